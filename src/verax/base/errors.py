@@ -1,0 +1,57 @@
+"""Errors a user can meet. Each says its cause, the place, and the next step to take.
+
+The command line prints them without a traceback and leaves with `exit_code`. Anything that is not a
+`VeraxError` and reaches the command line is a bug of ours.
+"""
+
+from __future__ import annotations
+
+
+class VeraxError(Exception):
+    """Base of all errors meant for the user.
+
+    `cause` is one sentence; `place` names the node, file, argument or value; `next_step` is what the
+    user can do about it.
+    """
+
+    exit_code = 2
+
+    def __init__(self, cause: str, *, place: str = "", next_step: str = "") -> None:
+        self.cause, self.place, self.next_step = cause, place, next_step
+        super().__init__(cause, place, next_step)
+
+    def __str__(self) -> str:
+        text = self.cause
+        if self.place:
+            text += f"\n  at: {self.place}"
+        if self.next_step:
+            text += f"\n  next: {self.next_step}"
+        return text
+
+
+class ModelError(VeraxError):
+    """A model file is damaged or contradicts itself."""
+
+
+class UnsupportedError(VeraxError):
+    """A model uses something that Verax does not implement; the text lists what."""
+
+
+class GraphError(VeraxError):
+    """A graph violates a numbered constraint of `ir.checker` or a type rule of an operator."""
+
+
+class InputError(VeraxError):
+    """Arrays or images given by the user do not fit what the model declares."""
+
+
+class UsageError(VeraxError):
+    """A command or a call was given arguments that make no sense together."""
+
+
+class CompileError(VeraxError):
+    """Code generation or loading failed."""
+
+
+class MissingPackageError(VeraxError):
+    """An optional package is needed and is not installed."""

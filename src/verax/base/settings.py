@@ -1,0 +1,44 @@
+"""`Settings`: everything that changes generated code or its promises, in one frozen object.
+
+It is passed explicitly; every field is part of the compilation cache key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from verax.base.errors import UsageError
+
+LEVELS = (0, 1)
+"""Optimisation levels that exist today (O2 and O3 are designed, not built)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to compile.
+
+    opt_level: 0 or 1; both promise the same bits. threads: worker count, 0 = all cores of this
+    process. target: "host", "avx512", "avx2" or "aarch64". disable / require: names of passes.
+    """
+
+    opt_level: int = 1
+    threads: int = 0
+    target: str = "host"
+    disable: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()
+    checked: bool = False
+
+    def __post_init__(self) -> None:
+        if self.opt_level not in LEVELS:
+            raise UsageError(
+                f"opt_level {self.opt_level!r} does not exist",
+                next_step=f"choose one of {', '.join(map(str, LEVELS))}",
+            )
+        if self.threads < 0:
+            raise UsageError(f"threads is {self.threads}", next_step="give 0 (all cores) or more")
+
+    @property
+    def thread_count(self) -> int:
+        """Threads to use, at least 1."""
+        return self.threads or max(1, len(os.sched_getaffinity(0)))

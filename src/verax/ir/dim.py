@@ -1,0 +1,287 @@
+"""Dimensions: integers, symbols, and expressions over symbols.
+
+A `Dim` is a polynomial with integer coefficients over atoms; an atom is a symbol, or a floor or
+ceiling division of two dimensions. Polynomials are kept in a normal form, so equal expressions
+compare equal, and an expression without symbols is a plain `int`. The text form is Python's:
+`2*n + (h - 1)//2 + ceildiv(w, 2)`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Union
+
+from verax.base.errors import GraphError
+
+DimLike = Union[int, "Dim"]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A dimension known only when the network is run."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Division:
+    """Floor or ceiling division of two dimensions that could not be carried out."""
+
+    numerator: DimLike
+    denominator: DimLike
+    ceiling: bool
+
+    def __str__(self) -> str:
+        if self.ceiling:
+            return f"ceildiv({self.numerator}, {self.denominator})"
+        return f"{_wrap(self.numerator)}//{_wrap(self.denominator)}"
+
+
+@dataclass(frozen=True)
+class Maximum:
+    """The larger of two dimensions that could not be compared."""
+
+    left: DimLike
+    right: DimLike
+
+    def __str__(self) -> str:
+        return f"max({self.left}, {self.right})"
+
+
+Atom = Symbol | Division | Maximum
+Monomial = tuple[tuple[Atom, int], ...]
+
+
+def _wrap(dim: DimLike) -> str:
+    simple = isinstance(dim, int) or (
+        len(dim.terms) == 1 and dim.terms[0][1] == 1 and len(dim.terms[0][0]) == 1
+        and dim.terms[0][0][0][1] == 1 and isinstance(dim.terms[0][0][0][0], Symbol | Maximum)
+    )
+    return str(dim) if simple else f"({dim})"
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A polynomial in normal form: `terms` maps monomials to non-zero coefficients, sorted."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: DimLike) -> DimLike:
+        terms = dict(self.terms)
+        for monomial, factor in _terms(other):
+            terms[monomial] = terms.get(monomial, 0) + factor
+        return _make(terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> DimLike:
+        return self * -1
+
+    def __sub__(self, other: DimLike) -> DimLike:
+        return self + (-other)
+
+    def __rsub__(self, other: DimLike) -> DimLike:
+        return (-self) + other
+
+    def __mul__(self, other: DimLike) -> DimLike:
+        terms: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in _terms(other):
+                powers = dict(left)
+                for atom, power in right:
+                    powers[atom] = powers.get(atom, 0) + power
+                key = tuple(sorted(powers.items(), key=lambda item: str(item[0])))
+                terms[key] = terms.get(key, 0) + a * b
+        return _make(terms)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: DimLike) -> DimLike:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: DimLike) -> DimLike:
+        return floordiv(other, self)
+
+    def __mod__(self, other: DimLike) -> DimLike:
+        return self - floordiv(self, other) * other
+
+    def __int__(self) -> int:
+        raise GraphError(f"the dimension {self} is not known yet")
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, factor in self.terms:
+            parts = [
+                str(atom) if isinstance(atom, Symbol | Maximum) or len(monomial) == 1 == power
+                and abs(factor) == 1 else f"({atom})"
+                for atom, power in monomial for _ in range(power)
+            ]
+            if abs(factor) != 1 or not parts:
+                parts.insert(0, str(abs(factor)))
+            sign = (" - " if text else "-") if factor < 0 else (" + " if text else "")
+            text += sign + "*".join(parts)
+        return text
+
+    __repr__ = __str__
+
+
+def _terms(dim: DimLike) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(dim, Dim):
+        return dim.terms
+    return (((), int(dim)),) if int(dim) else ()
+
+
+def _make(terms: Mapping[Monomial, int]) -> DimLike:
+    kept = {monomial: factor for monomial, factor in terms.items() if factor}
+    if not kept:
+        return 0
+    if list(kept) == [()]:
+        return kept[()]
+    # Symbols first, the constant last: "n + 1", not "1 + n".
+    return Dim(tuple(sorted(kept.items(), key=lambda item: (not item[0], str(item[0])))))
+
+
+def _atom(atom: Atom) -> Dim:
+    return Dim(((((atom, 1),), 1),))
+
+
+def symbol(name: str) -> Dim:
+    """The dimension that is called `name`; names are Python identifiers with dots."""
+    return _atom(Symbol(name))
+
+
+def _divide(left: DimLike, right: DimLike, ceiling: bool) -> DimLike:
+    if isinstance(right, int):
+        if right == 0:
+            raise GraphError(f"division of the dimension {left} by zero")
+        if isinstance(left, int):
+            return -(-left // right) if ceiling else left // right
+        # Whole multiples leave the division: (4n + h)//2 == 2n + h//2.
+        whole = {m: f // right for m, f in left.terms if f % right == 0}
+        rest = _make({m: f for m, f in left.terms if f % right})
+        if whole:
+            return _make(whole) + _divide(rest, right, ceiling)
+    if left == right:
+        return 1
+    if left == 0:
+        return 0
+    quotient = _exact_quotient(left, right)
+    return _atom(Division(left, right, ceiling)) if quotient is None else quotient
+
+
+def _exact_quotient(left: DimLike, right: DimLike) -> DimLike | None:
+    """left / right when right is one monomial that divides every term of left."""
+    if len(_terms(right)) != 1:
+        return None
+    (divisor, factor), terms = _terms(right)[0], {}
+    for monomial, coefficient in _terms(left):
+        powers = dict(monomial)
+        for atom, power in divisor:
+            powers[atom] = powers.get(atom, 0) - power
+        if coefficient % factor or any(p < 0 for p in powers.values()):
+            return None
+        terms[tuple((a, p) for a, p in powers.items() if p)] = coefficient // factor
+    return _make(terms)
+
+
+def floordiv(left: DimLike, right: DimLike) -> DimLike:
+    """floor(left / right)."""
+    return _divide(left, right, ceiling=False)
+
+
+def ceildiv(left: DimLike, right: DimLike) -> DimLike:
+    """ceil(left / right)."""
+    return _divide(left, right, ceiling=True)
+
+
+def maximum(left: DimLike, right: DimLike) -> DimLike:
+    """The larger one; symbols stand for sizes, which are never negative."""
+    difference = left - right
+    if isinstance(difference, int):
+        return left if difference >= 0 else right
+    for a, b in ((left, right), (right, left)):
+        if b == 0 and all(f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)):
+            return a
+    return _atom(Maximum(left, right))
+
+
+def product(dims: tuple[DimLike, ...] | list[DimLike]) -> DimLike:
+    """The number of elements of a tensor with these dimensions."""
+    return reduce(lambda a, b: a * b, dims, 1)
+
+
+def substitute(dim: DimLike, values: Mapping[str, DimLike]) -> DimLike:
+    """`dim` with symbols replaced by `values`; symbols not in `values` stay."""
+    if not isinstance(dim, Dim):
+        return int(dim)
+    total: DimLike = 0
+    for monomial, factor in dim.terms:
+        term: DimLike = factor
+        for atom, power in monomial:
+            for _ in range(power):
+                term = term * _substitute_atom(atom, values)
+        total = total + term
+    return total
+
+
+def _substitute_atom(atom: Atom, values: Mapping[str, DimLike]) -> DimLike:
+    if isinstance(atom, Symbol):
+        return values.get(atom.name, _atom(atom))
+    if isinstance(atom, Maximum):
+        return maximum(substitute(atom.left, values), substitute(atom.right, values))
+    return _divide(
+        substitute(atom.numerator, values), substitute(atom.denominator, values), atom.ceiling
+    )
+
+
+def symbols(dim: DimLike) -> frozenset[str]:
+    """Names of the symbols in `dim`."""
+    found: set[str] = set()
+    for monomial, _ in _terms(dim):
+        for atom, _ in monomial:
+            if isinstance(atom, Symbol):
+                found.add(atom.name)
+            elif isinstance(atom, Maximum):
+                found |= symbols(atom.left) | symbols(atom.right)
+            else:
+                found |= symbols(atom.numerator) | symbols(atom.denominator)
+    return frozenset(found)
+
+
+def parse_dim(text: str) -> DimLike:
+    """Read the text form of a dimension. Raises `GraphError` on anything else."""
+    try:
+        return _from_ast(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise GraphError(f"{text!r} is not a dimension", next_step="write e.g. 2*n + h//2") from error
+
+
+def _from_ast(node: ast.expr) -> DimLike:
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name):
+            return symbol(name)
+        case ast.Attribute():
+            return symbol(ast.unparse(node))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return 0 - _from_ast(operand)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _from_ast(left) + _from_ast(right)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _from_ast(left) - _from_ast(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _from_ast(left) * _from_ast(right)
+        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
+            return floordiv(_from_ast(left), _from_ast(right))
+        case ast.Call(func=ast.Name(id="ceildiv"), args=[left, right]):
+            return ceildiv(_from_ast(left), _from_ast(right))
+        case ast.Call(func=ast.Name(id="max"), args=[left, right]):
+            return maximum(_from_ast(left), _from_ast(right))
+    raise ValueError(ast.dump(node))

@@ -1,0 +1,266 @@
+"""`Graph`: an immutable, typed network in single static assignment form.
+
+Values are named by strings, each defined once: as an input, a constant, or an output of a node.
+Nodes stand in an order in which they can be executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+
+from verax.base.errors import GraphError
+from verax.ir.dim import DimLike
+from verax.ir.operator import Inference, Operator
+from verax.ir.types import TensorType
+
+KNOWN_LIMIT = 4096
+"""Constants with at most this many elements are known to type rules (shapes, axes, scales)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """One application of an operator. An omitted optional input is None.
+
+    `name` is the node's name in the file it came from, or one made from its first output.
+    """
+
+    op: Operator
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+    name: str = ""
+
+    @property
+    def place(self) -> str:
+        """How errors name this node."""
+        return f"node {self.name or self.outputs[0]!r} ({self.op.kind})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Graph:
+    """A network. `inputs` and `outputs` are value names in order; `types` covers every value."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, np.ndarray]
+    types: Mapping[str, TensorType]
+    name: str = "graph"
+
+    def __post_init__(self) -> None:
+        for array in self.constants.values():
+            array.setflags(write=False)
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+        object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """The node that defines each value (inputs and constants have none)."""
+        return {output: node for node in self.nodes for output in node.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each value, in order, once per reading."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                if value is not None:
+                    found.setdefault(value, []).append(node)
+        return {value: tuple(nodes) for value, nodes in found.items()}
+
+    def input_types(self, node: Node) -> tuple[TensorType | None, ...]:
+        return tuple(None if v is None else self.types[v] for v in node.inputs)
+
+    def output_types(self, node: Node) -> tuple[TensorType, ...]:
+        return tuple(self.types[v] for v in node.outputs)
+
+    def constant_inputs(self, node: Node) -> tuple[np.ndarray | None, ...]:
+        """Constant arrays among the node's inputs, None elsewhere."""
+        return tuple(None if v is None else self.constants.get(v) for v in node.inputs)
+
+    def symbols(self) -> frozenset[str]:
+        """Symbols that the inputs' types leave open."""
+        return frozenset().union(*(self.types[v].symbols() for v in self.inputs))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal names, nodes, types and constants, bit for bit."""
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return (
+            (self.name, self.inputs, self.outputs, self.nodes)
+            == (other.name, other.inputs, other.outputs, other.nodes)
+            and dict(self.types) == dict(other.types)
+            and self.constants.keys() == other.constants.keys()
+            and all(same_bits(a, other.constants[k]) for k, a in self.constants.items())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        from verax.ir.text import print_graph  # a printer needs Graph, and str needs the printer
+
+        return print_graph(self)
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays have one dtype, one shape and the same bytes."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+class Builder:
+    """Builds a Graph node by node, inferring types as it goes.
+
+    >>> b = Builder("net"); x = b.input("x", TensorType.parse("float32[n, 3]"))
+    >>> y = b.add(Relu(), [x]); graph = b.graph([y])
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.inputs: list[str] = []
+        self.nodes: list[Node] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.types: dict[str, TensorType] = {}
+        self.known: dict[str, np.ndarray] = {}
+
+    def fresh(self, hint: str = "v") -> str:
+        """A value name not used yet."""
+        name, i = hint, 0
+        while name in self.types:
+            i += 1
+            name = f"{hint}_{i}"
+        return name
+
+    def _define(self, name: str, type_: TensorType) -> str:
+        if name in self.types:
+            raise GraphError(f"the value {name!r} is defined twice", place=self.name)
+        self.types[name] = type_
+        return name
+
+    def input(self, name: str, type_: TensorType) -> str:
+        self.inputs.append(self._define(name, type_))
+        return name
+
+    def constant(self, array: np.ndarray, name: str = "") -> str:
+        """Add a constant; the array is kept, not copied, and made read-only."""
+        array = np.asarray(array)
+        name = self._define(name or self.fresh("c"), TensorType.of(array))
+        self.constants[name] = array
+        if array.size <= KNOWN_LIMIT:
+            self.known[name] = array
+        return name
+
+    def add(
+        self,
+        op: Operator,
+        inputs: Sequence[str | None],
+        outputs: Sequence[str] = (),
+        name: str = "",
+    ) -> str:
+        """Append a node, return its first output. Raises `GraphError` when types do not fit."""
+        return self.add_all(op, inputs, outputs, name)[0]
+
+    def add_all(
+        self,
+        op: Operator,
+        inputs: Sequence[str | None],
+        outputs: Sequence[str] = (),
+        name: str = "",
+    ) -> tuple[str, ...]:
+        """As `add`, returning every output."""
+        inputs = tuple(inputs)
+        for value in inputs:
+            if value is not None and value not in self.types:
+                raise GraphError(f"the value {value!r} is used but not defined", place=name)
+        count = op.output_count
+        names = list(outputs)
+        while len(names) < count:
+            names.append(self.fresh(name or op.kind.lower()) if not names else
+                         self.fresh(f"{names[0]}.{len(names)}"))
+        node = Node(op, inputs, tuple(names), name)
+        types, known = infer_node(node, self.types, self.known)
+        for value, type_, content in zip(names, types, known, strict=True):
+            self._define(value, type_)
+            if content is not None:
+                self.known[value] = content
+        self.nodes.append(node)
+        return tuple(names)
+
+    def graph(self, outputs: Iterable[str]) -> Graph:
+        """The finished graph."""
+        outputs = tuple(outputs)
+        for value in outputs:
+            if value not in self.types:
+                raise GraphError(f"the output {value!r} is not defined", place=self.name)
+        return Graph(
+            tuple(self.inputs), outputs, tuple(self.nodes), self.constants, self.types, self.name
+        )
+
+
+def infer_node(
+    node: Node, types: Mapping[str, TensorType], known: Mapping[str, np.ndarray]
+) -> tuple[tuple[TensorType, ...], tuple[np.ndarray | None, ...]]:
+    """Output types of a node and, for shape computations, its output values."""
+    from verax.ir.shapes import known_outputs  # shapes needs Node
+
+    op = node.op
+    count = len(node.inputs)
+    if count < op.min_inputs or (op.max_inputs is not None and count > op.max_inputs):
+        wanted = f"{op.min_inputs} to {'any number' if op.max_inputs is None else op.max_inputs}"
+        raise GraphError(f"{count} inputs given, {wanted} expected", place=node.place)
+    ctx = Inference(
+        tuple(None if v is None else types[v] for v in node.inputs),
+        tuple(None if v is None else known.get(v) for v in node.inputs),
+        node.name or node.outputs[0],
+    )
+    try:
+        found = tuple(op.infer(ctx))
+    except GraphError as error:
+        raise GraphError(error.cause, place=node.place, next_step=error.next_step) from error
+    if len(found) != len(node.outputs):
+        raise GraphError(
+            f"{op.kind} has {len(found)} outputs, {len(node.outputs)} are named", place=node.place
+        )
+    for type_ in found:
+        if any(isinstance(d, int) and d < 0 for d in type_.dims):
+            raise GraphError(f"the output would have the type {type_}", place=node.place)
+    return found, known_outputs(op, ctx, found)
+
+
+def reinfer(
+    graph: Graph,
+    input_types: Mapping[str, TensorType],
+    values: Mapping[str, np.ndarray] | None = None,
+) -> Graph:
+    """The same graph with other input types (static shapes for symbols, for instance).
+
+    `values` turns inputs into constants: what a type rule needs to know (a shape given as input).
+    """
+    values = values or {}
+    b = Builder(graph.name)
+    for name in graph.inputs:
+        if name in values:
+            b.constant(np.asarray(values[name]), name)
+        else:
+            b.input(name, input_types.get(name, graph.types[name]))
+    for name, array in graph.constants.items():
+        b.constant(array, name)
+    for node in graph.nodes:
+        b.add_all(node.op, node.inputs, node.outputs, node.name)
+    return b.graph(graph.outputs)
+
+
+def specialise(graph: Graph, sizes: Mapping[str, DimLike]) -> Graph:
+    """`graph` with symbols of its inputs replaced by `sizes`."""
+    return reinfer(graph, {v: graph.types[v].substitute(sizes) for v in graph.inputs})
+
+
+def walk_values(graph: Graph) -> Iterator[str]:
+    """Every value: inputs, constants, then node outputs in order."""
+    yield from graph.inputs
+    yield from graph.constants
+    for node in graph.nodes:
+        yield from node.outputs

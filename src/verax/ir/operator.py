@@ -1,0 +1,202 @@
+"""What an operator is: the declaration that every family in `ops/` fills in.
+
+An operator is a frozen dataclass whose fields are its typed attributes. It states its type rule
+(`infer`), its meaning (`reference`), the bits it promises in float32 (`canonical`), how far rounding
+may move its result (`error`), and how to draw test cases (`cases`). It never says how it runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
+
+import numpy as np
+
+from verax.base.errors import GraphError
+from verax.ir.dim import DimLike, symbol
+from verax.ir.types import DType, TensorType
+from verax.numerics.error_model import Rounding
+
+Array = np.ndarray
+REGISTRY: dict[str, type[Operator]] = {}
+
+
+@dataclasses.dataclass
+class Inference:
+    """What a type rule may know: input types (None for an omitted input) and known input values.
+
+    `known[i]` is an array when input i is a constant; an object array holding ints and `Dim`s when
+    it is a shape computation over symbols; otherwise None.
+    """
+
+    types: tuple[TensorType | None, ...]
+    known: tuple[Array | None, ...] = ()
+    place: str = ""
+    _fresh: int = 0
+
+    def __post_init__(self) -> None:
+        self.known = tuple(self.known) + (None,) * (len(self.types) - len(self.known))
+
+    def type(self, index: int) -> TensorType:
+        """Type of a required input; raises `GraphError` when it is omitted."""
+        if not self.has(index):
+            self.fail(f"input {index} is required")
+        found = self.types[index]
+        assert found is not None
+        return found
+
+    def has(self, index: int) -> bool:
+        """Whether optional input `index` is given."""
+        return index < len(self.types) and self.types[index] is not None
+
+    def value(self, index: int) -> Array | None:
+        """Known value of input `index`, or None."""
+        return self.known[index] if index < len(self.known) else None
+
+    def fresh(self, hint: str = "d") -> DimLike:
+        """A new symbol for a size that only running can tell (NonZero, unknown Reshape, ...)."""
+        self._fresh += 1
+        name = "".join(c if c.isalnum() else "_" for c in self.place) or "node"
+        return symbol(f"_{name}.{hint}{self._fresh}")
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise the `GraphError` of a violated type rule."""
+        raise GraphError(message, place=self.place)
+
+    def require(self, condition: bool, message: str) -> None:
+        if not condition:
+            self.fail(message)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """How a reference is being evaluated.
+
+    work: NumPy dtype that carries every floating-point tensor (float64 by default; float32, or
+    object for exact `fractions.Fraction`s). Integer and boolean tensors keep their own dtype.
+    inputs, outputs: declared types.
+    """
+
+    inputs: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType, ...]
+    work: np.dtype = dataclasses.field(default_factory=lambda: np.dtype(np.float64))
+
+    def dtype(self, declared: DType) -> np.dtype:
+        """NumPy dtype that carries a tensor declared as `declared`."""
+        return self.work if declared.is_float else declared.numpy
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One test case: an operator with attributes set, and arrays for its inputs (float32 etc.).
+
+    `constant` lists the inputs whose values the type rule must know (shapes, axes, ...).
+    """
+
+    op: Operator
+    inputs: tuple[Array | None, ...]
+    constant: tuple[int, ...] = ()
+    label: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """Base of all operators. See the module's docstring."""
+
+    min_inputs: ClassVar[int] = 1
+    max_inputs: ClassVar[int | None] = 1  # None: any number
+    exact: ClassVar[bool] = False  # result is one of finitely many exactly known values: no rounding
+    symbolic: ClassVar[bool] = False  # `reference` also works on object arrays of Dims
+    unsupported: ClassVar[str] = ""  # why a duty (reference, error model, lowering) is not met
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__
+
+    @property
+    def output_count(self) -> int:
+        """Number of outputs (attributes may change it)."""
+        return 1
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        """Output types. Raises `GraphError` through `ctx.fail` when inputs do not fit."""
+        raise NotImplementedError
+
+    def reference(self, ev: Evaluation, *inputs: Any) -> Any:
+        """The meaning, in NumPy: one array, or a tuple when there are several outputs.
+
+        Floating-point inputs arrive, and outputs leave, in `ev.work`.
+        """
+        raise NotImplementedError
+
+    def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
+        """The promised bits, inputs and outputs in their declared dtypes.
+
+        By default the float64 meaning rounded once to the declared type; operators with compiled
+        kernels override it by their canonical order.
+        """
+        wide = [
+            x.astype(np.float64) if x is not None and t is not None and t.dtype.is_float else x
+            for x, t in zip(inputs, ev.inputs)
+        ]
+        results = as_tuple(self.reference(ev, *wide))
+        with np.errstate(all="ignore"):
+            return tuple(np.asarray(r).astype(t.dtype.numpy) for r, t in zip(results, ev.outputs))
+
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        """Rounding of an honest float32 implementation, per output; None for an exact output.
+
+        Inputs and outputs are the float64 values of the meaning.
+        """
+        if self.exact:
+            return (None,) * len(outputs)
+        raise NotImplementedError
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        """Draw test cases: every attribute away from its default at least once."""
+        raise NotImplementedError
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes by name, in declaration order."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def __str__(self) -> str:
+        shown = []
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.default is dataclasses.MISSING or value != f.default:
+                shown.append(f"{f.name}={_literal(value)}")
+        return f"{self.kind}({', '.join(shown)})"
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, DType):
+        return repr(str(value))
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
+
+
+def as_tuple(result: Any) -> tuple[Any, ...]:
+    """A reference's result as a tuple."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+_T = TypeVar("_T", bound=Operator)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def operator(cls: type[_T]) -> type[_T]:
+    """Class decorator: make a frozen, keyword-only dataclass and register it under its name."""
+    made = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
+    if made.__name__ in REGISTRY:
+        raise AssertionError(f"two operators are called {made.__name__}")
+    REGISTRY[made.__name__] = made
+    return made
+
+
+ReferenceFunction = Callable[..., Any]

@@ -1,0 +1,72 @@
+"""Rewriting: Graph -> (Graph, Trace). The old graph is never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from verax.ir.graph import Builder, Graph, Node
+from verax.ir.operator import Operator
+from verax.records.trace import Trace
+
+
+class Rewriter:
+    """Rebuilds a graph node by node; a pass decides for each node what becomes of it.
+
+    >>> r = Rewriter(graph)
+    >>> for node in graph.nodes:
+    ...     r.replace(node, r.map(node.inputs[0]), "drop Identity") if drop(node) else r.keep(node)
+    >>> graph, trace = r.finish()
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.old = graph
+        self.new = Builder(graph.name)
+        self.values: dict[str, str] = {}
+        self.notes: list[str] = []
+        for value in graph.inputs:
+            self.values[value] = self.new.input(value, graph.types[value])
+        for value, array in graph.constants.items():
+            self.values[value] = self.new.constant(array, value)
+
+    def map(self, value: str | None) -> str | None:
+        """The new name of an old value."""
+        return None if value is None else self.values[value]
+
+    def keep(self, node: Node) -> None:
+        """Copy a node with its inputs mapped."""
+        inputs = [self.map(v) for v in node.inputs]
+        outputs = self.new.add_all(node.op, inputs, self._names(node), node.name)
+        self.values.update(zip(node.outputs, outputs))
+
+    def add(
+        self, op: Operator, inputs: Sequence[str | None], name: str = "", outputs: Sequence[str] = ()
+    ) -> str:
+        """Add a node on NEW values; returns its first output."""
+        return self.new.add(op, inputs, outputs, name)
+
+    def constant(self, array: np.ndarray, name: str = "") -> str:
+        return self.new.constant(array, name)
+
+    def replace(self, node: Node, with_: str | Sequence[str], note: str) -> None:
+        """The node's outputs are now these NEW values; counts as one rewrite."""
+        values = [with_] if isinstance(with_, str) else list(with_)
+        self.values.update(zip(node.outputs, values, strict=True))
+        self.notes.append(f"{note}: {node.place}")
+
+    def drop(self, node: Node, note: str) -> None:
+        """The node's outputs are not needed any more; counts as one rewrite."""
+        self.notes.append(f"{note}: {node.place}")
+
+    def _names(self, node: Node) -> list[str]:
+        return [v if v not in self.new.types else self.new.fresh(v) for v in node.outputs]
+
+    def finish(self) -> tuple[Graph, Trace]:
+        """The new graph and where each old value went.
+
+        Output names are part of a network's interface: they are kept by the caller renaming back
+        when a pass made an output another value (`Trace.values` says which).
+        """
+        graph = self.new.graph([self.values[v] for v in self.old.outputs])
+        return graph, Trace(dict(self.values), len(self.notes), tuple(self.notes))

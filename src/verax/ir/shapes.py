@@ -1,0 +1,49 @@
+"""Shape computations inside a network: small integer tensors whose values types depend on.
+
+`Shape -> Gather -> Concat -> Reshape` chains are evaluated while the graph is built, with numbers
+where sizes are numbers and with `Dim` expressions where they are symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from verax.ir.operator import Evaluation, Inference, Operator, as_tuple
+from verax.ir.types import TensorType
+
+LIMIT = 4096
+"""Outputs with more elements than this are not followed."""
+
+
+def known_outputs(
+    op: Operator, ctx: Inference, outputs: Sequence[TensorType]
+) -> tuple[np.ndarray | None, ...]:
+    """Values of a node's outputs when its inputs are known, None for each that is not."""
+    nothing = (None,) * len(outputs)
+    shape_like = getattr(op, "from_types", None)
+    if shape_like is not None:
+        return as_tuple(shape_like(ctx))
+    if any(t is not None and k is None for t, k in zip(ctx.types, ctx.known)):
+        return nothing
+    if not ctx.types or any(not t.is_static or int(t.size) > LIMIT for t in outputs):
+        return nothing
+    if any(t.dtype.is_float for t in outputs if t is not None):
+        return nothing
+    is_symbolic = any(k is not None and k.dtype == object for k in ctx.known)
+    if is_symbolic and not op.symbolic:
+        return nothing
+    ev = Evaluation(ctx.types, tuple(outputs))
+    with np.errstate(all="ignore"):
+        results = as_tuple(op.reference(ev, *ctx.known))
+    if is_symbolic:
+        return tuple(_settle(np.asarray(r, dtype=object), t) for r, t in zip(results, outputs))
+    return tuple(np.asarray(r).astype(t.dtype.numpy) for r, t in zip(results, outputs))
+
+
+def _settle(array: np.ndarray, declared: TensorType) -> np.ndarray:
+    """An object array without symbols becomes a plain one."""
+    if all(isinstance(v, int | np.integer | bool | np.bool_) for v in array.flat):
+        return array.astype(declared.dtype.numpy)
+    return array

@@ -1,0 +1,206 @@
+"""The text form of a graph: printed by `inspect`, carried in bug reports, parsed back to an equal
+graph. Small constants are written out; large ones are named by a hash and supplied on parsing.
+
+    graph "net"
+    input %x: float32[n, 3, 224, 224]
+    const %axes: int64[2] = [2, 3]
+    const %w: float32[64, 3, 7, 7] = sha256:9f86d081884c7d65
+    %y: float32[n, 64, 112, 112] = Conv(strides=(2, 2))(%x, %w, _) @ "conv1"
+    output %y
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from verax.base.errors import GraphError
+from verax.ir.graph import Graph, Node
+from verax.ir.operator import REGISTRY, Operator
+from verax.ir.types import DType, TensorType, split_commas
+
+INLINE_LIMIT = 16
+_SIMPLE = re.compile(r"[A-Za-z0-9_./:\-]+\Z")
+_VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|[A-Za-z0-9_./\-]+(?::[A-Za-z0-9_./\-]+)*)')
+
+
+def print_graph(graph: Graph) -> str:
+    """The text form of `graph`."""
+    lines = [f"graph {json.dumps(graph.name)}"]
+    lines += [f"input {_value(v)}: {graph.types[v]}" for v in graph.inputs]
+    lines += [
+        f"const {_value(v)}: {graph.types[v]} = {_content(a)}" for v, a in graph.constants.items()
+    ]
+    for node in graph.nodes:
+        outputs = ", ".join(f"{_value(v)}: {graph.types[v]}" for v in node.outputs)
+        inputs = ", ".join("_" if v is None else _value(v) for v in node.inputs)
+        place = f" @ {json.dumps(node.name)}" if node.name else ""
+        lines.append(f"{outputs} = {node.op}({inputs}){place}")
+    lines += [f"output {_value(v)}" for v in graph.outputs]
+    return "\n".join(lines) + "\n"
+
+
+def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
+    """Read a text form; `constants` supplies the arrays that the text names only by hash.
+
+    Raises `GraphError` with the line when the text is not one or an array does not fit its hash.
+    """
+    reader = _Reader(constants or {})
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            reader.line(line.strip())
+        except GraphError as error:
+            raise GraphError(error.cause, place=f"line {number}: {line.strip()[:120]}",
+                             next_step=error.next_step) from error
+        except (ValueError, SyntaxError, KeyError, TypeError) as error:
+            raise GraphError(
+                f"cannot read the text form: {error}", place=f"line {number}: {line.strip()[:120]}"
+            ) from error
+    return reader.graph()
+
+
+def content_hash(array: np.ndarray) -> str:
+    """Names an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
+
+
+def _value(name: str) -> str:
+    plain = _SIMPLE.match(name) and not name.endswith(":") and not name.startswith(":")
+    return f"%{name}" if plain and "::" not in name else f"%{json.dumps(name)}"
+
+
+def _content(array: np.ndarray) -> str:
+    if array.size > INLINE_LIMIT or DType.of(array).is_float and np.isnan(array).any():
+        return f"sha256:{content_hash(array)}"
+    kind = bool if array.dtype == bool else float if DType.of(array).is_float else int
+    return repr([kind(v) for v in array.ravel()])
+
+
+def _name(text: str) -> str:
+    return json.loads(text[1:]) if text.startswith('%"') else text[1:]
+
+
+class _Reader:
+    def __init__(self, constants: Mapping[str, np.ndarray]) -> None:
+        self.given = constants
+        self.name = "graph"
+        self.inputs: list[str] = []
+        self.outputs: list[str] = []
+        self.nodes: list[Node] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.types: dict[str, TensorType] = {}
+
+    def graph(self) -> Graph:
+        return Graph(tuple(self.inputs), tuple(self.outputs), tuple(self.nodes), self.constants,
+                     self.types, self.name)
+
+    def line(self, line: str) -> None:
+        keyword, _, rest = line.partition(" ")
+        if keyword == "graph":
+            self.name = json.loads(rest)
+        elif keyword == "input":
+            self.inputs.append(self._typed(rest))
+        elif keyword == "output":
+            self.outputs.append(_name(rest))
+        elif keyword == "const":
+            self._constant(rest)
+        else:
+            self._node(line)
+
+    def _typed(self, text: str) -> str:
+        match = _VALUE.match(text)
+        if match is None or not text[match.end() :].startswith(": "):
+            raise GraphError(f"expected %name: type, found {text!r}")
+        name = _name(match.group())
+        self.types[name] = TensorType.parse(text[match.end() + 2 :])
+        return name
+
+    def _constant(self, text: str) -> None:
+        left, _, right = text.rpartition(" = ")
+        name = self._typed(left)
+        type_ = self.types[name]
+        if right.startswith("sha256:"):
+            if name not in self.given:
+                raise GraphError(f"the constant {name!r} is large and was not supplied",
+                                 next_step="pass it in `constants`")
+            array = np.asarray(self.given[name])
+            if content_hash(array) != right[7:] or TensorType.of(array) != type_:
+                raise GraphError(f"the array supplied for {name!r} is another one")
+        else:
+            values = eval_literal(right)
+            array = np.array(values, type_.dtype.numpy).reshape(type_.shape)
+        self.constants[name] = array
+
+    def _node(self, line: str) -> None:
+        place = ""
+        match = re.search(r' @ ("(?:[^"\\]|\\.)*")\Z', line)
+        if match:
+            place, line = json.loads(match.group(1)), line[: match.start()]
+        left, _, right = _split_equals(line)
+        outputs = tuple(self._typed(part) for part in split_commas(left))
+        head, tail = _split_call(right)
+        inputs = tuple(None if v == "_" else _name(v) for v in split_commas(tail))
+        self.nodes.append(Node(parse_operator(head), inputs, outputs, place))
+
+
+def _split_equals(line: str) -> tuple[str, str, str]:
+    match = re.search(r"\] = (?=[A-Z]\w*\()", line)
+    if match is None:
+        raise GraphError("expected '%value: type = Operator(...)(...)'")
+    return line[: match.start() + 1], "=", line[match.end() :]
+
+
+def _split_call(text: str) -> tuple[str, str]:
+    """Split `Op(attributes)(inputs)` into `Op(attributes)` and `inputs`."""
+    depth, quote = 0, ""
+    for i, c in enumerate(text):
+        if quote:
+            quote = "" if c == quote and text[i - 1] != "\\" else quote
+        elif c in "\"'":
+            quote = c
+        elif c == "(":
+            depth += 1
+        elif c == ")":
+            depth -= 1
+            if depth == 0:
+                return text[: i + 1], text[i + 2 : -1]
+    raise GraphError(f"unbalanced brackets in {text!r}")
+
+
+def parse_operator(text: str) -> Operator:
+    """Read `Conv(strides=(2, 2))`. Raises `GraphError` for unknown operators and attributes."""
+    call = ast.parse(text, mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+        raise GraphError(f"{text!r} is not an operator")
+    cls = REGISTRY.get(call.func.id)
+    if cls is None:
+        raise GraphError(f"there is no operator {call.func.id!r}", next_step="see `verax ops`")
+    attributes = {k.arg or "": _literal(k.value) for k in call.keywords}
+    return cls(**attributes)
+
+
+def eval_literal(text: str) -> object:
+    """A Python literal in which `inf` and `nan` are numbers."""
+    return _literal(ast.parse(text, mode="eval").body)
+
+
+def _literal(node: ast.expr) -> object:
+    match node:
+        case ast.Name(id="inf" | "nan" as name):
+            return float(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = _literal(operand)
+            assert isinstance(value, int | float)
+            return -value
+        case ast.Tuple(elts=items):
+            return tuple(_literal(i) for i in items)
+        case ast.List(elts=items):
+            return [_literal(i) for i in items]
+    return ast.literal_eval(node)

@@ -1,0 +1,139 @@
+"""Element types and tensor types."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from verax.base.errors import GraphError, UnsupportedError
+from verax.ir.dim import DimLike, parse_dim, product, substitute, symbols
+
+
+class DType(enum.StrEnum):
+    """Element types a tensor may have; the value is NumPy's name."""
+
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+    float64 = "float64"
+    int8 = "int8"
+    int16 = "int16"
+    int32 = "int32"
+    int64 = "int64"
+    uint8 = "uint8"
+    uint16 = "uint16"
+    uint32 = "uint32"
+    uint64 = "uint64"
+    bool_ = "bool"
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The NumPy dtype (`ml_dtypes.bfloat16` for bfloat16)."""
+        return np.dtype(ml_dtypes.bfloat16) if self is DType.bfloat16 else np.dtype(self.value)
+
+    @property
+    def is_float(self) -> bool:
+        return self in _FLOATS
+
+    @property
+    def is_integer(self) -> bool:
+        return self not in _FLOATS and self is not DType.bool__
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.numpy.itemsize
+
+    @staticmethod
+    def of(array_or_dtype: object) -> DType:
+        """The DType of an array or NumPy dtype; raises `UnsupportedError` for any other type."""
+        dtype = np.dtype(getattr(array_or_dtype, "dtype", array_or_dtype))
+        try:
+            return DType(dtype.name)
+        except ValueError:
+            raise UnsupportedError(
+                f"the element type {dtype.name!r} is not supported",
+                next_step=f"convert to one of {', '.join(DType)}",
+            ) from None
+
+
+_FLOATS = frozenset({DType.float16, DType.bfloat16, DType.float32, DType.float64})
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and dimensions. The rank is always known; sizes may be symbols."""
+
+    dtype: DType
+    dims: tuple[DimLike, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is a number."""
+        return all(isinstance(d, int) for d in self.dims)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions as numbers; raises `GraphError` when one is not known."""
+        if not self.is_static:
+            raise GraphError(f"the shape of {self} is not known yet", next_step="give --shape")
+        return tuple(int(d) for d in self.dims)
+
+    @property
+    def size(self) -> DimLike:
+        """Number of elements."""
+        return product(self.dims)
+
+    def with_dims(self, dims: tuple[DimLike, ...] | list[DimLike]) -> TensorType:
+        return TensorType(self.dtype, tuple(dims))
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.dims)
+
+    def substitute(self, values: Mapping[str, DimLike]) -> TensorType:
+        return TensorType(self.dtype, tuple(substitute(d, values) for d in self.dims))
+
+    def symbols(self) -> frozenset[str]:
+        return frozenset().union(*(symbols(d) for d in self.dims))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.dims))}]"
+
+    @staticmethod
+    def of(array: np.ndarray) -> TensorType:
+        return TensorType(DType.of(array), tuple(int(d) for d in array.shape))
+
+    @staticmethod
+    def parse(text: str) -> TensorType:
+        """Read `float32[n, 3, (h + 1)//2]`. Raises `GraphError`."""
+        name, bracket, rest = text.strip().partition("[")
+        if not bracket or not rest.endswith("]") or name not in list(DType):
+            raise GraphError(f"{text!r} is not a tensor type", next_step="e.g. float32[1, 3, h, w]")
+        return TensorType(DType(name), tuple(parse_dim(d) for d in split_commas(rest[:-1])))
+
+
+def split_commas(text: str) -> list[str]:
+    """Split at commas outside of brackets and quotes; empty text gives no parts."""
+    parts, depth, start, quote = [], 0, 0, ""
+    for i, c in enumerate(text):
+        if quote:
+            quote = "" if c == quote and text[i - 1] != "\\" else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        elif c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    parts.append(text[start:])
+    return [p.strip() for p in parts] if text.strip() else []

@@ -1,0 +1,54 @@
+"""Error models: how far rounding may move the result of one operator in float32.
+
+`sigma` is the expected standard deviation of an honest implementation's error, `bound` what no
+implementation by direct evaluation can exceed, both per output element. Formulas and their measured
+constants: the project's numerics notes, section "One node, its actual inputs known".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+U = 2.0**-24
+"""Unit roundoff of float32."""
+KAPPA = 0.4247
+"""Root mean square relative error of one rounding in units of U, log-uniform mantissas."""
+TINY = 2.0**-149
+"""Smallest subnormal of float32."""
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Standard deviation and hard bound of the rounding error, arrays shaped like the output."""
+
+    sigma: np.ndarray
+    bound: np.ndarray
+
+
+def relative(y: np.ndarray, sigma_ulps: float = KAPPA, bound_ulps: float = 1.001) -> Rounding:
+    """An error proportional to the result, in units of U|y|.
+
+    `relative(y, KAPPA, 1.001)` is one correctly rounded operation.
+    """
+    size = np.abs(y)
+    return Rounding(sigma_ulps * U * size, bound_ulps * U * size + TINY)
+
+
+def sum_of_products(
+    y: np.ndarray,
+    absolute: np.ndarray,
+    squares: np.ndarray,
+    n: int | np.ndarray,
+    bias: np.ndarray | float = 0.0,
+) -> Rounding:
+    """Error of y = S + b with S a sum of n products, in any order.
+
+    absolute = sum|w x| + |b|, squares = sum (w x)^2, bias = b; all broadcast to the shape of y.
+    """
+    total = y - bias
+    bias_first = np.maximum(0.0, bias * bias + bias * total)
+    variance = n * (total * total / 3 + bias_first) + n * squares / 6 + squares + y * y
+    sigma = KAPPA * U * np.sqrt(variance)
+    return Rounding(sigma, 1.001 * (n + 2) * U * absolute + (n + 2) * TINY)

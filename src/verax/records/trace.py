@@ -1,0 +1,24 @@
+"""`Trace`: where each value of a graph went in a rewrite. Never found by matching names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Maps a value of the old graph to the value of the new graph that holds the same tensor.
+
+    A value missing from `values` no longer exists (it was fused away or was dead). `rewrites`
+    counts the single rewrites done, `notes` says what they were, in order.
+    """
+
+    values: Mapping[str, str]
+    rewrites: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    def then(self, later: Trace) -> Trace:
+        """This trace followed by `later`."""
+        values = {a: later.values[b] for a, b in self.values.items() if b in later.values}
+        return Trace(values, self.rewrites + later.rewrites, self.notes + later.notes)

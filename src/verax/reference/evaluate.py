@@ -1,0 +1,145 @@
+"""The evaluator: walks a graph once, node by node, with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import InputError, VeraxError
+from verax.ir.graph import Graph, Node
+from verax.ir.operator import Evaluation, as_tuple
+from verax.ir.types import DType, TensorType
+
+
+def evaluate(
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    work: np.dtype | type = np.float64,
+    keep: str | Sequence[str] = "outputs",
+) -> dict[str, np.ndarray]:
+    """Values of `graph` on `inputs`, by meaning.
+
+    work: dtype that carries floating-point tensors (float64, float32, or object for Fractions).
+    keep: "outputs", "all", or a sequence of value names. Values are freed after their last use.
+    Raises `InputError` when inputs do not fit the declared types.
+    """
+    return _walk(graph, inputs, np.dtype(work), keep, promised_bits=False)
+
+
+def promised(
+    graph: Graph, inputs: Mapping[str, np.ndarray], *, keep: str | Sequence[str] = "outputs"
+) -> dict[str, np.ndarray]:
+    """Values in their declared dtypes with the bits that levels O0 and O1 promise (slow)."""
+    return _walk(graph, inputs, np.dtype(np.float32), keep, promised_bits=True)
+
+
+def _walk(
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    work: np.dtype,
+    keep: str | Sequence[str],
+    promised_bits: bool,
+) -> dict[str, np.ndarray]:
+    bind_symbols(graph, inputs)
+    values: dict[str, Any] = {}
+    for name, array in [*((n, np.asarray(inputs[n])) for n in graph.inputs),
+                        *graph.constants.items()]:
+        declared = graph.types[name].dtype
+        values[name] = array if promised_bits else to_work(array, declared, work)
+    kept = set(graph.outputs) if isinstance(keep, str) else set(keep)
+    last = {v: i for i, node in enumerate(graph.nodes) for v in node.inputs if v is not None}
+    for i, node in enumerate(graph.nodes):
+        arrays = [None if v is None else values[v] for v in node.inputs]
+        types = tuple(
+            None if a is None or v is None else TensorType(graph.types[v].dtype, a.shape)
+            for v, a in zip(node.inputs, arrays)
+        )
+        results = evaluate_node(node, arrays, types, graph.output_types(node), work,
+                                promised_bits=promised_bits)
+        values.update(zip(node.outputs, results, strict=True))
+        if keep != "all":
+            for v in {*node.inputs, *node.outputs} - kept:
+                if v is not None and last.get(v, -1) <= i:
+                    values.pop(v, None)
+    names = graph.types if keep == "all" else graph.outputs if isinstance(keep, str) else keep
+    return {name: values[name] for name in names}
+
+
+def evaluate_node(
+    node: Node,
+    arrays: Sequence[Any],
+    types: tuple[TensorType | None, ...],
+    outputs: tuple[TensorType, ...],
+    work: np.dtype | type = np.float64,
+    *,
+    promised_bits: bool = False,
+) -> tuple[np.ndarray, ...]:
+    """Outputs of one node on arrays that are already in the working dtype."""
+    ev = Evaluation(types, outputs, np.dtype(work))
+    try:
+        with np.errstate(all="ignore"):
+            if promised_bits:
+                results = as_tuple(node.op.canonical(ev, *arrays))
+                dtypes = [t.dtype.numpy for t in outputs]
+            else:
+                results = as_tuple(node.op.reference(ev, *arrays))
+                dtypes = [ev.dtype(t.dtype) for t in outputs]
+    except VeraxError as error:
+        if error.place:
+            raise
+        raise type(error)(error.cause, place=node.place, next_step=error.next_step) from error
+    return tuple(np.asarray(r).astype(d, copy=False) for r, d in zip(results, dtypes, strict=True))
+
+
+def to_work(array: np.ndarray, declared: DType, work: np.dtype) -> np.ndarray:
+    """A declared array in the dtype that carries it."""
+    if not declared.is_float:
+        return array
+    if work == object:
+        from fractions import Fraction
+
+        flat = [Fraction(float(v)) for v in array.ravel()]
+        return np.array(flat, dtype=object).reshape(array.shape)
+    return array.astype(work, copy=False)
+
+
+def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Check inputs against the declared types; returns the sizes of symbols.
+
+    Raises `InputError` naming the input that is missing, unknown or of another type.
+    """
+    expected = ", ".join(f"{v}: {graph.types[v]}" for v in graph.inputs)
+    for name in inputs:
+        if name not in graph.inputs:
+            raise InputError(f"the model has no input {name!r}", next_step=f"it takes {expected}")
+    sizes: dict[str, int] = {}
+    for name in graph.inputs:
+        if name not in inputs:
+            raise InputError(f"the input {name!r} is missing", next_step=f"it takes {expected}")
+        array, declared = np.asarray(inputs[name]), graph.types[name]
+        if array.dtype != declared.dtype.numpy:
+            raise InputError(
+                f"the input is {array.dtype}, the model takes {declared.dtype}",
+                place=f"input {name!r}", next_step=f"convert it with .astype({declared.dtype})",
+            )
+        if array.ndim != declared.rank:
+            raise InputError(
+                f"the input has the shape {array.shape}, the model takes {declared}",
+                place=f"input {name!r}",
+            )
+        for axis, (size, dim) in enumerate(zip(array.shape, declared.dims)):
+            names = TensorType(declared.dtype, (dim,)).symbols()
+            wanted = sizes.setdefault(str(dim), size) if str(dim) in names else None
+            fixed = TensorType(declared.dtype, (dim,)).substitute(sizes)
+            if (wanted is not None and wanted != size) or (
+                wanted is None and fixed.is_static and fixed.shape[0] != size
+            ):
+                raise InputError(
+                    f"axis {axis} has size {size}, the model takes {dim}"
+                    + (f" = {wanted}" if wanted is not None else ""),
+                    place=f"input {name!r} of shape {array.shape}",
+                )
+    return sizes
