@@ -1,0 +1,209 @@
+"""Expressions: an operator's scalar meaning as a value that can be hashed, composed and compiled.
+
+An `Expr` is an immutable tree over typed inputs and constants whose inner nodes are primitives
+of `Arith` or named functions. Equal expressions are one object, so that equality is identity,
+hashing is free, and shared parts are evaluated once. `trace` makes one from `compute(m, *xs)`,
+`compose` fuses one into another, `evaluate` runs one in any arithmetic.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from verax.numerics.arith import CONVERSIONS, PRIMITIVES, Arith, result_dtype
+from verax.numerics.formats import numpy_dtype
+
+_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class Expr:
+    """Base of Input, Const and Apply. Immutable; equal expressions are the same object."""
+
+    __slots__ = ("__weakref__", "_fields", "args", "dtype")
+    dtype: str
+    args: tuple[Expr, ...]
+    _fields: tuple[Any, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._fields
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Expr:
+        return self
+
+
+def _intern(cls: type, key: tuple[Any, ...], fields: tuple[Any, ...], **slots: Any) -> Any:
+    with _lock:
+        found = _interned.get((cls, *key))
+        if found is None:
+            found = object.__new__(cls)
+            for name, value in {**slots, "_fields": fields}.items():
+                object.__setattr__(found, name, value)
+            _interned[(cls, *key)] = found
+    return found
+
+
+class Input(Expr):
+    """The input number `index`."""
+
+    __slots__ = ("index",)
+    index: int
+
+    def __new__(cls, index: int, dtype: str) -> Input:
+        numpy_dtype(dtype)
+        key = (int(index), dtype)
+        return _intern(cls, key, key, index=int(index), dtype=dtype, args=())
+
+    def __repr__(self) -> str:
+        return f"Input({self.index}, {self.dtype!r})"
+
+
+class Const(Expr):
+    """A constant, rounded into its dtype; -0.0 and 0.0 differ, all NaN are one."""
+
+    __slots__ = ("value",)
+    value: float | int | bool
+
+    def __new__(cls, value: float | int | bool, dtype: str) -> Const:
+        with np.errstate(over="ignore"):
+            stored = np.asarray(value).astype(numpy_dtype(dtype))
+        plain = stored.astype(np.float64).item() if stored.dtype.kind in "fV" else stored.item()
+        key = (repr(plain), dtype)
+        return _intern(cls, key, (plain, dtype), value=plain, dtype=dtype, args=())
+
+    def __repr__(self) -> str:
+        return f"Const({self.value!r}, {self.dtype!r})"
+
+
+class Apply(Expr):
+    """A primitive of `Arith` or a named function, applied to expressions."""
+
+    __slots__ = ("function",)
+    function: str
+
+    def __new__(cls, function: str, args: Sequence[Expr], dtype: str) -> Apply:
+        args = tuple(args)
+        key = (function, args, dtype)
+        return _intern(cls, key, key, function=function, args=args, dtype=dtype)
+
+    def __repr__(self) -> str:
+        suffix = f" as {self.dtype}" if self.function in CONVERSIONS else ""
+        return f"{self.function}({', '.join(map(repr, self.args))}){suffix}"
+
+
+def nodes(expr: Expr) -> Iterator[Expr]:
+    """Every distinct subexpression, operands before their users, `expr` last."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args))
+
+
+def input_dtypes(expr: Expr) -> dict[int, str]:
+    """{index: dtype} of the inputs that `expr` reads, ascending; TypeError if one has two."""
+    found: dict[int, str] = {}
+    for node in nodes(expr):
+        if isinstance(node, Input):
+            if found.setdefault(node.index, node.dtype) != node.dtype:
+                raise TypeError(f"input {node.index} has dtypes {found[node.index]}, {node.dtype}")
+    return dict(sorted(found.items()))
+
+
+class TracingArith(Arith[Expr]):
+    """Builds expressions instead of computing."""
+
+    def bind(self, raw: Any, dtype: str) -> Expr:
+        if not isinstance(raw, Expr) or raw.dtype != dtype:
+            raise TypeError(f"expected an expression of {dtype}, got {raw!r}")
+        return raw
+
+    def unbind(self, value: Expr) -> Expr:
+        return value
+
+    def dtype(self, x: Expr) -> str:
+        return x.dtype
+
+    def const(self, value: float | int | bool, dtype: str) -> Expr:
+        return Const(value, dtype)
+
+    def primitive(self, name: str, args: tuple[Expr, ...], target: str | None = None) -> Expr:
+        return Apply(name, args, result_dtype(name, tuple(a.dtype for a in args), target))
+
+    def call(self, function: str, *args: Expr) -> Expr:
+        if function in PRIMITIVES:
+            raise TypeError(f"{function} is a primitive, not a named function")
+        if any(a.dtype != args[0].dtype for a in args):
+            raise TypeError(f"{function} is not defined on {[a.dtype for a in args]}")
+        return Apply(function, args, args[0].dtype)
+
+
+def trace(fn: Callable[..., Expr], dtypes: Sequence[str]) -> Expr:
+    """The expression of `fn(m, x0, x1, ...)` for inputs of `dtypes`."""
+    result = fn(TracingArith(), *(Input(i, d) for i, d in enumerate(dtypes)))
+    if not isinstance(result, Expr):
+        raise TypeError(f"{fn} returned {type(result).__name__}, not one expression")
+    return result
+
+
+def compose(expr: Expr, replacements: Mapping[int, Expr]) -> Expr:
+    """`expr` with the inputs in `replacements` (index -> expression of the same dtype) replaced.
+
+    Inputs not named stay as they are; TypeError when dtypes differ.
+    """
+    done: dict[Expr, Expr] = {}
+    for node in nodes(expr):
+        new = node
+        if isinstance(node, Input) and node.index in replacements:
+            new = replacements[node.index]
+            if new.dtype != node.dtype:
+                raise TypeError(f"{node!r} cannot be replaced by a value of {new.dtype}")
+        elif isinstance(node, Apply):
+            new = Apply(node.function, [done[a] for a in node.args], node.dtype)
+        done[node] = new
+    return done[expr]
+
+
+def evaluate_all(exprs: Sequence[Expr], arith: Arith[Any], inputs: Sequence[Any]) -> list[Any]:
+    """The values of several expressions over the same inputs; common parts computed once.
+
+    inputs: by index, raw values that `arith.bind` accepts; the results are unbound.
+    """
+    values: dict[Expr, Any] = {}
+    for expr in exprs:
+        for node in nodes(expr):
+            if node in values:
+                continue
+            if isinstance(node, Input):
+                values[node] = arith.bind(inputs[node.index], node.dtype)
+            elif isinstance(node, Const):
+                values[node] = arith.const(node.value, node.dtype)
+            elif isinstance(node, Apply):
+                args = tuple(values[a] for a in node.args)
+                if node.function in PRIMITIVES:
+                    target = node.dtype if node.function in CONVERSIONS else None
+                    values[node] = arith.primitive(node.function, args, target)
+                else:
+                    values[node] = arith.call(node.function, *args)
+    return [arith.unbind(values[e]) for e in exprs]
+
+
+def evaluate(expr: Expr, arith: Arith[Any], inputs: Sequence[Any]) -> Any:
+    """The value of `expr` in `arith`; see `evaluate_all`."""
+    return evaluate_all([expr], arith, inputs)[0]
