@@ -10,8 +10,8 @@ from __future__ import annotations
 class VeraxError(Exception):
     """Base of all errors meant for the user.
 
-    `cause` is one sentence; `place` names the node, file, argument or value; `next_step` is what the
-    user can do about it.
+    `cause` is one sentence; `place` names the node, file, argument or value;
+    `next_step` is what the user can do about it.
     """
 
     exit_code = 2

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import GraphError
+from verax.ir.dim import symbols
 from verax.ir.graph import KNOWN_LIMIT, Graph, infer_node
 from verax.ir.types import TensorType
 
@@ -73,13 +74,7 @@ def compatible(inferred: TensorType, recorded: TensorType) -> bool:
         inferred.dtype == recorded.dtype
         and inferred.rank == recorded.rank
         and all(
-            a == b or not isinstance(a, int) and any(s.startswith("_") for s in _symbols(a))
+            a == b or any(name.startswith("_") for name in symbols(a))
             for a, b in zip(inferred.dims, recorded.dims)
         )
     )
-
-
-def _symbols(dim: object) -> frozenset[str]:
-    from verax.ir.dim import Dim, symbols
-
-    return symbols(dim) if isinstance(dim, Dim) else frozenset()

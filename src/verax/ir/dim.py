@@ -60,8 +60,11 @@ Monomial = tuple[tuple[Atom, int], ...]
 
 def _wrap(dim: DimLike) -> str:
     simple = isinstance(dim, int) or (
-        len(dim.terms) == 1 and dim.terms[0][1] == 1 and len(dim.terms[0][0]) == 1
-        and dim.terms[0][0][0][1] == 1 and isinstance(dim.terms[0][0][0][0], Symbol | Maximum)
+        len(dim.terms) == 1
+        and dim.terms[0][1] == 1
+        and len(dim.terms[0][0]) == 1
+        and dim.terms[0][0][0][1] == 1
+        and isinstance(dim.terms[0][0][0][0], Symbol | Maximum)
     )
     return str(dim) if simple else f"({dim})"
 
@@ -118,9 +121,12 @@ class Dim:
         text = ""
         for monomial, factor in self.terms:
             parts = [
-                str(atom) if isinstance(atom, Symbol | Maximum) or len(monomial) == 1 == power
-                and abs(factor) == 1 else f"({atom})"
-                for atom, power in monomial for _ in range(power)
+                str(atom)
+                if isinstance(atom, Symbol | Maximum)
+                or (len(monomial) == 1 == power and abs(factor) == 1)
+                else f"({atom})"
+                for atom, power in monomial
+                for _ in range(power)
             ]
             if abs(factor) != 1 or not parts:
                 parts.insert(0, str(abs(factor)))
@@ -259,7 +265,9 @@ def parse_dim(text: str) -> DimLike:
     try:
         return _from_ast(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise GraphError(f"{text!r} is not a dimension", next_step="write e.g. 2*n + h//2") from error
+        raise GraphError(
+            f"{text!r} is not a dimension", next_step="write e.g. 2*n + h//2"
+        ) from error
 
 
 def _from_ast(node: ast.expr) -> DimLike:

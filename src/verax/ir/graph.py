@@ -16,6 +16,8 @@ import numpy as np
 from verax.base.errors import GraphError
 from verax.ir.dim import DimLike
 from verax.ir.operator import Inference, Operator
+from verax.ir.printer import print_graph
+from verax.ir.shapes import known_outputs
 from verax.ir.types import TensorType
 
 KNOWN_LIMIT = 4096
@@ -101,8 +103,6 @@ class Graph:
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        from verax.ir.text import print_graph  # a printer needs Graph, and str needs the printer
-
         return print_graph(self)
 
 
@@ -178,8 +178,11 @@ class Builder:
         count = op.output_count
         names = list(outputs)
         while len(names) < count:
-            names.append(self.fresh(name or op.kind.lower()) if not names else
-                         self.fresh(f"{names[0]}.{len(names)}"))
+            names.append(
+                self.fresh(name or op.kind.lower())
+                if not names
+                else self.fresh(f"{names[0]}.{len(names)}")
+            )
         node = Node(op, inputs, tuple(names), name)
         types, known = infer_node(node, self.types, self.known)
         for value, type_, content in zip(names, types, known, strict=True):
@@ -204,8 +207,6 @@ def infer_node(
     node: Node, types: Mapping[str, TensorType], known: Mapping[str, np.ndarray]
 ) -> tuple[tuple[TensorType, ...], tuple[np.ndarray | None, ...]]:
     """Output types of a node and, for shape computations, its output values."""
-    from verax.ir.shapes import known_outputs  # shapes needs Node
-
     op = node.op
     count = len(node.inputs)
     if count < op.min_inputs or (op.max_inputs is not None and count > op.max_inputs):

@@ -1,8 +1,9 @@
 """What an operator is: the declaration that every family in `ops/` fills in.
 
 An operator is a frozen dataclass whose fields are its typed attributes. It states its type rule
-(`infer`), its meaning (`reference`), the bits it promises in float32 (`canonical`), how far rounding
-may move its result (`error`), and how to draw test cases (`cases`). It never says how it runs.
+(`infer`), its meaning (`reference`), the bits it promises in float32 (`canonical`), how far
+rounding may move its result (`error`), and how to draw test cases (`cases`). It never says how it
+runs.
 """
 
 from __future__ import annotations
@@ -106,7 +107,9 @@ class Operator:
 
     min_inputs: ClassVar[int] = 1
     max_inputs: ClassVar[int | None] = 1  # None: any number
-    exact: ClassVar[bool] = False  # result is one of finitely many exactly known values: no rounding
+    exact: ClassVar[bool] = (
+        False  # result is one of finitely many exactly known values: no rounding
+    )
     symbolic: ClassVar[bool] = False  # `reference` also works on object arrays of Dims
     unsupported: ClassVar[str] = ""  # why a duty (reference, error model, lowering) is not met
 

@@ -41,7 +41,11 @@ class Rewriter:
         self.values.update(zip(node.outputs, outputs))
 
     def add(
-        self, op: Operator, inputs: Sequence[str | None], name: str = "", outputs: Sequence[str] = ()
+        self,
+        op: Operator,
+        inputs: Sequence[str | None],
+        name: str = "",
+        outputs: Sequence[str] = (),
     ) -> str:
         """Add a node on NEW values; returns its first output."""
         return self.new.add(op, inputs, outputs, name)

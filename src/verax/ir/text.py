@@ -12,7 +12,6 @@ graph. Small constants are written out; large ones are named by a hash and suppl
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -22,27 +21,10 @@ import numpy as np
 from verax.base.errors import GraphError
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import REGISTRY, Operator
-from verax.ir.types import DType, TensorType, split_commas
+from verax.ir.printer import content_hash
+from verax.ir.types import TensorType, split_commas
 
-INLINE_LIMIT = 16
-_SIMPLE = re.compile(r"[A-Za-z0-9_./:\-]+\Z")
 _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|[A-Za-z0-9_./\-]+(?::[A-Za-z0-9_./\-]+)*)')
-
-
-def print_graph(graph: Graph) -> str:
-    """The text form of `graph`."""
-    lines = [f"graph {json.dumps(graph.name)}"]
-    lines += [f"input {_value(v)}: {graph.types[v]}" for v in graph.inputs]
-    lines += [
-        f"const {_value(v)}: {graph.types[v]} = {_content(a)}" for v, a in graph.constants.items()
-    ]
-    for node in graph.nodes:
-        outputs = ", ".join(f"{_value(v)}: {graph.types[v]}" for v in node.outputs)
-        inputs = ", ".join("_" if v is None else _value(v) for v in node.inputs)
-        place = f" @ {json.dumps(node.name)}" if node.name else ""
-        lines.append(f"{outputs} = {node.op}({inputs}){place}")
-    lines += [f"output {_value(v)}" for v in graph.outputs]
-    return "\n".join(lines) + "\n"
 
 
 def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
@@ -57,30 +39,14 @@ def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) ->
         try:
             reader.line(line.strip())
         except GraphError as error:
-            raise GraphError(error.cause, place=f"line {number}: {line.strip()[:120]}",
-                             next_step=error.next_step) from error
+            raise GraphError(
+                error.cause, place=f"line {number}: {line.strip()[:120]}", next_step=error.next_step
+            ) from error
         except (ValueError, SyntaxError, KeyError, TypeError) as error:
             raise GraphError(
                 f"cannot read the text form: {error}", place=f"line {number}: {line.strip()[:120]}"
             ) from error
     return reader.graph()
-
-
-def content_hash(array: np.ndarray) -> str:
-    """Names an array's bytes."""
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
-
-
-def _value(name: str) -> str:
-    plain = _SIMPLE.match(name) and not name.endswith(":") and not name.startswith(":")
-    return f"%{name}" if plain and "::" not in name else f"%{json.dumps(name)}"
-
-
-def _content(array: np.ndarray) -> str:
-    if array.size > INLINE_LIMIT or DType.of(array).is_float and np.isnan(array).any():
-        return f"sha256:{content_hash(array)}"
-    kind = bool if array.dtype == bool else float if DType.of(array).is_float else int
-    return repr([kind(v) for v in array.ravel()])
 
 
 def _name(text: str) -> str:
@@ -98,8 +64,14 @@ class _Reader:
         self.types: dict[str, TensorType] = {}
 
     def graph(self) -> Graph:
-        return Graph(tuple(self.inputs), tuple(self.outputs), tuple(self.nodes), self.constants,
-                     self.types, self.name)
+        return Graph(
+            tuple(self.inputs),
+            tuple(self.outputs),
+            tuple(self.nodes),
+            self.constants,
+            self.types,
+            self.name,
+        )
 
     def line(self, line: str) -> None:
         keyword, _, rest = line.partition(" ")
@@ -128,8 +100,10 @@ class _Reader:
         type_ = self.types[name]
         if right.startswith("sha256:"):
             if name not in self.given:
-                raise GraphError(f"the constant {name!r} is large and was not supplied",
-                                 next_step="pass it in `constants`")
+                raise GraphError(
+                    f"the constant {name!r} is large and was not supplied",
+                    next_step="pass it in `constants`",
+                )
             array = np.asarray(self.given[name])
             if content_hash(array) != right[7:] or TensorType.of(array) != type_:
                 raise GraphError(f"the array supplied for {name!r} is another one")

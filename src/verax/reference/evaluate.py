@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,10 @@ def _walk(
 ) -> dict[str, np.ndarray]:
     bind_symbols(graph, inputs)
     values: dict[str, Any] = {}
-    for name, array in [*((n, np.asarray(inputs[n])) for n in graph.inputs),
-                        *graph.constants.items()]:
+    for name, array in [
+        *((n, np.asarray(inputs[n])) for n in graph.inputs),
+        *graph.constants.items(),
+    ]:
         declared = graph.types[name].dtype
         values[name] = array if promised_bits else to_work(array, declared, work)
     kept = set(graph.outputs) if isinstance(keep, str) else set(keep)
@@ -57,8 +60,9 @@ def _walk(
             None if a is None or v is None else TensorType(graph.types[v].dtype, a.shape)
             for v, a in zip(node.inputs, arrays)
         )
-        results = evaluate_node(node, arrays, types, graph.output_types(node), work,
-                                promised_bits=promised_bits)
+        results = evaluate_node(
+            node, arrays, types, graph.output_types(node), work, promised_bits=promised_bits
+        )
         values.update(zip(node.outputs, results, strict=True))
         if keep != "all":
             for v in {*node.inputs, *node.outputs} - kept:
@@ -98,9 +102,7 @@ def to_work(array: np.ndarray, declared: DType, work: np.dtype) -> np.ndarray:
     """A declared array in the dtype that carries it."""
     if not declared.is_float:
         return array
-    if work == object:
-        from fractions import Fraction
-
+    if work.kind == "O":
         flat = [Fraction(float(v)) for v in array.ravel()]
         return np.array(flat, dtype=object).reshape(array.shape)
     return array.astype(work, copy=False)
@@ -123,7 +125,8 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
         if array.dtype != declared.dtype.numpy:
             raise InputError(
                 f"the input is {array.dtype}, the model takes {declared.dtype}",
-                place=f"input {name!r}", next_step=f"convert it with .astype({declared.dtype})",
+                place=f"input {name!r}",
+                next_step=f"convert it with .astype({declared.dtype})",
             )
         if array.ndim != declared.rank:
             raise InputError(

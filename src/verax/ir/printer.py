@@ -1,0 +1,52 @@
+"""Printing a graph in its text form; `text` describes the form and reads it back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from verax.ir.types import DType
+
+if TYPE_CHECKING:
+    from verax.ir.graph import Graph
+
+INLINE_LIMIT = 16
+"""Constants with more elements are printed as a hash."""
+_SIMPLE = re.compile(r"[A-Za-z0-9_./:\-]+\Z")
+
+
+def print_graph(graph: Graph) -> str:
+    """The text form of `graph`."""
+    lines = [f"graph {json.dumps(graph.name)}"]
+    lines += [f"input {_value(v)}: {graph.types[v]}" for v in graph.inputs]
+    lines += [
+        f"const {_value(v)}: {graph.types[v]} = {_content(a)}" for v, a in graph.constants.items()
+    ]
+    for node in graph.nodes:
+        outputs = ", ".join(f"{_value(v)}: {graph.types[v]}" for v in node.outputs)
+        inputs = ", ".join("_" if v is None else _value(v) for v in node.inputs)
+        place = f" @ {json.dumps(node.name)}" if node.name else ""
+        lines.append(f"{outputs} = {node.op}({inputs}){place}")
+    lines += [f"output {_value(v)}" for v in graph.outputs]
+    return "\n".join(lines) + "\n"
+
+
+def content_hash(array: np.ndarray) -> str:
+    """Names an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
+
+
+def _value(name: str) -> str:
+    plain = _SIMPLE.match(name) and not name.endswith(":") and not name.startswith(":")
+    return f"%{name}" if plain and "::" not in name else f"%{json.dumps(name)}"
+
+
+def _content(array: np.ndarray) -> str:
+    if array.size > INLINE_LIMIT or (DType.of(array).is_float and np.isnan(array).any()):
+        return f"sha256:{content_hash(array)}"
+    kind = bool if array.dtype == bool else float if DType.of(array).is_float else int
+    return repr([kind(v) for v in array.ravel()])
