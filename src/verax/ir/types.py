@@ -41,7 +41,7 @@ class DType(enum.StrEnum):
 
     @property
     def is_integer(self) -> bool:
-        return self not in _FLOATS and self is not DType.bool__
+        return self not in _FLOATS and self is not DType.bool_
 
     @property
     def itemsize(self) -> int:
