@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from verax.numerics import functions, functions_float64
 from verax.numerics.fma import fma32
 from verax.numerics.formats import FLOATS, INTEGERS, SIGNED, dtype_name, numpy_dtype
 
@@ -244,14 +245,7 @@ class Arith(ABC, Generic[V]):
 
 
 class NumpyArith(Arith[np.ndarray]):
-    """The primitives on NumPy arrays, with broadcasting: the definition the others must match.
-
-    functions: the named functions, `(arith, *args) -> value`; `numerics.functions.numpy_arith()`
-    gives an instance with all of them.
-    """
-
-    def __init__(self, functions: dict[str, Callable[..., Any]] | None = None) -> None:
-        self._functions = functions or {}
+    """The primitives on NumPy arrays, with broadcasting: the definition the others must match."""
 
     def bind(self, raw: Any, dtype: str) -> np.ndarray:
         array = np.asarray(raw)
@@ -269,7 +263,10 @@ class NumpyArith(Arith[np.ndarray]):
         return np.asarray(value, numpy_dtype(dtype))
 
     def call(self, function: str, *args: np.ndarray) -> np.ndarray:
-        return np.asarray(self._functions[function](self, *args))
+        with np.errstate(all="ignore"):
+            if args[0].dtype == np.float64:
+                return np.asarray(functions_float64.FUNCTIONS[function](*args))
+            return np.asarray(functions.call(self, function, args))
 
     def primitive(
         self, name: str, args: tuple[np.ndarray, ...], target: str | None = None

@@ -62,6 +62,7 @@ class Input(Expr):
 
     def __new__(cls, index: int, dtype: str) -> Input:
         numpy_dtype(dtype)
+        dtype = str(dtype)
         key = (int(index), dtype)
         return _intern(cls, key, key, index=int(index), dtype=dtype, args=())
 
@@ -79,6 +80,7 @@ class Const(Expr):
         with np.errstate(over="ignore"):
             stored = np.asarray(value).astype(numpy_dtype(dtype))
         plain = stored.astype(np.float64).item() if stored.dtype.kind in "fV" else stored.item()
+        dtype = str(dtype)
         key = (repr(plain), dtype)
         return _intern(cls, key, (plain, dtype), value=plain, dtype=dtype, args=())
 
@@ -93,7 +95,7 @@ class Apply(Expr):
     function: str
 
     def __new__(cls, function: str, args: Sequence[Expr], dtype: str) -> Apply:
-        args = tuple(args)
+        args, dtype = tuple(args), str(dtype)
         key = (function, args, dtype)
         return _intern(cls, key, key, function=function, args=args, dtype=dtype)
 

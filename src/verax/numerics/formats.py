@@ -60,9 +60,7 @@ BFLOAT16 = FloatFormat("bfloat16", 8, -126, 127)
 FLOAT32 = FloatFormat("float32", 24, -126, 127)
 FLOAT64 = FloatFormat("float64", 53, -1022, 1023)
 TF32 = FloatFormat("tf32", 11, -126, 127)
-FORMATS: dict[str, FloatFormat] = {
-    f.name: f for f in (FLOAT16, BFLOAT16, FLOAT32, FLOAT64, TF32)
-}
+FORMATS: dict[str, FloatFormat] = {f.name: f for f in (FLOAT16, BFLOAT16, FLOAT32, FLOAT64, TF32)}
 
 
 @cache
@@ -106,9 +104,7 @@ def round_to(x: Any, fmt: FloatFormat) -> np.ndarray:
         spacing = np.where(np.isfinite(a), ulp(a, fmt), 1.0)
         # Both scalings are by powers of two; rint does the single rounding.
         rounded = np.where(np.isfinite(a), np.rint(a / spacing) * spacing, a)
-        return np.where(
-            np.abs(rounded) > fmt.largest, np.copysign(np.inf, rounded), rounded
-        )
+        return np.where(np.abs(rounded) > fmt.largest, np.copysign(np.inf, rounded), rounded)
 
 
 def ulp_error(value: Any, exact: Any, fmt: FloatFormat = FLOAT32) -> np.ndarray:

@@ -1,0 +1,81 @@
+"""Plain comparison of two tensors: the figures people quote, non-finite masks, worst places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.numerics.statistics import root_mean_square
+
+USUAL_SETTINGS = {
+    "numpy (rtol 1e-05, atol 1e-08)": (1e-5, 1e-8),
+    "torch.testing (rtol 1.3e-06, atol 1e-05)": (1.3e-6, 1e-5),
+    "rtol 1e-04, atol 0": (1e-4, 0.0),
+    "rtol 1e-03, atol 1e-05": (1e-3, 1e-5),
+    "rtol 1e-02, atol 1e-03": (1e-2, 1e-3),
+}
+"""The tolerances that are widely used; they are reported and decide nothing."""
+
+
+@dataclass(frozen=True)
+class PlainFigures:
+    """See `verax.records.verdict.Plain`."""
+
+    max_abs: float
+    max_rel: float
+    cosine: float
+    psnr: float
+    allclose: dict[str, bool]
+    differing: int
+
+
+def plain_figures(given: np.ndarray, expected: np.ndarray) -> PlainFigures:
+    """Compare `given` with `expected` (float64 meaning, same shape) over elements finite in both.
+
+    max_rel is infinite where only the expected value is 0. psnr uses the largest expected
+    magnitude as peak.
+    """
+    if given.dtype.kind in "biu" and expected.dtype.kind in "biu":
+        differing = int((given != expected).sum())
+    else:
+        differing = int((~same_value(given, expected.astype(given.dtype))).sum())
+    g, x = given.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
+    finite = np.isfinite(g) & np.isfinite(x)
+    g, x = g[finite], x[finite]
+    if g.size == 0:
+        return PlainFigures(0.0, 0.0, 1.0, np.inf, dict.fromkeys(USUAL_SETTINGS, True), differing)
+    error = np.abs(g - x)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(error == 0, 0.0, error / np.abs(x))
+        norms = np.linalg.norm(g) * np.linalg.norm(x)
+        noise, peak = root_mean_square(error), float(np.abs(x).max())
+        psnr = 20 * np.log10(peak / noise) if noise and peak else np.inf
+    cosine = float(g @ x / norms) if norms > 0 else float(not error.any())
+    passes = {
+        name: bool((error <= atol + rtol * np.abs(x)).all())
+        for name, (rtol, atol) in USUAL_SETTINGS.items()
+    }
+    return PlainFigures(
+        float(error.max()), float(relative.max()), cosine, float(psnr), passes, differing
+    )
+
+
+def same_value(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where two arrays hold the same value: -0 equals +0, NaN equals NaN."""
+    same = a == b
+    if a.dtype.kind in "fV" or a.dtype.name == "bfloat16":
+        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
+    return np.asarray(same)
+
+
+def worst_places(size: np.ndarray, count: int) -> list[tuple[int, ...]]:
+    """Coordinates of the `count` largest elements of `size` that are above 0, largest first."""
+    flat = np.nan_to_num(size.ravel(), nan=np.inf, posinf=np.inf)
+    count = min(count, flat.size)
+    if count == 0:
+        return []
+    top = np.argpartition(flat, flat.size - count)[flat.size - count :]
+    top = top[np.argsort(-flat[top], kind="stable")]
+    return [tuple(int(i) for i in np.unravel_index(int(t), size.shape)) for t in top if flat[t] > 0]

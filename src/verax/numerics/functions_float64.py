@@ -1,0 +1,53 @@
+"""The elementary functions in float64, by NumPy and the C library.
+
+This is the yardstick: the float64 reference evaluates operators with these, and the canonical
+float32 functions are measured against them. Each takes and returns float64 arrays; errors are a
+few float64 ulps and bits may differ between machines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+erf: Callable[..., Any] = np.vectorize(math.erf, otypes=[np.float64])
+erfc: Callable[..., Any] = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1.0) / (1.0 + e)
+
+
+def softplus(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def mish(x: np.ndarray) -> np.ndarray:
+    return x * np.tanh(softplus(x))
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * erfc(-x * math.sqrt(0.5))
+
+
+def gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return x * sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x * sigmoid(x)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "log2": np.log2,
+    "pow": np.power, "sigmoid": sigmoid, "tanh": np.tanh, "erf": erf, "softplus": softplus,
+    "mish": mish, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu,
+    "reciprocal": lambda x: 1.0 / x, "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh,
+    "acosh": np.arccosh, "atanh": np.arctanh,
+}  # fmt: skip

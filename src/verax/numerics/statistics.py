@@ -1,0 +1,112 @@
+"""Statistics of rounding errors, and every limit that the judge decides by.
+
+The limits were measured on honest float32 implementations and on planted mistakes; the figures are
+in the project's numerics notes. No other room holds a tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+GROUP_MEAN, GROUP_SINGLE = 4.0, 256.0
+"""A group of m elements may reach rms(z) = sqrt(GROUP_MEAN + GROUP_SINGLE / m): 2 when large, 16
+when single."""
+ROUNDING_T = 1.0
+"""T at or below this is rounding."""
+ORDER_T = 2.0
+"""Limit of T after division by the spread of real float32 orders of summation."""
+WINOGRAD_T = 8.0
+"""Limit of T under Winograd's sigma."""
+WINOGRAD_POOL = {2: 7, 4: 11}
+"""Output tile of F(m x m, 3 x 3) to the window in which Winograd mixes magnitudes."""
+BOUND_RATIO = 1.0
+"""An error above this multiple of the hard bound is proven not to be rounding."""
+SUSPICIOUS_T = 1.5
+"""For sampled sigmas (Monte Carlo arithmetic): T up to here is undecided, above it a mistake."""
+HEAVY_TAIL = 5.0
+"""Largest ratio between the sizes of two Monte Carlo samples that still allows a z test."""
+TIE_NOISE = 4.0
+"""Multiple of sigma within which two candidates of an integer result count as tied."""
+BLIND = 5e-3
+"""A check that cannot see a relative error of this size in some value is blind to that value."""
+PROBE = 2.0**-12
+"""Relative disturbance by which the power of a check is measured."""
+
+
+@dataclass(frozen=True)
+class GroupTest:
+    """T = max over groups of rms(z) / limit(size of group), and the group that reached it."""
+
+    statistic: float
+    group: str
+
+
+def group_limit(size: int) -> float:
+    """Largest honest rms(z) of a group of `size` elements."""
+    return math.sqrt(GROUP_MEAN + GROUP_SINGLE / max(1, size))
+
+
+def standardised(error: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """z = error / sigma; 0 where the error is 0, infinite where only sigma is 0."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(error == 0, 0.0, error / sigma)
+
+
+def group_test(z: np.ndarray) -> GroupTest:
+    """Test z over all elements, slices along each axis, pixels, channel x row, single elements.
+
+    Axis 0 is the batch, axis 1 the channel, the rest spatial (or time and features).
+    """
+    if z.size == 0:
+        return GroupTest(0.0, "all")
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.nan_to_num(z * z, nan=np.inf, posinf=np.inf)
+        best = GroupTest(-1.0, "all")
+        for name, axes in _groups(z.ndim):
+            means = squares.mean(axis=axes) if axes else squares
+            size = math.prod(z.shape[a] for a in axes)
+            statistic = math.sqrt(float(means.max())) / group_limit(size)
+            if statistic > best.statistic:
+                where = np.unravel_index(int(means.argmax()), means.shape)
+                at = ", ".join(map(str, where))
+                best = GroupTest(statistic, f"{name} {at}" if at else name)
+    return best
+
+
+def _groups(rank: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names of the groupings of a tensor and the axes that each averages over."""
+    every = tuple(range(rank))
+    yield "all", every
+    if rank == 0:
+        return
+    kept: dict[tuple[int, ...], str] = {(0,): "image"} if rank > 1 else {}
+    if rank > 1:
+        kept[(1,)] = "channel"
+    for axis in range(2, rank):
+        names = {rank - 1: "column", rank - 2: "row"}
+        kept[(axis,)] = names.get(axis, f"slice of axis {axis}")
+    if rank > 2:
+        kept[tuple(range(2, rank))] = "pixel"
+    if rank > 3:
+        kept[(1, rank - 2)] = "channel, row"
+    kept[every] = "element"
+    for axes, name in kept.items():
+        yield name, tuple(a for a in every if a not in axes)
+
+
+def sampled_sigma(squares: np.ndarray) -> np.ndarray:
+    """Standard deviation from the mean squares of few samples, half of it shared by all elements.
+
+    squares: mean over samples of (sample - expected)^2, per element.
+    """
+    return np.sqrt(0.5 * squares + 0.5 * squares.mean()) if squares.size else squares
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    """sqrt(mean(values^2)), 0 for no values."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
