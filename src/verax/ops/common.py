@@ -1,0 +1,144 @@
+"""What operator families share: axes, broadcasting, rounding in a declared format, test data.
+
+Not a family: no operator is declared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from verax.ir.dim import DimLike, maximum
+from verax.ir.operator import Evaluation, Inference
+from verax.ir.types import DType, TensorType
+from verax.numerics.error_model import U, Rounding
+from verax.numerics.formats import FORMATS
+
+HALVES = (DType.float16, DType.bfloat16)
+FLOATS = (DType.float16, DType.bfloat16, DType.float32, DType.float64)
+INTEGERS = tuple(d for d in DType if d.is_integer)
+SIGNED = tuple(d for d in INTEGERS if d.numpy.kind == "i")
+
+
+def normalize_axis(ctx: Inference, axis: int, rank: int, name: str = "axis") -> int:
+    """`axis` in [0, rank); fails when it is outside [-rank, rank)."""
+    if not -rank <= axis < rank:
+        ctx.fail(f"{name} is {axis}, the tensor has rank {rank}")
+    return axis % rank
+
+
+def normalize_axes(
+    ctx: Inference, axes: Iterable[int], rank: int, name: str = "axes"
+) -> tuple[int, ...]:
+    """`axes` in [0, rank), in the order given; fails when one is out of range or given twice."""
+    found = tuple(normalize_axis(ctx, int(a), rank, name) for a in axes)
+    if len(set(found)) != len(found):
+        ctx.fail(f"{name} {found} names an axis twice")
+    return found
+
+
+def broadcast_dims(ctx: Inference, shapes: Sequence[tuple[DimLike, ...]]) -> tuple[DimLike, ...]:
+    """NumPy's multi-directional broadcasting, with symbols.
+
+    A symbol beside a number other than 1 must turn out to be that number or 1. Two different
+    symbols give the larger one: they must be equal, or one of them 1.
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    result: list[DimLike] = []
+    for axis in range(-rank, 0):
+        sizes = [s[axis] for s in shapes if len(s) >= -axis]
+        numbers = {s for s in sizes if isinstance(s, int) and s != 1}
+        if len(numbers) > 1:
+            ctx.fail(
+                "shapes do not broadcast: "
+                + ", ".join(f"[{', '.join(map(str, s))}]" for s in shapes)
+            )
+        if numbers:
+            result.append(numbers.pop())
+            continue
+        wide: DimLike = 1
+        for size in sizes:
+            if size != 1 and size != wide:
+                wide = size if wide == 1 else maximum(wide, size)
+        result.append(wide)
+    return tuple(result)
+
+
+def same_dtype(ctx: Inference, indices: Iterable[int], allowed: Sequence[DType]) -> DType:
+    """The one dtype of the given inputs; fails when they differ or it is not `allowed`."""
+    types = [(i, ctx.type(i)) for i in indices]
+    first = types[0][1].dtype
+    for i, type_ in types:
+        if type_.dtype != first:
+            ctx.fail(f"input {i} is {type_.dtype}, input {types[0][0]} is {first}")
+    if first not in allowed:
+        ctx.fail(f"the element type {first} is not allowed, only {', '.join(allowed)}")
+    return first
+
+
+def as_dtype(value: object) -> DType:
+    """A DType given as such or by name, for dtype attributes."""
+    return value if isinstance(value, DType) else DType(str(value))
+
+
+def constant(ev: Evaluation, value: float) -> Any:
+    """A float attribute as a number of the working arithmetic.
+
+    Attributes are float32 numbers (in ONNX and in compiled code) unless the tensor is float64.
+    """
+    first = ev.inputs[0]
+    if first is None or first.dtype is not DType.float64:
+        value = float(np.float32(value))
+    return Fraction(value) if ev.work.kind == "O" else value
+
+
+def unit_roundoff(dtype: DType) -> float:
+    """Unit roundoff of a float dtype."""
+    return U if dtype is DType.float32 else FORMATS[str(dtype)].unit_roundoff
+
+
+def rounding(
+    dtype: DType, size: np.ndarray, sigma_units: float, bound_units: float, floor: float = 0.0
+) -> Rounding:
+    """Error in units of (unit roundoff of `dtype`) x `size`.
+
+    size: what is rounded along the way, usually |y|. floor: an absolute error that is honest
+    (results that an implementation flushes to zero), added to the bound.
+    """
+    u = unit_roundoff(dtype)
+    size = np.abs(np.asarray(size, np.float64))
+    tiny = FORMATS[str(dtype)].smallest_subnormal + floor
+    return Rounding(sigma_units * u * size + floor / 8, bound_units * u * size + tiny)
+
+
+def draw(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    dtype: DType | str = DType.float32,
+    low: float = -4.0,
+    high: float = 4.0,
+) -> np.ndarray:
+    """Test data in [low, high]: some values on a grid of quarters, so that ties and zeros occur."""
+    dtype = as_dtype(dtype)
+    if dtype is DType.bool_:
+        return rng.random(shape) < 0.5
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        lo, hi = max(int(np.ceil(low)), int(info.min)), min(int(high), int(info.max))
+        return rng.integers(lo, hi, shape, dtype=dtype.numpy, endpoint=True)
+    x = rng.uniform(low, high, shape)
+    quarters = np.clip(np.round(x * 4) / 4, low, high)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.where(rng.random(shape) < 0.25, quarters, x)).astype(dtype.numpy)
+
+
+def static(dims: Sequence[DimLike]) -> bool:
+    """Whether all sizes are numbers."""
+    return all(isinstance(d, int) for d in dims)
+
+
+def type_of(dtype: DType, dims: Iterable[DimLike]) -> TensorType:
+    return TensorType(dtype, tuple(dims))
