@@ -1,0 +1,57 @@
+# Verax. Every target works as the first and only command on a fresh clone: it makes .venv, installs
+# what it needs (once), and runs. `make` alone lists the targets.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PEERS ?=
+TESTS ?=
+
+.PHONY: help demo test lint format bench campaign examples clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.core  ## Install, then compile, run and judge a real network, and find a planted mistake
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test $(if $(PEERS),$(VENV)/.peers) lint  ## Lint, then the whole suite (PEERS=1 installs PyTorch and OpenVINO too; TESTS=path for a part)
+	@mkdir -p out
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow" --junitxml=out/tests.xml $(TESTS)
+
+lint: $(VENV)/.test  ## ruff (lint and format) and mypy over src/
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/mypy
+
+format: $(VENV)/.test  ## Let ruff fix and format what it can
+	$(BIN)/ruff check --fix src tests examples benchmarks
+	$(BIN)/ruff format src tests examples benchmarks
+
+bench: $(VENV)/.peers  ## ResNet-50, ResNet-18, MobileNetV2 against ONNX Runtime, OpenVINO and PyTorch
+	$(BIN)/python benchmarks/networks.py
+
+campaign: $(VENV)/.test  ## The slow tests (long random campaigns)
+	$(BIN)/python -m pytest -n $(JOBS) -m slow $(TESTS)
+
+examples: $(VENV)/.examples  ## Train the example network again and write its files
+	$(BIN)/python examples/train.py
+
+clean:  ## Remove what the targets above made
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Verax needs Python 3.11 or later; set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	@echo "installing Verax into $(VENV) ..."
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test $(VENV)/.peers $(VENV)/.examples: $(VENV)/.%: $(VENV)/.core
+	@echo "installing the extra '$*' ..."
+	@$(PIP) -e '.[$*]'
+	@touch $@
