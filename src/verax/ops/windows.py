@@ -1,0 +1,260 @@
+"""Sliding windows over spatial axes: what convolutions, transposed convolutions and pools share.
+
+`Geometry` is what an operator's attributes say once they are completed for a rank; its sizes may
+be symbols. `Windows` is the same with every number known: the compiler lowers from it and the
+references walk over its taps. Spatial axes are all axes after batch and channels, in any number.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from verax.base.errors import GraphError
+from verax.ir.dim import DimLike, ceildiv, floordiv
+from verax.ir.operator import Inference
+from verax.ir.types import DType, TensorType
+
+Ints = tuple[int, ...]
+Pads = tuple[tuple[int, int], ...]
+Slices = tuple[slice, ...]
+SAME_RULES = ("SAME_UPPER", "SAME_LOWER")
+Fail = Callable[[str], NoReturn]
+
+
+def raise_graph_error(message: str) -> NoReturn:
+    """The `Fail` of code that runs outside of a type rule."""
+    raise GraphError(message)
+
+
+def over_spatial(where: Sequence[Any]) -> Any:
+    """An index that applies `where` to the last axes."""
+    return (Ellipsis, *where)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows over spatial axes of known sizes; every field has one entry per spatial axis.
+
+    input, output: sizes before and after. In axis a, output position o reads the input positions
+    o * strides[a] + k * dilations[a] - pads[a][0] for k < kernel_shape[a]. For a transposed
+    convolution `input` and `output` are its own, and input position i writes the output positions
+    i * strides[a] + k * dilations[a] - pads[a][0].
+    """
+
+    input: Ints
+    output: Ints
+    kernel_shape: Ints
+    strides: Ints
+    dilations: Ints
+    pads: Pads
+
+    @property
+    def rank(self) -> int:
+        """Number of spatial axes."""
+        return len(self.input)
+
+    @property
+    def extent(self) -> Ints:
+        """Input positions that a window spans (the kernel with its dilation)."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel_shape, self.dilations))
+
+    @property
+    def taps(self) -> int:
+        """Positions in one window."""
+        return int(np.prod(self.kernel_shape, dtype=np.int64))
+
+    def positions(self) -> Iterator[Ints]:
+        """Kernel positions in ascending (row-major) order."""
+        return itertools.product(*map(range, self.kernel_shape))
+
+    def pad(self, x: np.ndarray, fill: Any = 0) -> np.ndarray:
+        """x [..., *input] with `fill` around it, so that every window lies inside."""
+        reach = [(o - 1) * s + e for o, s, e in zip(self.output, self.strides, self.extent)]
+        widths = [
+            (begin, max(0, r - n - begin)) for r, n, (begin, _) in zip(reach, self.input, self.pads)
+        ]
+        if not any(map(any, widths)):
+            return x
+        lead = [(0, 0)] * (x.ndim - self.rank)
+        return np.pad(x, lead + widths, constant_values=fill)
+
+    def tap(self, padded: np.ndarray, position: Ints, rows: slice | None = None) -> np.ndarray:
+        """What kernel position `position` sees at every output position: a view [..., *output].
+
+        rows: restricts the first spatial axis of the output (a slice with start and stop).
+        """
+        where = []
+        for axis, (k, o, s, d) in enumerate(
+            zip(position, self.output, self.strides, self.dilations)
+        ):
+            first, count = 0, o
+            if axis == 0 and rows is not None:
+                first, count = rows.start, rows.stop - rows.start
+            start = first * s + k * d
+            where.append(slice(start, start + (count - 1) * s + 1, s))
+        return padded[over_spatial(where)]
+
+    def counts(self, *, include_pad: bool) -> np.ndarray:
+        """Taps of each window inside the input [*output]; with `include_pad`, inside input + pads.
+
+        A window that ceil mode lets hang over the end of the padding is cut there.
+        """
+        total = np.ones((), np.int64)
+        for n, o, k, s, d, (begin, end) in zip(
+            self.input, self.output, self.kernel_shape, self.strides, self.dilations, self.pads
+        ):
+            at = np.arange(o)[:, None] * s + np.arange(k) * d - begin
+            low, high = (-begin, n + end) if include_pad else (0, n)
+            total = total[..., None] * np.sum((at >= low) & (at < high), axis=1)
+        return total
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Completed attributes of a windowed operator, one entry per spatial axis.
+
+    pads: numbers, or "SAME_UPPER" or "SAME_LOWER" while the input's size may be a symbol.
+    ceil_mode: windows that begin inside the input or its left padding may hang over the end.
+    """
+
+    kernel_shape: Ints
+    strides: Ints
+    dilations: Ints
+    pads: Pads | str
+    ceil_mode: bool = False
+
+    @property
+    def extent(self) -> Ints:
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel_shape, self.dilations))
+
+    def output_dims(
+        self, sizes: Sequence[DimLike], fail: Fail = raise_graph_error
+    ) -> tuple[DimLike, ...]:
+        """Sizes after sliding the window; fails when a window is larger than its padded input."""
+        if isinstance(self.pads, str):
+            return tuple(ceildiv(n, s) for n, s in zip(sizes, self.strides))
+        found: list[DimLike] = []
+        for axis, (n, e, s, (begin, end)) in enumerate(
+            zip(sizes, self.extent, self.strides, self.pads)
+        ):
+            if self.ceil_mode:
+                # The smaller of "all of the input is covered" and "the last window begins before
+                # the end padding", in one division.
+                out = floordiv(n + (begin - 1 + min(0, end - e + s)), s) + 1
+            else:
+                out = floordiv(n + (begin + end - e), s) + 1
+            if isinstance(out, int) and out < 1:
+                fail(
+                    f"a window of {e} does not fit into spatial axis {axis} of size {n} "
+                    f"with pads {(begin, end)}"
+                )
+            found.append(out)
+        return tuple(found)
+
+    def resolved_pads(self, sizes: Sequence[int]) -> Pads:
+        """The pads in numbers for an input of these sizes."""
+        if not isinstance(self.pads, str):
+            return self.pads
+        pads = []
+        for n, e, s in zip(sizes, self.extent, self.strides):
+            total = max(0, (-(-n // s) - 1) * s + e - n)
+            pads.append(split_same(total, self.pads))
+        return tuple(pads)
+
+    def windows(self, sizes: Sequence[int], fail: Fail = raise_graph_error) -> Windows:
+        """The windows over an input of these sizes."""
+        output = tuple(int(d) for d in self.output_dims(sizes, fail))
+        return Windows(
+            tuple(int(n) for n in sizes),
+            output,
+            self.kernel_shape,
+            self.strides,
+            self.dilations,
+            self.resolved_pads(sizes),
+        )
+
+
+def split_same(total: int, rule: str) -> tuple[int, int]:
+    """Total padding as (begin, end): SAME_UPPER puts the odd one at the end, SAME_LOWER first."""
+    small, large = total // 2, total - total // 2
+    return (small, large) if rule == "SAME_UPPER" else (large, small)
+
+
+def geometry(
+    kernel_shape: Sequence[DimLike],
+    strides: Ints,
+    pads: Pads | str,
+    dilations: Ints = (),
+    ceil_mode: bool = False,
+    fail: Fail = raise_graph_error,
+) -> Geometry:
+    """Check and complete attributes: empty strides and dilations mean 1, empty pads mean 0."""
+    rank = len(kernel_shape)
+    if not all(isinstance(k, int) and k > 0 for k in kernel_shape):
+        fail(f"kernel_shape must be positive numbers, not ({', '.join(map(str, kernel_shape))})")
+    strides = per_axis("strides", strides, rank, 1, fail)
+    dilations = per_axis("dilations", dilations, rank, 1, fail)
+    if isinstance(pads, str):
+        if pads not in SAME_RULES:
+            fail(f"pads must be numbers or one of {', '.join(SAME_RULES)}, not {pads!r}")
+        if ceil_mode:
+            fail("ceil_mode cannot be combined with the rule of SAME padding")
+    else:
+        pads = pads or ((0, 0),) * rank
+        if len(pads) != rank or any(len(p) != 2 for p in pads):
+            fail(f"pads must be {rank} pairs (begin, end), not {pads}")
+        if any(p < 0 for pair in pads for p in pair):
+            fail(f"pads must not be negative: {pads}")
+    numbers = tuple(int(k) for k in kernel_shape)  # type: ignore[arg-type]
+    return Geometry(numbers, strides, dilations, pads, ceil_mode)
+
+
+def per_axis(name: str, values: Ints, rank: int, least: int, fail: Fail) -> Ints:
+    """An attribute with one number per spatial axis; when empty, `least` everywhere."""
+    values = tuple(values) or (least,) * rank
+    if len(values) != rank or any(v < least for v in values):
+        fail(f"{name} must be {rank} numbers of at least {least}, not {values}")
+    return values
+
+
+def spatial_input(ctx: Inference, *, integers: bool = False) -> TensorType:
+    """Type of input 0 as [batch, channels, *spatial]; fails on other ranks and element types."""
+    x = ctx.type(0)
+    if x.rank < 3:
+        ctx.fail(f"the input needs batch, channel and spatial axes, and is {x}")
+    if not x.dtype.is_float and not (integers and x.dtype.is_integer):
+        ctx.fail(f"the element type {x.dtype} is not allowed here")
+    return x
+
+
+def lowest(dtype: np.dtype) -> Any:
+    """What a maximum over nothing gives: -inf, or the smallest integer."""
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def same_floats(ctx: Inference, *indices: int) -> DType:
+    """The one float type of the given inputs (omitted ones aside); fails when they differ."""
+    dtype = ctx.type(indices[0]).dtype
+    ctx.require(dtype.is_float, f"input {indices[0]} must be a float tensor, not {dtype}")
+    for i in indices[1:]:
+        if ctx.has(i) and ctx.type(i).dtype != dtype:
+            ctx.fail(f"input {i} is {ctx.type(i).dtype}, input {indices[0]} is {dtype}")
+    return dtype
+
+
+def expect_dims(ctx: Inference, index: int, dims: Sequence[DimLike], what: str) -> None:
+    """Fail when an optional input is given and its dimensions certainly are not `dims`."""
+    if not ctx.has(index):
+        return
+    found = ctx.type(index)
+    wrong = found.rank != len(dims) or any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(found.dims, dims)
+    )
+    ctx.require(
+        not wrong, f"{what} (input {index}) is {found}, expected [{', '.join(map(str, dims))}]"
+    )
