@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import Union
@@ -215,6 +216,37 @@ def maximum(left: DimLike, right: DimLike) -> DimLike:
         if b == 0 and all(f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)):
             return a
     return _atom(Maximum(left, right))
+
+
+class UndecidedError(GraphError):
+    """A comparison of dimensions whose result depends on sizes not known yet."""
+
+
+def less(left: DimLike, right: DimLike) -> bool:
+    """Whether left < right for all sizes (never negative); `UndecidedError` if for some only."""
+    difference = right - left
+    if isinstance(difference, int):
+        return difference > 0
+    factors = [f for _, f in difference.terms]
+    if all(isinstance(x, Symbol) for m, _ in difference.terms for x, _ in m):
+        constant = dict(difference.terms).get((), 0)
+        if constant > 0 and all(f > 0 for f in factors):
+            return True
+        if constant <= 0 and all(f < 0 for f in factors):
+            return False
+    raise UndecidedError(f"whether {left} < {right} is not known yet")
+
+
+def equal(left: DimLike, right: DimLike) -> bool:
+    """Whether left == right for all sizes; `UndecidedError` if for some only."""
+    difference = left - right
+    if isinstance(difference, int):
+        return difference == 0
+    for a, b in ((left, right), (right, left)):
+        with suppress(UndecidedError):
+            if less(a, b):
+                return False
+    raise UndecidedError(f"whether {left} == {right} is not known yet")
 
 
 def product(dims: tuple[DimLike, ...] | list[DimLike]) -> DimLike:

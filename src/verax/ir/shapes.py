@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.ir.dim import UndecidedError
 from verax.ir.operator import Evaluation, Inference, Operator, as_tuple
 from verax.ir.types import TensorType
 
@@ -35,8 +36,11 @@ def known_outputs(
     if is_symbolic and not op.symbolic:
         return nothing
     ev = Evaluation(ctx.types, tuple(outputs))
-    with np.errstate(all="ignore"):
-        results = as_tuple(op.reference(ev, *ctx.known))
+    try:
+        with np.errstate(all="ignore"):
+            results = as_tuple(op.reference(ev, *ctx.known))
+    except UndecidedError:
+        return nothing
     if is_symbolic:
         return tuple(_settle(np.asarray(r, dtype=object), t) for r, t in zip(results, outputs))
     return tuple(np.asarray(r).astype(t.dtype.numpy) for r, t in zip(results, outputs))
