@@ -15,7 +15,7 @@ mp.mp.dps = 50
 
 
 def remez(f: Callable, weight: Callable, powers: list[int], low: float, high: float):
-    """Coefficients of sum c_k x**powers[k] with least max |weight * (f - sum)|, and that maximum."""
+    """Coefficients of sum c_k x**powers[k] that minimise max |weight (f - sum)|, and that max."""
     n = len(powers)
     grid = [mp.mpf(low) + (mp.mpf(high) - low) * (1 - mp.cos(mp.pi * i / 600)) / 2
             for i in range(601)]  # fmt: skip

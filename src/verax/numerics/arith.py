@@ -308,9 +308,11 @@ def _round_to_odd_float32(a: np.ndarray) -> np.ndarray:
     Integers go through float64 first: 64-bit ones also round to odd there.
     """
     if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
-        high = np.asarray(a & ~a.dtype.type(0xFFF))
-        sticky = (a & a.dtype.type(0xFFF)) != 0
-        wide = high.astype(np.float64) + np.where(sticky, 2048.0, 0.0)
+        # Beyond 2**53: the low bits become one sticky half of what is cut off.
+        exact = (a < 2**53) & (a > -(2**53) if a.dtype.kind == "i" else True)
+        high = np.asarray(a >> a.dtype.type(12)).astype(np.float64) * 4096.0
+        sticky = np.where((a & a.dtype.type(0xFFF)) != 0, 2048.0, 0.0)
+        wide = np.where(exact, a.astype(np.float64), high + sticky)
     else:
         wide = a.astype(np.float64)
     near = wide.astype(np.float32)

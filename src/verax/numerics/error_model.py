@@ -17,6 +17,8 @@ KAPPA = 0.4247
 """Root mean square relative error of one rounding in units of U, log-uniform mantissas."""
 TINY = 2.0**-149
 """Smallest subnormal of float32."""
+FLUSHED = 2.0**-126
+"""Smallest normal number of float32; some runtimes flush what is below to zero."""
 
 
 @dataclass(frozen=True)

@@ -122,9 +122,8 @@ def input_dtypes(expr: Expr) -> dict[int, str]:
     """{index: dtype} of the inputs that `expr` reads, ascending; TypeError if one has two."""
     found: dict[int, str] = {}
     for node in nodes(expr):
-        if isinstance(node, Input):
-            if found.setdefault(node.index, node.dtype) != node.dtype:
-                raise TypeError(f"input {node.index} has dtypes {found[node.index]}, {node.dtype}")
+        if isinstance(node, Input) and found.setdefault(node.index, node.dtype) != node.dtype:
+            raise TypeError(f"input {node.index} has dtypes {found[node.index]}, {node.dtype}")
     return dict(sorted(found.items()))
 
 

@@ -269,11 +269,10 @@ def atanh_d(m: Arith[V], x: V) -> V:
     return m.select(inside, m.copysign(m.mul(value, _d(m, 0.5)), x), _d(m, math.nan))
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name.removesuffix("_d"): _via_double(function)
-    for name, function in {
-        "log1p": log1p_d, "log2": log2_d, "pow": pow_d, "sin": sin_d, "cos": cos_d,
-        "tan": tan_d, "asin": asin_d, "acos": acos_d, "atan": atan_d, "sinh": sinh_d,
-        "cosh": cosh_d, "asinh": asinh_d, "acosh": acosh_d, "atanh": atanh_d,
-    }.items()
+_ROUTINES: dict[str, Callable[..., Any]] = {
+    "log1p": log1p_d, "log2": log2_d, "pow": pow_d, "sin": sin_d, "cos": cos_d, "tan": tan_d,
+    "asin": asin_d, "acos": acos_d, "atan": atan_d, "sinh": sinh_d, "cosh": cosh_d,
+    "asinh": asinh_d, "acosh": acosh_d, "atanh": atanh_d,
 }  # fmt: skip
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {n: _via_double(f) for n, f in _ROUTINES.items()}

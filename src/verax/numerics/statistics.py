@@ -29,6 +29,14 @@ SUSPICIOUS_T = 1.5
 """For sampled sigmas (Monte Carlo arithmetic): T up to here is undecided, above it a mistake."""
 HEAVY_TAIL = 5.0
 """Largest ratio between the sizes of two Monte Carlo samples that still allows a z test."""
+FLUSHED_TERMS = 4096
+"""Terms of a sum that a subject may have flushed to zero before the error is looked at again."""
+HEAVY_TAIL_ELEMENTS = 64
+"""Fewest elements on which the heavy-tail guard means anything."""
+MANY_ELEMENTS = 200
+"""From this many elements on, few Monte Carlo samples are enough."""
+SAMPLES_MANY, SAMPLES_FEW = 4, 16
+"""Monte Carlo samples for values with many and with few elements."""
 TIE_NOISE = 4.0
 """Multiple of sigma within which two candidates of an integer result count as tied."""
 BLIND = 5e-3

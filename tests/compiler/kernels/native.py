@@ -1,0 +1,45 @@
+"""Helpers of the kernel tests: compile a module, call a kernel on NumPy arrays, compare bits."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from verax.compiler.kernels.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.target import Target
+from verax.runtime.engine import load_object, object_code
+
+TARGETS = [t for t in (Target.avx512(), Target.avx2(), Target.aarch64()) if t.runs_here()]
+"""Targets whose code this machine can run."""
+
+
+class Native:
+    """The compiled kernels of a module."""
+
+    def __init__(self, module: ModuleBuilder) -> None:
+        self.loaded = load_object(object_code(module))
+
+    def run(
+        self, kernel: Kernel, arrays: Sequence[np.ndarray | int], splits: Sequence[int] = ()
+    ) -> None:
+        """Run all items, in the pieces that `splits` cuts; arrays may also be addresses."""
+        addresses = [a if isinstance(a, int) else a.ctypes.data for a in arrays]
+        table = (ctypes.c_void_p * len(addresses))(*addresses)
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        function = kind(self.loaded.address(kernel.name))
+        edges = [0, *splits, kernel.items]
+        for begin, end in zip(edges, edges[1:]):
+            function(ctypes.addressof(table), begin, end)
+
+
+def assert_same_bits(got: np.ndarray, expected: np.ndarray) -> None:
+    """Equal shapes, dtypes and bits; any NaN equals any NaN."""
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    if got.dtype.kind in "fV":
+        g, e = (x.astype(np.float64) for x in (got, expected))
+        assert np.array_equal(np.isnan(g), np.isnan(e)), "NaN in different places"
+        got, expected = (np.where(np.isnan(x), 0.0, x) for x in (g, e))
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+    np.testing.assert_array_equal(got, expected)
