@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
+from typing import TypeAlias
 
 from llvmlite import ir
 
@@ -43,8 +44,8 @@ def _size(element: ir.Type) -> int:
 ELEMENT_SIZES = {name: _size(element) for name, element in ELEMENT_TYPES.items()}
 """Bytes of one element in memory, by dtype name."""
 
-Index = int | ir.Value
-Term = int | tuple[Index, int]
+Index: TypeAlias = "int | ir.Value"
+Term: TypeAlias = "int | tuple[Index, Index]"
 """Part of an address, in elements: a constant, or (index, stride)."""
 
 
