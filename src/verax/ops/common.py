@@ -14,7 +14,7 @@ import numpy as np
 from verax.ir.dim import DimLike, maximum
 from verax.ir.operator import Evaluation, Inference
 from verax.ir.types import DType, TensorType
-from verax.numerics.error_model import U, Rounding
+from verax.numerics.error_model import Rounding, U
 from verax.numerics.formats import FORMATS
 
 HALVES = (DType.float16, DType.bfloat16)

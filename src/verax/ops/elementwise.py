@@ -76,11 +76,8 @@ class Elementwise(Operator):
             expr = self.promised(TracingArith(), *inputs)
         except TypeError:
             return None
-        for node in nodes(expr):
-            if isinstance(node, Apply) and node.function not in PRIMITIVES:
-                if node.dtype != "float32":
-                    return None
-        return expr
+        named = [n for n in nodes(expr) if isinstance(n, Apply) and n.function not in PRIMITIVES]
+        return expr if all(n.dtype == "float32" for n in named) else None
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         expr = self.expression([None if t is None else t.dtype for t in ev.inputs])
