@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.base.errors import GraphError
 from verax.ir.dim import UndecidedError
 from verax.ir.operator import Evaluation, Inference, Operator, as_tuple
 from verax.ir.types import TensorType
