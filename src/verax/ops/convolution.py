@@ -20,6 +20,7 @@ from verax.ops.windows import (
     Windows,
     expect_dims,
     geometry,
+    kernel_dims,
     over_spatial,
     raise_graph_error,
     same_floats,
@@ -51,8 +52,7 @@ class Conv(Operator):
 
     def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> Geometry:
         """The completed attributes for weights whose spatial dimensions are `kernel`."""
-        if self.kernel_shape and tuple(self.kernel_shape) != tuple(kernel):
-            fail(f"kernel_shape is {self.kernel_shape}, the weights have {tuple(kernel)}")
+        kernel = kernel_dims(self.kernel_shape, kernel, fail)
         return geometry(kernel, self.strides, self.pads, self.dilations, fail=fail)
 
     def spatial(self, x: TensorType, w: TensorType) -> Windows:

@@ -29,6 +29,7 @@ from verax.ops.windows import (
     Windows,
     expect_dims,
     geometry,
+    kernel_dims,
     over_spatial,
     per_axis,
     raise_graph_error,
@@ -61,8 +62,7 @@ class ConvTranspose(Operator):
 
     def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> Geometry:
         """The completed attributes for weights whose spatial dimensions are `kernel`."""
-        if self.kernel_shape and tuple(self.kernel_shape) != tuple(kernel):
-            fail(f"kernel_shape is {self.kernel_shape}, the weights have {tuple(kernel)}")
+        kernel = kernel_dims(self.kernel_shape, kernel, fail)
         if self.output_shape and self.pads and not isinstance(self.pads, str):
             fail("pads in numbers and output_shape cannot both be given")
         return geometry(kernel, self.strides, self.pads, self.dilations, fail=fail)

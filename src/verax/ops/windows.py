@@ -195,7 +195,9 @@ def geometry(
 ) -> Geometry:
     """Check and complete attributes: empty strides and dilations mean 1, empty pads mean 0."""
     rank = len(kernel_shape)
-    if not all(isinstance(k, int) and k > 0 for k in kernel_shape):
+    if not all(isinstance(k, int) for k in kernel_shape):
+        fail(f"the sizes of the kernel must be known, not ({', '.join(map(str, kernel_shape))})")
+    if any(k < 1 for k in kernel_shape):  # type: ignore[operator]
         fail(f"kernel_shape must be positive numbers, not ({', '.join(map(str, kernel_shape))})")
     strides = per_axis("strides", strides, rank, 1, fail)
     dilations = per_axis("dilations", dilations, rank, 1, fail)
@@ -212,6 +214,16 @@ def geometry(
             fail(f"pads must not be negative: {pads}")
     numbers = tuple(int(k) for k in kernel_shape)  # type: ignore[arg-type]
     return Geometry(numbers, strides, dilations, pads, ceil_mode)
+
+
+def kernel_dims(kernel_shape: Ints, weights: Sequence[DimLike], fail: Fail) -> Sequence[DimLike]:
+    """The kernel's sizes from the attribute, when given, and the weights' spatial dimensions."""
+    if not kernel_shape:
+        return weights
+    differs = any(isinstance(w, int) and w != k for k, w in zip(kernel_shape, weights))
+    if len(kernel_shape) != len(weights) or differs:
+        fail(f"kernel_shape is {kernel_shape}, the weights have {tuple(weights)}")
+    return kernel_shape
 
 
 def per_axis(name: str, values: Ints, rank: int, least: int, fail: Fail) -> Ints:
