@@ -116,7 +116,7 @@ class Dim:
         return self - floordiv(self, other) * other
 
     def __int__(self) -> int:
-        raise GraphError(f"the dimension {self} is not known yet")
+        raise UndecidedError(f"the dimension {self} is not known yet")
 
     def __str__(self) -> str:
         text = ""
@@ -124,7 +124,7 @@ class Dim:
             parts = [
                 str(atom)
                 if isinstance(atom, Symbol | Maximum)
-                or (len(monomial) == 1 == power and abs(factor) == 1)
+                or (len(monomial) == 1 == power and (factor == 1 or (factor == -1 and text)))
                 else f"({atom})"
                 for atom, power in monomial
                 for _ in range(power)
