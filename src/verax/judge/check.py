@@ -1,0 +1,273 @@
+"""`check`: runs a subject, watches it if it can be watched, and assembles the Verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verax.base.errors import InputError, UsageError, VeraxError
+from verax.ir.graph import Graph, same_bits, specialise
+from verax.judge.inputs import draw_inputs
+from verax.judge.local import places, plain
+from verax.judge.network import Progress, Survey, survey
+from verax.judge.protocol import Runner
+from verax.numerics.statistics import BLIND, root_mean_square
+from verax.records.environment import array_hash, environment
+from verax.records.verdict import Blame, Comparison, Finding, Input, Kind, Verdict
+from verax.reference.evaluate import bind_symbols, evaluate
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def check(
+    graph: Graph,
+    subject: Runner,
+    inputs: Arrays | None = None,
+    *,
+    other: Runner | None = None,
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    watch: bool = True,
+    winograd: bool = True,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Judge what `subject` makes of `graph` on `inputs`.
+
+    inputs: by name, in the declared types; those stored with the subject, or drawn (seeded), when
+    not given. other: a second implementation, to say which is nearer to the float64 meaning.
+    sizes: of symbols, for drawn inputs. watch: whether to ask for values inside the network.
+    winograd: whether the subject may use Winograd's algorithm; False makes the check sharper.
+
+    Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
+    the network's outputs, and whatever `VeraxError` the subject fails with.
+    """
+    arrays, origins = _inputs(graph, subject, inputs, seed, sizes)
+    fixed = specialise(graph, bind_symbols(graph, arrays))
+    notes: list[str] = []
+    plain_run = subject.run(graph, arrays, None)
+    outputs = {v: np.asarray(plain_run[v]) for v in graph.outputs if v in plain_run}
+    shown = {k: np.asarray(v) for k, v in plain_run.items()}
+    watched_apart = False
+    if watch and subject.watches:
+        shown, watched_apart = _watched(fixed, subject, arrays, outputs, notes)
+    known = {v: a for v, a in shown.items() if v in fixed.producers}
+    _note_strangers(fixed, shown, notes)
+    if not known:
+        raise UsageError(
+            f"the subject gave no value of this network (it gave {_names(shown)})",
+            place=subject.name,
+            next_step=f"name its answers as the network does: {_names(graph.outputs)}",
+        )
+    missing = [v for v in graph.outputs if v not in outputs and v not in graph.inputs]
+    if missing:
+        notes.append(f"the subject gave no {', '.join(missing)}")
+    found = survey(fixed, arrays, known, seed=seed, winograd=winograd, progress=progress)
+    if watched_apart:
+        apart = survey(fixed, arrays, outputs, seed=seed, winograd=winograd)
+        found.findings += [f for f in apart.findings if f.kind is not Kind.rounding]
+        found.power += apart.power
+    meaning = _whole_meaning(fixed, arrays, notes)
+    return _assemble(
+        Verdict(
+            kind=_overall(found.findings, outputs, fixed),
+            reasons=(),
+            subject={"name": subject.name, **subject.describe()},
+            method=_method(fixed, known, found),
+            outputs=_outputs(fixed, found, outputs, meaning),
+            nodes=tuple(found.findings),
+            blame=found.blame(fixed),
+            power=tuple(found.power),
+            comparisons=_compare(graph, arrays, subject, outputs, other, meaning),
+            inputs=tuple(
+                Input(v, str(fixed.types[v]), array_hash(arrays[v]), origins[v])
+                for v in graph.inputs
+            ),
+            environment=environment(),
+            seed=seed,
+            unchecked=found.unchecked,
+            notes=tuple(notes),
+        )
+    )
+
+
+def _inputs(
+    graph: Graph,
+    subject: Runner,
+    given: Arrays | None,
+    seed: int,
+    sizes: Mapping[str, int] | None,
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    if given is not None:
+        return {k: np.asarray(v) for k, v in given.items()}, dict.fromkeys(given, "given")
+    stored = {k: v for k, v in subject.stored_inputs.items() if k in graph.inputs}
+    if stored:
+        if len(stored) < len(graph.inputs):
+            absent = [v for v in graph.inputs if v not in stored]
+            raise InputError(
+                f"the subject stores no input {', '.join(absent)}",
+                place=subject.name,
+                next_step="give all inputs",
+            )
+        return dict(stored), dict.fromkeys(stored, f"stored with {subject.name}")
+    if subject.stored_inputs:
+        raise InputError(
+            f"the subject stores inputs named {_names(subject.stored_inputs)}",
+            place=subject.name,
+            next_step=f"the model takes {_names(graph.inputs)}",
+        )
+    return draw_inputs(graph, seed, sizes)
+
+
+def _watched(
+    graph: Graph, subject: Runner, inputs: Arrays, outputs: Arrays, notes: list[str]
+) -> tuple[dict[str, np.ndarray], bool]:
+    """Values inside, and whether watching changed the outputs (then a note says so)."""
+    inner = [v for node in graph.nodes for v in node.outputs]
+    try:
+        shown = {k: np.asarray(v) for k, v in subject.run(graph, inputs, inner).items()}
+    except VeraxError as error:
+        notes.append(f"the subject could not be watched inside: {error.cause}")
+        return dict(outputs), False
+    changed = [v for v, a in outputs.items() if v in shown and not same_bits(a, shown[v])]
+    if changed:
+        notes.append(
+            f"watching changes the subject: {', '.join(changed)} came out with other bits when "
+            "inner values were kept; the unwatched outputs were judged as well"
+        )
+    return shown, bool(changed)
+
+
+def _note_strangers(graph: Graph, shown: Arrays, notes: list[str]) -> None:
+    strangers = [v for v in shown if v not in graph.types]
+    if strangers:
+        notes.append(f"the subject also gave {_names(strangers)}, which this network has not")
+
+
+def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, np.ndarray]:
+    """Float64 outputs of the whole network; empty, with a note, when that cannot be evaluated."""
+    try:
+        return evaluate(graph, inputs)
+    except VeraxError as error:
+        notes.append(f"the whole network's float64 meaning could not be evaluated: {error.cause}")
+        return {}
+
+
+def _overall(findings: Sequence[Finding], outputs: Arrays, graph: Graph) -> Kind:
+    """The worst kind; identical only if every judged value is."""
+    kinds = {f.kind for f in findings}
+    for kind in (Kind.mistake, Kind.undecided, Kind.precision, Kind.rounding):
+        if kind in kinds:
+            return kind
+    missing = [v for v in graph.outputs if v not in outputs and v in graph.producers]
+    return Kind.undecided if missing or not findings else Kind.identical
+
+
+def _method(graph: Graph, known: Arrays, found: Survey) -> str:
+    if not found.regions:
+        return "every node on its own inputs"
+    if all(v in graph.outputs for v in known):
+        return "outputs only"
+    return f"nodes on their own inputs, and {found.regions} regions of several nodes"
+
+
+def _outputs(graph: Graph, found: Survey, outputs: Arrays, meaning: Arrays) -> tuple[Finding, ...]:
+    """Findings on the outputs, with figures and places against the whole network's meaning."""
+    by_value = {f.value: f for f in found.findings}
+    results = []
+    for value in graph.outputs:
+        if value in by_value and value in outputs and value in meaning:
+            given, expected = outputs[value], meaning[value]
+            results.append(
+                dataclasses.replace(
+                    by_value[value],
+                    plain=plain(given, expected),
+                    worst=places(given, expected),
+                )
+            )
+    return tuple(results)
+
+
+def _compare(
+    graph: Graph,
+    inputs: Arrays,
+    subject: Runner,
+    outputs: Arrays,
+    other: Runner | None,
+    meaning: Arrays,
+) -> tuple[Comparison, ...]:
+    """Which side is nearer to the meaning, output by output."""
+    if other is None:
+        return ()
+    second = other.run(graph, inputs, None)
+    results = []
+    for value in graph.outputs:
+        if value not in outputs or value not in second or value not in meaning:
+            continue
+        a, b, expected = outputs[value], np.asarray(second[value]), meaning[value]
+        if not a.shape == b.shape == expected.shape:
+            continue
+        first, last = (root_mean_square(x.astype(np.float64) - expected) for x in (a, b))
+        nearer = subject.name if first < last else other.name
+        results.append(
+            Comparison(
+                value,
+                subject.name,
+                other.name,
+                first,
+                last,
+                "neither" if first == last else nearer,
+                same_bits(a, b),
+            )
+        )
+    return tuple(results)
+
+
+def _assemble(verdict: Verdict) -> Verdict:
+    """The verdict with its reasons in sentences, most important first."""
+    return dataclasses.replace(verdict, reasons=tuple(_reasons(verdict)))
+
+
+def _reasons(verdict: Verdict) -> list[str]:
+    name = verdict.subject["name"]
+    if verdict.kind is Kind.mistake:
+        return [_accusation(name, b) for b in verdict.blame]
+    worst = max((f.statistic for f in verdict.nodes), default=0.0)
+    judged = f"{len(verdict.nodes)} values were judged against the float64 meaning"
+    if verdict.kind is Kind.identical:
+        return [f"{name} gives every bit of the meaning rounded once; {judged}"]
+    if verdict.kind is Kind.rounding:
+        reasons = [
+            f"{name} differs only as honest float32 arithmetic does: {judged}, and the worst is "
+            f"at {worst:.2g} of what rounding may reach"
+        ]
+    else:
+        reasons = [
+            f"{f.node} ({f.operator}), value {f.value!r}: {f.reason}"
+            for f in verdict.nodes
+            if f.kind is verdict.kind
+        ] or ["the subject did not give every output of the network"]
+    if verdict.power:
+        weakest = max(verdict.power, key=lambda p: p.smallest_visible)
+        reasons.append(
+            f"a relative error of {weakest.smallest_visible:.1g} in {weakest.value!r} would have "
+            f"shown (above {BLIND:g} a check counts as blind)"
+        )
+    return reasons
+
+
+def _accusation(name: str, blame: Blame) -> str:
+    if blame.region:
+        nodes = blame.region
+        inside = ", ".join(nodes) if len(nodes) <= 6 else f"{nodes[0]} ... {nodes[-1]}"
+        return (
+            f"{name} is wrong somewhere in {len(nodes)} nodes judged together ({inside}), seen at "
+            f"{blame.value!r}: {blame.reason}"
+        )
+    return f"{name} is wrong in node {blame.node} ({blame.operator}): {blame.reason}"
+
+
+def _names(names: Mapping[str, object] | Sequence[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")

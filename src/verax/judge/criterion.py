@@ -1,0 +1,301 @@
+"""The criterion: numbers in, a decision out. Knows neither graphs nor operators.
+
+The order of the tests is the order of their cost and of their certainty: equality, sigma, the hard
+bound, real orders of summation, Winograd, coarser formats. Every limit is in
+`verax.numerics.statistics`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.numerics import statistics as st
+from verax.numerics.compare import same_value
+from verax.numerics.error_model import FLUSHED, TINY, Rounding
+from verax.records.verdict import Kind
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """Costly second opinions, computed only when reached; None where they do not apply.
+
+    orders: the node in float32 in several honest orders of summation. winograd: own runs of
+    F(m x m, 3 x 3) by m. precisions: (name, expected, rounding) under coarser formats.
+    """
+
+    orders: Callable[[], Iterable[np.ndarray]] | None = None
+    winograd: Callable[[], Mapping[int, np.ndarray]] | None = None
+    precisions: Callable[[], Iterable[tuple[str, np.ndarray, Rounding]]] | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A kind, the reason in words, the deciding test and its numbers (see `records.Finding`)."""
+
+    kind: Kind
+    reason: str
+    test: str
+    statistic: float = 0.0
+    group: str = ""
+    bound_ratio: float | None = None
+    sigma: float = 0.0
+    error: float = 0.0
+
+
+def decide(
+    given: np.ndarray,
+    expected: np.ndarray,
+    rounding: Rounding | None,
+    tiers: Tiers = Tiers(),
+) -> Decision:
+    """Judge `given` (declared dtype) against `expected` (float64, or integers) elementwise.
+
+    rounding None means that the value is exact: any difference is a mistake.
+    """
+    if given.shape != expected.shape:
+        return Decision(
+            Kind.mistake,
+            f"the shape is {given.shape}, it should be {expected.shape}",
+            "shape",
+            math.inf,
+        )
+    if rounding is None:
+        return _decide_exact(given, expected)
+    if given.dtype.kind in "biu":
+        return _decide_quantised(given, expected, rounding)
+    stray = _non_finite(given, expected, rounding)
+    if stray is not None:
+        return stray
+    if bool(same_value(given, _round_once(expected, given.dtype)).all()):
+        return Decision(Kind.identical, "every bit is the meaning's value rounded once", "equality")
+    return _decide_rounding(given, expected, rounding, tiers)
+
+
+def _round_once(expected: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return expected.astype(dtype)
+
+
+def _decide_exact(given: np.ndarray, expected: np.ndarray) -> Decision:
+    rounded = _round_once(expected, given.dtype)
+    differs = ~same_value(given, rounded)
+    count = int(differs.sum())
+    if count == 0:
+        return Decision(Kind.identical, "an exact operation, and every bit agrees", "exact")
+    wide = given.astype(np.float64), expected.astype(np.float64)
+    error = st.root_mean_square((wide[0] - wide[1])[np.isfinite(wide[0]) & np.isfinite(wide[1])])
+    share = f"{count} of {given.size} elements"
+    if given.dtype.kind not in "biu":
+        flushed = differs & (np.abs(wide[1]) < FLUSHED) & (wide[0] == 0)
+        if bool((flushed == differs).all()):
+            return Decision(
+                Kind.rounding,
+                f"{share} were subnormal and were flushed to zero, nothing else differs",
+                "exact, subnormals flushed",
+                error=error,
+            )
+        if bool(np.isnan(wide[1][differs]).all()):
+            return Decision(
+                Kind.undecided,
+                f"{share} are NaN by the meaning and something else here: runtimes differ in how "
+                "NaN passes this operation",
+                "non-finite",
+                error=error,
+            )
+    return Decision(
+        Kind.mistake,
+        f"{share} differ, and this operation does not round: nothing may differ",
+        "exact",
+        math.inf,
+        "element",
+        math.inf,
+        0.0,
+        error,
+    )
+
+
+def _decide_quantised(given: np.ndarray, expected: np.ndarray, rounding: Rounding) -> Decision:
+    error = np.abs(given.astype(np.float64) - expected.astype(np.float64))
+    if not error.any():
+        return Decision(Kind.identical, "every integer agrees", "exact")
+    ratio = float((error / (rounding.bound + TINY)).max())
+    size = st.root_mean_square(error)
+    if ratio <= st.BOUND_RATIO:
+        return Decision(
+            Kind.rounding,
+            "integers differ only where the real number lies at the edge between two of them",
+            "quantum",
+            0.0,
+            "",
+            ratio,
+            st.root_mean_square(rounding.sigma),
+            size,
+        )
+    return Decision(
+        Kind.mistake,
+        f"an integer is off by {error.max():g}, {ratio:.3g} times what rounding can do",
+        "quantum",
+        math.inf,
+        "element",
+        ratio,
+        st.root_mean_square(rounding.sigma),
+        size,
+    )
+
+
+def _non_finite(given: np.ndarray, expected: np.ndarray, rounding: Rounding) -> Decision | None:
+    """Judge NaN and Inf by themselves; None when they agree and the rest can be judged."""
+    wide = given.astype(np.float64)
+    largest = _largest(given.dtype)
+    meaning_bad, given_bad = ~np.isfinite(expected), ~np.isfinite(wide)
+    if not meaning_bad.any() and not given_bad.any():
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        overflows = np.abs(expected) + np.nan_to_num(rounding.bound, nan=np.inf) >= largest
+        agrees = (wide == expected) | (np.isnan(wide) & np.isnan(expected))
+        agrees |= overflows & np.isinf(wide) & (np.sign(wide) == np.sign(expected))
+    stray = given_bad & ~meaning_bad & ~agrees
+    if stray.any():
+        return Decision(
+            Kind.mistake,
+            f"{int(stray.sum())} of {given.size} elements are NaN or infinite where the meaning "
+            "is an ordinary number; rounding never does this",
+            "non-finite",
+            math.inf,
+            "element",
+            math.inf,
+        )
+    lost = meaning_bad & ~agrees & ~(overflows & ~given_bad)
+    if lost.any():
+        return Decision(
+            Kind.undecided,
+            f"{int(lost.sum())} of {given.size} elements are NaN or infinite by the meaning and "
+            "something else here; this input takes the network outside of ordinary numbers",
+            "non-finite",
+        )
+    if np.isnan(expected).any():
+        return Decision(
+            Kind.undecided,
+            f"{int(np.isnan(expected).sum())} of {given.size} elements are NaN in both: a NaN "
+            "proves nothing",
+            "non-finite",
+        )
+    return None
+
+
+def _largest(dtype: np.dtype) -> float:
+    if dtype.name == "bfloat16":
+        return FLOAT32_MAX
+    return float(np.finfo(dtype).max)
+
+
+def _decide_rounding(
+    given: np.ndarray, expected: np.ndarray, rounding: Rounding, tiers: Tiers
+) -> Decision:
+    wide = given.astype(np.float64)
+    ordinary = np.isfinite(expected) & np.isfinite(wide)
+    error = np.where(ordinary, wide - np.where(ordinary, expected, 0.0), 0.0)
+    sigma = np.where(ordinary, rounding.sigma, np.inf) + TINY
+    bound = np.where(ordinary, rounding.bound, np.inf) + TINY
+    z = st.standardised(error, sigma)
+    found = st.group_test(z)
+    ratio = float((np.abs(error) / bound).max()) if error.size else 0.0
+    sizes = (ratio, st.root_mean_square(rounding.sigma[ordinary]), st.root_mean_square(error))
+
+    def answer(kind: Kind, reason: str, test: str, result: st.GroupTest = found) -> Decision:
+        return Decision(kind, reason, test, result.statistic, result.group, *sizes)
+
+    if found.statistic <= st.ROUNDING_T:
+        return answer(
+            Kind.rounding, "the errors are no larger than honest rounding makes them", "sigma"
+        )
+    rest = np.where(np.abs(error) <= FLUSHED * st.FLUSHED_TERMS, 0.0, z)
+    if st.group_test(rest).statistic <= st.ROUNDING_T:
+        return answer(
+            Kind.rounding,
+            "only numbers below the smallest normal float32 differ: the subject flushes them to 0",
+            "sigma, subnormals flushed",
+        )
+    best = found
+    if ratio <= st.BOUND_RATIO and tiers.orders is not None:
+        spread = np.ones((1,) * z.ndim)
+        for run in tiers.orders():
+            own = st.standardised(run.astype(np.float64) - expected, sigma)
+            spread = np.maximum(spread, _channel_rms(own))
+        ordered = st.group_test(z / spread)
+        if ordered.statistic <= st.ORDER_T:
+            return answer(
+                Kind.rounding,
+                "on this data all rounding errors point the same way, and plain float32 sums in "
+                "other orders err as much",
+                "orders of summation",
+                ordered,
+            )
+    if tiers.winograd is not None:
+        for tile, run in tiers.winograd().items():
+            result = _winograd_test(error, run.astype(np.float64) - expected, sigma, tile)
+            if result.statistic <= st.WINOGRAD_T:
+                return answer(
+                    Kind.precision,
+                    f"the errors fit Winograd's algorithm F({tile}x{tile}, 3x3), which trades "
+                    "accuracy for speed",
+                    f"Winograd F({tile}x{tile}, 3x3)",
+                    result,
+                )
+            best = min(best, result, key=lambda r: r.statistic)
+    if tiers.precisions is not None:
+        for name, coarse, coarse_rounding in tiers.precisions():
+            result = st.group_test(st.standardised(wide - coarse, coarse_rounding.sigma + TINY))
+            if result.statistic <= st.ROUNDING_T:
+                return answer(
+                    Kind.precision,
+                    f"the numbers are exactly what {name} gives, which is coarser than float32",
+                    name,
+                    result,
+                )
+    if ratio > st.BOUND_RATIO and tiers.winograd is None:
+        return answer(
+            Kind.mistake,
+            f"the largest error is {ratio:.3g} times the most that rounding can do in any order",
+            "hard bound",
+        )
+    return answer(
+        Kind.mistake,
+        f"the errors are {found.statistic:.3g} times the largest that honest rounding shows "
+        f"(worst in {found.group})",
+        "sigma",
+    )
+
+
+def _channel_rms(z: np.ndarray) -> np.ndarray:
+    """Root mean square per channel (axis 1 of tensors of rank 3 and more; else over all)."""
+    axes = tuple(a for a in range(z.ndim) if a != 1) if z.ndim > 2 else None
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.sqrt(np.mean(np.nan_to_num(z * z), axis=axes, keepdims=True))
+
+
+def _winograd_test(
+    error: np.ndarray, own: np.ndarray, sigma: np.ndarray, tile: int
+) -> st.GroupTest:
+    window = st.WINOGRAD_POOL[tile]
+    pooled = _pooled_maximum(sigma, window)
+    spread = np.maximum(1.0, _channel_rms(st.standardised(own, pooled)))
+    spread = np.maximum(spread, np.median(spread))
+    return st.group_test(st.standardised(error, pooled * spread))
+
+
+def _pooled_maximum(values: np.ndarray, window: int) -> np.ndarray:
+    """Maximum over a centred window on the last two axes."""
+    for axis in (-2, -1):
+        half = window // 2
+        width = [(0, 0)] * values.ndim
+        width[axis] = (half, half)
+        padded = np.pad(values, width)
+        values = np.lib.stride_tricks.sliding_window_view(padded, window, axis=axis).max(axis=-1)
+    return values

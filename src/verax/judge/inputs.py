@@ -1,0 +1,95 @@
+"""Inputs for a check, drawn when none are given: seeded, of the declared type, stated in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from verax.ir.dim import symbols
+from verax.ir.graph import Graph
+from verax.ir.types import DType, TensorType
+
+BATCH, SPATIAL, LENGTH = 2, (64, 96, 32), 7
+"""Sizes for symbols: the first axis, spatial axes of images and volumes, any other axis."""
+INTEGERS = 10
+"""Integers are drawn below this, unless they index a table."""
+IMAGE_CHANNELS = (1, 3, 4)
+
+
+def choose_sizes(graph: Graph, given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """A size for every symbol of the inputs' types; `given` wins."""
+    sizes = dict(given or {})
+    for name in graph.inputs:
+        type_ = graph.types[name]
+        for axis, dim in enumerate(type_.dims):
+            for symbol in sorted(symbols(dim)):
+                sizes.setdefault(symbol, _size(type_, axis))
+    return sizes
+
+
+def _size(type_: TensorType, axis: int) -> int:
+    if axis == 0:
+        return BATCH
+    if type_.rank >= 4 and type_.dtype.is_float and axis >= 2:
+        return SPATIAL[min(axis - 2, len(SPATIAL) - 1)]
+    return LENGTH
+
+
+def draw_inputs(
+    graph: Graph, seed: int = 0, sizes: Mapping[str, int] | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Arrays by input name, and how each was drawn, in words.
+
+    Floating-point tensors are normal; those shaped like images are smooth with fine detail, in
+    0 to 1. Integers that index a table stay inside it. sizes: for symbols; see `choose_sizes`.
+    """
+    chosen = choose_sizes(graph, sizes)
+    random = np.random.default_rng(seed)
+    arrays, origins = {}, {}
+    for name in graph.inputs:
+        type_ = graph.types[name].substitute(chosen)
+        arrays[name], words = _draw(graph, name, type_, random)
+        stated = [f"{s} = {chosen[s]}" for s in sorted(graph.types[name].symbols())]
+        origins[name] = f"drawn with seed {seed}: " + "; ".join([words, *stated])
+    return arrays, origins
+
+
+def _draw(
+    graph: Graph, name: str, type_: TensorType, random: np.random.Generator
+) -> tuple[np.ndarray, str]:
+    shape, dtype = type_.shape, type_.dtype
+    if dtype is DType.bool_:
+        return random.integers(0, 2, shape).astype(bool), "fair coin"
+    if not dtype.is_float:
+        limit = min(_table_size(graph, name), np.iinfo(dtype.numpy).max)
+        return random.integers(0, limit, shape).astype(dtype.numpy), f"integers below {limit}"
+    if len(shape) == 4 and min(shape[2:]) >= 8 and shape[1] in IMAGE_CHANNELS:
+        return _image(shape, random).astype(dtype.numpy), "smooth random image, 0 to 1"
+    return random.standard_normal(shape).astype(dtype.numpy), "standard normal"
+
+
+def _image(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Random waves plus fine noise, every channel and image different, between 0 and 1."""
+    n, c, height, width = shape
+    y, x = np.linspace(0, 1, height)[:, None], np.linspace(0, 1, width)
+    waves = np.zeros(shape)
+    for _ in range(6):
+        frequency = random.uniform(0.5, 6.0, (2, n, c, 1, 1))
+        phase = random.uniform(0, 2 * np.pi, (n, c, 1, 1))
+        waves += np.sin(2 * np.pi * (frequency[0] * y + frequency[1] * x) + phase)
+    waves += 0.5 * random.standard_normal(shape)
+    low, high = waves.min(axis=(2, 3), keepdims=True), waves.max(axis=(2, 3), keepdims=True)
+    return (waves - low) / (high - low)
+
+
+def _table_size(graph: Graph, name: str) -> int:
+    """Rows of the smallest table that the input indexes directly, else a small default."""
+    sizes = []
+    for node in graph.consumers.get(name, ()):
+        if node.op.kind == "Gather" and len(node.inputs) > 1 and node.inputs[1] == name:
+            table = node.inputs[0]
+            axis = getattr(node.op, "axis", 0)
+            if table is not None and isinstance(graph.types[table].dims[axis], int):
+                sizes.append(int(graph.types[table].dims[axis]))
+    return max(1, min(sizes, default=INTEGERS))

@@ -1,0 +1,201 @@
+"""A whole network, cut at every value that the subject shows.
+
+Where a node's inputs and outputs are all shown it is judged alone (`local`). Nodes whose values are
+hidden (by fusion, or because only outputs were kept) are judged together with what lies around
+them (`region`). Either way the inputs are the subject's own values, so one mistake cannot make
+another node look guilty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+from verax.judge.criterion import Decision
+from verax.judge.local import check_node, conform, finding, meaning
+from verax.judge.region import Region, check_region
+from verax.records.verdict import Blame, Finding, Kind, Power
+
+Progress = Callable[[int, int, str], None]
+"""Called with (nodes judged, nodes in all, name of the node)."""
+
+
+@dataclass
+class Survey:
+    """Findings on every value that could be judged, in order, and what follows from them."""
+
+    findings: list[Finding] = field(default_factory=list)
+    power: list[Power] = field(default_factory=list)
+    unchecked: dict[str, str] = field(default_factory=dict)
+    regions: int = 0
+
+    def blame(self, graph: Graph) -> tuple[Blame, ...]:
+        """Every guilty node, in order."""
+        guilty = []
+        for found in self.findings:
+            if found.kind is not Kind.mistake:
+                continue
+            node = graph.producers[found.value]
+            attributes = {name: repr(v) for name, v in node.op.attributes().items()}
+            guilty.append(
+                Blame(
+                    found.node,
+                    found.operator,
+                    attributes,
+                    found.value,
+                    found.kind,
+                    found.reason,
+                    found.region,
+                )
+            )
+        return tuple(guilty)
+
+
+def survey(
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    values: Mapping[str, np.ndarray],
+    *,
+    seed: int = 0,
+    winograd: bool = True,
+    progress: Progress | None = None,
+) -> Survey:
+    """Judge every value in `values` (named as in the specialised `graph`) on its actual inputs.
+
+    inputs: the network's inputs in their declared types. winograd: whether the subject may use
+    Winograd's algorithm.
+    """
+    shown = {**graph.constants, **inputs}
+    produced = set()
+    for name, array in values.items():
+        if name in graph.producers:
+            shown[name] = conform(np.asarray(array), graph.types[name].dtype)
+            produced.add(name)
+    result = Survey()
+    _drop_misfits(graph, shown, produced, result)
+    judged = 0
+    cut = list(regions(graph, produced))
+    for region in cut:
+        found: list[Finding]
+        if _is_single(graph, region):
+            found = _judge_single(graph, region, shown, winograd)
+        else:
+            found, power = check_region(graph, region, shown, seed)
+            result.power += power
+            result.regions += 1
+        result.findings += found
+        judged += len(region.nodes)
+        if progress is not None:
+            progress(min(judged, len(graph.nodes)), len(graph.nodes), region.names[-1])
+    order = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs}
+    result.findings.sort(key=lambda f: order[f.value])
+    covered = {n for r in cut for n in r.names}
+    for node in graph.nodes:
+        if (node.name or node.outputs[0]) not in covered:
+            result.unchecked[node.name or node.outputs[0]] = "nothing that it leads to was shown"
+    return result
+
+
+def _drop_misfits(
+    graph: Graph, shown: dict[str, np.ndarray], produced: set[str], result: Survey
+) -> None:
+    """Values of another shape or element type are judged, but nobody may compute with them."""
+    for name in sorted(produced):
+        declared, array = graph.types[name], shown[name]
+        if array.dtype != declared.dtype.numpy or (
+            declared.is_static and declared.shape != array.shape
+        ):
+            node = graph.producers[name]
+            result.findings.append(_misfit(graph, node, name, array))
+            produced.discard(name)
+            del shown[name]
+
+
+def _misfit(graph: Graph, node: Node, name: str, array: np.ndarray) -> Finding:
+    declared = graph.types[name]
+    given = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+    decision = Decision(Kind.mistake, f"it is {given}, it should be {declared}", "type", np.inf)
+    shape = declared.shape if declared.is_static else ()
+    return finding(node, name, decision, array, np.zeros(shape))
+
+
+def regions(graph: Graph, shown: set[str]) -> Iterator[Region]:
+    """Cut the graph at `shown`: groups of nodes that share hidden values, in order.
+
+    Nodes that no shown value depends on are in no region.
+    """
+    hidden = _hidden_needed(graph, shown)
+    parent = list(range(len(graph.nodes)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    index = {v: i for i, node in enumerate(graph.nodes) for v in node.outputs}
+    needed = {
+        i
+        for i, node in enumerate(graph.nodes)
+        if any(v in hidden or v in shown for v in node.outputs)
+    }
+    for i in needed:
+        for value in graph.nodes[i].inputs:
+            if value in hidden:
+                parent[root(i)] = root(index[value])
+    groups: dict[int, list[int]] = {}
+    for i in sorted(needed):
+        groups.setdefault(root(i), []).append(i)
+    for members in sorted(groups.values(), key=lambda m: m[-1]):
+        nodes = tuple(graph.nodes[i] for i in members)
+        values = [v for node in nodes for v in node.outputs]
+        yield Region(
+            nodes,
+            frozenset(v for v in values if v in hidden),
+            tuple(v for v in values if v in shown),
+        )
+
+
+def _hidden_needed(graph: Graph, shown: set[str]) -> set[str]:
+    """Values not shown that some shown value is computed from."""
+    hidden: set[str] = set()
+    waiting = [v for name in shown for v in graph.producers[name].inputs]
+    while waiting:
+        value = waiting.pop()
+        if value is None or value in shown or value in hidden or value not in graph.producers:
+            continue
+        hidden.add(value)
+        waiting += graph.producers[value].inputs
+    return hidden
+
+
+def _is_single(graph: Graph, region: Region) -> bool:
+    """Whether only exact operations are hidden, so that one node can be judged by itself."""
+    inner = [n for n in region.nodes if any(v in region.hidden for v in n.outputs)]
+    last = [n for n in region.nodes if any(v in region.shown for v in n.outputs)]
+    return len(last) == 1 and all(n.op.exact and n not in last for n in inner)
+
+
+def _judge_single(
+    graph: Graph, region: Region, shown: Mapping[str, np.ndarray], winograd: bool
+) -> list[Finding]:
+    """Evaluate the hidden exact nodes, then judge the last one on what they give."""
+    values = dict(shown)
+    for node in region.nodes[:-1]:
+        arrays = [None if v is None else values[v] for v in node.inputs]
+        types = graph.output_types(node)
+        found = meaning(node, arrays, graph.input_types(node), types, errors=False)
+        for value, array, type_ in zip(node.outputs, found.outputs, types):
+            values.setdefault(value, array.astype(type_.dtype.numpy))
+    node = region.nodes[-1]
+    return check_node(
+        node,
+        [None if v is None else values[v] for v in node.inputs],
+        [shown.get(v) if v in region.shown else None for v in node.outputs],
+        graph.output_types(node),
+        winograd=winograd,
+        region=region.names if len(region.nodes) > 1 else (),
+    )

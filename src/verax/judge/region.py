@@ -1,0 +1,318 @@
+"""Judging several nodes together, when what passes between them was not shown.
+
+A region is a set of nodes between values that the subject did show. Its expected spread comes from
+Monte Carlo arithmetic: in float64, normal noise of each node's own sigma is added to the node's
+output, and the scatter of a few such runs at the shown values is what rounding may do there.
+
+A region can be blind: when a disturbance inside it hardly reaches the shown values, agreement
+proves nothing. That is measured too, by disturbing inner values and watching the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.ir.graph import Graph, Node
+from verax.judge.criterion import Decision
+from verax.judge.local import Meaning, conform, finding, meaning, undecided
+from verax.numerics import statistics as st
+from verax.numerics.compare import same_value
+from verax.numerics.error_model import TINY
+from verax.records.verdict import Finding, Kind, Power
+
+PROBES = 4
+"""Inner values whose disturbance is tried to measure the power of the check."""
+Values = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes in order, the values that they hide, and the shown values that they produce."""
+
+    nodes: tuple[Node, ...]
+    hidden: frozenset[str]
+    shown: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the nodes."""
+        return tuple(n.name or n.outputs[0] for n in self.nodes)
+
+
+def check_region(
+    graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int
+) -> tuple[list[Finding], list[Power]]:
+    """Judge the shown values of a region. `shown` holds inputs, constants and shown values.
+
+    Values stay in their declared dtypes; float64 is used inside. Deterministic for a seed.
+    """
+    try:
+        return _Sampler(graph, region, shown, seed).judge()
+    except VeraxError as error:
+        reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
+        return [
+            undecided(graph.producers[v], v, shown[v], reason, region.names) for v in region.shown
+        ], []
+
+
+class _Sampler:
+    """One region's expected values, samples and disturbances."""
+
+    def __init__(
+        self, graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int
+    ) -> None:
+        self.graph, self.region, self.shown = graph, region, shown
+        self.random = np.random.default_rng(seed)
+        self.sigma: dict[str, np.ndarray] = {}
+        self.inner: Values = {}
+        self.problems: list[str] = []
+        self.expected = self.run(self._measure)
+
+    def run(self, after: Any) -> Values:
+        """Evaluate the region; `after(node, value, array)` may change each output. -> shown."""
+        inner: Values = {}
+        produced: Values = {}
+        for node in self.region.nodes:
+            arrays = [
+                None if v is None else inner[v] if v in inner else self.shown[v]
+                for v in node.inputs
+            ]
+            outputs = after(node, arrays)
+            for value, array in zip(node.outputs, outputs):
+                if value in self.region.hidden:
+                    inner[value] = array
+                elif value in self.region.shown:
+                    produced[value] = array
+        self.last_inner = inner
+        return produced
+
+    def _evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
+        declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
+        return meaning(node, arrays, declared, outputs, errors=False)
+
+    def _measure(self, node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
+        found = meaning(node, arrays, declared, outputs)
+        if found.problem:
+            self.problems.append(f"{node.place}: {found.problem}")
+        for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
+            if rounding is not None and array.dtype.kind == "f":
+                sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0) + TINY
+                self.sigma[value] = np.broadcast_to(sigma, array.shape)
+            if value in self.region.hidden:
+                self.inner[value] = array
+        return found.outputs
+
+    def sample(self, scale: float = 1.0) -> Values:
+        """Shown values with `scale` times the noise of rounding at every node."""
+
+        def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+            outputs = self._evaluate(node, arrays).outputs
+            return tuple(self._noise(v, y, scale) for v, y in zip(node.outputs, outputs))
+
+        return self.run(noisy)
+
+    def _noise(self, value: str, array: np.ndarray, scale: float) -> np.ndarray:
+        sigma = self.sigma.get(value)
+        if sigma is None or sigma.shape != array.shape:
+            return array
+        return array + scale * sigma * self.random.standard_normal(array.shape)
+
+    def disturbed(self, target: str) -> Values:
+        """Shown values when `target` alone carries relative errors of the size of PROBE."""
+
+        def disturb(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+            outputs = self._evaluate(node, arrays).outputs
+            return tuple(
+                y * (1 + st.PROBE * self.random.standard_normal(y.shape)) if v == target else y
+                for v, y in zip(node.outputs, outputs)
+            )
+
+        return self.run(disturb)
+
+    def judge(self) -> tuple[list[Finding], list[Power]]:
+        """Findings on the shown values, and the power of the check."""
+        elements = sum(self.expected[v].size for v in self.region.shown)
+        count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
+        samples = [self.sample() for _ in range(count)]
+        power, spreads = self._power(samples)
+        findings = []
+        for value in self.region.shown:
+            node, expected = self.graph.producers[value], self.expected[value]
+            given = conform(self.shown[value], self.graph.types[value].dtype)
+            decision = self._decide(value, given, expected, samples, spreads.get(value))
+            blind = [p for p in power if not p.smallest_visible <= st.BLIND]
+            if decision.kind in (Kind.rounding, Kind.identical) and blind:
+                decision = Decision(
+                    Kind.undecided,
+                    f"the check is blind: a relative error of {st.BLIND:g} in "
+                    f"{blind[0].value!r} would not show here, so agreement proves nothing",
+                    "power",
+                    decision.statistic,
+                    decision.group,
+                    sigma=decision.sigma,
+                    error=decision.error,
+                )
+            findings.append(finding(node, value, decision, given, expected, self.region.names))
+        return findings, power
+
+    def _spread(self, value: str, samples: Iterable[Values]) -> tuple[np.ndarray, list[float]]:
+        """Sampled sigma of a shown value, and each sample's root mean square distance."""
+        expected = self.expected[value]
+        distances = [
+            np.nan_to_num(s[value] - expected) for s in samples if s[value].shape == expected.shape
+        ]
+        if not distances:
+            return np.zeros(expected.shape), []
+        squares = np.mean([d * d for d in distances], axis=0)
+        return st.sampled_sigma(squares), [st.root_mean_square(d) for d in distances]
+
+    def _power(self, samples: list[Values]) -> tuple[list[Power], dict[str, np.ndarray]]:
+        spreads = {
+            v: self._spread(v, samples)[0]
+            for v in self.region.shown
+            if self.expected[v].dtype.kind == "f"
+        }
+        producers = self.graph.producers
+        inner = [v for v in self.sigma if v in self.region.hidden and np.any(self.inner[v])]
+        chosen = [inner[round(i)] for i in np.linspace(0, len(inner) - 1, min(PROBES, len(inner)))]
+        power = []
+        for target in dict.fromkeys(chosen):
+            result = self.disturbed(target)
+            reached = [
+                st.group_test(st.standardised(result[v] - self.expected[v], s + TINY)).statistic
+                for v, s in spreads.items()
+                if result[v].shape == self.expected[v].shape
+            ]
+            strongest = max(reached, default=0.0)
+            visible = st.PROBE * st.SUSPICIOUS_T / strongest if strongest > 0 else np.inf
+            node = producers[target]
+            power.append(Power(target, node.name or node.outputs[0], float(visible)))
+        return power, spreads
+
+    def _decide(
+        self,
+        value: str,
+        given: np.ndarray,
+        expected: np.ndarray,
+        samples: list[Values],
+        sigma: np.ndarray | None,
+    ) -> Decision:
+        if given.shape != expected.shape:
+            moved = any(s[value].shape != expected.shape for s in samples)
+            kind = Kind.undecided if moved else Kind.mistake
+            reason = f"the shape is {given.shape}, it should be {expected.shape}"
+            return Decision(kind, reason + (" or nearly so" if moved else ""), "shape", np.inf)
+        if sigma is None or given.dtype.kind in "biu":
+            return self._decide_ties(value, given, expected)
+        finite = np.isfinite(expected)
+        if not finite.all() or not np.isfinite(given.astype(np.float64)).all():
+            agree = bool((np.isfinite(given.astype(np.float64)) == finite).all())
+            if agree or not finite.all():
+                return Decision(
+                    Kind.undecided, "NaN or infinite numbers: a NaN proves nothing", "non-finite"
+                )
+            return Decision(
+                Kind.mistake,
+                "NaN or infinite where the meaning is an ordinary number",
+                "non-finite",
+                np.inf,
+            )
+        if bool(same_value(given, expected.astype(given.dtype)).all()):
+            return Decision(
+                Kind.identical, "every bit is the meaning's value rounded once", "equality"
+            )
+        if self.problems:
+            return Decision(Kind.undecided, self.problems[0], "none")
+        return self._decide_spread(value, given, expected, samples, sigma)
+
+    def _decide_spread(
+        self,
+        value: str,
+        given: np.ndarray,
+        expected: np.ndarray,
+        samples: list[Values],
+        sigma: np.ndarray,
+    ) -> Decision:
+        error = given.astype(np.float64) - expected
+        found = st.group_test(st.standardised(error, sigma + TINY))
+        sizes = _spread_sizes(self._spread(value, samples)[1])
+        numbers = (
+            found.statistic,
+            found.group,
+            None,
+            st.root_mean_square(sigma),
+            st.root_mean_square(error),
+        )
+        test = f"Monte Carlo arithmetic, {len(samples)} samples"
+        if given.size >= st.HEAVY_TAIL_ELEMENTS and sizes > st.HEAVY_TAIL:
+            return Decision(
+                Kind.undecided,
+                "rounding at a jump inside (quantisation, a tie) decides the result: the spread "
+                f"of honest results varies {sizes:.3g} times between samples",
+                test,
+                *numbers,
+            )
+        if found.statistic <= st.ROUNDING_T:
+            return Decision(
+                Kind.rounding,
+                f"the difference is {found.statistic:.3g} of the most that honest rounding inside "
+                f"these {len(self.region.nodes)} nodes shows",
+                test,
+                *numbers,
+            )
+        reason = (
+            f"the difference is {found.statistic:.3g} times the most that honest rounding inside "
+            f"these {len(self.region.nodes)} nodes shows (worst in {found.group})"
+        )
+        suspicious = found.statistic <= st.SUSPICIOUS_T
+        return Decision(
+            Kind.undecided if suspicious else Kind.mistake,
+            reason + ("; too near to call" if suspicious else ""),
+            test,
+            *numbers,
+        )
+
+    def _decide_ties(self, value: str, given: np.ndarray, expected: np.ndarray) -> Decision:
+        """Integers and booleans: a difference is honest where rounding could tip the choice."""
+        wrong = ~same_value(given, expected.astype(given.dtype))
+        count = int(wrong.sum())
+        if count == 0:
+            return Decision(Kind.identical, "every integer agrees", "exact")
+        tipped = np.zeros(expected.shape, bool)
+        matched = np.zeros(expected.shape, bool)
+        for _ in range(st.SAMPLES_FEW):
+            other = self.sample(st.TIE_NOISE)[value]
+            if other.shape == expected.shape:
+                tipped |= other != expected
+                matched |= other == given
+        share = f"{count} of {given.size} choices differ"
+        if bool(matched[wrong].all()):
+            return Decision(
+                Kind.rounding,
+                f"{share}, each between candidates so near to each other that rounding decides",
+                "near ties",
+            )
+        if bool(tipped[wrong].all()):
+            return Decision(
+                Kind.undecided,
+                f"{share}, where rounding could tip the choice, though not seen to this answer",
+                "near ties",
+            )
+        return Decision(
+            Kind.mistake,
+            f"{share}, and {int((wrong & ~tipped).sum())} of them are no near ties",
+            "near ties",
+            np.inf,
+        )
+
+
+def _spread_sizes(sizes: list[float]) -> float:
+    if not sizes or max(sizes) == 0:
+        return 1.0
+    return max(sizes) / min(sizes) if min(sizes) > 0 else np.inf

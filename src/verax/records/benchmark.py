@@ -1,0 +1,85 @@
+"""`Benchmark`: times of several engines on one network, measured side by side, and where."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from verax.records.codec import read_json, write_json
+
+SCHEMA = "verax.benchmark/1"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One engine at one thread count.
+
+    rounds: median time of a call in each round, milliseconds, in order; best: fastest single call,
+    milliseconds; prepare: seconds to load and compile; memory: resident megabytes afterwards;
+    calls: calls timed; difference: largest absolute difference of the outputs from those of the
+    first engine, relative to its largest output (a figure, not a verdict); failure: why the engine
+    has no times, in words.
+    """
+
+    engine: str
+    threads: int
+    version: str = ""
+    rounds: tuple[float, ...] = ()
+    best: float = 0.0
+    prepare: float = 0.0
+    memory: float = 0.0
+    calls: int = 0
+    difference: float = 0.0
+    failure: str = ""
+
+    @property
+    def median(self) -> float:
+        """Median over rounds, milliseconds."""
+        return statistics.median(self.rounds)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """All engines on one network. load: 1-minute load averages of the machine before and after."""
+
+    model: str
+    inputs: Mapping[str, str]
+    timings: tuple[Timing, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    load: tuple[float, ...] = ()
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+
+    def timing(self, engine: str, threads: int) -> Timing | None:
+        """The timing of `engine`, or None when it has none."""
+        for found in self.timings:
+            if (found.engine, found.threads) == (engine, threads) and found.rounds:
+                return found
+        return None
+
+    @property
+    def thread_counts(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(t.threads for t in self.timings))
+
+    def speed(self, engine: str, against: tuple[str, ...], threads: int) -> tuple[float, str]:
+        """Speed of `engine` relative to the fastest of `against`, and that engine's name.
+
+        Above 1 means faster. It is the median over rounds of the ratio of times within a round,
+        so that what slows the machine down for a while slows both. (nan, "") when one is missing.
+        """
+        mine = self.timing(engine, threads)
+        peers = [p for name in against if (p := self.timing(name, threads)) and name != engine]
+        if mine is None or not peers:
+            return float("nan"), ""
+        peer = min(peers, key=lambda t: t.median)
+        return statistics.median(p / m for p, m in zip(peer.rounds, mine.rounds)), peer.engine
+
+    def to_json(self) -> str:
+        """The record as JSON text; `from_json` gives an equal record."""
+        return write_json(self, SCHEMA)
+
+    @staticmethod
+    def from_json(text: str) -> Benchmark:
+        """Read `to_json`'s text. Raises `UsageError` when it is something else."""
+        return read_json(Benchmark, text, SCHEMA)

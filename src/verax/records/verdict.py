@@ -1,0 +1,170 @@
+"""`Verdict`: what the judge found, with every number that it used.
+
+A verdict says one of five things in words, never a boolean. The figures beside it are enough to
+follow the decision by hand; the environment and the hashes of the inputs are enough to repeat it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from verax.records.codec import read_json, write_json
+
+SCHEMA = "verax.verdict/1"
+
+
+class Kind(enum.StrEnum):
+    """The five answers of the judge."""
+
+    identical = "identical"
+    """Every bit of every output is the meaning's value, rounded once."""
+    rounding = "rounding"
+    """Every difference is what honest float32 arithmetic gives."""
+    precision = "precision"
+    """Every difference is explained by a coarser arithmetic, which is named."""
+    mistake = "mistake"
+    """Rounding cannot explain the difference."""
+    undecided = "undecided"
+    """The check cannot tell, and the reasons say why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One element: its coordinates, the meaning's value and the subject's."""
+
+    index: tuple[int, ...]
+    expected: float
+    given: float
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The figures that people usually quote; they decide nothing.
+
+    max_abs, max_rel: largest absolute and relative difference over finite elements; cosine:
+    similarity of the two tensors as vectors; psnr: peak signal to noise ratio in dB;
+    allclose: passes of the usual settings by name; differing: elements whose bits differ from the
+    meaning rounded once.
+    """
+
+    max_abs: float
+    max_rel: float
+    cosine: float
+    psnr: float
+    allclose: Mapping[str, bool]
+    differing: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found on one value.
+
+    node, operator: who produced it; region: all nodes judged together, the producer last;
+    test: the deciding test; statistic: T, the worst group's root mean square of error / sigma over
+    its limit, at most 1 for rounding; group: that group; bound_ratio: largest error over its hard
+    bound, None where no bound holds; sigma: root mean square of sigma; error: root mean square of
+    the difference.
+    """
+
+    value: str
+    node: str
+    operator: str
+    kind: Kind
+    reason: str
+    test: str
+    elements: int
+    statistic: float
+    group: str
+    bound_ratio: float | None
+    sigma: float
+    error: float
+    plain: Plain
+    worst: tuple[Place, ...] = ()
+    region: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Blame:
+    """A guilty node; `region` lists the nodes when several had to be judged together."""
+
+    node: str
+    operator: str
+    attributes: Mapping[str, str]
+    value: str
+    kind: Kind
+    reason: str
+    region: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Power:
+    """Smallest relative error of a whole value that the check would have called a mistake."""
+
+    value: str
+    node: str
+    smallest_visible: float
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input: its type, SHA-256 of its bytes, and where it came from, in words."""
+
+    name: str
+    type: str
+    sha256: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which of two implementations is nearer to the float64 meaning, for one output."""
+
+    value: str
+    first: str
+    second: str
+    first_error: float
+    second_error: float
+    nearer: str
+    same_bits: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judge's answer on one subject and one set of inputs.
+
+    reasons: the answer in sentences, most important first; outputs: findings on the network's
+    outputs; nodes: findings on every value that could be checked, in order; method: how much of
+    the subject was seen ("every node", "regions", "outputs only"); unchecked: values that could
+    not be judged, each with the reason; notes: what the reader should know besides.
+    """
+
+    kind: Kind
+    reasons: tuple[str, ...]
+    subject: Mapping[str, str]
+    method: str
+    outputs: tuple[Finding, ...]
+    nodes: tuple[Finding, ...]
+    blame: tuple[Blame, ...]
+    power: tuple[Power, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 identical, rounding or precision; 1 mistake; 3 undecided."""
+        return {Kind.mistake: 1, Kind.undecided: 3}.get(self.kind, 0)
+
+    def to_json(self) -> str:
+        """The whole record as JSON text; `from_json` gives an equal record."""
+        return write_json(self, SCHEMA)
+
+    @staticmethod
+    def from_json(text: str) -> Verdict:
+        """Read `to_json`'s text. Raises `UsageError` when it is something else."""
+        return read_json(Verdict, text, SCHEMA)
