@@ -256,6 +256,15 @@ class FunctionBuilder:
             return a
         return self.b.add(self.i64(a), self.i64(b), flags=("nsw",))
 
+    def clamp(self, index: Index, low: int, high: int) -> Index:
+        """`index` brought into [low, high]."""
+        if isinstance(index, int):
+            return max(low, min(index, high))
+        for bound, relation in ((low, "<"), (high, ">")):
+            outside = self.b.icmp_signed(relation, index, self.i64(bound))
+            index = self.b.select(outside, self.i64(bound), index)
+        return index
+
     def split(self, index: Index, *extents: int) -> list[Index]:
         """Row-major coordinates of a non-negative flat `index`; the first extent is implied.
 

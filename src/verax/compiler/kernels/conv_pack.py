@@ -1,0 +1,78 @@
+"""Weights and biases in the order in which the convolution kernels read them: strictly forward.
+
+Per region, per section of output channel blocks (all full groups of `schedule.blocks`, then the
+rest), per group, per group of blocks: [input block][tap][channel of the block][blocks * 16].
+Output channels beyond the real ones are zero; input channels beyond the real ones do not exist.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.compiler.kernels.conv_schedule import ConvSchedule, filter_blocks
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.target import LANES
+
+
+def sections(spec: ConvSpec, schedule: ConvSchedule) -> list[tuple[int, int, int]]:
+    """(first block, groups of blocks, blocks in each) of one group's output channel blocks."""
+    total, blocks = filter_blocks(spec), schedule.blocks
+    full, rest = divmod(total, blocks)
+    found = [(0, full, blocks), (full * blocks, 1, rest)]
+    return [s for s in found if s[1] and s[2]]
+
+
+def pack_conv_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
+    """The weights as one float32 vector, for `spec.aligned` convolutions and `schedule`.
+
+    weights: (filters, channels / groups, kd, kh, kw), or (channels, filters / groups, kd, kh, kw)
+    when transposed. Kernel axes that the spec has and the array lacks may be missing in front.
+    """
+    w = _by_group(weights, spec)
+    parts = []
+    for region in spec.regions():
+        taps = w
+        for axis, indices in enumerate(region.taps):
+            if indices != tuple(range(spec.kernel[axis])):
+                taps = np.take(taps, indices, axis=3 + axis)
+        steps = int(np.prod(taps.shape[3:]))
+        for first, count, blocks in sections(spec, schedule):
+            parts += _pack_section(taps.reshape(*w.shape[:3], steps), first, count, blocks)
+    return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+
+def _by_group(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
+    """The weights as (groups, filters of a group, channels of a group, kd, kh, kw)."""
+    g, k, c = spec.groups, spec.group_filters, spec.group_channels
+    w = np.asarray(weights, np.float32)
+    if spec.transposed:
+        return w.reshape(g, c, k, *spec.kernel).swapaxes(1, 2)
+    return w.reshape(g, k, c, *spec.kernel)
+
+
+def _pack_section(w: np.ndarray, first: int, count: int, blocks: int) -> list[np.ndarray]:
+    """w: (groups, filters, channels, taps)."""
+    groups, _, channels, taps = w.shape
+    width = blocks * LANES
+    part = w[:, first * LANES : first * LANES + count * width]
+    missing = count * width - part.shape[1]
+    if missing:
+        part = np.pad(part, ((0, 0), (0, missing), (0, 0), (0, 0)))
+    part = part.reshape(groups, count, width, channels, taps)
+    out = np.empty((groups, count, channels * taps * width), np.float32)
+    full, rest = divmod(channels, LANES)
+    edge = full * LANES * taps * width
+    if full:
+        source = part[:, :, :, : full * LANES].reshape(groups, count, width, full, LANES, taps)
+        shape = (groups, count, full, taps, LANES, width)
+        out[:, :, :edge].reshape(shape)[...] = source.transpose(0, 1, 3, 5, 4, 2)
+    if rest:
+        tail = part[:, :, :, full * LANES :]
+        out[:, :, edge:].reshape(groups, count, taps, rest, width)[...] = tail.transpose(0, 1, 4, 3, 2)
+    return [out.reshape(-1)]
+
+
+def pack_channels(values: np.ndarray) -> np.ndarray:
+    """One float32 per channel, padded with zeros to whole blocks of 16."""
+    flat = np.asarray(values, np.float32).reshape(-1)
+    return np.pad(flat, (0, -flat.size % LANES))

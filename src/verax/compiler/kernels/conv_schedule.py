@@ -1,0 +1,135 @@
+"""How a convolution is computed: tiles, order of work and prefetch, as data.
+
+None of it changes a bit of the result. `default_schedule` chooses by a small model of the register
+file and the two multiply-add units; measuring may choose better.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from verax.compiler.kernels.conv_spec import ConvSpec, Region
+from verax.compiler.kernels.layout import Strides
+from verax.compiler.kernels.target import LANES, Target
+
+L2_BYTES = 1 << 19
+"""What a chunk of the input may take of the second-level cache."""
+MIN_ITEMS = 16
+"""Fewer work items than this split badly over a few threads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvSchedule:
+    """blocks: output channel blocks of 16 per tile; rows, cols: outputs per tile; chunk: tiles
+    of rows per work item; filters_outer: weights stay while the image is walked, or the reverse;
+    unroll: channel steps per inner trip; ahead: prefetch the next item's weights into L2;
+    near: channel steps that weights are prefetched ahead into L1 (0: none)."""
+
+    blocks: int = 2
+    rows: int = 1
+    cols: int = 14
+    chunk: int = 1
+    filters_outer: bool = False
+    unroll: int = 4
+    ahead: bool = False
+    near: int = 0
+
+
+def flattened(spec: ConvSpec, region: Region) -> bool:
+    """Whether rows may be taken as one: nothing but pixels one after another on either side."""
+    if region.tap_counts != (1, 1, 1) or region.step[1:] != (1, 1):
+        return False
+    if region.out_step[1:] != (1, 1):
+        return False
+    tensors = [spec.x, spec.y]
+    if spec.epilogue:
+        tensors += [o.strides for o in spec.epilogue.operands if o.strides]
+    return all(_dense_rows(t, region.count[2]) for t in tensors)
+
+
+def _dense_rows(strides: Strides, columns: int) -> bool:
+    return strides.row == columns * strides.pixel
+
+
+def grid(spec: ConvSpec, region: Region) -> tuple[int, int]:
+    """Rows and columns to be tiled; flattened pixels count as rows."""
+    _, rows, cols = region.count
+    return (rows * cols, 1) if flattened(spec, region) else (rows, cols)
+
+
+def filter_blocks(spec: ConvSpec) -> int:
+    """Output channel blocks of one group."""
+    return -(-spec.group_filters // LANES)
+
+
+def step_cycles(blocks: int, pixels: int, target: Target) -> float:
+    """Cycles of one channel step of a tile: multiply-adds, loads, or latency."""
+    vectors = blocks * target.physical
+    return max(vectors * pixels / 2, (pixels + vectors) / 2, 4.0)
+
+
+def fits(blocks: int, pixels: int, target: Target) -> bool:
+    """Whether a tile's accumulators, weights and two inputs fit the register file."""
+    return blocks * target.physical * (pixels + 1) + 2 <= target.registers
+
+
+def default_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
+    """A schedule by rule."""
+    region = max(spec.regions(), key=lambda r: math.prod(r.tap_counts) * math.prod(r.count))
+    rows, cols = grid(spec, region)
+    total = filter_blocks(spec)
+    best: tuple[float, ConvSchedule] | None = None
+    for blocks in range(1, min(4, total) + 1):
+        if not fits(blocks, 1, target):
+            break
+        for tile_cols in range(1, min(cols, 30) + 1):
+            for tile_rows in range(1, min(rows, 30) + 1):
+                if not fits(blocks, tile_rows * tile_cols, target):
+                    break
+                cost = _cost(blocks, tile_rows, tile_cols, rows, cols, total, target)
+                if best is None or cost < best[0] - 1e-9:
+                    best = cost, ConvSchedule(blocks, tile_rows, tile_cols)
+    assert best is not None
+    return _arrange(spec, region, best[1])
+
+
+def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:
+    """(how many, size) of the tiles that cover `extent`."""
+    return [(n, size) for n, size in ((extent // tile, tile), (1, extent % tile)) if n and size]
+
+
+def _cost(
+    blocks: int, tile_rows: int, tile_cols: int, rows: int, cols: int, total: int, target: Target
+) -> float:
+    """Cycles per channel step for one image, plus a little for each tile and block change."""
+    cost = 0.0
+    for n_blocks, b in _pieces(total, blocks):
+        for n_rows, r in _pieces(rows, tile_rows):
+            for n_cols, c in _pieces(cols, tile_cols):
+                trips = n_blocks * n_rows * n_cols
+                cost += trips * (step_cycles(b, r * c, target) + 0.3)
+                cost += trips * 0.02 * b * r  # a wide row beats a tall tile, few weights win
+    return cost
+
+
+def _arrange(spec: ConvSpec, region: Region, tile: ConvSchedule) -> ConvSchedule:
+    """Split `tile`'s work into items, and choose what stays in cache."""
+    rows, cols = grid(spec, region)
+    taps = math.prod(region.tap_counts)
+    weight_bytes = 4 * spec.filters * spec.group_channels * taps
+    image_bytes = 4 * spec.channels * math.prod(region.count) * math.prod(region.step)
+    filters_outer = weight_bytes > image_bytes
+    tiles = max(1, rows // tile.rows)
+    groups_of_filters = spec.groups * -(-filter_blocks(spec) // tile.blocks)
+    others = spec.batch * region.count[0]
+    if filters_outer and groups_of_filters >= MIN_ITEMS:
+        chunk = tiles
+    else:
+        row_bytes = 4 * spec.channels * tile.rows * cols * region.step[1] * region.step[2]
+        chunk = max(1, min(tiles, L2_BYTES // 2 // max(1, row_bytes)))
+        wanted = -(-MIN_ITEMS // (others * groups_of_filters))
+        chunk = max(1, min(chunk, tiles // wanted if wanted > 1 else chunk))
+        count = -(-tiles // chunk)
+        chunk = -(-tiles // (count + count % 2 if count > 1 else count))
+    return dataclasses.replace(tile, chunk=chunk, filters_outer=filters_outer)

@@ -1,0 +1,146 @@
+"""What a convolution kernel computes: `ConvSpec`, and the regions its outputs fall into.
+
+The canonical order, which no schedule may change: the accumulator starts as the bias (or +0); for
+each block of 16 input channels of the group, for each kernel position in ascending order, for each
+real channel of the block, acc = fma(x, w, acc). Padded positions take part, with x = 0.
+
+A transposed convolution is computed by gathering: an output position meets those kernel positions
+that match its phase of the stride, again in ascending order. Output positions of equal phase form
+a region, and within a region everything is an ordinary convolution.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+from verax.compiler.kernels.layout import Epilogue, Strides, Triple
+from verax.compiler.kernels.target import LANES
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """Output positions that share their kernel positions; per axis (depth, row, column).
+
+    taps: indices of the kernel positions, ascending. tap_step: input positions from a tap to the
+    next. first: input position of the first tap at the first output. step: input positions per
+    output position. count: outputs; they are output positions out_first + i * out_step.
+    """
+
+    taps: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    tap_step: Triple
+    first: Triple
+    step: Triple
+    count: Triple
+    out_first: Triple = (0, 0, 0)
+    out_step: Triple = (1, 1, 1)
+
+    @property
+    def tap_counts(self) -> Triple:
+        d, h, w = (len(t) for t in self.taps)
+        return d, h, w
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvSpec:
+    """A convolution, or with `transposed` a transposed one.
+
+    channels, filters: real input and output channels, over all groups. kernel, strides, dilations,
+    pads (before), output: per axis. x, y: strides of input and output; x may be planar.
+    Arguments of the kernel: x, packed weights, packed bias if `bias`, epilogue operands, y.
+    """
+
+    batch: int
+    channels: int
+    filters: int
+    output: Triple
+    kernel: Triple
+    x: Strides
+    y: Strides
+    groups: int = 1
+    strides: Triple = (1, 1, 1)
+    dilations: Triple = (1, 1, 1)
+    pads: Triple = (0, 0, 0)
+    bias: bool = True
+    transposed: bool = False
+    epilogue: Epilogue | None = None
+
+    @property
+    def group_channels(self) -> int:
+        return self.channels // self.groups
+
+    @property
+    def group_filters(self) -> int:
+        return self.filters // self.groups
+
+    @property
+    def aligned(self) -> bool:
+        """Whether groups begin at whole blocks, on both sides: the fast path."""
+        if self.groups == 1:
+            return True
+        planar = self.x.block == self.x.lane * LANES
+        return (planar or self.group_channels % LANES == 0) and self.group_filters % LANES == 0
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether each channel has its own single filter."""
+        return self.groups == self.channels == self.filters > 1 and not self.transposed
+
+    @property
+    def flops(self) -> int:
+        """Two for each multiply-add, padded positions included."""
+        steps = sum(math.prod(r.tap_counts) * math.prod(r.count) for r in self.regions())
+        return 2 * self.batch * self.filters * self.group_channels * steps
+
+    def regions(self) -> list[Region]:
+        """The outputs, partitioned; a single region unless transposed."""
+        if not self.transposed:
+            first = tuple(-p for p in self.pads)
+            taps = tuple(tuple(range(k)) for k in self.kernel)
+            return [Region(taps, self.dilations, first, self.strides, self.output)]  # type: ignore[arg-type]
+        axes = [
+            _phases(*axis)
+            for axis in zip(
+                self.kernel, self.strides, self.dilations, self.pads, self.output, strict=True
+            )
+        ]
+        return [Region(*zip(*combined, strict=True)) for combined in itertools.product(*axes)]  # type: ignore[arg-type]
+
+    def input_extent(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """Per axis, the first input position read and one past the last: what must exist in
+        memory, as data or as a border of zeros."""
+        bounds = []
+        for axis in range(3):
+            ends: list[int] = [0]
+            for r in self.regions():
+                taps, outs = len(r.taps[axis]), r.count[axis]
+                if taps and outs:
+                    far = r.first[axis] + (taps - 1) * r.tap_step[axis]
+                    last = (outs - 1) * r.step[axis]
+                    ends += [r.first[axis], far, r.first[axis] + last, far + last]
+            bounds.append((min(ends), max(ends) + 1))
+        return tuple(bounds)  # type: ignore[return-value]
+
+    def border(self, size: Triple) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """Zeros needed (before, after) the input of `size`, per axis."""
+        extent = self.input_extent()
+        return tuple((-lo, max(0, hi - n)) for (lo, hi), n in zip(extent, size, strict=True))  # type: ignore[return-value]
+
+
+def _phases(
+    kernel: int, stride: int, dilation: int, pad: int, output: int
+) -> list[tuple[tuple[int, ...], int, int, int, int, int, int]]:
+    """Per phase of one axis of a transposed convolution, the fields of its Region.
+
+    Output o meets kernel position k where o + pad - k * dilation is a multiple of the stride, and
+    reads the input position that is the quotient.
+    """
+    found = []
+    for phase in range(min(stride, output)):
+        taps = tuple(k for k in range(kernel) if (phase + pad - k * dilation) % stride == 0)
+        first = (phase + pad - taps[0] * dilation) // stride if taps else 0
+        step = -dilation // math.gcd(stride, dilation)
+        count = -(-(output - phase) // stride)
+        found.append((taps, step, first, 1, count, phase, stride))
+    return found

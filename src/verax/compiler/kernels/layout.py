@@ -1,0 +1,124 @@
+"""Where elements lie, and what is done to a result before it is stored.
+
+Activations are blocked: channels in blocks of 16, lane fastest ("NCHW16c"), with one stride for
+each of batch, block, depth, row and pixel. A planar tensor (NCHW) is the same with other strides.
+Pointers point at the first logical element; a physical border of zeros may lie around it, at
+negative offsets and past the end, and is promised by whoever allocates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from verax.compiler.kernels.arith import LlvmArith
+from verax.compiler.kernels.builder import FunctionBuilder, Index
+from verax.compiler.kernels.target import LANES
+from verax.numerics.expr import Expr, evaluate
+
+Triple = tuple[int, int, int]
+"""Depth, row, column; 1 (or 0, for pads) where a tensor has fewer axes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Strides:
+    """Distances in elements. block: from a block of 16 channels to the next; lane: from a channel
+    to the next within a block (1 when blocked)."""
+
+    batch: int
+    block: int
+    depth: int
+    row: int
+    pixel: int = LANES
+    lane: int = 1
+
+    @property
+    def space(self) -> Triple:
+        return self.depth, self.row, self.pixel
+
+    def at(
+        self,
+        f: FunctionBuilder,
+        pointer: ir.Value,
+        batch: Index,
+        block: Index,
+        place: Sequence[Index],
+        offset: Triple = (0, 0, 0),
+    ) -> ir.Value:
+        """Address of a block of channels at position `place` + `offset`."""
+        fixed = sum(o * s for o, s in zip(offset, self.space, strict=True))
+        terms = list(zip(place, self.space, strict=True))
+        return f.at(pointer, (batch, self.batch), (block, self.block), *terms, fixed)
+
+
+def blocked_strides(channels: int, size: Triple, border: Sequence[tuple[int, int]] = ()) -> Strides:
+    """Strides of a dense blocked tensor of `channels` and `size`, with `border` = (before, after)
+    physical zeros around depth, row and column."""
+    d, h, w = _physical(size, border)
+    block = d * h * w * LANES
+    return Strides(-(-channels // LANES) * block, block, h * w * LANES, w * LANES)
+
+
+def planar_strides(channels: int, size: Triple, border: Sequence[tuple[int, int]] = ()) -> Strides:
+    """Strides of a dense NCHW tensor; see `blocked_strides`."""
+    d, h, w = _physical(size, border)
+    plane = d * h * w
+    return Strides(channels * plane, LANES * plane, h * w, w, 1, plane)
+
+
+def _physical(size: Triple, border: Sequence[tuple[int, int]]) -> Triple:
+    before_after = list(border) or [(0, 0)] * 3
+    d, h, w = (n + b + a for n, (b, a) in zip(size, before_after, strict=True))
+    return d, h, w
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """A further input of an epilogue. kind: "channel", one value per output channel, padded to 16;
+    or "tensor", with the output's logical shape and its own `strides`."""
+
+    kind: str
+    strides: Strides | None = None
+    dtype: str = "float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class Epilogue:
+    """What happens to a result on its way to memory: `expr` over the accumulator (input 0) and
+    the operands (inputs 1, 2, ...)."""
+
+    expr: Expr
+    operands: tuple[Operand, ...] = ()
+
+
+def load_operands(
+    f: FunctionBuilder,
+    epilogue: Epilogue | None,
+    pointers: Sequence[ir.Value],
+    batch: Index,
+    block: Index,
+    place: Sequence[Index],
+    offset: Triple = (0, 0, 0),
+) -> list[ir.Value]:
+    """The operands' vectors for the block of output channels at `place` + `offset`."""
+    found = []
+    for operand, pointer in zip(epilogue.operands if epilogue else (), pointers, strict=True):
+        if operand.strides is None:
+            address = f.at(pointer, (block, LANES), dtype=operand.dtype)
+        else:
+            address = operand.strides.at(f, pointer, batch, block, place, offset)
+        found.append(f.load(address, operand.dtype))
+    return found
+
+
+def finish_value(
+    f: FunctionBuilder, epilogue: Epilogue | None, value: ir.Value, operands: Sequence[ir.Value]
+) -> ir.Value:
+    """`value`, a vector of 16, after `epilogue`; `operands` are loaded vectors."""
+    if epilogue is None:
+        return value
+    arith: Any = LlvmArith(f)
+    return evaluate(epilogue.expr, arith, [value, *operands])

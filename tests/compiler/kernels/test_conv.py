@@ -1,0 +1,201 @@
+"""Convolution kernels give the canonical bits for every shape, schedule and target."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.compiler.kernels import harness as h
+from verax.compiler.kernels.builder import ModuleBuilder
+from verax.compiler.kernels.conv import emit_conv
+from verax.compiler.kernels.conv_pack import pack_channels, pack_conv_weights
+from verax.compiler.kernels.conv_schedule import ConvSchedule, default_schedule
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.layout import Epilogue, Operand
+from verax.compiler.kernels.target import Target
+from verax.numerics.expr import trace
+from verax.runtime.engine import object_code
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One convolution with data."""
+
+    x: np.ndarray
+    w: np.ndarray
+    bias: np.ndarray | None
+    strides: tuple[int, int, int]
+    dilations: tuple[int, int, int]
+    pads: tuple[int, int, int]
+    output: tuple[int, int, int]
+    groups: int = 1
+    transposed: bool = False
+
+    def spec(self, x: h.Strides, y: h.Strides, epilogue: Epilogue | None = None) -> ConvSpec:
+        filters = self.w.shape[1] * self.groups if self.transposed else self.w.shape[0]
+        return ConvSpec(
+            self.x.shape[0], self.x.shape[1], filters, self.output, self.w.shape[2:], x, y,
+            self.groups, self.strides, self.dilations, self.pads, self.bias is not None,
+            self.transposed, epilogue,
+        )  # fmt: skip
+
+    def expected(self) -> np.ndarray:
+        oracle = h.deconv_oracle if self.transposed else h.conv_oracle
+        return oracle(
+            self.x, self.w, self.bias, self.strides, self.dilations, self.pads, self.output,
+            self.groups,
+        )  # fmt: skip
+
+
+def compute(
+    case: Case,
+    target: Target,
+    schedule: ConvSchedule | None = None,
+    planar: bool = False,
+    border: h.Border = h.NO_BORDER,
+    parts: int = 1,
+) -> np.ndarray:
+    probe = h.blocked_strides(1, (1, 1, 1))
+    need = case.spec(probe, probe).border(case.x.shape[2:])
+    x = h.tensor(case.x, need, planar)
+    filters = case.spec(probe, probe).filters
+    y = h.empty((case.x.shape[0], filters, *case.output), border)
+    spec = case.spec(x.strides, y.strides)
+    schedule = schedule or default_schedule(spec, target)
+    weights = pack_conv_weights(case.w, spec, schedule)
+    arguments = [x.address, weights.ctypes.data]
+    if case.bias is not None:
+        bias = pack_channels(case.bias)
+        arguments.append(bias.ctypes.data)
+    module = ModuleBuilder("test", target)
+    kernel = emit_conv(module, spec, schedule)
+    h.run(module, kernel, *arguments, y.address, parts=parts)
+    assert h.untouched_outside(y)
+    return y.read()
+
+
+def make(
+    seed: int, batch: int, channels: int, filters: int, size: tuple[int, ...],
+    kernel: tuple[int, ...], strides: tuple[int, ...] = (1, 1, 1),
+    dilations: tuple[int, ...] = (1, 1, 1), pads: tuple[int, ...] = (0, 0, 0),
+    after: tuple[int, ...] = (0, 0, 0), groups: int = 1, bias: bool = True,
+) -> Case:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    output = h.output_size(size, kernel, strides, dilations, pads, after)
+    return Case(
+        h.random(rng, batch, channels, *size),
+        h.random(rng, filters, channels // groups, *kernel),
+        h.random(rng, filters) if bias else None,
+        strides, dilations, pads, output, groups,
+    )  # fmt: skip
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Any convolution that is small; often 2-D."""
+    axes = draw(st.sampled_from([1, 2, 2, 2, 3]))
+
+    def triple(low: int, high: int, missing: int) -> tuple[int, int, int]:
+        some = [draw(st.integers(low, high)) for _ in range(axes)]
+        return tuple([missing] * (3 - axes) + some)
+
+    groups = draw(st.sampled_from([1, 1, 1, 2]))
+    unit = 16 if groups > 1 else 1
+    channels = groups * unit * draw(st.integers(1, 3 if unit > 1 else 37))
+    filters = groups * unit * draw(st.integers(1, 3 if unit > 1 else 70))
+    size, kernel = triple(1, 9, 1), triple(1, 3, 1)
+    strides, dilations = triple(1, 3, 1), triple(1, 2, 1)
+    pads, after = triple(0, 2, 0), triple(0, 2, 0)
+    output = h.output_size(size, kernel, strides, dilations, pads, after)
+    assume(min(output) > 0)
+    made = make(
+        draw(st.integers(0, 99)), draw(st.integers(1, 2)), channels, filters, size, kernel,
+        strides, dilations, pads, after, groups, draw(st.booleans()),
+    )  # fmt: skip
+    return made
+
+
+schedules = st.builds(
+    ConvSchedule,
+    blocks=st.integers(1, 3), rows=st.integers(1, 3), cols=st.integers(1, 4),
+    chunk=st.integers(1, 3), filters_outer=st.booleans(), unroll=st.integers(1, 5),
+    ahead=st.booleans(), near=st.sampled_from([0, 8]),
+)  # fmt: skip
+
+slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=slow)
+@given(case=cases(), planar=st.booleans(), parts=st.integers(1, 3))
+@pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
+def test_default_schedules_give_canonical_bits(
+    target: Target, case: Case, planar: bool, parts: int
+) -> None:
+    border = ((0, 0), (1, 2), (2, 1))
+    got = compute(case, target, None, planar, border, parts)
+    assert h.same_bits(got, case.expected())
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=slow)
+@given(case=cases(), schedule=schedules, parts=st.integers(1, 3))
+def test_no_schedule_changes_a_bit(case: Case, schedule: ConvSchedule, parts: int) -> None:
+    assert h.same_bits(compute(case, h.TARGETS[0], schedule, parts=parts), case.expected())
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        make(0, 2, 20, 40, (1, 7, 9), (1, 1, 1)),
+        make(1, 1, 64, 48, (1, 7, 7), (1, 3, 3), pads=(0, 1, 1), after=(0, 1, 1)),
+        make(2, 1, 3, 32, (1, 23, 17), (1, 7, 7), (1, 2, 2), pads=(0, 3, 3), after=(0, 2, 3)),
+    ],
+    ids=["pointwise", "late", "first"],
+)
+@pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
+def test_layers_of_real_networks(case: Case, target: Target) -> None:
+    assert h.same_bits(compute(case, target, parts=2), case.expected())
+
+
+def test_the_epilogue_sees_channel_and_tensor_operands() -> None:
+    case = make(3, 2, 5, 35, (1, 6, 10), (1, 3, 3), pads=(0, 1, 1), after=(0, 1, 1))
+    rng = np.random.default_rng(4)
+    residual, slope = h.random(rng, 2, 35, *case.output), h.random(rng, 35)
+    expr = trace(
+        lambda m, acc, r, s: m.max(m.add(acc, r), m.mul(m.add(acc, r), s)), ["float32"] * 3
+    )
+    x = h.tensor(case.x, ((0, 0), (1, 1), (1, 1)))
+    other, y = h.tensor(residual, ((0, 0), (0, 2), (1, 0))), h.empty(residual.shape)
+    operands = (Operand("tensor", other.strides), Operand("channel"))
+    spec = case.spec(x.strides, y.strides, Epilogue(expr, operands))
+    for target in h.TARGETS:
+        schedule = default_schedule(spec, target)
+        module = ModuleBuilder("test", target)
+        kernel = emit_conv(module, spec, schedule)
+        packed = [pack_conv_weights(case.w, spec, schedule), pack_channels(case.bias)]
+        scale = pack_channels(slope)
+        addresses = [x.address, *(p.ctypes.data for p in packed)]
+        h.run(module, kernel, *addresses, other.address, scale.ctypes.data, y.address)
+        total = case.expected() + residual
+        assert h.same_bits(y.read(), np.maximum(total, total * slope.reshape(1, -1, 1, 1, 1)))
+
+
+def test_equal_specs_are_emitted_once() -> None:
+    strides = h.blocked_strides(32, (1, 5, 6))
+    spec = ConvSpec(1, 32, 32, (1, 5, 6), (1, 1, 1), strides, strides)
+    module = ModuleBuilder("test", h.TARGETS[0])
+    assert emit_conv(module, spec) is emit_conv(module, dataclasses.replace(spec))
+
+
+def test_every_target_can_be_emitted_anywhere() -> None:
+    strides = h.blocked_strides(20, (1, 5, 6))
+    spec = ConvSpec(1, 20, 20, (1, 5, 6), (1, 1, 1), strides, strides)
+    machines = []
+    for target in (Target.avx512(), Target.avx2(), Target.aarch64()):
+        module = ModuleBuilder("test", target)
+        emit_conv(module, spec)
+        machines.append(int.from_bytes(object_code(module)[18:20], "little"))
+    assert machines == [62, 62, 183]
