@@ -14,7 +14,7 @@ import numpy as np
 from verax.ir.dim import DimLike, maximum
 from verax.ir.operator import Evaluation, Inference
 from verax.ir.types import DType, TensorType
-from verax.numerics.error_model import Rounding, U
+from verax.numerics.error_model import Rounding, U, sum_of_products
 from verax.numerics.formats import FORMATS
 
 HALVES = (DType.float16, DType.bfloat16)
@@ -110,8 +110,20 @@ def rounding(
     """
     u = unit_roundoff(dtype)
     size = np.abs(np.asarray(size, np.float64))
-    tiny = FORMATS[str(dtype)].smallest_subnormal + floor
-    return Rounding(sigma_units * u * size + floor / 8, bound_units * u * size + tiny)
+    spacing = FORMATS[str(dtype)].smallest_subnormal
+    sigma = sigma_units * u * size + 0.3 * spacing + floor / 8
+    return Rounding(sigma, bound_units * u * size + spacing + floor)
+
+
+def sum_rounding(dtype: DType, y: Any, absolute: Any, squares: Any, n: Any) -> Rounding:
+    """`sum_of_products` in the unit roundoff of `dtype`: y a sum of n terms, in any order.
+
+    absolute, squares: sums of the terms' sizes and squares.
+    """
+    found = sum_of_products(np.asarray(y), np.asarray(absolute), np.asarray(squares), n)
+    ratio = unit_roundoff(dtype) / U
+    tiny = (n + 2) * FORMATS[str(dtype)].smallest_subnormal
+    return Rounding(found.sigma * ratio + 0.3 * tiny, found.bound * ratio + tiny)
 
 
 def draw(

@@ -1,0 +1,134 @@
+"""Softmax, LogSoftmax and Hardmax along one axis, or, with `flatten`, over all axes from `axis` on
+(the meaning that ONNX gave them before opset 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
+from verax.ir.types import TensorType
+from verax.numerics.error_model import Rounding
+from verax.ops.common import FLOATS, draw, normalize_axis, rounding, same_dtype
+
+
+class AlongAxis(Operator):
+    """One float input and output of one shape; every line along the axis is treated alone."""
+
+    axis: int
+    flatten: bool
+    case_range: ClassVar[tuple[float, float]] = (-6.0, 6.0)
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        same_dtype(ctx, (0,), FLOATS)
+        x = ctx.type(0)
+        if self.flatten:  # axis == rank: lines of one element
+            ctx.require(-x.rank <= self.axis <= x.rank, f"axis {self.axis}, rank {x.rank}")
+        else:
+            normalize_axis(ctx, self.axis, x.rank)
+        return (x,)
+
+    def axes(self, rank: int) -> tuple[int, ...]:
+        """The axes that make up a line."""
+        if not self.flatten:
+            return (self.axis % rank,)
+        return tuple(range(self.axis + rank if self.axis < 0 else self.axis, rank))
+
+    def lines(self, x: np.ndarray) -> np.ndarray:
+        """x with each line's elements in the last axis, one line per row."""
+        axes = self.axes(x.ndim)
+        moved = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
+        return moved.reshape(-1, int(np.prod([x.shape[a] for a in axes], dtype=np.int64)))
+
+    def unlines(self, rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """The reverse of `lines`, for a tensor of `shape`."""
+        axes = self.axes(len(shape))
+        rest = [n for a, n in enumerate(shape) if a not in axes]
+        moved = rows.reshape(rest + [shape[a] for a in axes])
+        return np.moveaxis(moved, range(len(rest), len(shape)), axes)
+
+    def along(self, rows: Any) -> Any:
+        """The meaning on rows [lines, length]."""
+        raise NotImplementedError
+
+    def reference(self, ev: Evaluation, x: Any) -> Any:
+        x = np.asarray(x)
+        return x if x.size == 0 else self.unlines(self.along(self.lines(x)), x.shape)
+
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        x, y = (np.asarray(a, np.float64) for a in (inputs[0], outputs[0]))
+        if self.exact or x.size == 0:
+            return (None,)
+        rows = self.lines(x)
+        with np.errstate(all="ignore"):
+            below = np.max(rows, axis=1, keepdims=True) - rows
+            size, sigma, bound = self.sizes(below, self.lines(y))
+            found = rounding(ev.outputs[0].dtype, size, sigma, bound, floor=2.0**-126)
+        return (Rounding(self.unlines(found.sigma, x.shape), self.unlines(found.bound, x.shape)),)
+
+    def sizes(self, below: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, float]:
+        """(size, sigma, bound) for `rounding`, from the distance to the line's maximum and y."""
+        raise NotImplementedError
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        def case(shape: tuple[int, ...], dtype: str = "float32", **fields: Any) -> Case:
+            return Case(cls(**fields), (draw(rng, shape, dtype, *cls.case_range),), label=dtype)
+
+        yield case((2, 3, 5))
+        yield case((2, 3, 37))
+        yield case((2, 19, 3), axis=1)
+        yield case((4, 3, 2), axis=-3)
+        yield case((2, 3, 4, 5), axis=1, flatten=True)
+        yield case((2, 3, 4), axis=-1, flatten=True)
+        yield case((2, 3), axis=0, flatten=True)
+        yield case((2, 3, 5), "float16")
+
+
+@operator
+class Softmax(AlongAxis):
+    """exp(X - max) / sum(exp(X - max))."""
+
+    axis: int = -1
+    flatten: bool = False
+
+    def along(self, rows: Any) -> Any:
+        e = np.exp(rows - np.max(rows, axis=1, keepdims=True))
+        return e / np.sum(e, axis=1, keepdims=True)
+
+    def sizes(self, below: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, float]:
+        return y * (2 + below + np.sqrt(y.shape[1]) / 8), 1.0, 8.0
+
+
+@operator
+class LogSoftmax(AlongAxis):
+    """(X - max) - log(sum(exp(X - max)))."""
+
+    axis: int = -1
+    flatten: bool = False
+
+    def along(self, rows: Any) -> Any:
+        shifted = rows - np.max(rows, axis=1, keepdims=True)
+        return shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
+
+    def sizes(self, below: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, float]:
+        share = np.sum(np.exp(y) * below, axis=1, keepdims=True)
+        return np.abs(y) + below + share + 1 + np.sqrt(y.shape[1]) / 8, 1.0, 8.0
+
+
+@operator
+class Hardmax(AlongAxis):
+    """1 at the first largest element of each line, 0 elsewhere."""
+
+    axis: int = -1
+    flatten: bool = False
+    exact = True
+    case_range = (-1.0, 1.0)
+
+    def along(self, rows: Any) -> Any:
+        first = np.argmax(rows, axis=1)[:, None]
+        return (np.arange(rows.shape[1]) == first).astype(rows.dtype)
