@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,7 +31,7 @@ class Native:
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         function = kind(self.loaded.address(kernel.name))
         edges = [0, *splits, kernel.items]
-        for begin, end in zip(edges, edges[1:]):
+        for begin, end in itertools.pairwise(edges):
             function(ctypes.addressof(table), begin, end)
 
 
