@@ -1,0 +1,68 @@
+"""Foreign nodes: what a reader hands to a table, free of any file format's classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from verax.ir.types import DType
+
+
+@dataclass(frozen=True)
+class ForeignNode:
+    """One node as the file has it. An omitted optional input or output is "".
+
+    version: version of the operator set that gives the node its meaning. Attribute values are
+    ints, floats, strings, arrays and tuples of these. scope: names the functions that the node was
+    inlined from; it is a prefix of the names of the values inside.
+    """
+
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    domain: str = ""
+    version: int = 0
+    scope: str = ""
+
+    @property
+    def operator(self) -> str:
+        """Operator with its domain, unless that is the format's default one."""
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def place(self) -> str:
+        """How errors and the ledger name this node."""
+        named = self.name or next((o for o in self.outputs if o), "")
+        return f"node {named!r} ({self.operator})"
+
+
+@dataclass(frozen=True)
+class ForeignValue:
+    """A declared value: dims are sizes, names of sizes, or None; `dims` is None when unranked.
+
+    `dtype` is None when `kind` (a sequence, an 8-bit float, ...) is nothing that Verax has.
+    """
+
+    name: str
+    dtype: DType | None
+    dims: tuple[int | str | None, ...] | None
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A file's content: values, constants, nodes in order."""
+
+    name: str
+    inputs: tuple[ForeignValue, ...]
+    outputs: tuple[ForeignValue, ...]
+    nodes: tuple[ForeignNode, ...]
+    constants: Mapping[str, np.ndarray]
+    declared: Mapping[str, ForeignValue]
+    versions: Mapping[str, int]
+    metadata: Mapping[str, str]

@@ -1,0 +1,146 @@
+"""Functions: a model's own, and the bodies that ONNX gives for operators Verax does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.foreign import ForeignNode
+from verax.frontends.ledger import Attributes
+from verax.frontends.onnx.reader import Function, Opaque, Reference, read_attribute, read_function
+from verax.frontends.onnx.tensors import CODES, TensorReader
+from verax.ir.types import TensorType
+
+MAX_DEPTH = 32
+"""Functions calling functions; a recursive function would never end."""
+MAX_NODES = 200_000
+"""Nodes of a whole model after inlining."""
+
+
+def schema_of(node: ForeignNode) -> Any:
+    """ONNX's own description of the node's operator, or None."""
+    try:
+        return onnx.defs.get_schema(node.op_type, node.version, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def has_body(node: ForeignNode) -> bool:
+    """Whether ONNX defines the operator by a function of other operators."""
+    schema = schema_of(node)
+    return schema is not None and (
+        schema.has_function or schema.has_context_dependent_function
+    )
+
+
+def body_of(node: ForeignNode, types: Sequence[TensorType | None]) -> Function:
+    """ONNX's function for an operator; it may depend on the input types."""
+    schema = schema_of(node)
+    proto = onnx.FunctionProto()
+    if schema.has_function:
+        proto.CopyFrom(schema.function_body)
+        defaults = {
+            name: read_attribute(a.default_value, node.place, TensorReader(None))
+            for name, a in schema.attributes.items()
+            if a.default_value.name
+        }
+    else:
+        defaults = {}
+        versions = [
+            v for v in schema.context_dependent_function_opset_versions if v <= node.version
+        ]
+        data = schema.get_context_dependent_function_with_opset_version(
+            max(versions, default=schema.since_version),
+            _as_proto(node).SerializeToString(),
+            [_type_proto(t).SerializeToString() for t in types],
+        )
+        if not data:
+            raise UnsupportedError(f"the operator {node.operator} is not supported", place=node.place)
+        proto.ParseFromString(data)
+    function = read_function(proto, TensorReader(None))
+    return replace(function, attributes=tuple(schema.attributes), defaults=defaults)
+
+
+def _as_proto(node: ForeignNode) -> onnx.NodeProto:
+    attributes = {
+        k: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
+        for k, v in node.attributes.items()
+    }
+    if any(isinstance(v, Opaque | Reference) for v in attributes.values()):
+        raise UnsupportedError(f"the operator {node.operator} is not supported", place=node.place)
+    return helper.make_node(
+        node.op_type, node.inputs, node.outputs, domain=node.domain or None, **attributes
+    )
+
+
+def _type_proto(type_: TensorType | None) -> onnx.TypeProto:
+    if type_ is None:
+        return onnx.TypeProto()
+    dims = [d if isinstance(d, int) else None for d in type_.dims]
+    return helper.make_tensor_type_proto(CODES[type_.dtype], dims)
+
+
+def inline(
+    node: ForeignNode,
+    function: Function,
+    attributes: Attributes,
+    fresh: Callable[[str], str],
+) -> list[ForeignNode]:
+    """The body's nodes with the caller's names and attributes in place of the formal ones."""
+    if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
+        raise ModelError("the node has more inputs or outputs than its function", place=node.place)
+    if node.scope.count("/") >= MAX_DEPTH:
+        raise ModelError("functions call each other too deeply", place=node.place)
+    names = dict.fromkeys(function.inputs, "")
+    names.update(zip(function.inputs, node.inputs))
+    given = {name: attributes.get(name) for name in function.attributes if attributes.has(name)}
+    for name in function.defaults:
+        if attributes.has(name):
+            given[name] = attributes.get(name)
+    attributes.close()
+    values = {**function.defaults, **given}
+    scope = f"{node.scope}{node.name or next((o for o in node.outputs if o), node.op_type)}/"
+    results = {f: a for f, a in zip(function.outputs, node.outputs) if a}
+    nodes = []
+    for inner in function.nodes:
+        for name in filter(None, inner.outputs):
+            if name in names:
+                raise ModelError(f"{name!r} is defined twice in a function", place=node.place)
+            names[name] = results.get(name) or fresh(f"{scope}{name}")
+        for name in filter(None, inner.inputs):
+            if name not in names:
+                raise ModelError(f"{name!r} is read before it is defined", place=inner.place)
+        nodes.append(
+            replace(
+                inner,
+                inputs=tuple(names[i] if i else "" for i in inner.inputs),
+                outputs=tuple(names[o] if o else "" for o in inner.outputs),
+                attributes=_bound(inner.attributes, values),
+                name=f"{scope}{inner.name or inner.op_type}",
+                scope=scope,
+            )
+        )
+    passed_through = [f for f in results if f in function.inputs]
+    for formal in passed_through:
+        nodes.append(
+            ForeignNode("Identity", (names[formal],), (results[formal],), {}, scope, version=14)
+        )
+    undefined = [f for f in results if f not in names]
+    if undefined:
+        raise ModelError(f"the function does not define its output {undefined[0]!r}", place=node.place)
+    return nodes
+
+
+def _bound(attributes: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes with references replaced; one whose caller gives no value is absent."""
+    bound = {
+        name: values.get(v.name) if isinstance(v, Reference) else v
+        for name, v in attributes.items()
+    }
+    return {name: v for name, v in bound.items() if v is not None}

@@ -1,0 +1,289 @@
+"""ONNX file -> foreign nodes. The file is untrusted: whatever is wrong with it is a `ModelError`.
+
+What is checked here needs no operator's meaning: names are defined once and before they are used,
+stored data have the size that their type and dimensions claim, operator sets are known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto
+
+from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.onnx.tensors import DTYPES, MAX_ELEMENTS, TensorReader, dtype_name
+
+OLDEST, NEWEST = 7, onnx.defs.onnx_opset_version()
+"""Operator sets of the default domain that are understood."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An attribute inside a function that takes its value from the calling node."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """An attribute that no supported operator has: a graph, a type, a sparse tensor."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function: nodes that stand for one operator. `defaults` are attributes' default values."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    nodes: tuple[ForeignNode, ...]
+
+
+def parse(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.ModelProto:
+    """The protobuf message of a file, of its bytes, or as given."""
+    if isinstance(source, onnx.ModelProto):
+        return source
+    place = "bytes" if isinstance(source, bytes) else str(source)
+    if not isinstance(source, bytes):
+        try:
+            source = Path(source).read_bytes()
+        except OSError as error:
+            raise UsageError(
+                f"cannot read the file: {error.strerror}", place=place, next_step="check the path"
+            ) from error
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(source)
+    except (DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise ModelError(
+            f"this is not an ONNX model ({error})",
+            place=place,
+            next_step="the file is damaged, cut off, or of another format",
+        ) from error
+    if not model.HasField("graph") or not model.opset_import:
+        raise ModelError("this is not an ONNX model: it has no graph or no opset", place=place)
+    return model
+
+
+def read_model(
+    proto: onnx.ModelProto, folder: Path | None
+) -> tuple[ForeignModel, dict[tuple[str, str], Function]]:
+    """The content of a model and its own functions by (domain, name).
+
+    folder: where external data may lie. Raises `ModelError`, `UnsupportedError`.
+    """
+    try:
+        return _Reader(proto, TensorReader(folder)).read()
+    except (UnicodeDecodeError, DecodeError, OverflowError, RecursionError) as error:
+        raise ModelError(f"the model is damaged: {error}") from error
+
+
+def domain_of(name: str) -> str:
+    """The default domain has two names."""
+    return "" if name == "ai.onnx" else name
+
+
+def opset_versions(imports: Iterable[onnx.OperatorSetIdProto], place: str) -> dict[str, int]:
+    """Versions by domain. Raises `UnsupportedError` for sets that are not understood."""
+    versions: dict[str, int] = {}
+    for entry in imports:
+        domain = domain_of(entry.domain)
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise ModelError(f"two versions of the opset {domain!r} are imported", place=place)
+    version = versions.get("", NEWEST)
+    if not OLDEST <= version <= NEWEST:
+        raise UnsupportedError(
+            f"opset {version} is not supported; {OLDEST} to {NEWEST} are",
+            place=place,
+            next_step="onnx.version_converter converts a model to another opset",
+        )
+    return versions
+
+
+class _Reader:
+    def __init__(self, proto: onnx.ModelProto, tensors: TensorReader) -> None:
+        self.proto, self.tensors = proto, tensors
+
+    def read(self) -> tuple[ForeignModel, dict[tuple[str, str], Function]]:
+        proto, graph = self.proto, self.proto.graph
+        versions = opset_versions(proto.opset_import, "model")
+        if graph.sparse_initializer:
+            raise UnsupportedError("the model has sparse initialisers", place="model")
+        constants: dict[str, Any] = {}
+        for tensor in graph.initializer:
+            place = f"initialiser {tensor.name!r}"
+            if not tensor.name or tensor.name in constants:
+                raise ModelError("an initialiser is unnamed or named twice", place=place)
+            constants[tensor.name] = self.tensors.read(tensor, place)
+        inputs = tuple(read_value(v) for v in graph.input)
+        declared = {v.name: read_value(v) for v in graph.value_info}
+        declared |= {v.name: read_value(v) for v in graph.output}
+        declared |= {v.name: v for v in inputs}
+        nodes = tuple(read_node(n, versions, self.tensors) for n in graph.node)
+        functions = {
+            (domain_of(f.domain), f.name): read_function(f, self.tensors) for f in proto.functions
+        }
+        model = ForeignModel(
+            name=graph.name or "graph",
+            inputs=tuple(v for v in inputs if v.name not in constants),
+            outputs=tuple(read_value(v) for v in graph.output),
+            nodes=nodes,
+            constants=constants,
+            declared=declared,
+            versions=versions,
+            metadata=_metadata(proto),
+        )
+        _check_names(model, [v.name for v in inputs])
+        return model, functions
+
+
+def _metadata(proto: onnx.ModelProto) -> dict[str, str]:
+    found = {p.key: p.value for p in proto.metadata_props}
+    for key in ("producer_name", "producer_version", "domain", "doc_string"):
+        if value := getattr(proto, key):
+            found[key] = value
+    found["ir_version"] = str(proto.ir_version)
+    return found
+
+
+def _check_names(model: ForeignModel, inputs: list[str]) -> None:
+    """Single assignment, definition before use."""
+    if len(set(inputs)) != len(inputs) or "" in inputs:
+        raise ModelError("an input is unnamed or named twice", place="model inputs")
+    outputs = [v.name for v in model.outputs]
+    if len(set(outputs)) != len(outputs) or "" in outputs:
+        raise ModelError("an output is unnamed or named twice", place="model outputs")
+    if not outputs:
+        raise ModelError("the model has no outputs", place="model outputs")
+    later: dict[str, str] = {}
+    for node in model.nodes:
+        for name in filter(None, node.outputs):
+            if name in later or name in inputs or name in model.constants:
+                raise ModelError(f"the value {name!r} is defined twice", place=node.place)
+            later[name] = node.place
+    defined = {*inputs, *model.constants}
+    for node in model.nodes:
+        for name in filter(None, node.inputs):
+            if name not in defined:
+                raise _undefined(name, node, later)
+        defined.update(node.outputs)
+    for name in outputs:
+        if name not in defined:
+            raise ModelError(f"nothing defines the output {name!r}", place="model outputs")
+
+
+def _undefined(name: str, node: ForeignNode, later: Mapping[str, str]) -> ModelError:
+    if name in later:
+        return ModelError(
+            f"{name!r} is read before {later[name]} defines it",
+            place=node.place,
+            next_step="the nodes are not sorted, or form a cycle",
+        )
+    return ModelError(
+        f"{name!r} is read, but no node, input or initialiser defines it",
+        place=node.place,
+        next_step="the file is damaged or an initialiser was left out",
+    )
+
+
+def read_value(proto: onnx.ValueInfoProto) -> ForeignValue:
+    """A declared value. `dtype` is None when it is no tensor of a supported element type."""
+    tensor = proto.type.tensor_type
+    if proto.type.WhichOneof("value") != "tensor_type":
+        kind = proto.type.WhichOneof("value") or "no type"
+        return ForeignValue(proto.name, None, None, kind.replace("_type", ""))
+    if not tensor.HasField("shape"):
+        dims: tuple[int | str | None, ...] | None = None
+    else:
+        dims = tuple(_dim(d, proto.name) for d in tensor.shape.dim)
+        size = 1
+        for d in dims:
+            size *= max(1, d) if isinstance(d, int) else 1
+        if size > MAX_ELEMENTS:
+            raise ModelError(
+                f"the dimensions {dims} are absurdly large", place=f"value {proto.name!r}"
+            )
+    dtype = DTYPES.get(tensor.elem_type)
+    return ForeignValue(proto.name, dtype, dims, "" if dtype else dtype_name(tensor.elem_type))
+
+
+def _dim(proto: Any, name: str) -> int | str | None:
+    if proto.HasField("dim_value"):
+        if proto.dim_value < 0:
+            raise ModelError(f"a dimension is {proto.dim_value}", place=f"value {name!r}")
+        return int(proto.dim_value)
+    return proto.dim_param or None
+
+
+def read_node(
+    proto: onnx.NodeProto, versions: Mapping[str, int], tensors: TensorReader
+) -> ForeignNode:
+    """A node with its attributes as plain values."""
+    domain = domain_of(proto.domain)
+    bare = ForeignNode(proto.op_type, (), tuple(proto.output), {}, proto.name, domain)
+    if domain not in versions and domain == "":
+        raise ModelError("the model imports no version of the default opset", place=bare.place)
+    attributes: dict[str, Any] = {}
+    for attribute in proto.attribute:
+        if not attribute.name or attribute.name in attributes:
+            raise ModelError(
+                f"the attribute {attribute.name!r} is unnamed or given twice", place=bare.place
+            )
+        attributes[attribute.name] = read_attribute(attribute, bare.place, tensors)
+    return ForeignNode(
+        proto.op_type,
+        tuple(proto.input),
+        tuple(proto.output),
+        attributes,
+        proto.name,
+        domain,
+        versions.get(domain, 0),
+    )
+
+
+def read_attribute(proto: onnx.AttributeProto, place: str, tensors: TensorReader) -> Any:
+    """An attribute's value: number, string, array, tuple of these, `Reference` or `Opaque`."""
+    if proto.ref_attr_name:
+        return Reference(proto.ref_attr_name)
+    place = f"attribute {proto.name!r} of {place}"
+    match proto.type:
+        case AttributeProto.INT:
+            return int(proto.i)
+        case AttributeProto.FLOAT:
+            return float(proto.f)
+        case AttributeProto.STRING:
+            return proto.s.decode("utf-8", "backslashreplace")
+        case AttributeProto.TENSOR:
+            if proto.t.data_type == onnx.TensorProto.STRING:
+                return Opaque("string tensor")
+            return tensors.read(proto.t, place)
+        case AttributeProto.INTS:
+            return tuple(int(i) for i in proto.ints)
+        case AttributeProto.FLOATS:
+            return tuple(float(f) for f in proto.floats)
+        case AttributeProto.STRINGS:
+            return tuple(s.decode("utf-8", "backslashreplace") for s in proto.strings)
+        case AttributeProto.UNDEFINED:
+            raise ModelError("the attribute has no type", place=place)
+    return Opaque(AttributeProto.AttributeType.Name(proto.type).lower())
+
+
+def read_function(proto: onnx.FunctionProto, tensors: TensorReader) -> Function:
+    """A function's body. Its names are checked when it is inlined."""
+    versions = opset_versions(proto.opset_import, f"function {proto.name!r}")
+    place = f"function {proto.name!r}"
+    defaults = {a.name: read_attribute(a, place, tensors) for a in proto.attribute_proto}
+    nodes = tuple(read_node(n, versions, tensors) for n in proto.node)
+    return Function(
+        tuple(proto.input), tuple(proto.output), tuple(proto.attribute), defaults, nodes
+    )

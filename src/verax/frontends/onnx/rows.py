@@ -1,0 +1,81 @@
+"""The table's registry, and what rows of several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from verax.frontends.conversion import Conversion, Row
+from verax.ir.operator import Operator
+
+TABLE: dict[tuple[str, str], Row] = {}
+"""Rows by (domain, operator)."""
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def row(*operators: str, domain: str = "") -> Callable[[Row], Row]:
+    """Enter a function as the row of ONNX operators."""
+
+    def enter(function: Row) -> Row:
+        for name in operators:
+            assert (domain, name) not in TABLE, name
+            TABLE[domain, name] = function
+        return function
+
+    return enter
+
+
+def plain(*operators: str) -> None:
+    """Rows of operators without attributes, which mean the same under the same name."""
+    for name in operators:
+        row(name)(lambda c: c.operator(c.node.op_type))
+
+
+def with_numbers(name: str, **defaults: float) -> None:
+    """A row of an operator whose attributes are all numbers with these defaults."""
+    row(name)(
+        lambda c: c.operator(
+            c.node.op_type, **{k: c.attributes.number(k, v) for k, v in defaults.items()}
+        )
+    )
+
+
+def with_flags(*operators: str, **defaults: bool) -> None:
+    """Rows of operators whose attributes are all flags with these defaults."""
+    for name in operators:
+        row(name)(
+            lambda c: c.operator(
+                c.node.op_type, **{k: c.attributes.flag(k, v) for k, v in defaults.items()}
+            )
+        )
+
+
+def moved_to_input(c: Conversion, attribute: str, since: int, index: int) -> str | None:
+    """An integer list that was an attribute before opset `since` and is input `index` after."""
+    if c.version >= since:
+        return c.input(index)
+    values = c.attributes.integers(attribute)
+    return None if values is None else c.ints(values)
+
+
+def pairs(c: Conversion, flat: tuple[int, ...], name: str = "pads") -> Pads:
+    """(b0, b1, ..., e0, e1, ...) as ((b0, e0), (b1, e1), ...)."""
+    if len(flat) % 2:
+        c.attributes.refuse(name, "it must hold a begin and an end per axis")
+    half = len(flat) // 2
+    return tuple(zip(flat[:half], flat[half:]))
+
+
+def window_pads(c: Conversion) -> Pads | str:
+    """Pads of a window operator from `pads` and `auto_pad`."""
+    rule = c.attributes.text("auto_pad", "NOTSET")
+    if rule == "NOTSET":
+        return pairs(c, c.attributes.integers("pads", ()))
+    if rule not in ("VALID", "SAME_UPPER", "SAME_LOWER"):
+        c.attributes.refuse("auto_pad", "there is no such rule")
+    if any(c.attributes.integers("pads", ())):
+        c.attributes.refuse("pads", f"the node has auto_pad = {rule} as well")
+    return () if rule == "VALID" else rule
+
+
+Result = Operator | str | tuple[str, ...]

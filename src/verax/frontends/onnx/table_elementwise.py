@@ -1,0 +1,124 @@
+"""ONNX elementwise operators: arithmetic, comparison, logic, activations, casts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.conversion import Conversion
+from verax.frontends.onnx.rows import Result, plain, row, with_flags, with_numbers
+from verax.frontends.onnx.tensors import dtype_of
+from verax.ir.types import DType
+
+plain("Add", "Sub", "Mul", "Div", "Pow", "Neg", "Abs", "Sign", "Sqrt", "Reciprocal")
+plain("Min", "Max", "Sum", "Mean", "Where", "Identity")
+plain("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN")
+plain("And", "Or", "Xor", "Not", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot")
+plain("Floor", "Ceil", "Round", "Exp", "Log", "Erf")
+plain("Sin", "Cos", "Tan", "Asin", "Acos", "Atan")
+plain("Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh")
+plain("Sigmoid", "Relu", "PRelu", "HardSwish", "Mish", "Softplus", "Softsign")
+with_flags("Mod", fmod=False)
+with_flags("IsInf", detect_negative=True, detect_positive=True)
+with_numbers("LeakyRelu", alpha=0.01)
+with_numbers("Elu", alpha=1.0)
+with_numbers("Celu", alpha=1.0)
+with_numbers("Selu", alpha=1.67326319217681884765625, gamma=1.05070102214813232421875)
+with_numbers("ThresholdedRelu", alpha=1.0)
+with_numbers("HardSigmoid", alpha=0.2, beta=0.5)
+with_numbers("Swish", alpha=1.0)
+with_numbers("Shrink", lambd=0.5, bias=0.0)
+
+
+@row("BitShift")
+def bit_shift(c: Conversion) -> Result:
+    return c.operator("BitShift", direction=c.attributes.text("direction", ""))
+
+
+@row("Gelu")
+def gelu(c: Conversion) -> Result:
+    return c.operator("Gelu", approximate=c.attributes.text("approximate", "none"))
+
+
+@row("Clip")
+def clip(c: Conversion) -> Result:
+    """Bounds are inputs since opset 11, attributes before."""
+    if c.version >= 11:
+        return c.operator("Clip")
+    low, high = c.attributes.number("min"), c.attributes.number("max")
+    dtype = c.type(0).dtype.numpy
+    bounds = [None if v is None else c.constant(v, dtype) for v in (low, high)]
+    while bounds and bounds[-1] is None:
+        bounds.pop()
+    return c.result("Clip", [c.required(0), *bounds])
+
+
+@row("Cast")
+def cast(c: Conversion) -> Result:
+    c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
+    c.attributes.irrelevant("round_mode", "it concerns float8e8m0 only")
+    to = dtype_of(c.attributes.integer("to", 0), c.node.place)
+    return c.operator("Cast", to=to)
+
+
+@row("CastLike")
+def cast_like(c: Conversion) -> Result:
+    c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
+    c.attributes.irrelevant("round_mode", "it concerns float8e8m0 only")
+    return c.result("Cast", [c.required(0)], to=c.type(1).dtype)
+
+
+@row("Dropout")
+def dropout(c: Conversion) -> Result:
+    """In inference a copy, and a mask that keeps everything."""
+    c.attributes.irrelevant("seed", "nothing is drawn in inference")
+    c.attributes.irrelevant("ratio", "nothing is dropped in inference")
+    if c.input(2) is not None and bool(c.constant_input(2, "training_mode")):
+        c.refuse("training_mode is on")
+    if c.output_used(1) and c.version < 10:
+        c.refuse("the mask output of opset 7 is not supported")
+    return c.result("Dropout", [c.required(0)], mask=c.output_used(1))
+
+
+@row("Constant")
+def constant(c: Conversion) -> Result:
+    """One of several attributes holds the value."""
+    if c.attributes.has("value"):
+        return c.named_constant(c.attributes.tensor("value"))
+    if c.attributes.has("value_float"):
+        return c.named_constant(np.float32(c.attributes.number("value_float")))
+    if c.attributes.has("value_int"):
+        return c.named_constant(np.int64(c.attributes.integer("value_int")))
+    if c.attributes.has("value_floats"):
+        return c.named_constant(np.array(c.attributes.numbers("value_floats"), np.float32))
+    if c.attributes.has("value_ints"):
+        return c.named_constant(np.array(c.attributes.integers("value_ints"), np.int64))
+    c.attributes.close()
+    c.refuse("the node has no value")
+
+
+@row("QuantizeLinear")
+def quantize_linear(c: Conversion) -> Result:
+    """The zero point says the output type; without one output_dtype does, or it is uint8."""
+    c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
+    code = c.attributes.integer("output_dtype", 0)
+    dtype = dtype_of(code, c.node.place) if code else DType.uint8
+    c.attributes.expect("precision", 0, why="another precision of the division")
+    return c.operator(
+        "QuantizeLinear",
+        axis=c.attributes.integer("axis", 1),
+        block_size=c.attributes.integer("block_size", 0),
+        output_dtype=c.type(2).dtype if c.input(2) else dtype,
+    )
+
+
+@row("DequantizeLinear")
+def dequantize_linear(c: Conversion) -> Result:
+    c.attributes.expect("output_dtype", 0, why="the scale's type is the output type")
+    return c.operator(
+        "DequantizeLinear",
+        axis=c.attributes.integer("axis", 1),
+        block_size=c.attributes.integer("block_size", 0),
+    )
+
+
+plain("DynamicQuantizeLinear")

@@ -1,0 +1,63 @@
+"""ONNX reductions, softmax, selection of the largest, cumulative sums."""
+
+from __future__ import annotations
+
+from verax.frontends.conversion import Conversion
+from verax.frontends.onnx.rows import Result, moved_to_input, row, with_flags
+from verax.ir.operator import Operator
+
+
+def _reduction(since: int, *operators: str) -> None:
+    """Rows of reductions whose axes are an input since opset `since`."""
+
+    def reduce(c: Conversion) -> Result:
+        axes = moved_to_input(c, "axes", since, 1)
+        inputs = [c.required(0)] if axes is None else [c.required(0), axes]
+        return c.result(
+            c.node.op_type,
+            inputs,
+            keepdims=c.attributes.flag("keepdims", True),
+            noop_with_empty_axes=c.attributes.flag("noop_with_empty_axes"),
+        )
+
+    row(*operators)(reduce)
+
+
+_reduction(13, "ReduceSum")
+_reduction(18, "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2")
+_reduction(18, "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
+
+
+@row("Softmax", "LogSoftmax", "Hardmax")
+def softmax(c: Conversion) -> Operator:
+    """Before opset 13 all axes from `axis` on are one."""
+    flatten = c.version < 13
+    axis = c.attributes.integer("axis", 1 if flatten else -1)
+    return c.operator(c.node.op_type, axis=axis, flatten=flatten)
+
+
+@row("ArgMax", "ArgMin")
+def arg(c: Conversion) -> Operator:
+    return c.operator(
+        c.node.op_type,
+        axis=c.attributes.integer("axis", 0),
+        keepdims=c.attributes.flag("keepdims", True),
+        select_last_index=c.attributes.flag("select_last_index"),
+    )
+
+
+@row("TopK")
+def top_k(c: Conversion) -> Result:
+    """The count is an attribute before opset 10."""
+    a = c.attributes
+    k = c.input(1) if c.version >= 10 else c.ints((a.integer("k", 0),))
+    return c.result(
+        "TopK",
+        [c.required(0), k],
+        axis=a.integer("axis", -1),
+        largest=a.flag("largest", True),
+        sorted=a.flag("sorted", True),
+    )
+
+
+with_flags("CumSum", "CumProd", exclusive=False, reverse=False)

@@ -1,0 +1,202 @@
+"""ONNX convolutions, pools, normalisations and matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.conversion import Conversion
+from verax.frontends.onnx.rows import Result, pairs, plain, row, window_pads
+
+plain("GlobalAveragePool", "GlobalMaxPool", "MatMul")
+
+
+@row("Conv")
+def conv(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator(
+        "Conv",
+        kernel_shape=a.integers("kernel_shape", ()),
+        strides=a.integers("strides", ()),
+        pads=window_pads(c),
+        dilations=a.integers("dilations", ()),
+        groups=a.integer("group", 1),
+    )
+
+
+@row("ConvTranspose")
+def conv_transpose(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator(
+        "ConvTranspose",
+        kernel_shape=a.integers("kernel_shape", ()),
+        strides=a.integers("strides", ()),
+        pads=_transposed_pads(c),
+        dilations=a.integers("dilations", ()),
+        groups=a.integer("group", 1),
+        output_padding=a.integers("output_padding", ()),
+        output_shape=a.integers("output_shape", ()),
+    )
+
+
+def _transposed_pads(c: Conversion) -> object:
+    """ONNX: an output_shape decides the pads, and explicit ones are ignored."""
+    if c.attributes.has("output_shape"):
+        c.attributes.irrelevant("pads", "ONNX ignores pads where output_shape is given")
+        rule = c.attributes.text("auto_pad", "NOTSET")
+        return rule if rule in ("SAME_UPPER", "SAME_LOWER") else ()
+    return window_pads(c)
+
+
+@row("MaxPool")
+def max_pool(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator(
+        "MaxPool",
+        kernel_shape=a.integers("kernel_shape", ()),
+        strides=a.integers("strides", ()),
+        pads=window_pads(c),
+        dilations=a.integers("dilations", ()),
+        ceil_mode=a.flag("ceil_mode"),
+        storage_order=a.integer("storage_order", 0),
+        with_indices=c.output_used(1),
+    )
+
+
+@row("AveragePool")
+def average_pool(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator(
+        "AveragePool",
+        kernel_shape=a.integers("kernel_shape", ()),
+        strides=a.integers("strides", ()),
+        pads=window_pads(c),
+        dilations=a.integers("dilations", ()),
+        ceil_mode=a.flag("ceil_mode"),
+        count_include_pad=a.flag("count_include_pad"),
+    )
+
+
+@row("LpPool")
+def lp_pool(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator(
+        "LpPool",
+        kernel_shape=a.integers("kernel_shape", ()),
+        strides=a.integers("strides", ()),
+        pads=window_pads(c),
+        dilations=a.integers("dilations", ()),
+        ceil_mode=a.flag("ceil_mode"),
+        p=a.integer("p", 2),
+    )
+
+
+@row("GlobalLpPool")
+def global_lp_pool(c: Conversion) -> Result:
+    return c.operator("GlobalLpPool", p=c.attributes.integer("p", 2))
+
+
+@row("MaxUnpool")
+def max_unpool(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator(
+        "MaxUnpool",
+        kernel_shape=a.integers("kernel_shape", ()),
+        strides=a.integers("strides", ()),
+        pads=pairs(c, a.integers("pads", ())),
+    )
+
+
+@row("BatchNormalization")
+def batch_normalization(c: Conversion) -> Result:
+    """Inference only: the running statistics are inputs."""
+    a = c.attributes
+    a.expect("training_mode", 0, why="training is not supported")
+    a.expect("spatial", 1, why="statistics per element are not supported")
+    a.irrelevant("momentum", "it only updates statistics in training")
+    if any(c.output_used(i) for i in range(1, 5)):
+        c.refuse("the outputs of training are not supported")
+    return c.operator("BatchNormalization", epsilon=a.number("epsilon", 1e-5))
+
+
+@row("InstanceNormalization")
+def instance_normalization(c: Conversion) -> Result:
+    return c.operator("InstanceNormalization", epsilon=c.attributes.number("epsilon", 1e-5))
+
+
+@row("LayerNormalization")
+def layer_normalization(c: Conversion) -> Result:
+    a = c.attributes
+    a.expect("stash_type", 1, why="statistics in another type than float32")
+    return c.operator(
+        "LayerNormalization",
+        axis=a.integer("axis", -1),
+        epsilon=a.number("epsilon", 1e-5),
+    )
+
+
+@row("RMSNormalization")
+def rms_normalization(c: Conversion) -> Result:
+    a = c.attributes
+    a.expect("stash_type", 1, why="statistics in another type than float32")
+    return c.operator(
+        "RMSNormalization", axis=a.integer("axis", -1), epsilon=a.number("epsilon", 1e-5)
+    )
+
+
+@row("GroupNormalization")
+def group_normalization(c: Conversion) -> Result:
+    """Scale and bias are per channel since opset 21, per group before."""
+    a = c.attributes
+    a.expect("stash_type", 1, why="statistics in another type than float32")
+    groups = a.integer("num_groups", 0)
+    inputs = list(c.inputs)
+    if c.version < 21:
+        channels = c.type(0).dims[1]
+        if not isinstance(channels, int) or groups < 1 or channels % groups:
+            c.refuse(f"{groups} groups of {channels} channels")
+        repeat = c.ints(np.repeat(np.arange(groups), channels // groups).tolist())
+        inputs[1:] = [c.add("Gather", [c.required(i), repeat], axis=0) for i in (1, 2)]
+    return c.result(
+        "GroupNormalization", inputs, num_groups=groups, epsilon=a.number("epsilon", 1e-5)
+    )
+
+
+@row("LRN")
+def lrn(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator(
+        "LRN",
+        size=a.integer("size", 0),
+        alpha=a.number("alpha", 1e-4),
+        beta=a.number("beta", 0.75),
+        bias=a.number("bias", 1.0),
+    )
+
+
+@row("LpNormalization")
+def lp_normalization(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator("LpNormalization", axis=a.integer("axis", -1), p=a.integer("p", 2))
+
+
+@row("MeanVarianceNormalization")
+def mean_variance_normalization(c: Conversion) -> Result:
+    axes = c.attributes.integers("axes", (0, 2, 3))
+    return c.operator("MeanVarianceNormalization", axes=axes)
+
+
+@row("Gemm")
+def gemm(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator(
+        "Gemm",
+        alpha=a.number("alpha", 1.0),
+        beta=a.number("beta", 1.0),
+        transA=a.flag("transA"),
+        transB=a.flag("transB"),
+    )
+
+
+@row("Einsum")
+def einsum(c: Conversion) -> Result:
+    return c.operator("Einsum", equation=c.attributes.text("equation", ""))

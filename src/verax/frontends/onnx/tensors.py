@@ -1,0 +1,204 @@
+"""ONNX TensorProto -> NumPy, believing nothing that the file claims about sizes and places.
+
+Data in other files is mapped, not read, and only files inside the model's own folder are opened.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import stat
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.ir.types import DType
+
+MAX_ELEMENTS = 1 << 40
+"""More elements than any tensor that fits a machine; guards arithmetic on absurd dimensions."""
+
+DTYPES: dict[int, DType] = {
+    TensorProto.FLOAT: DType.float32,
+    TensorProto.DOUBLE: DType.float64,
+    TensorProto.FLOAT16: DType.float16,
+    TensorProto.BFLOAT16: DType.bfloat16,
+    TensorProto.INT8: DType.int8,
+    TensorProto.INT16: DType.int16,
+    TensorProto.INT32: DType.int32,
+    TensorProto.INT64: DType.int64,
+    TensorProto.UINT8: DType.uint8,
+    TensorProto.UINT16: DType.uint16,
+    TensorProto.UINT32: DType.uint32,
+    TensorProto.UINT64: DType.uint64,
+    TensorProto.BOOL: DType.bool_,
+}
+CODES: dict[DType, int] = {dtype: code for code, dtype in DTYPES.items()}
+_INT32_STORED = (
+    DType.int32, DType.int16, DType.int8, DType.uint16, DType.uint8, DType.bool_,
+    DType.float16, DType.bfloat16,
+)  # fmt: skip
+
+
+def dtype_name(code: int) -> str:
+    """ONNX's name of an element type."""
+    return TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
+
+
+def dtype_of(code: int, place: str) -> DType:
+    """The element type; raises `UnsupportedError` for those that Verax lacks."""
+    if code not in TensorProto.DataType.values() or code == TensorProto.UNDEFINED:
+        raise ModelError(f"{code} is not an element type", place=place)
+    if code not in DTYPES:
+        raise UnsupportedError(
+            f"the element type {dtype_name(code)} is not supported",
+            place=place,
+            next_step=f"convert to one of {', '.join(CODES)}",
+        )
+    return DTYPES[code]
+
+
+class TensorReader:
+    """Reads the tensors of one model; `folder` is where external data may lie, None for nowhere."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.maps: dict[Path, mmap.mmap | bytes] = {}
+
+    def read(self, proto: onnx.TensorProto, place: str) -> np.ndarray:
+        """The array. Raises `ModelError` when the data do not fit the declared type and dims."""
+        dtype = dtype_of(proto.data_type, place)
+        shape = tuple(int(d) for d in proto.dims)
+        if any(d < 0 for d in shape):
+            raise ModelError(f"the dimensions {shape} are negative", place=place)
+        if len(shape) > 64:
+            raise ModelError(f"the tensor has {len(shape)} dimensions", place=place)
+        count = math.prod(shape)
+        if count > MAX_ELEMENTS:
+            raise ModelError(f"the dimensions {shape} are absurdly large", place=place)
+        if proto.HasField("segment"):
+            raise UnsupportedError("the tensor is stored in segments", place=place)
+        if proto.data_location == TensorProto.EXTERNAL:
+            return self._external(proto, dtype, shape, place)
+        if proto.HasField("raw_data"):
+            raw = np.frombuffer(proto.raw_data, np.uint8)
+            if raw.size != count * dtype.itemsize:
+                raise self._size_error(raw.size, "bytes", dtype, shape, place)
+            return _typed(proto.raw_data, 0, dtype, shape)
+        return self._fields(proto, dtype, count, place).reshape(shape)
+
+    def _fields(
+        self, proto: onnx.TensorProto, dtype: DType, count: int, place: str
+    ) -> np.ndarray:
+        if dtype is DType.float32:
+            stored, wide = proto.float_data, np.float32
+        elif dtype is DType.float64:
+            stored, wide = proto.double_data, np.float64
+        elif dtype is DType.int64:
+            stored, wide = proto.int64_data, np.int64
+        elif dtype in (DType.uint32, DType.uint64):
+            stored, wide = proto.uint64_data, np.uint64
+        else:
+            assert dtype in _INT32_STORED
+            stored, wide = proto.int32_data, np.int32
+        if len(stored) != count:
+            raise self._size_error(len(stored), "elements", dtype, tuple(proto.dims), place)
+        array = np.array(stored, wide)
+        if dtype in (DType.float16, DType.bfloat16):
+            narrow = np.float16 if dtype is DType.float16 else ml_dtypes.bfloat16
+            return array.astype(np.uint16).view(narrow)
+        result = array.astype(dtype.numpy)
+        if not np.array_equal(result.astype(wide), array):
+            raise ModelError(f"stored values do not fit {dtype}", place=place)
+        return result
+
+    def _external(
+        self, proto: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], place: str
+    ) -> np.ndarray:
+        if proto.raw_data or proto.float_data or proto.int32_data or proto.int64_data:
+            raise ModelError("the tensor has both its own and external data", place=place)
+        entries = {entry.key: entry.value for entry in proto.external_data}
+        data = self._open(entries.get("location", ""), place)
+        size = math.prod(shape) * dtype.itemsize
+        try:
+            offset = int(entries.get("offset", "0"))
+            length = int(entries["length"]) if "length" in entries else size
+        except ValueError:
+            raise ModelError("offset or length is not a number", place=place) from None
+        if offset < 0 or length != size:
+            raise self._size_error(length, "bytes", dtype, shape, place)
+        if offset + size > len(data):
+            raise ModelError(
+                f"external data end at byte {offset + size} of a file of {len(data)}",
+                place=place,
+                next_step="the data file is truncated or belongs to another model",
+            )
+        if size == 0:
+            return np.zeros(shape, dtype.numpy)
+        return _typed(data, offset, dtype, shape)
+
+    def _open(self, location: str, place: str) -> mmap.mmap | bytes:
+        advice = "external data must lie in the model's own folder"
+        if self.folder is None:
+            raise ModelError(
+                f"the data lie in the file {location!r}, and no folder is known",
+                place=place,
+                next_step="load the model by its path, not from bytes",
+            )
+        if not location or "\0" in location or os.path.isabs(location) or "\\" in location:
+            raise ModelError(f"{location!r} is not a place for data", place=place, next_step=advice)
+        folder = self.folder.resolve()
+        path = (folder / location).resolve()
+        if ".." in Path(location).parts or not path.is_relative_to(folder):
+            raise ModelError(
+                f"the data file {location!r} is outside of the model's folder",
+                place=place,
+                next_step=advice,
+            )
+        if path not in self.maps:
+            self.maps[path] = _map(path, location, place)
+        return self.maps[path]
+
+    @staticmethod
+    def _size_error(
+        found: int, unit: str, dtype: DType, shape: tuple[int, ...], place: str
+    ) -> ModelError:
+        return ModelError(
+            f"{found} {unit} are stored for {dtype}{list(shape)}",
+            place=place,
+            next_step="the file is damaged",
+        )
+
+
+def _map(path: Path, location: str, place: str) -> mmap.mmap | bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        try:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode):
+                raise ModelError(f"{location!r} is not a regular file", place=place)
+            if info.st_size == 0:
+                return b""
+            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ModelError(
+            f"cannot open the data file {location!r}: {error.strerror}", place=place
+        ) from error
+
+
+def _typed(
+    data: bytes | mmap.mmap, offset: int, dtype: DType, shape: tuple[int, ...]
+) -> np.ndarray:
+    count = math.prod(shape)
+    stored = dtype.numpy.newbyteorder("<") if dtype is not DType.bfloat16 else dtype.numpy
+    if dtype is DType.bool_:
+        # Any byte may stand here; a bool that is not 0 or 1 breaks NumPy and compiled code.
+        return (np.frombuffer(data, np.uint8, count, offset) != 0).reshape(shape)
+    array = np.frombuffer(data, stored, count, offset).reshape(shape)
+    return array if array.flags.aligned else array.copy()

@@ -1,0 +1,183 @@
+"""`onnx.backend.base.Backend` over the reference or the compiler.
+
+>>> import verax.onnx_backend as backend
+>>> backend.prepare(model).run([x])
+>>> backend.prepare(model, engine="compiler", settings=Settings(opt_level=1)).run([x])
+
+A model whose types depend on the values of inputs (a shape given as an input, say) is imported
+anew for each set of such values: small integer and boolean inputs are then constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.backend.base import Backend, BackendRep, namedtupledict
+
+from verax.base.errors import InputError, UnsupportedError, UsageError, VeraxError
+from verax.base.settings import Settings
+from verax.compiler.driver import compile as compile_graph
+from verax.frontends.model import Model
+from verax.frontends.onnx import load_onnx
+from verax.frontends.onnx.tensors import CODES
+from verax.ir.graph import Graph, reinfer
+from verax.ir.types import DType, TensorType
+from verax.reference.evaluate import bind_symbols, evaluate
+
+Arrays = Mapping[str, np.ndarray]
+Engine = Callable[[Graph, Arrays], dict[str, np.ndarray]]
+VALUE_LIMIT = 64
+"""Integer inputs with at most this many elements may be shapes, axes or counts."""
+
+
+def run_reference(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
+    """Outputs by meaning in float64, rounded to the declared types."""
+    found = evaluate(graph, inputs)
+    with np.errstate(all="ignore"):
+        return {n: np.asarray(a).astype(graph.types[n].dtype.numpy) for n, a in found.items()}
+
+
+def run_compiled(graph: Graph, inputs: Arrays, settings: Settings) -> dict[str, np.ndarray]:
+    """Outputs of compiled code, specialised to the inputs' shapes."""
+    bind_symbols(graph, inputs)
+    types = {name: TensorType.of(np.asarray(inputs[name])) for name in graph.inputs}
+    return compile_graph(reinfer(graph, types), settings).run(dict(inputs))
+
+
+class Prepared(BackendRep):
+    """A model ready to run. `run` takes the inputs in order, or by name."""
+
+    def __init__(self, proto: onnx.ModelProto, engine: Engine) -> None:
+        self.proto, self.engine = proto, engine
+        constant = {tensor.name for tensor in proto.graph.initializer}
+        self.names = [v.name for v in proto.graph.input if v.name not in constant]
+        self.model: Model | None = None
+        try:
+            self.model = load_onnx(proto)
+        except VeraxError:
+            # Perhaps the import needs values of inputs; without inputs there is no other chance.
+            if not self.names:
+                raise
+            self._refuse_operators()
+
+    def _refuse_operators(self) -> None:
+        """Raise again if operators are missing: no values would help then."""
+        try:
+            load_onnx(self.proto)
+        except UnsupportedError as error:
+            if error.cause.startswith("operators"):
+                raise
+        except VeraxError:
+            pass
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Outputs in the model's order."""
+        if not isinstance(inputs, Mapping):
+            given = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+            if len(given) != len(self.names):
+                raise InputError(f"{len(given)} inputs given, the model takes {self.names}")
+            inputs = dict(zip(self.names, given))
+        arrays = {name: np.asarray(value) for name, value in inputs.items()}
+        graph = self._graph(arrays)
+        results = self.engine(graph, {n: arrays[n] for n in graph.inputs if n in arrays})
+        names = [v.name for v in self.proto.graph.output]
+        return namedtupledict("Outputs", names)(*(results[n] for n in names))
+
+    def _graph(self, arrays: Arrays) -> Graph:
+        if self.model is not None and not _open(self.model.graph):
+            return self.model.graph
+        values = {n: a for n, a in arrays.items() if _may_be_shape(a)}
+        shapes = {n: a.shape for n, a in arrays.items() if n not in values}
+        return load_onnx(self.proto, shapes=shapes, values=values).graph
+
+
+def _open(graph: Graph) -> bool:
+    """Whether sizes are left that only running can tell."""
+    return any(
+        symbol.startswith("_") for type_ in graph.types.values() for symbol in type_.symbols()
+    )
+
+
+def _may_be_shape(array: np.ndarray) -> bool:
+    small = array.size <= VALUE_LIMIT and array.ndim <= 1
+    return small and (array.dtype.kind in "iub" or array.ndim == 0 or array.dtype == np.float32)
+
+
+class VeraxBackend(Backend):
+    """Verax as a backend of ONNX; runs on the CPU."""
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether the model imports."""
+        try:
+            cls.prepare(model, device, **kwargs)
+        except VeraxError:
+            return False
+        return True
+
+    @classmethod
+    def prepare(
+        cls,
+        model: onnx.ModelProto,
+        device: str = "CPU",
+        *,
+        engine: str = "reference",
+        settings: Settings | None = None,
+        **kwargs: Any,
+    ) -> Prepared:
+        """Import a model. Raises `UnsupportedError` naming what is missing."""
+        if not cls.supports_device(device):
+            raise UsageError(f"the device {device!r} is not supported", next_step="use 'CPU'")
+        if engine == "reference":
+            return Prepared(model, run_reference)
+        if engine == "compiler":
+            chosen = settings or Settings()
+            return Prepared(model, lambda graph, arrays: run_compiled(graph, arrays, chosen))
+        raise UsageError(f"there is no engine {engine!r}", next_step="reference or compiler")
+
+    @classmethod
+    def run_model(
+        cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """Import and run once."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Any = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Run a single node; `opset_version` in kwargs chooses its operator set."""
+        names = [name for name in dict.fromkeys(node.input) if name]
+        arrays = dict(zip(names, map(np.asarray, inputs)))
+        values = [
+            helper.make_tensor_value_info(n, CODES[DType.of(a)], a.shape)
+            for n, a in arrays.items()
+        ]
+        outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        model = helper.make_model(
+            helper.make_graph([node], "node", values, outputs),
+            opset_imports=[helper.make_opsetid(node.domain, version)],
+        )
+        return cls.prepare(model, device, **kwargs).run(arrays)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Only the CPU."""
+        return device.partition(":")[0] == "CPU"
+
+
+is_compatible = VeraxBackend.is_compatible
+prepare = VeraxBackend.prepare
+run_model = VeraxBackend.run_model
+run_node = VeraxBackend.run_node
+supports_device = VeraxBackend.supports_device

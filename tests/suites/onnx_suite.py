@@ -1,0 +1,231 @@
+"""ONNX's own operator suites on an engine of ours, counted right, wrong and refused.
+
+    python -m tests.suites.onnx_suite --engine reference --match conv --list
+
+Cases run in forked worker processes with a time and a memory limit, so that one that crashes
+counts as wrong and stops nothing. A case is right when every output has the case's type and shape
+and lies within the case's own rtol and atol.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import json
+import multiprocessing
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from verax.base.errors import UnsupportedError, VeraxError
+from verax.base.settings import Settings
+from verax.onnx_backend import prepare
+
+SECONDS, GIGABYTES = 60, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of one case: right, wrong, refused (unsupported, by name) or error."""
+
+    name: str
+    kind: str
+    detail: str = ""
+
+
+def node_cases() -> list[Any]:
+    """ONNX's operator cases (1,884 in onnx 1.23)."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return collect_testcases(None)
+
+
+def converted_cases() -> list[Any]:
+    """Networks converted from PyTorch, stored in the onnx package (82)."""
+    from onnx.backend.test.loader import load_model_tests
+
+    return load_model_tests(kind="pytorch-converted")
+
+
+def load_case(case: Any) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
+    """Model and data sets (inputs, outputs) of a case."""
+    if case.model is not None:
+        return case.model, [tuple(map(list, s)) for s in case.data_sets]  # type: ignore[misc]
+    folder = Path(case.model_dir)
+    sets = []
+    for data in sorted(folder.glob("test_data_set_*")):
+        sides = []
+        for side in ("input", "output"):
+            count = len(list(data.glob(f"{side}_*.pb")))
+            files = [data / f"{side}_{i}.pb" for i in range(count)]
+            sides.append([onnx.TensorProto.FromString(f.read_bytes()) for f in files])
+        sets.append((sides[0], sides[1]))
+    return onnx.load(folder / "model.onnx"), sets
+
+
+def _array(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def run_case(case: Any, engine: str, settings: Settings) -> Outcome:
+    """Run one case in this process."""
+    try:
+        model, sets = load_case(case)
+        prepared = prepare(model, engine=engine, settings=settings)
+        for inputs, outputs in sets:
+            found = prepared.run([_array(v) for v in inputs])
+            for i, (got, want) in enumerate(zip(found, map(_array, outputs), strict=True)):
+                if problem := difference(np.asarray(got), np.asarray(want), case.rtol, case.atol):
+                    return Outcome(case.name, "wrong", f"output {i}: {problem}")
+    except UnsupportedError as error:
+        return Outcome(case.name, "refused", str(error).replace("\n", " "))
+    except VeraxError as error:
+        return Outcome(case.name, "error", str(error).replace("\n", " "))
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(where.filename).name}:{where.lineno}"
+        return Outcome(case.name, "error", f"BUG {type(error).__name__} {error} ({place})")
+    return Outcome(case.name, "right")
+
+
+def difference(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> str:
+    """What is wrong with an output, in a few words; empty when nothing is."""
+    if got.dtype != want.dtype:
+        return f"type {got.dtype}, expected {want.dtype}"
+    if got.shape != want.shape:
+        return f"shape {got.shape}, expected {want.shape}"
+    if got.dtype.kind not in "fc" and got.dtype.name != "bfloat16":
+        bad = got != want
+    else:
+        a, b = got.astype(np.float64), want.astype(np.float64)
+        with np.errstate(all="ignore"):
+            bad = ~np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
+    if not bad.any():
+        return ""
+    place = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f"{bad.sum()} of {bad.size} differ, e.g. at {place}: {got[place]} for {want[place]}"
+
+
+def _worker(
+    pipe: Connection, cases: Sequence[Any], engine: str, settings: Settings
+) -> None:
+    limit = GIGABYTES << 30
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.stderr = open("/dev/null", "w")
+    while (index := pipe.recv()) is not None:
+        pipe.send(run_case(cases[index], engine, settings))
+
+
+class _Process:
+    """A worker with at most one case in hand."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+        self.start()
+
+    def start(self) -> None:
+        context = multiprocessing.get_context("fork")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_worker, args=(theirs, *self.args), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.index: int | None = None
+
+    def give(self, index: int) -> None:
+        self.index, self.deadline = index, time.monotonic() + SECONDS
+        self.pipe.send(index)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def run_suite(
+    cases: Sequence[Any], engine: str, settings: Settings, workers: int = 2
+) -> list[Outcome]:
+    """Run every case; outcomes in the order of the cases."""
+    outcomes: dict[int, Outcome] = {}
+    waiting = collections.deque(range(len(cases)))
+    pool = [_Process(cases, engine, settings) for _ in range(workers)]
+    try:
+        while len(outcomes) < len(cases):
+            for worker in pool:
+                if worker.index is None and waiting:
+                    worker.give(waiting.popleft())
+            wait([w.pipe for w in pool if w.index is not None], timeout=1.0)
+            for worker in pool:
+                if worker.index is not None:
+                    _collect(worker, cases, outcomes)
+    finally:
+        for worker in pool:
+            worker.stop()
+    return [outcomes[i] for i in range(len(cases))]
+
+
+def _collect(worker: _Process, cases: Sequence[Any], outcomes: dict[int, Outcome]) -> None:
+    index = worker.index
+    assert index is not None
+    failure = ""
+    try:
+        if worker.pipe.poll():
+            outcomes[index] = worker.pipe.recv()
+            worker.index = None
+            return
+        if time.monotonic() > worker.deadline:
+            failure = f"no answer within {SECONDS} s"
+    except (EOFError, OSError):
+        worker.process.join()
+        failure = f"the process died with exit code {worker.process.exitcode}"
+    if failure:
+        outcomes[index] = Outcome(cases[index].name, "wrong", failure)
+        worker.stop()
+        worker.start()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print counts and lists; exit code 1 when anything is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--engine", default="reference", choices=("reference", "compiler"))
+    parser.add_argument("--suite", default="node", choices=("node", "pytorch-converted"))
+    parser.add_argument("--opt-level", type=int, default=1)
+    parser.add_argument("--match", default="", help="run cases whose name contains one of a,b,c")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--refused", action="store_true", help="list refused cases, too")
+    parser.add_argument("--json", help="write outcomes to a file")
+    options = parser.parse_args(argv)
+    cases = node_cases() if options.suite == "node" else converted_cases()
+    parts = options.match.split(",")
+    cases = [c for c in cases if any(part in c.name for part in parts)]
+    settings = Settings(opt_level=options.opt_level, threads=1)
+    outcomes = run_suite(cases, options.engine, settings, options.workers)
+    for kind in ("refused", "error", "wrong"):
+        if kind == "refused" and not options.refused:
+            continue
+        for outcome in outcomes:
+            if outcome.kind == kind:
+                print(f"{kind:8}{outcome.name}: {outcome.detail[:300]}")
+    counts = collections.Counter(o.kind for o in outcomes)
+    print(f"{options.engine}: {len(outcomes)} cases, {dict(counts)}")
+    if options.json:
+        Path(options.json).write_text(json.dumps([dataclasses.asdict(o) for o in outcomes]))
+    return 1 if counts["wrong"] or counts["error"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
