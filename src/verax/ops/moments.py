@@ -1,0 +1,105 @@
+"""Mean and variance over axes, as all normalisations use them: values, promised bits, errors.
+
+Not a family. The errors allow every honest way to the variance, E[x^2] - E[x]^2 included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verax.numerics.error_model import KAPPA, TINY, Rounding, U, sum_of_products
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What the errors of a normalisation follow from; float64, reduced axes kept as 1.
+
+    absolute = E|x|, second = E[x^2], fourth = E[x^4]; n elements each.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    absolute: np.ndarray
+    second: np.ndarray
+    fourth: np.ndarray
+    n: int
+
+
+def root_of(x: Any) -> Any:
+    """Square root; exact arithmetic (object arrays) leaves its world through float64."""
+    x = np.asarray(x)
+    return np.sqrt(x.astype(np.float64)) if x.dtype == object else np.sqrt(x)
+
+
+def moments(x: np.ndarray, axes: Axes) -> Moments:
+    """The moments of float64 x over `axes`."""
+
+    def average(v: np.ndarray) -> np.ndarray:
+        return np.asarray(np.mean(v, axis=axes, keepdims=True))
+
+    mean = average(x)
+    n = int(np.prod([x.shape[a] for a in axes]))
+    return Moments(
+        mean, average((x - mean) ** 2), average(np.abs(x)), average(x**2), average(x**4), n
+    )
+
+
+def mean_error(m: Moments) -> Rounding:
+    """Error of the mean."""
+    return sum_of_products(m.mean, m.absolute, m.second / m.n, m.n)
+
+
+def variance_error(m: Moments) -> Rounding:
+    """Error of the variance by the least accurate honest way: E[x^2] - mean^2."""
+    square, mean = second_error(m), mean_error(m)
+    size = np.abs(m.mean)
+    sigma = np.sqrt(
+        square.sigma**2
+        + (2 * size * mean.sigma) ** 2
+        + (KAPPA * U) ** 2 * (m.mean**4 + m.second**2)
+    )
+    bound = square.bound + (2 * size + mean.bound) * mean.bound + 3 * U * (m.mean**2 + m.second)
+    return Rounding(sigma, bound)
+
+
+def second_error(m: Moments) -> Rounding:
+    """Error of the mean of squares."""
+    return sum_of_products(m.second, m.second, m.fourth / m.n, m.n)
+
+
+def inverse_error(variance: np.ndarray, error: Rounding, epsilon: float) -> Rounding:
+    """Relative error of 1 / sqrt(variance + epsilon), given the variance's error.
+
+    The bound is infinite where the variance may be wrong by as much as it is large.
+    """
+    with np.errstate(all="ignore"):
+        spread, worst = (np.nan_to_num(e / (variance + epsilon), nan=np.inf, posinf=np.inf)
+                         for e in (error.sigma, error.bound))  # fmt: skip
+        bound = np.where(worst < 1, 1 / np.sqrt(1 - np.minimum(worst, 1)) - 1, np.inf)
+    return Rounding(spread / 2 + 2 * KAPPA * U, bound + 4 * U)
+
+
+def affine_error(y: np.ndarray, absolute: np.ndarray, bias: Any) -> Rounding:
+    """Error of y = (x - mean) k + bias, however multiplied out; absolute = |k|(|x| + |mean|)."""
+    sigma = KAPPA * U * np.sqrt(4 * absolute**2 + bias**2 + 2 * y**2)
+    bound = U * (6 * absolute + 2 * np.abs(bias) + 2 * np.abs(y)) + 4 * TINY
+    return Rounding(sigma, bound)
+
+
+def normalised_error(
+    x: np.ndarray, m: Moments, epsilon: float, scale: Any, bias: Any, y: np.ndarray
+) -> Rounding:
+    """Error of y = (x - mean) / sqrt(variance + epsilon) scale + bias with computed moments."""
+    mean, inverse = mean_error(m), inverse_error(m.variance, variance_error(m), epsilon)
+    k = np.abs(scale) / np.sqrt(m.variance + epsilon)
+    centred = k * np.abs(x - m.mean)
+    own = affine_error(y, k * (np.abs(x) + np.abs(m.mean)), bias)
+    with np.errstate(all="ignore"):
+        sigma = np.sqrt(own.sigma**2 + (k * mean.sigma) ** 2 + (centred * inverse.sigma) ** 2)
+        bound = own.bound + (k * mean.bound + centred) * (1 + inverse.bound) - centred
+    return Rounding(sigma, np.nan_to_num(bound, nan=np.inf, posinf=np.inf))
