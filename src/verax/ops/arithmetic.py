@@ -104,10 +104,10 @@ class Div(Binary):
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
-        for case in super().cases(rng):  # type: ignore[misc]
-            a, b = case.inputs
+        for case in super().cases(rng):
+            a, b = map(np.asarray, case.inputs)
             if case.label.startswith("float"):
-                b = np.where(b == 0, np.asarray(b).dtype.type(0.5), b)
+                b = np.where(b == 0, b.dtype.type(0.5), b)
             yield Case(case.op, (a, b), label=case.label)
 
 

@@ -28,7 +28,7 @@ class Comparison(Elementwise):
     symbolic = True
     result = DType.bool_
     dtypes = NUMERIC
-    case_dtypes = ("float32", "int64", "uint8")
+    case_dtypes: ClassVar[tuple[str, ...]] = ("float32", "int64", "uint8")
     case_range = (-2.0, 2.0)
     primitive: ClassVar[str]
     numpy: ClassVar[Any]

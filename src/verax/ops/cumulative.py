@@ -64,6 +64,7 @@ class Cumulative(Operator):
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        make: Any = cls
         for dtype in ("float32", "int32", "float16"):
             for axis, exclusive, reverse in (
                 (0, False, False),
@@ -72,7 +73,7 @@ class Cumulative(Operator):
                 (2, True, True),
             ):
                 x = draw(rng, (2, 3, 7), dtype, -2, 2)
-                op = cls(exclusive=exclusive, reverse=reverse)
+                op = make(exclusive=exclusive, reverse=reverse)
                 yield Case(op, (x, np.array(axis, np.int64)), label=dtype)
 
 

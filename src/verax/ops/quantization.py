@@ -1,0 +1,198 @@
+"""Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
+
+Quotients are rounded to the element type of the scale before they are rounded to integers: that is
+part of the meaning, so that quantised values are exact and not a matter of luck at ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
+from verax.ir.types import DType, TensorType
+from verax.numerics.error_model import KAPPA, Rounding
+from verax.numerics.formats import FORMATS, round_to
+from verax.ops.common import FLOATS, as_dtype, draw, normalize_axis, rounding, same_dtype
+
+QUANTISED = (DType.int8, DType.uint8, DType.int16, DType.uint16)
+
+
+def _check_scale(ctx: Inference, axis: int, block_size: int) -> None:
+    """Scale and zero point are scalars, one number per index of `axis`, or one per block of it."""
+    x, scale = ctx.type(0), ctx.type(1)
+    same_dtype(ctx, (1,), FLOATS)
+    if ctx.has(2):
+        zero = ctx.type(2)
+        if zero.rank != scale.rank:
+            ctx.fail(f"the zero point {zero} and the scale {scale} differ in shape")
+    if all(d == 1 for d in scale.dims) and scale.rank <= 1:
+        return
+    axis = normalize_axis(ctx, axis, x.rank)
+    if block_size == 0:
+        ctx.require(scale.rank == 1, f"the scale {scale} is neither a scalar nor one-dimensional")
+        size, wanted = scale.dims[0], x.dims[axis]
+    else:
+        ctx.require(block_size > 0, f"block_size is {block_size}")
+        ctx.require(scale.rank == x.rank, f"the scale {scale} has another rank than {x}")
+        size, wanted = scale.dims[axis], -(-x.dims[axis] // block_size)
+    if isinstance(size, int) and isinstance(wanted, int) and size != wanted:
+        ctx.fail(f"the scale {scale} has {size} numbers along axis {axis} of {x}, not {wanted}")
+
+
+def _spread(parameter: Any, shape: tuple[int, ...], axis: int, block_size: int) -> Any:
+    """Scale or zero point, shaped so that it broadcasts with a tensor of `shape`."""
+    parameter = np.asarray(parameter)
+    if parameter.size == 1 and parameter.ndim <= 1:
+        return parameter.reshape(())
+    if block_size:
+        index = np.arange(shape[axis]) // block_size
+        return np.take(parameter, index, axis=axis)
+    return parameter.reshape([-1 if a == axis % len(shape) else 1 for a in range(len(shape))])
+
+
+def _quantise(x: Any, scale: Any, zero: Any, to: DType, precision: DType) -> np.ndarray:
+    """saturate(rint(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
+    quotient = np.asarray(x, np.float64) / np.asarray(scale, np.float64)
+    quotient = round_to(quotient, FORMATS[str(precision)])
+    info = np.iinfo(to.numpy)
+    whole = np.rint(np.nan_to_num(quotient, nan=0.0)) + np.asarray(zero, np.float64)
+    return np.clip(whole, info.min, info.max).astype(to.numpy)
+
+
+@operator
+class QuantizeLinear(Operator):
+    """saturate(round(x / y_scale) + y_zero_point), ties to even.
+
+    axis: of one-dimensional scales. block_size: elements of `axis` that share a scale, or 0.
+    output_dtype: given or that of the zero point or uint8. precision: type of the quotient,
+    by default that of the scale.
+    """
+
+    axis: int = 1
+    block_size: int = 0
+    output_dtype: DType | None = None
+    precision: DType | None = None
+    min_inputs = 2
+    max_inputs = 3
+    exact = True
+
+    def __post_init__(self) -> None:
+        for name in ("output_dtype", "precision"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_dtype(getattr(self, name)))
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        same_dtype(ctx, (0,), (*FLOATS, DType.int32))
+        _check_scale(ctx, self.axis, self.block_size)
+        to = ctx.type(2).dtype if ctx.has(2) else self.output_dtype or DType.uint8
+        ctx.require(to in QUANTISED, f"{to} is no quantised type, only {', '.join(QUANTISED)}")
+        if self.output_dtype not in (None, to):
+            ctx.fail(f"output_dtype is {self.output_dtype}, the zero point is {to}")
+        return (ctx.type(0).with_dtype(to),)
+
+    def reference(self, ev: Evaluation, x: Any, scale: Any, zero: Any = None) -> Any:
+        declared = ev.inputs[1]
+        assert declared is not None
+        scale, zero = (
+            _spread(0 if p is None else p, x.shape, self.axis, self.block_size)
+            for p in (scale, zero)
+        )
+        return _quantise(x, scale, zero, ev.outputs[0].dtype, self.precision or declared.dtype)
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        x = draw(rng, (2, 3, 7), low=-40, high=40)
+        scalar, zero = np.array(0.25, np.float32), np.array(-3, np.int8)
+        yield Case(cls(), (x, scalar))
+        yield Case(cls(), (x, scalar, zero))
+        yield Case(cls(output_dtype=DType.int16), (x, scalar))
+        yield Case(cls(precision=DType.float16), (x, scalar, zero))
+        lines = draw(rng, (3,), low=0.125, high=0.5), np.array([3, 100, 200], np.uint8)
+        yield Case(cls(), (x, *lines))
+        last = draw(rng, (7,), low=0.125, high=0.5), np.arange(-3, 4).astype(np.int8)
+        yield Case(cls(axis=-1), (x, *last))
+        blocks = draw(rng, (2, 3, 3), low=0.125, high=0.5)
+        yield Case(cls(axis=2, block_size=3), (x, blocks, np.full((2, 3, 3), 9, np.uint16)))
+
+
+@operator
+class DequantizeLinear(Operator):
+    """(x - x_zero_point) x_scale. Attributes as in `QuantizeLinear`."""
+
+    axis: int = 1
+    block_size: int = 0
+    output_dtype: DType | None = None
+    min_inputs = 2
+    max_inputs = 3
+
+    def __post_init__(self) -> None:
+        if self.output_dtype is not None:
+            object.__setattr__(self, "output_dtype", as_dtype(self.output_dtype))
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        same_dtype(ctx, (0, 2) if ctx.has(2) else (0,), (*QUANTISED, DType.int32))
+        _check_scale(ctx, self.axis, self.block_size)
+        to = self.output_dtype or ctx.type(1).dtype
+        ctx.require(to in FLOATS, f"output_dtype is {to}, not a float type")
+        return (ctx.type(0).with_dtype(to),)
+
+    def reference(self, ev: Evaluation, x: Any, scale: Any, zero: Any = None) -> Any:
+        scale, zero = (
+            _spread(0 if p is None else p, x.shape, self.axis, self.block_size)
+            for p in (scale, zero)
+        )
+        return (x.astype(np.int64) - zero) * scale
+
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        """One product; int32 values may be rounded to float first."""
+        return (rounding(ev.outputs[0].dtype, outputs[0], 2 * KAPPA, 2.01),)
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        x, scalar = draw(rng, (2, 3, 7), "uint8", 0, 255), np.array(0.3, np.float32)
+        yield Case(cls(), (x, scalar))
+        yield Case(cls(), (x, scalar, np.array(128, np.uint8)))
+        yield Case(cls(output_dtype=DType.float16), (x, scalar))
+        lines = draw(rng, (3,), low=0.125, high=0.5), np.array([3, 100, 200], np.uint8)
+        yield Case(cls(), (x, *lines))
+        yield Case(cls(axis=-1), (x.astype(np.int8), draw(rng, (7,), low=0.125, high=0.5)))
+        blocks = draw(rng, (2, 3, 3), low=0.125, high=0.5)
+        yield Case(cls(axis=2, block_size=3), (x, blocks, np.full((2, 3, 3), 9, np.uint8)))
+        yield Case(cls(), (draw(rng, (4, 5), "int32", -(2**30), 2**30), scalar))
+
+
+@operator
+class DynamicQuantizeLinear(Operator):
+    """uint8 values, their scale and zero point, chosen so that min(x, 0) .. max(x, 0) fits.
+
+    The scale is computed in float32, each step rounded; it is 1 when x is all zero.
+    """
+
+    exact = True
+
+    @property
+    def output_count(self) -> int:
+        return 3
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        same_dtype(ctx, (0,), (DType.float32,))
+        x = ctx.type(0)
+        return (x.with_dtype(DType.uint8), x.with_dims(()), TensorType(DType.uint8, ()))
+
+    def reference(self, ev: Evaluation, x: Any) -> Any:
+        x = np.asarray(x, np.float32)
+        low, high = np.float32(min(0.0, x.min(initial=0))), np.float32(max(0.0, x.max(initial=0)))
+        scale = (high - low) / np.float32(255) if high > low else np.float32(1)
+        zero = np.rint(np.clip(-low / scale, 0, 255)).astype(np.uint8)
+        return _quantise(x, scale, zero, DType.uint8, DType.float32), scale, zero
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        yield Case(cls(), (draw(rng, (2, 3, 7)),))
+        yield Case(cls(), (draw(rng, (5,), low=1.0, high=3.0),))
+        yield Case(cls(), (np.zeros((2, 3), np.float32),))
