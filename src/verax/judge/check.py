@@ -99,25 +99,27 @@ def _inputs(
     seed: int,
     sizes: Mapping[str, int] | None,
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    stored = {k: v for k, v in (subject.stored_inputs or {}).items() if k in graph.inputs}
     if given is not None:
-        return {k: np.asarray(v) for k, v in given.items()}, dict.fromkeys(given, "given")
-    stored = {k: v for k, v in subject.stored_inputs.items() if k in graph.inputs}
-    if stored:
-        if len(stored) < len(graph.inputs):
-            absent = [v for v in graph.inputs if v not in stored]
-            raise InputError(
-                f"the subject stores no input {', '.join(absent)}",
-                place=subject.name,
-                next_step="give all inputs",
-            )
-        return dict(stored), dict.fromkeys(stored, f"stored with {subject.name}")
-    if subject.stored_inputs:
+        arrays = {k: np.asarray(v) for k, v in given.items()}
+        for name in sorted(arrays.keys() & stored.keys()):
+            if not same_bits(arrays[name], stored[name]):
+                raise InputError(
+                    "the recorded answers belong to another input",
+                    place=f"input {name!r} of {subject.name}",
+                    next_step="leave the inputs out to use the recorded ones",
+                )
+        return arrays, dict.fromkeys(given, "given")
+    if subject.stored_inputs is None:
+        return draw_inputs(graph, seed, sizes)
+    absent = [v for v in graph.inputs if v not in stored]
+    if absent:
         raise InputError(
-            f"the subject stores inputs named {_names(subject.stored_inputs)}",
+            f"the recorded answers come without the input {_names(absent)}",
             place=subject.name,
-            next_step=f"the model takes {_names(graph.inputs)}",
+            next_step="give the inputs that the answers belong to, or store them as in:NAME",
         )
-    return draw_inputs(graph, seed, sizes)
+    return stored, dict.fromkeys(stored, f"stored with {subject.name}")
 
 
 def _watched(

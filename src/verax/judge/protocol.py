@@ -16,12 +16,13 @@ class Runner(Protocol):
 
     name: how reports call it ("onnxruntime", "verax:O1"). watches: whether `keep` can make it
     show values inside the network; a subject without it shows what it has, whatever is asked.
-    stored_inputs: the inputs that its answers belong to, when they were recorded; else empty.
+    stored_inputs: for recorded answers, the inputs that they belong to, as far as they were
+    recorded too; None when the subject can run on any inputs.
     """
 
     name: str
     watches: bool
-    stored_inputs: Mapping[str, np.ndarray]
+    stored_inputs: Mapping[str, np.ndarray] | None
 
     def describe(self) -> dict[str, str]:
         """Versions and settings, as text by name."""

@@ -1,0 +1,69 @@
+"""Recorded answers as a subject: a dictionary of arrays or an .npz file, any subset of values."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from verax.base.errors import UsageError
+from verax.ir.graph import Graph
+
+INPUT_MARK, OUTPUT_MARK = "in:", "out:"
+"""Prefixes that tell inputs from answers in an .npz; without them, names tell."""
+
+
+class ArraysRunner:
+    """Answers that were recorded somewhere else, named as the network names its values.
+
+    Arrays called `in:NAME` are the inputs they belong to, `out:NAME` are answers; without these
+    marks an array named like an input is that input, and every other one an answer.
+    """
+
+    watches = False
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], name: str = "arrays") -> None:
+        self.name = name
+        plain = {k: np.asarray(v) for k, v in arrays.items()}
+        marked = {k for k in plain if k.startswith((INPUT_MARK, OUTPUT_MARK))}
+        self.answers = {k.removeprefix(OUTPUT_MARK): v for k, v in plain.items() if k not in marked}
+        self.answers |= {
+            k.removeprefix(OUTPUT_MARK): v for k, v in plain.items() if k.startswith(OUTPUT_MARK)
+        }
+        inputs = {
+            k.removeprefix(INPUT_MARK): v for k, v in plain.items() if k.startswith(INPUT_MARK)
+        }
+        self.stored_inputs: Mapping[str, np.ndarray] | None = inputs or dict(self.answers)
+        if not self.answers:
+            raise UsageError(
+                "there is no answer in it",
+                place=name,
+                next_step="store arrays under the names of the network's outputs",
+            )
+
+    def describe(self) -> dict[str, str]:
+        return {"kind": "recorded arrays", "arrays": str(len(self.answers))}
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        return {k: v for k, v in self.answers.items() if k not in graph.inputs}
+
+
+def load_npz(path: str | os.PathLike[str]) -> ArraysRunner:
+    """Recorded answers from an .npz file. Raises `UsageError` when it cannot be read."""
+    file = Path(path)
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            if isinstance(stored, np.ndarray):
+                raise ValueError("it is a single array")
+            return ArraysRunner({k: stored[k] for k in stored.files}, file.name)
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            f"the file is no readable .npz ({error})",
+            place=str(file),
+            next_step="write it with numpy.savez, without pickled objects",
+        ) from error

@@ -1,0 +1,61 @@
+"""Our own implementations as subjects: the compiler at its levels, and the NumPy evaluator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verax.base.settings import Settings
+from verax.compiler.driver import compile as compile_graph
+from verax.ir.graph import Graph
+from verax.reference.evaluate import evaluate, promised
+
+
+class VeraxRunner:
+    """`verax:O0` and `verax:O1`. Inner values are shown by making them outputs."""
+
+    watches = True
+    stored_inputs: Mapping[str, np.ndarray] | None = None
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.name = f"verax:O{settings.opt_level}"
+
+    def describe(self) -> dict[str, str]:
+        return {k: str(v) for k, v in dataclasses.asdict(self.settings).items()}
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        wanted = dataclasses.replace(graph, outputs=_with_outputs(graph, keep))
+        return dict(compile_graph(wanted, self.settings).run(inputs))
+
+
+class ReferenceRunner:
+    """The operators' meaning in float32 NumPy; with `bits`, the bits that O0 and O1 promise."""
+
+    watches = True
+    stored_inputs: Mapping[str, np.ndarray] | None = None
+
+    def __init__(self, *, bits: bool = False) -> None:
+        self.bits = bits
+        self.name = "reference:promised" if bits else "reference"
+
+    def describe(self) -> dict[str, str]:
+        return {"arithmetic": "promised bits" if self.bits else "float32, NumPy"}
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        names = _with_outputs(graph, keep)
+        if self.bits:
+            return promised(graph, inputs, keep=names)
+        values = evaluate(graph, inputs, work=np.float32, keep=names)
+        return {v: a.astype(graph.types[v].dtype.numpy, copy=False) for v, a in values.items()}
+
+
+def _with_outputs(graph: Graph, keep: Sequence[str] | None) -> tuple[str, ...]:
+    inner = (v for v in keep or () if v in graph.producers and v not in graph.outputs)
+    return (*graph.outputs, *inner)
