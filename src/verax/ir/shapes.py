@@ -47,7 +47,12 @@ def known_outputs(
 
 
 def _settle(array: np.ndarray, declared: TensorType) -> np.ndarray:
-    """An object array without symbols becomes a plain one."""
-    if all(isinstance(v, int | np.integer | bool | np.bool_) for v in array.flat):
-        return array.astype(declared.dtype.numpy)
-    return array
+    """An object array without symbols becomes a plain one; integers wrap."""
+    if not all(isinstance(v, int | np.integer | bool | np.bool_) for v in array.flat):
+        return array
+    dtype = declared.dtype.numpy
+    if declared.dtype.is_integer:
+        info = np.iinfo(dtype)
+        wrapped = [(int(v) - info.min) % (1 << info.bits) + info.min for v in array.flat]
+        return np.array(wrapped, dtype).reshape(array.shape)
+    return array.astype(dtype)

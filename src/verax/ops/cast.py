@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.ir.dim import Dim, equal
+from verax.ir.dim import equal
 from verax.ir.operator import Case, Evaluation, Inference, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith, NumpyArith
@@ -60,7 +60,7 @@ class Cast(Elementwise):
         if x.dtype == object and not source.is_float:  # sizes
             if self.to is DType.bool_:
                 return np.frompyfunc(lambda d: not equal(d, 0), 1, 1)(x)
-            return x if any(isinstance(d, Dim) for d in x.flat) else x.astype(self.to.numpy)
+            return x
         if self.to.is_float and holds(self.to, source):
             return _exact_float(x, ev.work)
         if x.dtype == object:

@@ -15,7 +15,8 @@ import numpy as np
 
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
-from verax.numerics.arith import Arith
+from verax.numerics import reductions
+from verax.numerics.arith import Arith, NumpyArith
 from verax.numerics.error_model import Rounding
 from verax.numerics.formats import FORMATS
 from verax.ops.arithmetic import truncated_quotient
@@ -29,6 +30,7 @@ from verax.ops.common import (
 from verax.ops.elementwise import ANY, NUMERIC
 
 Axes = tuple[int, ...]
+_NUMPY = NumpyArith()
 
 
 class Reduction(Operator):
@@ -99,6 +101,20 @@ class Reduction(Operator):
     def final(self, m: Arith[Any], total: Any, count: int) -> Any:
         """The result from the combined elements (float32)."""
         return total
+
+    def promised(self, x: np.ndarray, axis: Axes) -> np.ndarray:
+        """The canonical float32 result, axes kept."""
+        total = reductions.reduce(self.element(_NUMPY, x), axis, self.combine, keepdims=True)
+        return np.asarray(self.final(_NUMPY, total, _count(x, axis)))
+
+    def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
+        declared = ev.outputs[0].dtype
+        if not declared.is_float or declared is DType.float64:
+            return super().canonical(ev, *inputs)
+        x = inputs[0].astype(np.float32)
+        axis = self.reduced_axes(x.ndim, inputs[1] if len(inputs) > 1 else None)
+        y = _NUMPY.convert(self.promised(x, axis), str(declared))
+        return y if self.keepdims else np.squeeze(y, axis)
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -363,6 +379,14 @@ class ReduceLogSumExp(Reduction):
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         top = _finite_maximum(x, axis)
         return np.log(_sum(np.exp(x - top), axis)) + top
+
+    def promised(self, x: np.ndarray, axis: Axes) -> np.ndarray:
+        """log(sum(exp(x - top))) + top; top is 0 where the largest element is infinite."""
+        m = _NUMPY
+        top = reductions.reduce(x, axis, "max", keepdims=True)
+        top = np.where(np.isinf(top), np.float32(0), top)
+        total = reductions.reduce(m.exp(m.sub(x, top)), axis, "sum", keepdims=True)
+        return m.add(m.log(total), top)
 
     def rounding_of(
         self, dtype: DType, x: np.ndarray, y: np.ndarray, axis: Axes, count: int

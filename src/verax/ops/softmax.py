@@ -9,9 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
+from verax.numerics import reductions
+from verax.numerics.arith import NumpyArith
 from verax.numerics.error_model import Rounding
 from verax.ops.common import FLOATS, draw, normalize_axis, rounding, same_dtype
+
+_NUMPY = NumpyArith()
 
 
 class AlongAxis(Operator):
@@ -53,6 +57,17 @@ class AlongAxis(Operator):
         """The meaning on rows [lines, length]."""
         raise NotImplementedError
 
+    def promised(self, rows: np.ndarray) -> np.ndarray:
+        """The canonical float32 result on rows [lines, length]."""
+        return np.asarray(self.along(rows))
+
+    def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
+        declared, x = ev.outputs[0].dtype, np.asarray(inputs[0])
+        if declared is DType.float64 or x.size == 0:
+            return super().canonical(ev, x)
+        rows = self.lines(x.astype(np.float32))
+        return self.unlines(_NUMPY.convert(self.promised(rows), str(declared)), x.shape)
+
     def reference(self, ev: Evaluation, x: Any) -> Any:
         x = np.asarray(x)
         return x if x.size == 0 else self.unlines(self.along(self.lines(x)), x.shape)
@@ -89,6 +104,10 @@ class AlongAxis(Operator):
         yield case((2, 3, 5), "float16")
 
 
+def _below_maximum(rows: np.ndarray) -> np.ndarray:
+    return _NUMPY.sub(rows, reductions.reduce(rows, (1,), "max", keepdims=True))
+
+
 @operator
 class Softmax(AlongAxis):
     """exp(X - max) / sum(exp(X - max))."""
@@ -99,6 +118,11 @@ class Softmax(AlongAxis):
     def along(self, rows: Any) -> Any:
         e = np.exp(rows - np.max(rows, axis=1, keepdims=True))
         return e / np.sum(e, axis=1, keepdims=True)
+
+    def promised(self, rows: np.ndarray) -> np.ndarray:
+        """exp of the differences to the maximum, divided by their sum in canonical order."""
+        e = _NUMPY.exp(_below_maximum(rows))
+        return _NUMPY.div(e, reductions.reduce(e, (1,), "sum", keepdims=True))
 
     def sizes(self, below: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, float]:
         return y * (2 + below + np.sqrt(y.shape[1]) / 8), 1.0, 8.0
@@ -114,6 +138,12 @@ class LogSoftmax(AlongAxis):
     def along(self, rows: Any) -> Any:
         shifted = rows - np.max(rows, axis=1, keepdims=True)
         return shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
+
+    def promised(self, rows: np.ndarray) -> np.ndarray:
+        """The differences to the maximum, less the logarithm of the sum of their exp."""
+        shifted = _below_maximum(rows)
+        total = reductions.reduce(_NUMPY.exp(shifted), (1,), "sum", keepdims=True)
+        return _NUMPY.sub(shifted, _NUMPY.log(total))
 
     def sizes(self, below: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, float]:
         share = np.sum(np.exp(y) * below, axis=1, keepdims=True)
