@@ -1,0 +1,222 @@
+"""compile(graph, settings): the only place that assembles passes, lowering and code generation.
+
+An `Executable` specialises itself for the shapes it is run with (and, where a tensor's value sets a
+shape, for that value), keeps the programs it made, and runs them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import InputError
+from verax.base.settings import Settings
+from verax.compiler.kernels.target import Target
+from verax.compiler.lower.program import LoweredProgram, lower
+from verax.compiler.passes.levels import run_passes
+from verax.ir.graph import Graph, reinfer
+from verax.ir.types import DType, TensorType
+from verax.records.trace import Trace
+from verax.reference.evaluate import bind_symbols, evaluate_node
+from verax.runtime.program import Program
+
+MAX_PROGRAMS = 16
+"""Specialised programs an executable keeps; the least recently used is dropped."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What one specialised program does: a line per kernel call or reference step."""
+
+    lines: tuple[str, ...]
+    arena_bytes: int
+    weight_bytes: int
+    on_reference: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = f"arena {self.arena_bytes / 1e6:.2f} MB, weights {self.weight_bytes / 1e6:.2f} MB"
+        if self.on_reference:
+            head += f"; {len(self.on_reference)} nodes run on the reference (no kernel)"
+        return "\n".join([head, *self.lines])
+
+
+@dataclasses.dataclass(frozen=True)
+class Specialised:
+    """One program with the graph it was made from."""
+
+    graph: Graph
+    lowered: LoweredProgram
+    program: Program
+    plan: Plan
+    trace: Trace
+    inputs: tuple[str, ...]
+
+
+class Executable:
+    """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
+
+    def __init__(self, graph: Graph, settings: Settings) -> None:
+        self.graph, self.settings = graph, settings
+        self._target = Target.named(settings.target)
+        self._by_value = shape_defining_inputs(graph)
+        self._programs: OrderedDict[tuple[Any, ...], Specialised] = OrderedDict()
+        self._lock = threading.Lock()
+        self._last: tuple[tuple[Any, ...], Specialised] | None = None
+        static = all(graph.types[v].is_static for v in graph.inputs) and not self._by_value
+        if static:
+            self._specialise({v: graph.types[v].shape for v in graph.inputs}, {})
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        return {v: self.graph.types[v] for v in self.graph.inputs}
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        return {v: self.graph.types[v] for v in self.graph.outputs}
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the program used last; raises `InputError` before shapes are known."""
+        return self._current().plan
+
+    def _current(self) -> Specialised:
+        if self._last is None:
+            raise InputError(
+                "no program has been made yet: shapes are symbolic",
+                next_step="run once, or give the shapes when loading",
+            )
+        return self._last[1]
+
+    @property
+    def specialised(self) -> Specialised:
+        """The program used last."""
+        return self._current()
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name. Raises `InputError` when inputs do not fit."""
+        found = self._lookup(inputs)
+        arrays = [inputs[v] for v in found.inputs]
+        return dict(zip(self.graph.outputs, found.program.run(arrays)))
+
+    def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Inputs by position; one array, or a tuple of several outputs."""
+        if len(arrays) != len(self.graph.inputs):
+            raise InputError(
+                f"{len(arrays)} arrays given, the model takes {len(self.graph.inputs)}"
+            )
+        results = tuple(self.run(dict(zip(self.graph.inputs, arrays))).values())
+        return results[0] if len(results) == 1 else results
+
+    def _lookup(self, inputs: Mapping[str, np.ndarray]) -> Specialised:
+        last = self._last
+        if last is not None and len(inputs) == len(self.graph.inputs):
+            try:
+                key = self._key(inputs)
+            except (KeyError, AttributeError):
+                key = ()
+            if key == last[0]:
+                return last[1]
+        inputs = {name: np.asarray(array) for name, array in inputs.items()}
+        bind_symbols(self.graph, inputs)
+        return self._specialise(
+            {v: inputs[v].shape for v in self.graph.inputs},
+            {v: inputs[v] for v in self._by_value},
+        )
+
+    def _key(self, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
+        arrays = [inputs[v] for v in self.graph.inputs]
+        return tuple((a.shape, a.dtype) for a in arrays) + tuple(
+            inputs[v].tobytes() for v in self._by_value
+        )
+
+    def _specialise(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
+    ) -> Specialised:
+        key = tuple((s, self.graph.types[v].dtype.numpy) for v, s in shapes.items()) + tuple(
+            a.tobytes() for a in values.values()
+        )
+        with self._lock:
+            if key in self._programs:
+                self._programs.move_to_end(key)
+            else:
+                types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
+                self._programs[key] = self._build(reinfer(self.graph, types, values))
+                if len(self._programs) > MAX_PROGRAMS:
+                    self._programs.popitem(last=False)
+            found = self._programs[key]
+            self._last = (key, found)
+        return found
+
+    def _build(self, graph: Graph) -> Specialised:
+        settings = self.settings
+        optimised, trace = run_passes(graph, settings)
+        lowered = lower(optimised, self._target, settings)
+        program = Program(lowered.image, settings.thread_count, reference_call(optimised))
+        plan = Plan(
+            lowered.lines,
+            lowered.image.arena_bytes,
+            lowered.image.weights.nbytes,
+            lowered.on_reference,
+        )
+        return Specialised(optimised, lowered, program, plan, trace, optimised.inputs)
+
+
+def compile(graph: Graph, settings: Settings | None = None) -> Executable:
+    """Compile `graph`. Static shapes are compiled at once, symbolic ones at the first run.
+
+    Raises `VeraxError`s that name the node when something cannot be compiled.
+    """
+    return Executable(graph, settings or Settings())
+
+
+def reference_call(graph: Graph) -> Any:
+    """call(node index, arrays) -> arrays: promised bits of a node by its meaning."""
+
+    def call(index: int, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray]:
+        node = graph.nodes[index]
+        types = tuple(
+            None if a is None or v is None else TensorType(graph.types[v].dtype, a.shape)
+            for v, a in zip(node.inputs, arrays)
+        )
+        return evaluate_node(
+            node, arrays, types, graph.output_types(node), np.float32, promised_bits=True
+        )
+
+    return call
+
+
+def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
+    """Graph inputs whose values set shapes: small integer tensors that type rules ask for.
+
+    A program is specialised for their values, as it is for shapes.
+    """
+    from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
+    found: set[str] = set()
+    for node in graph.nodes:
+        sources = frozenset().union(
+            *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
+        )
+        dynamic = any(not t.is_static for t in graph.output_types(node))
+        if dynamic:
+            data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
+            found |= {
+                v
+                for v in node.inputs
+                if v in graph.inputs and _sets_shapes(graph.types[v]) and v != data
+            }
+            if len(node.inputs) and not any(v in found for v in node.inputs):
+                found |= {v for v in sources if _sets_shapes(graph.types[v])}
+        for output in node.outputs:
+            from_input[output] = sources if _sets_shapes(graph.types[output]) else frozenset()
+    return tuple(v for v in graph.inputs if v in found)
+
+
+def _sets_shapes(type_: TensorType) -> bool:
+    if not type_.is_static or type_.rank > 1 or int(type_.size) > 64:
+        return False
+    return type_.dtype in (DType.int64, DType.int32) or type_.dtype.is_float

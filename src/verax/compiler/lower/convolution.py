@@ -1,0 +1,96 @@
+"""Convolution and transposed convolution on kernels of the blocked layout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.compiler.kernels.conv import emit_conv
+from verax.compiler.kernels.conv_pack import pack_channels, pack_conv_weights
+from verax.compiler.kernels.conv_schedule import default_schedule
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.layout import Strides
+from verax.compiler.lower.epilogues import epilogue
+from verax.compiler.lower.fusion import Group
+from verax.compiler.lower.lowering import Layouts, Lowering, lowers
+from verax.compiler.lower.storage import LANES, Layout, Pads, can_block
+from verax.compiler.lower.strides import kernel_strides, triple
+from verax.ir.graph import Graph, Node
+from verax.ops.convolution import Conv
+from verax.ops.deconvolution import ConvTranspose
+from verax.ops.windows import Windows
+
+
+def is_compiled(graph: Graph, node: Node) -> bool:
+    """Whether the kernels can run this node: float32, up to three axes, constant weights."""
+    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
+    constant = all(v is None or v in graph.constants for v in node.inputs[1:])
+    return (
+        constant
+        and all(t.is_static for t in types)
+        and can_block(types[0])
+        and (can_block(types[-1]))
+    )
+
+
+def _windows(graph: Graph, node: Node) -> Windows:
+    assert isinstance(node.op, Conv | ConvTranspose)
+    x, w = graph.input_types(node)[:2]
+    assert x is not None and w is not None
+    return node.op.spatial(x, w)
+
+
+def conv_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> ConvSpec:
+    """The kernel's view of `node`, for an input and an output with these strides."""
+    op, windows = node.op, _windows(graph, node)
+    assert isinstance(op, Conv | ConvTranspose)
+    x_type, y_type = graph.types[node.inputs[0] or ""], graph.types[node.outputs[0]]
+    return ConvSpec(
+        batch=x_type.shape[0],
+        channels=x_type.shape[1],
+        filters=y_type.shape[1],
+        output=triple(windows.output, 1),
+        kernel=triple(windows.kernel_shape, 1),
+        x=x,
+        y=y,
+        groups=op.groups,
+        strides=triple(windows.strides, 1),
+        dilations=triple(windows.dilations, 1),
+        pads=triple([begin for begin, _ in windows.pads], 0),
+        bias=len(node.inputs) > 2 and node.inputs[2] is not None,
+        transposed=isinstance(op, ConvTranspose),
+    )
+
+
+def layouts(graph: Graph, node: Node) -> Layouts | None:
+    """Few channels are read row-major, as images come; others in blocks."""
+    if not is_compiled(graph, node):
+        return None
+    nothing = Strides(0, 0, 0, 0)
+    x = graph.types[node.inputs[0] or ""]
+    border = conv_spec(graph, node, nothing, nothing).border(triple(x.shape[2:], 1))
+    pads: Pads = tuple(border[3 - (x.rank - 2) :])
+    planar = x.shape[1] < LANES // 2 and getattr(node.op, "groups", 1) == 1
+    return Layouts({0: (Layout.plain if planar else Layout.blocked, pads)}, Layout.blocked)
+
+
+@lowers(Conv, ConvTranspose, epilogue=is_compiled, layouts=layouts)
+def lower_convolution(lowering: Lowering, group: Group) -> bool:
+    """x, weights, bias, operands, y."""
+    graph, node = lowering.graph, group.root
+    wanted = layouts(graph, node)
+    if wanted is None:
+        return False
+    layout, pads = wanted.inputs[0]
+    x = lowering.read(node.inputs[0] or "", layout, pads)
+    fused, operands = epilogue(lowering, group)
+    y = lowering.write(group.output, Layout.blocked)
+    spec = conv_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical))
+    spec = ConvSpec(**{**vars(spec), "epilogue": fused})
+    schedule = default_schedule(spec, lowering.target)
+    weights = np.asarray(graph.constants[node.inputs[1] or ""])
+    arguments = [x, lowering.packed(pack_conv_weights(weights, spec, schedule))]
+    if spec.bias:
+        arguments.append(lowering.packed(pack_channels(graph.constants[node.inputs[2] or ""])))
+    kernel = emit_conv(lowering.module, spec, schedule)
+    lowering.call(kernel, [*arguments, *operands, y], group.label)
+    return True

@@ -1,0 +1,103 @@
+"""Copies between layouts, and the accesses that loop kernels need for placed values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from verax.compiler.kernels.builder import ELEMENT_SIZES, Kernel, ModuleBuilder
+from verax.compiler.kernels.loops import Access, LoopSpec, emit_loop
+from verax.compiler.lower.storage import LANES, Layout, Physical, Place, Placed
+from verax.numerics.expr import Const, Expr, Input
+
+
+def copy_kernels(module: ModuleBuilder, source: Physical, target: Physical) -> list[Kernel]:
+    """Kernels (source, target) that together copy every element, whatever the two layouts are."""
+    dtype = str(source.type.dtype)
+    kernels = []
+    for (dims, read), (_, written) in zip(_walks(source, target), _walks(target, source)):
+        spec = LoopSpec(
+            dims,
+            (Access(dtype, *read),),
+            (Access(dtype, *written),),
+            (Input(0, dtype),),
+        )
+        kernels.append(emit_loop(module, spec))
+    return kernels
+
+
+Walk = tuple[tuple[int, ...], tuple[tuple[int, ...], int]]
+
+
+def _walks(physical: Physical, other: Physical) -> Iterator[Walk]:
+    """Index spaces that cover the tensor, with `physical`'s strides and offset in each.
+
+    If either side is blocked: the whole channel blocks, then the channels of the last, partial one.
+    """
+    if Layout.blocked not in (physical.layout, other.layout):
+        yield physical.shape, (physical.strides, 0)
+        return
+    n, channels, *space = physical.shape
+    full, rest = divmod(channels, LANES)
+    if physical.layout is Layout.blocked:
+        batch, block, *steps, _ = physical.strides
+        lane = 1
+    else:
+        batch, lane, *steps = physical.strides
+        block = LANES * lane
+    if full:
+        yield (n, full, *space, LANES), ((batch, block, *steps, lane), 0)
+    if rest:
+        yield (n, *space, rest), ((batch, *steps, lane), full * block)
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A row-major value, or a box of one: its strides need not be dense."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    place: Place
+
+    def part(self, box: Sequence[slice]) -> View:
+        """The elements inside `box` (slices with start and stop)."""
+        offset = sum(s.start * step for s, step in zip(box, self.strides))
+        moved = self.place.byte_offset + offset * ELEMENT_SIZES[self.dtype]
+        shape = tuple(s.stop - s.start for s in box)
+        return View(self.dtype, shape, self.strides, Place(self.place.buffer, moved))
+
+
+def view(placed: Placed) -> View:
+    """A row-major placed value as a view."""
+    assert placed.physical.layout is Layout.plain
+    physical = placed.physical
+    return View(str(physical.type.dtype), physical.shape, physical.strides, placed.place)
+
+
+def copy_view_kernel(module: ModuleBuilder, source: View, target: View) -> Kernel:
+    """A kernel (source, target) that copies one view into another of the same shape."""
+    spec = LoopSpec(
+        source.shape,
+        (Access(source.dtype, source.strides),),
+        (Access(target.dtype, target.strides),),
+        (Input(0, source.dtype),),
+    )
+    return emit_loop(module, spec)
+
+
+def fill_kernel(module: ModuleBuilder, target: Physical, value: np.generic) -> Kernel:
+    """A kernel (target) that writes `value` everywhere."""
+    dtype = str(target.type.dtype)
+    expr: Expr = Const(value.item(), dtype)
+    return emit_loop(module, LoopSpec(target.shape, (), (Access(dtype, target.strides),), (expr,)))
+
+
+def broadcast_strides(
+    shape: Sequence[int], strides: Sequence[int], to: Sequence[int]
+) -> tuple[int, ...]:
+    """Strides of a tensor [shape] walked over the dims `to` it broadcasts to."""
+    missing = len(to) - len(shape)
+    return (0,) * missing + tuple(0 if n == 1 else s for n, s in zip(shape, strides))

@@ -1,0 +1,172 @@
+"""From steps to an image: plan memory, write one native function per run of kernel calls, assemble
+the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from llvmlite import ir
+
+from verax.compiler.kernels.builder import I8, I64, PTR, VOID, ModuleBuilder
+from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, ReferenceCall, Step
+from verax.compiler.lower.memory import Lifetime, align, plan_arena
+from verax.compiler.lower.storage import Buffer, Place, Placed, Region
+from verax.ir.types import TensorType
+from verax.runtime.engine import object_code
+from verax.runtime.image import (
+    CTX_ARENA,
+    CTX_ARRAYS,
+    CTX_POOL,
+    CTX_WEIGHTS,
+    Image,
+    PythonStep,
+    Segment,
+    Signature,
+    Tensor,
+)
+
+SERIAL_FLOPS = 40_000
+SERIAL_BYTES = 64_000
+"""Below both, waking another thread costs more than it gains (about 2 microseconds)."""
+
+
+def build_image(lowering: Lowering) -> Image:
+    """The finished program of a lowered graph."""
+    steps = lowering.steps
+    arena_bytes = plan_arena(_lifetimes(steps), start=lowering.status_bytes)
+    weights = _lay_out_weights(lowering)
+    threads = lowering.settings.thread_count
+    schedule: list[Segment | PythonStep] = []
+    run: list[KernelCall] = []
+    pool = None
+
+    def close_run() -> None:
+        if run:
+            name = f"segment_{len(schedule)}"
+            _emit_segment(lowering.module, name, run, pool)
+            schedule.append(Segment(name))
+            run.clear()
+
+    for step in steps:
+        if isinstance(step, KernelCall):
+            run.append(step)
+        else:
+            close_run()
+            schedule.append(_python_step(step))
+    close_run()
+    native = any(isinstance(s, Segment) for s in schedule)
+    code = object_code(lowering.module) if native else b""
+    graph = lowering.graph
+    return Image(
+        target=lowering.target.name,
+        object_code=code,
+        weights=weights,
+        arena_bytes=arena_bytes,
+        inputs=tuple(_signature(v, graph.types[v]) for v in graph.inputs),
+        outputs=tuple(_signature(v, graph.types[v]) for v in graph.outputs),
+        schedule=tuple(schedule),
+        python_outputs=graph.outputs if any(v in lowering.dynamic for v in graph.outputs) else (),
+        checks=tuple(lowering.checks),
+        pool=pool is not None and native,
+    )
+
+
+def _signature(name: str, type_: TensorType) -> Signature:
+    """A dynamic output is declared empty; its shape is known when it was computed."""
+    shape = type_.shape if type_.is_static else (0,) * type_.rank
+    return Signature(name, str(type_.dtype), shape)
+
+
+def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
+    """First and last step that touches each arena buffer."""
+    found: dict[Buffer, Lifetime] = {}
+    for i, step in enumerate(steps):
+        if isinstance(step, KernelCall):
+            buffers = [p.buffer for p in step.args]
+        else:
+            buffers = [v.buffer for v in (*step.inputs, *step.outputs) if isinstance(v, Placed)]
+        for buffer in buffers:
+            if buffer.region is Region.arena and buffer.nbytes:
+                found[buffer] = (found.get(buffer, (i, i))[0], i)
+    return found
+
+
+def _lay_out_weights(lowering: Lowering) -> np.ndarray:
+    """Offsets for the weights that steps read, and the array that holds them."""
+    used = {p.buffer for s in lowering.steps if isinstance(s, KernelCall) for p in s.args} | {
+        v.buffer
+        for s in lowering.steps
+        if isinstance(s, ReferenceCall)
+        for v in s.inputs
+        if isinstance(v, Placed)
+    }
+    end = 0
+    kept = [(b, a) for b, a in lowering.weights if b in used]
+    for buffer, array in kept:
+        buffer.offset = end
+        end += align(array.nbytes) + 64
+    raw = np.zeros(end + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    weights = raw[start : start + end]
+    for buffer, array in kept:
+        weights[buffer.offset : buffer.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+    return weights
+
+
+def _python_step(step: ReferenceCall) -> PythonStep:
+    def tensor(value: Placed | Dynamic | None) -> Tensor | None:
+        if value is None:
+            return None
+        if isinstance(value, Dynamic):
+            return Tensor(value.name, "python", 0, str(value.type.dtype), ())
+        physical, buffer = value.physical, value.buffer
+        offset = buffer.slot if buffer.region is Region.io else buffer.offset + value.byte_offset
+        return Tensor("", str(buffer.region), offset, str(physical.type.dtype), physical.type.shape)
+
+    outputs = tuple(t for t in map(tensor, step.outputs) if t is not None)
+    return PythonStep(step.node, tuple(map(tensor, step.inputs)), outputs)
+
+
+def _emit_segment(
+    module: ModuleBuilder, name: str, calls: Sequence[KernelCall], pool: ir.Function | None
+) -> None:
+    """`void name(ptr ctx)`: the kernel calls one after the other."""
+    fn = module.function(name, VOID, [PTR])
+    b = ir.IRBuilder(fn.append_basic_block("entry"))
+
+    def constant(value: int) -> ir.Constant:
+        return ir.Constant(I64, value)
+
+    def load(slot: int) -> ir.Value:
+        return b.load(b.gep(fn.args[0], [constant(slot)], source_etype=PTR), typ=PTR)
+
+    most = max(len(c.args) for c in calls)
+    table = b.alloca(PTR, size=constant(most))
+    bases: dict[int, ir.Value] = {}
+
+    def base(place: Place) -> ir.Value:
+        slot = {Region.arena: CTX_ARENA, Region.weights: CTX_WEIGHTS}.get(
+            place.buffer.region, CTX_ARRAYS + place.buffer.slot
+        )
+        if slot not in bases:
+            bases[slot] = load(slot)
+        return bases[slot]
+
+    for call in calls:
+        for place in call.args:
+            base(place)
+    workers = load(CTX_POOL) if pool else None
+    for call in calls:
+        for i, place in enumerate(call.args):
+            offset = max(place.buffer.offset, 0) + place.byte_offset
+            pointer = b.gep(base(place), [constant(offset)], source_etype=I8)
+            b.store(pointer, b.gep(table, [constant(i)], source_etype=PTR))
+        kernel = call.kernel
+        target = module.module.get_global(kernel.name)
+        small = kernel.flops < SERIAL_FLOPS and kernel.bytes < SERIAL_BYTES
+        if pool is None or kernel.items < 2 or small:
+            b.call(target, [table, constant(0), constant(kernel.items)])
+        else:
+            b.call(pool, [workers, target, table, constant(kernel.items)])
+    b.ret_void()

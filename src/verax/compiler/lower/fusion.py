@@ -1,0 +1,97 @@
+"""Which nodes run as one kernel call: a root and the elementwise nodes fused behind it.
+
+Fusing changes no bit: a fused node reads the value that would have been stored. A node joins the
+group of its producer when nobody else reads that value and it has the producer's shape, so that it
+can be computed where the value is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from verax.compiler.lower.expressions import is_elementwise
+from verax.ir.graph import Graph, Node
+
+MAX_GROUP = 24
+"""Longer chains are cut: registers run out and compile time grows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """`root` computes `accumulator`; `fused` are elementwise nodes applied to it in order."""
+
+    root: Node
+    fused: tuple[Node, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (self.root, *self.fused)
+
+    @property
+    def output(self) -> str:
+        """The value that the group's last node makes."""
+        return self.nodes[-1].outputs[0]
+
+    @property
+    def label(self) -> str:
+        """How plans and profiles call the group."""
+        return " + ".join(n.name or n.outputs[0] for n in self.nodes)
+
+    @property
+    def kinds(self) -> str:
+        return "+".join(n.op.kind for n in self.nodes)
+
+
+def group_nodes(
+    graph: Graph,
+    takes_epilogue: Callable[[Graph, Node], bool],
+    joins: Callable[[Graph, Node, str, Node], bool],
+    fuse: bool,
+) -> list[Group]:
+    """Groups in an order in which they can run (the order of their last nodes).
+
+    takes_epilogue(graph, node): whether a non-elementwise node's kernel can apply an expression to
+    its result. joins(graph, root, value, node): whether an elementwise node may join the group of
+    `root` that made `value`. With `fuse` false every node is a group of its own.
+    """
+    if not fuse:
+        return [Group(node) for node in graph.nodes]
+    elementwise = {id(n) for n in graph.nodes if is_elementwise(graph, n)}
+    open_groups: dict[str, list[Node]] = {}  # output value -> nodes of the group that makes it
+    finished: list[tuple[int, list[Node]]] = []
+    position = {id(n): i for i, n in enumerate(graph.nodes)}
+
+    def extensible(value: str) -> bool:
+        return (
+            value in open_groups
+            and len(graph.consumers.get(value, ())) == 1
+            and value not in graph.outputs
+            and len(open_groups[value]) < MAX_GROUP
+        )
+
+    for node in graph.nodes:
+        joined: list[Node] | None = None
+        if id(node) in elementwise:
+            shape = graph.types[node.outputs[0]].dims
+            candidates = [
+                v
+                for v in node.inputs
+                if v is not None
+                and extensible(v)
+                and graph.types[v].dims == shape
+                and joins(graph, open_groups[v][0], v, node)
+            ]
+            # A residual sum joins the branch that is made last: the other one is then ready.
+            candidates.sort(key=lambda v: position[id(open_groups[v][-1])])
+            if candidates:
+                joined = open_groups.pop(candidates[-1])
+                joined.append(node)
+        if joined is None:
+            joined = [node]
+        if id(node) in elementwise or takes_epilogue(graph, node):
+            open_groups[node.outputs[0]] = joined
+        else:
+            finished.append((position[id(node)], joined))
+    finished += [(position[id(nodes[-1])], nodes) for nodes in open_groups.values()]
+    return [Group(n[0], tuple(n[1:])) for _, n in sorted(finished, key=lambda item: item[0])]

@@ -1,0 +1,305 @@
+"""Lowering a static graph: groups of nodes become kernel calls on placed values.
+
+`Lowering` is the state that the families' lowering functions share: where values lie, which buffers
+exist, which calls were made. A family registers a function per operator with `lowers`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from verax.base.settings import Settings
+from verax.compiler.kernels.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.target import Target
+from verax.compiler.lower.copies import copy_kernels
+from verax.compiler.lower.fusion import Group
+from verax.compiler.lower.memory import align
+from verax.compiler.lower.storage import (
+    Buffer,
+    Layout,
+    Pads,
+    Physical,
+    Place,
+    Placed,
+    Region,
+    can_block,
+    widest,
+)
+from verax.ir.graph import Graph, Node
+from verax.ir.operator import Operator
+from verax.ir.types import TensorType
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelCall:
+    """One call of a kernel, with its pointers in the order that the kernel documents."""
+
+    kernel: Kernel
+    args: tuple[Place, ...]
+    label: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Dynamic:
+    """A value whose shape only running can tell; it lives in Python."""
+
+    name: str
+    type: TensorType
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceCall:
+    """A node evaluated by its meaning, in Python."""
+
+    node: int
+    inputs: tuple[Placed | Dynamic | None, ...]
+    outputs: tuple[Placed | Dynamic, ...]
+    label: str
+
+
+Step = KernelCall | ReferenceCall
+LowerGroup = Callable[["Lowering", Group], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """How one operator is lowered.
+
+    lower(lowering, group) emits the calls for a group whose root has this operator, or returns
+    False when it cannot (dtype, rank, ...): the group's nodes then run on the reference.
+    epilogue(graph, node): whether elementwise nodes may be fused behind this node.
+    layouts(graph, node): the layout and borders it wants for its inputs and makes its output in.
+    """
+
+    lower: LowerGroup
+    epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False
+    layouts: Callable[[Graph, Node], Layouts] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Layouts:
+    """Layouts that a kernel wants: per input index (layout, zero borders), and of its output."""
+
+    inputs: dict[int, tuple[Layout, Pads]]
+    output: Layout
+
+
+FAMILIES: dict[str, Family] = {}
+
+
+def lowers(
+    *operators: type[Operator] | str,
+    epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False,
+    layouts: Callable[[Graph, Node], Layouts] | None = None,
+) -> Callable[[LowerGroup], LowerGroup]:
+    """Register a lowering function for operators (classes or class names)."""
+
+    def register(function: LowerGroup) -> LowerGroup:
+        for op in operators:
+            name = op if isinstance(op, str) else op.__name__
+            assert name not in FAMILIES, f"{name} is lowered twice"
+            FAMILIES[name] = Family(function, epilogue, layouts)
+        return function
+
+    return register
+
+
+class Lowering:
+    """The program being made. See the module's docstring."""
+
+    def __init__(self, graph: Graph, target: Target, settings: Settings) -> None:
+        self.graph, self.target, self.settings = graph, target, settings
+        self.module = ModuleBuilder("verax", target)
+        self.steps: list[Step] = []
+        self.weights: list[tuple[Buffer, np.ndarray]] = []
+        self.borders: dict[tuple[str, Layout], Pads] = {}
+        self.blocked: set[str] = set()  # values that are made blocked
+        self.placed: dict[str, list[Placed]] = {}
+        self.dynamic: dict[str, Dynamic] = {}
+        self.io: list[Buffer] = []
+        self._numbers = {id(node): i for i, node in enumerate(graph.nodes)}
+        self._constant_buffers: dict[object, Buffer] = {}
+        self._output_buffers: dict[str, Buffer] = {}
+        for value in (*graph.inputs, *graph.outputs):
+            type_ = graph.types[value]
+            nbytes = Physical(type_).nbytes if type_.is_static else 0
+            self.io.append(Buffer(Region.io, nbytes, slot=len(self.io)))
+        self.checks: list[str] = []
+        self._status = Buffer(Region.arena, 0, offset=0)
+        for value, buffer in zip(graph.inputs, self.io):
+            self.placed[value] = [Placed(Physical(graph.types[value]), buffer)]
+        for value, buffer in zip(graph.outputs, self.io[len(graph.inputs) :]):
+            self._output_buffers[value] = buffer
+
+    @property
+    def blocks_layouts(self) -> bool:
+        """Whether values may stay blocked between nodes (O0 keeps every value row-major)."""
+        return self.settings.opt_level >= 1
+
+    # --- where values lie
+
+    def is_static(self, node: Node) -> bool:
+        types = [t for t in self.graph.input_types(node) if t is not None]
+        return all(t.is_static for t in (*types, *self.graph.output_types(node)))
+
+    def find(self, value: str, layout: Layout, pads: Pads = ()) -> Placed | None:
+        """A placement of `value` in `layout` whose borders are at least `pads`."""
+        for placed in self.placed.get(value, ()):
+            have = placed.physical.borders
+            enough = all(
+                a >= c and b >= d for (a, b), (c, d) in zip(have, pads or ((0, 0),) * len(have))
+            )
+            if placed.physical.layout is layout and enough:
+                return placed
+        return None
+
+    def read(self, value: str, layout: Layout = Layout.plain, pads: Pads = ()) -> Placed:
+        """`value` in `layout` with zero borders of at least `pads`, converted if need be."""
+        found = self.find(value, layout, pads)
+        return found or self._convert(value, layout, pads)
+
+    def read_contiguous(self, value: str) -> Placed:
+        """`value` row-major without borders, as NumPy and reshapes want it."""
+        for placed in self.placed.get(value, ()):
+            if placed.physical.layout is Layout.plain and not placed.physical.has_border:
+                return placed
+        return self._convert(value, Layout.plain, (), bordered=False)
+
+    def _convert(self, value: str, layout: Layout, pads: Pads, bordered: bool = True) -> Placed:
+        if value in self.graph.constants and value not in self.placed:
+            self.placed[value] = [self.constant(self.graph.constants[value])]
+            return self.read(value, layout, pads) if bordered else self.read_contiguous(value)
+        sources = self.placed[value]
+        type_ = self.graph.types[value]
+        same = _same_bytes(sources, type_, layout) if not pads else None
+        if same is not None and not self._wants_border(value, layout):
+            self.placed[value].append(same)
+            return same
+        wanted = widest(pads, self.borders.get((value, layout), ())) if bordered else ()
+        target = self.allocate(Physical(type_, layout, wanted))
+        self.copy(sources[0], target, f"{value}: to {layout}{' with border' if wanted else ''}")
+        self.placed[value].append(target)
+        return target
+
+    def _wants_border(self, value: str, layout: Layout) -> bool:
+        return any(a or b for a, b in self.borders.get((value, layout), ()))
+
+    def write(self, value: str, layout: Layout = Layout.plain) -> Placed:
+        """Where the kernel that makes `value` is to write it: a new placement."""
+        physical = Physical(self.graph.types[value], layout, self.borders.get((value, layout), ()))
+        if layout is Layout.plain and not physical.has_border and value in self._output_buffers:
+            placed = Placed(physical, self._output_buffers[value])
+        else:
+            placed = self.allocate(physical)
+        self.placed.setdefault(value, []).append(placed)
+        return placed
+
+    def alias(self, value: str, source: str) -> None:
+        """`value` is `source` with other dimensions: the same bytes, row-major."""
+        placed = self.read_contiguous(source)
+        self.placed[value] = [
+            dataclasses.replace(placed, physical=Physical(self.graph.types[value]))
+        ]
+
+    def allocate(self, physical: Physical) -> Placed:
+        """A new arena buffer for `physical`."""
+        buffer = Buffer(Region.arena, physical.nbytes, geometry=physical.geometry)
+        return Placed(physical, buffer)
+
+    def scratch(self, nbytes: int) -> Place:
+        """Arena memory for one step."""
+        return Place(Buffer(Region.arena, nbytes))
+
+    def flag(self, label: str) -> Place:
+        """Where a kernel reports a bad index: an int32 of the status block, read after each run."""
+        self.checks.append(label)
+        return Place(self._status, 4 * (len(self.checks) - 1))
+
+    @property
+    def status_bytes(self) -> int:
+        """Size of the status block at the start of the arena."""
+        return align(4 * len(self.checks))
+
+    def constant(self, array: np.ndarray, physical: Physical | None = None) -> Placed:
+        """An array kept in the weights; equal arrays are kept once."""
+        array = np.ascontiguousarray(array)
+        return Placed(physical or Physical(TensorType.of(array)), self._weight_buffer(array))
+
+    def packed(self, array: np.ndarray) -> Place:
+        """Packed weights, in whatever order the kernel reads them."""
+        return Place(self._weight_buffer(np.ascontiguousarray(array)))
+
+    def _weight_buffer(self, array: np.ndarray) -> Buffer:
+        key = (array.nbytes, array.tobytes() if array.nbytes <= 4096 else id(array))
+        if key not in self._constant_buffers:
+            buffer = Buffer(Region.weights, array.nbytes)
+            self._constant_buffers[key] = buffer
+            self.weights.append((buffer, array))
+        return self._constant_buffers[key]
+
+    # --- what happens
+
+    def call(self, kernel: Kernel, args: Iterable[Place | Placed], label: str) -> None:
+        """Append a kernel call; a Placed argument means its first logical element."""
+        places = tuple(a.place if isinstance(a, Placed) else a for a in args)
+        self.steps.append(KernelCall(kernel, places, label))
+
+    def copy(self, source: Placed, target: Placed, label: str) -> None:
+        """Copy a value from one layout to another."""
+        for kernel in copy_kernels(self.module, source.physical, target.physical):
+            self.call(kernel, (source, target), label)
+
+    def reference(self, node: Node) -> None:
+        """Run `node` by its meaning, in Python."""
+        inputs: list[Placed | Dynamic | None] = []
+        for value in node.inputs:
+            if value is None:
+                inputs.append(None)
+            elif value in self.dynamic:
+                inputs.append(self.dynamic[value])
+            else:
+                inputs.append(self.read_contiguous(value))
+        outputs: list[Placed | Dynamic] = []
+        for value in node.outputs:
+            type_ = self.graph.types[value]
+            if type_.is_static:
+                outputs.append(self._write_contiguous(value))
+            else:
+                self.dynamic[value] = Dynamic(value, type_)
+                outputs.append(self.dynamic[value])
+        index = self._numbers[id(node)]
+        self.steps.append(ReferenceCall(index, tuple(inputs), tuple(outputs), node.place))
+
+    def _write_contiguous(self, value: str) -> Placed:
+        physical = Physical(self.graph.types[value])
+        buffer = self._output_buffers.get(value)
+        placed = Placed(physical, buffer) if buffer else self.allocate(physical)
+        self.placed.setdefault(value, []).append(placed)
+        return placed
+
+    def finish_outputs(self) -> None:
+        """Bring every static graph output into the caller's array."""
+        for value, buffer in self._output_buffers.items():
+            if value in self.dynamic:
+                continue
+            if not any(p.buffer is buffer for p in self.placed.get(value, ())):
+                target = Placed(Physical(self.graph.types[value]), buffer)
+                source = self.placed.get(value) or [self.constant(self.graph.constants[value])]
+                self.copy(source[0], target, f"{value}: output")
+
+
+def _same_bytes(sources: Sequence[Placed], type_: TensorType, layout: Layout) -> Placed | None:
+    """A placement that is also one in `layout`: channels fill whole blocks, one pixel."""
+    for placed in sources:
+        physical = placed.physical
+        if (
+            can_block(type_)
+            and type_.shape[1] % 16 == 0
+            and all(n == 1 for n in type_.shape[2:])
+            and not physical.has_border
+        ):
+            return dataclasses.replace(placed, physical=Physical(type_, layout))
+    return None

@@ -1,0 +1,69 @@
+"""The memory plan: offsets for arena buffers so that values alive together never overlap.
+
+Greedy by size, as published for on-device inference (Pisarchyk and Lee, 2020, "Greedy by Size for
+Offset Calculation"). Bordered buffers lie in a part of their own, where one offset is shared only
+by buffers of the same geometry, so that borders zeroed when the program is loaded stay zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from verax.compiler.lower.storage import ALIGNMENT, Buffer
+
+Lifetime = tuple[int, int]
+
+
+def align(size: int, to: int = ALIGNMENT) -> int:
+    """`size` rounded up to a multiple of `to`."""
+    return -(-size // to) * to
+
+
+def plan_arena(lifetimes: Mapping[Buffer, Lifetime], start: int = 0) -> int:
+    """Set the `offset` of every buffer; returns the arena's size in bytes.
+
+    lifetimes: first and last step that touches each buffer, both inclusive. `start` bytes are left
+    free at the front.
+    """
+    end = _place_bordered({b: t for b, t in lifetimes.items() if b.bordered}, start)
+    return _place_by_size({b: t for b, t in lifetimes.items() if not b.bordered}, end)
+
+
+def _place_bordered(lifetimes: Mapping[Buffer, Lifetime], end: int) -> int:
+    slots: dict[tuple[object, ...], list[tuple[int, int]]] = {}  # geometry -> (offset, free from)
+    for buffer, (first, last) in sorted(lifetimes.items(), key=lambda item: item[1]):
+        assert buffer.geometry is not None
+        pool = slots.setdefault((buffer.geometry, buffer.nbytes), [])
+        reusable = [i for i, (_, free) in enumerate(pool) if free < first]
+        if reusable:
+            buffer.offset = pool[reusable[0]][0]
+            pool[reusable[0]] = (buffer.offset, last)
+        else:
+            buffer.offset = end
+            pool.append((end, last))
+            end += align(buffer.nbytes) + ALIGNMENT
+    return end
+
+
+def _place_by_size(lifetimes: Mapping[Buffer, Lifetime], start: int) -> int:
+    placed: list[tuple[Buffer, Lifetime]] = []
+    end = start
+    for buffer, (first, last) in sorted(lifetimes.items(), key=lambda i: (-i[0].nbytes, i[1])):
+        busy = sorted(
+            (b.offset, b.offset + align(b.nbytes) + ALIGNMENT)
+            for b, (f, t) in placed
+            if f <= last and first <= t
+        )
+        buffer.offset = _first_gap(busy, align(buffer.nbytes) + ALIGNMENT, start)
+        placed.append((buffer, (first, last)))
+        end = max(end, buffer.offset + align(buffer.nbytes) + ALIGNMENT)
+    return end
+
+
+def _first_gap(busy: Iterable[tuple[int, int]], size: int, start: int) -> int:
+    at = start
+    for begin, end in busy:
+        if begin - at >= size:
+            return at
+        at = max(at, end)
+    return at

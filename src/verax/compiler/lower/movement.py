@@ -1,0 +1,203 @@
+"""Data movement: views, strided copies, constant index tables, gathers with checked indices.
+
+What moves where is found by applying the operator's meaning to positions (`index_maps`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
+from verax.compiler.lower.copies import View, copy_view_kernel, fill_kernel, view
+from verax.compiler.lower.fusion import Group
+from verax.compiler.lower.index_maps import StridedMap, strided_map
+from verax.compiler.lower.lowering import Lowering, lowers
+from verax.compiler.lower.storage import Placed
+from verax.ir.graph import Graph, Node
+from verax.ir.operator import Evaluation, as_tuple
+from verax.ir.types import DType
+from verax.numerics.expr import Input
+
+LIMIT = 1 << 26
+"""Larger tensors are not mapped element by element while compiling."""
+
+
+@lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def lower_view(lowering: Lowering, group: Group) -> bool:
+    """The same bytes under another shape."""
+    source = group.root.inputs[0]
+    assert source is not None
+    lowering.alias(group.output, source)
+    return True
+
+
+@lowers(
+    "Transpose", "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
+    "ReverseSequence", "CenterCropPad", "Trilu",
+)  # fmt: skip
+def lower_movement(lowering: Lowering, group: Group) -> bool:
+    """Source, output; or an index table, source, output."""
+    graph, node = lowering.graph, group.root
+    if not _is_mapped(graph, node):
+        return False
+    for value, positions in zip(node.outputs, _positions(graph, node), strict=True):
+        _move(lowering, node, value, positions)
+    return True
+
+
+def _is_mapped(graph: Graph, node: Node) -> bool:
+    """Whether only the first input varies, and it is of a size that can be mapped."""
+    types = [graph.types[v] for v in (node.inputs[0], *node.outputs) if v is not None]
+    fixed = all(v is None or v in graph.constants for v in node.inputs[1:])
+    return (
+        fixed
+        and all(math.prod(t.shape) <= LIMIT for t in types)
+        and (node.inputs[0] not in graph.constants)
+    )
+
+
+def _positions(graph: Graph, node: Node) -> tuple[np.ndarray, ...]:
+    """For each output element the position of its source element, -1 where a constant goes."""
+    source = graph.types[node.inputs[0] or ""]
+    arrays = [None if v is None else graph.constants.get(v) for v in node.inputs]
+    arrays[0] = np.arange(math.prod(source.shape), dtype=np.int64).reshape(source.shape)
+    if node.op.kind == "Pad":
+        arrays = [*arrays, None, None][: max(3, len(arrays))]
+        arrays[2] = np.array(-1, np.int64)
+    elif node.op.kind in ("CenterCropPad", "Trilu"):
+        arrays[0] = arrays[0] + 1  # these fill with zeros
+    integer = source.with_dtype(DType.int64)
+    types = (integer, *graph.input_types(node)[1:])
+    outputs = tuple(t.with_dtype(DType.int64) for t in graph.output_types(node))
+    found = as_tuple(node.op.reference(Evaluation(types, outputs), *arrays))
+    shift = 1 if node.op.kind in ("CenterCropPad", "Trilu") else 0
+    return tuple(np.asarray(p, np.int64) - shift for p in found)
+
+
+def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> None:
+    source = lowering.read_contiguous(node.inputs[0] or "")
+    written = lowering.write(value)
+    target = view(written)
+    label = node.name or value
+    holes = positions < 0
+    if holes.any():
+        fill = _fill_value(lowering.graph, node)
+        lowering.call(fill_kernel(lowering.module, written.physical, fill), [written], label)
+        box = _box(~holes)
+        if box is None:
+            if holes.all():
+                return
+            raise AssertionError(f"{node.place}: the moved elements form no box")
+        target, positions = target.part(box), positions[box]
+    strided = strided_map(positions)
+    if strided is not None:
+        _copy(lowering, strided, source, target, label)
+    else:
+        _table(lowering, positions, source, target, label)
+
+
+def _fill_value(graph: Graph, node: Node) -> np.generic:
+    dtype = graph.types[node.inputs[0] or ""].dtype.numpy
+    if node.op.kind == "Pad" and len(node.inputs) > 2 and node.inputs[2] is not None:
+        return graph.constants[node.inputs[2]].reshape(-1)[0]
+    return np.zeros((), dtype)[()]
+
+
+def _box(mask: np.ndarray) -> tuple[slice, ...] | None:
+    """The slices of a mask that is true in one box and nowhere else."""
+    if not mask.any():
+        return None
+    slices = []
+    for axis in range(mask.ndim):
+        others = tuple(a for a in range(mask.ndim) if a != axis)
+        hit = np.flatnonzero(mask.any(axis=others))
+        slices.append(slice(int(hit[0]), int(hit[-1]) + 1))
+    box = tuple(slices)
+    return box if mask[box].all() else None
+
+
+def _copy(
+    lowering: Lowering, strided: StridedMap, source: Placed, target: View, label: str
+) -> None:
+    dtype = str(source.physical.type.dtype)
+    spec = LoopSpec(
+        strided.dims,
+        (Access(dtype, strided.strides, strided.offset),),
+        (Access(dtype, strided.target_strides(target.strides)),),
+        (Input(0, dtype),),
+    )
+    lowering.call(emit_loop(lowering.module, spec), [source, target.place], label)
+
+
+def _table(
+    lowering: Lowering, positions: np.ndarray, source: Placed, target: View, label: str
+) -> None:
+    """Every element through a table of positions."""
+    dtype, shape = str(source.physical.type.dtype), positions.shape
+    table = lowering.constant(positions.astype(np.int32))
+    size = math.prod(source.physical.shape)
+    spec = LoopSpec(
+        shape,
+        (
+            Access("int32", table.physical.strides),
+            Access(dtype, (0,) * len(shape), 0, (Lookup(0, size, 1, checked=False),)),
+        ),
+        (Access(dtype, target.strides),),
+        (Input(1, dtype),),
+    )
+    lowering.call(emit_loop(lowering.module, spec), [table, source, target.place], label)
+
+
+@lowers("Concat")
+def lower_concat(lowering: Lowering, group: Group) -> bool:
+    """One copy per input, into its part of the output."""
+    graph, node = lowering.graph, group.root
+    output = graph.types[node.outputs[0]]
+    axis = node.op.attributes()["axis"] % output.rank
+    target = view(lowering.write(node.outputs[0]))
+    start = 0
+    for value in node.inputs:
+        assert value is not None
+        shape = graph.types[value].shape
+        box = [slice(0, n) for n in output.shape]
+        box[axis] = slice(start, start + shape[axis])
+        start += shape[axis]
+        if 0 in shape:
+            continue
+        source, part = view(lowering.read(value)), target.part(tuple(box))
+        kernel = copy_view_kernel(lowering.module, source, part)
+        lowering.call(kernel, [source.place, part.place], node.name or node.outputs[0])
+    return True
+
+
+@lowers("Gather")
+def lower_gather(lowering: Lowering, group: Group) -> bool:
+    """Indices, data, output, and the flag that a bad index sets."""
+    graph, node = lowering.graph, group.root
+    data, index = (graph.types[v or ""] for v in node.inputs)
+    axis = node.op.attributes()["axis"] % data.rank
+    source = lowering.read(node.inputs[0] or "")
+    indices = lowering.read(node.inputs[1] or "")
+    target = lowering.write(node.outputs[0])
+    steps = source.physical.strides
+    dims = (*data.shape[:axis], *index.shape, *data.shape[axis + 1 :])
+    inner = len(data.shape) - axis - 1
+    dtype = str(data.dtype)
+    index_strides = (*(0,) * axis, *indices.physical.strides, *(0,) * inner)
+    data_strides = (*steps[:axis], *(0,) * index.rank, *steps[axis + 1 :])
+    lookup = Lookup(0, data.shape[axis], steps[axis])
+    spec = LoopSpec(
+        dims,
+        (
+            Access(str(index.dtype), index_strides),
+            Access(dtype, data_strides, 0, (lookup,)),
+        ),
+        (Access(dtype, target.physical.strides),),
+        (Input(1, dtype),),
+    )
+    label = node.name or node.outputs[0]
+    kernel = emit_loop(lowering.module, spec)
+    lowering.call(kernel, [indices, source, target, lowering.flag(node.place)], label)
+    return True

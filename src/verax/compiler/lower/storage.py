@@ -1,0 +1,166 @@
+"""Where values lie in memory: buffers, and how a tensor is laid out in one.
+
+A `Buffer` is a piece of one of the memory regions a program owns or is handed. A `Placed` value is
+a buffer plus a physical layout: PLAIN (row-major, as NumPy has it) or BLOCKED (batch, blocks of 16
+channels, spatial axes, lane). Either may have a border of zeros around its spatial axes, which
+producers never write and convolutions read as padding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+
+from verax.ir.types import DType, TensorType
+
+LANES = 16
+ALIGNMENT = 64
+Pads = tuple[tuple[int, int], ...]
+
+
+class Region(enum.StrEnum):
+    """Whose memory a buffer is in."""
+
+    arena = "arena"  # planned, reused, zeroed once when the program is loaded
+    weights = "weights"  # constants, packed at compile time
+    io = "io"  # the caller's arrays: one slot per graph input and output
+
+
+@dataclasses.dataclass(eq=False)
+class Buffer:
+    """`nbytes` of a region. `slot` numbers a caller's array. `bordered` buffers hold zero borders:
+    they are shared only by values of the same geometry and never overlap others."""
+
+    region: Region
+    nbytes: int
+    slot: int = -1
+    geometry: tuple[object, ...] | None = None
+    offset: int = -1
+
+    @property
+    def bordered(self) -> bool:
+        return self.geometry is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A pointer a kernel gets: a buffer and a byte offset into it."""
+
+    buffer: Buffer
+    byte_offset: int = 0
+
+
+class Layout(enum.StrEnum):
+    """How a tensor lies in its buffer."""
+
+    plain = "plain"
+    blocked = "blocked"
+
+
+@dataclasses.dataclass(frozen=True)
+class Physical:
+    """A static tensor type in a layout with zero borders of `pads` around its spatial axes."""
+
+    type: TensorType
+    layout: Layout = Layout.plain
+    pads: Pads = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        return self.shape[2:]
+
+    @property
+    def blocks(self) -> int:
+        """Channel blocks of a blocked tensor."""
+        return math.ceil(self.shape[1] / LANES)
+
+    @property
+    def borders(self) -> Pads:
+        """Border per spatial axis (begin, end)."""
+        return self.pads or ((0, 0),) * max(0, len(self.shape) - 2)
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Spatial sizes with borders."""
+        return tuple(n + a + b for n, (a, b) in zip(self.spatial, self.borders))
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Sizes of the physical array: plain (N, C, *padded), blocked (N, blocks, *padded, 16)."""
+        if self.layout is Layout.blocked:
+            return (self.shape[0], self.blocks, *self.padded, LANES)
+        return (*self.shape[:2], *self.padded) if self.pads else self.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Element strides matching `extents`."""
+        strides, step = [], 1
+        for size in reversed(self.extents):
+            strides.append(step)
+            step *= size
+        return tuple(reversed(strides))
+
+    @property
+    def origin(self) -> int:
+        """Element offset of the first logical element."""
+        return sum(a * s for (a, _), s in zip(self.borders, self.strides[2:]))
+
+    @property
+    def nbytes(self) -> int:
+        """Size, with a guard of one vector at the end for whole-vector loads of a tail."""
+        return math.prod(self.extents) * self.type.dtype.itemsize
+
+    @property
+    def has_border(self) -> bool:
+        return any(a or b for a, b in self.borders)
+
+    @property
+    def geometry(self) -> tuple[object, ...] | None:
+        """What two bordered values must share to share a buffer."""
+        if not self.has_border:
+            return None
+        return (self.layout, self.type.dtype, self.extents, self.borders)
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A value in memory."""
+
+    physical: Physical
+    buffer: Buffer
+    byte_offset: int = 0
+
+    @property
+    def place(self) -> Place:
+        """Pointer to the first logical element."""
+        return Place(
+            self.buffer,
+            self.byte_offset + self.physical.origin * self.physical.type.dtype.itemsize,
+        )
+
+
+def plain(type_: TensorType, pads: Pads = ()) -> Physical:
+    """Row-major, with optional borders."""
+    return Physical(type_, Layout.plain, pads if any(a or b for a, b in pads) else ())
+
+
+def blocked(type_: TensorType, pads: Pads = ()) -> Physical:
+    """Blocks of 16 channels, with optional borders."""
+    return Physical(type_, Layout.blocked, pads)
+
+
+def can_block(type_: TensorType) -> bool:
+    """Whether a tensor may be blocked: float32, batch, channels and one to three spatial axes."""
+    return type_.dtype is DType.float32 and 3 <= type_.rank <= 5 and 0 not in type_.shape
+
+
+def widest(a: Pads, b: Pads) -> Pads:
+    """Borders that serve both."""
+    if not a or not b:
+        return a or b
+    return tuple((max(p, r), max(q, s)) for (p, q), (r, s) in zip(a, b))

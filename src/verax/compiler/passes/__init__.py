@@ -1,0 +1,1 @@
+"""Passes: Graph -> (Graph, Trace), one file each. `levels` says which run when."""

@@ -1,0 +1,53 @@
+"""Nodes whose inputs are all constants."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node, infer_node
+from verax.ir.rewrite import Rewriter
+from verax.records.trace import Trace
+from verax.reference.evaluate import evaluate_node
+
+SIZE_LIMIT = 1 << 24
+"""Results with more elements are left to run time."""
+
+
+def fold_constants(graph: Graph) -> tuple[Graph, Trace]:
+    """Replace nodes whose inputs are all constant by their value.
+
+    Given:  const %s; %t = Exp()(%s); %y = Mul()(%x, %t)
+    Result: const %t; %y = Mul()(%x, %t)
+
+    Numeric effect: none. The value is computed with the bits that the operator promises in its
+    canonical order, which are those it would have at run time.
+    """
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        values = None if any(v in graph.outputs for v in node.outputs) else _values(rewriter, node)
+        if values is None:
+            rewriter.keep(node)
+            continue
+        names = [
+            rewriter.constant(array, v if v not in rewriter.new.types else "")
+            for v, array in zip(node.outputs, values)
+        ]
+        rewriter.replace(node, names, "fold_constants")
+    return rewriter.finish()
+
+
+def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray] | None:
+    """The node's outputs when they can be known now."""
+    new = rewriter.new
+    moved = Node(node.op, tuple(rewriter.map(v) for v in node.inputs), node.outputs, node.name)
+    types, known = infer_node(moved, new.types, new.known)
+    if all(k is not None and k.dtype != object for k in known):
+        return [np.ascontiguousarray(k) for k in known if k is not None]
+    if any(v is not None and v not in new.constants for v in moved.inputs):
+        return None
+    if any(not t.is_static or int(t.size) > SIZE_LIMIT for t in types):
+        return None
+    arrays = [None if v is None else new.constants[v] for v in moved.inputs]
+    inputs = tuple(None if v is None else new.types[v] for v in moved.inputs)
+    results = evaluate_node(moved, arrays, inputs, types, np.float32, promised_bits=True)
+    return [np.ascontiguousarray(r) for r in results]

@@ -1,0 +1,63 @@
+"""Which passes run at which level, in one table derived from the passes' classes."""
+
+from __future__ import annotations
+
+from verax.base.errors import UsageError
+from verax.base.settings import Settings
+from verax.compiler.passes.base import Pass, PassClass
+from verax.compiler.passes.fold_constants import fold_constants
+from verax.compiler.passes.merge_common import merge_common
+from verax.compiler.passes.remove_dead_code import remove_dead_code
+from verax.compiler.passes.remove_identity import remove_identity
+from verax.ir import checker
+from verax.ir.graph import Graph, walk_values
+from verax.records.trace import Trace
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass(fold_constants, PassClass.exact),
+    Pass(remove_identity, PassClass.exact),
+    Pass(merge_common, PassClass.exact, after=("fold_constants",)),
+    Pass(remove_dead_code, PassClass.exact, after=("merge_common", "remove_identity")),
+)
+"""Every pass, in the order in which they run."""
+
+LEVELS: dict[int, frozenset[PassClass]] = {
+    0: frozenset(),
+    1: frozenset({PassClass.exact}),
+}
+"""Classes of passes that each level admits."""
+
+for _i, _pass in enumerate(PIPELINE):
+    assert set(_pass.after) <= {p.name for p in PIPELINE[:_i]}, f"{_pass.name} runs too early"
+
+
+def passes_for(settings: Settings) -> tuple[Pass, ...]:
+    """The passes that run. Raises `UsageError` for names that no pass has."""
+    names = {p.name for p in PIPELINE}
+    for name in (*settings.disable, *settings.require):
+        if name not in names:
+            raise UsageError(
+                f"there is no pass {name!r}", next_step=f"choose from {', '.join(sorted(names))}"
+            )
+    clash = set(settings.disable) & set(settings.require)
+    if clash:
+        raise UsageError(f"{', '.join(sorted(clash))} is both disabled and required")
+    admitted = LEVELS[settings.opt_level]
+    return tuple(
+        p
+        for p in PIPELINE
+        if p.name in settings.require or (p.kind in admitted and p.name not in settings.disable)
+    )
+
+
+def run_passes(graph: Graph, settings: Settings) -> tuple[Graph, Trace]:
+    """Run the level's passes; in checked mode the graph is verified before and after each."""
+    trace = Trace({v: v for v in walk_values(graph)})
+    for step in passes_for(settings):
+        if settings.checked:
+            checker.check(graph)
+        graph, change = step.run(graph)
+        trace = trace.then(change)
+    if settings.checked:
+        checker.check(graph)
+    return graph, trace

@@ -1,0 +1,28 @@
+"""Nodes that compute the same thing from the same values."""
+
+from __future__ import annotations
+
+from verax.ir.graph import Graph
+from verax.ir.operator import Operator
+from verax.ir.rewrite import Rewriter
+from verax.records.trace import Trace
+
+
+def merge_common(graph: Graph) -> tuple[Graph, Trace]:
+    """Compute equal nodes once.
+
+    Given:  %b = Relu()(%a); %c = Relu()(%a); %d = Add()(%b, %c)
+    Result: %b = Relu()(%a); %d = Add()(%b, %b)
+
+    Numeric effect: none; operators are pure functions. Nodes that make graph outputs are kept.
+    """
+    rewriter = Rewriter(graph)
+    made: dict[tuple[Operator, tuple[str | None, ...]], tuple[str, ...]] = {}
+    for node in graph.nodes:
+        key = (node.op, tuple(rewriter.map(v) for v in node.inputs))
+        if key in made and not any(v in graph.outputs for v in node.outputs):
+            rewriter.replace(node, made[key], "merge_common")
+        else:
+            rewriter.keep(node)
+            made.setdefault(key, tuple(rewriter.values[v] for v in node.outputs))
+    return rewriter.finish()

@@ -1,0 +1,30 @@
+"""Nodes and constants that no output depends on."""
+
+from __future__ import annotations
+
+from verax.ir.graph import Graph
+from verax.records.trace import Trace
+
+
+def remove_dead_code(graph: Graph) -> tuple[Graph, Trace]:
+    """Remove nodes and constants that no graph output depends on.
+
+    Given:  %b = Relu()(%a); %c = Abs()(%a); output %b
+    Result: %b = Relu()(%a); output %b
+
+    Numeric effect: none.
+    """
+    needed = set(graph.outputs)
+    kept = []
+    notes = []
+    for node in reversed(graph.nodes):
+        if any(v in needed for v in node.outputs):
+            kept.append(node)
+            needed.update(v for v in node.inputs if v is not None)
+        else:
+            notes.append(f"remove_dead_code: {node.place}")
+    constants = {v: a for v, a in graph.constants.items() if v in needed}
+    alive = {*graph.inputs, *constants, *(v for n in kept for v in n.outputs)}
+    types = {v: t for v, t in graph.types.items() if v in alive}
+    result = Graph(graph.inputs, graph.outputs, tuple(reversed(kept)), constants, types, graph.name)
+    return result, Trace({v: v for v in alive}, len(notes), tuple(notes))

@@ -1,0 +1,39 @@
+"""Identity and inference-time Dropout pass their input on."""
+
+from __future__ import annotations
+
+from verax.ir.graph import Graph
+from verax.ir.rewrite import Rewriter
+from verax.records.trace import Trace
+
+
+def remove_identity(graph: Graph) -> tuple[Graph, Trace]:
+    """Remove nodes that hand their input on unchanged.
+
+    Given:  %b = Identity()(%a); %c = Relu()(%b)
+    Result: %c = Relu()(%a)
+
+    Numeric effect: none. A Dropout whose mask is read is kept, and so is a node whose output is a
+    graph output made directly from a graph input or a constant.
+    """
+    rewriter = Rewriter(graph)
+    fixed = {*graph.inputs, *graph.constants}
+    for node in graph.nodes:
+        plain = node.op.kind == "Identity" or (
+            node.op.kind == "Dropout"
+            and not any(graph.consumers.get(v) or v in graph.outputs for v in node.outputs[1:])
+            and len(node.outputs) == 1
+        )
+        source = node.inputs[0] if node.inputs else None
+        if (
+            not plain
+            or source is None
+            or node.outputs[0] in graph.outputs
+            or (source in fixed and node.outputs[0] in graph.outputs)
+        ):
+            rewriter.keep(node)
+        else:
+            mapped = rewriter.map(source)
+            assert mapped is not None
+            rewriter.replace(node, mapped, "remove_identity")
+    return rewriter.finish()

@@ -1,0 +1,70 @@
+"""`Image`: a compiled program as plain data. The ABI between generated code and the runtime.
+
+Every native segment is `void segment(ptr ctx)`; ctx is an array of pointers:
+    ctx[0] arena   ctx[1] weights   ctx[2] thread pool (null: one thread)   ctx[3 + i] caller array i
+The arena begins with an int32 for each entry of `checks`; a kernel sets it to 1 when an index that
+the network computed lies outside of the tensor it indexes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+CTX_ARENA, CTX_WEIGHTS, CTX_POOL, CTX_ARRAYS = 0, 1, 2, 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """Name, NumPy dtype name and shape of one input or output."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """Where a value of a Python step lies: `region` "arena", "weights", "io" or "python".
+
+    In "python" the value lives in a dictionary under `name` (its shape is known only when run).
+    """
+
+    name: str
+    region: str
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Run the native function `function`."""
+
+    function: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PythonStep:
+    """Run node number `node` of the graph on the reference (no kernel exists for it)."""
+
+    node: int
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """A compiled program. `weights` is a flat uint8 array; `checks` names what can fail."""
+
+    target: str
+    object_code: bytes
+    weights: np.ndarray
+    arena_bytes: int
+    inputs: tuple[Signature, ...]
+    outputs: tuple[Signature, ...]
+    schedule: tuple[Segment | PythonStep, ...]
+    python_outputs: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    pool: bool = False

@@ -1,0 +1,198 @@
+"""`Program`: an image loaded into this process, ready to run."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from verax.base.errors import InputError
+from verax.runtime.engine import load_object
+from verax.runtime.image import (
+    CTX_ARENA,
+    CTX_ARRAYS,
+    CTX_POOL,
+    CTX_WEIGHTS,
+    Image,
+    PythonStep,
+    Segment,
+    Tensor,
+)
+
+PythonCall = Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
+_ALIGNMENT = 64
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The NumPy dtype called `name`, bfloat16 included."""
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def aligned_zeros(nbytes: int) -> np.ndarray:
+    """Zeroed uint8 array on a 64-byte boundary; its pages are touched only when used."""
+    raw = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+class Program:
+    """Runs an `Image`. One run at a time; callers in other threads wait."""
+
+    def __init__(
+        self, image: Image, threads: int = 1, python_call: PythonCall | None = None
+    ) -> None:
+        """Load the code, allocate the arena, start `threads - 1` parked workers.
+
+        python_call(node, arrays) -> arrays evaluates a node that has no kernel.
+        """
+        self.image = image
+        self._lock = threading.Lock()
+        self._python_call = python_call
+        self._arena = aligned_zeros(image.arena_bytes)
+        self._weights = _aligned(image.weights)
+        self._library = load_object(image.object_code) if image.object_code else None
+        self._pool = (
+            ThreadPool(self._library, threads)
+            if image.pool and threads > 1 and self._library
+            else None
+        )
+        count = len(image.inputs) + len(image.outputs)
+        self._context = (ctypes.c_void_p * (CTX_ARRAYS + count))()
+        self._context[CTX_ARENA] = self._arena.ctypes.data
+        self._context[CTX_WEIGHTS] = self._weights.ctypes.data
+        self._context[CTX_POOL] = self._pool.handle if self._pool else None
+        self._status = self._arena[: 4 * len(image.checks)].view(np.int32)
+        self._schedule = [self._bind(step) for step in image.schedule]
+        self._output_dtypes = [numpy_dtype(s.dtype) for s in image.outputs]
+        self._inputs = [(s.name, numpy_dtype(s.dtype), s.shape) for s in image.inputs]
+        self._only = self._schedule[0] if len(self._schedule) == 1 else None
+        self._address = ctypes.addressof(self._context)
+        if self._pool:
+            weakref.finalize(self, self._pool.close)
+
+    @property
+    def memory_bytes(self) -> dict[str, int]:
+        """Bytes of the arena, of the weights and of the object code."""
+        return {
+            "arena": self._arena.nbytes,
+            "weights": self._weights.nbytes,
+            "code": len(self.image.object_code),
+        }
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Outputs for inputs in the image's order; shapes and dtypes are already checked.
+
+        Raises `InputError` when an index computed by the network lies outside its tensor.
+        """
+        inputs = [np.ascontiguousarray(a) for a in arrays]
+        image = self.image
+        outputs = [np.empty(s.shape, d) for s, d in zip(image.outputs, self._output_dtypes)]
+        with self._lock:
+            context = self._context
+            for i, array in enumerate(inputs + outputs, CTX_ARRAYS):
+                context[i] = array.__array_interface__["data"][0]
+            if self._only is not None and not image.python_outputs:
+                self._only(self._address)
+                values: dict[str, np.ndarray] = {}
+            else:
+                values = {}
+                for step in self._schedule:
+                    step(self._address) if not isinstance(step, _BoundPython) else step(
+                        values, inputs + outputs
+                    )
+            if len(self._status) and self._status.any():
+                failed = image.checks[int(self._status.argmax())]
+                self._status[:] = 0
+                raise InputError("an index lies outside of the tensor it indexes", place=failed)
+        if image.python_outputs:
+            names = image.python_outputs
+            return [values[n] if n in values else o for n, o in zip(names, outputs)]
+        return outputs
+
+    def _bind(self, step: Segment | PythonStep) -> Any:
+        if isinstance(step, Segment):
+            assert self._library is not None
+            function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address(step.function))
+            return function
+        assert self._python_call is not None
+        return _BoundPython(step, self._python_call, self._arena, self._weights)
+
+    def close(self) -> None:
+        """Stop the worker threads."""
+        if self._pool:
+            self._pool.close()
+
+
+class _BoundPython:
+    """A Python step with views of its arena and weight tensors made once."""
+
+    def __init__(
+        self, step: PythonStep, call: PythonCall, arena: np.ndarray, weights: np.ndarray
+    ) -> None:
+        self.step, self.call = step, call
+        regions = {"arena": arena, "weights": weights}
+        self.views: dict[Tensor, np.ndarray] = {
+            t: _view(regions[t.region], t)
+            for t in (*step.inputs, *step.outputs)
+            if t is not None and t.region in regions
+        }
+
+    def __call__(self, values: dict[str, np.ndarray], io: Sequence[np.ndarray]) -> None:
+        def get(t: Tensor | None) -> np.ndarray | None:
+            if t is None:
+                return None
+            if t.region == "python":
+                return values[t.name]
+            return io[t.offset].reshape(t.shape) if t.region == "io" else self.views[t]
+
+        results = self.call(self.step.node, [get(t) for t in self.step.inputs])
+        for tensor, result in zip(self.step.outputs, results, strict=True):
+            if tensor.region == "python":
+                values[tensor.name] = np.array(result, copy=True)
+            else:
+                destination = get(tensor)
+                assert destination is not None
+                destination[...] = result
+
+
+def _view(region: np.ndarray, tensor: Tensor) -> np.ndarray:
+    dtype = numpy_dtype(tensor.dtype)
+    nbytes = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
+    return region[tensor.offset : tensor.offset + nbytes].view(dtype).reshape(tensor.shape)
+
+
+def _aligned(weights: np.ndarray) -> np.ndarray:
+    if weights.ctypes.data % _ALIGNMENT == 0:
+        return weights
+    copy = aligned_zeros(weights.nbytes)
+    copy[:] = weights
+    return copy
+
+
+def check_inputs(
+    signatures: Sequence[tuple[str, np.dtype, tuple[int, ...]]], inputs: Mapping[str, Any]
+) -> list[np.ndarray]:
+    """Arrays in signature order. Raises `InputError` naming a missing, unknown or unfit input."""
+    names = [name for name, _, _ in signatures]
+    for name in inputs:
+        if name not in names:
+            raise InputError(
+                f"the model has no input {name!r}", next_step=f"its inputs are {', '.join(names)}"
+            )
+    arrays = []
+    for name, dtype, shape in signatures:
+        if name not in inputs:
+            raise InputError(f"the input {name!r} is missing", next_step=f"give {dtype}{shape}")
+        array = np.asarray(inputs[name])
+        if array.dtype != dtype or array.shape != shape:
+            raise InputError(
+                f"the input is {array.dtype}{array.shape}, the program takes {dtype}{shape}",
+                place=f"input {name!r}",
+            )
+        arrays.append(array)
+    return arrays

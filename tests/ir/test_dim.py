@@ -1,0 +1,96 @@
+"""Dimensions behave like the integers they will be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verax.base.errors import GraphError
+from verax.ir.dim import (
+    DimLike,
+    ceildiv,
+    floordiv,
+    maximum,
+    parse_dim,
+    substitute,
+    symbol,
+    symbols,
+)
+
+SIZES = {"n": 3, "h": 11, "w": 8}
+
+
+def _build(draw: st.DrawFn, depth: int) -> tuple[DimLike, int]:
+    """A dimension and the number it must become for SIZES."""
+    if depth == 0 or draw(st.booleans()):
+        if draw(st.booleans()):
+            value = draw(st.integers(-4, 9))
+            return value, value
+        name = draw(st.sampled_from(sorted(SIZES)))
+        return symbol(name), SIZES[name]
+    (a, x), (b, y) = _build(draw, depth - 1), _build(draw, depth - 1)
+    kind = draw(st.sampled_from(["+", "-", "*", "//", "ceil", "max"]))
+    if kind == "+":
+        return a + b, x + y
+    if kind == "-":
+        return a - b, x - y
+    if kind == "*":
+        return a * b, x * y
+    if kind == "max":
+        # A maximum is asked only of sizes, which are never negative.
+        return (maximum(a, b), max(x, y)) if x >= 0 and y >= 0 else (a, x)
+    divisor = draw(st.integers(1, 5))
+    if kind == "//":
+        return floordiv(a, divisor), x // divisor
+    return ceildiv(a, divisor), -(-x // divisor)
+
+
+@st.composite
+def dims(draw: st.DrawFn) -> tuple[DimLike, int]:
+    return _build(draw, 4)
+
+
+@given(dims())
+def test_a_dimension_becomes_the_number_it_stands_for(case: tuple[DimLike, int]) -> None:
+    dim, number = case
+    assert substitute(dim, SIZES) == number
+
+
+@given(dims())
+def test_the_text_form_reads_back_to_an_equal_dimension(case: tuple[DimLike, int]) -> None:
+    dim, number = case
+    again = parse_dim(str(dim))
+    assert again == dim
+    assert substitute(again, SIZES) == number
+
+
+@given(dims(), dims())
+def test_sums_do_not_depend_on_the_order(a: tuple[DimLike, int], b: tuple[DimLike, int]) -> None:
+    assert a[0] + b[0] == b[0] + a[0]
+    assert (a[0] - b[0]) + b[0] == a[0]
+
+
+def test_a_size_that_becomes_known_is_a_plain_int() -> None:
+    h = symbol("h")
+    out = floordiv(h + 2 - 3, 2) + 1
+    assert str(out) == "(h - 1)//2 + 1"
+    assert substitute(out, {"h": 7}) == 4
+    assert symbols(out) == {"h"}
+
+
+def test_whole_multiples_leave_a_division() -> None:
+    h, n = symbol("h"), symbol("n")
+    assert floordiv(4 * h + 2, 2) == 2 * h + 1
+    assert floordiv(n * h, h) == n
+
+
+@pytest.mark.parametrize("text", ["", "h +", "__import__('os')", "h ** 2", "f(h)", "'h'", "h/2"])
+def test_what_is_no_dimension_is_refused(text: str) -> None:
+    with pytest.raises(GraphError, match="not a dimension"):
+        parse_dim(text)
+
+
+def test_division_by_zero_is_refused() -> None:
+    with pytest.raises(GraphError, match="zero"):
+        floordiv(symbol("h"), 0)
