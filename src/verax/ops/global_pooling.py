@@ -10,7 +10,9 @@ import numpy as np
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
+from verax.numerics.reductions import reduce
 from verax.ops.common import draw
+from verax.ops.moments import promised_mean
 from verax.ops.pooling import norm_error, root
 from verax.ops.windows import spatial_input
 
@@ -42,6 +44,10 @@ class GlobalMaxPool(GlobalPool):
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return np.max(x, axis=spatial_axes(x), keepdims=True)
 
+    def canonical(self, ev: Evaluation, x: Any) -> Any:
+        """The canonical maximum; of two zeros the positive one is larger."""
+        return reduce(x, spatial_axes(x), "max", keepdims=True)
+
 
 @operator
 class GlobalAveragePool(GlobalPool):
@@ -49,6 +55,12 @@ class GlobalAveragePool(GlobalPool):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return np.mean(x, axis=spatial_axes(x), keepdims=True)
+
+    def canonical(self, ev: Evaluation, x: Any) -> Any:
+        """The canonical sum, divided once."""
+        if x.dtype != np.float32:
+            return super().canonical(ev, x)
+        return promised_mean(x, spatial_axes(x))
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -72,6 +84,15 @@ class GlobalLpPool(GlobalPool):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return root(np.sum(np.abs(x) ** self.p, axis=spatial_axes(x), keepdims=True), self.p)
+
+    def canonical(self, ev: Evaluation, x: Any) -> Any:
+        """The canonical sum of |x| for p = 1; for p = 2 that of x * x, and a square root. Other p:
+        the float64 meaning, rounded once.
+        """
+        if x.dtype != np.float32 or self.p > 2:
+            return super().canonical(ev, x)
+        powers = np.abs(x) if self.p == 1 else x * x
+        return root(reduce(powers, spatial_axes(x), "sum", keepdims=True), self.p)
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U, sum_of_products
+from verax.numerics.fma import fma32
+from verax.numerics.reductions import reduce
 
 Axes = tuple[int, ...]
 
@@ -28,6 +30,40 @@ class Moments:
     second: np.ndarray
     fourth: np.ndarray
     n: int
+
+
+@dataclass(frozen=True)
+class PromisedMoments:
+    """Deviation from the mean, mean and 1 / sqrt(variance + epsilon), in float32."""
+
+    deviation: np.ndarray
+    mean: np.ndarray
+    inverse: np.ndarray
+
+    def normalised(self, scale: Any, bias: Any = None) -> np.ndarray:
+        """fma(deviation * inverse, scale, bias); without a bias a plain product."""
+        unit = self.deviation * self.inverse
+        return unit * scale if bias is None else fma32(unit, scale, bias)
+
+
+def promised_mean(x: np.ndarray, axes: Axes) -> np.ndarray:
+    """Mean of float32 x: the canonical sum, divided once; reduced axes kept as 1."""
+    n = int(np.prod([x.shape[a] for a in axes]))
+    return reduce(x, axes, "sum", keepdims=True) / np.float32(n)
+
+
+def promised_moments(x: np.ndarray, axes: Axes, epsilon: float) -> PromisedMoments:
+    """The canonical float32 moments, each operation rounded once: the mean, the deviation from it,
+    the mean of the deviation's squares, plus epsilon, square root, reciprocal.
+    """
+    mean = promised_mean(x, axes)
+    deviation = x - mean
+    return PromisedMoments(deviation, mean, promised_inverse(deviation, axes, epsilon))
+
+
+def promised_inverse(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
+    """1 / sqrt(mean(x * x) + epsilon) of float32 x, each operation rounded once."""
+    return np.float32(1) / np.sqrt(promised_mean(x * x, axes) + np.float32(epsilon))
 
 
 def root_of(x: Any) -> Any:

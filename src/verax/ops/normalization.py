@@ -24,6 +24,7 @@ from verax.ops.moments import (
     mean_error,
     moments,
     normalised_error,
+    promised_moments,
     root_of,
     variance_error,
 )
@@ -153,6 +154,13 @@ class InstanceNormalization(Operator):
         d, inverse = standardised(x, tuple(range(2, x.ndim)), constant(ev, self.epsilon))
         return d * inverse * along_channels(x, scale) + along_channels(x, b)
 
+    def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
+        """`promised_moments`, then fma((x - mean) * inverse, scale, bias)."""
+        if x.dtype != np.float32:
+            return super().canonical(ev, x, scale, b)
+        found = promised_moments(x, tuple(range(2, x.ndim)), self.epsilon)
+        return found.normalised(along_channels(x, scale), along_channels(x, b))
+
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
@@ -202,6 +210,18 @@ class GroupNormalization(Operator):
         d, inverse = standardised(grouped, axes, constant(ev, self.epsilon))
         s, c = self._per_channel(x, scale), self._per_channel(x, b)
         return (d * inverse).reshape(x.shape) * s + c
+
+    def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
+        """`promised_moments` of each group, then fma((x - mean) * inverse, scale, bias)."""
+        if x.dtype != np.float32:
+            return super().canonical(ev, x, scale, b)
+        grouped, axes = self._grouped(x)
+        found = promised_moments(grouped, axes, self.epsilon)
+        s, c = (
+            np.broadcast_to(self._per_channel(x, v), x.shape).reshape(grouped.shape)
+            for v in (scale, b)
+        )
+        return found.normalised(s, c).reshape(x.shape)
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
