@@ -9,9 +9,9 @@ import numpy as np
 
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
+from verax.numerics.arith import NumpyArith
 from verax.numerics.error_model import Rounding, U, relative
 from verax.numerics.fma import fma32
-from verax.numerics.functions import numpy_arith
 from verax.numerics.reductions import reduce
 from verax.ops.common import constant, draw, normalize_axis
 from verax.ops.pooling import norm_error, root
@@ -47,7 +47,7 @@ class LRN(Operator):
         """
         if x.dtype != np.float32:
             return super().canonical(ev, x)
-        m, channels = numpy_arith(), x.shape[1]
+        m, channels = NumpyArith(), x.shape[1]
         padded = self._padded(x)
         total = np.zeros(x.shape, np.float32)
         for i in range(self.size):
