@@ -1,0 +1,5 @@
+"""Records in words and tables. Everything shown is in the record: nothing is computed anew."""
+
+from verax.report.verdict import render_verdict
+
+__all__ = ["render_verdict"]
