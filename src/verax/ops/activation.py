@@ -221,7 +221,7 @@ class Softsign(Elementwise):
 
     dtypes = FLOATS
     sigma_units = 2 * KAPPA
-    bound_units = 2.01
+    bound_units = 3.01
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return x / (1 + np.abs(x))

@@ -112,6 +112,8 @@ class Celu(Smooth):
 class Gated(Smooth):
     """X g(X) with a gate g that goes from 0 to 1; small results have an error in units of |X|."""
 
+    bound_units = 16.0
+
     def magnitude(self, y: Any, *xs: Any) -> Any:
         return np.abs(y) + np.where(xs[0] < 0, 0.5 * np.abs(xs[0]), 0)
 
@@ -166,8 +168,10 @@ class Swish(Gated):
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
         """The rounding of alpha X moves the sigmoid's argument."""
-        argument = np.abs(self.alpha * xs[0])
-        return np.abs(y) * (1 + argument / 8) + 0.5 * np.abs(xs[0]) * np.exp(-argument / 2)
+        argument = np.where(self.alpha == 1, 0, np.abs(self.alpha * xs[0]))
+        return np.abs(y) * (1 + argument / 8) + np.where(
+            self.alpha * xs[0] < 0, 0.5 * np.abs(xs[0]), 0
+        )
 
     @classmethod
     def variants(cls) -> Iterator[Operator]:

@@ -91,9 +91,13 @@ def truncated_quotient(a: Any, b: Any) -> Any:
 
 @operator
 class Div(Binary):
-    """A / B; for integers truncated toward zero, as in C, and 0 where B is 0."""
+    """A / B; for integers truncated toward zero, as in C, and 0 where B is 0.
+
+    Libraries that multiply by the reciprocal round twice.
+    """
 
     symbolic = True
+    bound_units = 2.01
     case_dtypes = EXACT_OR_ROUNDED
 
     def reference(self, ev: Evaluation, a: Any, b: Any) -> Any:
@@ -115,10 +119,12 @@ class Div(Binary):
 class Mod(Binary):
     """Remainder of A / B: A - floor(A/B) B (sign of B), or with fmod A - trunc(A/B) B (sign of A).
 
-    Integer B = 0 gives A; float B = 0 gives NaN.
+    Integer B = 0 gives A; float B = 0 gives NaN. Libraries that follow the formula as written
+    round in units of A.
     """
 
     fmod: bool = False
+    bound_units = 3.01
     case_dtypes = ("float32", "int32", "int8", "uint8")
 
     def reference(self, ev: Evaluation, a: Any, b: Any) -> Any:
@@ -141,6 +147,9 @@ class Mod(Binary):
         signed_zero = m.mul(zero, b)  # +-0 with the sign of b; NaN for infinite b, not used there
         signed_zero = m.select(m.eq(signed_zero, zero), signed_zero, zero)
         return m.select(m.eq(r, zero), signed_zero, m.select(opposite, m.add(r, b), r))
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        return np.abs(y) + np.where(np.isfinite(xs[0]), np.abs(xs[0]), 0)
 
     @classmethod
     def variants(cls) -> Iterator[Operator]:
@@ -266,6 +275,7 @@ class Sqrt(Unary):
     """The square root; NaN for negative X."""
 
     dtypes = FLOATS
+    bound_units = 2.01  # vectorised roots are not always rounded correctly
     case_dtypes = ("float32", "float64", "float16")
     case_range = (0.0, 9.0)
 

@@ -76,6 +76,7 @@ class Asin(Function):
     """The angle in [-pi/2, pi/2] with the sine X; NaN outside [-1, 1]."""
 
     function = "asin"
+    bound_units = 12.0
     case_range = (-1.0, 1.0)
 
 
@@ -84,6 +85,7 @@ class Acos(Function):
     """The angle in [0, pi] with the cosine X; NaN outside [-1, 1]."""
 
     function = "acos"
+    bound_units = 12.0
     case_range = (-1.0, 1.0)
 
 
@@ -140,9 +142,17 @@ class Atanh(Function):
 
 @operator
 class Erf(Function):
-    """The error function 2/sqrt(pi) integral from 0 to X of exp(-t^2)."""
+    """The error function 2/sqrt(pi) integral from 0 to X of exp(-t^2).
+
+    Some libraries approximate it with an absolute error, near 0 too.
+    """
 
     function = "erf"
+    sigma_units = 3.0
+    bound_units = 20.0
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        return np.abs(y) + 0.5
 
 
 @operator
