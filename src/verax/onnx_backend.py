@@ -21,12 +21,13 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from verax.base.errors import InputError, UnsupportedError, UsageError, VeraxError
 from verax.base.settings import Settings
+from verax.frontends.conversion import ValueNeededError
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx
 from verax.frontends.onnx.tensors import CODES
 from verax.ir.graph import Graph
-from verax.ir.types import DType
-from verax.reference.evaluate import evaluate
+from verax.ir.types import DType, TensorType
+from verax.reference.evaluate import bind_symbols, evaluate_node
 
 Arrays = Mapping[str, np.ndarray]
 Engine = Callable[[Graph, Arrays], dict[str, np.ndarray]]
@@ -35,10 +36,23 @@ VALUE_LIMIT = 64
 
 
 def run_reference(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
-    """Outputs by meaning in float64, rounded to the declared types."""
-    found = evaluate(graph, inputs)
-    with np.errstate(all="ignore"):
-        return {n: np.asarray(a).astype(graph.types[n].dtype.numpy) for n, a in found.items()}
+    """Outputs by meaning: each node in float64, its results rounded to their declared types."""
+    bind_symbols(graph, inputs)
+    values: dict[str, np.ndarray | None] = {**graph.constants, **inputs}
+    for node in graph.nodes:
+        arrays = [None if v is None else values[v] for v in node.inputs]
+        types = tuple(None if a is None else TensorType.of(a) for a in arrays)
+        wide = [
+            a.astype(np.float64) if a is not None and t is not None and t.dtype.is_float else a
+            for a, t in zip(arrays, types)
+        ]
+        declared = graph.output_types(node)
+        for name, type_, result in zip(
+            node.outputs, declared, evaluate_node(node, wide, types, declared), strict=True
+        ):
+            with np.errstate(all="ignore"):
+                values[name] = result.astype(type_.dtype.numpy)
+    return {name: np.asarray(values[name]) for name in graph.outputs}
 
 
 def run_compiled(graph: Graph, inputs: Arrays, settings: Settings) -> dict[str, np.ndarray]:
@@ -58,21 +72,13 @@ class Prepared(BackendRep):
         self.model: Model | None = None
         try:
             self.model = load_onnx(proto)
+        except UnsupportedError as error:
+            if not isinstance(error, ValueNeededError):
+                raise
         except VeraxError:
-            # Perhaps the import needs values of inputs; without inputs there is no other chance.
+            # Perhaps the type rules need values of inputs; without inputs there are none to come.
             if not self.names:
                 raise
-            self._refuse_operators()
-
-    def _refuse_operators(self) -> None:
-        """Raise again if operators are missing: no values would help then."""
-        try:
-            load_onnx(self.proto)
-        except UnsupportedError as error:
-            if error.cause.startswith("operators"):
-                raise
-        except VeraxError:
-            pass
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs in the model's order."""
@@ -159,8 +165,7 @@ class VeraxBackend(Backend):
         names = [name for name in dict.fromkeys(node.input) if name]
         arrays = dict(zip(names, map(np.asarray, inputs)))
         values = [
-            helper.make_tensor_value_info(n, CODES[DType.of(a)], a.shape)
-            for n, a in arrays.items()
+            helper.make_tensor_value_info(n, CODES[DType.of(a)], a.shape) for n, a in arrays.items()
         ]
         outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())

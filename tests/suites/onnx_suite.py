@@ -120,9 +120,7 @@ def difference(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> s
     return f"{bad.sum()} of {bad.size} differ, e.g. at {place}: {got[place]} for {want[place]}"
 
 
-def _worker(
-    pipe: Connection, cases: Sequence[Any], engine: str, settings: Settings
-) -> None:
+def _worker(pipe: Connection, cases: Sequence[Any], engine: str, settings: Settings) -> None:
     limit = GIGABYTES << 30
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -20,6 +20,10 @@ from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import TensorType
 
 
+class ValueNeededError(UnsupportedError):
+    """An import would succeed if shapes or values of some inputs were given."""
+
+
 @dataclass
 class Conversion:
     """A foreign node on its way into the graph. `inputs` are names in the graph."""
@@ -59,10 +63,10 @@ class Conversion:
         return None if name is None else self.builder.known.get(name)
 
     def constant_input(self, index: int, what: str) -> np.ndarray:
-        """As `known`; raises `UnsupportedError` when the value depends on the network's inputs."""
+        """As `known`; raises `ValueNeededError` when the value depends on the network's inputs."""
         value = self.known(index)
         if value is None or value.dtype == object:
-            raise UnsupportedError(
+            raise ValueNeededError(
                 f"{what} (input {index}) is computed while the network runs",
                 place=self.node.place,
                 next_step="export the model with fixed shapes",
@@ -104,9 +108,7 @@ class Conversion:
         """Append a one-dimensional int64 constant; returns its name."""
         return self.constant(tuple(values), np.int64)
 
-    def result(
-        self, kind: str, inputs: Sequence[str | None], **fields: Any
-    ) -> tuple[str, ...]:
+    def result(self, kind: str, inputs: Sequence[str | None], **fields: Any) -> tuple[str, ...]:
         """Append the node that defines this node's outputs."""
         op = self.operator(kind, **fields)
         return self.finish(op, inputs)

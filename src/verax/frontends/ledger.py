@@ -69,9 +69,7 @@ class Attributes:
     is of another type.
     """
 
-    def __init__(
-        self, ledger: Ledger, node: str, operator: str, values: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, ledger: Ledger, node: str, operator: str, values: Mapping[str, Any]) -> None:
         self.ledger, self.node, self.operator = ledger, node, operator
         self.values = dict(values)
         self.done: set[str] = set()

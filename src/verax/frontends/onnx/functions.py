@@ -34,13 +34,16 @@ def schema_of(node: ForeignNode) -> Any:
 def has_body(node: ForeignNode) -> bool:
     """Whether ONNX defines the operator by a function of other operators."""
     schema = schema_of(node)
-    return schema is not None and (
-        schema.has_function or schema.has_context_dependent_function
-    )
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def body_of(node: ForeignNode, types: Sequence[TensorType | None]) -> Function:
-    """ONNX's function for an operator; it may depend on the input types."""
+def body_of(
+    node: ForeignNode, types: Sequence[TensorType | None], versions: Mapping[str, int]
+) -> Function:
+    """ONNX's function for an operator; it may depend on the input types.
+
+    versions: those of the model, for bodies that do not import the default operator set.
+    """
     schema = schema_of(node)
     proto = onnx.FunctionProto()
     if schema.has_function:
@@ -52,18 +55,18 @@ def body_of(node: ForeignNode, types: Sequence[TensorType | None]) -> Function:
         }
     else:
         defaults = {}
-        versions = [
-            v for v in schema.context_dependent_function_opset_versions if v <= node.version
-        ]
+        known = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
         data = schema.get_context_dependent_function_with_opset_version(
-            max(versions, default=schema.since_version),
+            max(known, default=schema.since_version),
             _as_proto(node).SerializeToString(),
             [_type_proto(t).SerializeToString() for t in types],
         )
         if not data:
-            raise UnsupportedError(f"the operator {node.operator} is not supported", place=node.place)
+            raise UnsupportedError(
+                f"the operator {node.operator} is not supported", place=node.place
+            )
         proto.ParseFromString(data)
-    function = read_function(proto, TensorReader(None))
+    function = read_function(proto, TensorReader(None), versions)
     return replace(function, attributes=tuple(schema.attributes), defaults=defaults)
 
 
@@ -133,7 +136,9 @@ def inline(
         )
     undefined = [f for f in results if f not in names]
     if undefined:
-        raise ModelError(f"the function does not define its output {undefined[0]!r}", place=node.place)
+        raise ModelError(
+            f"the function does not define its output {undefined[0]!r}", place=node.place
+        )
     return nodes
 
 

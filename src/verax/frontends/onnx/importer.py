@@ -17,12 +17,12 @@ import numpy as np
 import onnx
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
-from verax.frontends.conversion import Conversion, convert
+from verax.frontends.conversion import Conversion, ValueNeededError, convert
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.ledger import Ledger
 from verax.frontends.model import Model
 from verax.frontends.onnx.functions import MAX_NODES, body_of, has_body, inline
-from verax.frontends.onnx.reader import Function, parse, read_model
+from verax.frontends.onnx.reader import NEWEST, Function, parse, read_model
 from verax.frontends.onnx.table import TABLE
 from verax.ir.dim import DimLike, substitute, symbol, symbols
 from verax.ir.graph import Builder
@@ -63,6 +63,7 @@ class _Importer:
         self.shapes, self.values = shapes, values
         self.builder = Builder(foreign.name)
         self.ledger = Ledger()
+        self.versions = {"": NEWEST, **foreign.versions}
         self.names: dict[str, str] = {}
         self.taken = {*foreign.constants, *(v.name for v in foreign.inputs)}
         self.taken.update(o for node in foreign.nodes for o in node.outputs)
@@ -136,16 +137,14 @@ class _Importer:
         if value.name in self.values:
             return tuple(np.shape(self.values[value.name]))
         if not isinstance(given, Sequence):
-            raise UnsupportedError(
+            raise ValueNeededError(
                 "the file does not say how many dimensions the input has",
                 place=place,
                 next_step=f"give its shape, e.g. shapes={{{value.name!r}: (1, 3, 224, 224)}}",
             )
         return (None,) * len(given)
 
-    def _bind(
-        self, name: str, dims: tuple[int | str | None, ...], known: dict[str, int]
-    ) -> None:
+    def _bind(self, name: str, dims: tuple[int | str | None, ...], known: dict[str, int]) -> None:
         """Learn what sizes `shapes` and `values` give to named dimensions."""
         given = self.shapes.get(name)
         if name in self.values:
@@ -153,8 +152,10 @@ class _Importer:
         if not isinstance(given, Sequence):
             return
         if len(given) != len(dims):
-            raise UsageError(f"the shape {tuple(given)} is given for {len(dims)} dimensions",
-                             place=f"input {name!r}")
+            raise UsageError(
+                f"the shape {tuple(given)} is given for {len(dims)} dimensions",
+                place=f"input {name!r}",
+            )
         for dim, size in zip(dims, given):
             if size is None:
                 continue
@@ -196,7 +197,7 @@ class _Importer:
         row = TABLE.get(key)
         if key in self.functions or row is None:
             types = [None if i is None else self.builder.types[i] for i in inputs]
-            function = self.functions.get(key) or body_of(node, types)
+            function = self.functions.get(key) or body_of(node, types, self.versions)
             nodes = inline(node, function, attributes, self._fresh)
             self._refuse_unsupported(nodes, f"inside {node.place}")
             return nodes

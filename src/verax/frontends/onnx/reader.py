@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -278,9 +279,16 @@ def read_attribute(proto: onnx.AttributeProto, place: str, tensors: TensorReader
     return Opaque(AttributeProto.AttributeType.Name(proto.type).lower())
 
 
-def read_function(proto: onnx.FunctionProto, tensors: TensorReader) -> Function:
-    """A function's body. Its names are checked when it is inlined."""
-    versions = opset_versions(proto.opset_import, f"function {proto.name!r}")
+def read_function(
+    proto: onnx.FunctionProto,
+    tensors: TensorReader,
+    default: Mapping[str, int] = MappingProxyType({}),
+) -> Function:
+    """A function's body. Its names are checked when it is inlined.
+
+    default: versions of operator sets that the function does not import itself.
+    """
+    versions = {**default, **opset_versions(proto.opset_import, f"function {proto.name!r}")}
     place = f"function {proto.name!r}"
     defaults = {a.name: read_attribute(a, place, tensors) for a in proto.attribute_proto}
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)

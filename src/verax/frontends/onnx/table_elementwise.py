@@ -96,28 +96,31 @@ def constant(c: Conversion) -> Result:
     c.refuse("the node has no value")
 
 
+def _optional_dtype(c: Conversion, name: str) -> DType | None:
+    """An element type that may be left open (0)."""
+    code = c.attributes.integer(name, 0)
+    return dtype_of(code, c.node.place) if code else None
+
+
 @row("QuantizeLinear")
 def quantize_linear(c: Conversion) -> Result:
-    """The zero point says the output type; without one output_dtype does, or it is uint8."""
     c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
-    code = c.attributes.integer("output_dtype", 0)
-    dtype = dtype_of(code, c.node.place) if code else DType.uint8
-    c.attributes.expect("precision", 0, why="another precision of the division")
     return c.operator(
         "QuantizeLinear",
         axis=c.attributes.integer("axis", 1),
         block_size=c.attributes.integer("block_size", 0),
-        output_dtype=c.type(2).dtype if c.input(2) else dtype,
+        output_dtype=_optional_dtype(c, "output_dtype"),
+        precision=_optional_dtype(c, "precision"),
     )
 
 
 @row("DequantizeLinear")
 def dequantize_linear(c: Conversion) -> Result:
-    c.attributes.expect("output_dtype", 0, why="the scale's type is the output type")
     return c.operator(
         "DequantizeLinear",
         axis=c.attributes.integer("axis", 1),
         block_size=c.attributes.integer("block_size", 0),
+        output_dtype=_optional_dtype(c, "output_dtype"),
     )
 
 

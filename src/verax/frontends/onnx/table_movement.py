@@ -133,7 +133,9 @@ def compress(c: Conversion) -> Result:
 def reverse_sequence(c: Conversion) -> Result:
     a = c.attributes
     return c.operator(
-        "ReverseSequence", batch_axis=a.integer("batch_axis", 1), time_axis=a.integer("time_axis", 0)
+        "ReverseSequence",
+        batch_axis=a.integer("batch_axis", 1),
+        time_axis=a.integer("time_axis", 0),
     )
 
 

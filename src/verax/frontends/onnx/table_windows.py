@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from verax.frontends.conversion import Conversion
 from verax.frontends.onnx.rows import Result, pairs, plain, row, window_pads
 
@@ -108,14 +106,20 @@ def max_unpool(c: Conversion) -> Result:
 
 @row("BatchNormalization")
 def batch_normalization(c: Conversion) -> Result:
-    """Inference only: the running statistics are inputs."""
+    """training_mode is an attribute since opset 14; before, further outputs meant training."""
     a = c.attributes
-    a.expect("training_mode", 0, why="training is not supported")
+    training = a.flag("training_mode")
     a.expect("spatial", 1, why="statistics per element are not supported")
-    a.irrelevant("momentum", "it only updates statistics in training")
-    if any(c.output_used(i) for i in range(1, 5)):
-        c.refuse("the outputs of training are not supported")
-    return c.operator("BatchNormalization", epsilon=a.number("epsilon", 1e-5))
+    if not training:
+        a.irrelevant("momentum", "it only updates statistics in training")
+        if any(c.output_used(i) for i in range(1, 5)):
+            c.refuse("the outputs of training are not supported")
+    return c.operator(
+        "BatchNormalization",
+        epsilon=a.number("epsilon", 1e-5),
+        training_mode=training,
+        **({"momentum": a.number("momentum", 0.9)} if training else {}),
+    )
 
 
 @row("InstanceNormalization")
@@ -148,16 +152,11 @@ def group_normalization(c: Conversion) -> Result:
     """Scale and bias are per channel since opset 21, per group before."""
     a = c.attributes
     a.expect("stash_type", 1, why="statistics in another type than float32")
-    groups = a.integer("num_groups", 0)
-    inputs = list(c.inputs)
-    if c.version < 21:
-        channels = c.type(0).dims[1]
-        if not isinstance(channels, int) or groups < 1 or channels % groups:
-            c.refuse(f"{groups} groups of {channels} channels")
-        repeat = c.ints(np.repeat(np.arange(groups), channels // groups).tolist())
-        inputs[1:] = [c.add("Gather", [c.required(i), repeat], axis=0) for i in (1, 2)]
-    return c.result(
-        "GroupNormalization", inputs, num_groups=groups, epsilon=a.number("epsilon", 1e-5)
+    return c.operator(
+        "GroupNormalization",
+        num_groups=a.integer("num_groups", 0),
+        epsilon=a.number("epsilon", 1e-5),
+        per_group=c.version < 21,
     )
 
 
@@ -192,8 +191,8 @@ def gemm(c: Conversion) -> Result:
         "Gemm",
         alpha=a.number("alpha", 1.0),
         beta=a.number("beta", 1.0),
-        transA=a.flag("transA"),
-        transB=a.flag("transB"),
+        trans_a=a.flag("transA"),
+        trans_b=a.flag("transB"),
     )
 
 

@@ -91,9 +91,7 @@ class TensorReader:
             return _typed(proto.raw_data, 0, dtype, shape)
         return self._fields(proto, dtype, count, place).reshape(shape)
 
-    def _fields(
-        self, proto: onnx.TensorProto, dtype: DType, count: int, place: str
-    ) -> np.ndarray:
+    def _fields(self, proto: onnx.TensorProto, dtype: DType, count: int, place: str) -> np.ndarray:
         if dtype is DType.float32:
             stored, wide = proto.float_data, np.float32
         elif dtype is DType.float64:
@@ -108,6 +106,8 @@ class TensorReader:
         if len(stored) != count:
             raise self._size_error(len(stored), "elements", dtype, tuple(proto.dims), place)
         array = np.array(stored, wide)
+        if array.dtype == dtype.numpy:
+            return array
         if dtype in (DType.float16, DType.bfloat16):
             narrow = np.float16 if dtype is DType.float16 else ml_dtypes.bfloat16
             return array.astype(np.uint16).view(narrow)
