@@ -216,7 +216,8 @@ def test_gather_over_an_outer_and_over_the_inner_axis(index_dtype: str) -> None:
     index = rng.integers(-columns, columns, k).astype(index_dtype)
     inner = LoopSpec(
         (rows, k),
-        (Access("float32", (columns, 0), 0, (Lookup(1, columns, 1),)), read((0, 1), 0, index_dtype)),
+        (Access("float32", (columns, 0), 0, (Lookup(1, columns, 1),)),
+         read((0, 1), 0, index_dtype)),
         (read((k, 1)),), (COPY,),
     )  # fmt: skip
     assert check(inner, [x, index, np.zeros(k * rows, np.float32)]) == 0
