@@ -12,7 +12,7 @@ from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, oper
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U
 from verax.ops.common import draw
-from verax.ops.movement import agree, require_indices, resolve_indices, scalar
+from verax.ops.movement import agree, at_least_float32, require_indices, resolve_indices, scalar
 
 
 @operator
@@ -216,7 +216,7 @@ class RoiAlign(Operator):
         drift = U * size * (high - low) + U * 8 * np.maximum(high, -low)
         shape = outputs[0].shape
         bound = np.broadcast_to((16 * drift + TINY)[:, :, None, None], shape)
-        return (Rounding(KAPPA * bound / 8, bound + 0.0),)
+        return (at_least_float32(Rounding(KAPPA * bound / 8, bound + 0.0), ev.outputs[0].dtype),)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

@@ -92,7 +92,7 @@ def check_elementwise(ctx: Inference, data: TensorType, indices: TensorType, axi
 def element_positions(indices: Array, axis: int) -> tuple[Array, ...]:
     """Index arrays that address, for each element of `indices`, its own place with the index
     instead of the position on `axis`."""
-    grids = list(np.indices(indices.shape, sparse=True))
+    grids: list[Array] = list(np.indices(indices.shape, sparse=True))
     grids[axis] = indices
     return tuple(grids)
 

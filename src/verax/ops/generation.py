@@ -186,10 +186,12 @@ class EyeLike(Operator):
         return (data if self.dtype is None else data.with_dtype(self.dtype),)
 
     def reference(self, ev: Evaluation, x: Array) -> Array:
-        return np.eye(*x.shape, k=self.k, dtype=ev.dtype(ev.outputs[0].dtype))
+        rows, columns = x.shape
+        return np.eye(rows, columns, self.k).astype(ev.dtype(ev.outputs[0].dtype))
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
-        return np.eye(*inputs[0].shape, k=self.k).astype(ev.outputs[0].dtype.numpy)
+        rows, columns = inputs[0].shape
+        return np.eye(rows, columns, self.k).astype(ev.outputs[0].dtype.numpy)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

@@ -15,6 +15,8 @@ from verax.base.errors import InputError
 from verax.ir.dim import Dim, DimLike, Division, Maximum, maximum
 from verax.ir.operator import Array, Evaluation, Inference, Operator
 from verax.ir.types import DType
+from verax.numerics.error_model import Rounding, U
+from verax.ops.common import unit_roundoff
 
 BEYOND = 2**31 - 1
 """Slice bounds from here on mean "to the end": exporters write INT32_MAX or INT64_MAX."""
@@ -123,6 +125,15 @@ def resolve_indices(indices: Array, size: int | Array, what: str) -> Array:
             next_step=f"indices must lie in [{-limit}, {limit - 1}]" if limit else "",
         )
     return np.where(indices < 0, indices + size, indices)
+
+
+def at_least_float32(model: Rounding, dtype: DType) -> Rounding:
+    """A model in float32 roundings for an output of `dtype`: larger for half precisions.
+
+    float64 keeps it: coordinates and weights are computed in float32 by honest runtimes.
+    """
+    factor = max(1.0, unit_roundoff(dtype) / U)
+    return Rounding(model.sigma * factor, model.bound * factor)
 
 
 def scalar(value: Array) -> Any:

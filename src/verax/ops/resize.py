@@ -22,7 +22,7 @@ from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U
 from verax.numerics.fma import fma32
 from verax.ops.common import constant, draw, normalize_axes
-from verax.ops.movement import along, axis_of, ints, known_ints
+from verax.ops.movement import along, at_least_float32, axis_of, ints, known_ints
 from verax.ops.resize_tables import (
     NEAREST_MODES,
     TRANSFORMS,
@@ -226,8 +226,7 @@ class Resize(Operator):
         x = inputs[0]
         if self.mode != "nearest" and x.dtype != np.float32:
             return super().canonical(ev, *inputs)
-        rest = (*inputs[1:], None, None, None)[:3]
-        tables = self.tables(x.shape, *rest, dtype="float32")
+        tables = self.tables(x.shape, *_rest(inputs))
         for axis, table in tables:
             x = resample(x, axis, table, fma32)
         return self._extrapolated(x, tables, x.dtype.type(self.extrapolation_value))
@@ -245,14 +244,13 @@ class Resize(Operator):
     ) -> Sequence[Rounding | None]:
         """Coordinates computed in float32 move along the slope; then one rounding per tap."""
         x, y = inputs[0], outputs[0]
-        rest = (*inputs[1:], None, None, None)[:3]
         if self.mode == "nearest":
-            return (self._nearest_error(x, y, *rest),)
+            return (self._nearest_error(x, y, *_rest(inputs)),)
         if not ev.outputs[0].dtype.is_float:
             return (Rounding(np.full(y.shape, 0.5), np.ones(y.shape)),)
         high, low, absolute = np.asarray(x), np.asarray(x), np.abs(x)
         taps, drift = 1, np.zeros((1,) * y.ndim)
-        for axis, table in self.tables(x.shape, *rest, dtype="float64"):
+        for axis, table in self.tables(x.shape, *_rest(inputs), "float64"):
             assert table.weights is not None
             near = _widened(table.positions, x.shape[axis])
             high = _extreme(high, axis, near, np.maximum)
@@ -268,7 +266,8 @@ class Resize(Operator):
         slope = (high - low) * (2.0 if self.mode == "cubic" else 1.0)
         sigma = U * np.hypot(drift * slope, KAPPA * np.sqrt(taps) * absolute)
         bound = U * (6 * drift * slope + (3 * taps + 2) * absolute) + taps * TINY
-        return (Rounding(sigma + 0 * y, bound + 0 * y),)
+        model = Rounding(sigma + np.zeros(y.shape), bound + np.zeros(y.shape))
+        return (at_least_float32(model, ev.outputs[0].dtype),)
 
     def _nearest_error(
         self, x: Array, y: Array, roi: Any, scales: Any, sizes: Any
@@ -316,6 +315,12 @@ def _scaled(size: DimLike, scale: float, extent: float) -> DimLike | None:
     if extent != 1.0 or exact.denominator > 64:
         return None
     return size * exact.numerator // exact.denominator
+
+
+def _rest(inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """roi, scales, sizes, None for what is omitted."""
+    roi, scales, sizes = (*inputs[1:], None, None, None)[:3]
+    return roi, scales, sizes
 
 
 def _raise_input_error(message: str) -> None:

@@ -84,7 +84,7 @@ def source_coordinates(
     with it, as ONNX's own test cases do (some runtimes take out_size instead; the two differ only
     when scales are given and their product with the size is no integer).
     """
-    x = np.arange(out_size).astype(object if number is Fraction else number)
+    x: Array = np.arange(out_size).astype(object if number is Fraction else number)
     half, last = number(0.5), number(in_size - 1)
     if transform == "asymmetric":
         return x / scale

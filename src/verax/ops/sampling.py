@@ -20,7 +20,7 @@ from verax.ir.types import TensorType
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U
 from verax.numerics.fma import fma32
 from verax.ops.common import draw
-from verax.ops.movement import agree, ints, known_ints
+from verax.ops.movement import agree, at_least_float32, ints, known_ints
 
 Fused = Callable[[Any, Any, Any], Any]
 
@@ -128,7 +128,8 @@ class GridSample(Operator):
         """A coordinate's rounding moves along the slope; then roundings of weights and sums."""
         x, grid = (np.asarray(v, np.float64) for v in inputs)
         size = np.zeros(outputs[0].shape[:1] + outputs[0].shape[2:])
-        positions, weights = [], []
+        positions: list[list[Array]] = []
+        weights: list[list[Array]] = []
         for i, n in enumerate(x.shape[2:]):
             g = grid[..., -1 - i]
             taps, factors = self._axis_taps(g, n)
@@ -144,14 +145,13 @@ class GridSample(Operator):
         if self.mode == "nearest":
             return (_if_any(Rounding(high - low + 0.0, high - low + TINY)),)
         counted = [p[: len(w)] for p, w in zip(positions, weights)]
-        factors = [[np.abs(w) for w in ws] for ws in weights]
         sizes = [[np.abs(w) for w in ws] for ws in weights]
         absolute = _interpolate(np.abs(x), counted, sizes, lambda a, b, c: a * b + c)
         n = sum(len(w) for w in weights)
         drift = size[:, None] * (high - low) * (2.0 if self.mode == "cubic" else 1.0)
         sigma = np.hypot(drift / 4, KAPPA * U * np.sqrt(4 * n) * absolute)
         bound = 2 * drift + U * (8 * n) * np.maximum(absolute, np.maximum(high, -low)) + n * TINY
-        return (Rounding(sigma, bound),)
+        return (at_least_float32(Rounding(sigma, bound), ev.outputs[0].dtype),)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -280,7 +280,8 @@ class AffineGrid(Operator):
         flat = points.reshape(-1, points.shape[-1])
         absolute += np.stack([flat @ m.T for m in theta]).reshape(absolute.shape)
         n = theta.shape[2]
-        return (Rounding(KAPPA * U * np.sqrt(n) * absolute, U * (n + 4) * absolute + n * TINY),)
+        model = Rounding(KAPPA * U * np.sqrt(n) * absolute, U * (n + 4) * absolute + n * TINY)
+        return (at_least_float32(model, ev.outputs[0].dtype),)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

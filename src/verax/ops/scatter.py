@@ -14,11 +14,11 @@ import numpy as np
 
 from verax.base.errors import InputError
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
-from verax.ir.types import TensorType
-from verax.numerics.error_model import Rounding, relative, sum_of_products
+from verax.ir.types import DType, TensorType
+from verax.numerics.error_model import KAPPA, TINY, Rounding, U, sum_of_products
 from verax.ops.common import draw, normalize_axis
 from verax.ops.gather import check_elementwise, element_positions
-from verax.ops.movement import agree, axis_of, require_indices, resolve_indices
+from verax.ops.movement import agree, at_least_float32, axis_of, require_indices, resolve_indices
 
 REDUCTIONS: dict[str, Callable[[Array, Any, Array], Any]] = {
     "none": lambda out, at, updates: out.__setitem__(at, updates),
@@ -71,17 +71,20 @@ class _Scatter(Operator):
         count = np.zeros(data.shape)
         np.add.at(count, at, np.ones(updates.shape))
         if self.reduction == "mul":
-            return (_untouched_exact(relative(outputs[0], np.sqrt(count), 1.001 * count), count),)
+            size = np.abs(outputs[0]) * np.sqrt(count)
+            model = Rounding(KAPPA * U * size, 1.001 * U * np.abs(outputs[0]) * count + TINY)
+            return (_untouched_exact(model, count, declared.dtype),)
         absolute, squares = np.abs(data), data * data
         np.add.at(absolute, at, np.abs(updates))
         np.add.at(squares, at, updates * updates)
         model = sum_of_products(outputs[0], absolute, squares, count + 1)
-        return (_untouched_exact(model, count),)
+        return (_untouched_exact(model, count, declared.dtype),)
 
 
-def _untouched_exact(model: Rounding, count: Array) -> Rounding:
+def _untouched_exact(model: Rounding, count: Array, dtype: DType) -> Rounding:
     """No error where nothing was added."""
     zero = np.zeros(count.shape)
+    model = at_least_float32(model, dtype)
     return Rounding(
         np.where(count == 0, zero, model.sigma), np.where(count == 0, zero, model.bound)
     )
