@@ -16,6 +16,8 @@ from verax.ir.types import TensorType
 
 LIMIT = 4096
 """Outputs with more elements than this are not followed."""
+FLOAT_LIMIT = 16
+"""The same for float outputs: sizes times a scale, as exporters write them for Resize."""
 
 
 def known_outputs(
@@ -30,15 +32,17 @@ def known_outputs(
         return nothing
     if not ctx.types or any(not t.is_static or int(t.size) > LIMIT for t in outputs):
         return nothing
-    if any(t.dtype.is_float for t in outputs if t is not None):
-        return nothing
     is_symbolic = any(k is not None and k.dtype == object for k in ctx.known)
+    has_floats = any(t.dtype.is_float for t in outputs)
+    if has_floats and (is_symbolic or any(int(t.size) > FLOAT_LIMIT for t in outputs)):
+        return nothing
     if is_symbolic and not op.symbolic:
         return nothing
     ev = Evaluation(ctx.types, tuple(outputs))
+    evaluate = op.canonical if has_floats else op.reference
     try:
         with np.errstate(all="ignore"):
-            results = as_tuple(op.reference(ev, *ctx.known))
+            results = as_tuple(evaluate(ev, *ctx.known))
     except UndecidedError:
         return nothing
     if is_symbolic:

@@ -50,8 +50,9 @@ class Clip(Elementwise):
         (found,) = super().infer(ctx)
         for i, name in ((1, "min"), (2, "max")):
             if ctx.has(i):
-                dims = ctx.type(i).dims
-                ctx.require(all(d == 1 for d in dims), f"{name} is not a scalar: {ctx.type(i)}")
+                bound = ctx.type(i)
+                is_scalar = all(d == 1 for d in bound.dims) and bound.rank <= ctx.type(0).rank
+                ctx.require(is_scalar, f"{name} is not a scalar: {bound}")
         return (found.with_dims(ctx.type(0).dims),)
 
     def reference(self, ev: Evaluation, x: Any, low: Any = None, high: Any = None) -> Any:
