@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-
 from tests.compiler.kernels import harness as h
+
 from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.conv import emit_conv
 from verax.compiler.kernels.conv_pack import pack_channels, pack_conv_weights
@@ -123,7 +123,8 @@ schedules = st.builds(
     ConvSchedule,
     blocks=st.integers(1, 3), rows=st.integers(1, 3), cols=st.integers(1, 4),
     chunk=st.integers(1, 3), filters_outer=st.booleans(), unroll=st.integers(1, 5),
-    ahead=st.booleans(), near=st.sampled_from([0, 8]),
+    ahead=st.booleans(), near=st.sampled_from([0, 8]), fetch_block=st.booleans(),
+    pass_blocks=st.integers(0, 2),
 )  # fmt: skip
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]

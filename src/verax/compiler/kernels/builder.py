@@ -298,6 +298,15 @@ class FunctionBuilder:
                 pointer = self.b.gep(pointer, [step], inbounds=True, source_etype=element)
         return pointer
 
+    def anchor(self, pointer: ir.Value) -> ir.Value:
+        """The same pointer, as one register whose origin LLVM cannot see.
+
+        Loads at constant offsets from it use those as displacements. Otherwise LLVM's loop strength
+        reduction keeps one address per load, more than there are registers, and reloads them.
+        """
+        kind = ir.FunctionType(PTR, [PTR])
+        return self.b.call(ir.InlineAsm(kind, "", "=r,0"), [pointer])
+
     # --- vectors
 
     def vector_type(self, dtype: str = "float32", lanes: int = LANES) -> ir.VectorType:

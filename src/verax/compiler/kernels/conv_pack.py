@@ -68,7 +68,8 @@ def _pack_section(w: np.ndarray, first: int, count: int, blocks: int) -> list[np
         out[:, :, :edge].reshape(shape)[...] = source.transpose(0, 1, 3, 5, 4, 2)
     if rest:
         tail = part[:, :, :, full * LANES :]
-        out[:, :, edge:].reshape(groups, count, taps, rest, width)[...] = tail.transpose(0, 1, 4, 3, 2)
+        target = out[:, :, edge:].reshape(groups, count, taps, rest, width)
+        target[...] = tail.transpose(0, 1, 4, 3, 2)
     return [out.reshape(-1)]
 
 

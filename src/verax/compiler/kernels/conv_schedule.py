@@ -21,10 +21,15 @@ MIN_ITEMS = 16
 
 @dataclasses.dataclass(frozen=True)
 class ConvSchedule:
-    """blocks: output channel blocks of 16 per tile; rows, cols: outputs per tile; chunk: tiles
-    of rows per work item; filters_outer: weights stay while the image is walked, or the reverse;
-    unroll: channel steps per inner trip; ahead: prefetch the next item's weights into L2;
-    near: channel steps that weights are prefetched ahead into L1 (0: none)."""
+    """A choice for one convolution.
+
+    blocks: output channel blocks of 16 per tile; rows, cols: outputs per tile. chunk: rows of tiles
+    per work item. filters_outer: an item's filters change last, so that weights are read once;
+    otherwise the image is walked once. unroll: channel steps written out. near: channel steps that
+    weights are prefetched ahead into L1 (0: none). ahead: prefetch the next item's weights into L2.
+    fetch_block: prefetch the next input block into L1. pass_blocks: input blocks per walk over an
+    item's tiles, partial sums waiting in y (0: all at once; y must then not overlap an operand).
+    """
 
     blocks: int = 2
     rows: int = 1
@@ -32,8 +37,10 @@ class ConvSchedule:
     chunk: int = 1
     filters_outer: bool = False
     unroll: int = 4
+    near: int = 16
     ahead: bool = False
-    near: int = 0
+    fetch_block: bool = False
+    pass_blocks: int = 0
 
 
 def flattened(spec: ConvSpec, region: Region) -> bool:
@@ -56,6 +63,14 @@ def grid(spec: ConvSpec, region: Region) -> tuple[int, int]:
     """Rows and columns to be tiled; flattened pixels count as rows."""
     _, rows, cols = region.count
     return (rows * cols, 1) if flattened(spec, region) else (rows, cols)
+
+
+def passes(spec: ConvSpec, schedule: ConvSchedule) -> int:
+    """How many times an item walks its tiles; 1 unless the input blocks divide evenly."""
+    blocks, rest = divmod(spec.group_channels, LANES)
+    if not schedule.pass_blocks or rest or blocks % schedule.pass_blocks:
+        return 1
+    return blocks // schedule.pass_blocks
 
 
 def filter_blocks(spec: ConvSpec) -> int:
@@ -132,4 +147,13 @@ def _arrange(spec: ConvSpec, region: Region, tile: ConvSchedule) -> ConvSchedule
         chunk = max(1, min(chunk, tiles // wanted if wanted > 1 else chunk))
         count = -(-tiles // chunk)
         chunk = -(-tiles // (count + count % 2 if count > 1 else count))
-    return dataclasses.replace(tile, chunk=chunk, filters_outer=filters_outer)
+    pointwise, deep = taps == 1, spec.group_channels >= 256
+    few_tiles = filters_outer and rows * cols <= 64
+    return dataclasses.replace(
+        tile,
+        chunk=chunk,
+        filters_outer=filters_outer,
+        fetch_block=pointwise and deep and spec.x.lane == 1,
+        ahead=pointwise and few_tiles,
+        pass_blocks=1 if few_tiles and not pointwise else 0,
+    )
