@@ -23,6 +23,7 @@ import numpy as np
 INPUT = "image"
 OUTPUT = "logits"
 OPSET = 17
+SEED = 1
 
 
 def resnet(layer_type: str, depths: list[int], sizes: list[int]) -> Any:
@@ -123,7 +124,7 @@ def export(model: Any, path: Path, *, fold_batchnorm: bool = True) -> None:
         )
 
 
-def write(name: str, folder: Path, *, seed: int = 1, fold_batchnorm: bool = True) -> Path:
+def write(name: str, folder: Path, *, seed: int = SEED, fold_batchnorm: bool = True) -> Path:
     """Make network `name` (a key of NETWORKS) in `folder` unless it is there; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}{'' if fold_batchnorm else '-bn'}.onnx"
@@ -134,6 +135,21 @@ def write(name: str, folder: Path, *, seed: int = 1, fold_batchnorm: bool = True
         export(model, part, fold_batchnorm=fold_batchnorm)
         part.rename(path)
     return path
+
+
+def resnet50_module() -> Any:
+    """The module in `resnet50.onnx`, for PyTorch."""
+    return calibrated(NETWORKS["resnet50"], SEED)
+
+
+def resnet18_module() -> Any:
+    """The module in `resnet18.onnx`, for PyTorch."""
+    return calibrated(NETWORKS["resnet18"], SEED)
+
+
+def mobilenetv2_module() -> Any:
+    """The module in `mobilenetv2.onnx`, for PyTorch."""
+    return calibrated(NETWORKS["mobilenetv2"], SEED)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,1 +1,41 @@
-"""Verax."""
+"""Verax: compiles neural networks to native code, and judges any implementation's numbers.
+
+    model = verax.load("net.onnx")
+    exe = verax.compile(model)
+    exe.run({"x": x})
+    verax.check(model, "onnxruntime").kind
+
+Importing this package loads nothing else; each name below is loaded at its first use.
+"""
+
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from verax.api import Compiled, check, compile, load, reference
+    from verax.base.errors import VeraxError
+
+__version__ = metadata.version("verax")
+
+_HOMES = {
+    "Compiled": "verax.api",
+    "VeraxError": "verax.base.errors",
+    "check": "verax.api",
+    "compile": "verax.api",
+    "load": "verax.api",
+    "reference": "verax.api",
+}
+
+__all__ = ["Compiled", "VeraxError", "__version__", "check", "compile", "load", "reference"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'verax' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,145 @@
+"""The Python interface: `load`, `compile`, `reference`, `check`.
+
+`import verax` does not import this module until one of its names is used, so that it stays cheap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from verax.base.errors import UsageError
+from verax.base.settings import Settings
+from verax.compiler.driver import Executable
+from verax.compiler.saved import SavedExecutable, save
+from verax.formats import ONNX, VX, format_of
+from verax.frontends.model import Model
+from verax.ir.graph import Graph
+from verax.judge import check as judge_check
+from verax.judge.protocol import Runner
+from verax.records.verdict import Verdict
+from verax.reference.evaluate import evaluate
+from verax.runners.functions import FunctionRunner
+from verax.runners.network import NetworkRunner
+from verax.runners.registry import resolve
+
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+Network: TypeAlias = "Model | Graph | str | os.PathLike[str]"
+Subject: TypeAlias = (
+    "Runner | Model | Graph | Executable | SavedExecutable | str | os.PathLike[str] | Arrays"
+    " | Callable[[Arrays], Arrays]"
+)
+
+
+class Compiled(Executable):
+    """A compiled network: `run({"x": x})`, `exe(x)`, `plan`, `save("net.vx")`."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program used last to a .vx file, which `load` reads without the model.
+
+        Raises `InputError` when shapes are symbolic and nothing was run yet, `UsageError` when
+        the file cannot be written.
+        """
+        save(self, path)
+
+
+def load(
+    source: Any, *, shapes: Mapping[str, Sequence[int | None] | int] | None = None
+) -> Model | SavedExecutable:
+    """Load a model (a path, the bytes of an ONNX file, or an `onnx.ModelProto`) or a .vx file.
+
+    shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
+    Raises `ModelError` when the file is damaged, `UnsupportedError` when it uses what Verax lacks,
+    `UsageError` when there is no such file.
+    """
+    if not isinstance(source, str | os.PathLike):
+        model: Model = ONNX.read(source, shapes=shapes)
+        return model
+    found = format_of(source)
+    if found is VX:
+        if shapes:
+            raise UsageError(
+                "a compiled program has fixed shapes",
+                place=str(source),
+                next_step="compile the model again with the shapes you want",
+            )
+        program: SavedExecutable = VX.read(source)
+        return program
+    model = found.read(source, shapes=shapes)
+    return model
+
+
+def graph_of(network: Network) -> Graph:
+    """The graph of a model, a graph, or the path of a model file."""
+    if isinstance(network, str | os.PathLike):
+        loaded = load(network)
+        if isinstance(loaded, SavedExecutable):
+            raise UsageError(
+                "a compiled program does not say what is right",
+                place=str(network),
+                next_step="give the model that it was compiled from",
+            )
+        network = loaded
+    return network.graph if isinstance(network, Model) else network
+
+
+def compile(
+    model: Network,
+    *,
+    opt_level: int = 1,
+    threads: int | None = None,
+    target: str = "host",
+    disable: Sequence[str] = (),
+    require: Sequence[str] = (),
+    checked: bool = False,
+) -> Compiled:
+    """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
+
+    opt_level: 0 (every node by itself) or 1 (fused; the same bits). threads: None for all cores of
+    this process. disable, require: names of passes. checked: verify the graph around every pass.
+    """
+    settings = Settings(opt_level, threads or 0, target, tuple(disable), tuple(require), checked)
+    return Compiled(graph_of(model), settings)
+
+
+def reference(
+    model: Network, inputs: Arrays, *, keep: str | Sequence[str] = "outputs"
+) -> dict[str, np.ndarray]:
+    """Float64 values of a model by its operators' meaning.
+
+    keep: "outputs", "all", or names of values.
+    """
+    return evaluate(graph_of(model), inputs, keep=keep)
+
+
+def subject_of(subject: Subject, model: Network | None = None, threads: int = 0) -> Runner:
+    """The Runner behind whatever the user calls a subject; `model` is what it is judged against."""
+    if isinstance(subject, Model | Graph):
+        name = subject.source if isinstance(subject, Model) else ""
+        return NetworkRunner(graph_of(subject), name, Settings(threads=threads))
+    if isinstance(subject, str | os.PathLike) and os.fspath(subject).endswith(VX.suffixes):
+        subject = load(subject)
+    if isinstance(subject, Executable | SavedExecutable):
+        exe, name = subject, type(subject).__name__.lower()
+        return FunctionRunner(lambda *arrays: exe.run(dict(zip(exe.inputs, arrays))), name)
+    source = model.source if isinstance(model, Model) else model
+    known = source if isinstance(source, str | os.PathLike) and os.path.exists(source) else None
+    return resolve(subject, source=known, threads=threads)
+
+
+def check(
+    model: Network,
+    subject: Subject = "verax:O1",
+    inputs: Arrays | None = None,
+    **options: Any,
+) -> Verdict:
+    """Judge what `subject` makes of `model`, value by value, against the float64 meaning.
+
+    subject: a runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path
+    (.npz, .onnx, .vx), arrays by name, or a function from inputs to outputs. inputs: drawn
+    (seeded) when not given. options: those of `verax.judge.check`.
+    """
+    return judge_check(graph_of(model), subject_of(subject, model), inputs, **options)

@@ -1,0 +1,174 @@
+"""The race: one process per engine and thread count, taking turns round after round."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verax.records.benchmark import Benchmark, Timing
+from verax.records.environment import environment
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and how much of all is done, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """An engine (a key of `engines.ENGINES`), the model as that engine takes it, and its threads."""
+
+    engine: str
+    model: str
+    threads: int
+
+
+@dataclass
+class _Lane:
+    """A contestant's process and what it has shown so far."""
+
+    who: Contestant
+    process: subprocess.Popen[str]
+    outputs: Path
+    ready: dict[str, Any] = field(default_factory=dict)
+    failure: str = ""
+    rounds: list[float] = field(default_factory=list)
+    best: float = float("inf")
+    calls: int = 0
+    memory: float = 0.0
+
+    def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Send an order, wait for the answer; a process that died answers with a failure."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            return {"failure": f"the process ended with code {self.process.wait()}"}
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def turn(self, seconds: float, calls: int) -> None:
+        answer = self.ask({"seconds": seconds, "calls": calls})
+        if "failure" in answer:
+            self.failure = answer["failure"]
+            return
+        self.rounds.append(statistics.median(answer["times"]))
+        self.best = min(self.best, *answer["times"])
+        self.calls += len(answer["times"])
+        self.memory = answer["memory"]
+
+
+def race(
+    model: str,
+    contestants: Sequence[Contestant],
+    inputs: Mapping[str, np.ndarray],
+    *,
+    rounds: int = 15,
+    seconds: float = 0.3,
+    calls: int = 3,
+    seed: int = 0,
+    progress: Progress = lambda what, done: None,
+) -> Benchmark:
+    """Time `contestants` on `inputs`; `model` is its name in the record.
+
+    Every round, each engine runs for `seconds` and at least `calls` calls; the order moves by one
+    each round. An engine that cannot load the model is in the record with its failure. Processes
+    are ended when this returns or is interrupted.
+    """
+    before = _load()
+    lanes: list[_Lane] = []
+    with tempfile.TemporaryDirectory(prefix="verax-bench-") as scratch:
+        stored = Path(scratch) / "inputs.npz"
+        np.savez(stored, **dict(inputs))  # type: ignore[arg-type]
+        try:
+            for number, who in enumerate(contestants):
+                lanes.append(_start(who, Path(scratch) / f"{number}.npz"))
+            for number, lane in enumerate(lanes):
+                progress(f"loading {_title(lane.who)}", number / (len(lanes) * 2))
+                answer = lane.ask(
+                    {
+                        "engine": lane.who.engine,
+                        "model": lane.who.model,
+                        "threads": lane.who.threads,
+                        "inputs": str(stored),
+                        "outputs": str(lane.outputs),
+                    }
+                )
+                lane.failure, lane.ready = answer.get("failure", ""), answer
+            running = [lane for lane in lanes if not lane.failure]
+            for number in range(rounds):
+                progress(f"round {number + 1} of {rounds}", 0.5 + number / (2 * rounds))
+                for i in range(len(running)):
+                    lane = running[(i + number) % len(running)]
+                    if not lane.failure:
+                        lane.turn(seconds, calls)
+            first = next((lane.outputs for lane in running), None)
+            timings = tuple(_timing(lane, first) for lane in lanes)
+        finally:
+            for lane in lanes:
+                lane.process.kill()
+                lane.process.communicate()
+    shapes = {name: f"{a.dtype}[{', '.join(map(str, a.shape))}]" for name, a in inputs.items()}
+    return Benchmark(model, shapes, timings, environment(), (before, _load()), seed)
+
+
+def _title(who: Contestant) -> str:
+    return f"{who.engine}, {who.threads} thread{'s' if who.threads > 1 else ''}"
+
+
+def _load() -> float:
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def _start(who: Contestant, outputs: Path) -> _Lane:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "verax.bench.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(who.threads)},
+    )
+    return _Lane(who, process, outputs)
+
+
+def _timing(lane: _Lane, first: Path | None) -> Timing:
+    who = lane.who
+    if lane.failure or first is None:
+        return Timing(who.engine, who.threads, failure=lane.failure or "no engine ran")
+    return Timing(
+        who.engine,
+        who.threads,
+        lane.ready["version"],
+        tuple(round(t, 5) for t in lane.rounds),
+        round(lane.best, 5),
+        round(lane.ready["prepare"], 4),
+        round(lane.memory, 1),
+        lane.calls,
+        _difference(lane.outputs, first),
+    )
+
+
+def _difference(path: Path, first: Path) -> float:
+    """Largest absolute difference of the outputs relative to the first engine's largest output."""
+    with np.load(path) as mine, np.load(first) as theirs:
+        worst = 0.0
+        for key in theirs.files:
+            if key not in mine.files or mine[key].shape != theirs[key].shape:
+                return float("inf")
+            a, b = mine[key].astype(np.float64), theirs[key].astype(np.float64)
+            if a.size:
+                worst = max(worst, float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300)))
+        return worst

@@ -1,0 +1,94 @@
+"""The process of one engine: prepares it, then runs turns when told to.
+
+Spoken on standard input and output, one JSON object a line. First the parent sends
+{"engine", "model", "threads", "inputs": an .npz file, "outputs": where to write one}; the worker
+answers {"version", "prepare"} or {"failure"}. Then for each {"seconds", "calls"} it runs at least
+that many calls for at least that long and answers {"times": milliseconds of each call, "memory"}.
+It leaves when its input closes. What libraries print goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.bench.engines import ENGINES
+
+WARM_CALLS = 3
+WARM_SECONDS = 0.5
+
+
+def resident_megabytes() -> float:
+    """Resident memory of this process; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def prepare(order: dict[str, Any]) -> tuple[Callable[[], Sequence[np.ndarray]], dict[str, Any]]:
+    """Load the model and run it warm; the function to time and the answer to the parent."""
+    inputs = dict(np.load(order["inputs"]))
+    begin = time.perf_counter()
+    prepared = ENGINES[order["engine"]](order["model"], order["threads"])
+    run = prepared.bind(inputs)
+    outputs = [np.array(array) for array in run()]
+    elapsed = time.perf_counter() - begin
+    np.savez(order["outputs"], *outputs)
+    turn(run, WARM_SECONDS, WARM_CALLS)
+    return run, {"version": prepared.version, "prepare": elapsed}
+
+
+def turn(run: Callable[[], object], seconds: float, calls: int) -> list[float]:
+    """Times of single calls, milliseconds."""
+    times: list[float] = []
+    begin = time.perf_counter()
+    while len(times) < calls or time.perf_counter() - begin < seconds:
+        start = time.perf_counter_ns()
+        run()
+        times.append((time.perf_counter_ns() - start) / 1e6)
+    return times
+
+
+def serve(orders: TextIO, answers: TextIO) -> None:
+    """Follow the protocol of the module's docstring until `orders` closes."""
+
+    def answer(what: dict[str, Any]) -> None:
+        answers.write(json.dumps(what) + "\n")
+        answers.flush()
+
+    first = orders.readline()
+    if not first:
+        return
+    try:
+        run, ready = prepare(json.loads(first))
+    except VeraxError as error:
+        answer({"failure": str(error)})
+        return
+    except Exception as error:
+        answer({"failure": f"{type(error).__name__}: {error}"})
+        return
+    answer(ready)
+    for line in orders:
+        order = json.loads(line)
+        times = turn(run, order["seconds"], order["calls"])
+        answer({"times": times, "memory": resident_megabytes()})
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""`verax bench`: the speed of a model beside other runtimes."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.text import Text
+
+from verax.api import load
+from verax.base.errors import UsageError
+from verax.bench import Contestant, race
+from verax.bench.engines import ENGINES
+from verax.cli.console import (
+    Json,
+    Model,
+    Seed,
+    can_write,
+    output,
+    progress,
+    write_text,
+)
+from verax.cli.inputs import Inputs, read_inputs
+from verax.compiler.saved import SavedExecutable
+from verax.images import ImageOptions
+from verax.judge import draw_inputs
+from verax.report.benchmark import benchmark_table
+
+
+def command(
+    model: Model,
+    against: Annotated[
+        str, typer.Option(help=f"Engines, separated by commas: {', '.join(ENGINES)}.")
+    ] = "onnxruntime",
+    threads: Annotated[str, typer.Option(help="Thread counts, separated by commas.")] = "1",
+    rounds: Annotated[int, typer.Option(help="Turns that every engine takes.", min=1)] = 15,
+    input: Inputs = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=SIZE", help="Sizes of symbols (n=1).")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+) -> None:
+    """Time a model beside other runtimes: own processes, taking turns, medians and a ratio."""
+    can_write(json)
+    loaded = load(model)
+    if isinstance(loaded, SavedExecutable):
+        raise UsageError("other engines cannot run a .vx file", place=str(model))
+    rivals = tuple(name.strip() for name in against.split(",") if name.strip())
+    for name in rivals:
+        if name not in ENGINES:
+            near = difflib.get_close_matches(name, ENGINES, 1)
+            raise UsageError(
+                f"there is no engine {name!r}" + (f"; is {near[0]!r} meant?" if near else ""),
+                next_step=f"choose from {', '.join(ENGINES)}",
+            )
+        if name.startswith("torch"):
+            raise UsageError(
+                "PyTorch cannot run an ONNX file",
+                next_step="benchmarks/networks.py times PyTorch on the same networks",
+            )
+    counts = _integers("--threads", threads)
+    sizes = {}
+    for text in shape or ():
+        name, _, size = text.partition("=")
+        sizes[name] = _integers("--shape", size)[0]
+    arrays = read_inputs(input, None, loaded.inputs, ImageOptions()).arrays
+    if not arrays:
+        sizes = {s: 1 for s in loaded.graph.symbols()} | sizes
+        arrays, words = draw_inputs(loaded.graph, seed, sizes)
+        for name, said in words.items():
+            output.print(Text(f"input {name}: {said}"), soft_wrap=True)
+    engines = tuple(dict.fromkeys(("verax", *rivals)))
+    who = [Contestant(e, str(model), count) for count in counts for e in engines]
+    with progress(model.name) as show:
+        record = race(
+            model.name,
+            who,
+            {n: np.ascontiguousarray(a) for n, a in arrays.items()},
+            rounds=rounds,
+            seed=seed,
+            progress=show,
+        )
+    output.print(benchmark_table(record, "verax", rivals))
+    write_text(json, record.to_json())
+    if not any(t.rounds for t in record.timings):
+        raise UsageError("no engine could run the model")
+
+
+def _integers(option: str, text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise UsageError(f"{option} {text!r} is not a list of positive integers")
+    return found

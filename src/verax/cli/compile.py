@@ -1,0 +1,90 @@
+"""`verax compile`: a model as a .vx program for this machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from verax.api import compile, load
+from verax.base.errors import UsageError
+from verax.cli.console import (
+    Json,
+    Level,
+    Model,
+    Shape,
+    can_write,
+    output,
+    parse_shapes,
+    write_json,
+)
+from verax.compiler.saved import SavedExecutable
+
+
+def command(
+    model: Model,
+    to: Annotated[Path, typer.Option("--output", "-o", help="The .vx file to write.")],
+    opt_level: Level = 1,
+    target: Annotated[str, typer.Option(help="host, avx512, avx2 or aarch64.")] = "host",
+    shape: Shape = None,
+    disable: Annotated[list[str] | None, typer.Option(help="A pass to leave out.")] = None,
+    require: Annotated[list[str] | None, typer.Option(help="A pass to run anyway.")] = None,
+    checked: Annotated[
+        bool, typer.Option("--checked", help="Verify the graph around every pass.")
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Print what the program does.")] = False,
+    json: Json = None,
+) -> None:
+    """Compile a model to one file that runs without the model."""
+    can_write(to, json)
+    if to.suffix != ".vx":
+        raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
+    loaded = load(model, shapes=parse_shapes(shape) or None)
+    if isinstance(loaded, SavedExecutable):
+        raise UsageError("this is a compiled program already", place=str(model))
+    open_sizes = sorted(loaded.graph.symbols())
+    if open_sizes:
+        raise UsageError(
+            f"the model leaves {', '.join(open_sizes)} open; a program has fixed shapes",
+            place=", ".join(f"{n}: {t}" for n, t in loaded.inputs.items()),
+            next_step=f"give them, for instance --shape {open_sizes[0]}=1",
+        )
+    begin = time.perf_counter()
+    exe = compile(
+        loaded,
+        opt_level=opt_level,
+        target=target,
+        disable=disable or (),
+        require=require or (),
+        checked=checked,
+    )
+    seconds = time.perf_counter() - begin
+    exe.save(to)
+    found = exe.plan
+    if plan:
+        output.print(Text(str(found)), soft_wrap=True)
+    output.print(
+        Text(
+            f"{to}: compiled in {seconds:.2f} s, {to.stat().st_size / 1e6:.2f} MB; "
+            f"arena {found.arena_bytes / 1e6:.2f} MB"
+        )
+    )
+    if found.on_reference:
+        output.print(
+            Text(f"no kernel yet, run on the reference: {', '.join(found.on_reference)}"),
+            style="yellow",
+        )
+    facts = {
+        "model": str(model),
+        "output": str(to),
+        "seconds": seconds,
+        "bytes": to.stat().st_size,
+        "arena_bytes": found.arena_bytes,
+        "weight_bytes": found.weight_bytes,
+        "on_reference": list(found.on_reference),
+        "plan": list(found.lines),
+    }
+    write_json(json, "verax.compile/1", facts)

@@ -1,0 +1,106 @@
+"""What the sub-commands share: consoles, options, progress, JSON files, reading inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from verax.base.errors import UsageError
+from verax.base.files import atomic_write
+
+output = Console(highlight=False, soft_wrap=False)
+errors = Console(stderr=True, soft_wrap=True)
+
+Model = Annotated[Path, typer.Argument(help="A model file (see `verax formats`).")]
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON, too.")
+]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SIZES",
+        help="Sizes that the model leaves open: an input's (x=1,3,224,224) or a symbol's (n=1).",
+    ),
+]
+Level = Annotated[
+    int, typer.Option("-O", "--opt-level", help="0: every node by itself. 1: fused, same bits.")
+]
+Threads = Annotated[int, typer.Option("--threads", help="Threads; 0 is all cores.", min=0)]
+Seed = Annotated[int, typer.Option("--seed", help="For inputs that are drawn.", min=0)]
+
+
+def write_json(path: Path | None, schema: str, content: Mapping[str, Any]) -> None:
+    """Write `content` under its schema name to `path`, if one is given; never half a file."""
+    if path is not None:
+        text = json.dumps({"schema": schema, **content}, indent=1, default=_plain)
+        with atomic_write(path) as stream:
+            stream.write(text.encode() + b"\n")
+
+
+def write_text(path: Path | None, text: str) -> None:
+    """Write a record's JSON text to `path`, if one is given; never half a file."""
+    if path is not None:
+        with atomic_write(path) as stream:
+            stream.write(text.encode() + b"\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value)
+
+
+def can_write(*paths: Path | None) -> None:
+    """Raise `UsageError` now rather than after the work when a result could not be written."""
+    for path in paths:
+        if path is None:
+            continue
+        folder = path.absolute().parent
+        if not folder.is_dir():
+            raise UsageError("the folder does not exist", place=str(folder))
+        if path.is_dir():
+            raise UsageError("this is a folder, not a file", place=str(path))
+        if not os.access(folder, os.W_OK):
+            raise UsageError("the folder cannot be written to", place=str(folder))
+
+
+def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | None, ...] | int]:
+    """`x=1,3,?,224` and `n=2` as `verax.load` takes them. Raises `UsageError`."""
+    found: dict[str, tuple[int | None, ...] | int] = {}
+    for text in texts or ():
+        name, equals, sizes = text.rpartition("=")
+        try:
+            parts = [None if s.strip() == "?" else int(s) for s in sizes.split(",")]
+        except ValueError:
+            parts = []
+        if not equals or not name or not parts or any(p is not None and p < 0 for p in parts):
+            raise UsageError(
+                f"--shape {text!r} is not of the form NAME=SIZES",
+                next_step="for instance --shape image=1,3,224,224 or --shape n=1",
+            )
+        one = parts[0] if len(parts) == 1 else None
+        found[name] = one if one is not None else tuple(parts)
+    return found
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str, float], None]]:
+    """A bar on standard error; the callback takes what is being done and the share done, 0 to 1."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+
+        def show(what: str, done: float) -> None:
+            bar.update(task, description=f"{title}: {what}", completed=done)
+
+        yield show

@@ -1,0 +1,210 @@
+"""`--input` and `--image`: arrays and photos from files, named and stated."""
+
+from __future__ import annotations
+
+import difflib
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from verax.base.errors import InputError, UsageError
+from verax.images import FITS, LAYOUTS, ORDERS, ImageOptions, read_image
+from verax.ir.types import TensorType
+
+MAX_BYTES = 1 << 33
+"""An .npz that would unpack to more is refused."""
+PHOTOS = (".png", ".jpg", ".jpeg")
+
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="NAME=FILE",
+        help="An input: .npy, .npz (NAME=FILE.npz:KEY for one array of it), .png or .jpg. "
+        "Without NAME=, an .npz gives arrays by their names, anything else the only input.",
+    ),
+]
+Photo = Annotated[
+    Path | None, typer.Option("--image", help="A photo for the only input that can take one.")
+]
+ImageLayout = Annotated[
+    str | None, typer.Option("--image-layout", help=f"One of {', '.join(LAYOUTS)}.")
+]
+ImageOrder = Annotated[
+    str | None, typer.Option("--image-order", help=f"One of {', '.join(ORDERS)}.")
+]
+ImageRange = Annotated[
+    str | None,
+    typer.Option("--image-range", metavar="LOW,HIGH", help="What black and white become (0,1)."),
+]
+ImageMean = Annotated[
+    str | None, typer.Option("--image-mean", metavar="R,G,B", help="Subtracted, in the range.")
+]
+ImageStd = Annotated[str | None, typer.Option("--image-std", metavar="R,G,B", help="Divided by.")]
+ImageFit = Annotated[str, typer.Option("--image-fit", help=f"One of {', '.join(FITS)}.")]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Arrays by input name, and what was done to make each, in words."""
+
+    arrays: dict[str, np.ndarray]
+    steps: dict[str, tuple[str, ...]]
+
+
+def image_options(
+    layout: str | None,
+    order: str | None,
+    range_: str | None,
+    mean: str | None,
+    std: str | None,
+    fit: str,
+) -> ImageOptions:
+    """The options as given on the command line. Raises `UsageError`."""
+    ends = _numbers("--image-range", range_)
+    if ends and len(ends) != 2:
+        raise UsageError("--image-range takes two numbers", next_step="for instance -1,1")
+    low, high = ends or (None, None)
+    return ImageOptions(
+        layout.upper() if layout else None,
+        order.upper() if order else None,
+        low,
+        high,
+        _numbers("--image-mean", mean),
+        _numbers("--image-std", std),
+        fit,
+    )
+
+
+def _numbers(option: str, text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(v) for v in text.split(",")) if text else ()
+    except ValueError as error:
+        raise UsageError(f"{option} {text!r} is not a list of numbers") from error
+
+
+def read_inputs(
+    given: list[str] | None,
+    image: Path | None,
+    types: Mapping[str, TensorType],
+    options: ImageOptions,
+) -> Given:
+    """Read the files named on the command line for inputs of the given types.
+
+    Raises `UsageError` for names that the model lacks, `InputError` for unreadable files.
+    """
+    found = Given({}, {})
+    for text in given or ():
+        name, equals, file = text.partition("=")
+        if not equals:
+            name, file = "", text
+        path, key = _split_key(file)
+        if not name and path.suffix == ".npz" and not key:
+            for key_, array in _npz(path, tuple(types)).items():
+                _add(found, key_, array, (f"{path}: array {key_!r}",), types)
+            continue
+        _add(found, *_one(name or _only(types), path, key, types, options), types)
+    if image is not None:
+        _add(found, *_one(_photogenic(types), image, "", types, options), types)
+    return found
+
+
+def _split_key(file: str) -> tuple[Path, str]:
+    head, colon, key = file.rpartition(":")
+    return (Path(head), key) if colon and head.endswith(".npz") else (Path(file), "")
+
+
+def _add(
+    found: Given,
+    name: str,
+    array: np.ndarray,
+    steps: tuple[str, ...],
+    types: Mapping[str, TensorType],
+) -> None:
+    _known(name, types)
+    if name in found.arrays:
+        raise UsageError(f"the input {name!r} is given twice")
+    found.arrays[name], found.steps[name] = array, steps
+
+
+def _known(name: str, types: Mapping[str, TensorType]) -> None:
+    if name not in types:
+        near = difflib.get_close_matches(name, types, 1)
+        raise UsageError(
+            f"the model has no input {name!r}" + (f"; is {near[0]!r} meant?" if near else ""),
+            next_step="it takes " + ", ".join(f"{n}: {t}" for n, t in types.items()),
+        )
+
+
+def _only(types: Mapping[str, TensorType]) -> str:
+    if len(types) != 1:
+        raise UsageError(
+            "the model has several inputs",
+            next_step="write --input NAME=FILE for each of " + ", ".join(types),
+        )
+    return next(iter(types))
+
+
+def _photogenic(types: Mapping[str, TensorType]) -> str:
+    able = [n for n, t in types.items() if t.rank >= 3 and (t.dtype.is_float or t.dtype == "uint8")]
+    if len(able) == 1:
+        return able[0]
+    return _only(types)
+
+
+def _one(
+    name: str, path: Path, key: str, types: Mapping[str, TensorType], options: ImageOptions
+) -> tuple[str, np.ndarray, tuple[str, ...]]:
+    _known(name, types)
+    if not path.is_file():
+        raise UsageError("there is no such file", place=str(path))
+    suffix = path.suffix.lower()
+    if suffix in PHOTOS:
+        prepared = read_image(path, types[name], options)
+        return name, prepared.array, prepared.steps
+    if suffix == ".npy":
+        return name, _npy(path), (str(path),)
+    if suffix == ".npz":
+        arrays = _npz(path, (key or name,))
+        return name, arrays[key or name], (f"{path}: array {key or name!r}",)
+    raise UsageError("inputs are read from .npy, .npz, .png and .jpg files", place=f"{name}={path}")
+
+
+def _npy(path: Path) -> np.ndarray:
+    try:
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        raise InputError(
+            f"this cannot be read as an .npy file ({error})", place=str(path)
+        ) from error
+
+
+def _npz(path: Path, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Arrays of an .npz; with `in:` before their names as `--output` of other tools writes them."""
+    if not path.is_file():
+        raise UsageError("there is no such file", place=str(path))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
+                raise InputError("the file would unpack to more than 8 GiB", place=str(path))
+        with np.load(path, allow_pickle=False) as stored:
+            names = {k.removeprefix("in:"): k for k in stored.files if not k.startswith("out:")}
+            missing = [name for name in wanted if name not in names]
+            if missing:
+                raise InputError(
+                    f"the file has no array {', '.join(missing)}",
+                    place=str(path),
+                    next_step=f"it has {', '.join(names) or 'none'}",
+                )
+            return {name: stored[names[name]] for name in wanted}
+    except (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"this cannot be read as an .npz file ({error})", place=str(path)
+        ) from error

@@ -1,0 +1,108 @@
+"""`verax inspect`: what a model file holds and how it was read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from verax.api import load
+from verax.cli.console import Json, Model, Shape, can_write, output, parse_shapes, write_json
+from verax.compiler.saved import SavedExecutable
+from verax.frontends.model import Model as Loaded
+from verax.ir.types import TensorType
+
+Types = dict[str, TensorType]
+
+
+def command(
+    model: Model,
+    graph: Annotated[bool, typer.Option("--graph", help="Print the whole graph as text.")] = False,
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Print what became of every attribute in the file.")
+    ] = False,
+    shape: Shape = None,
+    json: Json = None,
+) -> None:
+    """Show what a model file holds: inputs, outputs, operators, and how it was read."""
+    can_write(json)
+    loaded = load(model, shapes=parse_shapes(shape) or None)
+    if isinstance(loaded, SavedExecutable):
+        facts = _program(loaded, graph)
+    else:
+        facts = _model(loaded, graph, ledger)
+    write_json(json, "verax.inspect/1", facts)
+
+
+def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
+    net = model.graph
+    kinds = Counter(node.op.kind for node in net.nodes)
+    weights = sum(array.nbytes for array in net.constants.values())
+    parameters = sum(a.size for a in net.constants.values() if a.dtype.kind == "f")
+    output.print(Text.assemble((model.source, "bold"), f"   {model.format}"))
+    for key, value in model.metadata.items():
+        output.print(Text(f"  {key}: {value}", style="dim"))
+    _signature(model.inputs, model.outputs)
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    output.print(Text(f"{len(net.nodes)} nodes: {listed}"))
+    output.print(f"{parameters:,} parameters, {weights / 1e6:.2f} MB of constants")
+    counts = model.ledger.counts()
+    words = ", ".join(f"{n} {outcome}" for outcome, n in counts.items()) or "none in the file"
+    output.print(f"attributes: {words}; none dropped")
+    if ledger:
+        table = Table("node", "operator", "attribute", "value", "outcome")
+        for e in model.ledger.entries:
+            outcome = f"{e.outcome}: {e.reason}" if e.reason else str(e.outcome)
+            table.add_row(*map(Text, (e.node, e.operator, e.attribute, e.value, outcome)))
+        output.print(table)
+    if graph:
+        output.print(Text(str(net)), soft_wrap=True)
+    return {
+        "model": model.source,
+        "format": model.format,
+        "metadata": dict(model.metadata),
+        "inputs": {k: str(t) for k, t in model.inputs.items()},
+        "outputs": {k: str(t) for k, t in model.outputs.items()},
+        "operators": dict(kinds),
+        "parameters": parameters,
+        "constant_bytes": weights,
+        "ledger": counts,
+        "graph": str(net),
+    }
+
+
+def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
+    image = program.image
+    output.print(
+        f"a program compiled for {image.target} at O{program.notes.get('opt_level', '?')} "
+        f"by Verax {program.notes.get('verax', '?')}"
+    )
+    _signature(program.inputs, program.outputs)
+    output.print(
+        f"code {len(image.object_code) / 1e3:.1f} kB, weights {image.weights.nbytes / 1e6:.2f} MB, "
+        f"arena {image.arena_bytes / 1e6:.2f} MB"
+    )
+    slow = list(program.notes.get("on_reference", ()))
+    output.print(f"nodes without a kernel, run on the reference: {', '.join(slow) or 'none'}")
+    if graph:
+        output.print(Text(program.graph_text), soft_wrap=True)
+    return {
+        "target": image.target,
+        "inputs": {k: str(t) for k, t in program.inputs.items()},
+        "outputs": {k: str(t) for k, t in program.outputs.items()},
+        "code_bytes": len(image.object_code),
+        "weight_bytes": image.weights.nbytes,
+        "arena_bytes": image.arena_bytes,
+        "on_reference": slow,
+        "plan": list(program.plan),
+        "graph": program.graph_text,
+    }
+
+
+def _signature(inputs: Types, outputs: Types) -> None:
+    for title, types in (("input", inputs), ("output", outputs)):
+        for name, type_ in types.items():
+            output.print(Text.assemble(f"{title:7}", (name, "cyan"), f": {type_}"))

@@ -1,0 +1,33 @@
+"""`verax passes`: what the compiler may do to a graph, and at which level."""
+
+from __future__ import annotations
+
+import inspect
+
+from rich.table import Table
+from rich.text import Text
+
+from verax.cli.console import Json, can_write, output, write_json
+from verax.compiler.passes.levels import LEVELS, PIPELINE
+
+
+def command(json: Json = None) -> None:
+    """List the compiler's passes in the order in which they run."""
+    can_write(json)
+    facts = [
+        {
+            "name": step.name,
+            "class": str(step.kind),
+            "levels": [n for n, kinds in LEVELS.items() if step.kind in kinds],
+            "after": list(step.after),
+            "effect": inspect.cleandoc(step.help),
+        }
+        for step in PIPELINE
+    ]
+    table = Table("pass", "class", "levels", "what it does")
+    for fact in facts:
+        levels = ", ".join(f"O{n}" for n in fact["levels"])
+        effect = str(fact["effect"]).partition("\n\n")[0].replace("\n", " ")
+        table.add_row(str(fact["name"]), str(fact["class"]), levels, Text(effect))
+    output.print(table)
+    write_json(json, "verax.passes/1", {"passes": facts})

@@ -1,0 +1,155 @@
+"""`verax run`: a model or a .vx program on arrays and photos."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from verax.api import compile, load
+from verax.base.errors import InputError, UsageError
+from verax.base.files import atomic_write
+from verax.cli.console import (
+    Json,
+    Level,
+    Model,
+    Seed,
+    Shape,
+    Threads,
+    can_write,
+    output,
+    parse_shapes,
+    write_json,
+)
+from verax.cli.inputs import (
+    ImageFit,
+    ImageLayout,
+    ImageMean,
+    ImageOrder,
+    ImageRange,
+    ImageStd,
+    Inputs,
+    Photo,
+    image_options,
+    read_inputs,
+)
+from verax.compiler.saved import SavedExecutable
+from verax.judge import draw_inputs
+from verax.records.environment import array_hash
+
+TOP = 5
+"""Largest elements shown of an output that looks like class scores."""
+
+
+def command(
+    model: Model,
+    input: Inputs = None,
+    image: Photo = None,
+    image_layout: ImageLayout = None,
+    image_order: ImageOrder = None,
+    image_range: ImageRange = None,
+    image_mean: ImageMean = None,
+    image_std: ImageStd = None,
+    image_fit: ImageFit = "stretch",
+    to: Annotated[
+        Path | None, typer.Option("--output", "-o", help="An .npz file for the outputs.")
+    ] = None,
+    opt_level: Level = 1,
+    threads: Threads = 0,
+    shape: Shape = None,
+    seed: Seed = 0,
+    json: Json = None,
+) -> None:
+    """Run a model or a compiled .vx program; inputs that are not given are drawn."""
+    can_write(to, json)
+    options = image_options(
+        image_layout, image_order, image_range, image_mean, image_std, image_fit
+    )
+    loaded = load(model, shapes=parse_shapes(shape) or None)
+    given = read_inputs(input, image, loaded.inputs, options)
+    arrays, steps = given.arrays, dict(given.steps)
+    if not arrays and loaded.inputs and not isinstance(loaded, SavedExecutable):
+        arrays, words = draw_inputs(loaded.graph, seed)
+        steps = {name: (text,) for name, text in words.items()}
+    missing = [name for name in loaded.inputs if name not in arrays]
+    if missing:
+        raise InputError(
+            f"no input given for {', '.join(missing)}", next_step="add --input NAME=FILE"
+        )
+    for name, done in steps.items():
+        output.print(
+            Text.assemble("input ", (name, "cyan"), ": " + "; ".join(done)), soft_wrap=True
+        )
+    begin = time.perf_counter()
+    if isinstance(loaded, SavedExecutable):
+        exe: Any = loaded if not threads else SavedExecutable(model, threads)
+    else:
+        exe = compile(loaded, opt_level=opt_level, threads=threads)
+    results = exe.run(arrays)
+    seconds = time.perf_counter() - begin
+    output.print(_table(results))
+    for name, array in results.items():
+        _show_largest(name, array)
+    output.print(
+        f"{'loaded' if isinstance(loaded, SavedExecutable) else 'compiled'} and run in "
+        f"{seconds:.3f} s",
+        style="dim",
+    )
+    if to is not None:
+        if to.suffix != ".npz":
+            raise UsageError("outputs are written as .npz", place=str(to))
+        with atomic_write(to) as stream:
+            np.savez(stream, **results)
+        output.print(Text(f"written: {to}"))
+    facts = {
+        "model": str(model),
+        "inputs": {
+            n: {"sha256": array_hash(np.asarray(a)), "steps": steps[n]} for n, a in arrays.items()
+        },
+        "outputs": {n: _facts(a) for n, a in results.items()},
+        "seconds": seconds,
+    }
+    write_json(json, "verax.run/1", facts)
+
+
+def _facts(array: np.ndarray) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "dtype": array.dtype.name,
+        "shape": list(array.shape),
+        "sha256": array_hash(array),
+    }
+    if array.size and array.dtype.kind != "b":
+        wide = array.astype(np.float64)
+        for name, value in (("min", wide.min()), ("mean", wide.mean()), ("max", wide.max())):
+            facts[name] = float(value) if np.isfinite(value) else str(value)
+        facts["non_finite"] = int((~np.isfinite(wide)).sum())
+    return facts
+
+
+def _table(results: dict[str, np.ndarray]) -> Table:
+    table = Table("output", "type", "min", "mean", "max", "NaN or inf")
+    for name, array in results.items():
+        facts = _facts(array)
+        type_ = f"{array.dtype.name}{list(array.shape)}"
+        if "mean" in facts:
+            figures = [f"{float(facts[key]):.6g}" for key in ("min", "mean", "max")]
+            table.add_row(Text(name), Text(type_), *figures, str(facts["non_finite"]))
+        else:
+            table.add_row(Text(name), Text(type_), "", "", "", "")
+    return table
+
+
+def _show_largest(name: str, array: np.ndarray) -> None:
+    """The largest elements per row of what looks like class scores."""
+    if array.ndim not in (1, 2) or not 2 <= array.shape[-1] <= 100_000 or array.dtype.kind != "f":
+        return
+    for number, row in enumerate(np.atleast_2d(array)[:4]):
+        order = np.argsort(row)[::-1][:TOP]
+        listed = ", ".join(f"[{i}] {row[i]:.4g}" for i in order)
+        where = f"{name}, row {number}" if array.ndim == 2 and len(array) > 1 else name
+        output.print(Text(f"largest of {where}: {listed}"))

@@ -1,0 +1,85 @@
+"""Model files that Verax reads: a table, so that one format is one row.
+
+A row names the module and function that read it, as text: reading ONNX must not load what other
+formats need.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verax.base.errors import UnsupportedError, UsageError
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of file. reader: "module:function" taking (path, **options)."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    holds: str
+    reader: str
+
+    def read(self, source: object, **options: Any) -> Any:
+        """What the reader makes of `source`."""
+        module, _, function = self.reader.partition(":")
+        return getattr(importlib.import_module(module), function)(source, **options)
+
+
+ONNX = Format("ONNX", (".onnx",), "a model, opsets 7 and later", "verax.frontends.onnx:load_onnx")
+VX = Format(
+    "Verax", (".vx",), "a compiled program for one machine", "verax.compiler.saved:SavedExecutable"
+)
+FORMATS = (ONNX, VX)
+
+DESIGNED: Mapping[str, str] = {
+    ".pt2": "PyTorch",
+    ".pt": "PyTorch",
+    ".pth": "PyTorch",
+    ".mlmodel": "CoreML",
+    ".mlpackage": "CoreML",
+    ".pb": "TensorFlow",
+    ".tflite": "TensorFlow Lite",
+    ".h5": "Keras",
+    ".keras": "Keras",
+    ".json": "MXNet",
+}
+"""Suffixes of formats that Verax does not read yet, for a helpful error."""
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """The format of a file, by its suffix.
+
+    Raises `UsageError` when the file is missing or a folder, `UnsupportedError` when its format
+    cannot be read.
+    """
+    file = Path(path)
+    known = ", ".join(s for f in FORMATS for s in f.suffixes)
+    if not file.exists():
+        raise UsageError("there is no such file", place=str(file), next_step=_similar(file))
+    for found in FORMATS:
+        if file.suffix.lower() in found.suffixes:
+            if file.is_dir():
+                raise UsageError("this is a folder, not a model", place=str(file))
+            return found
+    other = DESIGNED.get(file.suffix.lower())
+    raise UnsupportedError(
+        f"Verax does not read {other} files yet" if other else "the file's suffix is not known",
+        place=str(file),
+        next_step=f"export the model as ONNX; Verax reads {known}",
+    )
+
+
+def _similar(file: Path) -> str:
+    """A model nearby that may have been meant."""
+    try:
+        names = [p.name for p in file.parent.iterdir() if p.suffix in (".onnx", ".vx")]
+    except OSError:
+        return f"the folder {file.parent} does not exist or cannot be read"
+    same = [n for n in names if Path(n).stem == file.stem] or names
+    return f"did you mean {', '.join(sorted(same)[:3])}?" if same else "check the path"

@@ -1,0 +1,229 @@
+"""Photos as network inputs. Every step is stated in words, because each is a way to be wrong.
+
+Networks disagree on layout, channel order, range and normalisation, and a file does not say what
+it was trained with. What is not given is chosen from the declared input type; `Prepared.steps`
+says what was done, and the user can change each step.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from verax.base.errors import InputError, UsageError
+from verax.ir.types import DType, TensorType
+
+MAX_PIXELS = 64_000_000
+"""Images with more pixels are refused before they are decoded."""
+
+LAYOUTS = ("NCHW", "NHWC", "CHW", "HWC", "NHW", "HW")
+ORDERS = ("RGB", "BGR", "GRAY")
+FITS = ("stretch", "crop", "pad")
+_ORIENTATION = 0x0112
+_READABLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """How to turn an image into an array; None means: choose from the input's type.
+
+    layout: one of LAYOUTS. order: one of ORDERS. low, high: what black and white become. mean,
+    std: per channel, applied after that: (value - mean) / std. fit: how to reach the network's
+    size: stretch, crop (the middle) or pad (black borders).
+    """
+
+    layout: str | None = None
+    order: str | None = None
+    low: float | None = None
+    high: float | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    fit: str = "stretch"
+
+
+@dataclass(frozen=True)
+class PreparedImage:
+    """The array for the network, and what was done to the file, step by step, in words."""
+
+    array: np.ndarray
+    steps: tuple[str, ...]
+
+
+def read_image(
+    path: str | os.PathLike[str], type_: TensorType, options: ImageOptions | None = None
+) -> PreparedImage:
+    """The image file (PNG or JPEG) as an input of type `type_`.
+
+    Raises `InputError` when the file is no readable image or the input cannot hold one, and
+    `UsageError` when the options do not fit the input.
+    """
+    options = options or ImageOptions()
+    layout = options.layout or _layout(type_)
+    _validate(options, layout, type_)
+    picture, steps = _open(path)
+    channels = _channels(type_, layout)
+    order = options.order or ("GRAY" if channels == 1 else "RGB")
+    if (1 if order == "GRAY" else 3) != channels:
+        raise UsageError(f"the input has {channels} channels, {order} has another number")
+    picture = picture.convert("L" if order == "GRAY" else "RGB")
+    steps.append(f"channels {order}" + (" (ITU-R 601 luma)" if order == "GRAY" else ""))
+    height, width = (_size(type_, layout, axis, own) for axis, own in _own(picture).items())
+    picture = _fit(picture, height, width, options.fit, steps)
+    pixels = np.asarray(picture).reshape(height, width, channels)
+    if order == "BGR":
+        pixels = pixels[:, :, ::-1]
+    array = _scale(pixels, type_.dtype, options, steps)
+    if "C" not in layout:
+        array = array[:, :, 0]
+    elif layout.endswith("CHW"):
+        array = array.transpose(2, 0, 1)
+    if layout.startswith("N"):
+        array = array[None]
+    steps.append(f"layout {layout}, {type_.dtype}{list(array.shape)}")
+    return PreparedImage(np.ascontiguousarray(array), tuple(steps))
+
+
+def _layout(type_: TensorType) -> str:
+    """The layout that a type suggests. Raises `UsageError` when it suggests none or several."""
+    dims = type_.dims
+    first = "NCHW" if len(dims) == 4 else "CHW"
+    last = "NHWC" if len(dims) == 4 else "HWC"
+    if len(dims) == 2:
+        return "HW"
+    if len(dims) in (3, 4):
+        is_first, is_last = dims[-3] in (1, 3), dims[-1] in (1, 3)
+        if is_first and not is_last:
+            return first
+        if is_last and not is_first:
+            return last
+    raise UsageError(
+        f"an input of type {type_} does not say where an image's channels go",
+        next_step=f"state the layout, one of {', '.join(LAYOUTS)}, or give an .npy file",
+    )
+
+
+def _validate(options: ImageOptions, layout: str, type_: TensorType) -> None:
+    if layout not in LAYOUTS:
+        raise UsageError(f"there is no layout {layout!r}", next_step=f"one of {', '.join(LAYOUTS)}")
+    if options.order not in (None, *ORDERS):
+        raise UsageError(
+            f"there is no channel order {options.order!r}", next_step=f"one of {', '.join(ORDERS)}"
+        )
+    if options.fit not in FITS:
+        raise UsageError(f"there is no fit {options.fit!r}", next_step=f"one of {', '.join(FITS)}")
+    if len(layout) != type_.rank:
+        raise UsageError(f"the layout {layout} does not fit an input of type {type_}")
+    if not (type_.dtype.is_float or type_.dtype is DType.uint8):
+        raise UsageError(f"an image cannot be an input of type {type_}")
+    if layout.startswith("N") and isinstance(type_.dims[0], int) and type_.dims[0] != 1:
+        raise UsageError(
+            f"the input takes {type_.dims[0]} images at once",
+            next_step="give an .npy file of that batch, or load the model with another batch",
+        )
+    count = _channels(type_, layout)
+    for name in ("mean", "std"):
+        given = getattr(options, name)
+        if given and len(given) not in (1, count):
+            raise UsageError(f"{len(given)} values of {name} given, the image has {count} channels")
+    if any(v == 0 for v in options.std):
+        raise UsageError("a std of 0 divides by zero")
+    if type_.dtype is DType.uint8 and (options.mean or options.std or options.low is not None):
+        raise UsageError("the input takes bytes: range, mean and std do not apply")
+
+
+def _channels(type_: TensorType, layout: str) -> int:
+    """Channels of the input; an open channel dimension counts as 3. Raises `UsageError`."""
+    if "C" not in layout:
+        return 1
+    dim = type_.dims[layout.index("C")]
+    if isinstance(dim, int) and dim not in (1, 3):
+        raise UsageError(
+            f"the input has {dim} channels in layout {layout}; images have 1 or 3",
+            next_step="state another layout, or give an .npy file",
+        )
+    return dim if isinstance(dim, int) else 3
+
+
+def _open(path: str | os.PathLike[str]) -> tuple[Image.Image, list[str]]:
+    """The decoded image, upright, and the first steps in words."""
+    place = os.fspath(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            picture = Image.open(path, formats=("PNG", "JPEG"))
+            width, height = picture.size
+            if width * height > MAX_PIXELS:
+                raise InputError(
+                    f"the image claims {width} x {height} pixels; at most {MAX_PIXELS} are decoded",
+                    place=place,
+                    next_step="make it smaller, or give an .npy file",
+                )
+            if picture.mode not in _READABLE:
+                raise InputError(
+                    f"the image has pixels of kind {picture.mode!r}, not 8 bits a channel",
+                    place=place,
+                    next_step="convert it to 8 bits, or give an .npy file",
+                )
+            picture.load()
+            upright = ImageOps.exif_transpose(picture)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"this cannot be read as a PNG or JPEG image ({error})", place=place
+        ) from error
+    steps = [f"{place}: {picture.format}, {height} rows x {width} columns, {picture.mode}"]
+    if picture.getexif().get(_ORIENTATION, 1) != 1:
+        steps.append("turned upright as its EXIF data says")
+    if "A" in upright.mode or "transparency" in upright.info:
+        ground = Image.new("RGBA", upright.size, "white")
+        upright = Image.alpha_composite(ground, upright.convert("RGBA"))
+        steps.append("transparent parts laid on white")
+    return upright, steps
+
+
+def _own(picture: Image.Image) -> dict[str, int]:
+    return {"H": picture.height, "W": picture.width}
+
+
+def _size(type_: TensorType, layout: str, axis: str, own: int) -> int:
+    """The network's size of an axis; the image's own where the type leaves it open."""
+    dim = type_.dims[layout.index(axis)]
+    return dim if isinstance(dim, int) else own
+
+
+def _fit(picture: Image.Image, height: int, width: int, fit: str, steps: list[str]) -> Image.Image:
+    size = (width, height)
+    if picture.size == size:
+        steps.append(f"no resize: already {height} x {width}")
+        return picture
+    method = Image.Resampling.BILINEAR
+    words = "resized bilinearly (antialiased)"
+    if fit == "crop":
+        steps.append(f"middle cropped and {words} to {height} x {width}")
+        return ImageOps.fit(picture, size, method)
+    if fit == "pad":
+        steps.append(f"{words} within {height} x {width}, the rest black")
+        return ImageOps.pad(picture, size, method)
+    steps.append(f"{words} to {height} x {width}, proportions not kept")
+    return picture.resize(size, method)
+
+
+def _scale(pixels: np.ndarray, dtype: DType, options: ImageOptions, steps: list[str]) -> np.ndarray:
+    """Pixels 0..255 in the input's range and type."""
+    if dtype is DType.uint8:
+        steps.append("values 0..255 as bytes")
+        return pixels
+    low = 0.0 if options.low is None else options.low
+    high = 1.0 if options.high is None else options.high
+    values = low + pixels.astype(np.float64) * ((high - low) / 255)
+    steps.append(f"values 0..255 scaled to {low:g}..{high:g}")
+    if options.mean:
+        values = values - np.asarray(options.mean)
+        steps.append(f"minus mean {', '.join(f'{v:g}' for v in options.mean)}")
+    if options.std:
+        values = values / np.asarray(options.std)
+        steps.append(f"divided by std {', '.join(f'{v:g}' for v in options.std)}")
+    return values.astype(dtype.numpy)
