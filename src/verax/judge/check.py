@@ -19,6 +19,8 @@ from verax.records.verdict import Blame, Comparison, Finding, Input, Kind, Verdi
 from verax.reference.evaluate import bind_symbols, evaluate
 
 Arrays = Mapping[str, np.ndarray]
+SEVERITY = (Kind.identical, Kind.rounding, Kind.precision, Kind.undecided, Kind.mistake)
+"""Kinds from best to worst: a network is as bad as its worst value."""
 
 
 def check(
@@ -158,12 +160,11 @@ def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, 
 
 def _overall(findings: Sequence[Finding], outputs: Arrays, graph: Graph) -> Kind:
     """The worst kind; identical only if every judged value is."""
-    kinds = {f.kind for f in findings}
-    for kind in (Kind.mistake, Kind.undecided, Kind.precision, Kind.rounding):
-        if kind in kinds:
-            return kind
+    worst = max((f.kind for f in findings), key=SEVERITY.index, default=Kind.undecided)
+    if worst is not Kind.identical:
+        return worst
     missing = [v for v in graph.outputs if v not in outputs and v in graph.producers]
-    return Kind.undecided if missing or not findings else Kind.identical
+    return Kind.undecided if missing else Kind.identical
 
 
 def _method(graph: Graph, known: Arrays, found: Survey) -> str:
@@ -175,20 +176,38 @@ def _method(graph: Graph, known: Arrays, found: Survey) -> str:
 
 
 def _outputs(graph: Graph, found: Survey, outputs: Arrays, meaning: Arrays) -> tuple[Finding, ...]:
-    """Findings on the outputs, with figures and places against the whole network's meaning."""
+    """Findings on the outputs, with figures and places against the whole network's meaning.
+
+    An output that is right for what it was given, and was given the fruit of a mistake, is wrong.
+    """
     by_value = {f.value: f for f in found.findings}
     results = []
     for value in graph.outputs:
-        if value in by_value and value in outputs and value in meaning:
-            given, expected = outputs[value], meaning[value]
-            results.append(
-                dataclasses.replace(
-                    by_value[value],
-                    plain=plain(given, expected),
-                    worst=places(given, expected),
-                )
-            )
+        if value not in by_value or value not in outputs or value not in meaning:
+            continue
+        own, given, expected = by_value[value], outputs[value], meaning[value]
+        before = [by_value[v] for v in sorted(_ancestors(graph, value)) if v in by_value]
+        worst = max([own, *before], key=lambda f: SEVERITY.index(f.kind))
+        if worst.kind is not own.kind:
+            reason = f"carried on from {worst.node} ({worst.operator}): {worst.reason}"
+            own = dataclasses.replace(own, kind=worst.kind, reason=reason)
+        results.append(
+            dataclasses.replace(own, plain=plain(given, expected), worst=places(given, expected))
+        )
     return tuple(results)
+
+
+def _ancestors(graph: Graph, value: str) -> set[str]:
+    """Values that `value` is computed from."""
+    found: set[str] = set()
+    waiting = [value]
+    while waiting:
+        node = graph.producers.get(waiting.pop())
+        for v in node.inputs if node is not None else ():
+            if v is not None and v not in found:
+                found.add(v)
+                waiting.append(v)
+    return found
 
 
 def _compare(
