@@ -19,7 +19,7 @@ from verax.ir.types import DType, TensorType
 from verax.judge.criterion import Decision, Tiers, decide
 from verax.judge.orders import coarse_runs, float32_runs, winograd_applies, winograd_runs
 from verax.numerics.compare import plain_figures, worst_places
-from verax.numerics.error_model import Rounding, U
+from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import FORMATS
 from verax.records.verdict import Finding, Kind, Place, Plain
 from verax.reference.evaluate import evaluate_node, to_work
@@ -98,7 +98,7 @@ def stored(rounding: Rounding | None, y: np.ndarray, dtype: DType) -> Rounding |
         return Rounding(rounding.sigma * scale, rounding.bound * scale)
     unit, least = fmt.unit_roundoff, fmt.smallest_subnormal
     added = np.abs(y) * unit + least
-    return Rounding(np.hypot(rounding.sigma, added), rounding.bound + added)
+    return Rounding(np.hypot(rounding.sigma, KAPPA * added), rounding.bound + added)
 
 
 def conform(given: np.ndarray, declared: DType) -> np.ndarray:
