@@ -175,8 +175,33 @@ def eye_like(c: Conversion) -> Result:
 
 @row("NonMaxSuppression")
 def non_max_suppression(c: Conversion) -> Result:
-    center = c.attributes.integer("center_point_box", 0)
+    center = c.attributes.flag("center_point_box")
     return c.operator("NonMaxSuppression", center_point_box=center)
+
+
+@row("RoiAlign")
+def roi_align(c: Conversion) -> Result:
+    """Before opset 16 coordinates are not shifted by half a pixel."""
+    a = c.attributes
+    shift = "half_pixel" if c.version >= 16 else "output_half_pixel"
+    return c.operator(
+        "RoiAlign",
+        coordinate_transformation_mode=a.text("coordinate_transformation_mode", shift),
+        mode=a.text("mode", "avg"),
+        output_height=a.integer("output_height", 1),
+        output_width=a.integer("output_width", 1),
+        sampling_ratio=a.integer("sampling_ratio", 0),
+        spatial_scale=a.number("spatial_scale", 1.0),
+    )
+
+
+@row("MaxRoiPool")
+def max_roi_pool(c: Conversion) -> Result:
+    return c.operator(
+        "MaxRoiPool",
+        pooled_shape=c.attributes.integers("pooled_shape", ()),
+        spatial_scale=c.attributes.number("spatial_scale", 1.0),
+    )
 
 
 @row("Resize")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verax.frontends.conversion import Conversion
 from verax.frontends.onnx.rows import Result, pairs, plain, row, window_pads
+from verax.frontends.onnx.tensors import dtype_of
 
 plain("GlobalAveragePool", "GlobalMaxPool", "MatMul")
 
@@ -130,11 +131,12 @@ def instance_normalization(c: Conversion) -> Result:
 @row("LayerNormalization")
 def layer_normalization(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("stash_type", 1, why="statistics in another type than float32")
     return c.operator(
         "LayerNormalization",
         axis=a.integer("axis", -1),
         epsilon=a.number("epsilon", 1e-5),
+        stash_type=dtype_of(a.integer("stash_type", 1), c.node.place),
+        with_statistics=c.output_used(1) or c.output_used(2),
     )
 
 

@@ -10,6 +10,7 @@ import mmap
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -92,6 +93,8 @@ class TensorReader:
         return self._fields(proto, dtype, count, place).reshape(shape)
 
     def _fields(self, proto: onnx.TensorProto, dtype: DType, count: int, place: str) -> np.ndarray:
+        stored: Any
+        wide: type[np.generic]
         if dtype is DType.float32:
             stored, wide = proto.float_data, np.float32
         elif dtype is DType.float64:

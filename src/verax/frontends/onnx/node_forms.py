@@ -1,0 +1,182 @@
+"""How nodes are spelled in ONNX, where that is not simply name, attributes and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from verax.frontends.onnx.schemas import schema
+from verax.frontends.onnx.tensors import CODES
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType
+
+RENAMED = {"groups": "group", "trans_a": "transA", "trans_b": "transB"}
+"""Attributes whose names differ from ONNX's."""
+MEANS_OUTPUTS = {"with_indices", "mask", "with_statistics"}
+"""Attributes that ONNX expresses by naming further outputs."""
+SINCE = {
+    "Resize": 11,
+    "Softmax": 13,
+    "LogSoftmax": 13,
+    "Hardmax": 13,
+    "Split": 13,
+    "GridSample": 20,
+}
+"""First operator set in which the same spelling has today's meaning (the rest shows by itself)."""
+
+
+@dataclass
+class Form:
+    """The spelling of one node: nodes (one, as a rule) and constants; or why there is none."""
+
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    problem: str = ""
+
+
+Maker = Callable[[Node, Graph, int], Form]
+
+
+def form_of(node: Node, graph: Graph, version: int) -> Form:
+    """How `node` is spelled in operator set `version`."""
+    kind = node.op.kind
+    if version < SINCE.get(kind, 0):
+        return Form(problem=f"{kind} means something else there")
+    return SPECIAL.get(kind, plain)(node, graph, version)
+
+
+def plain(node: Node, graph: Graph, version: int, **changed: Any) -> Form:
+    """Same name, same attributes, same inputs. `changed` attributes replace the node's own."""
+    attributes: dict[str, Any] = {}
+    known = schema(node.op.kind, version)
+    for name, value in {**node.op.attributes(), **changed}.items():
+        if name in MEANS_OUTPUTS:
+            continue
+        spelled = _spell(name, value)
+        for key, item in spelled.items():
+            # A default that an older operator set has no attribute for needs no saying.
+            if known is None or key in known.attributes or not _is_default(node, name, value):
+                attributes[key] = item
+    return Form([_node(node, node.op.kind, node.inputs, node.outputs, **attributes)])
+
+
+def _is_default(node: Node, name: str, value: Any) -> bool:
+    return type(node.op).__dataclass_fields__[name].default == value
+
+
+def _spell(name: str, value: Any) -> dict[str, Any]:
+    if value is None or value == ():
+        return {}
+    if name == "pads" and isinstance(value, str):
+        return {"auto_pad": value}
+    if name == "pads":
+        return {"pads": [begin for begin, _ in value] + [end for _, end in value]}
+    if isinstance(value, DType):
+        value = CODES[value]
+    elif isinstance(value, bool):
+        value = int(value)
+    return {RENAMED.get(name, name): value}
+
+
+def _node(
+    node: Node, kind: str, inputs: Sequence[str | None], outputs: Sequence[str], **attributes: Any
+) -> onnx.NodeProto:
+    made = helper.make_node(kind, [v or "" for v in inputs], list(outputs), name=node.name)
+    for key, value in attributes.items():
+        made.attribute.append(helper.make_attribute(key, value))
+    return made
+
+
+def _constant_of_shape(node: Node, graph: Graph, version: int) -> Form:
+    given = node.op.attributes()
+    value = numpy_helper.from_array(np.array([given["value"]], given["dtype"].numpy))
+    return Form([_node(node, "ConstantOfShape", node.inputs, node.outputs, value=value)])
+
+
+def _split(node: Node, graph: Graph, version: int) -> Form:
+    """Sizes are an input, or the number of parts is told: since opset 18 by an attribute."""
+    op = node.op.attributes()
+    axis = {"axis": op["axis"]}
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        return Form([_node(node, "Split", node.inputs, node.outputs, **axis)])
+    if version >= 18:
+        axis["num_outputs"] = op["num_outputs"]
+    else:
+        size = graph.types[node.outputs[0]].dims[op["axis"]]
+        if any(graph.types[v].dims[op["axis"]] != size for v in node.outputs):
+            return Form(problem="Split into uneven parts needs opset 18")
+    return Form([_node(node, "Split", node.inputs, node.outputs, **axis)])
+
+
+def _flattening(node: Node, graph: Graph, version: int) -> Form:
+    """Softmax over all axes from `axis` on: flattened, and shaped back."""
+    op = node.op.attributes()
+    if not op["flatten"]:
+        return plain(node, graph, version, flatten=None)
+    x, y = node.inputs[0], node.outputs[0]
+    flat, done, shape = (f"{y}/{part}" for part in ("flat", "done", "shape"))
+    rank = graph.types[str(x)].rank
+    axis = op["axis"] % rank if rank else 0
+    return Form(
+        [
+            _node(node, "Flatten", [x], [flat], axis=axis),
+            _node(node, node.op.kind, [flat], [done], axis=-1),
+            _node(node, "Shape", [x], [shape]),
+            _node(node, "Reshape", [done, shape], [y]),
+        ]
+    )
+
+
+def _group_normalization(node: Node, graph: Graph, version: int) -> Form:
+    """Scale and bias per group exist in opsets 18 to 20, per channel since 21."""
+    if not node.op.attributes()["per_group"]:
+        if version < 21:
+            return Form(problem="scale and bias are per group there")
+        return plain(node, graph, version, per_group=None)
+    if 18 <= version < 21:
+        return plain(node, graph, version, per_group=None)
+    channels = graph.types[str(node.inputs[0])].dims[1]
+    groups = node.op.attributes()["num_groups"]
+    if version < 18 or not isinstance(channels, int):
+        return Form(problem="scale and bias per group")
+    y = node.outputs[0]
+    index = np.repeat(np.arange(groups), channels // groups)
+    spread = [f"{y}/scale", f"{y}/bias"]
+    gathers = [
+        _node(node, "Gather", [v, f"{y}/groups"], [s], axis=0)
+        for v, s in zip(node.inputs[1:], spread)
+    ]
+    inner = plain(node, graph, version, per_group=None).nodes[0]
+    del inner.input[1:]
+    inner.input.extend(spread)
+    return Form([*gathers, inner], {f"{y}/groups": index})
+
+
+def _pad(node: Node, graph: Graph, version: int) -> Form:
+    if node.op.attributes()["mode"] == "wrap" and version < 19:
+        return Form(problem="Pad has no mode wrap")
+    return plain(node, graph, version)
+
+
+def _resize(node: Node, graph: Graph, version: int) -> Form:
+    rule = node.op.attributes()["coordinate_transformation_mode"]
+    if rule == "half_pixel_symmetric" and version < 19:
+        return Form(problem="Resize has no half_pixel_symmetric")
+    return plain(node, graph, version)
+
+
+SPECIAL: dict[str, Maker] = {
+    "ConstantOfShape": _constant_of_shape,
+    "Split": _split,
+    "Softmax": _flattening,
+    "LogSoftmax": _flattening,
+    "Hardmax": _flattening,
+    "GroupNormalization": _group_normalization,
+    "Pad": _pad,
+    "Resize": _resize,
+}

@@ -1,0 +1,170 @@
+"""Any Graph as an ONNX model, so that every network and every random graph runs elsewhere.
+
+Operators carry ONNX's names and attributes; what little differs is stated in `node_forms`. The
+oldest operator set that can say everything is chosen, so that most runtimes can read the result.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from verax.base.errors import UnsupportedError
+from verax.base.files import atomic_write
+from verax.frontends.onnx.node_forms import Form, form_of
+from verax.frontends.onnx.reader import NEWEST
+from verax.frontends.onnx.schemas import fits
+from verax.frontends.onnx.tensors import CODES
+from verax.ir.dim import DimLike, symbols
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType, TensorType
+
+OLDEST_WRITTEN = 13
+"""No older operator set is written."""
+INLINE_LIMIT = 1_500_000_000
+"""Bytes of weights above which they go to a file of their own (a message holds 2 GiB at most)."""
+SMALL = 1024
+"""Constants of fewer bytes stay in the model: readers want to see shapes and axes."""
+
+Store = Callable[[onnx.TensorProto, np.ndarray], None]
+
+
+def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
+    """`graph` as a model with its weights inside.
+
+    opset: the operator set to write, or None for the oldest one (from 13) that can express the
+    graph. Raises `UnsupportedError` naming the node that the set cannot express.
+    """
+    return _model(graph, opset, _store_inside)
+
+
+def to_bytes(graph: Graph, opset: int | None = None) -> bytes:
+    """`to_onnx`, serialised. Raises `UnsupportedError` when the weights exceed 2 GiB."""
+    if _weight_bytes(graph) > INLINE_LIMIT:
+        raise UnsupportedError(
+            "the weights do not fit into one ONNX message", next_step="write to a file instead"
+        )
+    return to_onnx(graph, opset).SerializeToString()
+
+
+def write_onnx(
+    graph: Graph,
+    path: str | os.PathLike[str],
+    opset: int | None = None,
+    inline_limit: int = INLINE_LIMIT,
+) -> list[Path]:
+    """Write `graph` to `path`; returns the files written.
+
+    More than `inline_limit` bytes of weights go to `<name>.data` beside it. Raises
+    `UnsupportedError` as `to_onnx` does, `UsageError` when a file cannot be written.
+    """
+    target = Path(path)
+    if _weight_bytes(graph) <= inline_limit:
+        data = to_onnx(graph, opset).SerializeToString()
+        with atomic_write(target) as stream:
+            stream.write(data)
+        return [target]
+    side = target.with_name(target.name + ".data")
+    with atomic_write(side) as stream:
+
+        def store(tensor: onnx.TensorProto, array: np.ndarray) -> None:
+            if array.nbytes < SMALL:
+                return _store_inside(tensor, array)
+            stream.write(b"\0" * (-stream.tell() % 4096))  # pages, so that maps are aligned
+            entries = {"location": side.name, "offset": stream.tell(), "length": array.nbytes}
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in entries.items():
+                tensor.external_data.add(key=key, value=str(value))
+            stream.write(np.ascontiguousarray(array).data)
+            return None
+
+        model = _model(graph, opset, store)
+    with atomic_write(target) as stream:
+        stream.write(model.SerializeToString())
+    return [target, side]
+
+
+def _weight_bytes(graph: Graph) -> int:
+    return sum(array.nbytes for array in graph.constants.values())
+
+
+def _store_inside(tensor: onnx.TensorProto, array: np.ndarray) -> None:
+    tensor.raw_data = np.ascontiguousarray(array).tobytes()
+
+
+def tensor_proto(name: str, array: np.ndarray, store: Store = _store_inside) -> onnx.TensorProto:
+    """An array as an initialiser."""
+    tensor = onnx.TensorProto(name=name, data_type=CODES[DType.of(array)], dims=array.shape)
+    store(tensor, array)
+    return tensor
+
+
+def value_info(name: str, type_: TensorType) -> onnx.ValueInfoProto:
+    """A declared value; sizes that only running can tell are left open."""
+    return helper.make_tensor_value_info(name, CODES[type_.dtype], [_dim(d) for d in type_.dims])
+
+
+def _dim(dim: DimLike) -> int | str | None:
+    if isinstance(dim, int):
+        return dim
+    return None if any(name.startswith("_") for name in symbols(dim)) else str(dim)
+
+
+def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
+    version = _opset(graph) if opset is None else opset
+    nodes: list[onnx.NodeProto] = []
+    constants = [tensor_proto(name, a, store) for name, a in graph.constants.items()]
+    for node in graph.nodes:
+        form = form_of(node, graph, version)
+        problem = _problem(form, node, graph, version)
+        if problem:
+            raise UnsupportedError(
+                f"opset {version} cannot express it: {problem}",
+                place=node.place,
+                next_step="write a newer opset",
+            )
+        constants += [tensor_proto(name, a, store) for name, a in form.constants.items()]
+        nodes += form.nodes
+    body = helper.make_graph(
+        nodes,
+        graph.name,
+        [value_info(v, graph.types[v]) for v in graph.inputs],
+        [value_info(v, graph.types[v]) for v in graph.outputs],
+        constants,
+    )
+    imports = [helper.make_opsetid("", version)]
+    return helper.make_model(
+        body,
+        opset_imports=imports,
+        ir_version=helper.find_min_ir_version_for(imports),
+        producer_name="verax",
+    )
+
+
+def _opset(graph: Graph) -> int:
+    """The oldest operator set that expresses every node."""
+    for version in range(OLDEST_WRITTEN, NEWEST + 1):
+        if all(not _problem(form_of(n, graph, version), n, graph, version) for n in graph.nodes):
+            return version
+    problems = _newest_problems(graph)
+    raise UnsupportedError("; ".join(problems[:3]) or "no single opset expresses all nodes")
+
+
+def _newest_problems(graph: Graph) -> Sequence[str]:
+    found = ((n, _problem(form_of(n, graph, NEWEST), n, graph, NEWEST)) for n in graph.nodes)
+    return [f"{node.place}: {problem}" for node, problem in found if problem]
+
+
+def _problem(form: Form, node: Node, graph: Graph, version: int) -> str:
+    """Why a node's form is not valid in an operator set, or "" when it is."""
+    if form.problem:
+        return form.problem
+    if len(form.nodes) > 1:
+        return ""  # made of operators that every version written here has
+    types = {v: graph.types[v] for v in (*node.inputs, *node.outputs) if v is not None}
+    return fits(form.nodes[0], types, version)
