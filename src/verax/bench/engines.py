@@ -6,6 +6,7 @@ user loads it. PyTorch cannot read ONNX; it takes `FILE.py:FUNCTION`, which make
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,8 +120,7 @@ def _module_of(file: str) -> Any:
 
 def _verax(level: int) -> Callable[[str, int], Prepared]:
     def prepare(model: str, threads: int) -> Prepared:
-        import verax
-
+        verax = importlib.import_module("verax")  # not loaded in the other engines' processes
         exe = verax.compile(model, opt_level=level, threads=threads)
 
         def bind(inputs: Inputs) -> Callable[[], Sequence[np.ndarray]]:

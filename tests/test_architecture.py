@@ -1,0 +1,226 @@
+"""The house holds: which room may import which, file sizes, cheap import, nothing of this machine.
+
+`ALLOWED` is DESIGN's import table. A room that is not in it fails, and so does an import that its
+row lacks, at any depth of a file: an import hidden in a function counts.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "verax"
+
+ALLOWED: dict[str, set[str]] = {
+    "base": set(),
+    "records": {"base"},
+    "numerics": {"base"},
+    "ir": {"base", "records", "numerics.error_model"},
+    "ops": {"ir", "numerics", "base"},
+    "reference": {"ops", "ir", "numerics", "base"},
+    "frontends": {"ops", "ir", "base"},
+    "compiler.passes": {"reference", "ops", "ir", "records", "numerics", "base"},
+    "compiler.kernels": {"numerics", "base"},
+    "compiler.lower": {
+        *("compiler.kernels", "runtime.image", "runtime.engine", "ops", "ir", "numerics", "base"),
+    },
+    "compiler.tune": {"compiler.kernels", "compiler.lower", "runtime", "records", "base"},
+    "compiler": {
+        *("compiler.passes", "compiler.kernels", "compiler.lower", "compiler.tune", "runtime"),
+        *("reference", "ops", "ir", "records", "numerics", "base"),
+    },
+    "runtime": {"records", "base"},
+    "judge": {"reference", "ops", "ir", "numerics", "records", "base"},
+    "runners": {
+        *("compiler", "runtime", "judge.protocol", "reference", "frontends", "ir", "base"),
+    },
+    "campaign": {"runners", "judge", "ops", "ir", "records", "base"},
+    "report": {"records", "base"},
+    "bench": {"api", "records", "base"},
+    "images": {"ir", "base"},
+    "formats": {"base"},
+    "onnx_backend": {"compiler", "frontends", "reference", "ir", "base"},
+    "api": {
+        *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),
+        *("ir", "base"),
+    },
+    "cli": {
+        *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),
+        *("runners", "reference", "records", "ops", "ir", "base", "campaign", ""),
+    },
+    "": {"api", "base"},
+}
+"""Room -> what it may import; the longest row that fits a module is its row. "" is verax itself."""
+
+MAX_LINES = 500
+OPTIONAL = ("onnxruntime", "openvino", "torch", "transformers", "sklearn", "tvm", "litert")
+HEAVY = ("numpy", "onnx", "llvmlite", "rich", "typer", "PIL")
+IMPORT_SECONDS = 0.5
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module below verax as (dotted name without "verax.", file)."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
+    """What a file imports: (dotted name, line, whether inside a function)."""
+    return tuple(_imports(ast.parse(path.read_text()), path))
+
+
+def _imports(tree: ast.Module, path: Path) -> Iterator[tuple[str, int, bool]]:
+    inside = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.walk(node)
+    }
+    typing_only = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno, id(node) in inside
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                found = (ROOT / "src" / (name.replace(".", "/"))).with_suffix(".py").exists()
+                package = (ROOT / "src" / name.replace(".", "/")).is_dir()
+                yield (
+                    name if found or package else str(node.module),
+                    node.lineno,
+                    id(node) in inside,
+                )
+
+
+def within(name: str, room: str) -> bool:
+    return name == room or (bool(room) and name.startswith(f"{room}."))
+
+
+def row_of(module: str) -> str:
+    """The longest row that the module falls under."""
+    fitting = [room for room in ALLOWED if within(module, room)]
+    return max(fitting, key=len) if fitting else "?"
+
+
+MODULES = dict(modules())
+
+
+def test_modules_import_only_what_their_room_may() -> None:
+    broken = []
+    for module, path in MODULES.items():
+        room = row_of(module)
+        if room not in ALLOWED:
+            broken.append(f"verax.{module} belongs to no room of the table")
+            continue
+        for name, line, _ in imports(path):
+            target = name.removeprefix("verax").removeprefix(".")
+            if name.partition(".")[0] != "verax" or target == room or within(target, room):
+                continue
+            if not any(within(target, allowed) for allowed in ALLOWED[room]):
+                where = f"{path.relative_to(ROOT)}:{line}"
+                broken.append(f"{where}: {room or 'verax'} may not import {name}")
+    assert not broken, "\n".join(broken)
+
+
+def test_rooms_form_no_circle() -> None:
+    edges: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        targets = edges.setdefault(row_of(module), set())
+        for name, _, _ in imports(path):
+            if name.partition(".")[0] == "verax":
+                targets.add(row_of(name.removeprefix("verax").removeprefix(".")))
+    state: dict[str, int] = {}
+
+    def visit(room: str, trail: list[str]) -> None:
+        assert state.get(room) != 1, f"circle: {' -> '.join([*trail, room])}"
+        if room in state:
+            return
+        state[room] = 1
+        for target in sorted(edges.get(room, set()) - {room, ""}):
+            visit(target, [*trail, room])
+        state[room] = 2
+
+    for room in sorted(edges):
+        visit(room, [])
+
+
+def test_no_import_hides_in_a_function() -> None:
+    hidden = [
+        f"{module}:{line}: {name}"
+        for module, path in MODULES.items()
+        for name, line, inside in imports(path)
+        if inside and name.partition(".")[0] not in OPTIONAL
+    ]
+    assert not hidden, "\n".join(hidden)
+
+
+def test_files_are_short_and_say_what_they_are_for() -> None:
+    texts = {path.relative_to(ROOT): path.read_text() for path in MODULES.values()}
+    long = [str(path) for path, text in texts.items() if len(text.splitlines()) > MAX_LINES]
+    mute = [str(p) for p, text in texts.items() if not ast.get_docstring(ast.parse(text))]
+    assert not long, f"these want to be two files each: {long}"
+    assert not mute, f"these do not say what they are for: {mute}"
+
+
+def in_fresh_python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout
+
+
+def test_importing_verax_loads_nothing_heavy() -> None:
+    loaded = json.loads(
+        in_fresh_python("import verax, sys, json; print(json.dumps(sorted(sys.modules)))")
+    )
+    tops = {name.partition(".")[0] for name in loaded}
+    assert not tops & {*OPTIONAL, *HEAVY}
+
+
+def test_using_the_python_interface_loads_no_optional_package() -> None:
+    loaded = json.loads(
+        in_fresh_python(
+            "import verax, sys, json; verax.load; verax.check; print(json.dumps(list(sys.modules)))"
+        )
+    )
+    assert not {name.partition(".")[0] for name in loaded} & set(OPTIONAL)
+
+
+def test_importing_verax_is_quick() -> None:
+    code = "import time; t = time.perf_counter(); import verax; print(time.perf_counter() - t)"
+    assert min(float(in_fresh_python(code)) for _ in range(3)) < IMPORT_SECONDS
+
+
+def test_no_file_names_a_path_of_a_machine() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split("\n")
+    if not any(listed):
+        pytest.skip("not a git checkout")
+    pattern = re.compile(r"(?<![\w.])/(?:home|root|work|Users|mnt|workspace)/[\w.-]+")
+    for name in listed:
+        path = ROOT / name
+        if path.suffix in (".py", ".md", ".toml", ".json", "") and path.is_file():
+            text = path.read_text(errors="ignore")
+            found = pattern.search(text)
+            assert found is None, f"{name} names the path {found and found.group()}"
