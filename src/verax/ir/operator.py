@@ -175,6 +175,8 @@ class Operator:
                 shown.append(f"{f.name}={_literal(value)}")
         return f"{self.kind}({', '.join(shown)})"
 
+    __repr__ = __str__
+
 
 def _literal(value: object) -> str:
     if isinstance(value, DType):

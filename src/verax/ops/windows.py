@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from verax.base.errors import GraphError
-from verax.ir.dim import DimLike, ceildiv, floordiv
+from verax.ir.dim import DimLike, ceildiv, floordiv, maximum
 from verax.ir.operator import Inference
 from verax.ir.types import DType, TensorType
 
@@ -143,9 +143,11 @@ class Geometry:
             zip(sizes, self.extent, self.strides, self.pads)
         ):
             if self.ceil_mode:
-                # The smaller of "all of the input is covered" and "the last window begins before
-                # the end padding", in one division.
+                # As many windows as cover the padded input, but one less if the last begins in the
+                # end padding: in one division, as long as that padding is no larger than a window.
                 out = floordiv(n + (begin - 1 + min(0, end - e + s)), s) + 1
+                if end > e:
+                    out = maximum(out, ceildiv(n + (begin + end - e), s))
             else:
                 out = floordiv(n + (begin + end - e), s) + 1
             if isinstance(out, int) and out < 1:
