@@ -136,7 +136,7 @@ def draw(
     """Test data in [low, high]: some values on a grid of quarters, so that ties and zeros occur."""
     dtype = as_dtype(dtype)
     if dtype is DType.bool_:
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)
     if dtype.is_integer:
         info = np.iinfo(dtype.numpy)
         lo, hi = max(int(np.ceil(low)), int(info.min)), min(int(high), int(info.max))
