@@ -20,6 +20,7 @@ from verax.numerics.formats import numpy_dtype
 
 _interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
 _lock = threading.Lock()
+_SHOWN = 40  # larger expressions are not written out by repr: shared parts would repeat
 
 
 class Expr:
@@ -100,6 +101,8 @@ class Apply(Expr):
         return _intern(cls, key, key, function=function, args=args, dtype=dtype)
 
     def __repr__(self) -> str:
+        if any(i >= _SHOWN for i, _ in enumerate(nodes(self))):
+            return f"{self.function}(...) of {sum(1 for _ in nodes(self))} nodes"
         suffix = f" as {self.dtype}" if self.function in CONVERSIONS else ""
         return f"{self.function}({', '.join(map(repr, self.args))}){suffix}"
 
@@ -163,22 +166,29 @@ def trace(fn: Callable[..., Expr], dtypes: Sequence[str]) -> Expr:
     return result
 
 
+def substitute(expr: Expr, replacements: Mapping[Expr, Expr]) -> Expr:
+    """`expr` with whole subexpressions replaced by others of the same dtype (else TypeError)."""
+    done: dict[Expr, Expr] = {}
+    for node in nodes(expr):
+        new = replacements.get(node)
+        if new is None:
+            new = node
+            if isinstance(node, Apply):
+                new = Apply(node.function, [done[a] for a in node.args], node.dtype)
+        elif new.dtype != node.dtype:
+            raise TypeError(f"{node!r} cannot be replaced by a value of {new.dtype}")
+        done[node] = new
+    return done[expr]
+
+
 def compose(expr: Expr, replacements: Mapping[int, Expr]) -> Expr:
     """`expr` with the inputs in `replacements` (index -> expression of the same dtype) replaced.
 
     Inputs not named stay as they are; TypeError when dtypes differ.
     """
-    done: dict[Expr, Expr] = {}
-    for node in nodes(expr):
-        new = node
-        if isinstance(node, Input) and node.index in replacements:
-            new = replacements[node.index]
-            if new.dtype != node.dtype:
-                raise TypeError(f"{node!r} cannot be replaced by a value of {new.dtype}")
-        elif isinstance(node, Apply):
-            new = Apply(node.function, [done[a] for a in node.args], node.dtype)
-        done[node] = new
-    return done[expr]
+    dtypes = input_dtypes(expr)
+    wanted = {i: e for i, e in replacements.items() if i in dtypes}
+    return substitute(expr, {Input(i, dtypes[i]): e for i, e in wanted.items()})
 
 
 def evaluate_all(exprs: Sequence[Expr], arith: Arith[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -208,3 +218,23 @@ def evaluate_all(exprs: Sequence[Expr], arith: Arith[Any], inputs: Sequence[Any]
 def evaluate(expr: Expr, arith: Arith[Any], inputs: Sequence[Any]) -> Any:
     """The value of `expr` in `arith`; see `evaluate_all`."""
     return evaluate_all([expr], arith, inputs)[0]
+
+
+def text(expr: Expr) -> str:
+    """The expression as lines `vN = function operands dtype`: stable, for cache keys and reports.
+
+    Two expressions have the same text exactly when they are equal.
+    """
+    names: dict[Expr, str] = {}
+    lines = []
+    for node in nodes(expr):
+        name = names[node] = f"v{len(names)}"
+        if isinstance(node, Input):
+            what = f"input {node.index}"
+        elif isinstance(node, Const):
+            what = f"const {node.value!r}"
+        else:
+            assert isinstance(node, Apply)
+            what = " ".join([node.function, *(names[a] for a in node.args)])
+        lines.append(f"{name} = {what} {node.dtype}\n")
+    return "".join(lines)

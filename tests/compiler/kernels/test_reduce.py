@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -103,6 +104,20 @@ def test_softmax_over_any_axis(dims: tuple[int, ...], axis: int) -> None:
     spec = softmax(dims, axis)
     size = int(np.prod(dims))
     check(spec, [data(size), np.zeros(size, np.float32)])
+
+
+@pytest.mark.parametrize("dims,axis", [((5, 37), 1), ((2, 19, 35), 1)])
+def test_softmax_in_place(dims: tuple[int, ...], axis: int) -> None:
+    shifted = softmax(dims, axis)
+    exp = trace(lambda m, x, top, s: m.sub(x, m.log(s)), [F32] * 3)  # reads x again at the end
+    access, _ = shifted.element_outputs[0]
+    for spec in (shifted, dataclasses.replace(shifted, element_outputs=((access, exp),))):
+        x = data(int(np.prod(dims)))
+        (want,) = expected(spec, [x, x])
+        module = ModuleBuilder("inplace", TARGETS[0])
+        kernel = emit_reduce(module, spec)
+        Native(module).run(kernel, [x, x])
+        assert_same_bits(x, want)
 
 
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])

@@ -25,7 +25,8 @@ from verax.compiler.kernels.loops_emit import (
 from verax.compiler.kernels.loops_spec import Access
 from verax.compiler.kernels.reduce_spec import ReduceSpec, Stage
 from verax.compiler.kernels.target import LANES
-from verax.numerics.expr import Expr, evaluate_all, input_dtypes
+from verax.numerics.arith import PRIMITIVES
+from verax.numerics.expr import Apply, Expr, Input, evaluate_all, input_dtypes, substitute
 from verax.numerics.formats import FLOATS
 from verax.numerics.reductions import combine, identity
 
@@ -112,6 +113,27 @@ def _simplified(spec: ReduceSpec) -> ReduceSpec:
     return _map_strides(spec, outer, reduced)
 
 
+def _kept(spec: ReduceSpec) -> Expr | None:
+    """What is written in the end, over the last stage's elements left in the output, if cheaper.
+
+    Softmax sums e = exp(x - max) and then writes the same e / sum: the last stage leaves e in
+    the output, and the final pass reads it back, as Input(inputs + stages). The output may be
+    the memory of an input, so the final pass may then read nothing else that moves.
+    """
+    n, stages = len(spec.inputs), len(spec.stages)
+    if not stages or len(spec.element_outputs) != 1:
+        return None
+    element = spec.stages[-1].element
+    access, expr = spec.element_outputs[0]
+    if not isinstance(element, Apply) or element.function in PRIMITIVES:
+        return None
+    if element.dtype != access.dtype:
+        return None
+    kept = substitute(expr, {element: Input(n + stages, element.dtype)})
+    moving = {i for i, a in enumerate(spec.inputs) if any(a.strides[len(spec.outer) :])}
+    return None if moving & set(input_dtypes(kept)) else kept
+
+
 def _moving(spec: ReduceSpec) -> list[Access]:
     n = len(spec.outer)
     return [a for a in spec.inputs if any(a.strides[n:])]
@@ -151,12 +173,14 @@ class _Strip:
         self.fb, self.spec, self.rows = fb, spec, rows
         self.arith = LlvmArith(fb)
         self.n, self.outer = len(spec.inputs), len(spec.outer)
+        self.first_element = self.n + len(spec.row_outputs)
         row_accesses = [a for a, _ in spec.row_outputs]
         element_accesses = [a for a, _ in spec.element_outputs]
         self.base = [
             self._at_outer(a, p, coordinates)
             for a, p in zip((*spec.inputs, *row_accesses, *element_accesses), fb.args, strict=True)
         ]
+        self.kept = _kept(spec)
         self.results: list[ir.Value] = []
         self.fixed: dict[int, ir.Value] = {}
         for number, access in enumerate(spec.inputs):
@@ -184,8 +208,8 @@ class _Strip:
         """Whether 16 elements from a multiple of 16 on lie in one stride."""
         return len(self.spec.reduced) <= 1 or self.spec.reduced[-1] % LANES == 0
 
-    def load(self, number: int, k: Index, count: int) -> ir.Value:
-        fb, access = self.fb, self.spec.inputs[number]
+    def load(self, number: int, access: Access, k: Index, count: int) -> ir.Value:
+        fb = self.fb
         if self.rows:
             stride = access.strides[self.outer - 1]
             pointer = self._pointer(number, access, k)
@@ -217,16 +241,28 @@ class _Strip:
 
     def values(self, exprs: Sequence[Expr], k: Index | None, count: int) -> list[ir.Value]:
         """The expressions at element k (a vector from k on when along); None: per row."""
-        inputs: list[ir.Value | None] = [None] * (self.n + len(self.results))
+        kept = self.n + len(self.spec.stages)
+        inputs: list[ir.Value | None] = [None] * (kept + 1)
         for number in {i for e in exprs for i in input_dtypes(e)}:
-            if number >= self.n:
+            if number == kept:
+                assert k is not None
+                access = self.spec.element_outputs[0][0]
+                inputs[number] = self.load(self.first_element, access, k, count)
+            elif number >= self.n:
                 inputs[number] = self.results[number - self.n]
             elif number in self.fixed:
                 inputs[number] = self.fixed[number]
             else:
                 assert k is not None
-                inputs[number] = self.load(number, k, count)
+                inputs[number] = self.load(number, self.spec.inputs[number], k, count)
         return evaluate_all(exprs, self.arith, inputs)
+
+    def element(self, stage: Stage, k: Index, count: int) -> ir.Value:
+        """What `stage` reduces, at element k; also left in the output if that is to be reused."""
+        value = self.values([stage.element], k, count)[0]
+        if self.kept is not None and len(self.results) == len(self.spec.stages) - 1:
+            self.store(self.first_element, self.spec.element_outputs[0][0], k, value, count)
+        return value
 
     # --- stages
 
@@ -258,7 +294,7 @@ class _Strip:
         length, done = self.spec.length, 0
 
         def step(which: int, k: Index) -> None:
-            value = self.values([stage.element], k, self.rows)[0]
+            value = self.element(stage, k, self.rows)
             partial[which] = self._combine(stage, partial[which], value)
 
         if length > (_UNROLLED if len(self.spec.reduced) > 1 else LANES):
@@ -285,7 +321,7 @@ class _Strip:
         done = full // (ways * LANES) * (ways * LANES)
 
         def step(which: int, k: Index, count: int) -> None:
-            value = self.values([stage.element], k, count)[0]
+            value = self.element(stage, k, count)
             if count < LANES:
                 value = fb.b.select(fb.first(count), value, start)
             partial[which] = self._combine(stage, partial[which], value)
@@ -335,13 +371,14 @@ class _Strip:
 
     def _write_elements(self) -> None:
         exprs = [e for _, e in self.spec.element_outputs]
-        first = self.n + len(self.spec.row_outputs)
+        if self.kept is not None:
+            exprs = [self.kept]
 
         def write(places: Sequence[tuple[Index, int]]) -> None:
             results = [self.values(exprs, k, count) for k, count in places]
             for (k, count), values in zip(places, results, strict=True):
                 for i, (access, _) in enumerate(self.spec.element_outputs):
-                    self.store(first + i, access, k, values[i], count)
+                    self.store(self.first_element + i, access, k, values[i], count)
 
         length = self.spec.length
         width, count = (1, self.rows) if self.rows else (LANES, LANES)
