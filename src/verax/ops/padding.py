@@ -22,7 +22,7 @@ def source_positions(size: int, begin: int, end: int, mode: str) -> Array:
     -1 marks the constant. Negative pads crop first; what is left is then padded, so that a
     reflection never shows a cropped element. Raises `InputError` when nothing is left to show.
     """
-    kept = np.arange(size)[max(-begin, 0) : max(size - max(-end, 0), 0)]
+    kept = np.arange(size)[max(-begin, 0) : size - max(-end, 0)]
     ends = (max(begin, 0), max(end, 0))
     if mode == "constant":
         return np.pad(kept, ends, constant_values=-1)
@@ -59,9 +59,11 @@ class Pad(Movement):
             return (data.with_dims(dims),)
         ctx.require(len(pads) == 2 * len(axes), f"{len(pads)} pads for {len(axes)} axes")
         for a, begin, end in zip(axes, pads, pads[len(axes) :]):
-            dims[a] = dims[a] + begin + end
-            if isinstance(dims[a], int) and dims[a] < 0:  # type: ignore[operator]
-                ctx.fail(f"pads {begin} and {end} leave nothing of axis {a} of {data}")
+            size = dims[a]
+            dims[a] = size + begin + end
+            if isinstance(size, int) and isinstance(begin, int) and isinstance(end, int):
+                kept = size + min(begin, 0) + min(end, 0)
+                ctx.require(kept >= 0, f"pads {begin} and {end} crop more than axis {a} of {data}")
         return (data.with_dims(dims),)
 
     def reference(
@@ -99,8 +101,8 @@ class Pad(Movement):
 
 
 def _pad_axis(data: Array, axis: int, begin: int, end: int, mode: str, fill: Any) -> Array:
-    if data.shape[axis] + begin + end < 0:
-        raise InputError(f"pads {begin} and {end} leave nothing of axis {axis} of {data.shape}")
+    if data.shape[axis] + min(begin, 0) + min(end, 0) < 0:
+        raise InputError(f"pads {begin} and {end} crop more than axis {axis} of {data.shape}")
     source = source_positions(data.shape[axis], begin, end, mode)
     outside = np.flatnonzero(source < 0)
     if not len(outside):

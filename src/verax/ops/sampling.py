@@ -229,7 +229,8 @@ def _if_any(model: Rounding) -> Rounding | None:
 class AffineGrid(Operator):
     """Grid for GridSample: theta (N, r, r + 1) applied to the normalised positions of `size`.
 
-    size: (N, C, D1, ..., Dr) as int64. Result (N, D1, ..., Dr, r).
+    size: (N, C, D1, ..., Dr) as int64. Result (N, D1, ..., Dr, r). With `align_corners` an axis of
+    size 1 lies at 0, as in PyTorch; ONNX's formula divides by zero there.
     """
 
     align_corners: bool = False

@@ -83,11 +83,9 @@ class _Scatter(Operator):
 
 def _untouched_exact(model: Rounding, count: Array, dtype: DType) -> Rounding:
     """No error where nothing was added."""
-    zero = np.zeros(count.shape)
     model = at_least_float32(model, dtype)
-    return Rounding(
-        np.where(count == 0, zero, model.sigma), np.where(count == 0, zero, model.bound)
-    )
+    touched = count > 0
+    return Rounding(np.where(touched, model.sigma, 0.0), np.where(touched, model.bound, TINY))
 
 
 @operator
