@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from verax.compiler.kernels.builder import Kernel, ModuleBuilder
-from verax.compiler.kernels.loops import Access, LoopSpec, emit_loop
+from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
 from verax.compiler.kernels.reduce import ReduceSpec, Stage, emit_reduce
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import Input, trace
@@ -127,6 +127,55 @@ def average_pool(c: int, h: int, w: int, border: int) -> tuple[float, float]:
     return ours, best(lambda: t.mean((2, 3)))
 
 
+def nearest(c: int, h: int, w: int, blocked: bool) -> tuple[float, float]:
+    """Resize by two, through index tables."""
+    lanes = 16 if blocked else 1
+    dims = (c // lanes, 2 * h, 2 * w, lanes)
+    rows, columns = (Lookup(1, h, w * lanes, False), Lookup(2, w, lanes, False))
+    source = Access(F, (h * w * lanes, 0, 0, 1 if blocked else 0), 0, (rows, columns))
+    tables = (Access("int32", (0, 1, 0, 0)), Access("int32", (0, 0, 1, 0)))
+    spec = LoopSpec(dims, (source, *tables), (Access(F, dense(*dims)),), (X,))
+    x = np.random.default_rng(0).normal(size=(1, c, h, w)).astype(np.float32)
+    t = torch.from_numpy(x)
+    y = [np.arange(2 * n, dtype=np.int32) // 2 for n in (h, w)]
+    ours = native(lambda m: emit_loop(m, spec), [x, *y, np.empty(x.size * 4, np.float32)])
+    return ours, best(lambda: torch.nn.functional.interpolate(t, scale_factor=2))
+
+
+def strided(c: int, h: int, w: int) -> tuple[float, float]:
+    """x[:, ::2, ::2]."""
+    out = (c, h // 2, w // 2)
+    spec = LoopSpec(out, (Access(F, (h * w, 2 * w, 2)),), (Access(F, dense(*out)),), (X,))
+    x = np.random.default_rng(0).normal(size=(c, h, w)).astype(np.float32)
+    t, target = torch.from_numpy(x), torch.empty(out)
+    ours = native(lambda m: emit_loop(m, spec), [x, np.empty(out, np.float32)])
+    return ours, best(lambda: target.copy_(t[:, ::2, ::2]))
+
+
+def embedding(rows: int, width: int, k: int) -> tuple[float, float]:
+    """Rows picked by a run-time index, checked."""
+    spec = LoopSpec(
+        (k, width), (Access(F, (0, 1), 0, (Lookup(1, rows, width),)), Access("int64", (1, 0))),
+        (Access(F, (width, 1)),), (X,),
+    )  # fmt: skip
+    x = np.random.default_rng(0).normal(size=(rows, width)).astype(np.float32)
+    index = np.random.default_rng(0).integers(0, rows, k)
+    t, i = torch.from_numpy(x), torch.from_numpy(index)
+    arrays = [x, index, np.empty((k, width), np.float32), np.zeros(1, np.int32)]
+    return native(lambda m: emit_loop(m, spec), arrays), best(lambda: t[i])
+
+
+def depth_to_space(c: int, h: int, w: int) -> tuple[float, float]:
+    dims = (c, h, 2, w, 2)
+    source = dense(2, 2, c, h, w)
+    access = Access(F, (source[2], source[3], source[0], 1, source[1]))
+    spec = LoopSpec(dims, (access,), (Access(F, dense(*dims)),), (X,))
+    x = np.random.default_rng(0).normal(size=(1, 4 * c, h, w)).astype(np.float32)
+    t = torch.from_numpy(x)
+    ours = native(lambda m: emit_loop(m, spec), [x, np.empty_like(x)])
+    return ours, best(lambda: torch.nn.functional.pixel_shuffle(t, 2))
+
+
 CASES: dict[str, Callable[[], tuple[float, float]]] = {
     **{n: (lambda n=n: unary(n)) for n in (
         "exp", "expm1", "sigmoid", "tanh", "erf", "gelu", "silu", "mish", "softplus", "log",
@@ -142,6 +191,11 @@ CASES: dict[str, Callable[[], tuple[float, float]]] = {
     "planar->blocked 64x56x56": lambda: transpose((4, 16, 56, 56), (0, 2, 3, 1)),
     "blocked->planar 64x56x56": lambda: transpose((4, 56, 56, 16), (0, 3, 1, 2)),
     "shuffle 116x28x28": lambda: transpose((2, 58, 784), (1, 0, 2)),
+    "nearest 64x28x28 planar": lambda: nearest(64, 28, 28, False),
+    "nearest 64x28x28 blocked": lambda: nearest(64, 28, 28, True),
+    "slice ::2 64x56x56": lambda: strided(64, 56, 56),
+    "embedding 1000x256": lambda: embedding(5000, 256, 1000),
+    "depth to space 16x32x32": lambda: depth_to_space(16, 32, 32),
     "softmax 1x1000": lambda: softmax((1, 1000), 1),
     "softmax 512x512": lambda: softmax((512, 512), 1),
     "softmax 21x4096 over channels": lambda: softmax((1, 21, 4096), 1),
