@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.compiler.kernels import harness as h
 
 from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.conv import emit_conv
-from verax.compiler.kernels.conv_pack import pack_channels, pack_conv_weights
-from verax.compiler.kernels.conv_schedule import ConvSchedule, default_schedule
+from verax.compiler.kernels.conv import default_schedule, emit_conv, pack_conv_weights
+from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.layout import Epilogue, Operand
 from verax.compiler.kernels.target import Target
@@ -119,6 +119,59 @@ def cases(draw: st.DrawFn) -> Case:
     return made
 
 
+@st.composite
+def grouped_cases(draw: st.DrawFn) -> Case:
+    """Groups that cut through blocks of 16 channels, or single channels."""
+    case = draw(cases())
+    groups = draw(st.integers(2, 21))
+    inputs, outputs = draw(st.sampled_from([(1, 1), (1, 1), (5, 7), (1, 2), (3, 1), (2, 16)]))
+    size, kernel = case.x.shape[2:], case.w.shape[2:]
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    return dataclasses.replace(
+        case,
+        x=h.random(rng, case.x.shape[0], groups * inputs, *size),
+        w=h.random(rng, groups * outputs, inputs, *kernel),
+        bias=h.random(rng, groups * outputs) if case.bias is not None else None,
+        groups=groups,
+    )
+
+
+@st.composite
+def transposed_cases(draw: st.DrawFn) -> Case:
+    """Transposed convolutions, with outputs that some kernel positions or none reach."""
+    axes = draw(st.sampled_from([1, 2, 2, 3]))
+
+    def triple(low: int, high: int, missing: int) -> tuple[int, int, int]:
+        some = [draw(st.integers(low, high)) for _ in range(axes)]
+        return tuple([missing] * (3 - axes) + some)
+
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    unit = draw(st.sampled_from([1, 16])) if groups > 1 else 1
+    channels, filters = (
+        unit * draw(st.integers(1, 19 // unit)),
+        unit * draw(st.integers(1, 35 // unit)),
+    )
+    size, kernel = triple(1, 4, 1), triple(1, 4, 1)
+    strides, dilations, pads, extra = (
+        triple(1, 3, 1),
+        triple(1, 2, 1),
+        triple(0, 2, 0),
+        triple(0, 2, 0),
+    )
+    output = tuple(
+        (e - 1) * s + (k - 1) * d + 1 - p + x
+        for e, s, k, d, p, x in zip(size, strides, kernel, dilations, pads, extra)
+    )
+    assume(min(output) > 0)
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    return Case(
+        h.random(rng, draw(st.integers(1, 2)), groups * channels, *size),
+        h.random(rng, groups * channels, filters, *kernel),
+        h.random(rng, groups * filters) if draw(st.booleans()) else None,
+        strides, dilations, pads, output, groups, True,
+    )  # fmt: skip
+
+
 schedules = st.builds(
     ConvSchedule,
     blocks=st.integers(1, 3), rows=st.integers(1, 3), cols=st.integers(1, 4),
@@ -141,6 +194,13 @@ def test_default_schedules_give_canonical_bits(
     assert h.same_bits(got, case.expected())
 
 
+@settings(max_examples=20, deadline=None, suppress_health_check=slow)
+@given(case=st.one_of(grouped_cases(), transposed_cases()), parts=st.integers(1, 3))
+@pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
+def test_groups_and_transposes_give_canonical_bits(target: Target, case: Case, parts: int) -> None:
+    assert h.same_bits(compute(case, target, parts=parts), case.expected())
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=slow)
 @given(case=cases(), schedule=schedules, parts=st.integers(1, 3))
 def test_no_schedule_changes_a_bit(case: Case, schedule: ConvSchedule, parts: int) -> None:
@@ -152,9 +212,23 @@ def test_no_schedule_changes_a_bit(case: Case, schedule: ConvSchedule, parts: in
     [
         make(0, 2, 20, 40, (1, 7, 9), (1, 1, 1)),
         make(1, 1, 64, 48, (1, 7, 7), (1, 3, 3), pads=(0, 1, 1), after=(0, 1, 1)),
+        make(5, 2, 40, 40, (1, 12, 15), (1, 3, 3), pads=(0, 1, 1), after=(0, 1, 1), groups=40),
+        make(
+            6,
+            1,
+            35,
+            35,
+            (1, 13, 14),
+            (1, 5, 5),
+            (1, 2, 2),
+            pads=(0, 1, 2),
+            after=(0, 2, 1),
+            groups=35,
+        ),
+        make(7, 1, 20, 20, (4, 11, 6), (3, 5, 9), pads=(1, 2, 4), after=(1, 2, 4), groups=20),
         make(2, 1, 3, 32, (1, 23, 17), (1, 7, 7), (1, 2, 2), pads=(0, 3, 3), after=(0, 2, 3)),
     ],
-    ids=["pointwise", "late", "first"],
+    ids=["pointwise", "late", "depthwise", "depthwise 5x5", "depthwise 3-D", "first"],
 )
 @pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
 def test_layers_of_real_networks(case: Case, target: Target) -> None:

@@ -1,296 +1,61 @@
-"""Direct convolution, ordinary and transposed, on blocked activations.
+"""Convolution of any kind: chooses the kernel, its schedule and the packing that go together.
 
-A tile of outputs (a few pixels by a few blocks of 16 filters) is accumulated in registers over the
-whole reduction: per channel step one load of weights for each block, one broadcast of the input for
-each pixel, and a multiply-add for each pair. Bias starts the sum and the epilogue ends it, so every
-output is written once. See `conv_spec` for the order of summation and `conv_schedule` for tiles.
+Ordinary and transposed, one to three axes, every number of groups. The direct kernel is the fast
+one; depthwise convolutions have their own; groups that cut through blocks of 16 channels take a
+general path.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+import numpy as np
 
-from llvmlite import ir
-
-from verax.compiler.kernels.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
-from verax.compiler.kernels.conv_pack import sections
-from verax.compiler.kernels.conv_schedule import (
-    ConvSchedule,
-    default_schedule,
-    filter_blocks,
-    flattened,
-    grid,
-    passes,
+from verax.compiler.kernels.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.conv_direct import emit_direct
+from verax.compiler.kernels.conv_grouped import emit_grouped, pack_grouped_weights
+from verax.compiler.kernels.conv_pack import (
+    pack_channels,
+    pack_direct_weights,
+    weights_by_group,
 )
-from verax.compiler.kernels.conv_spec import ConvSpec, Region
-from verax.compiler.kernels.layout import Triple, finish_value, load_operands
-from verax.compiler.kernels.target import LANES
+from verax.compiler.kernels.conv_schedule import ConvSchedule, direct_schedule
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.depthwise import (
+    depthwise_schedule,
+    emit_depthwise,
+    pack_depthwise_weights,
+)
+from verax.compiler.kernels.target import Target
+
+__all__ = ["default_schedule", "emit_conv", "pack_channels", "pack_conv_weights"]
 
 
 def emit_conv(
     module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule | None = None
 ) -> Kernel:
-    """The kernel for an aligned `spec`; arguments as `ConvSpec` lists them."""
+    """The kernel for `spec`, of whichever kind suits it; arguments as `ConvSpec` lists them."""
     schedule = schedule or default_schedule(spec, module.target)
-    operands = spec.epilogue.operands if spec.epilogue else ()
-    f = module.kernel(("conv", spec, schedule), 3 + spec.bias + len(operands))
-    if f.kernel is not None:
-        return f.kernel
-    items = weights = 0
-    regions = [r for r in spec.regions() if math.prod(r.count)]
-    parts: list[_Section] = []
-    for region in regions:
-        for first, count, blocks in sections(spec, schedule):
-            part = _Section(f, spec, schedule, region, first, count, blocks, items, weights)
-            parts.append(part)
-            items += part.items
-            weights += spec.groups * count * part.weights_per_item
-    for part in parts:
-        part.emit(alone=len(parts) == 1)
-    outputs = spec.batch * math.prod(spec.output) * spec.filters
-    inputs = spec.batch * spec.channels * math.prod(hi - lo for lo, hi in spec.input_extent())
-    return f.finish(items, spec.flops, 4 * (outputs + inputs + weights))
+    if spec.depthwise and spec.x.lane == 1:
+        return emit_depthwise(module, spec, schedule)
+    if not spec.aligned:
+        return emit_grouped(module, spec, schedule)
+    return emit_direct(module, spec, schedule)
 
 
-class _Section:
-    """One region, for output channel blocks that are taken `blocks` at a time."""
+def pack_conv_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
+    """The weights as one float32 vector, in the order in which `emit_conv`'s kernel reads them.
 
-    def __init__(
-        self,
-        f: FunctionBuilder,
-        spec: ConvSpec,
-        schedule: ConvSchedule,
-        region: Region,
-        first_block: int,
-        block_groups: int,
-        blocks: int,
-        first_item: int,
-        weight_offset: int,
-    ) -> None:
-        self.f, self.spec, self.schedule, self.region = f, spec, schedule, region
-        self.first_block, self.block_groups, self.blocks = first_block, block_groups, blocks
-        self.first_item, self.weight_offset = first_item, weight_offset
-        self.rows, self.cols = grid(spec, region)
-        self.tile_rows = min(schedule.rows, self.rows)
-        self.tile_cols = min(schedule.cols, self.cols)
-        self.full_tiles, self.rest_rows = divmod(self.rows, self.tile_rows)
-        self.chunks = -(-self.full_tiles // schedule.chunk)
-        self.items = spec.batch * region.count[0] * self.chunks * spec.groups * block_groups
-        self.width = blocks * LANES
-        self.weights_per_item = spec.group_channels * math.prod(region.tap_counts) * self.width
-        self.passes = passes(spec, schedule)
-        self.weights_per_pass = self.weights_per_item // self.passes
-        self.flat = flattened(spec, region)
-        self.x_row = spec.x.pixel if self.flat else spec.x.row * region.step[1]
-        self.x_col = spec.x.pixel * region.step[2]
-        self.tiles_across = -(-self.cols // self.tile_cols)
-        tiles = self.tiles_across * (min(schedule.chunk, self.full_tiles) + bool(self.rest_rows))
-        # elements of the next item's weights to be prefetched per channel step
-        self.ahead = -(-self.width // tiles) if schedule.ahead else 0
+    weights: (filters, channels / groups, kernel...), or (channels, filters / groups, kernel...)
+    when transposed, with one to three kernel axes.
+    """
+    if spec.depthwise and spec.x.lane == 1:
+        return pack_depthwise_weights(weights, spec)
+    if not spec.aligned:
+        return pack_grouped_weights(weights_by_group(weights, spec), spec)
+    return pack_direct_weights(weights, spec, schedule)
 
-    def emit(self, alone: bool) -> None:
-        f, spec = self.f, self.spec
-        start, stop = f.begin, f.end
-        if not alone:
-            start = f.clamp(f.iadd(f.begin, -self.first_item), 0, self.items)
-            stop = f.clamp(f.iadd(f.end, -self.first_item), 0, self.items)
-        image = (spec.batch, self.region.count[0], self.chunks)
-        filters = (spec.groups, self.block_groups)
-        with f.loop(stop, start=start) as item:
-            if self.schedule.filters_outer:
-                group, kgroup, n, d, chunk = f.split(item.index, *filters[1:], *image)
-            else:
-                n, d, chunk, group, kgroup = f.split(item.index, *image[1:], *filters)
-            self._emit_item(group, kgroup, n, d, chunk)
 
-    def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
-        f, spec, region = self.f, self.spec, self.region
-        x, inputs = spec.x, f.args[0]
-        per_group = spec.group_channels * x.lane
-        if x.block != x.lane * LANES:
-            per_group = spec.group_channels // LANES * x.block if spec.groups > 1 else 0
-        first = sum(a * s for a, s in zip(region.first, x.space, strict=True))
-        self.x = f.at(
-            inputs, (n, x.batch), (d, region.step[0] * x.depth), (group, per_group), first
-        )
-        order = f.iadd(f.imul(group, self.block_groups), kgroup)
-        self.w = f.at(f.args[1], (order, self.weights_per_item), self.weight_offset)
-        blocks = f.iadd(f.imul(group, filter_blocks(spec)), f.imul(kgroup, self.blocks))
-        self.block, self.n, self.d = f.iadd(blocks, self.first_block), n, d
-        with f.loop(self.passes) as p:
-            self.turn, self.pass_w = p.index, f.at(self.w, (p.index, self.weights_per_pass))
-            self.pass_x = f.at(self.x, (p.index, self.schedule.pass_blocks * x.block))
-            self._emit_pass(chunk)
-
-    def _emit_pass(self, chunk: Index) -> None:
-        """All tiles of an item, over the input blocks of one pass."""
-        f, per_chunk = self.f, self.schedule.chunk
-        trips: Index = min(per_chunk, self.full_tiles)
-        if self.full_tiles % per_chunk and self.chunks > 1:
-            left = f.iadd(self.full_tiles, f.imul(chunk, -per_chunk))
-            trips = f.clamp(left, 0, per_chunk)
-        with f.loop(trips) as t:
-            tile = f.iadd(f.imul(chunk, per_chunk), t.index)
-            self._emit_rows(f.imul(tile, self.tile_rows), self.tile_rows, t.index)
-        if self.rest_rows:
-            row = self.full_tiles * self.tile_rows
-            if isinstance(chunk, int):
-                self._emit_rows(row, self.rest_rows, trips)
-            else:
-                with f.when(f.b.icmp_signed("==", chunk, f.i64(self.chunks - 1))):
-                    self._emit_rows(row, self.rest_rows, trips)
-
-    def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
-        """A row of tiles, the `tile`-th of this item."""
-        full, rest = divmod(self.cols, self.tile_cols)
-        self.tiles_before = self.f.imul(tile, self.tiles_across)
-        for first, count, cols in ((0, full, self.tile_cols), (full * self.tile_cols, 1, rest)):
-            if count and cols:
-                with self.f.loop(count) as c:
-                    col = self.f.iadd(self.f.imul(c.index, cols), first)
-                    tile = self.f.iadd(self.tiles_before, self.f.iadd(c.index, first and full))
-                    self._emit_tile(row, col, rows, cols, tile)
-
-    def _emit_tile(self, row: Index, col: Index, rows: int, cols: int, tile: Index) -> None:
-        """The `tile`-th tile of this item. State of the loops: weights, prefetch, accumulators."""
-        f, spec = self.f, self.spec
-        x = f.at(self.pass_x, (row, self.x_row), (col, self.x_col))
-        pixels = [(r, c) for r in range(rows) for c in range(cols)]
-        state = [self.pass_w, *self._initial(row, col, pixels)]
-        if self.ahead:
-            per_tile = self.weights_per_item // self.width * self.ahead
-            soon = f.at(self.pass_w, self.weights_per_item, (tile, per_tile))
-            state.insert(1, soon)
-        full, rest = divmod(spec.group_channels, LANES)
-        full = self.schedule.pass_blocks if self.passes > 1 else full
-        if full:
-            with f.loop(full, carry=state) as block:
-                source = f.at(x, (block.index, spec.x.block))
-                block.next(self._emit_taps(source, LANES, pixels, block.values))
-            state = block.results
-        if rest:
-            state = self._emit_taps(f.at(x, full * spec.x.block), rest, pixels, state)
-        acc = state[1 + bool(self.ahead) :]
-        outputs = list(self._outputs(row, col, pixels))
-        if self.passes == 1:
-            self._emit_final(outputs, acc)
-            return
-        last = f.b.icmp_signed("==", self.turn, f.i64(self.passes - 1))
-        with f.b.if_else(last) as (final, partial):
-            with final:
-                self._emit_final(outputs, acc)
-            with partial:
-                for where, value in zip(outputs, acc, strict=True):
-                    f.store(value, spec.y.at(f, f.args[-1], *where))
-
-    def _initial(self, row: Index, col: Index, pixels: list[tuple[int, int]]) -> list[ir.Value]:
-        """Accumulators to start from: the bias, or what the pass before has left in y."""
-        f = self.f
-        if self.spec.bias:
-            bias = f.at(f.args[2], (self.block, LANES))
-            start = [f.load(f.at(bias, j * LANES)) for j in range(self.blocks)]
-        else:
-            start = [f.constant(0.0)] * self.blocks
-        start *= len(pixels)
-        if self.passes == 1:
-            return start
-        first = f.b.icmp_signed("==", self.turn, f.i64(0))
-        left = [
-            f.load(self.spec.y.at(f, f.args[-1], *where))
-            for where in self._outputs(row, col, pixels)
-        ]
-        return [f.b.select(first, a, b) for a, b in zip(start, left, strict=True)]
-
-    def _emit_taps(
-        self, x: ir.Value, channels: int, pixels: list[tuple[int, int]], state: list[ir.Value]
-    ) -> list[ir.Value]:
-        """All kernel positions of one block of `channels` input channels."""
-        f, region = self.f, self.region
-        if not math.prod(region.tap_counts):
-            return state
-        steps = [a * s for a, s in zip(region.tap_step, self.spec.x.space, strict=True)]
-        with f.loop(region.tap_counts[0], carry=state) as kd:
-            with f.loop(region.tap_counts[1], carry=kd.values) as kh:
-                with f.loop(region.tap_counts[2], carry=kh.values) as kw:
-                    terms = zip((kd.index, kh.index, kw.index), steps, strict=True)
-                    kw.next(self._emit_channels(f.at(x, *terms), channels, pixels, kw.values))
-                kh.next(kw.results)
-            kd.next(kh.results)
-        return kd.results
-
-    def _emit_channels(
-        self, x: ir.Value, channels: int, pixels: list[tuple[int, int]], state: list[ir.Value]
-    ) -> list[ir.Value]:
-        """One kernel position: `channels` steps of the reduction."""
-        f, lane = self.f, self.spec.x.lane
-        fetch = self.schedule.fetch_block and channels == LANES
-        unroll = channels if fetch else min(self.schedule.unroll, channels)
-        full, rest = divmod(channels, unroll)
-        for first, count, size in ((0, full, unroll), (full * unroll, 1, rest)):
-            if not size:
-                continue
-            with f.loop(count, carry=state) as trip:
-                source = f.anchor(f.at(x, (trip.index, size * lane), first * lane))
-                pointers = trip.values[: 1 + bool(self.ahead)]
-                w, acc = pointers[0], list(trip.values[len(pointers) :])
-                strides = [size * self.width, size * self.ahead]
-                if self.ahead:
-                    for line in range(0, size * self.ahead, LANES):
-                        f.prefetch(f.at(pointers[1], line), locality=2)
-                for step in range(size):
-                    if fetch:
-                        for r, c in pixels[step::size]:
-                            there = r * self.x_row + c * self.x_col + self.spec.x.block
-                            f.prefetch(f.at(source, there))
-                    self._emit_step(
-                        f.at(source, step * lane), f.at(w, step * self.width), pixels, acc
-                    )
-                moved = [f.at(p, s) for p, s in zip(pointers, strides, strict=False)]
-                trip.next([*moved, *acc])
-            state = trip.results
-        return state
-
-    def _emit_step(
-        self, x: ir.Value, w: ir.Value, pixels: list[tuple[int, int]], acc: list[ir.Value]
-    ) -> None:
-        """One channel: acc += x * w for every pixel and block."""
-        f = self.f
-        weights = [f.load(f.at(w, j * LANES)) for j in range(self.blocks)]
-        if self.schedule.near:
-            for j in range(self.blocks):
-                f.prefetch(f.at(w, self.schedule.near * self.width + j * LANES))
-        for i, (r, c) in enumerate(pixels):
-            value = f.broadcast(f.at(x, r * self.x_row + c * self.x_col))
-            for j, weight in enumerate(weights):
-                k = i * self.blocks + j
-                acc[k] = f.fma(value, weight, acc[k])
-
-    def _outputs(
-        self, row: Index, col: Index, pixels: list[tuple[int, int]]
-    ) -> Iterator[tuple[Index, Index, list[Index], Triple]]:
-        """(batch, block, place, offset) of every accumulator, as `Strides.at` takes them."""
-        f, region = self.f, self.region
-        if self.flat:
-            row, col = 0, row
-        place = [
-            f.iadd(f.imul(i, step), first)
-            for i, step, first in zip(
-                (self.d, row, col), region.out_step, region.out_first, strict=True
-            )
-        ]
-        for r, c in pixels:
-            dr, dc = (0, r) if self.flat else (r, c)
-            for j in range(self.blocks):
-                offset = (0, dr * region.out_step[1], dc * region.out_step[2])
-                yield self.n, f.iadd(self.block, j), place, offset
-
-    def _emit_final(
-        self, outputs: list[tuple[Index, Index, list[Index], Triple]], acc: Sequence[ir.Value]
-    ) -> None:
-        f, spec = self.f, self.spec
-        operands = f.args[2 + spec.bias : -1]
-        for where, value in zip(outputs, acc, strict=True):
-            loaded = load_operands(f, spec.epilogue, operands, *where)
-            result = finish_value(f, spec.epilogue, value, loaded)
-            f.store(result, spec.y.at(f, f.args[-1], *where))
+def default_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
+    """A schedule by rule, for `emit_conv` and `pack_conv_weights` alike."""
+    if spec.depthwise and spec.x.lane == 1:
+        return depthwise_schedule(spec, target)
+    return direct_schedule(spec, target)

@@ -22,13 +22,13 @@ def sections(spec: ConvSpec, schedule: ConvSchedule) -> list[tuple[int, int, int
     return [s for s in found if s[1] and s[2]]
 
 
-def pack_conv_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
+def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
     """The weights as one float32 vector, for `spec.aligned` convolutions and `schedule`.
 
     weights: (filters, channels / groups, kd, kh, kw), or (channels, filters / groups, kd, kh, kw)
     when transposed. Kernel axes that the spec has and the array lacks may be missing in front.
     """
-    w = _by_group(weights, spec)
+    w = weights_by_group(weights, spec)
     parts = []
     for region in spec.regions():
         taps = w
@@ -41,7 +41,7 @@ def pack_conv_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedul
     return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
 
-def _by_group(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
+def weights_by_group(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     """The weights as (groups, filters of a group, channels of a group, kd, kh, kw)."""
     g, k, c = spec.groups, spec.group_filters, spec.group_channels
     w = np.asarray(weights, np.float32)

@@ -1,6 +1,6 @@
 """How a convolution is computed: tiles, order of work and prefetch, as data.
 
-None of it changes a bit of the result. `default_schedule` chooses by a small model of the register
+None of it changes a bit of the result. `direct_schedule` chooses by a small model of the register
 file and the two multiply-add units; measuring may choose better.
 """
 
@@ -89,7 +89,7 @@ def fits(blocks: int, pixels: int, target: Target) -> bool:
     return blocks * target.physical * (pixels + 1) + 2 <= target.registers
 
 
-def default_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
+def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A schedule by rule."""
     region = max(spec.regions(), key=lambda r: math.prod(r.tap_counts) * math.prod(r.count))
     rows, cols = grid(spec, region)

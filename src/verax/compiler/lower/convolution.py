@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.kernels.conv import emit_conv
-from verax.compiler.kernels.conv_pack import pack_channels, pack_conv_weights
-from verax.compiler.kernels.conv_schedule import default_schedule
+from verax.compiler.kernels.conv import default_schedule, emit_conv, pack_conv_weights
+from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.lower.epilogues import epilogue
@@ -61,8 +60,9 @@ def conv_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> ConvSpec:
     )
 
 
-def layouts(graph: Graph, node: Node) -> Layouts | None:
+def layouts(lowering: Lowering, node: Node) -> Layouts | None:
     """Few channels are read row-major, as images come; others in blocks."""
+    graph = lowering.graph
     if not is_compiled(graph, node):
         return None
     nothing = Strides(0, 0, 0, 0)
@@ -77,7 +77,7 @@ def layouts(graph: Graph, node: Node) -> Layouts | None:
 def lower_convolution(lowering: Lowering, group: Group) -> bool:
     """x, weights, bias, operands, y."""
     graph, node = lowering.graph, group.root
-    wanted = layouts(graph, node)
+    wanted = layouts(lowering, node)
     if wanted is None:
         return False
     layout, pads = wanted.inputs[0]

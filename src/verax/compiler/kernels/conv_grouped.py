@@ -1,0 +1,132 @@
+"""Convolution in groups that do not begin at whole blocks of 16 channels: the general path.
+
+A vector holds 16 output channels, which may belong to several groups and so read different input
+channels: the inputs are gathered lane by lane. Right for every number of groups and of channels per
+group, and slow.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from llvmlite import ir
+
+from verax.compiler.kernels.builder import I32, I64, FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.conv_spec import ConvSpec, Region
+from verax.compiler.kernels.layout import finish_value, load_operands
+from verax.compiler.kernels.target import LANES
+
+
+def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
+    """Per region [output block][input block of the group][tap][channel][16].
+
+    weights: (filters, channels of a group, kd, kh, kw), whichever way the convolution goes.
+    """
+    w = np.asarray(weights, np.float32).reshape(spec.filters, spec.group_channels, *spec.kernel)
+    w = np.pad(w, ((0, -spec.filters % LANES), *[(0, 0)] * 4))
+    w = w.reshape(-1, LANES, *w.shape[1:])
+    parts = [np.zeros(0, np.float32)]
+    for region in spec.regions():
+        taps = w
+        for axis, indices in enumerate(region.taps):
+            taps = np.take(taps, indices, axis=3 + axis)
+        taps = taps.reshape(*w.shape[:3], -1)  # block, lane, channel, tap
+        for block in taps:
+            for first in range(0, spec.group_channels, LANES):
+                parts.append(block[:, first : first + LANES].transpose(2, 1, 0).reshape(-1))
+    return np.concatenate(parts)
+
+
+def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> Kernel:
+    """The kernel for any `spec`; arguments as `ConvSpec` lists them. Items: a row of outputs of one
+    block of filters."""
+    operands = spec.epilogue.operands if spec.epilogue else ()
+    f = module.kernel(("grouped", spec), 3 + spec.bias + len(operands))
+    if f.kernel is not None:
+        return f.kernel
+    items = weights = 0
+    blocks = -(-spec.filters // LANES)
+    for region in (r for r in spec.regions() if math.prod(r.count)):
+        count = spec.batch * blocks * region.count[0] * region.count[1]
+        start = f.clamp(f.iadd(f.begin, -items), 0, count)
+        with f.loop(f.clamp(f.iadd(f.end, -items), 0, count), start=start) as item:
+            n, block, d, row = f.split(item.index, blocks, region.count[0], region.count[1])
+            with f.loop(region.count[2]) as col:
+                _emit_output(f, spec, region, n, block, (d, row, col.index), weights)
+        items += count
+        weights += blocks * LANES * spec.group_channels * math.prod(region.tap_counts)
+    outputs = spec.batch * math.prod(spec.output) * spec.filters
+    return f.finish(items, spec.flops, 4 * (outputs + weights))
+
+
+def _emit_output(
+    f: FunctionBuilder,
+    spec: ConvSpec,
+    region: Region,
+    n: Index,
+    block: Index,
+    position: tuple[Index, Index, Index],
+    weights: int,
+) -> None:
+    """One output position of one block of filters."""
+    taps = region.tap_counts
+    per_block = spec.group_channels * math.prod(taps) * LANES
+    w = f.at(f.args[1], (block, per_block), weights)
+    strides = zip(region.first, region.step, position, spec.x.space, strict=True)
+    terms = [(f.iadd(f.imul(i, step), first), s) for first, step, i, s in strides]
+    x = f.at(f.args[0], (n, spec.x.batch), *terms)
+    base = _first_channels(f, spec, block)
+    if spec.bias:
+        start = f.load(f.at(f.args[2], (block, LANES)))
+    else:
+        start = f.constant(0.0)
+    state = [w, start]
+    steps = [a * s for a, s in zip(region.tap_step, spec.x.space, strict=True)]
+    for first in range(0, spec.group_channels if math.prod(taps) else 0, LANES):
+        channels = min(LANES, spec.group_channels - first)
+        with f.loop(taps[0], carry=state) as kd:
+            with f.loop(taps[1], carry=kd.values) as kh:
+                with f.loop(taps[2], carry=kh.values) as kw:
+                    moves = zip((kd.index, kh.index, kw.index), steps, strict=True)
+                    source = f.at(x, *moves)
+                    with f.loop(channels, carry=kw.values) as c:
+                        value = _gather(f, spec, source, base, f.iadd(c.index, first))
+                        weight = f.load(c.values[0])
+                        acc = f.fma(value, weight, c.values[1])
+                        c.next([f.at(c.values[0], LANES), acc])
+                    kw.next(c.results)
+                kh.next(kw.results)
+            kd.next(kh.results)
+        state = kd.results
+    place = [
+        f.iadd(f.imul(i, step), first)
+        for i, step, first in zip(position, region.out_step, region.out_first, strict=True)
+    ]
+    loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], n, block, place)
+    result = finish_value(f, spec.epilogue, state[1], loaded)
+    f.store(result, spec.y.at(f, f.args[-1], n, block, place))
+
+
+def _first_channels(f: FunctionBuilder, spec: ConvSpec, block: Index) -> list[ir.Value]:
+    """Per lane, the first input channel of its filter's group; spare lanes repeat the last."""
+    found = []
+    for lane in range(LANES):
+        filter_ = f.clamp(f.iadd(f.imul(block, LANES), lane), 0, spec.filters - 1)
+        group = f.b.udiv(f.i64(filter_), f.i64(spec.group_filters))
+        found.append(f.b.mul(group, f.i64(spec.group_channels)))
+    return found
+
+
+def _gather(
+    f: FunctionBuilder, spec: ConvSpec, x: ir.Value, base: list[ir.Value], channel: Index
+) -> ir.Value:
+    """Input channel base[lane] + channel in each lane."""
+    vector: ir.Value = ir.Constant(f.vector_type(), ir.Undefined)
+    for lane, first in enumerate(base):
+        at = f.b.add(first, f.i64(channel))
+        block, within = f.b.lshr(at, ir.Constant(I64, 4)), f.b.and_(at, f.i64(LANES - 1))
+        value = f.load(f.at(x, (block, spec.x.block), (within, spec.x.lane)), lanes=0)
+        vector = f.b.insert_element(vector, value, ir.Constant(I32, lane))
+    return vector
