@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.errors import GraphError, ModelError, UnsupportedError, UsageError
 from verax.frontends.conversion import Conversion, ValueNeededError, convert
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.ledger import Ledger
@@ -24,7 +24,7 @@ from verax.frontends.model import Model
 from verax.frontends.onnx.functions import MAX_NODES, body_of, has_body, inline
 from verax.frontends.onnx.reader import NEWEST, Function, parse, read_model
 from verax.frontends.onnx.table import TABLE
-from verax.ir.dim import DimLike, substitute, symbol, symbols
+from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.ops.where import Identity
@@ -242,11 +242,14 @@ def _is_fresh(dim: DimLike) -> bool:
 def _dim(
     dim: int | str | None, value: str, axis: int, known: Mapping[str, int], taken: dict[str, str]
 ) -> DimLike:
-    """A declared dimension as a number or a symbol with a name of its own."""
+    """A declared dimension: a number, an expression over declared names, or a symbol of its own."""
     if isinstance(dim, int):
         return dim
     if dim is not None and dim in known:
         return known[dim]
+    expression = None if dim is None else _expression(dim)
+    if expression is not None and symbols(expression) <= {*known, *taken}:
+        return substitute(expression, {**{k: symbol(v) for k, v in taken.items()}, **known})
     key = dim if dim is not None else f"{value}.{axis}"
     if key not in taken:
         plain = re.sub(r"\W", "_", key, flags=re.ASCII).strip("_")
@@ -259,6 +262,16 @@ def _dim(
             unique = f"{plain}_{i}"
         taken[key] = unique
     return symbol(taken[key])
+
+
+def _expression(text: str) -> DimLike | None:
+    """A dimension like `2*n + 1`, None when the text is only a name or cannot be read."""
+    if len(text) > 200 or text.isidentifier():
+        return None
+    try:
+        return parse_dim(text)
+    except GraphError:
+        return None
 
 
 def _must_fit(declared: TensorType, found: TensorType, place: str) -> None:

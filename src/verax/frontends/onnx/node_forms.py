@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from verax.frontends.onnx.schemas import schema
 from verax.frontends.onnx.tensors import CODES
+from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 
@@ -20,6 +21,7 @@ RENAMED = {"groups": "group", "trans_a": "transA", "trans_b": "transB"}
 MEANS_OUTPUTS = {"with_indices", "mask", "with_statistics"}
 """Attributes that ONNX expresses by naming further outputs."""
 SINCE = {
+    "RoiAlign": 16,
     "Resize": 11,
     "Softmax": 13,
     "LogSoftmax": 13,
@@ -170,7 +172,33 @@ def _resize(node: Node, graph: Graph, version: int) -> Form:
     return plain(node, graph, version)
 
 
+def _pool(node: Node, graph: Graph, version: int) -> Form:
+    """ceil_mode kept a last window that sees only padding before opset 22."""
+    op = node.op.attributes()
+    x, y = graph.types[str(node.inputs[0])], graph.types[node.outputs[0]]
+    if op["ceil_mode"] and version < 22 and not isinstance(op["pads"], str):
+        for axis, size in enumerate(op["kernel_shape"]):
+            stride = op["strides"][axis] if op["strides"] else 1
+            dilation = op["dilations"][axis] if op["dilations"] else 1
+            pads = sum(op["pads"][axis]) if op["pads"] else 0
+            last = ceildiv(x.dims[axis + 2] + pads - (size - 1) * dilation - 1, stride) + 1
+            if last != y.dims[axis + 2]:
+                return Form(problem="ceil_mode keeps a window in the padding there")
+    return plain(node, graph, version)
+
+
+def _mean_variance(node: Node, graph: Graph, version: int) -> Form:
+    """ONNX defines it by a function with a float32 constant in it."""
+    if graph.types[node.outputs[0]].dtype is not DType.float32:
+        return Form(problem="ONNX's MeanVarianceNormalization is for float32 in effect")
+    return plain(node, graph, version)
+
+
 SPECIAL: dict[str, Maker] = {
+    "MaxPool": _pool,
+    "AveragePool": _pool,
+    "LpPool": _pool,
+    "MeanVarianceNormalization": _mean_variance,
     "ConstantOfShape": _constant_of_shape,
     "Split": _split,
     "Softmax": _flattening,
