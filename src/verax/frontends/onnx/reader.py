@@ -21,7 +21,7 @@ from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.onnx.tensors import DTYPES, MAX_ELEMENTS, TensorReader, dtype_name
 
-OLDEST, NEWEST = 7, onnx.defs.onnx_opset_version()
+OLDEST, NEWEST = 6, onnx.defs.onnx_opset_version()
 """Operator sets of the default domain that are understood."""
 
 

@@ -58,6 +58,12 @@ def moved_to_input(c: Conversion, attribute: str, since: int, index: int) -> str
     return None if values is None else c.ints(values)
 
 
+def require_test_mode(c: Conversion) -> None:
+    """In opset 6 training is the default, and `is_test` says otherwise."""
+    if not c.attributes.flag("is_test"):
+        c.refuse("without is_test = 1 it means training, which is not supported")
+
+
 def pairs(c: Conversion, flat: tuple[int, ...], name: str = "pads") -> Pads:
     """(b0, b1, ..., e0, e1, ...) as ((b0, e0), (b1, e1), ...)."""
     if len(flat) % 2:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from verax.frontends.conversion import Conversion
-from verax.frontends.onnx.rows import Result, plain, row, with_flags, with_numbers
+from verax.frontends.onnx.rows import (
+    Result,
+    plain,
+    require_test_mode,
+    row,
+    with_flags,
+    with_numbers,
+)
 from verax.frontends.onnx.tensors import dtype_of
 from verax.ir.types import DType
 
-plain("Add", "Sub", "Mul", "Div", "Pow", "Neg", "Abs", "Sign", "Sqrt", "Reciprocal")
+plain("Neg", "Abs", "Sign", "Sqrt", "Reciprocal")
 plain("Min", "Max", "Sum", "Mean", "Where", "Identity")
-plain("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN")
-plain("And", "Or", "Xor", "Not", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot")
+plain("GreaterOrEqual", "LessOrEqual", "IsNaN")
+plain("Not", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot")
 plain("Floor", "Ceil", "Round", "Exp", "Log", "Erf")
 plain("Sin", "Cos", "Tan", "Asin", "Acos", "Atan")
 plain("Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh")
-plain("Sigmoid", "Relu", "PRelu", "HardSwish", "Mish", "Softplus", "Softsign")
+plain("Sigmoid", "Relu", "HardSwish", "Mish", "Softplus", "Softsign")
 with_flags("Mod", fmod=False)
 with_flags("IsInf", detect_negative=True, detect_positive=True)
 with_numbers("LeakyRelu", alpha=0.01)
@@ -27,6 +34,37 @@ with_numbers("ThresholdedRelu", alpha=1.0)
 with_numbers("HardSigmoid", alpha=0.2, beta=0.5)
 with_numbers("Swish", alpha=1.0)
 with_numbers("Shrink", lambd=0.5, bias=0.0)
+
+
+@row("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
+def binary(c: Conversion) -> Result:
+    """In opset 6 only the second input broadcasts, and `axis` says from where on."""
+    if c.version >= 7:
+        return c.operator(c.node.op_type)
+    c.attributes.irrelevant("broadcast", "the shapes say whether the second input broadcasts")
+    axis = c.attributes.integer("axis")
+    second = c.required(1)
+    if axis is not None:
+        second = _aligned(c, 1, axis % max(1, c.rank(0)))
+    return c.result(c.node.op_type, [c.required(0), second])
+
+
+def _aligned(c: Conversion, index: int, axis: int) -> str:
+    """An input with axes of size 1 after it, so that its first axis meets `axis` of input 0."""
+    rank = c.rank(index)
+    missing = c.rank(0) - axis - rank
+    if missing < 0:
+        c.refuse(f"input {index} does not fit axis {axis} of input 0")
+    axes = c.ints(range(rank, rank + missing))
+    return c.add("Unsqueeze", [c.required(index), axes]) if missing else c.required(index)
+
+
+@row("PRelu")
+def prelu(c: Conversion) -> Result:
+    """In opset 6 a slope per channel has the channels as its only axis."""
+    if c.version >= 7 or c.rank(1) != 1 or c.type(1).dims == (1,):
+        return c.operator("PRelu")
+    return c.result("PRelu", [c.required(0), _aligned(c, 1, 1)])
 
 
 @row("BitShift")
@@ -70,6 +108,8 @@ def cast_like(c: Conversion) -> Result:
 @row("Dropout")
 def dropout(c: Conversion) -> Result:
     """In inference a copy, and a mask that keeps everything."""
+    if c.version < 7:
+        require_test_mode(c)
     c.attributes.irrelevant("seed", "nothing is drawn in inference")
     c.attributes.irrelevant("ratio", "nothing is dropped in inference")
     if c.input(2) is not None and bool(c.constant_input(2, "training_mode")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verax.frontends.conversion import Conversion
-from verax.frontends.onnx.rows import Result, pairs, plain, row, window_pads
+from verax.frontends.onnx.rows import Result, pairs, plain, require_test_mode, row, window_pads
 from verax.frontends.onnx.tensors import dtype_of
 
 plain("GlobalAveragePool", "GlobalMaxPool", "MatMul")
@@ -110,6 +110,8 @@ def batch_normalization(c: Conversion) -> Result:
     """training_mode is an attribute since opset 14; before, further outputs meant training."""
     a = c.attributes
     training = a.flag("training_mode")
+    if c.version < 7:
+        require_test_mode(c)
     a.expect("spatial", 1, why="statistics per element are not supported")
     if not training:
         a.irrelevant("momentum", "it only updates statistics in training")
@@ -189,6 +191,8 @@ def mean_variance_normalization(c: Conversion) -> Result:
 @row("Gemm")
 def gemm(c: Conversion) -> Result:
     a = c.attributes
+    if c.version < 7:
+        a.irrelevant("broadcast", "the shape of C says whether it broadcasts")
     return c.operator(
         "Gemm",
         alpha=a.number("alpha", 1.0),
