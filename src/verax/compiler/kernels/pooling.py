@@ -1,0 +1,183 @@
+"""Largest element and mean over windows, on blocked activations.
+
+Kernel positions in ascending order, starting from -inf or +0; NaN wins, and of two zeros the
+positive one is larger. Padding is not read: positions outside the input are left out, which is the
+same as -inf for the largest, and as adding zeros to a sum that began as +0. A mean is the sum
+divided once by the number of positions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+from llvmlite import ir
+
+from verax.compiler.kernels.builder import F32, FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.layout import Epilogue, Strides, Triple, finish_value, load_operands
+from verax.compiler.kernels.target import LANES
+from verax.compiler.kernels.tiles import choose_chunk
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolSpec:
+    """A pooling. kind: "max" or "average"; the rest per axis (depth, row, column).
+
+    pads: before, pads_after: after, where a mean that includes padding stops counting. Arguments of
+    the kernel: x, epilogue operands, y. Both tensors are blocked; x needs no border.
+    """
+
+    kind: str
+    batch: int
+    channels: int
+    size: Triple
+    output: Triple
+    kernel: Triple
+    x: Strides
+    y: Strides
+    strides: Triple = (1, 1, 1)
+    dilations: Triple = (1, 1, 1)
+    pads: Triple = (0, 0, 0)
+    pads_after: Triple = (0, 0, 0)
+    count_include_pad: bool = False
+    epilogue: Epilogue | None = None
+
+    def taps(self, axis: int, output: int) -> tuple[int, int]:
+        """[first, one past the last) kernel position inside the input, at an output position."""
+        start, d = output * self.strides[axis] - self.pads[axis], self.dilations[axis]
+        inside = [k for k in range(self.kernel[axis]) if 0 <= start + k * d < self.size[axis]]
+        return (inside[0], inside[-1] + 1) if inside else (0, 0)
+
+    def counted(self, axis: int, output: int) -> int:
+        """Kernel positions that count towards a mean, at an output position."""
+        if not self.count_include_pad:
+            first, end = self.taps(axis, output)
+            return end - first
+        start, d = output * self.strides[axis] - self.pads[axis], self.dilations[axis]
+        end = self.size[axis] + self.pads_after[axis]
+        return sum(start + k * d < end for k in range(self.kernel[axis]))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """Neighbouring outputs of one axis with the same kernel positions inside the input."""
+
+    first: int
+    count: int
+    taps: tuple[int, int]
+    counted: int
+
+
+def _runs(spec: PoolSpec, axis: int) -> list[_Run]:
+    keys = [(spec.taps(axis, o), spec.counted(axis, o)) for o in range(spec.output[axis])]
+    found, first = [], 0
+    for (taps, counted), same in itertools.groupby(keys):
+        count = len(list(same))
+        found.append(_Run(first, count, taps, counted))
+        first += count
+    return found
+
+
+TILE = 8
+"""Outputs of a row computed together: enough chains to hide latency."""
+
+
+def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
+    """The kernel for `spec`. Items: a chunk of rows of one block of channels, at one depth."""
+    operands = spec.epilogue.operands if spec.epilogue else ()
+    f = module.kernel(("pool", spec), 2 + len(operands))
+    if f.kernel is not None:
+        return f.kernel
+    blocks = -(-spec.channels // LANES)
+    others = spec.batch * blocks * spec.output[0]
+    chunk = choose_chunk(others, spec.output[1])
+    chunks = -(-spec.output[1] // chunk)
+    with f.items() as item:
+        n, block, d, part = f.split(item.index, blocks, spec.output[0], chunks)
+        start = f.imul(part, chunk)
+        stop = f.clamp(f.iadd(start, chunk), 0, spec.output[1])
+        for depth in _runs(spec, 0):
+            with _within(f, d, depth):
+                for rows in _runs(spec, 1):
+                    low = f.clamp(start, rows.first, rows.first + rows.count)
+                    high = f.clamp(stop, rows.first, rows.first + rows.count)
+                    with f.loop(high, start=low) as row:
+                        for cols in _runs(spec, 2):
+                            _emit_row(f, spec, (n, block), (d, row.index), (depth, rows, cols))
+    elements = spec.batch * spec.channels * (math.prod(spec.size) + math.prod(spec.output))
+    flops = spec.batch * spec.channels * math.prod(spec.output) * math.prod(spec.kernel)
+    return f.finish(others * chunks, flops, 4 * elements)
+
+
+def _within(f: FunctionBuilder, index: Index, run: _Run):  # type: ignore[no-untyped-def]
+    """Code for those values of `index` that belong to `run`."""
+    above = f.b.icmp_signed(">=", f.i64(index), f.i64(run.first))
+    below = f.b.icmp_signed("<", f.i64(index), f.i64(run.first + run.count))
+    return f.when(f.b.and_(above, below))
+
+
+def _emit_row(
+    f: FunctionBuilder,
+    spec: PoolSpec,
+    channels: tuple[Index, Index],
+    place: tuple[Index, Index],
+    runs: tuple[_Run, _Run, _Run],
+) -> None:
+    """Neighbouring outputs of one row, in tiles."""
+    cols = runs[2]
+    full, rest = divmod(cols.count, TILE)
+    for first, count, size in ((0, full, TILE), (full * TILE, 1, rest)):
+        if count and size:
+            with f.loop(count) as t:
+                col = f.iadd(f.imul(t.index, size), cols.first + first)
+                _emit_tile(f, spec, channels, (*place, col), runs, size)
+
+
+def _emit_tile(
+    f: FunctionBuilder,
+    spec: PoolSpec,
+    channels: tuple[Index, Index],
+    place: tuple[Index, Index, Index],
+    runs: tuple[_Run, _Run, _Run],
+    size: int,
+) -> None:
+    n, block = channels
+    moved = [
+        f.iadd(f.imul(i, s), run.taps[0] * d - p)
+        for i, s, d, p, run in zip(
+            place, spec.strides, spec.dilations, spec.pads, runs, strict=True
+        )
+    ]
+    x = spec.x.at(f, f.args[0], n, block, moved)
+    steps = [d * s for d, s in zip(spec.dilations, spec.x.space, strict=True)]
+    counts = [run.taps[1] - run.taps[0] for run in runs]
+    start = f.constant(-math.inf if spec.kind == "max" else 0.0)
+    state = [start] * size
+    across = spec.strides[2] * spec.x.pixel
+    if math.prod(counts):
+        with f.loop(counts[0], carry=state) as kd:
+            with f.loop(counts[1], carry=kd.values) as kh:
+                with f.loop(counts[2], carry=kh.values) as kw:
+                    terms = zip((kd.index, kh.index, kw.index), steps, strict=True)
+                    source = f.anchor(f.at(x, *terms))
+                    seen = [f.load(f.at(source, i * across)) for i in range(size)]
+                    kw.next([_join(f, spec, a, v) for a, v in zip(kw.values, seen, strict=True)])
+                kh.next(kw.results)
+            kd.next(kh.results)
+        state = kd.results
+    for i, value in enumerate(state):
+        if spec.kind == "average":
+            number = math.prod(run.counted for run in runs)
+            value = f.b.fdiv(value, f.splat(ir.Constant(F32, float(number))))
+        where = (n, block, list(place), (0, 0, i))
+        loaded = load_operands(f, spec.epilogue, f.args[1:-1], *where)
+        f.store(finish_value(f, spec.epilogue, value, loaded), spec.y.at(f, f.args[-1], *where))
+
+
+def _join(f: FunctionBuilder, spec: PoolSpec, acc: ir.Value, value: ir.Value) -> ir.Value:
+    if spec.kind == "average":
+        return f.b.fadd(acc, value)
+    kind = acc.type
+    largest = f.module.intrinsic(f"llvm.maximum.v{LANES}f32", kind, [kind] * 2)
+    return f.b.call(largest, [acc, value])
