@@ -69,7 +69,7 @@ def decide(
         return _decide_exact(given, expected)
     if given.dtype.kind in "biu":
         return _decide_quantised(given, expected, rounding)
-    stray = _non_finite(given, expected, rounding)
+    stray = _non_finite(given, expected)
     if stray is not None:
         return stray
     if bool(same_value(given, _round_once(expected, given.dtype)).all()):
@@ -149,7 +149,7 @@ def _decide_quantised(given: np.ndarray, expected: np.ndarray, rounding: Roundin
     )
 
 
-def _non_finite(given: np.ndarray, expected: np.ndarray, rounding: Rounding) -> Decision | None:
+def _non_finite(given: np.ndarray, expected: np.ndarray) -> Decision | None:
     """Judge NaN and Inf by themselves; None when they agree and the rest can be judged."""
     wide = given.astype(np.float64)
     largest = _largest(given.dtype)
@@ -157,7 +157,7 @@ def _non_finite(given: np.ndarray, expected: np.ndarray, rounding: Rounding) -> 
     if not meaning_bad.any() and not given_bad.any():
         return None
     with np.errstate(invalid="ignore", over="ignore"):
-        overflows = np.abs(expected) + np.nan_to_num(rounding.bound, nan=np.inf) >= largest
+        overflows = st.NEAR_OVERFLOW * np.abs(expected) >= largest
         agrees = (wide == expected) | (np.isnan(wide) & np.isnan(expected))
         agrees |= overflows & np.isinf(wide) & (np.sign(wide) == np.sign(expected))
     stray = given_bad & ~meaning_bad & ~agrees

@@ -39,7 +39,8 @@ def plain_figures(given: np.ndarray, expected: np.ndarray) -> PlainFigures:
     if given.dtype.kind in "biu" and expected.dtype.kind in "biu":
         differing = int((given != expected).sum())
     else:
-        differing = int((~same_value(given, expected.astype(given.dtype))).sum())
+        with np.errstate(over="ignore", invalid="ignore"):
+            differing = int((~same_value(given, expected.astype(given.dtype))).sum())
     g, x = given.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
     finite = np.isfinite(g) & np.isfinite(x)
     g, x = g[finite], x[finite]

@@ -27,6 +27,8 @@ BOUND_RATIO = 1.0
 """An error above this multiple of the hard bound is proven not to be rounding."""
 SUSPICIOUS_T = 1.5
 """For sampled sigmas (Monte Carlo arithmetic): T up to here is undecided, above it a mistake."""
+NEAR_OVERFLOW = 4.0
+"""Results within this factor of the largest number may overflow on the way (sinh by exp)."""
 HEAVY_TAIL = 5.0
 """Largest ratio between the sizes of two Monte Carlo samples that still allows a z test."""
 FLUSHED_TERMS = 4096

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from verax.base.errors import UsageError
+from verax.base.errors import UnsupportedError, UsageError
 from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.runners.child import run_in_child
@@ -124,6 +124,11 @@ def answer(
         model = request["model"]
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [v.name for v in session.get_outputs()]
+    for name, array in inputs.items():
+        if array.dtype.name == "bfloat16":
+            raise UnsupportedError(
+                "ONNX Runtime's Python interface takes no bfloat16", place=f"input {name!r}"
+            )
     results = session.run(names, dict(inputs))
     shown = {n: r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
     return {"declared": outputs}, {n: a for n, a in shown.items() if a.dtype.kind != "O"}
