@@ -62,8 +62,13 @@ def exactly(op: Operator, *inputs: np.ndarray | None) -> np.ndarray:
 
 
 def agree(op: Operator, inputs: Arrays, others: Sequence[Any], unit: float = 1.0) -> None:
-    """Assert that `others` are the outputs of `op` but for rounding; unit: 1, or DOUBLE."""
+    """Assert that `others` are the outputs of `op` but for rounding.
+
+    unit: 1, or DOUBLE when `others` were computed in float64 from the same numbers.
+    """
     ours = meaning(op, *inputs)
+    if inputs[0] is not None and inputs[0].dtype.itemsize != 4:
+        inputs = [x if x is None or x.dtype.kind != "f" else x.astype(np.float32) for x in inputs]
     for want, error, other in zip(ours, errors(op, *inputs), others):
         other = np.asarray(other)
         assert other.shape == want.shape, f"{op}: {other.shape}, ours {want.shape}"
@@ -71,7 +76,8 @@ def agree(op: Operator, inputs: Arrays, others: Sequence[Any], unit: float = 1.0
             np.testing.assert_array_equal(other, want, err_msg=str(op))
             continue
         with np.errstate(all="ignore"):
-            far = ~(np.abs(other - want) <= error.bound * unit) & np.isfinite(want)
+            distance = np.abs(other.astype(np.float64) - want.astype(np.float64))
+            far = ~(distance <= error.bound * unit) & np.isfinite(want)
         assert not far.any(), f"{op}: {other[far][:3]}, ours {want[far][:3]}"
         np.testing.assert_array_equal(np.isnan(other), np.isnan(want), err_msg=str(op))
 

@@ -281,8 +281,8 @@ class MaxRoiPool(Operator):
 
     def reference(self, ev: Evaluation, x: Array, rois: Array) -> Array:
         wide = rois.astype(np.float64)
-        if not np.isfinite(wide).all():
-            raise InputError("rois must be finite")
+        if not np.isfinite(wide).all() or (wide[:, 0] < 0).any():
+            raise InputError("rois must be finite and their batch indices not negative")
         batch = resolve_indices(wide[:, 0], len(x), "the first column of rois")
         scaled = wide[:, 1:] * np.float64(np.float32(self.spatial_scale))
         corners = (np.sign(scaled) * np.floor(np.abs(scaled) + 0.5)).clip(-(2**31), 2**31)
