@@ -82,7 +82,7 @@ class AlongAxis(Operator):
         with np.errstate(all="ignore"):
             below = np.max(rows, axis=1, keepdims=True) - rows
             size, sigma, bound = self.sizes(below, self.lines(y))
-            found = rounding(ev.outputs[0].dtype, size, sigma, bound, floor=2.0**-126)
+            found = rounding(ev.outputs[0].dtype, size, sigma, bound, floor=2.0**-124)
         return (Rounding(self.unlines(found.sigma, x.shape), self.unlines(found.bound, x.shape)),)
 
     def sizes(self, below: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, float]:
