@@ -5,7 +5,8 @@ Not a family: no operator is declared here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -124,6 +125,28 @@ def sum_rounding(dtype: DType, y: Any, absolute: Any, squares: Any, n: Any) -> R
     ratio = unit_roundoff(dtype) / U
     tiny = (n + 2) * FORMATS[str(dtype)].smallest_subnormal
     return Rounding(found.sigma * ratio + 0.3 * tiny, found.bound * ratio + tiny)
+
+
+ErrorModel = Callable[[Any, Evaluation, Sequence[Any], Sequence[Any]], Sequence[Rounding | None]]
+
+
+def declared_units(model: ErrorModel) -> ErrorModel:
+    """Decorates an `error` written in float32 units: scales it to the outputs' declared dtypes."""
+
+    @functools.wraps(model)
+    def scaled(
+        self: Any, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        found: list[Rounding | None] = []
+        for error, type_ in zip(model(self, ev, inputs, outputs), ev.outputs):
+            if error is not None and type_.dtype is not DType.float32:
+                ratio = unit_roundoff(type_.dtype) / U
+                spacing = FORMATS[str(type_.dtype)].smallest_subnormal
+                error = Rounding(error.sigma * ratio + spacing / 2, error.bound * ratio + spacing)
+            found.append(error)
+        return found
+
+    return scaled
 
 
 def draw(

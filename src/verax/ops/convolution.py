@@ -12,6 +12,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
 from verax.numerics.fma import fma32
+from verax.ops.common import declared_units
 from verax.ops.windows import (
     Fail,
     Geometry,
@@ -100,6 +101,7 @@ class Conv(Operator):
                 acc = fma32(seen[:, :, c : c + 1], weight.reshape(1, *weight.shape, *lanes), acc)
         return acc.reshape(n, w.shape[0], *windows.output)
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:

@@ -19,6 +19,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
 from verax.numerics.fma import fma32
+from verax.ops.common import declared_units
 from verax.ops.convolution import blocks_and_positions, check_weights, per_channel
 from verax.ops.windows import (
     Fail,
@@ -130,6 +131,7 @@ class ConvTranspose(Operator):
                 )
         return acc.reshape(n, g * w.shape[1], *windows.output)
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:

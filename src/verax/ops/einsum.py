@@ -12,7 +12,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
 from verax.numerics.fma import fma32
-from verax.ops.common import broadcast_dims, draw, same_dtype
+from verax.ops.common import broadcast_dims, declared_units, draw, same_dtype
 from verax.ops.elementwise import NUMERIC
 
 DOTS = "..."
@@ -95,6 +95,7 @@ class Einsum(Operator):
             acc = fma32(_at(a, at), _at(b, at), acc)
         return acc
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:

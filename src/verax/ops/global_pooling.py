@@ -11,7 +11,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
 from verax.numerics.reductions import reduce
-from verax.ops.common import draw
+from verax.ops.common import declared_units, draw
 from verax.ops.moments import promised_mean
 from verax.ops.pooling import norm_error, root
 from verax.ops.windows import spatial_input
@@ -62,6 +62,7 @@ class GlobalAveragePool(GlobalPool):
             return super().canonical(ev, x)
         return promised_mean(x, spatial_axes(x))
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
@@ -94,6 +95,7 @@ class GlobalLpPool(GlobalPool):
         powers = np.abs(x) if self.p == 1 else x * x
         return root(reduce(powers, spatial_axes(x), "sum", keepdims=True), self.p)
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:

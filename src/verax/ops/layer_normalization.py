@@ -11,7 +11,14 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding, U
-from verax.ops.common import as_dtype, constant, draw, normalize_axes, normalize_axis
+from verax.ops.common import (
+    as_dtype,
+    constant,
+    declared_units,
+    draw,
+    normalize_axes,
+    normalize_axis,
+)
 from verax.ops.moments import (
     Axes,
     inverse_error,
@@ -97,6 +104,7 @@ class LayerNormalization(Operator):
         y = found.normalised(scale, b)
         return (y, found.mean, found.inverse) if self.with_statistics else y
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
@@ -159,6 +167,7 @@ class RMSNormalization(Operator):
             return super().canonical(ev, x, scale)
         return x * promised_inverse(x, self._axes(x), self.epsilon) * scale
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
@@ -208,6 +217,7 @@ class MeanVarianceNormalization(Operator):
         d = x - promised_mean(x, axes)
         return d / (np.sqrt(promised_mean(d * d, axes)) + np.float32(MVN_EPSILON))
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:

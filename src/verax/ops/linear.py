@@ -12,7 +12,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
 from verax.numerics.fma import fma32
-from verax.ops.common import FLOATS, broadcast_dims, constant, draw, same_dtype
+from verax.ops.common import FLOATS, broadcast_dims, constant, declared_units, draw, same_dtype
 
 ALLOWED = (*FLOATS, DType.int32, DType.int64, DType.uint32, DType.uint64)
 
@@ -48,6 +48,7 @@ class MatMul(Operator):
         y = y[..., 0, :] if a.ndim == 1 else y
         return y[..., 0] if b.ndim == 1 else y
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
@@ -124,6 +125,7 @@ class Gemm(Operator):
         y = multiply_in_order(a, b) * alpha
         return y if scaled is None else y + scaled
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:

@@ -17,6 +17,7 @@ from verax.numerics.arith import Arith, NumpyArith
 from verax.numerics.error_model import Rounding, relative
 from verax.ops.common import (
     constant,
+    declared_units,
     draw,
 )
 from verax.ops.moments import (
@@ -95,6 +96,7 @@ class BatchNormalization(Operator):
             return super().canonical(ev, x, *statistics)
         return self.compute(NumpyArith(), x, *(along_channels(x, s) for s in statistics))
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
@@ -161,6 +163,7 @@ class InstanceNormalization(Operator):
         found = promised_moments(x, tuple(range(2, x.ndim)), self.epsilon)
         return found.normalised(along_channels(x, scale), along_channels(x, b))
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
@@ -223,6 +226,7 @@ class GroupNormalization(Operator):
         )
         return found.normalised(s, c).reshape(x.shape)
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:

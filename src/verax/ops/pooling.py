@@ -12,6 +12,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding, relative, sum_of_products
 from verax.numerics.fma import fma32
+from verax.ops.common import declared_units
 from verax.ops.windows import (
     Fail,
     Geometry,
@@ -150,6 +151,7 @@ class AveragePool(Pool):
         """The taps in ascending order, added to +0; then one division."""
         return self.reference(ev, x) if x.dtype == np.float32 else super().canonical(ev, x)
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
@@ -201,6 +203,7 @@ class LpPool(Pool):
             acc = fma32(seen, seen, acc)
         return np.sqrt(acc)
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:

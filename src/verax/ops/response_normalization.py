@@ -13,7 +13,7 @@ from verax.numerics.arith import NumpyArith
 from verax.numerics.error_model import Rounding, U, relative
 from verax.numerics.fma import fma32
 from verax.numerics.reductions import reduce
-from verax.ops.common import constant, draw, normalize_axis
+from verax.ops.common import constant, declared_units, draw, normalize_axis
 from verax.ops.pooling import norm_error, root
 from verax.ops.windows import same_floats
 
@@ -56,6 +56,7 @@ class LRN(Operator):
         base = fma32(share, total, np.float32(self.bias))
         return x / m.pow(base, m.const(self.beta, "float32"))
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
@@ -112,6 +113,7 @@ class LpNormalization(Operator):
         powers = np.abs(x) if self.p == 1 else x * x
         return self._divided(x, reduce(powers, (self.axis,), "sum", keepdims=True))
 
+    @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
