@@ -7,13 +7,28 @@ the third is rounded to odd in float64, which makes the final rounding to float3
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 _HALF_MASK = np.uint64((1 << 29) - 1)  # float64 bits that a normal float32 does not have
 _HALF = np.uint64(1 << 28)  # ... and their value exactly half-way between two float32
-_TINY = 2.0**-126
+_TINY = np.float32(2.0**-126)
+_BLOCK = 1 << 13  # elements worked on at once: the temporaries stay in the cache
+
+
+class _Scratch(threading.local):
+    """Temporaries of one block, kept by each thread: fresh memory costs more than the sums."""
+
+    def __init__(self) -> None:
+        self.product, self.total = np.empty(_BLOCK), np.empty(_BLOCK)
+        self.bits, self.flags = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, bool)
+        self.magnitude = np.empty(_BLOCK, np.float32)
+
+
+_scratch = _Scratch()
 
 
 def fma32(a: Any, b: Any, c: Any) -> np.ndarray:
@@ -22,22 +37,49 @@ def fma32(a: Any, b: Any, c: Any) -> np.ndarray:
     a, b, c: float32 arrays. Infinities, NaN, subnormals and signed zeros follow IEEE 754
     (payload and sign of a NaN are not specified).
     """
-    a64 = np.asarray(a, np.float32).astype(np.float64)
-    b64 = np.asarray(b, np.float32).astype(np.float64)
-    c64 = np.asarray(c, np.float32).astype(np.float64)
+    arrays = [np.asarray(x, np.float32) for x in (a, b, c)]
+    out = np.empty(np.broadcast_shapes(*(x.shape for x in arrays)), np.float32)
+    # What is repeated is widened once, ahead of the blocks.
+    arrays = [x.astype(np.float64) if 4 * x.size <= out.size else x for x in arrays]
+    arrays = [np.broadcast_to(x, out.shape) for x in arrays]
     with np.errstate(all="ignore"):
-        p = a64 * b64
-        s = np.atleast_1d(p + c64)
-        # Only a sum that looks like a tie (or is subnormal in float32) can round wrongly.
-        risky = (s.view(np.uint64) & _HALF_MASK) == _HALF
-        risky |= (np.abs(s) < _TINY) & (s != 0)
-        if risky.any():
-            shape = s.shape
-            pr = np.broadcast_to(p, shape)[risky]
-            cr = np.broadcast_to(c64, shape)[risky]
-            s[risky] = _add_to_odd(pr, cr)
-        result = s.astype(np.float32)
-    return result.reshape(np.broadcast_shapes(a64.shape, b64.shape, c64.shape))
+        for part in _blocks(out.shape):
+            _fma_block(*(x[part] for x in arrays), out[part])
+    return out
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
+    """Slices that cut an array of `shape` into blocks of about _BLOCK elements."""
+    axis, inner = len(shape), 1
+    while axis and inner * shape[axis - 1] <= _BLOCK:
+        axis -= 1
+        inner *= shape[axis]
+    if axis == 0:
+        yield (...,)
+        return
+    step = max(1, _BLOCK // max(inner, 1))
+    for outer in np.ndindex(*shape[: axis - 1]):
+        for start in range(0, shape[axis - 1], step):
+            yield (*outer, slice(start, start + step), ...)
+
+
+def _fma_block(a: np.ndarray, b: np.ndarray, c: np.ndarray, out: np.ndarray) -> None:
+    """out = fma(a, b, c) on at most _BLOCK elements, all of one shape; out is a view."""
+
+    def temporary(buffer: np.ndarray) -> np.ndarray:
+        return buffer[: out.size].reshape(out.shape)
+
+    p = np.multiply(a, b, out=temporary(_scratch.product), dtype=np.float64)
+    s = np.add(p, c, out=temporary(_scratch.total))
+    out[...] = s
+    # Only a sum that looks like a tie (or is subnormal in float32) can be rounded wrongly.
+    bits = np.bitwise_and(s.view(np.uint64), _HALF_MASK, out=temporary(_scratch.bits))
+    flags = temporary(_scratch.flags)
+    if np.equal(bits, _HALF, out=flags).any():
+        out[flags] = _add_to_odd(p[flags], c[flags].astype(np.float64))
+    np.less(np.abs(out, out=temporary(_scratch.magnitude)), _TINY, out=flags)
+    if flags.any() and (flags := flags & (s != 0)).any():
+        out[flags] = _add_to_odd(p[flags], c[flags].astype(np.float64))
 
 
 def _add_to_odd(p: np.ndarray, c: np.ndarray) -> np.ndarray:
