@@ -67,7 +67,7 @@ def agree(op: Operator, inputs: Arrays, others: Sequence[Any], unit: float = 1.0
     unit: 1, or DOUBLE when `others` were computed in float64 from the same numbers.
     """
     ours = meaning(op, *inputs)
-    if inputs[0] is not None and inputs[0].dtype.itemsize != 4:
+    if inputs[0] is not None and inputs[0].dtype == np.float64:
         inputs = [x if x is None or x.dtype.kind != "f" else x.astype(np.float32) for x in inputs]
     for want, error, other in zip(ours, errors(op, *inputs), others):
         other = np.asarray(other)
