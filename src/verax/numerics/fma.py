@@ -41,10 +41,10 @@ def fma32(a: Any, b: Any, c: Any) -> np.ndarray:
     out = np.empty(np.broadcast_shapes(*(x.shape for x in arrays)), np.float32)
     # What is repeated is widened once, ahead of the blocks.
     arrays = [x.astype(np.float64) if 4 * x.size <= out.size else x for x in arrays]
-    arrays = [np.broadcast_to(x, out.shape) for x in arrays]
+    p, q, r = (np.broadcast_to(x, out.shape) for x in arrays)
     with np.errstate(all="ignore"):
         for part in _blocks(out.shape):
-            _fma_block(*(x[part] for x in arrays), out[part])
+            _fma_block(p[part], q[part], r[part], out[part])
     return out
 
 

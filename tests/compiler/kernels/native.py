@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import mmap
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,6 +35,27 @@ class Native:
         edges = [0, *splits, kernel.items]
         for begin, end in itertools.pairwise(edges):
             function(ctypes.addressof(table), begin, end)
+
+
+_PAGE = mmap.PAGESIZE
+GUARDS = sys.platform.startswith("linux")
+"""Whether `guarded` works here."""
+
+
+def guarded(array: np.ndarray, at_start: bool = False) -> np.ndarray:
+    """A copy whose memory touches a page that may not be accessed: behind it, or before it."""
+    pages = -(-max(array.nbytes, 1) // _PAGE)
+    region = mmap.mmap(-1, (pages + 1) * _PAGE)
+    whole = np.frombuffer(region, np.uint8)
+    guard = whole.ctypes.data + (0 if at_start else pages * _PAGE)
+    mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+    mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    if mprotect(guard, _PAGE, 0):
+        raise OSError(ctypes.get_errno(), "mprotect")
+    first = _PAGE if at_start else pages * _PAGE - array.nbytes
+    view = whole[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    view[...] = array
+    return view
 
 
 def assert_same_bits(got: np.ndarray, expected: np.ndarray) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native import TARGETS, Native, assert_same_bits
+from native import GUARDS, TARGETS, Native, assert_same_bits, guarded
 
 from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop, plan_loop
@@ -298,6 +298,34 @@ def test_wrong_specs_are_refused() -> None:
     with pytest.raises(ValueError, match="index"):
         LoopSpec((3,), (Access("float32", (0,), 0, (Lookup(0, 3, 1),)),), (read((1,)),), (COPY,))
     assert isinstance(ADD, Apply)
+
+
+@pytest.mark.skipif(not GUARDS, reason="needs mprotect")
+@pytest.mark.parametrize("at_start", [False, True])
+def test_nothing_is_touched_outside_the_arrays(at_start: bool) -> None:
+    index = np.array([0, 8, 9, -9, -10, 2**31 - 1, -(2**31), 3, 1, 2, 4], np.int32)
+    gather = Access("float32", (0, 0), 0, (Lookup(1, 9, 1),))
+    bits = trace(lambda m, x: m.lt(x, m.const(0, "float32")), ["float32"])
+    cases = [
+        (LoopSpec((37,), (read((1,)),), (read((1,)),), (COPY,)), [data(37)], 37, "float32"),
+        (LoopSpec((37,), (read((1,)),), (read((1,), dtype="bool"),), (bits,)), [data(37)], 37,
+         "bool"),
+        (LoopSpec((21, 35), (read((1, 21)),), (read((35, 1)),), (COPY,)), [data(735)], 735,
+         "float32"),
+        (LoopSpec((3, 11), (gather, read((0, 1), 0, "int32")), (read((11, 1)),), (COPY,)),
+         [data(9), index], 33, "float32"),
+        (LoopSpec((5, 9), (read((9, -1), 8),), (read((9, 1)),), (COPY,)), [data(45)], 45,
+         "float32"),
+    ]  # fmt: skip
+    for target in TARGETS:
+        module = ModuleBuilder("guards", target)
+        kernels = [emit_loop(module, spec) for spec, *_ in cases]
+        native = Native(module)
+        for kernel, (spec, inputs, size, dtype) in zip(kernels, cases):
+            out = guarded(np.zeros(size, dtype), at_start)
+            safe = [guarded(x, at_start) for x in inputs]
+            native.run(kernel, [*safe, out, guarded(np.zeros(1, np.int32), at_start)])
+            assert_same_bits(out, expected(spec, [*inputs, np.zeros(size, dtype)])[0])
 
 
 def test_arm_code_can_be_generated() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native import TARGETS, Native, assert_same_bits
+from native import GUARDS, TARGETS, Native, assert_same_bits, guarded
 
 from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.loops import Access
@@ -257,6 +257,21 @@ def test_wrong_specs_are_refused() -> None:
         ReduceSpec((3,), (5,), (element,), (Stage("sum", Input(1, F32)),), ((row, Input(1, F32)),))
     with pytest.raises(ValueError, match="strides"):
         ReduceSpec((3,), (5,), (row,), (Stage("sum", X),), ((row, Input(1, F32)),))
+
+
+@pytest.mark.skipif(not GUARDS, reason="needs mprotect")
+@pytest.mark.parametrize("at_start", [False, True])
+def test_nothing_is_touched_outside_the_arrays(at_start: bool) -> None:
+    for target in TARGETS:
+        module = ModuleBuilder("guards", target)
+        specs = [softmax((5, 37), 1), softmax((2, 19, 35), 1), softmax((70, 21), 0)]
+        kernels = [emit_reduce(module, spec) for spec in specs]
+        native = Native(module)
+        for spec, kernel in zip(specs, kernels):
+            x = data(spec.rows * spec.length)
+            out = guarded(np.zeros_like(x), at_start)
+            native.run(kernel, [guarded(x, at_start), out])
+            assert_same_bits(out, expected(spec, [x, np.zeros_like(x)])[0])
 
 
 def test_arm_code_can_be_generated() -> None:
