@@ -8,7 +8,7 @@ fused multiply-add per further tap in ascending order, weights in float32.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
 from typing import Any, ClassVar
@@ -255,17 +255,20 @@ class Resize(Operator):
             near = _widened(table.positions, x.shape[axis])
             high = _extreme(high, axis, near, np.maximum)
             low = _extreme(low, axis, near, np.minimum)
-            bare = AxisTable(table.positions, abs(table.weights), table.outside, table.coordinates)
+            bare = replace(table, weights=abs(table.weights))
             absolute = resample(absolute, axis, bare, lambda a, b, c: a * b + c)
             taps += table.positions.shape[1]
             shape = [1] * y.ndim
             shape[axis] = -1
-            drift = drift + (np.abs(table.coordinates) + 1.0).reshape(shape)
+            drift = drift + table.drift.reshape(shape)
         if taps == 1:
             return (None,)
         slope = (high - low) * (2.0 if self.mode == "cubic" else 1.0)
-        sigma = U * np.hypot(drift * slope, KAPPA * np.sqrt(taps) * absolute)
-        bound = U * (6 * drift * slope + (3 * taps + 2) * absolute) + taps * TINY
+        # A cubic's weights are differences of numbers up to 8 |a|.
+        weights = np.maximum(high, -low) * (5.0 if self.mode == "cubic" else 0.0)
+        sums = np.hypot(KAPPA * np.sqrt(taps) * absolute, weights)
+        sigma = U * np.hypot(0.4 * drift * slope, sums)
+        bound = U * (6 * drift * slope + (3 * taps + 2) * absolute + 12 * weights) + taps * TINY
         model = Rounding(sigma + np.zeros(y.shape), bound + np.zeros(y.shape))
         return (at_least_float32(model, ev.outputs[0].dtype),)
 

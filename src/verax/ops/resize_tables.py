@@ -41,12 +41,15 @@ class AxisTable:
     weights: [out, taps] in the type asked for; None for nearest, which copies (one tap).
     outside: bool [out], outputs that show the extrapolation value instead.
     coordinates: float64 [out], the exact source coordinate rounded once.
+    drift: float64 [out], what the rounding of a coordinate computed in float32 is relative to:
+        |coordinate| + 1, or 0 where every usual formula gives it exactly (powers of two).
     """
 
     positions: Array
     weights: Array | None
     outside: Array
     coordinates: Array
+    drift: Array
 
     @property
     def is_identity(self) -> bool:
@@ -172,10 +175,16 @@ def axis_table(
     if transform == "tf_crop_and_resize":
         outside[:] = [not 0 <= x <= in_size - 1 for x in xs]
     coordinates = xs.astype(np.float64)
+    drift = np.abs(coordinates) + 1.0
+    if all(_is_binary(x.denominator) for x in xs) and (
+        transform == "align_corners"
+        or (_is_binary(scale.numerator) and _is_binary(scale.denominator))
+    ):
+        drift[:] = 0.0
     if how.mode == "nearest":
         indices = [[nearest_index(x, how.nearest_mode)] for x in xs]
         positions = np.array(indices, np.int64).reshape(out_size, 1).clip(0, in_size - 1)
-        return AxisTable(positions, None, outside, coordinates)
+        return AxisTable(positions, None, outside, coordinates, drift)
     kernel, radius = (linear_weight, 1) if how.mode == "linear" else (cubic_weight, 2)
     a = Fraction(float(np.float32(how.cubic_coeff_a)))
     # Antialiasing stretches the kernel over more source elements when sizes shrink.
@@ -195,7 +204,12 @@ def axis_table(
             row = [w / total for w in row] if total else row
         weights[i] = row
     positions = positions.clip(0, in_size - 1)
-    return AxisTable(positions, _rounded(weights, dtype), outside, coordinates)
+    return AxisTable(positions, _rounded(weights, dtype), outside, coordinates, drift)
+
+
+def _is_binary(n: int) -> bool:
+    """Whether n is a power of two that float32 divides by without trouble."""
+    return 0 < n <= 2**10 and n & (n - 1) == 0
 
 
 def _rounded(weights: Array, dtype: str) -> Array:
