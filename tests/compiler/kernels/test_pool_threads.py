@@ -1,0 +1,144 @@
+"""The thread pool executes every item exactly once, parks, stops, and survives what may happen."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from llvmlite import ir
+
+from verax.compiler.kernels.builder import I64, PTR, VOID, ModuleBuilder
+from verax.compiler.kernels.pool_threads import emit_pool
+from verax.compiler.kernels.target import Target
+from verax.runtime.engine import LoadedObject, load_object, object_code
+from verax.runtime.threads import ThreadPool
+
+
+@pytest.fixture(scope="module")
+def library() -> LoadedObject:
+    """count(items): adds 1 to each item; many(ctx, runs, items): `count` so many times."""
+    module = ModuleBuilder("pool", Target.host())
+    f = module.kernel(("count",), 1)
+    with f.items() as item:
+        place = f.at(f.args[0], (item.index, 1), dtype="int64")
+        f.store(f.b.add(f.load(place, "int64", lanes=0), f.i64(1)), place)
+    kernel = f.finish(1)
+    run = emit_pool(module)
+    fn = module.function("many", VOID, [PTR, PTR, I64, I64])
+    b = ir.IRBuilder(fn.append_basic_block("entry"))
+    loop, end = fn.append_basic_block("loop"), fn.append_basic_block("end")
+    b.branch(loop)
+    b.position_at_end(loop)
+    i = b.phi(I64)
+    i.add_incoming(ir.Constant(I64, 0), fn.blocks[0])
+    pool, args, runs, items = fn.args
+    b.call(run, [pool, module.module.globals[kernel.name], args, items])
+    following = b.add(i, ir.Constant(I64, 1))
+    i.add_incoming(following, loop)
+    b.cbranch(b.icmp_signed("<", following, runs), loop, end)
+    b.position_at_end(end)
+    b.ret_void()
+    return load_object(object_code(module))
+
+
+def count(library: LoadedObject, pool: ThreadPool, runs: int, items: int) -> np.ndarray:
+    many = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(
+        library.address("many")
+    )
+    counts = np.zeros(items + 8, np.int64)
+    table = np.array([counts.ctypes.data], np.uint64)
+    many(pool.handle, table.ctypes.data, runs, items)
+    assert not counts[items:].any()
+    return counts[:items]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_every_item_runs_exactly_once(library: LoadedObject, threads: int) -> None:
+    pool = ThreadPool(library, threads)
+    for items in (1, 2, 5, 64, 1000):
+        assert (count(library, pool, 300, items) == 300).all()
+    pool.close()
+
+
+def test_no_wake_up_is_lost_around_parking(library: LoadedObject) -> None:
+    pool = ThreadPool(library, 3)
+    for pause in (0.0, 0.00002, 0.00005, 0.0001, 0.001) * 40:
+        time.sleep(pause)
+        assert (count(library, pool, 3, 37) == 3).all()
+    pool.close()
+
+
+def test_the_epoch_may_wrap_around(library: LoadedObject) -> None:
+    pool = ThreadPool(library, 2)
+    assert (count(library, pool, 70_000, 3) == 70_000).all()
+    pool.close()
+
+
+def test_an_idle_pool_burns_no_processor_time(library: LoadedObject) -> None:
+    pool = ThreadPool(library, 4)
+    count(library, pool, 10, 64)
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.4)
+    assert time.process_time() - before < 0.05
+    pool.close()
+
+
+def test_workers_end_with_the_pool(library: LoadedObject) -> None:
+    def alive() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    if not os.path.isdir("/proc/self/task"):
+        pytest.skip("threads are counted through /proc, which this system lacks")
+    before = alive()
+    pool = ThreadPool(library, 5)
+    assert alive() == before + 4
+    pool.close()
+    pool.close()
+    assert alive() == before
+
+
+def test_pools_of_several_callers_do_not_meet(library: LoadedObject) -> None:
+    wrong: list[int] = []
+
+    def work(items: int) -> None:
+        pool = ThreadPool(library, 2)
+        for _ in range(20):
+            if not (count(library, pool, 50, items) == 50).all():
+                wrong.append(items)
+        pool.close()
+
+    callers = [threading.Thread(target=work, args=(n,)) for n in (3, 17, 40)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert not wrong and not any(c.is_alive() for c in callers)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("parked", [True, False])
+def test_a_forked_child_does_the_work_alone(library: LoadedObject, parked: bool) -> None:
+    pool = ThreadPool(library, 3)
+    count(library, pool, 10, 20)
+    time.sleep(0.05 if parked else 0.0)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        right = (count(library, pool, 5, 33) == 5).all()
+        pool.close()
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (count(library, pool, 5, 33) == 5).all()
+    pool.close()
+
+
+def test_the_pool_can_be_emitted_for_other_machines() -> None:
+    module = ModuleBuilder("pool", Target.aarch64())
+    emit_pool(module)
+    assert int.from_bytes(object_code(module)[18:20], "little") == 183
