@@ -165,6 +165,14 @@ def test_the_promised_bits_follow_the_stated_order(case: Case) -> None:
         assert y[at] == one_by_hand(op, x, w, b[0] if b else None, found, at), (op, at)
 
 
+@pytest.mark.parametrize("op", [Conv(), ConvTranspose()], ids=str)
+def test_a_bias_of_minus_zero_starts_the_sum(op: Any) -> None:
+    x, w = np.zeros((1, 1, 2), np.float32), np.full((1, 1, 1), -1, np.float32)
+    inputs = [x, w, np.array([-0.0], np.float32)]
+    assert np.signbit(op.canonical(evaluation(op, inputs), *inputs)).all()
+    assert not np.signbit(op.canonical(evaluation(op, inputs[:2]), x, w)).any()
+
+
 def one_by_hand(
     op: Any, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, found: Windows, at: tuple[int, ...]
 ) -> np.float32:

@@ -90,9 +90,7 @@ class Conv(Operator):
         windows = self.geometry(w.shape[2:]).windows(x.shape[2:])
         padded, n, g = windows.pad(x), x.shape[0], self.groups
         weights = w.reshape(g, w.shape[0] // g, *w.shape[1:])
-        acc = np.zeros((n, g, weights.shape[1], *windows.output), np.float32)
-        if b is not None:
-            acc += per_channel(b.reshape(g, -1), acc.ndim)
+        acc = initial_sums(b, (n, g, weights.shape[1], *windows.output))
         lanes = (1,) * windows.rank
         for block, position in blocks_and_positions(w.shape[1], windows):
             seen = windows.tap(padded, position).reshape(n, g, w.shape[1], *windows.output)
@@ -171,6 +169,14 @@ class Conv(Operator):
 def per_channel(b: np.ndarray, rank: int) -> np.ndarray:
     """b [..., channels] shaped to broadcast over [batch, ..., channels, *spatial] of `rank`."""
     return b.reshape(1, *b.shape, *(1,) * (rank - 1 - b.ndim))
+
+
+def initial_sums(b: np.ndarray | None, shape: Ints) -> np.ndarray:
+    """float32 [n, groups, channels / groups, *spatial] that holds the bias (also -0), or +0."""
+    sums = np.zeros(shape, np.float32)
+    if b is not None:
+        sums[:] = per_channel(b.reshape(shape[1:3]), len(shape))
+    return sums
 
 
 def blocks_and_positions(channels: int, windows: Windows) -> Iterator[tuple[range, Ints]]:

@@ -20,7 +20,12 @@ from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
 from verax.numerics.fma import fma32
 from verax.ops.common import declared_units
-from verax.ops.convolution import blocks_and_positions, check_weights, per_channel
+from verax.ops.convolution import (
+    blocks_and_positions,
+    check_weights,
+    initial_sums,
+    per_channel,
+)
 from verax.ops.windows import (
     Fail,
     Geometry,
@@ -116,9 +121,7 @@ class ConvTranspose(Operator):
         per_group = x.shape[1] // g
         inputs = x.reshape(n, g, per_group, *windows.input)
         weights = w.reshape(g, per_group, *w.shape[1:])
-        acc = np.zeros((n, g, w.shape[1], *windows.output), np.float32)
-        if b is not None:
-            acc += per_channel(b.reshape(g, -1), acc.ndim)
+        acc = initial_sums(b, (n, g, w.shape[1], *windows.output))
         lanes = (1,) * windows.rank
         for block, position in blocks_and_positions(per_group, windows):
             phase, indices, inside = _gather(windows, position)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -90,16 +90,19 @@ class MaxPool(Pool):
         return [y, y.with_dtype(DType.int64)][: self.output_count]
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
+        return self._largest(x, np.maximum)
+
+    def canonical(self, ev: Evaluation, x: Any) -> Any:
+        """The meaning in the declared dtype; of two zeros the positive one is larger."""
+        return self._largest(x, larger)
+
+    def _largest(self, x: np.ndarray, larger_of: Callable[[Any, Any], Any]) -> Any:
         windows = self.windows(x.shape)
         padded = windows.pad(x, lowest(x.dtype))
         y = windows.tap(padded, (0,) * windows.rank)
         for position in windows.positions():
-            y = larger(y, windows.tap(padded, position))
+            y = larger_of(y, windows.tap(padded, position))
         return (y, self._indices(x, y, windows)) if self.with_indices else y
-
-    def canonical(self, ev: Evaluation, x: Any) -> Any:
-        """The meaning in the declared dtype; of two zeros the positive one is larger."""
-        return self.reference(ev, x)
 
     def _indices(self, x: np.ndarray, y: np.ndarray, windows: Windows) -> np.ndarray:
         batch, spatial = x.shape[:2], x.shape[2:]

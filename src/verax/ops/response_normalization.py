@@ -66,7 +66,7 @@ class LRN(Operator):
         base = self._base(ev, self._neighbours(inputs[0] ** 2))
         power = np.abs(self.beta * np.log(np.maximum(np.abs(base), U)))
         beta = abs(self.beta)
-        found = relative(outputs[0], 2.0 + beta, 8.0 + beta * (self.size + 4))
+        found = relative(outputs[0], 2.0 + beta, 24.0 + beta * (self.size + 4))
         return [Rounding(found.sigma * (1 + power), found.bound * (1 + 8 * power))]
 
     def _neighbours(self, squares: Any) -> Any:
