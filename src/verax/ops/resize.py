@@ -265,7 +265,7 @@ class Resize(Operator):
             return (None,)
         slope = (high - low) * (2.0 if self.mode == "cubic" else 1.0)
         # A cubic's weights are differences of numbers up to 8 |a|.
-        weights = np.maximum(high, -low) * (5.0 if self.mode == "cubic" else 0.0)
+        weights = np.maximum(high, -low) * (7.0 if self.mode == "cubic" else 0.0)
         sums = np.hypot(KAPPA * np.sqrt(taps) * absolute, weights)
         sigma = U * np.hypot(0.4 * drift * slope, sums)
         bound = U * (6 * drift * slope + (3 * taps + 2) * absolute + 12 * weights) + taps * TINY

@@ -149,8 +149,11 @@ class GridSample(Operator):
         absolute = _interpolate(np.abs(x), counted, sizes, lambda a, b, c: a * b + c)
         n = sum(len(w) for w in weights)
         drift = size[:, None] * (high - low) * (2.0 if self.mode == "cubic" else 1.0)
-        sigma = np.hypot(drift / 4, KAPPA * U * np.sqrt(4 * n) * absolute)
-        bound = 2 * drift + U * (8 * n) * np.maximum(absolute, np.maximum(high, -low)) + n * TINY
+        largest = np.maximum(high, -low)
+        # A cubic's weights are differences of numbers up to 8 |a|.
+        factors = U * largest * (7.0 if self.mode == "cubic" else 0.0)
+        sigma = np.hypot(drift / 10, np.hypot(KAPPA * U * np.sqrt(2 * n) * absolute, factors))
+        bound = 2 * drift + U * (8 * n) * np.maximum(absolute, largest) + 12 * factors + n * TINY
         return (at_least_float32(Rounding(sigma, bound), ev.outputs[0].dtype),)
 
     @classmethod
