@@ -272,8 +272,8 @@ def _reasons(verdict: Verdict) -> list[str]:
     if verdict.power:
         weakest = max(verdict.power, key=lambda p: p.smallest_visible)
         reasons.append(
-            f"a relative error of {weakest.smallest_visible:.1g} in {weakest.value!r} would have "
-            f"shown (above {BLIND:g} a check counts as blind)"
+            f"a relative error of {weakest.smallest_visible:.1g} spread over {weakest.value!r} "
+            f"would have shown (above {BLIND:g} a check counts as blind)"
         )
     return reasons
 

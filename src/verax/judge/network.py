@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from verax.ir.graph import Graph, Node
+from verax.ir.types import TensorType
 from verax.judge.criterion import Decision
-from verax.judge.local import check_node, conform, finding, meaning
+from verax.judge.local import check_node, conform, finding, meaning, undecided
 from verax.judge.region import Region, check_region
 from verax.records.verdict import Blame, Finding, Kind, Power
 
@@ -75,12 +76,16 @@ def survey(
             shown[name] = conform(np.asarray(array), graph.types[name].dtype)
             produced.add(name)
     result = Survey()
-    _drop_misfits(graph, shown, produced, result)
+    misfits = _drop_misfits(graph, shown, produced, result)
     judged = 0
     cut = list(regions(graph, produced))
     for region in cut:
         found: list[Finding]
-        if _is_single(graph, region):
+        lost = sorted(region.hidden & misfits)
+        if lost:
+            reason = f"it was computed from {lost[0]!r}, which is of a wrong type"
+            found = [undecided(graph.producers[v], v, shown[v], reason) for v in region.shown]
+        elif _is_single(graph, region):
             found = _judge_single(graph, region, shown, winograd)
         else:
             found, power = check_region(graph, region, shown, seed)
@@ -101,23 +106,42 @@ def survey(
 
 def _drop_misfits(
     graph: Graph, shown: dict[str, np.ndarray], produced: set[str], result: Survey
-) -> None:
-    """Values of another shape or element type are judged, but nobody may compute with them."""
-    for name in sorted(produced):
-        declared, array = graph.types[name], shown[name]
-        if array.dtype != declared.dtype.numpy or (
-            declared.is_static and declared.shape != array.shape
-        ):
-            node = graph.producers[name]
-            result.findings.append(_misfit(graph, node, name, array))
+) -> set[str]:
+    """Values of another shape or element type are judged, but nobody may compute with them.
+
+    Only the first is a mistake: what comes after it has to be of another shape. -> their names.
+    """
+    causes: dict[str, str] = {}
+    misfits: set[str] = set()
+    for node in graph.nodes:
+        cause = next((causes[v] for v in node.inputs if v in causes), "")
+        for name in node.outputs:
+            if cause:
+                causes[name] = cause
+            if name not in produced or fits(graph.types[name], shown[name]):
+                continue
+            causes.setdefault(name, name)
+            misfits.add(name)
+            result.findings.append(_misfit(graph, node, name, shown[name], cause))
             produced.discard(name)
             del shown[name]
+    return misfits
 
 
-def _misfit(graph: Graph, node: Node, name: str, array: np.ndarray) -> Finding:
+def fits(declared: TensorType, array: np.ndarray) -> bool:
+    """Whether an array is of the declared type, as far as its shape is known."""
+    shape_fits = not declared.is_static or declared.shape == array.shape
+    return shape_fits and array.dtype == declared.dtype.numpy
+
+
+def _misfit(graph: Graph, node: Node, name: str, array: np.ndarray, cause: str) -> Finding:
     declared = graph.types[name]
     given = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-    decision = Decision(Kind.mistake, f"it is {given}, it should be {declared}", "type", np.inf)
+    reason = f"it is {given}, it should be {declared}"
+    kind = Kind.mistake
+    if cause:
+        kind, reason = Kind.undecided, f"{reason}; that follows from the wrong {cause!r}"
+    decision = Decision(kind, reason, "type", np.inf)
     shape = declared.shape if declared.is_static else ()
     return finding(node, name, decision, array, np.zeros(shape))
 

@@ -100,7 +100,8 @@ class Blame:
 
 @dataclass(frozen=True)
 class Power:
-    """Smallest relative error of a whole value that the check would have called a mistake."""
+    """Smallest relative error, spread over a whole value, that the check would have called a
+    mistake. A smaller place (a dead channel) can hide more."""
 
     value: str
     node: str
