@@ -27,7 +27,7 @@ def schema_of(node: ForeignNode) -> Any:
     """ONNX's own description of the node's operator, or None."""
     try:
         return onnx.defs.get_schema(node.op_type, node.version, node.domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: a version beyond 32 bits
         return None
 
 
@@ -77,9 +77,12 @@ def _as_proto(node: ForeignNode) -> onnx.NodeProto:
     }
     if any(isinstance(v, Opaque | Reference) for v in attributes.values()):
         raise UnsupportedError(f"the operator {node.operator} is not supported", place=node.place)
-    return helper.make_node(
-        node.op_type, node.inputs, node.outputs, domain=node.domain or None, **attributes
-    )
+    try:
+        return helper.make_node(
+            node.op_type, node.inputs, node.outputs, domain=node.domain or None, **attributes
+        )
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"the attributes have no type: {error}", place=node.place) from error
 
 
 def _type_proto(type_: TensorType | None) -> onnx.TypeProto:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -89,9 +89,16 @@ def read_model(
         raise ModelError(f"the model is damaged: {error}") from error
 
 
+def text(value: Any) -> str:
+    """A name. protobuf hands over bytes where they are no UTF-8."""
+    if not isinstance(value, str):
+        raise ModelError(f"the name {value!r} is not valid text", next_step="the file is damaged")
+    return value
+
+
 def domain_of(name: str) -> str:
     """The default domain has two names."""
-    return "" if name == "ai.onnx" else name
+    return "" if name == "ai.onnx" else text(name)
 
 
 def opset_versions(imports: Iterable[onnx.OperatorSetIdProto], place: str) -> dict[str, int]:
@@ -122,7 +129,7 @@ class _Reader:
             raise UnsupportedError("the model has sparse initialisers", place="model")
         constants: dict[str, Any] = {}
         for tensor in graph.initializer:
-            place = f"initialiser {tensor.name!r}"
+            place = f"initialiser {text(tensor.name)!r}"
             if not tensor.name or tensor.name in constants:
                 raise ModelError("an initialiser is unnamed or named twice", place=place)
             constants[tensor.name] = self.tensors.read(tensor, place)
@@ -132,10 +139,11 @@ class _Reader:
         declared |= {v.name: v for v in inputs}
         nodes = tuple(read_node(n, versions, self.tensors) for n in graph.node)
         functions = {
-            (domain_of(f.domain), f.name): read_function(f, self.tensors) for f in proto.functions
+            (domain_of(f.domain), text(f.name)): read_function(f, self.tensors)
+            for f in proto.functions
         }
         model = ForeignModel(
-            name=graph.name or "graph",
+            name=text(graph.name) or "graph",
             inputs=tuple(v for v in inputs if v.name not in constants),
             outputs=tuple(read_value(v) for v in graph.output),
             nodes=nodes,
@@ -149,10 +157,10 @@ class _Reader:
 
 
 def _metadata(proto: onnx.ModelProto) -> dict[str, str]:
-    found = {p.key: p.value for p in proto.metadata_props}
+    found = {text(p.key): text(p.value) for p in proto.metadata_props}
     for key in ("producer_name", "producer_version", "domain", "doc_string"):
         if value := getattr(proto, key):
-            found[key] = value
+            found[key] = text(value)
     found["ir_version"] = str(proto.ir_version)
     return found
 
@@ -200,6 +208,7 @@ def _undefined(name: str, node: ForeignNode, later: Mapping[str, str]) -> ModelE
 def read_value(proto: onnx.ValueInfoProto) -> ForeignValue:
     """A declared value. `dtype` is None when it is no tensor of a supported element type."""
     tensor = proto.type.tensor_type
+    text(proto.name)
     if proto.type.WhichOneof("value") != "tensor_type":
         kind = proto.type.WhichOneof("value") or "no type"
         return ForeignValue(proto.name, None, None, kind.replace("_type", ""))
@@ -223,7 +232,7 @@ def _dim(proto: Any, name: str) -> int | str | None:
         if proto.dim_value < 0:
             raise ModelError(f"a dimension is {proto.dim_value}", place=f"value {name!r}")
         return int(proto.dim_value)
-    return proto.dim_param or None
+    return text(proto.dim_param) or None
 
 
 def read_node(
@@ -231,31 +240,29 @@ def read_node(
 ) -> ForeignNode:
     """A node with its attributes as plain values."""
     domain = domain_of(proto.domain)
-    bare = ForeignNode(proto.op_type, (), tuple(proto.output), {}, proto.name, domain)
+    outputs = tuple(map(text, proto.output))
+    bare = ForeignNode(text(proto.op_type), (), outputs, {}, text(proto.name), domain)
     if domain not in versions and domain == "":
         raise ModelError("the model imports no version of the default opset", place=bare.place)
     attributes: dict[str, Any] = {}
     for attribute in proto.attribute:
-        if not attribute.name or attribute.name in attributes:
+        if not text(attribute.name) or attribute.name in attributes:
             raise ModelError(
                 f"the attribute {attribute.name!r} is unnamed or given twice", place=bare.place
             )
         attributes[attribute.name] = read_attribute(attribute, bare.place, tensors)
-    return ForeignNode(
-        proto.op_type,
-        tuple(proto.input),
-        tuple(proto.output),
-        attributes,
-        proto.name,
-        domain,
-        versions.get(domain, 0),
+    return replace(
+        bare,
+        inputs=tuple(map(text, proto.input)),
+        attributes=attributes,
+        version=versions.get(domain, 0),
     )
 
 
 def read_attribute(proto: onnx.AttributeProto, place: str, tensors: TensorReader) -> Any:
     """An attribute's value: number, string, array, tuple of these, `Reference` or `Opaque`."""
     if proto.ref_attr_name:
-        return Reference(proto.ref_attr_name)
+        return Reference(text(proto.ref_attr_name))
     place = f"attribute {proto.name!r} of {place}"
     match proto.type:
         case AttributeProto.INT:
@@ -292,6 +299,6 @@ def read_function(
     place = f"function {proto.name!r}"
     defaults = {a.name: read_attribute(a, place, tensors) for a in proto.attribute_proto}
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)
-    return Function(
-        tuple(proto.input), tuple(proto.output), tuple(proto.attribute), defaults, nodes
-    )
+    names = (tuple(map(text, side)) for side in (proto.input, proto.output, proto.attribute))
+    inputs, outputs, attributes = names
+    return Function(inputs, outputs, attributes, defaults, nodes)
