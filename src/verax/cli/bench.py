@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from verax.api import load
-from verax.base.errors import UsageError
+from verax.base.errors import CompileError, UsageError
 from verax.bench import Contestant, race
 from verax.bench.engines import ENGINES
 from verax.cli.console import (
@@ -85,8 +85,9 @@ def command(
         )
     output.print(benchmark_table(record, "verax", rivals))
     write_text(json, record.to_json())
-    if not any(t.rounds for t in record.timings):
-        raise UsageError("no engine could run the model")
+    failures = [t.failure for t in record.timings if t.engine == "verax" and t.failure]
+    if failures:
+        raise CompileError("Verax could not run the model", place=failures[0])
 
 
 def _integers(option: str, text: str) -> list[int]:

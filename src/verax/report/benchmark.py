@@ -15,31 +15,33 @@ def benchmark_table(record: Benchmark, subject: str, rivals: tuple[str, ...]) ->
     table = Table(title=f"{record.model}   ({shape})", title_justify="left", caption_justify="left")
     table.add_column("engine", no_wrap=True)
     for threads in record.thread_counts:
-        title = f"ms, {threads} thread{'s' if threads > 1 else ''}"
-        table.add_column(title, justify="right", no_wrap=True)
-        table.add_column("best", justify="right", style="dim")
-    table.add_column("load, s", justify="right")
-    table.add_column("MB", justify="right")
-    failures: dict[str, str] = {}
+        table.add_column(f"{threads} thread{'s' if threads > 1 else ''}", justify="right")
+    table.add_column("load", justify="right")
+    table.add_column("memory", justify="right")
     for engine in dict.fromkeys(t.engine for t in record.timings):
-        row, prepare, memory = [engine], "", ""
+        row, load, memory = [engine], "", ""
         for threads in record.thread_counts:
             found = record.timing(engine, threads)
             if found is None:
-                row += ["-", ""]
+                row.append("-")
                 continue
-            row += [f"{found.median:.2f}", f"{found.best:.2f}"]
+            row.append(f"{found.median:.2f} ({found.best:.2f})")
             row[0] = f"{engine} {found.version}"
-            prepare, memory = f"{found.prepare:.1f}", f"{found.memory:.0f}"
-        for found in record.timings:
-            if found.engine == engine and found.failure:
-                failures[engine] = found.failure
-        table.add_row(*row, prepare, memory, style="bold" if engine == subject else "")
+            load, memory = f"{found.prepare:.1f} s", f"{found.memory:.0f} MB"
+        table.add_row(*row, load, memory, style="bold" if engine == subject else "")
+    table.caption = "\n".join(
+        ["milliseconds: median (fastest call)", *_sentences(record, subject, rivals)]
+    )
+    return table
+
+
+def _sentences(record: Benchmark, subject: str, rivals: tuple[str, ...]) -> list[str]:
+    """The ratios, and why engines have no times."""
     lines = []
     for threads in record.thread_counts:
         ratio, rival = record.speed(subject, rivals, threads)
         if not math.isnan(ratio):
-            lines.append(f"{subject} on {threads}: {ratio:.3f} of the speed of {rival}")
-    lines += [f"{engine}: {text}" for engine, text in failures.items()]
-    table.caption = "\n".join(lines) or None
-    return table
+            on = f"{threads} thread{'s' if threads > 1 else ''}"
+            lines.append(f"{subject} on {on}: {ratio:.3f} of the speed of {rival}")
+    failures = {t.engine: t.failure for t in record.timings if t.failure}
+    return lines + [f"{engine}: {text}" for engine, text in failures.items()]
