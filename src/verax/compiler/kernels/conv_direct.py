@@ -23,14 +23,15 @@ from verax.compiler.kernels.conv_schedule import (
     passes,
 )
 from verax.compiler.kernels.conv_spec import ConvSpec, Region
-from verax.compiler.kernels.layout import Triple, finish_value, load_operands
+from verax.compiler.kernels.layout import Triple, finish_value, load_lanes, load_operands
 from verax.compiler.kernels.target import LANES
 
 
 def emit_direct(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel for an aligned `spec`; arguments as `ConvSpec` lists them."""
     operands = spec.epilogue.operands if spec.epilogue else ()
-    f = module.kernel(("conv", spec, schedule), 3 + spec.bias + len(operands))
+    has_start = bool(spec.bias or spec.initial)
+    f = module.kernel(("conv", spec, schedule), 3 + has_start + len(operands))
     if f.kernel is not None:
         return f.kernel
     items = weights = 0
@@ -111,7 +112,8 @@ class _Section:
             inputs, (n, x.batch), (d, region.step[0] * x.depth), (group, per_group), first
         )
         order = f.iadd(f.imul(group, self.block_groups), kgroup)
-        self.w = f.at(f.args[1], (order, self.weights_per_item), self.weight_offset)
+        shared = zip((n, d), spec.weight_strides, strict=True)
+        self.w = f.at(f.args[1], (order, self.weights_per_item), *shared, self.weight_offset)
         blocks = f.iadd(f.imul(group, filter_blocks(spec)), f.imul(kgroup, self.blocks))
         self.block, self.n, self.d = f.iadd(blocks, self.first_block), n, d
         with f.loop(self.passes) as p:
@@ -178,22 +180,27 @@ class _Section:
                 self._emit_final(outputs, acc)
             with partial:
                 for where, value in zip(outputs, acc, strict=True):
-                    f.store(value, spec.y.at(f, f.args[-1], *where))
+                    self._store(value, *where)
 
     def _initial(self, row: Index, col: Index, pixels: list[tuple[int, int]]) -> list[ir.Value]:
         """Accumulators to start from: the bias, or what the pass before has left in y."""
-        f = self.f
-        if self.spec.bias:
+        f, tensor = self.f, self.spec.initial
+        if tensor:
+            places = list(self._outputs(row, col, pixels))
+            start = [
+                load_lanes(f, tensor, tensor.at(f, f.args[2], *where), self._lanes(where[1]))
+                for where in places
+            ]
+        elif self.spec.bias:
             bias = f.at(f.args[2], (self.block, LANES))
-            start = [f.load(f.at(bias, j * LANES)) for j in range(self.blocks)]
+            start = [f.load(f.at(bias, j * LANES)) for j in range(self.blocks)] * len(pixels)
         else:
-            start = [f.constant(0.0)] * self.blocks
-        start *= len(pixels)
+            start = [f.constant(0.0)] * (self.blocks * len(pixels))
         if self.passes == 1:
             return start
         first = f.b.icmp_signed("==", self.turn, f.i64(0))
         left = [
-            f.load(self.spec.y.at(f, f.args[-1], *where))
+            load_lanes(f, self.spec.y, self.spec.y.at(f, f.args[-1], *where), self._lanes(where[1]))
             for where in self._outputs(row, col, pixels)
         ]
         return [f.b.select(first, a, b) for a, b in zip(start, left, strict=True)]
@@ -285,8 +292,23 @@ class _Section:
         self, outputs: list[tuple[Index, Index, list[Index], Triple]], acc: Sequence[ir.Value]
     ) -> None:
         f, spec = self.f, self.spec
-        operands = f.args[2 + spec.bias : -1]
+        operands = f.args[2 + bool(spec.bias or spec.initial) : -1]
         for where, value in zip(outputs, acc, strict=True):
-            loaded = load_operands(f, spec.epilogue, operands, *where)
-            result = finish_value(f, spec.epilogue, value, loaded)
-            f.store(result, spec.y.at(f, f.args[-1], *where))
+            loaded = load_operands(f, spec.epilogue, operands, *where, self._lanes(where[1]))
+            self._store(finish_value(f, spec.epilogue, value, loaded), *where)
+
+    def _lanes(self, block: Index) -> Index | None:
+        """Filters of this block that y has; None for all 16."""
+        if not self.spec.exact or self.spec.filters % LANES == 0:
+            return None
+        return self.f.clamp(self.f.iadd(self.spec.filters, self.f.imul(block, -LANES)), 0, LANES)
+
+    def _store(
+        self, value: ir.Value, n: Index, block: Index, place: list[Index], offset: Triple
+    ) -> None:
+        f, lanes = self.f, self._lanes(block)
+        address = self.spec.y.at(f, f.args[-1], n, block, place, offset)
+        if lanes is None:
+            f.store(value, address)
+        else:
+            f.store_first(value, address, lanes)

@@ -49,6 +49,11 @@ class ConvSpec:
     channels, filters: real input and output channels, over all groups. kernel, strides, dilations,
     pads (before), output: per axis. x, y: strides of input and output; x may be planar.
     Arguments of the kernel: x, packed weights, packed bias if `bias`, epilogue operands, y.
+
+    For products of matrices, on the direct kernel only: initial: in place of the packed bias comes
+    a tensor with these strides (lane 0: one value for all filters). weight_strides: elements from
+    the packed weights of one image, and of one depth, to the next. exact: y ends with its last
+    filter, so spare lanes are neither stored nor read from operands.
     """
 
     batch: int
@@ -65,6 +70,9 @@ class ConvSpec:
     bias: bool = True
     transposed: bool = False
     epilogue: Epilogue | None = None
+    initial: Strides | None = None
+    weight_strides: tuple[int, int] = (0, 0)
+    exact: bool = False
 
     @property
     def group_channels(self) -> int:

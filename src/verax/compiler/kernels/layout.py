@@ -78,7 +78,8 @@ def _physical(size: Triple, border: Sequence[tuple[int, int]]) -> Triple:
 @dataclasses.dataclass(frozen=True)
 class Operand:
     """A further input of an epilogue. kind: "channel", one value per output channel, padded to 16;
-    or "tensor", with the output's logical shape and its own `strides`."""
+    or "tensor", with the output's logical shape and its own `strides`, some of which may be 0;
+    lanes must be neighbours (1) or one value (0)."""
 
     kind: str
     strides: Strides | None = None
@@ -102,16 +103,35 @@ def load_operands(
     block: Index,
     place: Sequence[Index],
     offset: Triple = (0, 0, 0),
+    count: Index | None = None,
 ) -> list[ir.Value]:
-    """The operands' vectors for the block of output channels at `place` + `offset`."""
+    """The operands' vectors for the block of output channels at `place` + `offset`.
+
+    count: channels of this block that tensors have; by default 16.
+    """
     found = []
     for operand, pointer in zip(epilogue.operands if epilogue else (), pointers, strict=True):
         if operand.strides is None:
             address = f.at(pointer, (block, LANES), dtype=operand.dtype)
+            found.append(f.load(address, operand.dtype))
         else:
             address = operand.strides.at(f, pointer, batch, block, place, offset)
-        found.append(f.load(address, operand.dtype))
+            found.append(load_lanes(f, operand.strides, address, count, operand.dtype))
     return found
+
+
+def load_lanes(
+    f: FunctionBuilder,
+    strides: Strides,
+    address: ir.Value,
+    count: Index | None = None,
+    dtype: str = "float32",
+) -> ir.Value:
+    """A block of channels: 16 neighbours, the first `count` of them, or one value for all."""
+    if strides.lane == 0:
+        return f.broadcast(address, dtype)
+    assert strides.lane == 1, "a vector of channels is loaded from neighbours"
+    return f.load(address, dtype) if count is None else f.load_first(address, count, dtype)
 
 
 def finish_value(

@@ -1,0 +1,171 @@
+"""Products of matrices, on the direct convolution: rows are pixels, columns are filters.
+
+y[m, n] = sum over k, ascending, of a[m, k] b[k, n], one multiply-add each, starting from the bias
+or +0. Up to two batch axes. The right factor is read in panels of 16 columns or more: a constant is
+packed ahead by `pack_b`, anything else by the kernel of `emit_pack_b` into scratch memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from llvmlite import ir
+
+from verax.compiler.kernels.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.conv_direct import emit_direct
+from verax.compiler.kernels.conv_pack import pack_direct_weights, sections
+from verax.compiler.kernels.conv_schedule import ConvSchedule, direct_schedule
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.layout import Epilogue, Operand, Strides
+from verax.compiler.kernels.target import LANES, Target
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """Where a matrix lies: distances in elements between rows, columns, and along both batch axes
+    (0 where it is the same for all)."""
+
+    row: int
+    col: int
+    outer: int = 0
+    inner: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class GemmSpec:
+    """A batched product: y[i, j] = a[i, j] @ b[i, j] for i < outer, j < inner.
+
+    m, n, k: rows and columns of y, and length of the sums. y.col must be 1. constant_b: b is one
+    matrix, packed ahead. bias: "" for none, "column" for one value per column (packed by
+    `pack_channels`), or "matrix" for a start value at `start`, whose row and batch distances may be
+    0 and whose column distance must be 1 or 0. Epilogue operands: "channel" is per column; a
+    "tensor" has strides from `operand_strides`.
+
+    Arguments of the kernel: a, packed b, bias or start if any, epilogue operands, y.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: Matrix
+    y: Matrix
+    outer: int = 1
+    inner: int = 1
+    constant_b: bool = True
+    bias: str = ""
+    start: Matrix | None = None
+    epilogue: Epilogue | None = None
+
+    def operand_strides(self, where: Matrix) -> Strides:
+        """Strides of a tensor with y's logical shape."""
+        return Strides(where.outer, LANES * where.col, where.inner, self.m * where.row, where.row,
+                       where.col)  # fmt: skip
+
+    @property
+    def packed_elements(self) -> int:
+        """Elements of one packed right factor."""
+        return -(-self.n // LANES) * LANES * self.k
+
+    def convolution(self) -> ConvSpec:
+        """This product as a convolution with one kernel position."""
+        size = 0 if self.constant_b else self.packed_elements
+        return ConvSpec(
+            batch=self.outer,
+            channels=self.k,
+            filters=self.n,
+            output=(self.inner, 1, self.m),
+            kernel=(1, 1, 1),
+            x=self.operand_strides(self.a),
+            y=self.operand_strides(self.y),
+            bias=self.bias == "column",
+            epilogue=self.epilogue,
+            initial=self.operand_strides(self.start) if self.start else None,
+            weight_strides=(size * self.inner, size),
+            exact=True,
+        )
+
+
+def tensor_operand(spec: GemmSpec, where: Matrix) -> Operand:
+    """An epilogue operand with y's logical shape, at `where`."""
+    return Operand("tensor", spec.operand_strides(where))
+
+
+def gemm_schedule(spec: GemmSpec, target: Target) -> ConvSchedule:
+    """A schedule by rule."""
+    return direct_schedule(spec.convolution(), target)
+
+
+def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
+    """A constant right factor (k, n) as one float32 vector, in panels."""
+    weights = np.asarray(b, np.float32).reshape(spec.k, spec.n).T
+    return pack_direct_weights(weights, spec.convolution(), schedule)
+
+
+def emit_gemm(module: ModuleBuilder, spec: GemmSpec, schedule: ConvSchedule) -> Kernel:
+    """The kernel that multiplies; its right factor is packed with the same `schedule`."""
+    assert spec.y.col == 1, "columns of y are neighbours"
+    return emit_direct(module, spec.convolution(), schedule)
+
+
+def emit_pack_b(module: ModuleBuilder, spec: GemmSpec, b: Matrix, schedule: ConvSchedule) -> Kernel:
+    """The kernel that packs right factors lying as `b` says. Arguments: b, packed (outer * inner *
+    `packed_elements` elements). Items: a panel of columns of one factor."""
+    key = ("pack_b", spec.outer, spec.inner, spec.n, spec.k, b, schedule.blocks)
+    f = module.kernel(key, 2)
+    if f.kernel is not None:
+        return f.kernel
+    items = offset = 0
+    for first, count, blocks in sections(spec.convolution(), schedule):
+        total = spec.outer * spec.inner * count
+        start = f.clamp(f.iadd(f.begin, -items), 0, total)
+        with f.loop(f.clamp(f.iadd(f.end, -items), 0, total), start=start) as item:
+            outer, inner, panel = f.split(item.index, spec.inner, count)
+            column = f.iadd(f.imul(panel, blocks * LANES), first * LANES)
+            source = f.at(f.args[0], (outer, b.outer), (inner, b.inner), (column, b.col))
+            which = f.iadd(f.imul(outer, spec.inner), inner)
+            place = (panel, blocks * LANES * spec.k)
+            packed = f.at(f.args[1], (which, spec.packed_elements), place, offset)
+            _emit_panel(f, spec, b, source, packed, column, blocks)
+        items += total
+        offset += count * blocks * LANES * spec.k
+    elements = spec.outer * spec.inner * (spec.packed_elements + spec.n * spec.k)
+    return f.finish(items, 0, 4 * elements)
+
+
+def _emit_panel(
+    f: FunctionBuilder,
+    spec: GemmSpec,
+    b: Matrix,
+    source: ir.Value,
+    packed: ir.Value,
+    column: Index,
+    blocks: int,
+) -> None:
+    """All k of `blocks` * 16 columns from `column`; columns beyond n are zero."""
+    whole = spec.n % LANES == 0
+    left = f.iadd(spec.n, f.imul(column, -1))
+    counts = [f.clamp(f.iadd(left, -j * LANES), 0, LANES) for j in range(blocks)]
+    with f.loop(spec.k) as k:
+        for j, count in enumerate(counts):
+            row = f.at(source, (k.index, b.row), j * LANES * b.col)
+            if b.col == 1:
+                value = f.load(row) if whole else f.load_first(row, count)
+            else:
+                value = _strided(f, row, b.col, None if whole else count)
+            f.store(value, f.at(packed, (k.index, blocks * LANES), j * LANES))
+
+
+def _strided(f: FunctionBuilder, row: ir.Value, stride: int, count: Index | None) -> ir.Value:
+    """16 elements `stride` apart; zero from lane `count` on, where nothing is read."""
+    vector: ir.Value = ir.Constant(f.vector_type(), None)
+    for lane in range(LANES):
+        inside: Index = lane
+        if count is not None:  # spare lanes read the first column again
+            beyond = f.b.icmp_signed(">=", f.i64(lane), f.i64(count))
+            inside = f.b.select(beyond, f.i64(0), f.i64(lane))
+        value = f.load(f.at(row, (inside, stride)), lanes=0)
+        vector = f.b.insert_element(vector, value, ir.Constant(I32, lane))
+    if count is None:
+        return vector
+    return f.b.select(f.first(count), vector, ir.Constant(f.vector_type(), None))
