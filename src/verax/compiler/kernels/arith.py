@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from llvmlite import binding as llvm
 from llvmlite import ir
 
 from verax.compiler.kernels.builder import ELEMENT_TYPES, FunctionBuilder
@@ -43,6 +44,19 @@ def why_unsupported(expr: Expr) -> str:
             if node.function not in PRIMITIVES and node.dtype == "float64":
                 return f"{node.function} of float64 has no kernel"
     return ""
+
+
+class _Splat(ir.Constant):
+    """A vector constant of equal elements, in LLVM's short spelling."""
+
+    def _get_reference(self) -> str:
+        return f"splat ({self.constant[0]})"
+
+
+def splat_constant(kind: ir.VectorType, value: float | int) -> ir.Constant:
+    """`value` in every lane; the text of a module is mostly such constants."""
+    short = llvm.llvm_version_info[0] >= 19
+    return (_Splat if short else ir.Constant)(kind, [value] * kind.count)
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ class LlvmArith(Arith[Typed]):
         else:
             plain = int(value)
         kind = self.register_type(dtype)
-        return Typed(ir.Constant(kind, [plain] * self.lanes if self.lanes else plain), dtype)
+        return Typed(splat_constant(kind, plain) if self.lanes else kind(plain), dtype)
 
     def call(self, function: str, *args: Typed) -> Typed:
         return functions.call(self, function, args)
