@@ -25,7 +25,7 @@ __all__ = ["Access", "Lookup", "LoopSpec", "emit_loop", "plan_loop"]
 _ITEM_ELEMENTS = 2048  # a work item holds about so many elements, if the dims allow
 _CHUNK = 4096  # and one dim longer than this is cut when there are few items otherwise
 _FEW_ITEMS = 16
-_TILE_NODES = 64  # expressions larger than this are not repeated 16 times in a tile
+_TILE_COST = 80  # dearer expressions are not repeated 16 times in a tile
 
 
 def emit_loop(module: ModuleBuilder, spec: LoopSpec) -> Kernel:
@@ -135,7 +135,7 @@ def _merged(spec: LoopSpec) -> LoopSpec:
 
 def _tile_dim(spec: LoopSpec, vector: int) -> int | None:
     """The dim along which inputs are contiguous that are not so along the vector dim."""
-    if spec.operations > _TILE_NODES or any(o.strides[vector] != 1 for o in spec.outputs):
+    if spec.cost > _TILE_COST or any(o.strides[vector] != 1 for o in spec.outputs):
         return None
     found: dict[int, int] = {}
     for number, access in enumerate(spec.inputs):

@@ -196,7 +196,7 @@ class Emitter:
 
     def row(self, extent: int) -> None:
         """All of the vector dim, from position 0 to `extent`."""
-        unroll = 4 if self.spec.operations <= 12 else 2 if self.spec.operations <= 40 else 1
+        unroll = 4 if self.spec.cost <= 12 else 2 if self.spec.cost <= 64 else 1
         full = extent // LANES
         main = full // unroll * unroll
         if main:

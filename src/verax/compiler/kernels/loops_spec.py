@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from verax.compiler.kernels.builder import ELEMENT_SIZES
+from verax.numerics.arith import PRIMITIVES
 from verax.numerics.expr import Apply, Expr, input_dtypes, nodes
+from verax.numerics.functions_double import FUNCTIONS as IN_DOUBLE
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,15 @@ class LoopSpec:
     def operations(self) -> int:
         """Operations per element."""
         return sum(isinstance(n, Apply) for e in self.exprs for n in nodes(e))
+
+    @cached_property
+    def cost(self) -> int:
+        """About the machine instructions per vector: how much code one repetition is."""
+        applied = [n for e in self.exprs for n in nodes(e) if isinstance(n, Apply)]
+        return sum(
+            1 if n.function in PRIMITIVES else 100 if n.function in IN_DOUBLE else 24
+            for n in applied
+        )
 
     @property
     def bytes(self) -> int:
