@@ -1,7 +1,7 @@
 """`Image`: a compiled program as plain data. The ABI between generated code and the runtime.
 
 Every native segment is `void segment(ptr ctx)`; ctx is an array of pointers:
-    ctx[0] arena   ctx[1] weights   ctx[2] thread pool (null: one thread)   ctx[3 + i] caller array i
+    ctx[0] arena  ctx[1] weights  ctx[2] thread pool (null: one thread)  ctx[3 + i] caller array i
 The arena begins with an int32 for each entry of `checks`; a kernel sets it to 1 when an index that
 the network computed lies outside of the tensor it indexes.
 """

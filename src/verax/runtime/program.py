@@ -23,6 +23,7 @@ from verax.runtime.image import (
     Segment,
     Tensor,
 )
+from verax.runtime.pool import ThreadPool
 
 PythonCall = Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
 _ALIGNMENT = 64
@@ -70,7 +71,8 @@ class Program:
         self._schedule = [self._bind(step) for step in image.schedule]
         self._output_dtypes = [numpy_dtype(s.dtype) for s in image.outputs]
         self._inputs = [(s.name, numpy_dtype(s.dtype), s.shape) for s in image.inputs]
-        self._only = self._schedule[0] if len(self._schedule) == 1 else None
+        native = len(image.schedule) == 1 and isinstance(image.schedule[0], Segment)
+        self._only = self._schedule[0] if native else None
         self._address = ctypes.addressof(self._context)
         if self._pool:
             weakref.finalize(self, self._pool.close)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from verax.compiler.kernels.conv import default_schedule, emit_conv, pack_conv_weights
@@ -85,7 +87,7 @@ def lower_convolution(lowering: Lowering, group: Group) -> bool:
     fused, operands = epilogue(lowering, group)
     y = lowering.write(group.output, Layout.blocked)
     spec = conv_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical))
-    spec = ConvSpec(**{**vars(spec), "epilogue": fused})
+    spec = dataclasses.replace(spec, epilogue=fused)
     schedule = default_schedule(spec, lowering.target)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
     arguments = [x, lowering.packed(pack_conv_weights(weights, spec, schedule))]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.loops import Access, LoopSpec, emit_loop
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.epilogues import is_per_channel
-from verax.compiler.lower.expressions import Chain, chain_expr
+from verax.compiler.lower.expressions import Chain, Operand, chain_expr, operands
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Layout, Physical, Place, Placed, can_block
@@ -25,23 +27,27 @@ def prefers_blocked(lowering: Lowering, group: Group) -> bool:
     output = graph.types[group.output]
     if not can_block(output):
         return False
-    nodes = group.nodes
-    inner = {v for n in nodes for v in n.outputs}
-    operands = {v for n in nodes for v in n.inputs if v is not None and v not in inner}
+    inner = {v for n in group.nodes for v in n.outputs}
+    read = [
+        o
+        for n in group.nodes
+        for o in operands(graph, n).values()
+        if not (isinstance(o, str) and o in inner)
+    ]
     comes_blocked = any(
-        v in lowering.blocked and graph.types[v].dims == output.dims for v in operands
+        isinstance(o, str) and o in lowering.blocked and graph.types[o].dims == output.dims
+        for o in read
     )
-    return comes_blocked and all(_blockable(graph, v, output) for v in operands)
+    return comes_blocked and all(_blockable(graph, o, output) for o in read)
 
 
-def _blockable(graph: Graph, value: str, output: TensorType) -> bool:
-    type_ = graph.types[value]
-    if type_.dtype is not DType.float32:
-        return False
-    constant = graph.constants.get(value)
-    if constant is not None and (constant.size == 1 or is_per_channel(constant, output.rank)):
-        return True
-    if type_.rank != output.rank:
+def _blockable(graph: Graph, operand: Operand, output: TensorType) -> bool:
+    if not isinstance(operand, str):
+        return operand.dtype == np.float32 and (
+            operand.size == 1 or is_per_channel(operand, output.rank)
+        )
+    type_ = graph.types[operand]
+    if type_.dtype is not DType.float32 or type_.rank != output.rank:
         return False
     # Broadcasting along space is a stride of zero; along channels it would repeat one lane.
     return type_.shape[1] == output.shape[1] and can_block(type_)
@@ -59,8 +65,8 @@ def lower_elementwise(lowering: Lowering, group: Group) -> bool:
     output = lowering.write(group.output)
     shape = graph.types[group.output].shape
     inputs, arguments = [], []
-    for value in chain.operands:
-        placed = lowering.read(value)
+    for operand in chain.operands:
+        placed = lowering.read(operand) if isinstance(operand, str) else lowering.constant(operand)
         physical = placed.physical
         strides = broadcast_strides(physical.shape, physical.strides, shape)
         inputs.append(Access(str(physical.type.dtype), strides))
@@ -72,19 +78,18 @@ def lower_elementwise(lowering: Lowering, group: Group) -> bool:
 
 
 def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> bool:
-    graph = lowering.graph
     output = lowering.write(group.output, Layout.blocked)
     target = output.physical
     dims = (target.shape[0], target.blocks, *target.spatial, 16)
     inputs: list[Access] = []
     arguments: list[Place | Placed] = []
-    for value in chain.operands:
-        constant = graph.constants.get(value)
-        if constant is not None and is_per_channel(constant, target.type.rank):
+    for operand in chain.operands:
+        if not isinstance(operand, str):
             inputs.append(Access("float32", (0, 16, *(0 for _ in target.spatial), 1)))
-            arguments.append(lowering.packed(pack_channels(constant)))
+            channels = np.broadcast_to(operand.reshape(-1), (target.shape[1],))
+            arguments.append(lowering.packed(pack_channels(channels)))
             continue
-        placed = lowering.read(value, Layout.blocked)
+        placed = lowering.read(operand, Layout.blocked)
         inputs.append(Access("float32", _blocked_strides(placed.physical, target)))
         arguments.append(placed)
     spec = LoopSpec(dims, tuple(inputs), (Access("float32", target.strides),), (chain.expr,))

@@ -9,6 +9,7 @@ import numpy as np
 from llvmlite import ir
 
 from verax.compiler.kernels.builder import I8, I64, PTR, VOID, ModuleBuilder
+from verax.compiler.kernels.pool_threads import emit_pool
 from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, ReferenceCall, Step
 from verax.compiler.lower.memory import Lifetime, align, plan_arena
 from verax.compiler.lower.storage import Buffer, Place, Placed, Region
@@ -39,7 +40,7 @@ def build_image(lowering: Lowering) -> Image:
     threads = lowering.settings.thread_count
     schedule: list[Segment | PythonStep] = []
     run: list[KernelCall] = []
-    pool = None
+    pool = emit_pool(lowering.module) if threads > 1 else None
 
     def close_run() -> None:
         if run:

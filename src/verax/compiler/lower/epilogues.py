@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from verax.compiler.kernels.conv_pack import pack_channels
-from verax.compiler.kernels.layout import Epilogue, Operand
-from verax.compiler.lower.expressions import chain_expr
+from verax.compiler.kernels.layout import Epilogue
+from verax.compiler.kernels.layout import Operand as EpilogueOperand
+from verax.compiler.lower.expressions import chain_expr, operands
 from verax.compiler.lower.storage import Layout, Place, Placed
 from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
@@ -28,16 +29,14 @@ def fits_epilogue(graph: Graph, accumulator: str, node: Node) -> bool:
     result = graph.types[accumulator]
     if any(graph.types[v].dtype is not DType.float32 for v in (*node.outputs, accumulator)):
         return False
-    for value in node.inputs:
-        if value is None or value == accumulator:
-            continue
-        type_ = graph.types[value]
-        if type_.dtype is not DType.float32:
-            return False
-        constant = graph.constants.get(value)
-        if constant is not None and (constant.size == 1 or is_per_channel(constant, result.rank)):
-            continue
-        if type_.dims != result.dims:
+    for operand in operands(graph, node).values():
+        if isinstance(operand, str):
+            type_ = graph.types[operand]
+            if type_.dtype is not DType.float32 or type_.dims != result.dims:
+                return False
+        elif operand.dtype != np.float32 or not (
+            operand.size == 1 or is_per_channel(operand, result.rank)
+        ):
             return False
     return True
 
@@ -57,17 +56,15 @@ def epilogue(
     graph = lowering.graph
     accumulator = group.root.outputs[0]
     chain = chain_expr(graph, group.fused, [accumulator])
-    operands, arguments = [], []
-    for value in chain.operands[1:]:
-        constant = graph.constants.get(value)
-        rank = graph.types[accumulator].rank
-        if constant is not None and is_per_channel(constant, rank):
-            channels = graph.types[accumulator].shape[1]
-            operands.append(Operand("channel"))
-            full = np.broadcast_to(constant.reshape(-1), (channels,))
-            arguments.append(lowering.packed(pack_channels(full)))
-        else:
-            placed = lowering.read(value, Layout.blocked)
-            operands.append(Operand("tensor", kernel_strides(placed.physical)))
+    made, arguments = [], []
+    for operand in chain.operands[1:]:
+        if isinstance(operand, str):
+            placed = lowering.read(operand, Layout.blocked)
+            made.append(EpilogueOperand("tensor", kernel_strides(placed.physical)))
             arguments.append(placed)
-    return Epilogue(chain.expr, tuple(operands)), tuple(arguments)
+        else:
+            channels = graph.types[accumulator].shape[1]
+            full = np.broadcast_to(operand.reshape(-1), (channels,))
+            made.append(EpilogueOperand("channel"))
+            arguments.append(lowering.packed(pack_channels(full)))
+    return Epilogue(chain.expr, tuple(made)), tuple(arguments)

@@ -8,18 +8,24 @@ same bits as node by node.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from verax.ir.graph import Graph, Node
-from verax.numerics.expr import Const, Expr, Input, compose
+from verax.numerics.arith import NumpyArith
+from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
 from verax.ops.elementwise import Elementwise
+from verax.ops.normalization import BatchNormalization
 
 COMPILED_DTYPES = frozenset(
     {"float32", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
 )
 """Element types that compiled elementwise kernels carry."""
+
+
+Operand = str | np.ndarray
+"""A value of the graph, or a constant array that broadcasts to the output."""
 
 
 def is_elementwise(graph: Graph, node: Node) -> bool:
@@ -32,50 +38,112 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
 
     None when the node is not elementwise, or has no canonical expression for these element types.
     """
-    if not isinstance(node.op, Elementwise):
-        return None
     types = [*graph.input_types(node), *graph.output_types(node)]
     if any(t is not None and t.dtype.value not in COMPILED_DTYPES for t in types):
         return None
-    return node.op.expression([None if t is None else t.dtype for t in graph.input_types(node)])
+    if isinstance(node.op, Elementwise) and len(node.outputs) == 1:
+        return node.op.expression([None if t is None else t.dtype for t in types[:-1]])
+    if isinstance(node.op, BatchNormalization) and not node.op.training_mode:
+        if all(v in graph.constants for v in node.inputs[1:]) and types[0] is not None:
+            return trace(node.op.compute, [str(types[0].dtype)] * 5)
+    return None
 
 
-@dataclasses.dataclass(frozen=True)
+def operands(graph: Graph, node: Node) -> dict[int, Operand]:
+    """What an elementwise node reads, by input number; constants as they broadcast."""
+    found: dict[int, Operand] = {}
+    for i, value in enumerate(node.inputs):
+        if value is None:
+            continue
+        constant = graph.constants.get(value)
+        if constant is None:
+            found[i] = value
+        elif isinstance(node.op, BatchNormalization) and i > 0:
+            found[i] = constant.reshape(-1, *(1,) * (graph.types[node.outputs[0]].rank - 2))
+        else:
+            found[i] = constant
+    return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Chain:
     """`expr` over Input(i) = operands[i]; every operand broadcasts to the chain's output."""
 
     expr: Expr
-    operands: tuple[str, ...]
+    operands: tuple[Operand, ...]
 
 
-def chain_expr(graph: Graph, nodes: Sequence[Node], first: Iterable[str] = ()) -> Chain:
+def chain_expr(graph: Graph, chain: Sequence[Node], first: Sequence[str] = ()) -> Chain:
     """One expression for a chain of elementwise nodes (each may read the earlier ones).
 
     first: operands that must come first, in this order (the accumulator of a fused kernel).
-    Scalar constants become part of the expression.
+    Scalar constants become part of the expression, and what depends on constants alone is computed
+    now: with the same arithmetic, so with the bits it would have had at run time.
     """
-    operands = list(first)
+    read: list[Operand] = list(first)
     inner: dict[str, Expr] = {}
 
-    def operand(value: str) -> Expr:
-        if value in inner:
-            return inner[value]
-        dtype = str(graph.types[value].dtype)
-        constant = graph.constants.get(value)
-        if constant is not None and constant.size == 1 and value not in operands:
-            return Const(_python_scalar(constant), dtype)
-        if value not in operands:
-            operands.append(value)
-        return Input(operands.index(value), dtype)
+    def leaf(operand: Operand) -> Expr:
+        if isinstance(operand, str):
+            if operand in inner:
+                return inner[operand]
+            if not any(isinstance(o, str) and o == operand for o in read):
+                read.append(operand)
+            return Input(_index(read, operand), str(graph.types[operand].dtype))
+        if operand.size == 1:
+            return Const(operand.reshape(-1)[0].item(), operand.dtype.name)
+        read.append(operand)
+        return Input(len(read) - 1, operand.dtype.name)
 
-    for node in nodes:
+    for node in chain:
         expr = element_expr(graph, node)
         assert expr is not None
-        inner[node.outputs[0]] = compose(
-            expr, {i: operand(v) for i, v in enumerate(node.inputs) if v is not None}
-        )
-    return Chain(inner[nodes[-1].outputs[0]], tuple(operands))
+        given = operands(graph, node)
+        inner[node.outputs[0]] = compose(expr, {i: leaf(o) for i, o in given.items()})
+    return _fold_constants(Chain(inner[chain[-1].outputs[0]], tuple(read)), len(first))
 
 
-def _python_scalar(constant: np.ndarray) -> float | int | bool:
-    return constant.reshape(-1)[0].item()
+def _index(read: Sequence[Operand], name: str) -> int:
+    return next(i for i, o in enumerate(read) if isinstance(o, str) and o == name)
+
+
+def _fold_constants(chain: Chain, keep: int) -> Chain:
+    """Replace parts of the expression that read constants alone by their value."""
+    arith = NumpyArith()
+    fixed: dict[Expr, bool] = {}
+    for node in nodes(chain.expr):
+        if isinstance(node, Input):
+            fixed[node] = not isinstance(chain.operands[node.index], str)
+        else:
+            fixed[node] = all(fixed[a] for a in node.args)
+    read: list[Operand] = list(chain.operands[:keep])
+    done: dict[Expr, Expr] = {}
+
+    def operand(value: Operand, dtype: str) -> Expr:
+        for i, other in enumerate(read):
+            same = other is value or (isinstance(value, str) and isinstance(other, str))
+            if same and (other is value or other == value):
+                return Input(i, dtype)
+        read.append(value)
+        return Input(len(read) - 1, dtype)
+
+    def rebuild(node: Expr) -> Expr:
+        if node not in done:
+            if isinstance(node, Const):
+                done[node] = node
+            elif isinstance(node, Input):
+                done[node] = operand(chain.operands[node.index], node.dtype)
+            elif fixed[node]:
+                with np.errstate(all="ignore"):
+                    value = np.asarray(evaluate(node, arith, chain.operands))
+                done[node] = (
+                    Const(value.reshape(-1)[0].item(), node.dtype)
+                    if value.size == 1
+                    else operand(value, node.dtype)
+                )
+            else:
+                assert isinstance(node, Apply)
+                done[node] = Apply(node.function, [rebuild(a) for a in node.args], node.dtype)
+        return done[node]
+
+    return Chain(rebuild(chain.expr), tuple(read))

@@ -19,8 +19,8 @@ MAX_AXES = 10
 class StridedMap:
     """source position = offset + sum(strides[d] * i[d]) over the index space `dims`.
 
-    The row-major order of `dims` is the row-major order of the output; `axes` says which output axis
-    each dim is a part of.
+    The row-major order of `dims` is the row-major order of the output; `axes` says which output
+    axis each dim is a part of.
     """
 
     dims: tuple[int, ...]

@@ -71,12 +71,12 @@ class Family:
     lower(lowering, group) emits the calls for a group whose root has this operator, or returns
     False when it cannot (dtype, rank, ...): the group's nodes then run on the reference.
     epilogue(graph, node): whether elementwise nodes may be fused behind this node.
-    layouts(graph, node): the layout and borders it wants for its inputs and makes its output in.
+    layouts(lowering, node): the layout and borders it wants for its inputs and makes its output in.
     """
 
     lower: LowerGroup
     epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False
-    layouts: Callable[[Graph, Node], Layouts] | None = None
+    layouts: Callable[[Lowering, Node], Layouts | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ FAMILIES: dict[str, Family] = {}
 def lowers(
     *operators: type[Operator] | str,
     epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False,
-    layouts: Callable[[Graph, Node], Layouts] | None = None,
+    layouts: Callable[[Lowering, Node], Layouts | None] | None = None,
 ) -> Callable[[LowerGroup], LowerGroup]:
     """Register a lowering function for operators (classes or class names)."""
 
@@ -225,7 +225,9 @@ class Lowering:
 
     def constant(self, array: np.ndarray, physical: Physical | None = None) -> Placed:
         """An array kept in the weights; equal arrays are kept once."""
-        array = np.ascontiguousarray(array)
+        array = np.ascontiguousarray(array).reshape(
+            np.shape(array)
+        )  # the former adds an axis to ()
         return Placed(physical or Physical(TensorType.of(array)), self._weight_buffer(array))
 
     def packed(self, array: np.ndarray) -> Place:

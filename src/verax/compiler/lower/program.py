@@ -9,6 +9,8 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     convolution,
     movement,
+    pooling,
+    reduction,
 )
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
 from verax.compiler.lower.emit import build_image
@@ -62,9 +64,8 @@ def _joins(graph: Graph, root: Node, value: str, node: Node) -> bool:
 
 def _wanted_layouts(lowering: Lowering, groups: list[Group]) -> None:
     """Decide which values are made blocked, and which borders they need."""
-    graph = lowering.graph
     for group in groups:
-        wanted = _layouts(graph, group.root)
+        wanted = _layouts(lowering, group.root)
         if wanted is None:
             if lowering.blocks_layouts and prefers_blocked(lowering, group):
                 lowering.blocked.add(group.output)
@@ -78,9 +79,11 @@ def _wanted_layouts(lowering: Lowering, groups: list[Group]) -> None:
             lowering.borders[key] = widest(lowering.borders.get(key, ()), pads)
 
 
-def _layouts(graph: Graph, node: Node) -> Layouts | None:
+def _layouts(lowering: Lowering, node: Node) -> Layouts | None:
     family = FAMILIES.get(node.op.kind)
-    return family.layouts(graph, node) if family and family.layouts else None
+    if family is None or family.layouts is None or not lowering.is_static(node):
+        return None
+    return family.layouts(lowering, node)
 
 
 def _lower_group(lowering: Lowering, group: Group) -> None:

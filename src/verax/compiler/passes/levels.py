@@ -6,6 +6,7 @@ from verax.base.errors import UsageError
 from verax.base.settings import Settings
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.fold_constants import fold_constants
+from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.merge_common import merge_common
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.remove_identity import remove_identity
@@ -16,6 +17,7 @@ from verax.records.trace import Trace
 PIPELINE: tuple[Pass, ...] = (
     Pass(fold_constants, PassClass.exact),
     Pass(remove_identity, PassClass.exact),
+    Pass(fold_pads, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(merge_common, PassClass.exact, after=("fold_constants",)),
     Pass(remove_dead_code, PassClass.exact, after=("merge_common", "remove_identity")),
 )

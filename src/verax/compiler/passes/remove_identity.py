@@ -13,11 +13,10 @@ def remove_identity(graph: Graph) -> tuple[Graph, Trace]:
     Given:  %b = Identity()(%a); %c = Relu()(%b)
     Result: %c = Relu()(%a)
 
-    Numeric effect: none. A Dropout whose mask is read is kept, and so is a node whose output is a
-    graph output made directly from a graph input or a constant.
+    Numeric effect: none. A Dropout whose mask is read is kept, and so is a node that makes a
+    graph output.
     """
     rewriter = Rewriter(graph)
-    fixed = {*graph.inputs, *graph.constants}
     for node in graph.nodes:
         plain = node.op.kind == "Identity" or (
             node.op.kind == "Dropout"
@@ -25,12 +24,7 @@ def remove_identity(graph: Graph) -> tuple[Graph, Trace]:
             and len(node.outputs) == 1
         )
         source = node.inputs[0] if node.inputs else None
-        if (
-            not plain
-            or source is None
-            or node.outputs[0] in graph.outputs
-            or (source in fixed and node.outputs[0] in graph.outputs)
-        ):
+        if not plain or source is None or node.outputs[0] in graph.outputs:
             rewriter.keep(node)
         else:
             mapped = rewriter.map(source)

@@ -1,0 +1,254 @@
+"""Reductions, global pools, softmax and normalisations: rows reduced in stages by one kernel.
+
+Each states here which expressions its stages evaluate; where the operator has `element` and
+`final` they are traced from it. Bits are held to the operators' `canonical` by tests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from verax.compiler.kernels.loops import Access
+from verax.compiler.kernels.reduce import ReduceSpec, Stage, emit_reduce
+from verax.compiler.lower.copies import broadcast_strides
+from verax.compiler.lower.fusion import Group
+from verax.compiler.lower.lowering import Layouts, Lowering, lowers
+from verax.compiler.lower.storage import Layout, Physical, Placed, can_block
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType
+from verax.numerics.expr import Expr, Input, TracingArith, compose, trace
+from verax.ops.layer_normalization import LayerNormalization, RMSNormalization
+from verax.ops.normalization import InstanceNormalization
+from verax.ops.reduction import ReduceLogSumExp, Reduction
+from verax.ops.softmax import AlongAxis
+
+F32 = "float32"
+M = TracingArith()
+
+
+def _all_float32(graph: Graph, node: Node) -> bool:
+    types = [t for t in (*graph.input_types(node)[:1], *graph.output_types(node)) if t is not None]
+    return all(t.dtype is DType.float32 for t in types)
+
+
+# --- one stage, one result per row
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """How the node reduces: the axes (sorted) and the stages' expressions."""
+
+    axes: tuple[int, ...]
+    stage: Stage
+
+
+def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
+    """The single-stage form of a reduction or a global pool, None when it has none."""
+    op, shape = node.op, graph.types[node.inputs[0] or ""].shape
+    if not _all_float32(graph, node):
+        return None
+    if isinstance(op, Reduction):
+        given = node.inputs[1] if len(node.inputs) > 1 else None
+        if (given is not None and given not in graph.constants) or isinstance(op, ReduceLogSumExp):
+            return None
+        axes = op.reduced_axes(len(shape), None if given is None else graph.constants[given])
+        count = math.prod(shape[a] for a in axes)
+        element = trace(op.element, [F32])
+        finish = trace(lambda m, total: op.final(m, total, count), [F32])
+        kind = op.combine
+    elif op.kind in ("GlobalAveragePool", "GlobalMaxPool"):
+        axes = tuple(range(2, len(shape)))
+        count = math.prod(shape[2:])
+        element, finish = Input(0, F32), Input(0, F32)
+        kind = "max" if op.kind == "GlobalMaxPool" else "sum"
+        if kind == "sum":
+            finish = trace(lambda m, total: m.div(total, m.like(count, total)), [F32])
+    else:
+        return None
+    if not axes or 0 in shape:
+        return None
+    # In a ReduceSpec with one input, Input(1) is the result of stage 0.
+    return _Rows(axes, Stage(kind, element, _renumber(finish, {0: 1})))
+
+
+def _renumber(expr: Expr, numbers: dict[int, int]) -> Expr:
+    return compose(expr, {i: Input(n, F32) for i, n in numbers.items()})
+
+
+def layouts(lowering: Lowering, node: Node) -> Layouts | None:
+    """Blocked when the input comes so and the reduction is over all spatial axes, kept as 1."""
+    graph = lowering.graph
+    value = node.inputs[0] or ""
+    rows = _reduced_rows(graph, node)
+    output = graph.types[node.outputs[0]]
+    rank = graph.types[value].rank
+    if rows is None or value not in lowering.blocked:
+        return None
+    if rows.axes == tuple(range(2, rank)) and output.rank == rank and can_block(output):
+        return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
+    return None
+
+
+@lowers(
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
+    "ReduceLogSum", "ReduceSumSquare", "GlobalAveragePool", "GlobalMaxPool", layouts=layouts,
+)  # fmt: skip
+def lower_reduction(lowering: Lowering, group: Group) -> bool:
+    """Input, output."""
+    graph, node = lowering.graph, group.root
+    rows = _reduced_rows(graph, node)
+    if rows is None:
+        return False
+    value = node.inputs[0] or ""
+    result = Input(1, F32)
+    if lowering.blocks_layouts and layouts(lowering, node) is not None:
+        x = lowering.read(value, Layout.blocked)
+        y = lowering.write(node.outputs[0], Layout.blocked)
+        batch, block, *space, lane = x.physical.strides
+        to = y.physical.strides
+        spec = ReduceSpec(
+            (x.physical.shape[0], x.physical.blocks, 16),
+            x.physical.spatial,
+            (Access(F32, (batch, block, lane, *space)),),
+            (rows.stage,),
+            ((Access(F32, (to[0], to[1], to[-1])), result),),
+        )
+    else:
+        x, y = lowering.read(value), lowering.write(node.outputs[0])
+        shape, strides = x.physical.shape, x.physical.strides
+        kept = [a for a in range(len(shape)) if a not in rows.axes]
+        spec = ReduceSpec(
+            tuple(shape[a] for a in kept),
+            tuple(shape[a] for a in rows.axes),
+            (Access(F32, tuple(strides[a] for a in (*kept, *rows.axes))),),
+            (rows.stage,),
+            ((Access(F32, _row_strides(y.physical, kept, len(shape))), result),),
+        )
+    lowering.call(emit_reduce(lowering.module, spec), [x, y], group.label)
+    return True
+
+
+def _row_strides(physical: Physical, kept: Sequence[int], rank: int) -> tuple[int, ...]:
+    if len(physical.shape) == rank:
+        return tuple(physical.strides[a] for a in kept)
+    return physical.strides
+
+
+# --- an element out for every element in
+
+
+def _emit_lines(
+    lowering: Lowering,
+    group: Group,
+    axes: Sequence[int],
+    stages: Sequence[Stage],
+    result: Expr,
+    extra: Sequence[tuple[Placed, tuple[int, ...]]] = (),
+) -> bool:
+    """Reduce over `axes` (sorted) and write `result` per element.
+
+    extra: further inputs with strides per axis of the first.
+    """
+    node = group.root
+    x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    shape = x.physical.shape
+    order = [*(a for a in range(len(shape)) if a not in axes), *axes]
+
+    def access(strides: Sequence[int]) -> Access:
+        return Access(F32, tuple(strides[a] for a in order))
+
+    spec = ReduceSpec(
+        tuple(shape[a] for a in order[: len(shape) - len(axes)]),
+        tuple(shape[a] for a in axes),
+        (access(x.physical.strides), *(access(s) for _, s in extra)),
+        tuple(stages),
+        (),
+        ((access(y.physical.strides), result),),
+    )
+    arguments = [x, *(p for p, _ in extra), y]
+    lowering.call(emit_reduce(lowering.module, spec), arguments, group.label)
+    return True
+
+
+@lowers("Softmax", "LogSoftmax")
+def lower_softmax(lowering: Lowering, group: Group) -> bool:
+    """Input, output."""
+    graph, node = lowering.graph, group.root
+    op, shape = node.op, graph.types[node.inputs[0] or ""].shape
+    assert isinstance(op, AlongAxis)
+    axes = op.axes(len(shape))
+    if not _all_float32(graph, node) or not axes or 0 in shape:
+        return False
+    x, top, total = Input(0, F32), Input(1, F32), Input(2, F32)
+    below = M.sub(x, top)
+    e = M.exp(below)
+    result = M.div(e, total) if op.kind == "Softmax" else M.sub(below, M.log(total))
+    return _emit_lines(lowering, group, axes, (Stage("max", x), Stage("sum", e)), result)
+
+
+@lowers("LayerNormalization", "InstanceNormalization", "RMSNormalization")
+def lower_normalisation(lowering: Lowering, group: Group) -> bool:
+    """Input, scale, bias if there is one, output."""
+    graph, node = lowering.graph, group.root
+    op, shape = node.op, graph.types[node.inputs[0] or ""].shape
+    if not _all_float32(graph, node) or len(node.outputs) != 1 or 0 in shape:
+        return False
+    if any(graph.types[v].dtype is not DType.float32 for v in node.inputs if v is not None):
+        return False
+    if isinstance(op, InstanceNormalization):
+        axes = tuple(range(2, len(shape)))
+    else:
+        assert isinstance(op, LayerNormalization | RMSNormalization)
+        if isinstance(op, LayerNormalization) and op.stash_type is not DType.float32:
+            return False
+        axes = tuple(range(op.axis % len(shape), len(shape)))
+    if not axes:
+        return False
+    extra = []
+    for value in node.inputs[1:]:
+        if value is not None:
+            extra.append(_along(lowering, value, shape, channels=axes[0] == 2 and _per_channel(op)))
+    count = np.float32(math.prod(shape[a] for a in axes))
+    epsilon = float(op.attributes()["epsilon"])
+    inputs = 1 + len(extra)
+    x, scale = Input(0, F32), Input(1, F32)
+    one = M.const(1.0, F32)
+
+    def mean_of(total: Expr) -> Expr:
+        return M.div(total, M.like(float(count), total))
+
+    def inverse_of(total: Expr) -> Expr:
+        return M.div(one, M.sqrt(M.add(mean_of(total), M.like(epsilon, total))))
+
+    first, second = Input(inputs, F32), Input(inputs + 1, F32)
+    if op.kind == "RMSNormalization":
+        stages = [Stage("sum", M.mul(x, x), inverse_of(first))]
+        result = M.mul(M.mul(x, first), scale)
+    else:
+        deviation = M.sub(x, first)
+        stages = [
+            Stage("sum", x, mean_of(first)),
+            Stage("sum", M.mul(deviation, deviation), inverse_of(second)),
+        ]
+        unit = M.mul(deviation, second)
+        result = M.fma(unit, scale, Input(2, F32)) if len(extra) > 1 else M.mul(unit, scale)
+    return _emit_lines(lowering, group, axes, stages, result, extra)
+
+
+def _per_channel(op: object) -> bool:
+    return isinstance(op, InstanceNormalization)
+
+
+def _along(
+    lowering: Lowering, value: str, shape: tuple[int, ...], channels: bool
+) -> tuple[Placed, tuple[int, ...]]:
+    """A scale or bias and its strides per axis of the input: per channel, or broadcast."""
+    placed = lowering.read(value)
+    physical = placed.physical
+    if channels:
+        return placed, (0, physical.strides[0], *(0,) * (len(shape) - 2))
+    return placed, broadcast_strides(physical.shape, physical.strides, shape)
