@@ -14,11 +14,11 @@ import json
 import sys
 from pathlib import Path
 
-import networks_zoo as zoo
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+import networks_zoo as zoo
 from verax.base.files import atomic_write
 from verax.bench import Contestant, race
 from verax.report.benchmark import benchmark_table

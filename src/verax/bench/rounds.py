@@ -24,7 +24,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Contestant:
-    """An engine (a key of `engines.ENGINES`), the model as that engine takes it, and its threads."""
+    """An engine (a key of `engines.ENGINES`), the model as it takes it, and its threads."""
 
     engine: str
     model: str

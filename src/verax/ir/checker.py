@@ -52,15 +52,15 @@ def check(graph: Graph) -> None:
             types, values = infer_node(node, graph.types, known)
         except GraphError as error:
             raise GraphError(f"C4: {error.cause}", place=node.place) from error
-        for output, type_, value in zip(node.outputs, types, values, strict=True):
+        for output, type_, content in zip(node.outputs, types, values, strict=True):
             define(output, node.place)
             if not compatible(type_, graph.types[output]):
                 raise GraphError(
                     f"C5: {output!r} is recorded as {graph.types[output]}, inferred {type_}",
                     place=node.place,
                 )
-            if value is not None:
-                known[output] = value
+            if content is not None:
+                known[output] = content
     for output in graph.outputs:
         if output not in defined:
             raise GraphError(f"C7: the graph output {output!r} is not defined")

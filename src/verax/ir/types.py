@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -49,7 +50,7 @@ class DType(enum.StrEnum):
         return self.numpy.itemsize
 
     @staticmethod
-    def of(array_or_dtype: object) -> DType:
+    def of(array_or_dtype: Any) -> DType:
         """The DType of an array or NumPy dtype; raises `UnsupportedError` for any other type."""
         dtype = np.dtype(getattr(array_or_dtype, "dtype", array_or_dtype))
         try:
