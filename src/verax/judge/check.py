@@ -67,10 +67,10 @@ def check(
         notes.append(f"the subject gave no {', '.join(missing)}")
     found = survey(fixed, arrays, known, seed=seed, winograd=winograd, progress=progress)
     if watched_apart:
-        apart = survey(fixed, arrays, outputs, seed=seed, winograd=winograd)
+        apart = survey(fixed, arrays, outputs, seed=seed, winograd=winograd, measure_power=False)
         found.findings += [f for f in apart.findings if f.kind is not Kind.rounding]
-        found.power += apart.power
-    meaning = _whole_meaning(fixed, arrays, notes)
+    judged_whole = all(v in outputs for v in known) and not _feeds_itself(fixed, outputs)
+    meaning = {} if judged_whole and other is None else _whole_meaning(fixed, arrays, notes)
     return _assemble(
         Verdict(
             kind=_overall(found.findings, outputs, fixed),
@@ -183,18 +183,26 @@ def _outputs(graph: Graph, found: Survey, outputs: Arrays, meaning: Arrays) -> t
     by_value = {f.value: f for f in found.findings}
     results = []
     for value in graph.outputs:
-        if value not in by_value or value not in outputs or value not in meaning:
+        if value not in by_value or value not in outputs:
             continue
-        own, given, expected = by_value[value], outputs[value], meaning[value]
+        own = by_value[value]
         before = [by_value[v] for v in sorted(_ancestors(graph, value)) if v in by_value]
         worst = max([own, *before], key=lambda f: SEVERITY.index(f.kind))
         if worst.kind is not own.kind:
             reason = f"carried on from {worst.node} ({worst.operator}): {worst.reason}"
             own = dataclasses.replace(own, kind=worst.kind, reason=reason)
-        results.append(
-            dataclasses.replace(own, plain=plain(given, expected), worst=places(given, expected))
-        )
+        if value in meaning:
+            given, expected = outputs[value], meaning[value]
+            own = dataclasses.replace(
+                own, plain=plain(given, expected), worst=places(given, expected)
+            )
+        results.append(own)
     return tuple(results)
+
+
+def _feeds_itself(graph: Graph, outputs: Arrays) -> bool:
+    """Whether one output is computed from another: judged on it, not on the inputs."""
+    return any(not _ancestors(graph, v).isdisjoint(outputs) for v in outputs)
 
 
 def _ancestors(graph: Graph, value: str) -> set[str]:

@@ -75,14 +75,14 @@ def meaning(
 
 
 def _in_float32(ev: Evaluation) -> Evaluation:
-    """The same with float64 tensors declared float32: `stored` scales the errors itself."""
+    """The same with every float tensor declared float32: `stored` adds what others make of it."""
 
-    def narrow(type_: TensorType) -> TensorType:
-        return type_.with_dtype(DType.float32) if type_.dtype is DType.float64 else type_
+    def as_float32(type_: TensorType) -> TensorType:
+        return type_.with_dtype(DType.float32) if type_.dtype.is_float else type_
 
     return Evaluation(
-        tuple(None if t is None else narrow(t) for t in ev.inputs),
-        tuple(map(narrow, ev.outputs)),
+        tuple(None if t is None else as_float32(t) for t in ev.inputs),
+        tuple(map(as_float32, ev.outputs)),
         ev.work,
     )
 
@@ -162,7 +162,7 @@ def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, winograd: 
     return Tiers(
         orders=lambda: float32_runs(node, ev, inputs, i),
         winograd=(lambda: winograd_runs(node, inputs)) if possible else None,
-        precisions=lambda: coarse_runs(node, ev, inputs),
+        precisions=lambda: coarse_runs(node, ev, inputs, i),
     )
 
 

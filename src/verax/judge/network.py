@@ -62,12 +62,13 @@ def survey(
     *,
     seed: int = 0,
     winograd: bool = True,
+    measure_power: bool = True,
     progress: Progress | None = None,
 ) -> Survey:
     """Judge every value in `values` (named as in the specialised `graph`) on its actual inputs.
 
     inputs: the network's inputs in their declared types. winograd: whether the subject may use
-    Winograd's algorithm.
+    Winograd's algorithm. measure_power: whether regions are tried for blindness.
     """
     shown = {**graph.constants, **inputs}
     produced = set()
@@ -88,7 +89,7 @@ def survey(
         elif _is_single(graph, region):
             found = _judge_single(graph, region, shown, winograd)
         else:
-            found, power = check_region(graph, region, shown, seed)
+            found, power = check_region(graph, region, shown, seed, measure_power=measure_power)
             result.power += power
             result.regions += 1
         result.findings += found

@@ -11,6 +11,7 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation, Operator, as_tuple
+from verax.ir.types import DType
 from verax.numerics.error_model import Rounding
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to
 from verax.ops.convolution import Conv
@@ -164,9 +165,15 @@ def _winograd(padded: np.ndarray, w: np.ndarray, tile: int) -> np.ndarray:
 
 
 def coarse_runs(
-    node: Node, ev: Evaluation, inputs: Arrays
+    node: Node, ev: Evaluation, inputs: Arrays, output: int
 ) -> Iterator[tuple[str, np.ndarray, Rounding]]:
-    """The meaning on inputs that were first rounded to TF32, bfloat16 or float16, by name."""
+    """The meaning under coarser arithmetic, by name: every step in a narrow declared type, or
+    products of inputs that were first rounded to TF32, bfloat16 or float16.
+    """
+    wide = _as(inputs, np.float64)
+    declared = ev.outputs[output].dtype
+    if declared in (DType.float16, DType.bfloat16):
+        yield from _evaluated(f"arithmetic in {declared} itself", node, ev, wide, output)
     if node.op.kind not in PRODUCTS:
         return
     formats: tuple[tuple[str, FloatFormat], ...] = (
@@ -174,12 +181,17 @@ def coarse_runs(
         ("bfloat16 inputs", BFLOAT16),
         ("float16 inputs", FLOAT16),
     )
-    wide = _as(inputs, np.float64)
     for name, fmt in formats:
         # Hardware multiplies the rounded tensors and adds the bias in float32.
         rounded = [round_to(wide[0], fmt), round_to(wide[1], fmt), *wide[2:]]
-        with np.errstate(all="ignore"):
-            y = as_tuple(node.op.reference(ev, *rounded))
-            rounding = node.op.error(ev, rounded, y)[0]
-        if rounding is not None and np.isfinite(y[0]).all():
-            yield name, y[0], rounding
+        yield from _evaluated(name, node, ev, rounded, output)
+
+
+def _evaluated(
+    name: str, node: Node, ev: Evaluation, wide: Arrays, output: int
+) -> Iterator[tuple[str, np.ndarray, Rounding]]:
+    with np.errstate(all="ignore"):
+        results = as_tuple(node.op.reference(ev, *wide))
+        rounding = node.op.error(ev, wide, results)[output]
+    if rounding is not None and np.isfinite(results[output]).all():
+        yield name, results[output], rounding

@@ -45,14 +45,20 @@ class Region:
 
 
 def check_region(
-    graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int
+    graph: Graph,
+    region: Region,
+    shown: Mapping[str, np.ndarray],
+    seed: int,
+    *,
+    measure_power: bool = True,
 ) -> tuple[list[Finding], list[Power]]:
     """Judge the shown values of a region. `shown` holds inputs, constants and shown values.
 
-    Values stay in their declared dtypes; float64 is used inside. Deterministic for a seed.
+    measure_power: whether to find out what the check could not see. Values stay in their declared
+    dtypes; float64 is used inside. Deterministic for a seed.
     """
     try:
-        return _Sampler(graph, region, shown, seed).judge()
+        return _Sampler(graph, region, shown, seed).judge(PROBES if measure_power else 0)
     except VeraxError as error:
         reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
         return [
@@ -88,7 +94,6 @@ class _Sampler:
                     inner[value] = array
                 elif value in self.region.shown:
                     produced[value] = array
-        self.last_inner = inner
         return produced
 
     def _evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
@@ -121,26 +126,36 @@ class _Sampler:
         sigma = self.sigma.get(value)
         if sigma is None or sigma.shape != array.shape:
             return array
-        return array + scale * sigma * self.random.standard_normal(array.shape)
+        noise = self.random.standard_normal(array.shape, dtype=np.float32)
+        return array + scale * sigma * noise
 
     def disturbed(self, target: str) -> Values:
         """Shown values when `target` alone carries relative errors of the size of PROBE."""
+        y = self.inner[target]
+        moved = {target: y * (1 + st.PROBE * self.random.standard_normal(y.shape))}
+        produced: Values = {}
+        for node in self.region.nodes:
+            if target in node.outputs or not any(v in moved for v in node.inputs):
+                continue
+            arrays = [
+                None
+                if v is None
+                else moved.get(v, self.inner[v] if v in self.inner else self.shown.get(v))
+                for v in node.inputs
+            ]
+            for value, array in zip(node.outputs, self._evaluate(node, arrays).outputs):
+                if value in self.region.hidden:
+                    moved[value] = array
+                elif value in self.region.shown:
+                    produced[value] = array
+        return produced
 
-        def disturb(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-            outputs = self._evaluate(node, arrays).outputs
-            return tuple(
-                y * (1 + st.PROBE * self.random.standard_normal(y.shape)) if v == target else y
-                for v, y in zip(node.outputs, outputs)
-            )
-
-        return self.run(disturb)
-
-    def judge(self) -> tuple[list[Finding], list[Power]]:
-        """Findings on the shown values, and the power of the check."""
+    def judge(self, probes: int) -> tuple[list[Finding], list[Power]]:
+        """Findings on the shown values, and the power of the check at `probes` inner values."""
         elements = sum(self.expected[v].size for v in self.region.shown)
         count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
         samples = [self.sample() for _ in range(count)]
-        power, spreads = self._power(samples)
+        power, spreads = self._power(samples, probes)
         findings = []
         for value in self.region.shown:
             node, expected = self.graph.producers[value], self.expected[value]
@@ -172,7 +187,9 @@ class _Sampler:
         squares = np.mean([d * d for d in distances], axis=0)
         return st.sampled_sigma(squares), [st.root_mean_square(d) for d in distances]
 
-    def _power(self, samples: list[Values]) -> tuple[list[Power], dict[str, np.ndarray]]:
+    def _power(
+        self, samples: list[Values], probes: int
+    ) -> tuple[list[Power], dict[str, np.ndarray]]:
         spreads = {
             v: self._spread(v, samples)[0]
             for v in self.region.shown
@@ -180,14 +197,14 @@ class _Sampler:
         }
         producers = self.graph.producers
         inner = [v for v in self.sigma if v in self.region.hidden and np.any(self.inner[v])]
-        chosen = [inner[round(i)] for i in np.linspace(0, len(inner) - 1, min(PROBES, len(inner)))]
+        chosen = [inner[round(i)] for i in np.linspace(0, len(inner) - 1, min(probes, len(inner)))]
         power = []
         for target in dict.fromkeys(chosen):
             result = self.disturbed(target)
             reached = [
                 st.group_test(st.standardised(result[v] - self.expected[v], s + TINY)).statistic
                 for v, s in spreads.items()
-                if result[v].shape == self.expected[v].shape
+                if v in result and result[v].shape == self.expected[v].shape
             ]
             strongest = max(reached, default=0.0)
             visible = st.PROBE * st.SUSPICIOUS_T / strongest if strongest > 0 else np.inf
