@@ -113,7 +113,7 @@ class Program:
                 raise InputError("an index lies outside of the tensor it indexes", place=failed)
         if image.python_outputs:
             names = image.python_outputs
-            return [values[n] if n in values else o for n, o in zip(names, outputs)]
+            return [values.get(n, o) for n, o in zip(names, outputs)]
         return outputs
 
     def _bind(self, step: Segment | PythonStep) -> Any:

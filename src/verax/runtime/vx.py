@@ -33,8 +33,9 @@ def save_image(path: str | os.PathLike[str], image: Image, notes: dict[str, Any]
 
     Raises `UsageError` when the file cannot be written; no partial file is left.
     """
-    sections = {"code": image.object_code, "weights": memoryview(image.weights)}
-    table, end = {}, 0
+    sections = {"code": image.object_code, "weights": image.weights.tobytes()}
+    table: dict[str, dict[str, Any]] = {}
+    end = 0
     for name, data in sections.items():
         size = len(data)
         table[name] = {"offset": end, "size": size, "sha256": hashlib.sha256(data).hexdigest()}
@@ -47,7 +48,7 @@ def save_image(path: str | os.PathLike[str], image: Image, notes: dict[str, Any]
         stream.write(_PREFIX.pack(MAGIC, VERSION, len(header)))
         stream.write(header)
         for name, data in sections.items():
-            stream.seek(start + int(table[name]["offset"]))
+            stream.seek(start + table[name]["offset"])
             stream.write(data)
         stream.truncate(start + end)
 
@@ -97,7 +98,7 @@ def _section(file: Path, start: int, size: int, entry: dict[str, Any]) -> np.nda
     if length == 0:
         return np.zeros(0, np.uint8)
     data = np.memmap(file, np.uint8, mode="r", offset=offset, shape=(length,))
-    if hashlib.sha256(memoryview(data)).hexdigest() != entry["sha256"]:
+    if hashlib.sha256(data.data).hexdigest() != entry["sha256"]:
         raise _damaged(file, "a section does not match its checksum")
     return np.asarray(data)
 

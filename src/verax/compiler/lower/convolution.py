@@ -13,7 +13,7 @@ from verax.compiler.kernels.layout import Strides
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.lowering import Layouts, Lowering, lowers
-from verax.compiler.lower.storage import LANES, Layout, Pads, can_block
+from verax.compiler.lower.storage import LANES, Layout, Pads, Place, Placed, can_block
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ops.convolution import Conv
@@ -90,7 +90,7 @@ def lower_convolution(lowering: Lowering, group: Group) -> bool:
     spec = dataclasses.replace(spec, epilogue=fused)
     schedule = default_schedule(spec, lowering.target)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    arguments = [x, lowering.packed(pack_conv_weights(weights, spec, schedule))]
+    arguments: list[Place | Placed] = [x, lowering.packed(pack_conv_weights(weights, spec, schedule))]
     if spec.bias:
         arguments.append(lowering.packed(pack_channels(graph.constants[node.inputs[2] or ""])))
     kernel = emit_conv(lowering.module, spec, schedule)

@@ -88,8 +88,8 @@ def copy_view_kernel(module: ModuleBuilder, source: View, target: View) -> Kerne
     return emit_loop(module, spec)
 
 
-def fill_kernel(module: ModuleBuilder, target: Physical, value: np.generic) -> Kernel:
-    """A kernel (target) that writes `value` everywhere."""
+def fill_kernel(module: ModuleBuilder, target: Physical, value: np.ndarray) -> Kernel:
+    """A kernel (target) that writes `value` (one element) everywhere."""
     dtype = str(target.type.dtype)
     expr: Expr = Const(value.item(), dtype)
     return emit_loop(module, LoopSpec(target.shape, (), (Access(dtype, target.strides),), (expr,)))

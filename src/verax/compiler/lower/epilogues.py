@@ -56,7 +56,8 @@ def epilogue(
     graph = lowering.graph
     accumulator = group.root.outputs[0]
     chain = chain_expr(graph, group.fused, [accumulator])
-    made, arguments = [], []
+    made: list[EpilogueOperand] = []
+    arguments: list[Place | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
             placed = lowering.read(operand, Layout.blocked)

@@ -43,9 +43,9 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
         return None
     if isinstance(node.op, Elementwise) and len(node.outputs) == 1:
         return node.op.expression([None if t is None else t.dtype for t in types[:-1]])
-    if isinstance(node.op, BatchNormalization) and not node.op.training_mode:
-        if all(v in graph.constants for v in node.inputs[1:]) and types[0] is not None:
-            return trace(node.op.compute, [str(types[0].dtype)] * 5)
+    fixed = all(v in graph.constants for v in node.inputs[1:])
+    if isinstance(node.op, BatchNormalization) and not node.op.training_mode and fixed:
+        return trace(node.op.compute, [str(graph.types[node.outputs[0]].dtype)] * 5)
     return None
 
 

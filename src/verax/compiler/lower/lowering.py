@@ -71,12 +71,15 @@ class Family:
     lower(lowering, group) emits the calls for a group whose root has this operator, or returns
     False when it cannot (dtype, rank, ...): the group's nodes then run on the reference.
     epilogue(graph, node): whether elementwise nodes may be fused behind this node.
+    fits(graph, value, node): whether elementwise `node` can be fused behind the value that this
+    node made (by default the rules of a blocked result).
     layouts(lowering, node): the layout and borders it wants for its inputs and makes its output in.
     """
 
     lower: LowerGroup
     epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False
     layouts: Callable[[Lowering, Node], Layouts | None] | None = None
+    fits: Callable[[Graph, str, Node], bool] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +97,7 @@ def lowers(
     *operators: type[Operator] | str,
     epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False,
     layouts: Callable[[Lowering, Node], Layouts | None] | None = None,
+    fits: Callable[[Graph, str, Node], bool] | None = None,
 ) -> Callable[[LowerGroup], LowerGroup]:
     """Register a lowering function for operators (classes or class names)."""
 
@@ -101,7 +105,7 @@ def lowers(
         for op in operators:
             name = op if isinstance(op, str) else op.__name__
             assert name not in FAMILIES, f"{name} is lowered twice"
-            FAMILIES[name] = Family(function, epilogue, layouts)
+            FAMILIES[name] = Family(function, epilogue, layouts, fits)
         return function
 
     return register
@@ -225,9 +229,8 @@ class Lowering:
 
     def constant(self, array: np.ndarray, physical: Physical | None = None) -> Placed:
         """An array kept in the weights; equal arrays are kept once."""
-        array = np.ascontiguousarray(array).reshape(
-            np.shape(array)
-        )  # the former adds an axis to ()
+        # ascontiguousarray gives () an axis
+        array = np.ascontiguousarray(array).reshape(np.shape(array))
         return Placed(physical or Physical(TensorType.of(array)), self._weight_buffer(array))
 
     def packed(self, array: np.ndarray) -> Place:

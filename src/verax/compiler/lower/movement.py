@@ -6,6 +6,7 @@ What moves where is found by applying the operator's meaning to positions (`inde
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def _is_mapped(graph: Graph, node: Node) -> bool:
 def _positions(graph: Graph, node: Node) -> tuple[np.ndarray, ...]:
     """For each output element the position of its source element, -1 where a constant goes."""
     source = graph.types[node.inputs[0] or ""]
-    arrays = [None if v is None else graph.constants.get(v) for v in node.inputs]
+    arrays: list[Any] = [None if v is None else graph.constants.get(v) for v in node.inputs]
     arrays[0] = np.arange(math.prod(source.shape), dtype=np.int64).reshape(source.shape)
     if node.op.kind == "Pad":
         arrays = [*arrays, None, None][: max(3, len(arrays))]
@@ -98,11 +99,11 @@ def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> 
         _table(lowering, positions, source, target, label)
 
 
-def _fill_value(graph: Graph, node: Node) -> np.generic:
+def _fill_value(graph: Graph, node: Node) -> np.ndarray:
     dtype = graph.types[node.inputs[0] or ""].dtype.numpy
     if node.op.kind == "Pad" and len(node.inputs) > 2 and node.inputs[2] is not None:
-        return graph.constants[node.inputs[2]].reshape(-1)[0]
-    return np.zeros((), dtype)[()]
+        return graph.constants[node.inputs[2]].reshape(-1)[:1]
+    return np.zeros(1, dtype)
 
 
 def _box(mask: np.ndarray) -> tuple[slice, ...] | None:

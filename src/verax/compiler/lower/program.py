@@ -8,6 +8,7 @@ from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     convolution,
+    linear,
     movement,
     pooling,
     reduction,
@@ -59,7 +60,10 @@ def _takes_epilogue(graph: Graph, node: Node) -> bool:
 
 def _joins(graph: Graph, root: Node, value: str, node: Node) -> bool:
     """Whether `node` may join the group of `root` through `value`."""
-    return is_elementwise(graph, root) or fits_epilogue(graph, value, node)
+    if is_elementwise(graph, root):
+        return True
+    family = FAMILIES[root.op.kind]
+    return (family.fits or fits_epilogue)(graph, value, node)
 
 
 def _wanted_layouts(lowering: Lowering, groups: list[Group]) -> None:

@@ -28,12 +28,16 @@ def fold_pads(graph: Graph) -> tuple[Graph, Trace]:
     for node in graph.nodes:
         widths = _zero_padding(graph, node)
         source = node.inputs[0] if node.inputs else None
-        if widths is not None and source is not None and node.outputs[0] not in graph.outputs:
-            if all(_takes_pads(n, node.outputs[0]) for n in graph.consumers[node.outputs[0]]):
-                padded[node.outputs[0]] = (source, widths)
-                rewriter.drop(node, "fold_pads")
-                continue
-        if source in padded:
+        value = node.outputs[0]
+        if (
+            widths is not None
+            and source is not None
+            and value not in graph.outputs
+            and all(_takes_pads(n, value) for n in graph.consumers.get(value, ()))
+        ):
+            padded[value] = (source, widths)
+            rewriter.drop(node, "fold_pads")
+        elif source in padded:
             assert isinstance(node.op, Conv) and source is not None
             origin, widths = padded[source]
             own = node.op.pads or ((0, 0),) * len(widths)

@@ -1,0 +1,219 @@
+"""MatMul and Gemm: products of row-major matrices, constant right factors packed ahead."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.gemm import (
+    GemmSpec,
+    Matrix,
+    emit_gemm,
+    emit_pack_b,
+    gemm_schedule,
+    pack_b,
+    tensor_operand,
+)
+from verax.compiler.kernels.layout import Epilogue, Operand
+from verax.compiler.lower.expressions import chain_expr, operands
+from verax.compiler.lower.fusion import Group
+from verax.compiler.lower.lowering import Lowering, lowers
+from verax.compiler.lower.storage import Place, Placed
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType
+from verax.numerics.expr import Const, Expr, Input, TracingArith, compose
+from verax.ops.linear import Gemm, MatMul
+
+F32 = "float32"
+
+
+def is_compiled(graph: Graph, node: Node) -> bool:
+    """Whether the kernels can run this node."""
+    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
+    if any(t.dtype is not DType.float32 or not t.is_static or 0 in t.shape for t in types):
+        return False
+    return _product(graph, node) is not None
+
+
+def fits(graph: Graph, accumulator: str, node: Node) -> bool:
+    """Whether elementwise `node` can be fused: other operands are scalars, one value per column, or
+    tensors of the product's shape."""
+    result = graph.types[accumulator]
+    if any(graph.types[v].dtype is not DType.float32 for v in node.outputs):
+        return False
+    for operand in operands(graph, node).values():
+        if isinstance(operand, str):
+            type_ = graph.types[operand]
+            if type_.dtype is not DType.float32 or type_.dims != result.dims:
+                return False
+        elif operand.dtype != np.float32 or not _per_column(operand, result.shape[-1:]):
+            return False
+    return True
+
+
+def _per_column(array: np.ndarray, columns: tuple[int, ...]) -> bool:
+    return array.size == 1 or (bool(columns) and array.size == array.shape[-1] == columns[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Product:
+    """A node as y[i, j] = a[i, j] @ b[i, j]: sizes, and how a, b and y step (dense row-major)."""
+
+    outer: int
+    inner: int
+    m: int
+    n: int
+    k: int
+    a: Matrix
+    b: Matrix
+    y: Matrix
+
+    @property
+    def one_b(self) -> bool:
+        return self.outer == self.inner == 1
+
+
+def _product(graph: Graph, node: Node) -> _Product | None:
+    a = graph.types[node.inputs[0] or ""].shape
+    b = graph.types[node.inputs[1] or ""].shape
+    if isinstance(node.op, Gemm):
+        (m, k), n = (a[::-1] if node.op.trans_a else a), b[0 if node.op.trans_b else 1]
+        left = Matrix(1, m) if node.op.trans_a else Matrix(k, 1)
+        right = Matrix(1, k) if node.op.trans_b else Matrix(n, 1)
+        return _Product(1, 1, m, n, k, left, right, Matrix(n, 1))
+    m, k = (a[-2], a[-1]) if len(a) > 1 else (1, a[0])
+    n = b[-1] if len(b) > 1 else 1
+    left_batch, right_batch = a[:-2], b[:-2]
+    left, right, product = Matrix(k, 1), Matrix(n, 1), Matrix(n, 1)
+    if math.prod(right_batch) == 1:  # one right factor: the left ones are one tall matrix
+        return _Product(1, 1, math.prod(left_batch) * m, n, k, left, right, product)
+    batch = np.broadcast_shapes(left_batch, right_batch)
+    steps = _batch_steps(batch, left_batch, m * k), _batch_steps(batch, right_batch, k * n)
+    folded = _fold_batch(batch, *steps)
+    if folded is None:
+        return None
+    (outer, inner), (a_steps, b_steps) = folded
+    return _Product(
+        outer, inner, m, n, k,
+        dataclasses.replace(left, outer=a_steps[0], inner=a_steps[1]),
+        dataclasses.replace(right, outer=b_steps[0], inner=b_steps[1]),
+        dataclasses.replace(product, outer=inner * m * n, inner=m * n),
+    )  # fmt: skip
+
+
+def _batch_steps(batch: tuple[int, ...], own: tuple[int, ...], matrix: int) -> list[int]:
+    """Distance in elements along each batch axis; 0 where a factor is repeated."""
+    steps, step = [], matrix
+    padded = (1,) * (len(batch) - len(own)) + own
+    for size in reversed(padded):
+        steps.append(0 if size == 1 else step)
+        step *= size
+    return steps[::-1]
+
+
+def _fold_batch(
+    batch: tuple[int, ...], a: list[int], b: list[int]
+) -> tuple[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]] | None:
+    """Batch axes joined where both factors walk through them in one stride; None if over two."""
+    axes = [(n, x, y) for n, x, y in zip(batch, a, b) if n > 1]
+    joined: list[tuple[int, int, int]] = []
+    for n, x, y in axes:
+        if joined and joined[-1][1] == n * x and joined[-1][2] == n * y:
+            joined[-1] = (joined[-1][0] * n, x, y)
+        else:
+            joined.append((n, x, y))
+    if len(joined) > 2:
+        return None
+    (p, q, r), (s, t, u) = ([(1, 0, 0)] * 2 + joined)[-2:]
+    return (p, s), ((q, t), (r, u))
+
+
+@lowers(MatMul, Gemm, epilogue=is_compiled, fits=fits)
+def lower_product(lowering: Lowering, group: Group) -> bool:
+    """a, packed b, bias or start, operands, y."""
+    graph, node = lowering.graph, group.root
+    if not is_compiled(graph, node):
+        return False
+    product = _product(graph, node)
+    assert product is not None
+    constant = graph.constants.get(node.inputs[1] or "")
+    fixed = constant is not None and product.one_b
+    spec = GemmSpec(product.m, product.n, product.k, product.a, product.y, product.outer,
+                    product.inner, fixed)  # fmt: skip
+    arguments: list[Place | Placed] = []
+    extra: Expr | None = None
+    if isinstance(node.op, Gemm):
+        found = _gemm_terms(lowering, node, spec, arguments)
+        if found is None:
+            return False
+        spec, extra = found
+    epilogue, values = _epilogue(lowering, group, spec, extra)
+    spec = dataclasses.replace(spec, epilogue=epilogue)
+    schedule = gemm_schedule(spec, lowering.target)
+    a = lowering.read_contiguous(node.inputs[0] or "")
+    if fixed:
+        assert constant is not None
+        matrix = constant.T if product.b.row == 1 and product.b.col != 1 else constant
+        right = lowering.packed(pack_b(matrix.reshape(spec.k, spec.n), spec, schedule))
+    else:
+        b = lowering.read_contiguous(node.inputs[1] or "")
+        right = lowering.scratch(4 * spec.outer * spec.inner * spec.packed_elements)
+        pack = emit_pack_b(lowering.module, spec, product.b, schedule)
+        lowering.call(pack, [b, right], f"{group.label}: pack")
+    y = lowering.write(group.output)
+    kernel = emit_gemm(lowering.module, spec, schedule)
+    lowering.call(kernel, [a, right, *arguments, *values, y], group.label)
+    return True
+
+
+def _gemm_terms(
+    lowering: Lowering, node: Node, spec: GemmSpec, arguments: list[Place | Placed]
+) -> tuple[GemmSpec, Expr | None] | None:
+    """alpha and beta * c: as the sums' start when alpha is 1, else as a part of the epilogue."""
+    op = node.op
+    assert isinstance(op, Gemm)
+    m = TracingArith()
+    scale = None if op.alpha == 1 else m.mul(Input(0, F32), Const(op.alpha, F32))
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    if value is None:
+        return spec, scale
+    c = lowering.graph.constants.get(value)
+    if scale is not None or (c is None and op.beta != 1):
+        return None
+    if c is not None:
+        c = c if op.beta == 1 else c * np.float32(op.beta)
+        if _per_column(c, (spec.n,)):
+            columns = np.broadcast_to(c.reshape(-1), (spec.n,))
+            arguments.append(lowering.packed(pack_channels(columns)))
+            return dataclasses.replace(spec, bias="column"), None
+        placed = lowering.constant(c)
+    else:
+        placed = lowering.read_contiguous(value)
+    shape = (1,) * (2 - len(placed.physical.shape)) + placed.physical.shape
+    start = Matrix(0 if shape[0] == 1 else shape[1], 0 if shape[1] == 1 else 1)
+    arguments.append(placed)
+    return dataclasses.replace(spec, bias="matrix", start=start), None
+
+
+def _epilogue(
+    lowering: Lowering, group: Group, spec: GemmSpec, extra: Expr | None
+) -> tuple[Epilogue | None, list[Place | Placed]]:
+    """The fused nodes' expression after `extra`, and its operands."""
+    if not group.fused:
+        return (None if extra is None else Epilogue(extra)), []
+    chain = chain_expr(lowering.graph, group.fused, [group.root.outputs[0]])
+    made: list[Operand] = []
+    values: list[Place | Placed] = []
+    for operand in chain.operands[1:]:
+        if isinstance(operand, str):
+            made.append(tensor_operand(spec, spec.y))
+            values.append(lowering.read_contiguous(operand))
+        else:
+            made.append(Operand("channel"))
+            columns = np.broadcast_to(operand.reshape(-1), (spec.n,))
+            values.append(lowering.packed(pack_channels(columns)))
+    expr = chain.expr if extra is None else compose(chain.expr, {0: extra})
+    return Epilogue(expr, tuple(made)), values
