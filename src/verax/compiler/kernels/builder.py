@@ -66,6 +66,7 @@ class ModuleBuilder:
         self.target = target
         self.module = ir.Module(name)
         self.module.triple = target.triple
+        self.fma_functions: dict[ir.Type, ir.Function] = {}
         self._kernels: dict[Hashable, FunctionBuilder] = {}
 
     def kernel(self, key: Hashable, n_args: int, hint: str = "") -> FunctionBuilder:
@@ -359,7 +360,7 @@ class FunctionBuilder:
         kind = ir.VectorType(scalar.type, lanes)
         undefined = ir.Constant(kind, ir.Undefined)
         one = self.b.insert_element(undefined, scalar, ir.Constant(I32, 0))
-        zeros = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+        zeros = ir.Constant(ir.VectorType(I32, lanes), None)
         return self.b.shuffle_vector(one, undefined, zeros)
 
     def broadcast(self, pointer: ir.Value, dtype: str = "float32", lanes: int = LANES) -> ir.Value:
@@ -376,7 +377,10 @@ class FunctionBuilder:
     def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """a * b + c, rounded once."""
         kind = a.type
-        fn = self.module.intrinsic(f"llvm.fma.{_suffix(kind)}", kind, [kind] * 3)
+        fn = self.module.fma_functions.get(kind)
+        if fn is None:
+            fn = self.module.intrinsic(f"llvm.fma.{_suffix(kind)}", kind, [kind] * 3)
+            self.module.fma_functions[kind] = fn
         return self.b.call(fn, [a, b, c])
 
     def prefetch(self, pointer: ir.Value, locality: int = 3) -> None:

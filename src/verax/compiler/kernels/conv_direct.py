@@ -228,7 +228,10 @@ class _Section:
         """One kernel position: `channels` steps of the reduction."""
         f, lane = self.f, self.spec.x.lane
         fetch = self.schedule.fetch_block and channels == LANES
-        unroll = channels if fetch else min(self.schedule.unroll, channels)
+        linear = len({r for r, _ in pixels}) == 1 or len({c for _, c in pixels}) == 1
+        unroll = min(self.schedule.unroll, channels)
+        if fetch and (not linear or LANES % unroll):
+            unroll = channels
         full, rest = divmod(channels, unroll)
         for first, count, size in ((0, full, unroll), (full * unroll, 1, rest)):
             if not size:
@@ -241,11 +244,9 @@ class _Section:
                 if self.ahead:
                     for line in range(0, size * self.ahead, LANES):
                         f.prefetch(f.at(pointers[1], line), locality=2)
+                if fetch:
+                    self._fetch_block(source, pixels, trip.index, count)
                 for step in range(size):
-                    if fetch:
-                        for r, c in pixels[step::size]:
-                            there = r * self.x_row + c * self.x_col + self.spec.x.block
-                            f.prefetch(f.at(source, there))
                     self._emit_step(
                         f.at(source, step * lane), f.at(w, step * self.width), pixels, acc
                     )
@@ -253,6 +254,20 @@ class _Section:
                 trip.next([*moved, *acc])
             state = trip.results
         return state
+
+    def _fetch_block(
+        self, source: ir.Value, pixels: list[tuple[int, int]], trip: Index, trips: int
+    ) -> None:
+        """Prefetch the next input block of a tile, one share in each of `trips` trips."""
+        f, block = self.f, self.spec.x.block
+        if trips == 1:
+            for r, c in pixels:
+                f.prefetch(f.at(source, block + r * self.x_row + c * self.x_col))
+            return
+        stride = self.x_row if pixels[-1][0] else self.x_col
+        share = -(-len(pixels) // trips)
+        for i in range(share):
+            f.prefetch(f.at(source, (trip, share * stride), block + i * stride))
 
     def _emit_step(
         self, x: ir.Value, w: ir.Value, pixels: list[tuple[int, int]], acc: list[ir.Value]

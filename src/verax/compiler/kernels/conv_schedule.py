@@ -147,7 +147,7 @@ def _arrange(spec: ConvSpec, region: Region, tile: ConvSchedule) -> ConvSchedule
         chunk = max(1, min(chunk, tiles // wanted if wanted > 1 else chunk))
         count = -(-tiles // chunk)
         chunk = -(-tiles // (count + count % 2 if count > 1 else count))
-    pointwise, deep = taps == 1, spec.group_channels >= 256
+    pointwise, deep = taps == 1, spec.group_channels >= 2 * LANES
     few_tiles = filters_outer and rows * cols <= 64
     return dataclasses.replace(
         tile,
