@@ -16,8 +16,8 @@ class ForeignNode:
     """One node as the file has it. An omitted optional input or output is "".
 
     version: version of the operator set that gives the node its meaning. Attribute values are
-    ints, floats, strings, arrays and tuples of these. scope: names the functions that the node was
-    inlined from; it is a prefix of the names of the values inside.
+    ints, floats, strings, arrays and tuples of these. depth: how many functions the node was
+    inlined from.
     """
 
     op_type: str
@@ -27,7 +27,7 @@ class ForeignNode:
     name: str = ""
     domain: str = ""
     version: int = 0
-    scope: str = ""
+    depth: int = 0
 
     @property
     def operator(self) -> str:

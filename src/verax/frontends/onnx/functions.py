@@ -101,7 +101,7 @@ def inline(
     """The body's nodes with the caller's names and attributes in place of the formal ones."""
     if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
         raise ModelError("the node has more inputs or outputs than its function", place=node.place)
-    if node.scope.count("/") >= MAX_DEPTH:
+    if node.depth >= MAX_DEPTH:
         raise ModelError("functions call each other too deeply", place=node.place)
     names = dict.fromkeys(function.inputs, "")
     names.update(zip(function.inputs, node.inputs))
@@ -111,7 +111,7 @@ def inline(
             given[name] = attributes.get(name)
     attributes.close()
     values = {**function.defaults, **given}
-    scope = f"{node.scope}{node.name or next((o for o in node.outputs if o), node.op_type)}/"
+    scope = f"{node.name or next((o for o in node.outputs if o), node.op_type)}/"
     results = {f: a for f, a in zip(function.outputs, node.outputs) if a}
     nodes = []
     for inner in function.nodes:
@@ -129,7 +129,7 @@ def inline(
                 outputs=tuple(names[o] if o else "" for o in inner.outputs),
                 attributes=_bound(inner.attributes, values),
                 name=f"{scope}{inner.name or inner.op_type}",
-                scope=scope,
+                depth=node.depth + 1,
             )
         )
     passed_through = [f for f in results if f in function.inputs]
@@ -143,6 +143,28 @@ def inline(
             f"the function does not define its output {undefined[0]!r}", place=node.place
         )
     return nodes
+
+
+def check_size(nodes: Sequence[ForeignNode], functions: Mapping[tuple[str, str], Function]) -> None:
+    """Refuse a model whose functions never end or unfold into too many nodes, before inlining.
+
+    Raises `ModelError`.
+    """
+    sizes: dict[tuple[str, str], int] = {}
+
+    def size(node: ForeignNode, callers: tuple[tuple[str, str], ...]) -> int:
+        key = (node.domain, node.op_type)
+        if key not in functions:
+            return 1
+        if key in callers or len(callers) >= MAX_DEPTH:
+            raise ModelError("functions call each other too deeply", place=node.place)
+        if key not in sizes:
+            sizes[key] = sum(size(inner, (*callers, key)) for inner in functions[key].nodes)
+        return sizes[key]
+
+    total = sum(size(node, ()) for node in nodes)
+    if total > MAX_NODES:
+        raise ModelError(f"the model has {total} nodes once inlined; {MAX_NODES} are allowed")
 
 
 def _bound(attributes: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from verax.frontends.conversion import Conversion, ValueNeededError, convert
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.ledger import Ledger
 from verax.frontends.model import Model
-from verax.frontends.onnx.functions import MAX_NODES, body_of, has_body, inline
+from verax.frontends.onnx.functions import MAX_NODES, body_of, check_size, has_body, inline
 from verax.frontends.onnx.reader import NEWEST, Function, parse, read_model
 from verax.frontends.onnx.table import TABLE
 from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
@@ -70,6 +70,7 @@ class _Importer:
 
     def run(self, source: str) -> Model:
         self._refuse_unsupported(self.foreign.nodes, "")
+        check_size(self.foreign.nodes, self.functions)
         self._inputs()
         for name, array in self.foreign.constants.items():
             self._constant(name, array)

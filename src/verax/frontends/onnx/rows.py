@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion, Row
 from verax.ir.operator import Operator
 
@@ -67,7 +68,9 @@ def require_test_mode(c: Conversion) -> None:
 def pairs(c: Conversion, flat: tuple[int, ...], name: str = "pads") -> Pads:
     """(b0, b1, ..., e0, e1, ...) as ((b0, e0), (b1, e1), ...)."""
     if len(flat) % 2:
-        c.attributes.refuse(name, "it must hold a begin and an end per axis")
+        raise ModelError(
+            f"{name} = {flat} must hold a begin and an end per axis", place=c.node.place
+        )
     half = len(flat) // 2
     return tuple(zip(flat[:half], flat[half:]))
 

@@ -31,9 +31,10 @@ _reduction(18, "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 @row("Softmax", "LogSoftmax", "Hardmax")
 def softmax(c: Conversion) -> Operator:
     """Before opset 13 all axes from `axis` on are one."""
-    flatten = c.version < 13
-    axis = c.attributes.integer("axis", 1 if flatten else -1)
-    return c.operator(c.node.op_type, axis=axis, flatten=flatten)
+    old = c.version < 13
+    axis = c.attributes.integer("axis", 1 if old else -1)
+    is_last = axis in (-1, c.rank(0) - 1)
+    return c.operator(c.node.op_type, axis=axis, flatten=old and not is_last)
 
 
 @row("ArgMax", "ArgMin")
