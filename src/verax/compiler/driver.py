@@ -17,10 +17,12 @@ import numpy as np
 from verax.base.errors import InputError
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
+from verax.compiler.lower.lowering import KernelCall
 from verax.compiler.lower.program import LoweredProgram, lower
 from verax.compiler.passes.levels import run_passes
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
+from verax.records.profile import Profile, StepTime
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols, evaluate_node
 from verax.runtime.program import Program
@@ -102,6 +104,28 @@ class Executable:
         found = self._lookup(inputs)
         arrays = [inputs[v] for v in found.inputs]
         return dict(zip(self.graph.outputs, found.program.run(arrays)))
+
+    def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
+        """Time every step by itself: median of `runs` after two more to warm up.
+
+        Raises `InputError` when inputs do not fit.
+        """
+        found = self._lookup(inputs)
+        lowered = lower(found.graph, self._target, self.settings, separate=True)
+        threads = self.settings.thread_count
+        program = Program(lowered.image, threads, reference_call(found.graph))
+        arrays = [np.asarray(inputs[v]) for v in found.inputs]
+        times = np.median(program.time_steps(arrays, runs + 2)[2:], axis=0) / 1e3
+        program.close()
+        steps = []
+        for step, taken in zip(lowered.steps, times, strict=True):
+            if isinstance(step, KernelCall):
+                kernel = step.kernel
+                name, flops, moved = kernel.name, kernel.flops, kernel.bytes
+            else:
+                name, flops, moved = "reference", 0, 0
+            steps.append(StepTime(step.label, name, float(taken), flops, moved))
+        return Profile(tuple(steps), runs, threads)
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """Inputs by position; one array, or a tuple of several outputs."""

@@ -32,8 +32,11 @@ SERIAL_BYTES = 64_000
 """Below both, waking another thread costs more than it gains (about 2 microseconds)."""
 
 
-def build_image(lowering: Lowering) -> Image:
-    """The finished program of a lowered graph."""
+def build_image(lowering: Lowering, separate: bool = False) -> Image:
+    """The finished program of a lowered graph.
+
+    separate: a native function for every kernel call, so that each can be timed.
+    """
     steps = lowering.steps
     arena_bytes = plan_arena(_lifetimes(steps), start=lowering.status_bytes)
     weights = _lay_out_weights(lowering)
@@ -52,6 +55,8 @@ def build_image(lowering: Lowering) -> Image:
     for step in steps:
         if isinstance(step, KernelCall):
             run.append(step)
+            if separate:
+                close_run()
         else:
             close_run()
             schedule.append(_python_step(step))

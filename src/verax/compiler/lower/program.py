@@ -37,20 +37,26 @@ class LoweredProgram:
     image: Image
     lines: tuple[str, ...]
     on_reference: tuple[str, ...]
+    steps: tuple[KernelCall | ReferenceCall, ...] = ()
 
 
-def lower(graph: Graph, target: Target, settings: Settings) -> LoweredProgram:
-    """Turn a graph with static inputs into a program for `target`."""
+def lower(
+    graph: Graph, target: Target, settings: Settings, separate: bool = False
+) -> LoweredProgram:
+    """Turn a graph with static inputs into a program for `target`.
+
+    separate: one native function per kernel call, for profiling.
+    """
     lowering = Lowering(graph, target, settings)
     groups = group_nodes(graph, _takes_epilogue, _joins, fuse=settings.opt_level >= 1)
     _wanted_layouts(lowering, groups)
     for group in groups:
         _lower_group(lowering, group)
     lowering.finish_outputs()
-    image = build_image(lowering)
+    image = build_image(lowering, separate)
     lines = tuple(_line(i, step) for i, step in enumerate(lowering.steps))
     on_reference = tuple(s.label for s in lowering.steps if isinstance(s, ReferenceCall))
-    return LoweredProgram(image, lines, on_reference)
+    return LoweredProgram(image, lines, on_reference, tuple(lowering.steps))
 
 
 def _takes_epilogue(graph: Graph, node: Node) -> bool:
