@@ -216,9 +216,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reciprocal": reciprocal, "rsqrt": rsqrt, **double.FUNCTIONS,
 }  # fmt: skip
 
-#: Largest error in ulps of the exact result, over all float32 arguments.
+#: Largest error in ulps of the exact result. Measured on every float32 for exp, expm1, log,
+#: sigmoid, tanh, erf and softplus, on every sixteenth or more for the others
+#: (benchmarks/function_errors.py); pow on random pairs.
 ULPS: dict[str, float] = {
-    "exp": 1.0, "expm1": 1.55, "log": 1.0, "sigmoid": 2.25, "tanh": 1.4, "erf": 1.1,
+    "exp": 1.0, "expm1": 1.6, "log": 1.0, "sigmoid": 2.5, "tanh": 1.4, "erf": 1.1,
     "softplus": 1.8, "reciprocal": 0.5, "rsqrt": 1.5, **dict.fromkeys(double.FUNCTIONS, 0.501),
 }  # fmt: skip
 
