@@ -52,6 +52,15 @@ def test_the_table_says_ratio_and_failure() -> None:
     assert "torch: it cannot read this" in caption
 
 
+def test_a_busy_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (99.0, 0.0, 0.0))
+    found = race("nothing", [], {}, rounds=1)
+    assert "busy" in found.notes[0]
+    assert "busy" in str(benchmark_table(found, "verax", ()).caption)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    assert race("nothing", [], {}, rounds=1).notes == ()
+
+
 def test_a_race_times_every_engine_and_records_who_fails(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     who = [

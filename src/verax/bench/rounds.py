@@ -18,6 +18,9 @@ import numpy as np
 from verax.records.benchmark import Benchmark, Timing
 from verax.records.environment import environment
 
+BUSY = 0.25
+"""Load per core, before the race, from which figures are doubtful."""
+
 Progress = Callable[[str, float], None]
 """Called with what is being done and how much of all is done, 0 to 1."""
 
@@ -121,11 +124,22 @@ def race(
                 lane.process.kill()
                 lane.process.communicate()
     shapes = {name: f"{a.dtype}[{', '.join(map(str, a.shape))}]" for name, a in inputs.items()}
-    return Benchmark(model, shapes, timings, environment(), (before, _load()), seed)
+    return Benchmark(model, shapes, timings, environment(), (before, _load()), seed, _notes(before))
 
 
 def _title(who: Contestant) -> str:
     return f"{who.engine}, {who.threads} thread{'s' if who.threads > 1 else ''}"
+
+
+def _notes(load: float) -> tuple[str, ...]:
+    """What makes the figures doubtful, in words."""
+    cores = len(os.sched_getaffinity(0))
+    if load < cores * BUSY:
+        return ()
+    return (
+        f"the machine was busy with other work (load {load:.1f} on {cores} cores): figures of "
+        "several threads suffer most, and no figure holds for a quiet machine",
+    )
 
 
 def _load() -> float:

@@ -43,5 +43,6 @@ def _sentences(record: Benchmark, subject: str, rivals: tuple[str, ...]) -> list
         if not math.isnan(ratio):
             on = f"{threads} thread{'s' if threads > 1 else ''}"
             lines.append(f"{subject} on {on}: {ratio:.3f} of the speed of {rival}")
+    lines += [f"note: {note}" for note in record.notes]
     failures = {t.engine: t.failure for t in record.timings if t.failure}
     return lines + [f"{engine}: {text}" for engine, text in failures.items()]
