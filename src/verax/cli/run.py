@@ -104,7 +104,7 @@ def command(
         if to.suffix != ".npz":
             raise UsageError("outputs are written as .npz", place=str(to))
         with atomic_write(to) as stream:
-            np.savez(stream, **results)
+            np.savez(stream, **{n: _storable(a) for n, a in results.items()})  # type: ignore[arg-type]
         output.print(Text(f"written: {to}"))
     facts = {
         "model": str(model),
@@ -115,6 +115,11 @@ def command(
         "seconds": seconds,
     }
     write_json(json, "verax.run/1", facts)
+
+
+def _storable(array: np.ndarray) -> np.ndarray:
+    """NumPy's files do not know bfloat16; float32 holds its values exactly."""
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def _facts(array: np.ndarray) -> dict[str, Any]:
