@@ -90,7 +90,10 @@ def lower_convolution(lowering: Lowering, group: Group) -> bool:
     spec = dataclasses.replace(spec, epilogue=fused)
     schedule = default_schedule(spec, lowering.target)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    arguments: list[Place | Placed] = [x, lowering.packed(pack_conv_weights(weights, spec, schedule))]
+    arguments: list[Place | Placed] = [
+        x,
+        lowering.packed(pack_conv_weights(weights, spec, schedule)),
+    ]
     if spec.bias:
         arguments.append(lowering.packed(pack_channels(graph.constants[node.inputs[2] or ""])))
     kernel = emit_conv(lowering.module, spec, schedule)

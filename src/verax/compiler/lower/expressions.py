@@ -42,11 +42,20 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
     if any(t is not None and t.dtype.value not in COMPILED_DTYPES for t in types):
         return None
     if isinstance(node.op, Elementwise) and len(node.outputs) == 1:
-        return node.op.expression([None if t is None else t.dtype for t in types[:-1]])
+        expr = node.op.expression([None if t is None else t.dtype for t in types[:-1]])
+        return expr if expr is not None and _has_kernel(expr) else None
     fixed = all(v in graph.constants for v in node.inputs[1:])
     if isinstance(node.op, BatchNormalization) and not node.op.training_mode and fixed:
         return trace(node.op.compute, [str(graph.types[node.outputs[0]].dtype)] * 5)
     return None
+
+
+def _has_kernel(expr: Expr) -> bool:
+    """Whether machine code can evaluate it: all but the remainder of floats."""
+    return not any(
+        isinstance(n, Apply) and n.function == "rem" and n.dtype.startswith("float")
+        for n in nodes(expr)
+    )
 
 
 def operands(graph: Graph, node: Node) -> dict[int, Operand]:

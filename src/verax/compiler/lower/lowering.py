@@ -230,7 +230,7 @@ class Lowering:
     def constant(self, array: np.ndarray, physical: Physical | None = None) -> Placed:
         """An array kept in the weights; equal arrays are kept once."""
         # ascontiguousarray gives () an axis
-        array = np.ascontiguousarray(array).reshape(np.shape(array))
+        array = np.asarray(array, order="C")
         return Placed(physical or Physical(TensorType.of(array)), self._weight_buffer(array))
 
     def packed(self, array: np.ndarray) -> Place:

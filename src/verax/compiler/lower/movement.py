@@ -17,7 +17,7 @@ from verax.compiler.lower.index_maps import StridedMap, strided_map
 from verax.compiler.lower.lowering import Lowering, lowers
 from verax.compiler.lower.storage import Placed
 from verax.ir.graph import Graph, Node
-from verax.ir.operator import Evaluation, as_tuple
+from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
 from verax.numerics.expr import Input
 
@@ -43,7 +43,10 @@ def lower_movement(lowering: Lowering, group: Group) -> bool:
     graph, node = lowering.graph, group.root
     if not _is_mapped(graph, node):
         return False
-    for value, positions in zip(node.outputs, _positions(graph, node), strict=True):
+    found = _positions(graph, node)
+    if any((p < 0).any() and (p >= 0).any() and _box(p >= 0) is None for p in found):
+        return False  # a triangle, for instance
+    for value, positions in zip(node.outputs, found, strict=True):
         _move(lowering, node, value, positions)
     return True
 
@@ -88,9 +91,7 @@ def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> 
         lowering.call(fill_kernel(lowering.module, written.physical, fill), [written], label)
         box = _box(~holes)
         if box is None:
-            if holes.all():
-                return
-            raise AssertionError(f"{node.place}: the moved elements form no box")
+            return
         target, positions = target.part(box), positions[box]
     strided = strided_map(positions)
     if strided is not None:
@@ -149,6 +150,20 @@ def _table(
         (Input(1, dtype),),
     )
     lowering.call(emit_loop(lowering.module, spec), [table, source, target.place], label)
+
+
+@lowers("Shape", "Size")
+def lower_shape(lowering: Lowering, group: Group) -> bool:
+    """Known already: shapes are static here."""
+    node = group.root
+    types = lowering.graph.input_types(node)
+    from_types = getattr(node.op, "from_types", None)
+    known = None if from_types is None else from_types(Inference(types))
+    values = as_tuple(known)
+    if values[0] is None or np.asarray(values[0]).dtype == object:
+        return False
+    lowering.placed[node.outputs[0]] = [lowering.constant(np.asarray(values[0]))]
+    return True
 
 
 @lowers("Concat")

@@ -42,7 +42,7 @@ def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray] | None:
     moved = Node(node.op, tuple(rewriter.map(v) for v in node.inputs), node.outputs, node.name)
     types, known = infer_node(moved, new.types, new.known)
     if all(k is not None and k.dtype != object for k in known):
-        return [np.ascontiguousarray(k) for k in known if k is not None]
+        return [np.asarray(k, order="C") for k in known if k is not None]
     if any(v is not None and v not in new.constants for v in moved.inputs):
         return None
     if any(not t.is_static or int(t.size) > SIZE_LIMIT for t in types):
@@ -50,4 +50,4 @@ def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray] | None:
     arrays = [None if v is None else new.constants[v] for v in moved.inputs]
     inputs = tuple(None if v is None else new.types[v] for v in moved.inputs)
     results = evaluate_node(moved, arrays, inputs, types, np.float32, promised_bits=True)
-    return [np.ascontiguousarray(r) for r in results]
+    return [np.asarray(r, order="C") for r in results]

@@ -1,0 +1,138 @@
+"""Resize by the operator's own tables: one pass per axis, or one gather for nearest."""
+
+from __future__ import annotations
+
+
+import numpy as np
+
+from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
+from verax.compiler.lower.fusion import Group
+from verax.compiler.lower.lowering import Layouts, Lowering, lowers
+from verax.compiler.lower.storage import LANES, Layout, Physical, Placed
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType
+from verax.numerics.expr import Expr, Input, TracingArith
+from verax.ops.resize import Resize
+from verax.ops.resize_tables import AxisTable
+
+Tables = list[tuple[int, AxisTable]]
+
+
+def _tables(graph: Graph, node: Node) -> Tables | None:
+    """The axes that change, when roi, scales and sizes are constants and nothing lies outside."""
+    op = node.op
+    assert isinstance(op, Resize)
+    given = [None if v is None else graph.constants.get(v) for v in node.inputs[1:]]
+    if any(v is not None and g is None for v, g in zip(node.inputs[1:], given)):
+        return None
+    x = graph.types[node.inputs[0] or ""]
+    if op.mode != "nearest" and x.dtype is not DType.float32:
+        return None
+    found = op.tables(x.shape, *(given + [None] * 3)[:3])
+    return None if any(t.outside.any() for _, t in found) else found
+
+
+def layouts(lowering: Lowering, node: Node) -> Layouts | None:
+    """Blocked when the input comes so and only spatial axes change."""
+    if node.inputs[0] not in lowering.blocked:
+        return None
+    tables = _tables(lowering.graph, node)
+    if tables is None or any(axis < 2 for axis, _ in tables):
+        return None
+    return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
+
+
+@lowers(Resize, layouts=layouts)
+def lower_resize(lowering: Lowering, group: Group) -> bool:
+    """Tables, source, output."""
+    graph, node = lowering.graph, group.root
+    tables = _tables(graph, node)
+    if tables is None:
+        return False
+    wanted = layouts(lowering, node) if lowering.blocks_layouts else None
+    layout = Layout.plain if wanted is None else Layout.blocked
+    source = lowering.read(node.inputs[0] or "", layout)
+    target = lowering.write(node.outputs[0], layout)
+    assert isinstance(node.op, Resize)
+    if node.op.mode == "nearest" or not tables:
+        _nearest(lowering, source, target, tables, group.label)
+        return True
+    for i, (axis, table) in enumerate(tables):
+        last = i == len(tables) - 1
+        step = target if last else lowering.allocate(_resized(source.physical, axis, table))
+        _weighted(lowering, source, step, axis, table, f"{group.label}: axis {axis}")
+        source = step
+    return True
+
+
+def _resized(physical: Physical, axis: int, table: AxisTable) -> Physical:
+    dims = list(physical.shape)
+    dims[axis] = len(table.positions)
+    return Physical(physical.type.with_dims(dims), physical.layout)
+
+
+def _walk(physical: Physical) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Dims and strides of a tensor as its memory has them, borders left out."""
+    if physical.layout is Layout.blocked:
+        return (physical.shape[0], physical.blocks, *physical.spatial, LANES), physical.strides
+    return physical.shape, physical.strides
+
+
+def _nearest(
+    lowering: Lowering, source: Placed, target: Placed, tables: Tables, label: str
+) -> None:
+    """Every element through one table per axis."""
+    dims, written = _walk(target.physical)
+    steps = list(_walk(source.physical)[1])
+    dtype = str(source.physical.type.dtype)
+    inputs: list[Access] = []
+    arguments: list[Placed] = []
+    lookups = []
+    for axis, table in tables:
+        inputs.append(_along("int32", axis, 1, len(dims)))
+        arguments.append(lowering.constant(table.positions[:, 0].astype(np.int32)))
+        lookups.append(
+            Lookup(len(inputs) - 1, source.physical.shape[axis], steps[axis], checked=False)
+        )
+        steps[axis] = 0
+    inputs.append(Access(dtype, tuple(steps), 0, tuple(lookups)))
+    result: Expr = Input(len(inputs) - 1, dtype)
+    spec = LoopSpec(dims, tuple(inputs), (Access(dtype, written),), (result,))
+    lowering.call(emit_loop(lowering.module, spec), [*arguments, source, target], label)
+
+
+def _weighted(
+    lowering: Lowering, source: Placed, target: Placed, axis: int, table: AxisTable, label: str
+) -> None:
+    """One axis: x0 * w0 rounded, then one fused multiply-add per further tap."""
+    assert table.weights is not None
+    dims, written = _walk(target.physical)
+    steps = list(_walk(source.physical)[1])
+    stride, steps[axis] = steps[axis], 0
+    m, taps = TracingArith(), table.positions.shape[1]
+    inputs: list[Access] = []
+    arguments: list[Placed] = []
+    result: Expr | None = None
+    for tap in range(taps):
+        at = len(inputs)
+        look = Lookup(at, source.physical.shape[axis], stride, checked=False)
+        inputs += [
+            _along("int32", axis, 1, len(dims)),
+            _along("float32", axis, 1, len(dims)),
+            Access("float32", tuple(steps), 0, (look,)),
+        ]
+        arguments += [
+            lowering.constant(table.positions[:, tap].astype(np.int32)),
+            lowering.constant(np.asarray(table.weights[:, tap], np.float32)),
+            source,
+        ]
+        weight, value = Input(at + 1, "float32"), Input(at + 2, "float32")
+        result = m.mul(value, weight) if result is None else m.fma(value, weight, result)
+    assert result is not None
+    spec = LoopSpec(dims, tuple(inputs), (Access("float32", written),), (result,))
+    lowering.call(emit_loop(lowering.module, spec), [*arguments, target], label)
+
+
+def _along(dtype: str, axis: int, stride: int, rank: int) -> Access:
+    """A table with one entry per position of `axis`."""
+    return Access(dtype, tuple(stride if a == axis else 0 for a in range(rank)))
