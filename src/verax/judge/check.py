@@ -265,8 +265,8 @@ def _reasons(verdict: Verdict) -> list[str]:
     worst = max((f.statistic for f in verdict.nodes), default=0.0)
     judged = f"{len(verdict.nodes)} values were judged against the float64 meaning"
     if verdict.kind is Kind.identical:
-        return [f"{name} gives every bit of the meaning rounded once; {judged}"]
-    if verdict.kind is Kind.rounding:
+        reasons = [f"{name} gives every bit of the meaning rounded once; {judged}"]
+    elif verdict.kind is Kind.rounding:
         reasons = [
             f"{name} differs only as honest float32 arithmetic does: {judged}, and the worst is "
             f"at {worst:.2g} of what rounding may reach"
@@ -277,7 +277,11 @@ def _reasons(verdict: Verdict) -> list[str]:
             for f in verdict.nodes
             if f.kind is verdict.kind
         ] or ["the subject did not give every output of the network"]
-    if verdict.power:
+    if verdict.power and all(p.smallest_visible == np.inf for p in verdict.power):
+        reasons.append(
+            "only choices were shown (integers): a mistake inside that tips none of them is unseen"
+        )
+    elif verdict.power:
         weakest = max(verdict.power, key=lambda p: p.smallest_visible)
         reasons.append(
             f"a relative error of {weakest.smallest_visible:.1g} spread over {weakest.value!r} "

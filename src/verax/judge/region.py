@@ -161,7 +161,8 @@ class _Sampler:
             node, expected = self.graph.producers[value], self.expected[value]
             given = conform(self.shown[value], self.graph.types[value].dtype)
             decision = self._decide(value, given, expected, samples, spreads.get(value))
-            blind = [p for p in power if not p.smallest_visible <= st.BLIND]
+            # Choices (integers) are what they are: nothing inside them could be seen anyway.
+            blind = [p for p in power if not p.smallest_visible <= st.BLIND and value in spreads]
             if decision.kind in (Kind.rounding, Kind.identical) and blind:
                 decision = Decision(
                     Kind.undecided,
