@@ -77,12 +77,10 @@ def add(n: int) -> tuple[float, float]:
     expr = trace(lambda m, x, y: m.add(x, y), [F, F])
     a = Access(F, (1,))
     spec = LoopSpec((n,), (a, a), (a,), (expr,))
-    x = np.ones(n, np.float32)
-    out = np.empty_like(x)
-    t, o = torch.from_numpy(x), torch.from_numpy(np.empty_like(x))
-    return native(lambda m: emit_loop(m, spec), [x, x.copy(), out]), best(
-        lambda: torch.add(t, t, out=o)
-    )
+    x, y, out = (np.ones(n, np.float32) for _ in range(3))
+    t, u, o = (torch.from_numpy(a) for a in (x, y, out))
+    ours = native(lambda m: emit_loop(m, spec), [x, y, out])
+    return ours, best(lambda: torch.add(t, u, out=o))
 
 
 def transpose(dims: tuple[int, ...], order: tuple[int, ...]) -> tuple[float, float]:
