@@ -40,7 +40,6 @@ KNOWN = {
     "ReduceLogSumExp": "integers, truncated after each step",
     "Resize": "align_corners by scales, and negative axes with an aspect policy",
     "RoiAlign": "written as opset 10 it has no half-pixel shift",
-    "TopK": "unsorted results in another order",
 }
 """Operators some of whose cases ONNX Runtime answers differently, with the reason."""
 

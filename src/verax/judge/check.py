@@ -263,13 +263,14 @@ def _reasons(verdict: Verdict) -> list[str]:
     if verdict.kind is Kind.mistake:
         return [_accusation(name, b) for b in verdict.blame]
     worst = max((f.statistic for f in verdict.nodes), default=0.0)
-    judged = f"{len(verdict.nodes)} values were judged against the float64 meaning"
+    count = len(verdict.nodes)
+    judged = f"{count} value{'s' * (count != 1)} judged against the float64 meaning"
     if verdict.kind is Kind.identical:
         reasons = [f"{name} gives every bit of the meaning rounded once; {judged}"]
     elif verdict.kind is Kind.rounding:
         reasons = [
-            f"{name} differs only as honest float32 arithmetic does: {judged}, and the worst is "
-            f"at {worst:.2g} of what rounding may reach"
+            f"{name} differs only as honest float32 arithmetic does: {judged}, the worst at "
+            f"{worst:.2g} of what rounding may reach"
         ]
     else:
         reasons = [

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.runners.child import run_in_child
+from verax.runners.onnx_files import Writer, add_outputs, check_inputs, load, model_of
 
 TIMEOUT = 300.0
 """Seconds that a run may take."""
 LEVELS = ("none", "basic", "extended", "all")
 """Graph optimisation levels of ONNX Runtime."""
-Writer = Callable[[Graph], bytes]
 
 
 class OnnxRuntimeRunner:
@@ -71,7 +69,7 @@ class OnnxRuntimeRunner:
             "keep": [*(keep or ())],
             "level": self.level,
             "threads": self.threads,
-            "model": self._model(graph),
+            "model": model_of(self.model, self.writer, graph, self.name),
         }
         if self.isolated:
             return run_in_child(
@@ -79,37 +77,16 @@ class OnnxRuntimeRunner:
             )[1]
         return answer(request, inputs)[1]
 
-    def _model(self, graph: Graph) -> str | bytes:
-        if isinstance(self.model, bytes):
-            return self.model
-        if self.model is not None:
-            return str(Path(self.model).resolve())
-        if self.writer is None:
-            raise UsageError(
-                "there is no ONNX file to run and no writer to make one",
-                place=self.name,
-                next_step="give the model's file",
-            )
-        return self.writer(graph)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Source:
-    """An ONNX model and the folder that its external data lies in."""
-
-    proto: onnx.ModelProto
-    folder: str
-
 
 def answer(
     request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Run `request["model"]` (path or bytes) and give its outputs and the values in "keep"."""
     runtime = optional("onnxruntime", "to run the subject 'onnxruntime'")
-    source = _load(request["model"])
-    _check_inputs(source.proto, inputs)
+    source = load(request["model"])
+    check_inputs(source.proto, inputs)
     outputs = [v.name for v in source.proto.graph.output]
-    _add_outputs(source.proto, request["keep"])
+    add_outputs(source.proto, request["keep"])
     options = runtime.SessionOptions()
     options.intra_op_num_threads = request["threads"]
     options.log_severity_level = 3
@@ -132,36 +109,3 @@ def answer(
     results = session.run(names, dict(inputs))
     shown = {n: r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
     return {"declared": outputs}, {n: a for n, a in shown.items() if a.dtype.kind != "O"}
-
-
-def _load(model: str | bytes) -> _Source:
-    try:
-        if isinstance(model, bytes):
-            return _Source(onnx.load_model_from_string(model), "")
-        return _Source(onnx.load_model(model), str(Path(model).parent))
-    except Exception as error:
-        raise UsageError(
-            f"the ONNX model cannot be read ({type(error).__name__}: {error})",
-            place=model if isinstance(model, str) else "ONNX bytes",
-        ) from error
-
-
-def _check_inputs(proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> None:
-    constants = {t.name for t in proto.graph.initializer}
-    wanted = [v.name for v in proto.graph.input if v.name not in constants]
-    if sorted(wanted) != sorted(inputs):
-        raise UsageError(
-            f"the subject's model takes the inputs {', '.join(wanted)}, the network judged takes "
-            f"{', '.join(inputs)}",
-            next_step="give the subject a model with the same input names",
-        )
-
-
-def _add_outputs(proto: onnx.ModelProto, keep: Sequence[str]) -> None:
-    """Make every value in `keep` that the model computes an output."""
-    made = {v for node in proto.graph.node for v in node.output if v}
-    present = {v.name for v in proto.graph.output}
-    for name in keep:
-        if name in made and name not in present:
-            proto.graph.output.append(onnx.ValueInfoProto(name=name))
-            present.add(name)

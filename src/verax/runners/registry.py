@@ -15,11 +15,14 @@ from verax.judge.protocol import Runner
 from verax.runners.arrays import ArraysRunner, load_npz
 from verax.runners.functions import FunctionRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
+from verax.runners.openvino import OpenVinoRunner
 from verax.runners.own import ReferenceRunner, VeraxRunner
 
 RUNNERS = {
     **{f"verax:O{n}": f"our compiler at level O{n}" for n in LEVELS},
     "onnxruntime": "ONNX Runtime on the CPU, running the model's file or the graph as ONNX",
+    "openvino": "OpenVINO on the CPU in float32 (f32 is asked for)",
+    "openvino:default": "OpenVINO in the precision it chooses itself (bf16 on some processors)",
     "reference": "the operators' meaning in float32 NumPy",
     "reference:promised": "the bits that O0 and O1 promise, in NumPy (slow)",
 }
@@ -59,6 +62,9 @@ def _named(subject: str, source: str | os.PathLike[str] | bytes | None, threads:
             return VeraxRunner(Settings(opt_level=int(detail[1:]), threads=threads))
         if kind == "reference":
             return ReferenceRunner(bits=detail == "promised")
+        if kind == "openvino":
+            precision = detail or "f32"
+            return OpenVinoRunner(source, writer=to_bytes, precision=precision, threads=threads)
         return OnnxRuntimeRunner(source, writer=to_bytes, threads=threads)
     path = Path(subject)
     if path.suffix in (".npz", ".onnx"):

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from verax.base.errors import VeraxError
+from verax.runners import onnx_runtime, openvino
 from verax.runners.child import INPUTS, OUTPUTS, REPLY, REQUEST, load_arrays, save_arrays
-from verax.runners.onnx_runtime import answer
 
-TASKS = {"onnxruntime": answer}
+TASKS = {"onnxruntime": onnx_runtime.answer, "openvino": openvino.answer}
 """What a child can do: request and inputs -> reply and outputs."""
 
 

@@ -1,0 +1,79 @@
+"""ONNX models for foreign runtimes: found or written, checked, inner values made outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from verax.base.errors import UsageError
+from verax.ir.graph import Graph
+
+Writer = Callable[[Graph], bytes]
+
+
+def model_of(
+    model: str | os.PathLike[str] | bytes | None, writer: Writer | None, graph: Graph, name: str
+) -> str | bytes:
+    """What a runtime is to run: bytes, an absolute path, or `graph` as ONNX when neither is given.
+
+    Raises `UsageError` when there is no writer either.
+    """
+    if isinstance(model, bytes):
+        return model
+    if model is not None:
+        return str(Path(model).resolve())
+    if writer is None:
+        raise UsageError(
+            "there is no ONNX file to run and no writer to make one",
+            place=name,
+            next_step="give the model's file",
+        )
+    return writer(graph)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """An ONNX model and the folder that its external data lies in."""
+
+    proto: onnx.ModelProto
+    folder: str
+
+
+def load(model: str | bytes) -> Source:
+    """Read a model from a path or from bytes. Raises `UsageError`."""
+    try:
+        if isinstance(model, bytes):
+            return Source(onnx.load_model_from_string(model), "")
+        return Source(onnx.load_model(model), str(Path(model).parent))
+    except Exception as error:
+        raise UsageError(
+            f"the ONNX model cannot be read ({type(error).__name__}: {error})",
+            place=model if isinstance(model, str) else "ONNX bytes",
+        ) from error
+
+
+def check_inputs(proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> None:
+    """Raise `UsageError` unless the model takes exactly the inputs given."""
+    constants = {t.name for t in proto.graph.initializer}
+    wanted = [v.name for v in proto.graph.input if v.name not in constants]
+    if sorted(wanted) != sorted(inputs):
+        raise UsageError(
+            f"the subject's model takes the inputs {', '.join(wanted)}, the network judged takes "
+            f"{', '.join(inputs)}",
+            next_step="give the subject a model with the same input names",
+        )
+
+
+def add_outputs(proto: onnx.ModelProto, keep: Sequence[str]) -> None:
+    """Make every value in `keep` that the model computes an output."""
+    made = {v for node in proto.graph.node for v in node.output if v}
+    present = {v.name for v in proto.graph.output}
+    for name in keep:
+        if name in made and name not in present:
+            proto.graph.output.append(onnx.ValueInfoProto(name=name))
+            present.add(name)

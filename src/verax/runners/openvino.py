@@ -1,0 +1,104 @@
+"""OpenVINO as a subject, on the original ONNX file or on any graph written as ONNX."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import UsageError
+from verax.base.optional import optional
+from verax.ir.graph import Graph
+from verax.runners.child import run_in_child
+from verax.runners.onnx_files import Writer, add_outputs, check_inputs, load, model_of
+
+PRECISIONS = ("f32", "bf16", "default")
+"""What may be asked for. On processors with bfloat16 units OpenVINO's default is bf16."""
+TIMEOUT = 300.0
+"""Seconds that a run may take."""
+
+
+class OpenVinoRunner:
+    """Runs an ONNX model with OpenVINO on the CPU.
+
+    model, writer, threads, isolated, timeout: as for `OnnxRuntimeRunner`. precision: the inference
+    precision to ask for, one of PRECISIONS.
+    """
+
+    watches = True
+    stored_inputs: Mapping[str, np.ndarray] | None = None
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes | None = None,
+        *,
+        writer: Writer | None = None,
+        precision: str = "f32",
+        threads: int = 0,
+        isolated: bool = True,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise UsageError(
+                f"OpenVINO has no precision {precision!r}",
+                next_step=f"choose one of {', '.join(PRECISIONS)}",
+            )
+        self.model, self.writer, self.precision, self.threads = model, writer, precision, threads
+        self.isolated, self.timeout = isolated, timeout
+        self.name = "openvino" if precision == "f32" else f"openvino:{precision}"
+        if isinstance(model, str | os.PathLike):
+            self.name += f":{Path(model).name}"
+
+    def describe(self) -> dict[str, str]:
+        runtime = optional("openvino", "to run the subject 'openvino'")
+        return {
+            "version": str(runtime.__version__),
+            "precision": self.precision,
+            "threads": str(self.threads or "chosen by the runtime"),
+            "model": "written from the graph" if self.model is None else "a file",
+        }
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        request: dict[str, Any] = {
+            "keep": [*(keep or ())],
+            "precision": self.precision,
+            "threads": self.threads,
+            "model": model_of(self.model, self.writer, graph, self.name),
+        }
+        if self.isolated:
+            return run_in_child("openvino", request, inputs, name=self.name, timeout=self.timeout)[
+                1
+            ]
+        return answer(request, inputs)[1]
+
+
+def answer(
+    request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Run `request["model"]` (path or bytes) and give its outputs and the values in "keep"."""
+    runtime = optional("openvino", "to run the subject 'openvino'")
+    source = load(request["model"])
+    check_inputs(source.proto, inputs)
+    outputs = [v.name for v in source.proto.graph.output]
+    add_outputs(source.proto, request["keep"])
+    settings: dict[str, Any] = {"NUM_STREAMS": 1}
+    if request["threads"]:
+        settings["INFERENCE_NUM_THREADS"] = request["threads"]
+    if request["precision"] != "default":
+        settings["INFERENCE_PRECISION_HINT"] = request["precision"]
+    core = runtime.Core()
+    compiled = core.compile_model(
+        core.read_model(source.proto.SerializeToString()), "CPU", settings
+    )
+    results = compiled({name: np.ascontiguousarray(a) for name, a in inputs.items()})
+    shown: dict[str, np.ndarray] = {}
+    for port, array in results.items():
+        for name in port.get_names():
+            shown[name] = np.array(array)
+    wanted = {*outputs, *request["keep"]}
+    return {"declared": outputs}, {n: a for n, a in shown.items() if n in wanted}
