@@ -10,7 +10,6 @@ from verax.base.settings import Settings
 
 NODE_CASES_RIGHT = 1500
 """Of 1,884 in onnx 1.23; all others are refused by name."""
-UNSUPPORTED_ELSEWHERE = ("Loop", "Scan", "If", "Sequence", "Optional", "String", "GRU", "LSTM")
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,7 @@ def dropout(c: Conversion) -> Result:
     c.attributes.irrelevant("seed", "nothing is drawn in inference")
     c.attributes.irrelevant("ratio", "nothing is dropped in inference")
     if c.input(2) is not None and bool(c.constant_input(2, "training_mode")):
-        c.refuse("training_mode is on")
+        c.refuse("training_mode is on, and training is not supported")
     if c.output_used(1) and c.version < 10:
         c.refuse("the mask output of opset 7 is not supported")
     return c.result("Dropout", [c.required(0)], mask=c.output_used(1))
