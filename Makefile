@@ -17,9 +17,10 @@ help:  ## List the targets
 demo: $(VENV)/.core  ## Install, then compile, run and judge a real network, and find a planted mistake
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.test $(if $(PEERS),$(VENV)/.peers) lint  ## Lint, then the whole suite (PEERS=1 installs PyTorch and OpenVINO too; TESTS=path for a part)
+test: $(VENV)/.test $(if $(PEERS),$(VENV)/.peers)  ## The whole suite and lint (PEERS=1 adds PyTorch and OpenVINO; TESTS=path runs a part)
 	@mkdir -p out
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow" --junitxml=out/tests.xml $(TESTS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow" --durations=15 \
+		--junitxml=out/tests.xml $(TESTS); tests=$$?; $(MAKE) --no-print-directory lint && exit $$tests
 
 lint: $(VENV)/.test  ## ruff (lint and format) and mypy over src/
 	$(BIN)/ruff check src tests examples benchmarks
