@@ -105,6 +105,7 @@ def test_check_calls_honest_subjects_rounding(
     assert "ROUNDING" in found.out
     record = json.loads((tmp_path / "a.json").read_text())
     assert (record["schema"], record["kind"]) == ("verax.verdict/1", "rounding")
+    assert "scaled to 0..1" in record["inputs"][0]["origin"]
 
 
 def test_check_finds_a_moved_pad_and_names_the_node(

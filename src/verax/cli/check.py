@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from verax.api import load, subject_of
 from verax.base.errors import UsageError
@@ -84,10 +84,6 @@ def command(
             next_step=f"give the model first: verax check MODEL {model}",
         )
     given = read_inputs(input, image, loaded.inputs, options)
-    for name, steps in given.steps.items():
-        output.print(
-            Text.assemble("input ", (name, "cyan"), ": " + "; ".join(steps)), soft_wrap=True
-        )
 
     def runner(text: str) -> Runner:
         if text.endswith(".onnx"):
@@ -106,6 +102,13 @@ def command(
             winograd=winograd,
             progress=lambda done, total, what: show(what, done / max(total, 1)),
         )
+    verdict = dataclasses.replace(
+        verdict,
+        inputs=tuple(
+            dataclasses.replace(i, origin="; ".join(given.steps.get(i.name, (i.origin,))))
+            for i in verdict.inputs
+        ),
+    )
     output.print(render_verdict(verdict, verbose=verbose))
     write_text(json, verdict.to_json())
     if verdict.exit_code:
