@@ -12,17 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.compiler.kernels.arith import why_unsupported
 from verax.ir.graph import Graph, Node
+from verax.ir.types import DType, TensorType
 from verax.numerics.arith import NumpyArith
 from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
 from verax.ops.elementwise import Elementwise
 from verax.ops.normalization import BatchNormalization
-
-COMPILED_DTYPES = frozenset(
-    {"float32", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
-)
-"""Element types that compiled elementwise kernels carry."""
-
 
 Operand = str | np.ndarray
 """A value of the graph, or a constant array that broadcasts to the output."""
@@ -39,23 +35,17 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
     None when the node is not elementwise, or has no canonical expression for these element types.
     """
     types = [*graph.input_types(node), *graph.output_types(node)]
-    if any(t is not None and t.dtype.value not in COMPILED_DTYPES for t in types):
-        return None
     if isinstance(node.op, Elementwise) and len(node.outputs) == 1:
         expr = node.op.expression([None if t is None else t.dtype for t in types[:-1]])
-        return expr if expr is not None and _has_kernel(expr) else None
+        return None if expr is None or why_unsupported(expr) else expr
     fixed = all(v in graph.constants for v in node.inputs[1:])
     if isinstance(node.op, BatchNormalization) and not node.op.training_mode and fixed:
-        return trace(node.op.compute, [str(graph.types[node.outputs[0]].dtype)] * 5)
+        return trace(node.op.compute, ["float32"] * 5) if _is_float32(types) else None
     return None
 
 
-def _has_kernel(expr: Expr) -> bool:
-    """Whether machine code can evaluate it: all but the remainder of floats."""
-    return not any(
-        isinstance(n, Apply) and n.function == "rem" and n.dtype.startswith("float")
-        for n in nodes(expr)
-    )
+def _is_float32(types: Sequence[TensorType | None]) -> bool:
+    return all(t is not None and t.dtype is DType.float32 for t in types)
 
 
 def operands(graph: Graph, node: Node) -> dict[int, Operand]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.lowering import Layouts, Lowering, lowers
 from verax.compiler.lower.storage import LANES, Layout, Physical, Placed
+from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith
@@ -28,7 +28,8 @@ def _tables(graph: Graph, node: Node) -> Tables | None:
     x = graph.types[node.inputs[0] or ""]
     if op.mode != "nearest" and x.dtype is not DType.float32:
         return None
-    found = op.tables(x.shape, *(given + [None] * 3)[:3])
+    roi, scales, sizes = (given + [None] * 3)[:3]
+    found = op.tables(x.shape, roi, scales, sizes)
     return None if any(t.outside.any() for _, t in found) else found
 
 
@@ -66,7 +67,7 @@ def lower_resize(lowering: Lowering, group: Group) -> bool:
 
 
 def _resized(physical: Physical, axis: int, table: AxisTable) -> Physical:
-    dims = list(physical.shape)
+    dims: list[DimLike] = list(physical.shape)
     dims[axis] = len(table.positions)
     return Physical(physical.type.with_dims(dims), physical.layout)
 
