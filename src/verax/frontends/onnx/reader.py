@@ -235,13 +235,20 @@ def _dim(proto: Any, name: str) -> int | str | None:
     return text(proto.dim_param) or None
 
 
+def _overloaded(proto: Any, field: str) -> str:
+    """The name of a function or of a node's operator, with its overload if it has one."""
+    name, overload = text(getattr(proto, field)), text(proto.overload)
+    return f"{name}:{overload}" if overload else name
+
+
 def read_node(
     proto: onnx.NodeProto, versions: Mapping[str, int], tensors: TensorReader
 ) -> ForeignNode:
     """A node with its attributes as plain values."""
     domain = domain_of(proto.domain)
     outputs = tuple(map(text, proto.output))
-    bare = ForeignNode(text(proto.op_type), (), outputs, {}, text(proto.name), domain)
+    kind = _overloaded(proto, "op_type")
+    bare = ForeignNode(kind, (), outputs, {}, text(proto.name), domain)
     if domain not in versions and domain == "":
         raise ModelError("the model imports no version of the default opset", place=bare.place)
     attributes: dict[str, Any] = {}

@@ -77,6 +77,17 @@ def gelu(c: Conversion) -> Result:
     return c.operator("Gelu", approximate=c.attributes.text("approximate", "none"))
 
 
+@row("Gelu", domain="com.microsoft")
+def microsoft_gelu(c: Conversion) -> Result:
+    """The exact form."""
+    return c.operator("Gelu", approximate="none")
+
+
+@row("QuickGelu", domain="com.microsoft")
+def quick_gelu(c: Conversion) -> Result:
+    return c.operator("Swish", alpha=c.attributes.number("alpha", 1.702))
+
+
 @row("Clip")
 def clip(c: Conversion) -> Result:
     """Bounds are inputs since opset 11, attributes before."""
