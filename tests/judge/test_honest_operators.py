@@ -18,6 +18,7 @@ from verax.judge import check
 from verax.records.verdict import Kind
 from verax.runners.functions import FunctionRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
+from verax.runners.openvino import OpenVinoRunner
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 onnxruntime.set_default_logger_severity(4)
@@ -93,6 +94,30 @@ class Recorded:
 
     def run(self, graph, inputs, keep=None) -> dict[str, np.ndarray]:
         return self.answers
+
+
+FAR = 20
+"""T of an answer that means something else; honest rounding reaches 1."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_openvino_is_honest_or_means_something_else(name: str) -> None:
+    """Its answers are rounding, or so far off that rounding has no part in it: nothing between."""
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    runner = OpenVinoRunner(writer=to_bytes, threads=1, isolated=False)
+    for case in float32_cases(name):
+        graph, arrays = graph_of(case)
+        try:
+            answer = runner.run(graph, arrays)
+        except UnsupportedError:
+            continue
+        except RuntimeError:
+            continue  # it refuses the case
+        verdict = check(graph, Recorded(answer), arrays)
+        for found in verdict.nodes:
+            honest = found.kind in GOOD or found.test == "non-finite"
+            assert honest or found.statistic > FAR, (case.label, str(case.op), found)
 
 
 DOMAINS = {

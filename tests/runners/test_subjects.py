@@ -19,6 +19,7 @@ from verax.runners.arrays import ArraysRunner, load_npz
 from verax.runners.child import SubjectError
 from verax.runners.functions import FunctionRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
+from verax.runners.openvino import OpenVinoRunner
 from verax.runners.registry import RUNNERS, resolve
 
 X = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
@@ -130,6 +131,19 @@ def test_onnx_runtime_in_a_child_shows_inner_values() -> None:
     assert verdict.kind is Kind.rounding
     assert [f.value for f in verdict.nodes] == ["h", "y"]
     assert verdict.subject["version"]
+
+
+def test_openvino_in_float32_is_rounding_and_in_bfloat16_is_named() -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    verdicts = {}
+    for precision in ("f32", "bf16"):
+        runner = OpenVinoRunner(writer=to_bytes, precision=precision, threads=1)
+        verdicts[precision] = check(network(), runner, {"x": X})
+    assert verdicts["f32"].kind is Kind.rounding
+    if verdicts["bf16"].kind is Kind.rounding:
+        pytest.skip("this processor cannot be made to compute in bfloat16")
+    assert verdicts["bf16"].kind is Kind.precision
+    assert "bfloat16" in verdicts["bf16"].reasons[0]
 
 
 def test_a_file_is_run_as_it_is(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from verax.base.errors import UsageError
+from verax.base.errors import UnsupportedError, UsageError
 from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.runners.child import run_in_child
@@ -91,6 +92,11 @@ def answer(
         settings["INFERENCE_NUM_THREADS"] = request["threads"]
     if request["precision"] != "default":
         settings["INFERENCE_PRECISION_HINT"] = request["precision"]
+    for name, given in inputs.items():
+        if given.dtype.name == "bfloat16":
+            raise UnsupportedError(
+                "OpenVINO's Python interface takes no bfloat16", place=f"input {name!r}"
+            )
     core = runtime.Core()
     compiled = core.compile_model(
         core.read_model(source.proto.SerializeToString()), "CPU", settings
@@ -98,6 +104,8 @@ def answer(
     results = compiled({name: np.ascontiguousarray(a) for name, a in inputs.items()})
     shown: dict[str, np.ndarray] = {}
     for port, array in results.items():
+        if port.get_element_type().get_type_name() == "bf16":
+            array = np.asarray(array).view(ml_dtypes.bfloat16)  # it comes labelled float16
         for name in port.get_names():
             shown[name] = np.array(array)
     wanted = {*outputs, *request["keep"]}
