@@ -163,11 +163,13 @@ def _arrange(spec: ConvSpec, region: Region, tile: ConvSchedule) -> ConvSchedule
         chunk = -(-tiles // (count + count % 2 if count > 1 else count))
     pointwise, deep = taps == 1, spec.group_channels >= 2 * LANES
     few_tiles = filters_outer and rows * cols <= 64
+    per_item = 4 * spec.group_channels * taps * tile.blocks * LANES
+    several = rows * cols > tile.rows * tile.cols and per_item <= L2_BYTES // 2 + L2_BYTES // 8
     return dataclasses.replace(
         tile,
         chunk=chunk,
         filters_outer=filters_outer,
         fetch_block=pointwise and deep and spec.x.lane == 1,
-        ahead=pointwise and few_tiles,
+        ahead=pointwise and few_tiles and several,
         pass_blocks=1 if few_tiles and not pointwise else 0,
     )
