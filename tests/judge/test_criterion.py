@@ -147,7 +147,7 @@ def test_every_grouping_sees_what_lies_along_it() -> None:
         "row 4": (slice(None), slice(None), 4),
         "column 9": (..., 9),
         "pixel 4, 9": (..., 4, 9),
-        "channel, row 3, 4": (slice(None), 3, 4),
+        "channel 3, row 4": (slice(None), 3, 4),
         "image 1": (1,),
     }
     for name, where in places.items():

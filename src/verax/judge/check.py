@@ -138,7 +138,8 @@ def _watched(
     if changed:
         notes.append(
             f"watching changes the subject: {', '.join(changed)} came out with other bits when "
-            "inner values were kept; the unwatched outputs were judged as well"
+            "inner values were kept (many runtimes fuse nodes otherwise); the unwatched outputs "
+            "were judged as well"
         )
     return shown, bool(changed)
 

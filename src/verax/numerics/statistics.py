@@ -82,9 +82,16 @@ def group_test(z: np.ndarray) -> GroupTest:
             statistic = math.sqrt(float(means.max())) / group_limit(size)
             if statistic > best.statistic:
                 where = np.unravel_index(int(means.argmax()), means.shape)
-                at = ", ".join(map(str, where))
-                best = GroupTest(statistic, f"{name} {at}" if at else name)
+                best = GroupTest(statistic, _label(name, [int(i) for i in where]))
     return best
+
+
+def _label(name: str, where: list[int]) -> str:
+    """`channel 3`, `channel 3, row 4`, `pixel 4, 9`."""
+    parts = name.split(", ")
+    if len(parts) == len(where):
+        return ", ".join(f"{part} {i}" for part, i in zip(parts, where))
+    return f"{name} {', '.join(map(str, where))}".strip()
 
 
 def _groups(rank: int) -> Iterator[tuple[str, tuple[int, ...]]]:
