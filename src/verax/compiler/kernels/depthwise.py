@@ -22,12 +22,15 @@ from verax.compiler.kernels.tiles import Tile, Walk, choose_chunk, choose_tile
 MOST_UNROLLED = 640
 """Multiply-adds written out in a tile; larger ones loop over kernel positions."""
 
+WIDEST = 8
+"""Outputs in a row of a tile: wider ones suffered from loads that wait for stores 4 KB apart."""
+
 
 def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A tile that reuses inputs and fits the registers."""
     taps = math.prod(spec.kernel)
     held = taps * target.physical if _holds_weights(spec, target) else 0
-    most = max(1, (target.registers - 3 - held) // target.physical)
+    most = max(1, min(14, (target.registers - 3 - held) // target.physical))
     (_, kh, kw), (_, sh, sw), (_, dh, dw) = spec.kernel, spec.strides, spec.dilations
 
     def cycles(rows: int, cols: int) -> float:
@@ -36,7 +39,7 @@ def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
         work = max(rows * cols * taps / 2, loads / 2, taps * 4) * target.physical
         return work + rows * cols * target.physical + 6
 
-    rows, cols = choose_tile(spec.output, most, cycles)
+    rows, cols = choose_tile(spec.output, most, WIDEST, cycles)
     others = spec.batch * -(-spec.channels // LANES) * spec.output[0]
     return ConvSchedule(1, rows, cols, choose_chunk(others, spec.output[1] // rows))
 

@@ -89,12 +89,13 @@ class Walk:
 
 
 def choose_tile(
-    count: Triple, most: int, cycles: Callable[[int, int], float]
+    count: Triple, most: int, widest: int, cycles: Callable[[int, int], float]
 ) -> tuple[int, int]:
-    """(rows, cols) of at most `most` outputs whose tiles walk `count` in the fewest `cycles`."""
+    """(rows, cols) of at most `most` outputs, `widest` in a row, whose tiles walk `count` in the
+    fewest `cycles`."""
     best: tuple[float, int, int] | None = None
     for rows in range(1, min(count[1], most) + 1):
-        for cols in range(1, min(count[2], most // rows) + 1):
+        for cols in range(1, min(count[2], widest, most // rows) + 1):
             cost = 0.0
             for n_rows, r in _pieces(count[1], rows):
                 for n_cols, c in _pieces(count[2], cols):
