@@ -14,6 +14,8 @@ import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import InputError, ModelError, UsageError, VeraxError
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
+from verax.compiler.kernels.target import Target
+from verax.compiler.lower.program import lower
 from verax.compiler.saved import SavedExecutable, save
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -149,6 +151,27 @@ def test_threads_of_python_may_share_an_executable() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_host_that_flushes_subnormals_changes_no_bit(threads: int) -> None:
+    torch = pytest.importorskip("torch")
+    b = Builder("tiny")
+    x = b.input("x", TensorType.parse("float32[64, 4000]"))
+    graph = b.graph([b.add(REGISTRY["Mul"](), [x, b.constant(np.float32([0.25]))], ["y"])])
+    data = array(64, 4000) * np.float32(1e-38)
+    want = data * np.float32(0.25)
+    assert (np.abs(want[want != 0]) < np.finfo(np.float32).tiny).any()
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush subnormals")
+    try:
+        exe = compile(graph, Settings(threads=threads))
+        got = [exe.run({"x": data})["y"] for _ in range(3)]
+        flushed = torch.from_numpy(data) * 0.25
+    finally:
+        torch.set_flush_denormal(False)
+    assert not np.array_equal(flushed.numpy(), want)  # the host did flush
+    assert all(y.tobytes() == want.tobytes() for y in got)
+
+
 def test_a_profile_times_every_step() -> None:
     exe = compile(network(), ONE_THREAD)
     profile = exe.profile({"x": array(2, 3, 9, 8)}, runs=2)
@@ -166,7 +189,9 @@ def test_a_saved_program_runs_in_a_process_without_the_model(tmp_path: Path) -> 
     np.save(tmp_path / "x.npy", x)
     code = (
         "import sys, numpy as np, verax.ops\n"
-        "from verax.compiler.saved import SavedExecutable\n"
+        "from verax.compiler.kernels.target import Target
+from verax.compiler.lower.program import lower
+from verax.compiler.saved import SavedExecutable\n"
         "exe = SavedExecutable('net.vx', threads=1)\n"
         "np.savez('out.npz', **exe.run({'x': np.load('x.npy')}))\n"
         "print('Conv' in exe.graph_text, 'onnx' in sys.modules)\n"
@@ -177,6 +202,12 @@ def test_a_saved_program_runs_in_a_process_without_the_model(tmp_path: Path) -> 
     assert done.stdout.split() == ["True", "False"]
     with np.load(tmp_path / "out.npz") as found:
         assert same(dict(found), want)
+
+
+def test_a_network_compiles_for_aarch64_from_any_machine() -> None:
+    image = lower(network(), Target.aarch64(), Settings(threads=2)).image
+    assert image.object_code[:4] == b"\x7fELF"
+    assert int.from_bytes(image.object_code[18:20], "little") == 183  # EM_AARCH64
 
 
 def test_damaged_programs_are_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ import dataclasses
 from llvmlite import ir
 
 from verax.compiler.kernels.builder import I32, I64, KERNEL_TYPE, PTR, VOID, ModuleBuilder
+from verax.compiler.kernels.float_mode import enter_default_mode
 
 SPINS = 400
 """Pauses before a waiting worker parks: some tens of microseconds."""
@@ -147,6 +148,7 @@ def _emit_worker(module: ModuleBuilder, claim: ir.Function) -> ir.Function:
     (pool,), b = code.fn.args, code.b
     names = ("wait", "spin", "again", "park", "look", "sleep", "wake", "run", "work", "leave")
     wait, spin, again, park, look, sleep, wake, run, work, leave = map(code.block, names)
+    enter_default_mode(module, b)  # a new thread inherits its creator's
     entry = b.block
     b.branch(wait)
     code.at(wait)

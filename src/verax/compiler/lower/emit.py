@@ -9,6 +9,7 @@ import numpy as np
 from llvmlite import ir
 
 from verax.compiler.kernels.builder import I8, I64, PTR, VOID, ModuleBuilder
+from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.pool_threads import emit_pool
 from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, ReferenceCall, Step
 from verax.compiler.lower.memory import Lifetime, align, plan_arena
@@ -163,6 +164,7 @@ def _emit_segment(
         for place in call.args:
             base(place)
     workers = load(CTX_POOL) if pool else None
+    mode = enter_default_mode(module, b)
     for call in calls:
         for i, place in enumerate(call.args):
             offset = max(place.buffer.offset, 0) + place.byte_offset
@@ -175,4 +177,5 @@ def _emit_segment(
             b.call(target, [table, constant(0), constant(kernel.items)])
         else:
             b.call(pool, [workers, target, table, constant(kernel.items)])
+    leave_default_mode(module, b, mode)
     b.ret_void()
