@@ -73,7 +73,7 @@ def check(
     meaning = {} if judged_whole and other is None else _whole_meaning(fixed, arrays, notes)
     return _assemble(
         Verdict(
-            kind=_overall(found.findings, outputs, fixed),
+            kind=_overall(found.findings),
             reasons=(),
             subject={"name": subject.name, **subject.describe()},
             method=_method(fixed, known, found),
@@ -159,13 +159,9 @@ def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, 
         return {}
 
 
-def _overall(findings: Sequence[Finding], outputs: Arrays, graph: Graph) -> Kind:
+def _overall(findings: Sequence[Finding]) -> Kind:
     """The worst kind; identical only if every judged value is."""
-    worst = max((f.kind for f in findings), key=SEVERITY.index, default=Kind.undecided)
-    if worst is not Kind.identical:
-        return worst
-    missing = [v for v in graph.outputs if v not in outputs and v in graph.producers]
-    return Kind.undecided if missing else Kind.identical
+    return max((f.kind for f in findings), key=SEVERITY.index, default=Kind.undecided)
 
 
 def _method(graph: Graph, known: Arrays, found: Survey) -> str:
@@ -278,7 +274,7 @@ def _reasons(verdict: Verdict) -> list[str]:
             f"{f.node} ({f.operator}), value {f.value!r}: {f.reason}"
             for f in verdict.nodes
             if f.kind is verdict.kind
-        ] or ["the subject did not give every output of the network"]
+        ] or ["no value could be judged"]
     if verdict.power and all(p.smallest_visible == np.inf for p in verdict.power):
         reasons.append(
             "only choices were shown (integers): a mistake inside that tips none of them is unseen"

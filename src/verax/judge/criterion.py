@@ -208,8 +208,10 @@ def _decide_rounding(
     ratio = float((np.abs(error) / bound).max()) if error.size else 0.0
     sizes = (ratio, st.root_mean_square(rounding.sigma[ordinary]), st.root_mean_square(error))
 
-    def answer(kind: Kind, reason: str, test: str, result: st.GroupTest = found) -> Decision:
-        return Decision(kind, reason, test, result.statistic, result.group, *sizes)
+    def answer(
+        kind: Kind, reason: str, test: str, result: st.GroupTest = found, limit: float = 1.0
+    ) -> Decision:
+        return Decision(kind, reason, test, result.statistic / limit, result.group, *sizes)
 
     if found.statistic <= st.ROUNDING_T:
         return answer(
@@ -222,7 +224,6 @@ def _decide_rounding(
             "only numbers below the smallest normal float32 differ: the subject flushes them to 0",
             "sigma, subnormals flushed",
         )
-    best = found
     if ratio <= st.BOUND_RATIO and tiers.orders is not None:
         spread = np.ones((1,) * z.ndim)
         for run in tiers.orders():
@@ -236,6 +237,7 @@ def _decide_rounding(
                 "other orders err as much",
                 "orders of summation",
                 ordered,
+                st.ORDER_T,
             )
     if tiers.winograd is not None:
         for tile, run in tiers.winograd().items():
@@ -247,8 +249,8 @@ def _decide_rounding(
                     "accuracy for speed",
                     f"Winograd F({tile}x{tile}, 3x3)",
                     result,
+                    st.WINOGRAD_T,
                 )
-            best = min(best, result, key=lambda r: r.statistic)
     if tiers.precisions is not None:
         for name, coarse, coarse_rounding in tiers.precisions():
             result = st.group_test(st.standardised(wide - coarse, coarse_rounding.sigma + TINY))
