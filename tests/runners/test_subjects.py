@@ -116,6 +116,26 @@ def test_a_function_that_raises_or_gives_too_much_is_an_error() -> None:
         check(network(), FunctionRunner(lambda x: (x, x)), {"x": X})
 
 
+@pytest.mark.parametrize(
+    "garbage", [np.array(["a"]), np.array([{}, 1], dtype=object), np.zeros((3, 4), complex)]
+)
+def test_what_is_no_number_is_refused(garbage: np.ndarray) -> None:
+    with pytest.raises(UsageError, match="no real numbers"):
+        check(network(), ArraysRunner({"y": garbage}), {"x": X})
+
+
+def test_other_number_types_are_taken_for_their_values() -> None:
+    wide = {"y": np.maximum(X @ W, 0).astype(np.float64)}
+    assert check(network(), ArraysRunner(wide), {"x": X}).kind is Kind.rounding
+    whole = {"y": np.maximum(X @ W, 0).astype(np.int32)}
+    assert check(network(), ArraysRunner(whole), {"x": X}).kind is Kind.mistake
+
+
+def test_an_empty_batch_is_judged() -> None:
+    x = np.zeros((0, 5), np.float32)
+    assert check(network(), resolve("reference"), {"x": x}).kind is Kind.identical
+
+
 def test_unknown_runners_are_refused_with_what_exists() -> None:
     with pytest.raises(UsageError, match="is 'onnxruntime' meant"):
         resolve("onnxruntme")

@@ -48,9 +48,8 @@ def check(
     arrays, origins = _inputs(graph, subject, inputs, seed, sizes)
     fixed = specialise(graph, bind_symbols(graph, arrays))
     notes: list[str] = []
-    plain_run = subject.run(graph, arrays, None)
-    outputs = {v: np.asarray(plain_run[v]) for v in graph.outputs if v in plain_run}
-    shown = {k: np.asarray(v) for k, v in plain_run.items()}
+    shown = _run(subject, graph, arrays, None)
+    outputs = {v: shown[v] for v in graph.outputs if v in shown}
     watched_apart = False
     if watch and subject.watches:
         shown, watched_apart = _watched(fixed, subject, arrays, outputs, notes)
@@ -124,13 +123,28 @@ def _inputs(
     return stored, dict.fromkeys(stored, f"stored with {subject.name}")
 
 
+def _run(
+    subject: Runner, graph: Graph, inputs: Arrays, keep: Sequence[str] | None
+) -> dict[str, np.ndarray]:
+    """The subject's values as arrays. Raises `UsageError` when one does not hold numbers."""
+    values = {k: np.asarray(v) for k, v in subject.run(graph, inputs, keep).items()}
+    for name, array in values.items():
+        if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+            raise UsageError(
+                f"the subject gave {array.dtype} elements, which are no real numbers",
+                place=f"value {name!r} of {subject.name}",
+                next_step="give arrays of integers, booleans or floats",
+            )
+    return values
+
+
 def _watched(
     graph: Graph, subject: Runner, inputs: Arrays, outputs: Arrays, notes: list[str]
 ) -> tuple[dict[str, np.ndarray], bool]:
     """Values inside, and whether watching changed the outputs (then a note says so)."""
     inner = [v for node in graph.nodes for v in node.outputs]
     try:
-        shown = {k: np.asarray(v) for k, v in subject.run(graph, inputs, inner).items()}
+        shown = _run(subject, graph, inputs, inner)
     except VeraxError as error:
         notes.append(f"the subject could not be watched inside: {error.cause}")
         return dict(outputs), False
@@ -226,12 +240,12 @@ def _compare(
     """Which side is nearer to the meaning, output by output."""
     if other is None:
         return ()
-    second = other.run(graph, inputs, None)
+    second = _run(other, graph, inputs, None)
     results = []
     for value in graph.outputs:
         if value not in outputs or value not in second or value not in meaning:
             continue
-        a, b, expected = outputs[value], np.asarray(second[value]), meaning[value]
+        a, b, expected = outputs[value], second[value], meaning[value]
         if not a.shape == b.shape == expected.shape:
             continue
         first, last = (root_mean_square(x.astype(np.float64) - expected) for x in (a, b))
