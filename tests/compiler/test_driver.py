@@ -189,9 +189,7 @@ def test_a_saved_program_runs_in_a_process_without_the_model(tmp_path: Path) -> 
     np.save(tmp_path / "x.npy", x)
     code = (
         "import sys, numpy as np, verax.ops\n"
-        "from verax.compiler.kernels.target import Target
-from verax.compiler.lower.program import lower
-from verax.compiler.saved import SavedExecutable\n"
+        "from verax.compiler.saved import SavedExecutable\n"
         "exe = SavedExecutable('net.vx', threads=1)\n"
         "np.savez('out.npz', **exe.run({'x': np.load('x.npy')}))\n"
         "print('Conv' in exe.graph_text, 'onnx' in sys.modules)\n"
