@@ -97,6 +97,8 @@ class TopK(Operator):
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_dtype(ctx, (0,), NUMERIC)
         x, given = ctx.type(0), ctx.value(1)
+        count = ctx.type(1).size
+        ctx.require(not isinstance(count, int) or count == 1, f"k has {count} elements, not one")
         axis = normalize_axis(ctx, self.axis, x.rank)
         size = x.dims[axis]
         k = ctx.fresh("k") if given is None else given.ravel()[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.dim import DimLike, ceildiv
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding
@@ -26,7 +27,7 @@ def _check_scale(ctx: Inference, axis: int, block_size: int) -> None:
     same_dtype(ctx, (1,), FLOATS)
     if ctx.has(2):
         zero = ctx.type(2)
-        if zero.rank != scale.rank:
+        if zero.rank != scale.rank or _differ(zero.dims, scale.dims):
             ctx.fail(f"the zero point {zero} and the scale {scale} differ in shape")
     if all(d == 1 for d in scale.dims) and scale.rank <= 1:
         return
@@ -37,9 +38,16 @@ def _check_scale(ctx: Inference, axis: int, block_size: int) -> None:
     else:
         ctx.require(block_size > 0, f"block_size is {block_size}")
         ctx.require(scale.rank == x.rank, f"the scale {scale} has another rank than {x}")
-        size, wanted = scale.dims[axis], -(-x.dims[axis] // block_size)
+        size, wanted = scale.dims[axis], ceildiv(x.dims[axis], block_size)
+        others = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (scale, x)]
+        ctx.require(not _differ(*others), f"the scale {scale} does not fit {x} beside axis {axis}")
     if isinstance(size, int) and isinstance(wanted, int) and size != wanted:
         ctx.fail(f"the scale {scale} has {size} numbers along axis {axis} of {x}, not {wanted}")
+
+
+def _differ(left: Sequence[DimLike], right: Sequence[DimLike]) -> bool:
+    """Whether two sizes that are both known differ."""
+    return any(a != b for a, b in zip(left, right) if isinstance(a, int) and isinstance(b, int))
 
 
 def _spread(parameter: Any, shape: tuple[int, ...], axis: int, block_size: int) -> Any:

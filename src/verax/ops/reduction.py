@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.base.errors import InputError
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics import reductions
@@ -69,7 +70,10 @@ class Reduction(Operator):
 
     def reduced_axes(self, rank: int, axes: Sequence[int] | np.ndarray | None) -> Axes:
         """The axes that are reduced, ascending, from the value of the axes input."""
-        given = () if axes is None else tuple(int(a) % rank for a in np.ravel(axes))
+        named = () if axes is None else tuple(int(a) for a in np.ravel(axes))
+        given = tuple({a % rank for a in named if -rank <= a < rank})
+        if len(given) != len(named):
+            raise InputError(f"{named} are not different axes of a tensor of rank {rank}")
         if not given:
             return () if self.noop_with_empty_axes else tuple(range(rank))
         return tuple(sorted(given))
