@@ -59,7 +59,11 @@ class Einsum(Operator):
             at = term.index(DOTS) if DOTS in term else len(term)
             rest.append(dims[at : at + spare])
             named = [*term[:at], *term[at + 1 :]]
+            own: dict[str, DimLike] = {}
             for label, size in zip(named, (*dims[:at], *dims[at + spare :])):
+                first = own.setdefault(label, size)
+                if isinstance(first, int) and isinstance(size, int) and first != size:
+                    ctx.fail(f"{label!r} is {first} and {size} in input {i}, {ctx.type(i)}")
                 (wide,) = broadcast_dims(ctx, [(sizes.get(label, 1),), (size,)])
                 sizes[label] = wide
         if len(set(output)) != len(output) or not set(output) <= {*sizes, DOTS}:

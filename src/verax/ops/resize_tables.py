@@ -188,7 +188,7 @@ def axis_table(
     kernel, radius = (linear_weight, 1) if how.mode == "linear" else (cubic_weight, 2)
     a = Fraction(float(np.float32(how.cubic_coeff_a)))
     # Antialiasing stretches the kernel over more source elements when sizes shrink.
-    stretch = min(scale, Fraction(1)) if how.antialias else Fraction(1)
+    stretch = min(scale, Fraction(1)) if how.antialias and out_size else Fraction(1)
     first = floor(-radius / stretch) + 1
     offsets = range(first, 2 - first)
     positions = np.empty((out_size, len(offsets)), np.int64)
