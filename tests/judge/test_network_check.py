@@ -19,6 +19,7 @@ from verax.ops.gather import Gather
 from verax.ops.linear import MatMul
 from verax.ops.reshaping import Transpose
 from verax.ops.rounding import Round
+from verax.ops.transcendental import Tanh
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
 
@@ -116,6 +117,20 @@ def test_a_network_that_hides_its_input_is_undecided_not_passed() -> None:
     assert blind.exit_code == 3
     seen = check(chain(last=1e-9), Values(["a", "r", "m", "s", "p"]), {"x": X})
     assert seen.kind is Kind.rounding
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(10))
+def test_few_outputs_are_enough_for_an_honest_answer(outputs: int, seed: int) -> None:
+    b = Builder("few")
+    h = b.input("x", TensorType.parse("float32[1, 6]"))
+    for i, (rows, columns) in enumerate([(6, 48), (48, 32), (32, outputs)]):
+        h = b.add(MatMul(), [h, b.constant(weights(10 * seed + i, rows, columns), f"w{i}")])
+        h = b.add(Tanh(), [h])
+    graph = b.graph([h])
+    assert check(graph, Values(), {"x": X[:1]}, seed=seed).kind is Kind.rounding
+    wrong = evaluate(graph, {"x": X[:1]}, work=np.float32)[h] * np.float32(1.001)
+    assert check(graph, Values(**{h: wrong}), {"x": X[:1]}, seed=seed).kind is Kind.mistake
 
 
 def test_power_says_what_would_have_shown() -> None:

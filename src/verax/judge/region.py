@@ -27,6 +27,8 @@ from verax.records.verdict import Finding, Kind, Power
 
 PROBES = 4
 """Inner values whose disturbance is tried to measure the power of the check."""
+FEW_DRAWS = 3
+"""Disturbances of each inner value when there are few shown elements to see them by."""
 Values = dict[str, np.ndarray]
 
 
@@ -200,18 +202,24 @@ class _Sampler:
         inner = [v for v in self.sigma if v in self.region.hidden and np.any(self.inner[v])]
         chosen = [inner[round(i)] for i in np.linspace(0, len(inner) - 1, min(probes, len(inner)))]
         power = []
+        elements = sum(self.expected[v].size for v in self.region.shown)
+        draws = FEW_DRAWS if elements < st.MANY_ELEMENTS else 1
         for target in dict.fromkeys(chosen):
-            result = self.disturbed(target)
-            reached = [
-                st.group_test(st.standardised(result[v] - self.expected[v], s + TINY)).statistic
-                for v, s in spreads.items()
-                if v in result and result[v].shape == self.expected[v].shape
-            ]
-            strongest = max(reached, default=0.0)
+            reached = [self._reached(self.disturbed(target), spreads) for _ in range(draws)]
+            strongest = st.root_mean_square(np.array(reached))
             visible = st.PROBE * st.SUSPICIOUS_T / strongest if strongest > 0 else np.inf
             node = producers[target]
             power.append(Power(target, node.name or node.outputs[0], float(visible)))
         return power, spreads
+
+    def _reached(self, result: Values, spreads: Mapping[str, np.ndarray]) -> float:
+        """How far beyond rounding a disturbance shows."""
+        statistics = [
+            st.group_test(st.standardised(result[v] - self.expected[v], s + TINY)).statistic
+            for v, s in spreads.items()
+            if v in result and result[v].shape == self.expected[v].shape
+        ]
+        return max(statistics, default=0.0)
 
     def _decide(
         self,
