@@ -128,7 +128,8 @@ def test_few_outputs_are_enough_for_an_honest_answer(outputs: int, seed: int) ->
         h = b.add(MatMul(), [h, b.constant(weights(10 * seed + i, rows, columns), f"w{i}")])
         h = b.add(Tanh(), [h])
     graph = b.graph([h])
-    assert check(graph, Values(), {"x": X[:1]}, seed=seed).kind is Kind.rounding
+    honest = check(graph, Values(), {"x": X[:1]}, seed=seed)
+    assert honest.kind in (Kind.rounding, Kind.identical)
     wrong = evaluate(graph, {"x": X[:1]}, work=np.float32)[h] * np.float32(1.001)
     assert check(graph, Values(**{h: wrong}), {"x": X[:1]}, seed=seed).kind is Kind.mistake
 

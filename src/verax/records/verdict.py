@@ -63,9 +63,9 @@ class Finding:
 
     node, operator: who produced it; region: all nodes judged together, the producer last;
     test: the deciding test; statistic: the worst group's root mean square of error / sigma, over
-    the limit of that test: at most 1 when it accepts; group: that group; bound_ratio: largest error over its hard
-    bound, None where no bound holds; sigma: root mean square of sigma; error: root mean square of
-    the difference.
+    the limit of that test: at most 1 when it accepts; group: that group; bound_ratio: largest error
+    over its hard bound, None where no bound holds; sigma: root mean square of sigma; error: root
+    mean square of the difference.
     """
 
     value: str
