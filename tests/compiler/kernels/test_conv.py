@@ -124,7 +124,9 @@ def grouped_cases(draw: st.DrawFn) -> Case:
     """Groups that cut through blocks of 16 channels, or single channels."""
     case = draw(cases())
     groups = draw(st.integers(2, 21))
-    inputs, outputs = draw(st.sampled_from([(1, 1), (1, 1), (5, 7), (1, 2), (3, 1), (2, 16)]))
+    inputs, outputs = draw(
+        st.sampled_from([(1, 1), (1, 1), (5, 7), (1, 2), (3, 1), (2, 16), (2, 2), (4, 4), (8, 8)])
+    )
     size, kernel = case.x.shape[2:], case.w.shape[2:]
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     return dataclasses.replace(
@@ -225,10 +227,30 @@ def test_no_schedule_changes_a_bit(case: Case, schedule: ConvSchedule, parts: in
             after=(0, 2, 1),
             groups=35,
         ),
+        make(
+            8,
+            2,
+            40,
+            40,
+            (1, 7, 19),
+            (1, 3, 3),
+            (1, 1, 2),
+            pads=(0, 1, 1),
+            after=(0, 1, 1),
+            groups=10,
+        ),
         make(7, 1, 20, 20, (4, 11, 6), (3, 5, 9), pads=(1, 2, 4), after=(1, 2, 4), groups=20),
         make(2, 1, 3, 32, (1, 23, 17), (1, 7, 7), (1, 2, 2), pads=(0, 3, 3), after=(0, 2, 3)),
     ],
-    ids=["pointwise", "late", "depthwise", "depthwise 5x5", "depthwise 3-D", "first"],
+    ids=[
+        "pointwise",
+        "late",
+        "depthwise",
+        "depthwise 5x5",
+        "groups of 4",
+        "depthwise 3-D",
+        "first",
+    ],
 )
 @pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
 def test_layers_of_real_networks(case: Case, target: Target) -> None:

@@ -363,6 +363,11 @@ class FunctionBuilder:
         zeros = ir.Constant(ir.VectorType(I32, lanes), None)
         return self.b.shuffle_vector(one, undefined, zeros)
 
+    def shuffle(self, vector: ir.Value, lanes: Sequence[int]) -> ir.Value:
+        """A vector whose lane i is lane `lanes[i]` of `vector`."""
+        mask = ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+        return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
     def broadcast(self, pointer: ir.Value, dtype: str = "float32", lanes: int = LANES) -> ir.Value:
         """The element at `pointer` in every lane."""
         return self.splat(self.load(pointer, dtype, lanes=0), lanes)

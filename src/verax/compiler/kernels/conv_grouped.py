@@ -1,12 +1,14 @@
 """Convolution in groups that do not begin at whole blocks of 16 channels: the general path.
 
 A vector holds 16 output channels, which may belong to several groups and so read different input
-channels: the inputs are gathered lane by lane. Right for every number of groups and of channels per
-group, and slow.
+channels. Where groups have as many filters as channels and 16 is a multiple of that number, the 16
+inputs lie in one block and a shuffle brings each to its lane. Otherwise inputs are gathered lane by
+lane: right for every number of groups and of channels per group, and slow.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -48,65 +50,115 @@ def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) 
         return f.kernel
     items = weights = 0
     blocks = -(-spec.filters // LANES)
+    width = SHUFFLED_TILE if _shuffles(spec) else 1
     for region in (r for r in spec.regions() if math.prod(r.count)):
         count = spec.batch * blocks * region.count[0] * region.count[1]
         start = f.clamp(f.iadd(f.begin, -items), 0, count)
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, count), start=start) as item:
             n, block, d, row = f.split(item.index, blocks, region.count[0], region.count[1])
-            with f.loop(region.count[2]) as col:
-                _emit_output(f, spec, region, n, block, (d, row, col.index), weights)
+            full, rest = divmod(region.count[2], width)
+            for first, trips, size in ((0, full, width), (full * width, 1, rest)):
+                if trips and size:
+                    with f.loop(trips) as t:
+                        col = f.iadd(f.imul(t.index, size), first)
+                        row_of = _Outputs(f, spec, region, n, block, (d, row, col), size, weights)
+                        row_of.emit()
         items += count
         weights += blocks * LANES * spec.group_channels * math.prod(region.tap_counts)
     outputs = spec.batch * math.prod(spec.output) * spec.filters
     return f.finish(items, spec.flops, 4 * (outputs + weights))
 
 
-def _emit_output(
-    f: FunctionBuilder,
-    spec: ConvSpec,
-    region: Region,
-    n: Index,
-    block: Index,
-    position: tuple[Index, Index, Index],
-    weights: int,
-) -> None:
-    """One output position of one block of filters."""
-    taps = region.tap_counts
-    per_block = spec.group_channels * math.prod(taps) * LANES
-    w = f.at(f.args[1], (block, per_block), weights)
-    strides = zip(region.first, region.step, position, spec.x.space, strict=True)
-    terms = [(f.iadd(f.imul(i, step), first), s) for first, step, i, s in strides]
-    x = f.at(f.args[0], (n, spec.x.batch), *terms)
-    base = _first_channels(f, spec, block)
-    if spec.bias:
-        start = f.load(f.at(f.args[2], (block, LANES)))
-    else:
-        start = f.constant(0.0)
-    state = [w, start]
-    steps = [a * s for a, s in zip(region.tap_step, spec.x.space, strict=True)]
-    for first in range(0, spec.group_channels if math.prod(taps) else 0, LANES):
-        channels = min(LANES, spec.group_channels - first)
-        with f.loop(taps[0], carry=state) as kd:
-            with f.loop(taps[1], carry=kd.values) as kh:
-                with f.loop(taps[2], carry=kh.values) as kw:
-                    moves = zip((kd.index, kh.index, kw.index), steps, strict=True)
-                    source = f.at(x, *moves)
-                    with f.loop(channels, carry=kw.values) as c:
-                        value = _gather(f, spec, source, base, f.iadd(c.index, first))
-                        weight = f.load(c.values[0])
-                        acc = f.fma(value, weight, c.values[1])
-                        c.next([f.at(c.values[0], LANES), acc])
-                    kw.next(c.results)
-                kh.next(kw.results)
-            kd.next(kh.results)
-        state = kd.results
-    place = [
-        f.iadd(f.imul(i, step), first)
-        for i, step, first in zip(position, region.out_step, region.out_first, strict=True)
-    ]
-    loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], n, block, place)
-    result = finish_value(f, spec.epilogue, state[1], loaded)
-    f.store(result, spec.y.at(f, f.args[-1], n, block, place))
+SHUFFLED_TILE = 8
+"""Neighbouring outputs computed together by shuffles: enough chains to hide latency."""
+
+
+def _shuffles(spec: ConvSpec) -> bool:
+    """Whether a block of filters reads exactly the block of input channels at the same place."""
+    square = spec.group_channels == spec.group_filters
+    return square and LANES % spec.group_channels == 0 and spec.x.lane == 1
+
+
+@dataclasses.dataclass
+class _Outputs:
+    """`size` neighbouring outputs of one block of filters, from `position` in a region."""
+
+    f: FunctionBuilder
+    spec: ConvSpec
+    region: Region
+    n: Index
+    block: Index
+    position: tuple[Index, Index, Index]
+    size: int
+    weights: int
+
+    def emit(self) -> None:
+        f, spec, region = self.f, self.spec, self.region
+        taps, channels = region.tap_counts, spec.group_channels
+        per_block = channels * math.prod(taps) * LANES
+        w = f.at(f.args[1], (self.block, per_block), self.weights)
+        strides = zip(region.first, region.step, self.position, spec.x.space, strict=True)
+        terms = [(f.iadd(f.imul(i, step), first), s) for first, step, i, s in strides]
+        x = f.at(f.args[0], (self.n, spec.x.batch), *terms)
+        if spec.bias:
+            start = f.load(f.at(f.args[2], (self.block, LANES)))
+        else:
+            start = f.constant(0.0)
+        state = [w, *[start] * self.size]
+        steps = [a * s for a, s in zip(region.tap_step, spec.x.space, strict=True)]
+        base = [] if _shuffles(spec) else _first_channels(f, spec, self.block)
+        for first in range(0, channels if math.prod(taps) else 0, LANES):
+            count = min(LANES, channels - first)
+            with f.loop(taps[0], carry=state) as kd:
+                with f.loop(taps[1], carry=kd.values) as kh:
+                    with f.loop(taps[2], carry=kh.values) as kw:
+                        moves = zip((kd.index, kh.index, kw.index), steps, strict=True)
+                        source = f.at(x, *moves)
+                        if base:
+                            kw.next(self._gathered(source, base, first, count, kw.values))
+                        else:
+                            kw.next(self._shuffled(source, kw.values))
+                    kh.next(kw.results)
+                kd.next(kh.results)
+            state = kd.results
+        self._store(state[1:])
+
+    def _shuffled(self, x: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
+        """One kernel position: whole blocks are loaded, and each channel shuffled to its lanes."""
+        f, group = self.f, self.spec.group_channels
+        x = f.anchor(f.at(x, (self.block, self.spec.x.block)))
+        across = self.region.step[2] * self.spec.x.pixel
+        inputs = [f.load(f.at(x, i * across)) for i in range(self.size)]
+        w, acc = state[0], list(state[1:])
+        for c in range(group):
+            weight = f.load(f.at(w, c * LANES))
+            lanes = [lane // group * group + c for lane in range(LANES)]
+            for i, value in enumerate(inputs):
+                acc[i] = f.fma(f.shuffle(value, lanes), weight, acc[i])
+        return [f.at(w, group * LANES), *acc]
+
+    def _gathered(
+        self, x: ir.Value, base: list[ir.Value], first: int, count: int, state: list[ir.Value]
+    ) -> list[ir.Value]:
+        """One kernel position, `count` channels from `first`, for a single output."""
+        f = self.f
+        with f.loop(count, carry=state) as c:
+            value = _gather(f, self.spec, x, base, f.iadd(c.index, first))
+            acc = f.fma(value, f.load(c.values[0]), c.values[1])
+            c.next([f.at(c.values[0], LANES), acc])
+        return c.results
+
+    def _store(self, acc: list[ir.Value]) -> None:
+        f, spec, region = self.f, self.spec, self.region
+        place = [
+            f.iadd(f.imul(i, step), first)
+            for i, step, first in zip(self.position, region.out_step, region.out_first, strict=True)
+        ]
+        for i, value in enumerate(acc):
+            where = (self.n, self.block, place, (0, 0, i * region.out_step[2]))
+            loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
+            result = finish_value(f, spec.epilogue, value, loaded)
+            f.store(result, spec.y.at(f, f.args[-1], *where))
 
 
 def _first_channels(f: FunctionBuilder, spec: ConvSpec, block: Index) -> list[ir.Value]:
