@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from onnx_mutations import campaign
 from onnx_suite import Outcome, converted_cases, difference, node_cases, run_suite
 
 from verax.base.settings import Settings
@@ -39,6 +40,15 @@ def test_the_compiler_answers_the_node_suite(cases, capsys):
         print(f"\ncompiler at O1, ONNX node suite: {dict(counts)}")
     assert failures(outcomes) == ""
     assert counts["right"] >= NODE_CASES_RIGHT
+
+
+@pytest.mark.parametrize(
+    ("seed", "seconds"), [(1, 15), pytest.param(2, 600, marks=pytest.mark.slow)]
+)
+def test_mutated_cases_are_refused_or_keep_the_promised_bits(cases, tmp_path, seed, seconds):
+    counts, bugs = campaign(cases, seed, seconds, tmp_path / "mutant.onnx")
+    assert bugs == {}
+    assert counts["same"] > 20 and counts["refused"] > 20
 
 
 @pytest.mark.parametrize("engine", ["reference", "compiler"])
