@@ -50,27 +50,32 @@ def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) 
         return f.kernel
     items = weights = 0
     blocks = -(-spec.filters // LANES)
-    width = SHUFFLED_TILE if _shuffles(spec) else 1
     for region in (r for r in spec.regions() if math.prod(r.count)):
         count = spec.batch * blocks * region.count[0] * region.count[1]
         start = f.clamp(f.iadd(f.begin, -items), 0, count)
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, count), start=start) as item:
             n, block, d, row = f.split(item.index, blocks, region.count[0], region.count[1])
-            full, rest = divmod(region.count[2], width)
-            for first, trips, size in ((0, full, width), (full * width, 1, rest)):
-                if trips and size:
-                    with f.loop(trips) as t:
-                        col = f.iadd(f.imul(t.index, size), first)
-                        row_of = _Outputs(f, spec, region, n, block, (d, row, col), size, weights)
-                        row_of.emit()
+            for first, trips, size in _pieces(spec, region.count[2]):
+                with f.loop(trips) as t:
+                    col = f.iadd(f.imul(t.index, size), first)
+                    _Outputs(f, spec, region, n, block, (d, row, col), size, weights).emit()
         items += count
         weights += blocks * LANES * spec.group_channels * math.prod(region.tap_counts)
     outputs = spec.batch * math.prod(spec.output) * spec.filters
     return f.finish(items, spec.flops, 4 * (outputs + weights))
 
 
-SHUFFLED_TILE = 8
-"""Neighbouring outputs computed together by shuffles: enough chains to hide latency."""
+SHUFFLED_TILE, GATHERED_TILE = 8, 4
+"""Neighbouring outputs computed together: enough chains to hide latency, or to share addresses."""
+
+
+def _pieces(spec: ConvSpec, columns: int) -> list[tuple[int, int, int]]:
+    """(first, trips, size) of the tiles of a row. Gathers are long, so what is left over is taken
+    one by one, in a loop."""
+    tile = SHUFFLED_TILE if _shuffles(spec) else GATHERED_TILE
+    full, rest = divmod(columns, tile)
+    left = (full * tile, 1, rest) if _shuffles(spec) else (full * tile, rest, 1)
+    return [piece for piece in ((0, full, tile), left) if piece[1] and piece[2]]
 
 
 def _shuffles(spec: ConvSpec) -> bool:
@@ -140,12 +145,14 @@ class _Outputs:
     def _gathered(
         self, x: ir.Value, base: list[ir.Value], first: int, count: int, state: list[ir.Value]
     ) -> list[ir.Value]:
-        """One kernel position, `count` channels from `first`, for a single output."""
+        """One kernel position, `count` channels from `first`."""
         f = self.f
+        across = self.region.step[2] * self.spec.x.pixel
         with f.loop(count, carry=state) as c:
-            value = _gather(f, self.spec, x, base, f.iadd(c.index, first))
-            acc = f.fma(value, f.load(c.values[0]), c.values[1])
-            c.next([f.at(c.values[0], LANES), acc])
+            inputs = _gather(f, self.spec, x, base, f.iadd(c.index, first), self.size, across)
+            weight = f.load(c.values[0])
+            acc = [f.fma(v, weight, a) for v, a in zip(inputs, c.values[1:], strict=True)]
+            c.next([f.at(c.values[0], LANES), *acc])
         return c.results
 
     def _store(self, acc: list[ir.Value]) -> None:
@@ -172,13 +179,21 @@ def _first_channels(f: FunctionBuilder, spec: ConvSpec, block: Index) -> list[ir
 
 
 def _gather(
-    f: FunctionBuilder, spec: ConvSpec, x: ir.Value, base: list[ir.Value], channel: Index
-) -> ir.Value:
-    """Input channel base[lane] + channel in each lane."""
-    vector: ir.Value = ir.Constant(f.vector_type(), ir.Undefined)
+    f: FunctionBuilder,
+    spec: ConvSpec,
+    x: ir.Value,
+    base: list[ir.Value],
+    channel: Index,
+    size: int,
+    across: int,
+) -> list[ir.Value]:
+    """Input channel base[lane] + channel in each lane, of `size` pixels `across` apart."""
+    vectors: list[ir.Value] = [ir.Constant(f.vector_type(), ir.Undefined)] * size
     for lane, first in enumerate(base):
         at = f.b.add(first, f.i64(channel))
         block, within = f.b.lshr(at, ir.Constant(I64, 4)), f.b.and_(at, f.i64(LANES - 1))
-        value = f.load(f.at(x, (block, spec.x.block), (within, spec.x.lane)), lanes=0)
-        vector = f.b.insert_element(vector, value, ir.Constant(I32, lane))
-    return vector
+        source = f.anchor(f.at(x, (block, spec.x.block), (within, spec.x.lane)))
+        for i in range(size):
+            value = f.load(f.at(source, i * across), lanes=0)
+            vectors[i] = f.b.insert_element(vectors[i], value, ir.Constant(I32, lane))
+    return vectors
