@@ -25,7 +25,7 @@ def benchmark_table(record: Benchmark, subject: str, rivals: tuple[str, ...]) ->
             if found is None:
                 row.append("-")
                 continue
-            row.append(f"{found.median:.2f} ({found.best:.2f})")
+            row.append(f"{_short(found.median)} ({_short(found.best)})")
             row[0] = f"{engine} {found.version}"
             load, memory = f"{found.prepare:.1f} s", f"{found.memory:.0f} MB"
         table.add_row(*row, load, memory, style="bold" if engine == subject else "")
@@ -33,6 +33,11 @@ def benchmark_table(record: Benchmark, subject: str, rivals: tuple[str, ...]) ->
         ["milliseconds: median (fastest call)", *_sentences(record, subject, rivals)]
     )
     return table
+
+
+def _short(milliseconds: float) -> str:
+    """Four significant digits."""
+    return f"{milliseconds:.0f}" if milliseconds >= 1000 else f"{milliseconds:.4g}"
 
 
 def _sentences(record: Benchmark, subject: str, rivals: tuple[str, ...]) -> list[str]:
