@@ -83,3 +83,17 @@ def test_it_is_a_backend_of_onnx():
     assert issubclass(backend.VeraxBackend, onnx.backend.base.Backend)
     assert isinstance(backend.prepare(network([helper.make_node("Relu", ["x"], ["y"])],
         [floats("x", [1])], [floats("y", None)])), onnx.backend.base.BackendRep)  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("size", [1 << 20, 1 << 40])
+def test_a_model_that_asks_for_absurd_memory_is_refused(engine, size):
+    nodes = [
+        helper.make_node("ConstantOfShape", ["s"], ["c"]),
+        helper.make_node("ReduceSum", ["c"], ["t"]),
+        helper.make_node("Add", ["x", "t"], ["y"]),
+    ]
+    model = network(nodes, [floats("x", [1])], [floats("y", None)])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([size, size]), "s"))
+    with pytest.raises(InputError):
+        backend.prepare(model, engine=engine).run([np.ones(1, np.float32)])

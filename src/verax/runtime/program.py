@@ -36,8 +36,17 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def aligned_zeros(nbytes: int) -> np.ndarray:
-    """Zeroed uint8 array on a 64-byte boundary; its pages are touched only when used."""
-    raw = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    """Zeroed uint8 array on a 64-byte boundary; its pages are touched only when used.
+
+    Raises `InputError` when so much memory cannot be had.
+    """
+    try:
+        raw = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise InputError(
+            f"the network needs {nbytes / 2**30:.3g} GiB for intermediate values",
+            next_step="run it on smaller inputs",
+        ) from error
     start = -raw.ctypes.data % _ALIGNMENT
     return raw[start : start + nbytes]
 
