@@ -213,7 +213,7 @@ def test_damaged_programs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "net.vx"
     save(exe, path)
     intact = path.read_bytes()
-    for at in (0, 9, 20, 200, 5000, len(intact) // 2, len(intact) - 100):
+    for at in (0, 9, 14, 20, 60, 200, 1500, 2900, 5000, len(intact) // 2, len(intact) - 100):
         broken = bytearray(intact)
         broken[at] ^= 0xFF
         path.write_bytes(broken)

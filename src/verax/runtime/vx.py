@@ -1,7 +1,7 @@
 """The .vx file: one compiled program, self-contained, checked before anything of it is used.
 
-Layout, little-endian: 8 bytes magic, uint32 format version, uint32 header length, header (JSON),
-then sections, each on a 4096-byte boundary so that weights can be mapped. The header lists every
+Layout, little-endian: 8 bytes magic, uint32 format version, uint32 header length, SHA-256 of the
+header, header (JSON), then sections, each on a 4096-byte boundary so that weights can be mapped. The header lists every
 section with offset, size and SHA-256, the signature, the schedule, and the graph's text form.
 """
 
@@ -24,7 +24,7 @@ from verax.runtime.image import Image, PythonStep, Segment, Signature, Tensor
 MAGIC = b"VERAX\x00VX"
 VERSION = 1
 PAGE = 4096
-_PREFIX = struct.Struct("<8sII")
+_PREFIX = struct.Struct("<8sII32s")
 _HEADER_LIMIT = 1 << 26
 
 
@@ -45,7 +45,7 @@ def save_image(path: str | os.PathLike[str], image: Image, notes: dict[str, Any]
     ).encode()
     start = -(-(_PREFIX.size + len(header)) // PAGE) * PAGE
     with atomic_write(path) as stream:
-        stream.write(_PREFIX.pack(MAGIC, VERSION, len(header)))
+        stream.write(_PREFIX.pack(MAGIC, VERSION, len(header), hashlib.sha256(header).digest()))
         stream.write(header)
         for name, data in sections.items():
             stream.seek(start + table[name]["offset"])
@@ -66,7 +66,7 @@ def load_image(path: str | os.PathLike[str]) -> tuple[Image, dict[str, Any]]:
             prefix = stream.read(_PREFIX.size)
             if len(prefix) < _PREFIX.size:
                 raise _damaged(file, "it ends within its first bytes")
-            magic, version, length = _PREFIX.unpack(prefix)
+            magic, version, length, digest = _PREFIX.unpack(prefix)
             if magic != MAGIC:
                 raise _damaged(file, "it does not start as one")
             if version != VERSION:
@@ -77,7 +77,10 @@ def load_image(path: str | os.PathLike[str]) -> tuple[Image, dict[str, Any]]:
                 )
             if length > min(_HEADER_LIMIT, size):
                 raise _damaged(file, "its header is longer than the file")
-            header = json.loads(stream.read(length))
+            text = stream.read(length)
+            if hashlib.sha256(text).digest() != digest:
+                raise _damaged(file, "its header does not match its checksum")
+            header = json.loads(text)
     except OSError as error:
         raise ModelError(f"cannot read the file: {error.strerror}", place=str(file)) from error
     except ValueError as error:
