@@ -1,8 +1,9 @@
 """The .vx file: one compiled program, self-contained, checked before anything of it is used.
 
 Layout, little-endian: 8 bytes magic, uint32 format version, uint32 header length, SHA-256 of the
-header, header (JSON), then sections, each on a 4096-byte boundary so that weights can be mapped. The header lists every
-section with offset, size and SHA-256, the signature, the schedule, and the graph's text form.
+header, header (JSON), then sections, each on a 4096-byte boundary so that weights can be mapped. The
+header lists every section with offset, size and SHA-256, the signature, the schedule, and the
+graph's text form.
 """
 
 from __future__ import annotations
