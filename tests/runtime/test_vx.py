@@ -1,0 +1,80 @@
+"""A .vx file is read whole and unchanged, or refused before anything of it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from verax.base.errors import ModelError
+from verax.runtime.image import Image, PythonStep, Segment, Signature, Tensor
+from verax.runtime.vx import MAGIC, PAGE, load_image, save_image
+
+IMAGE = Image(
+    target="avx2",
+    object_code=b"not run here" * 500,
+    weights=np.arange(9001, dtype=np.uint32).view(np.uint8),
+    arena_bytes=4096,
+    inputs=(Signature("x", "float32", (2, 3, 5)),),
+    outputs=(Signature("y", "int64", (7,)),),
+    schedule=(
+        Segment("segment_0"),
+        PythonStep(
+            3,
+            (Tensor("x", "io", 0, "float32", (2, 3, 5)), None),
+            (Tensor("y", "io", 1, "int64", (7,)),),
+        ),
+    ),
+    steps=("gather",),
+    pool=True,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "net.vx"
+    save_image(found, IMAGE, {"graph": "the text"})
+    return found
+
+
+def test_what_was_saved_is_loaded(path: Path) -> None:
+    image, notes = load_image(path)
+    assert notes == {"graph": "the text"}
+    assert bytes(image.object_code) == IMAGE.object_code
+    np.testing.assert_array_equal(image.weights, IMAGE.weights)
+    assert (image.inputs, image.outputs) == (IMAGE.inputs, IMAGE.outputs)
+    assert (image.schedule, image.steps) == (IMAGE.schedule, IMAGE.steps)
+    assert (image.arena_bytes, image.pool) == (4096, True)
+
+
+def test_weights_are_mapped_on_a_page(path: Path) -> None:
+    weights = load_image(path)[0].weights
+    assert weights.ctypes.data % PAGE == 0
+    assert not weights.flags.writeable
+
+
+def test_no_changed_byte_is_accepted_outside_of_padding(path: Path) -> None:
+    whole = path.read_bytes()
+    rng = np.random.default_rng(4)
+    starts = [whole.index(text) for text in (MAGIC, b'"arena_bytes"', b"not run", b'"segment_0"')]
+    places = [s + int(rng.integers(12)) for s in starts for _ in range(6)]
+    for place in [*range(56), *places, len(whole) - PAGE]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        with pytest.raises(ModelError):
+            load_image(path)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 20, 48, 300, PAGE, PAGE + 100])
+def test_no_truncation_is_accepted(path: Path, keep: int) -> None:
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ModelError):
+        load_image(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_image(tmp_path / "none.vx")
+    assert caught.value.place.endswith("none.vx")
