@@ -26,7 +26,7 @@ IMAGE = Image(
             (Tensor("y", "io", 1, "int64", (7,)),),
         ),
     ),
-    steps=("gather",),
+    checks=("gather",),
     pool=True,
 )
 
@@ -44,7 +44,7 @@ def test_what_was_saved_is_loaded(path: Path) -> None:
     assert bytes(image.object_code) == IMAGE.object_code
     np.testing.assert_array_equal(image.weights, IMAGE.weights)
     assert (image.inputs, image.outputs) == (IMAGE.inputs, IMAGE.outputs)
-    assert (image.schedule, image.steps) == (IMAGE.schedule, IMAGE.steps)
+    assert (image.schedule, image.checks) == (IMAGE.schedule, IMAGE.checks)
     assert (image.arena_bytes, image.pool) == (4096, True)
 
 
