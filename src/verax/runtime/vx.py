@@ -1,8 +1,8 @@
 """The .vx file: one compiled program, self-contained, checked before anything of it is used.
 
 Layout, little-endian: 8 bytes magic, uint32 format version, uint32 header length, SHA-256 of the
-header, header (JSON), then sections, each on a 4096-byte boundary so that weights can be mapped. The
-header lists every section with offset, size and SHA-256, the signature, the schedule, and the
+header, header (JSON), then sections, each on a 4096-byte boundary so that weights can be mapped.
+The header lists every section with offset, size and SHA-256, the signature, the schedule, and the
 graph's text form.
 """
 
