@@ -24,7 +24,7 @@ from verax.runtime.image import (
     Segment,
     Tensor,
 )
-from verax.runtime.pool import ThreadPool
+from verax.runtime.threads import ThreadPool
 
 PythonCall = Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
 _ALIGNMENT = 64

@@ -10,6 +10,8 @@ import ctypes
 import threading
 from typing import Protocol
 
+from verax.base.errors import CompileError
+
 
 class Library(Protocol):
     """Code in this process (`runtime.engine.LoadedObject`)."""
@@ -21,7 +23,7 @@ class ThreadPool:
     """`threads` - 1 parked workers. `handle` is what the object's code takes; None once closed.
 
     The library must outlive the pool. In a forked child the workers do not exist: work is done by
-    the caller, and closing does nothing.
+    the caller, and closing does nothing. CompileError: the system makes no threads.
     """
 
     def __init__(self, library: Library, threads: int) -> None:
@@ -30,6 +32,10 @@ class ThreadPool:
         self._library = library
         self._lock = threading.Lock()
         self.handle: int | None = start(threads)
+        if self.handle is None:
+            raise CompileError(
+                f"the system gave no {threads - 1} worker threads", next_step="use threads=1"
+            )
 
     def close(self) -> None:
         """Stop and join the workers. Nothing may run on the pool; closing twice is harmless."""
