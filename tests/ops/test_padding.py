@@ -85,6 +85,8 @@ def test_types_over_symbols() -> None:
         ((2, 3), [-1, -2, 0, -2], None, "constant"),
         ((2, 3), [-3, 0, 5, 0], None, "constant"),
         ((2, 3), [0] * 4, None, "symmetric"),
+        ((1, 3), [1, 0, -1, 0], None, "edge"),
+        ((2, 3), [0, 4, 0, -3], None, "reflect"),
     ],
 )
 def test_what_does_not_fit_is_refused(dims: tuple, pads: list, axes: list, mode: str) -> None:

@@ -64,6 +64,10 @@ class Pad(Movement):
             if isinstance(size, int) and isinstance(begin, int) and isinstance(end, int):
                 kept = size + min(begin, 0) + min(end, 0)
                 ctx.require(kept >= 0, f"pads {begin} and {end} crop more than axis {a} of {data}")
+                shows = self.mode == "constant" or kept > 0 or max(begin, end) <= 0
+                ctx.require(
+                    shows, f"pads {begin} and {end} leave mode {self.mode} nothing of axis {a}"
+                )
         return (data.with_dims(dims),)
 
     def reference(
