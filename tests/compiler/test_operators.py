@@ -1,0 +1,50 @@
+"""Every operator's own cases through the compiler at O0 and O1: the promised bits, with a kernel or
+without one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import verax.ops  # noqa: F401  (registers the operators)
+from tests.compiler.test_bits import bits
+from verax.base.settings import Settings
+from verax.compiler.driver import compile
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY, Case
+from verax.ir.types import TensorType
+from verax.reference import promised
+
+WEIGHTED = ("Conv", "ConvTranspose", "BatchNormalization", "Gemm", "Clip")
+"""Operators whose further inputs are given as constants, as networks do: that is what has kernels."""
+
+
+def graph_of(name: str, case: Case) -> tuple[Graph, dict[str, np.ndarray]]:
+    b = Builder(name)
+    inputs: list[str | None] = []
+    arrays: dict[str, np.ndarray] = {}
+    for i, array in enumerate(case.inputs):
+        if array is None:
+            inputs.append(None)
+        elif i in case.constant or (i > 0 and name in WEIGHTED):
+            inputs.append(b.constant(np.array(array)))
+        else:
+            arrays[f"x{i}"] = array
+            inputs.append(b.input(f"x{i}", TensorType.of(array)))
+    return b.graph(b.add_all(case.op, inputs)), arrays
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_an_operator_has_the_promised_bits(name: str) -> None:
+    cls = REGISTRY[name]
+    if cls.unsupported:
+        pytest.skip(cls.unsupported)
+    for case in cls.cases(np.random.default_rng(0)):
+        graph, arrays = graph_of(name, case)
+        want = promised(graph, arrays)
+        for level in (0, 1):
+            got = compile(graph, Settings(opt_level=level, threads=1)).run(arrays)
+            for value, array in want.items():
+                assert bits(got[value]) == bits(np.asarray(array)), (
+                    f"{case.op} {case.label} O{level}"
+                )
