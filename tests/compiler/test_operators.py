@@ -16,7 +16,7 @@ from verax.ir.types import TensorType
 from verax.reference import promised
 
 WEIGHTED = ("Conv", "ConvTranspose", "BatchNormalization", "Gemm", "Clip")
-"""Operators whose further inputs are given as constants, as networks do: that is what has kernels."""
+"""Their further inputs are given as constants, as networks do: that is what has kernels."""
 
 
 def graph_of(name: str, case: Case) -> tuple[Graph, dict[str, np.ndarray]]:
