@@ -80,9 +80,6 @@ class Program:
         self._status = self._arena[: 4 * len(image.checks)].view(np.int32)
         self._schedule = [self._bind(step) for step in image.schedule]
         self._output_dtypes = [numpy_dtype(s.dtype) for s in image.outputs]
-        self._inputs = [(s.name, numpy_dtype(s.dtype), s.shape) for s in image.inputs]
-        native = len(image.schedule) == 1 and isinstance(image.schedule[0], Segment)
-        self._only = self._schedule[0] if native else None
         self._address = ctypes.addressof(self._context)
         if self._pool:
             weakref.finalize(self, self._pool.close)
@@ -101,49 +98,48 @@ class Program:
 
         Raises `InputError` when an index computed by the network lies outside its tensor.
         """
-        inputs = [np.ascontiguousarray(a) for a in arrays]
         image = self.image
-        outputs = [np.empty(s.shape, d) for s, d in zip(image.outputs, self._output_dtypes)]
+        values: dict[str, np.ndarray] = {}
         with self._lock:
-            context = self._context
-            for i, array in enumerate(inputs + outputs, CTX_ARRAYS):
-                context[i] = array.__array_interface__["data"][0]
-            if self._only is not None and not image.python_outputs:
-                self._only(self._address)
-                values: dict[str, np.ndarray] = {}
-            else:
-                values = {}
-                for step in self._schedule:
-                    if isinstance(step, _BoundPython):
-                        step(values, inputs + outputs)
-                    else:
-                        step(self._address)
+            callers = self._hand_over(arrays)
+            for step in self._schedule:
+                self._execute(step, values, callers)
             if len(self._status) and self._status.any():
                 failed = image.checks[int(self._status.argmax())]
                 self._status[:] = 0
                 raise InputError("an index lies outside of the tensor it indexes", place=failed)
+        outputs = callers[len(image.inputs) :]
         if image.python_outputs:
-            names = image.python_outputs
-            return [values.get(n, o) for n, o in zip(names, outputs)]
+            return [values.get(n, o) for n, o in zip(image.python_outputs, outputs)]
         return outputs
+
+    def _hand_over(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The caller's arrays: inputs, then new outputs, with their addresses in the context."""
+        callers = [np.ascontiguousarray(a) for a in arrays]
+        callers += [np.empty(s.shape, d) for s, d in zip(self.image.outputs, self._output_dtypes)]
+        for i, array in enumerate(callers, CTX_ARRAYS):
+            self._context[i] = array.__array_interface__["data"][0]
+        return callers
+
+    def _execute(
+        self, step: Any, values: dict[str, np.ndarray], callers: Sequence[np.ndarray]
+    ) -> None:
+        if isinstance(step, _BoundPython):
+            step(values, callers)
+        else:
+            step(self._address)
 
     def time_steps(self, arrays: Sequence[np.ndarray], runs: int) -> list[list[int]]:
         """Nanoseconds of every schedule entry, per run; for images of separate kernel calls."""
-        inputs = [np.ascontiguousarray(a) for a in arrays]
-        outputs = [np.empty(s.shape, d) for s, d in zip(self.image.outputs, self._output_dtypes)]
         times: list[list[int]] = []
         with self._lock:
-            for i, array in enumerate(inputs + outputs, CTX_ARRAYS):
-                self._context[i] = array.__array_interface__["data"][0]
+            callers = self._hand_over(arrays)
             for _ in range(runs):
                 values: dict[str, np.ndarray] = {}
                 taken = []
                 for step in self._schedule:
                     start = time.perf_counter_ns()
-                    if isinstance(step, _BoundPython):
-                        step(values, inputs + outputs)
-                    else:
-                        step(self._address)
+                    self._execute(step, values, callers)
                     taken.append(time.perf_counter_ns() - start)
                 times.append(taken)
         return times
