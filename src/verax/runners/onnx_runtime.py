@@ -3,79 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.optional import optional
-from verax.ir.graph import Graph
-from verax.runners.child import run_in_child
-from verax.runners.onnx_files import Writer, add_outputs, check_inputs, load, model_of
+from verax.runners.onnx_files import add_outputs, check_inputs, load
+from verax.runners.onnx_runner import Common, OnnxRunner
 
-TIMEOUT = 300.0
-"""Seconds that a run may take."""
 LEVELS = ("none", "basic", "extended", "all")
 """Graph optimisation levels of ONNX Runtime."""
 
 
-class OnnxRuntimeRunner:
-    """Runs an ONNX model with ONNX Runtime on the CPU.
+class OnnxRuntimeRunner(OnnxRunner):
+    """ONNX Runtime. level: graph optimisation, one of LEVELS; the rest as for `OnnxRunner`."""
 
-    model: path or bytes of an ONNX file; None writes the graph under test with `writer`.
-    level: graph optimisation level, one of LEVELS. threads: 0 lets the runtime choose.
-    isolated: in a child process, limited to `timeout` seconds.
-    """
-
-    watches = True
-    stored_inputs: Mapping[str, np.ndarray] | None = None
+    package = "onnxruntime"
 
     def __init__(
         self,
         model: str | os.PathLike[str] | bytes | None = None,
         *,
-        writer: Writer | None = None,
         level: str = "all",
-        threads: int = 0,
-        isolated: bool = True,
-        timeout: float = TIMEOUT,
+        **common: Unpack[Common],
     ) -> None:
         if level not in LEVELS:
             raise UsageError(
                 f"ONNX Runtime has no optimisation level {level!r}",
                 next_step=f"choose one of {', '.join(LEVELS)}",
             )
-        self.model, self.writer, self.level, self.threads = model, writer, level, threads
-        self.isolated, self.timeout = isolated, timeout
-        self.name = "onnxruntime"
-        if isinstance(model, str | os.PathLike):
-            self.name = f"onnxruntime:{Path(model).name}"
-
-    def describe(self) -> dict[str, str]:
-        runtime = optional("onnxruntime", "to run the subject 'onnxruntime'")
-        return {
-            "version": runtime.__version__,
-            "optimisation": self.level,
-            "threads": str(self.threads or "chosen by the runtime"),
-            "model": "written from the graph" if self.model is None else "a file",
-        }
-
-    def run(
-        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray]:
-        request: dict[str, Any] = {
-            "keep": [*(keep or ())],
-            "level": self.level,
-            "threads": self.threads,
-            "model": model_of(self.model, self.writer, graph, self.name),
-        }
-        if self.isolated:
-            return run_in_child(
-                "onnxruntime", request, inputs, name=self.name, timeout=self.timeout
-            )[1]
-        return answer(request, inputs)[1]
+        shown = {"optimisation": level}
+        super().__init__(model, "onnxruntime", {"level": level}, answer, shown, **common)
 
 
 def answer(

@@ -3,79 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import ml_dtypes
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.optional import optional
-from verax.ir.graph import Graph
-from verax.runners.child import run_in_child
-from verax.runners.onnx_files import Writer, add_outputs, check_inputs, load, model_of
+from verax.runners.onnx_files import add_outputs, check_inputs, load
+from verax.runners.onnx_runner import Common, OnnxRunner
 
 PRECISIONS = ("f32", "bf16", "default")
 """What may be asked for. On processors with bfloat16 units OpenVINO's default is bf16."""
-TIMEOUT = 300.0
-"""Seconds that a run may take."""
 
 
-class OpenVinoRunner:
-    """Runs an ONNX model with OpenVINO on the CPU.
+class OpenVinoRunner(OnnxRunner):
+    """OpenVINO. precision: the inference precision to ask for, one of PRECISIONS; the rest as for
+    `OnnxRunner`."""
 
-    model, writer, threads, isolated, timeout: as for `OnnxRuntimeRunner`. precision: the inference
-    precision to ask for, one of PRECISIONS.
-    """
-
-    watches = True
-    stored_inputs: Mapping[str, np.ndarray] | None = None
+    package = "openvino"
 
     def __init__(
         self,
         model: str | os.PathLike[str] | bytes | None = None,
         *,
-        writer: Writer | None = None,
         precision: str = "f32",
-        threads: int = 0,
-        isolated: bool = True,
-        timeout: float = TIMEOUT,
+        **common: Unpack[Common],
     ) -> None:
         if precision not in PRECISIONS:
             raise UsageError(
                 f"OpenVINO has no precision {precision!r}",
                 next_step=f"choose one of {', '.join(PRECISIONS)}",
             )
-        self.model, self.writer, self.precision, self.threads = model, writer, precision, threads
-        self.isolated, self.timeout = isolated, timeout
-        self.name = "openvino" if precision == "f32" else f"openvino:{precision}"
-        if isinstance(model, str | os.PathLike):
-            self.name += f":{Path(model).name}"
-
-    def describe(self) -> dict[str, str]:
-        runtime = optional("openvino", "to run the subject 'openvino'")
-        return {
-            "version": str(runtime.__version__),
-            "precision": self.precision,
-            "threads": str(self.threads or "chosen by the runtime"),
-            "model": "written from the graph" if self.model is None else "a file",
-        }
-
-    def run(
-        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray]:
-        request: dict[str, Any] = {
-            "keep": [*(keep or ())],
-            "precision": self.precision,
-            "threads": self.threads,
-            "model": model_of(self.model, self.writer, graph, self.name),
-        }
-        if self.isolated:
-            return run_in_child("openvino", request, inputs, name=self.name, timeout=self.timeout)[
-                1
-            ]
-        return answer(request, inputs)[1]
+        name = "openvino" if precision == "f32" else f"openvino:{precision}"
+        asked = {"precision": precision}
+        super().__init__(model, name, asked, answer, asked, **common)
 
 
 def answer(
