@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from verax.records.codec import read_json, write_json
 
-SCHEMA = "verax.verdict/1"
+SCHEMA = "verax.verdict/2"
 
 
 class Kind(enum.StrEnum):
@@ -86,8 +86,32 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Explanation:
+    """A rival meaning under which what the subject gave is within rounding.
+
+    hypothesis: its standard name ("pads swapped"); words: a sentence for the reader; attributes:
+    the attributes that the subject seems to have used, as far as they differ; statistic: worst
+    group over its limit under this meaning (at most 1); refuted: it fitted the given input and
+    failed on one that was made to tell the explanations apart.
+    """
+
+    hypothesis: str
+    words: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    statistic: float = 0.0
+    refuted: bool = False
+
+
+@dataclass(frozen=True)
 class Blame:
-    """A guilty node; `region` lists the nodes when several had to be judged together."""
+    """A guilty node; `region` lists the nodes when several had to be judged together.
+
+    explanations: rival meanings that fit, best first, several when this input cannot tell them
+    apart; empty when nothing in the library explains the numbers. structure: what the error looks
+    like ("only the last row", "one affine relation per channel"), in words. told_apart: how the
+    explanations were told apart by a further input, or why they were not; "" for at most one.
+    guilty_pass: the compiler pass and rewrite that brought the mistake, when it was searched for.
+    """
 
     node: str
     operator: str
@@ -96,6 +120,42 @@ class Blame:
     kind: Kind
     reason: str
     region: tuple[str, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    structure: tuple[str, ...] = ()
+    told_apart: str = ""
+    guilty_pass: str = ""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Which arithmetic a value was computed in.
+
+    format: its name ("bf16 inputs", "Winograd F(4x4, 3x3)"); unit_roundoff: the estimate from the
+    size of the errors, in units of 1 (float32: 2**-24); confirmed: recomputing in that format gave
+    the subject's numbers within rounding.
+    """
+
+    value: str
+    node: str
+    format: str
+    unit_roundoff: float
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """What a second run of the subject on the same inputs gave.
+
+    same_bits: whether every value agreed bit for bit; poisoned: how memory was pre-filled between
+    the runs ("" when the runner cannot); differing: values that changed, with the largest
+    difference; cause: "uninitialised memory", "order of summation", or "" when nothing changed.
+    """
+
+    runs: int
+    same_bits: bool
+    poisoned: str = ""
+    differing: Mapping[str, float] = field(default_factory=dict)
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +198,10 @@ class Verdict:
     reasons: the answer in sentences, most important first; outputs: findings on the network's
     outputs; nodes: findings on every value that could be checked, in order; method: how much of
     the subject was seen ("every node", "regions", "outputs only"); unchecked: values that could
-    not be judged, each with the reason; notes: what the reader should know besides.
+    not be judged, each with the reason; notes: what the reader should know besides; causes:
+    faults of the harness, not of the network (layout, channel order, scaling), that explain the
+    difference; precisions: arithmetics found; repeat: whether the subject repeats itself; replay:
+    what is needed to judge the same again (paths, hashes and options as text).
     """
 
     kind: Kind
@@ -155,6 +218,10 @@ class Verdict:
     seed: int = 0
     unchecked: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    causes: tuple[Explanation, ...] = ()
+    precisions: tuple[Precision, ...] = ()
+    repeat: Repeat | None = None
+    replay: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

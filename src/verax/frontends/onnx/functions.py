@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.foreign import ForeignNode
+from verax.frontends.importing import MAX_NODES
 from verax.frontends.ledger import Attributes
 from verax.frontends.onnx.reader import Function, Opaque, Reference, read_attribute, read_function
 from verax.frontends.onnx.tensors import CODES, TensorReader
@@ -19,8 +20,6 @@ from verax.ir.types import TensorType
 
 MAX_DEPTH = 32
 """Functions calling functions; a recursive function would never end."""
-MAX_NODES = 200_000
-"""Nodes of a whole model after inlining."""
 
 
 def schema_of(node: ForeignNode) -> Any:

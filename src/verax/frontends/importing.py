@@ -1,0 +1,282 @@
+"""Foreign model -> `Model`, for every format: walks over the foreign nodes and lets a table's rows
+convert each.
+
+Everything unsupported is listed at once, before anything is converted. Sizes that the file leaves
+open become symbols unless the user gives them; types that the file records are held against the
+inferred ones.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verax.base.errors import GraphError, ModelError, UnsupportedError, UsageError
+from verax.frontends.conversion import Conversion, Row, ValueNeededError, convert
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.ledger import Attributes, Ledger
+from verax.frontends.model import Model
+from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
+from verax.ir.graph import Builder
+from verax.ir.types import TensorType
+from verax.ops.where import Identity
+
+MAX_NODES = 200_000
+"""Nodes that a model may have once everything is expanded."""
+
+Shapes = Mapping[str, "Sequence[int | None] | int"]
+
+
+class Importer:
+    """One import. A format whose nodes may stand for other nodes overrides `can_convert` and
+    `expand`.
+
+    table: rows by (domain, operator). shapes: sizes for what the file leaves open. values: inputs
+    to be made constants.
+    """
+
+    def __init__(
+        self,
+        foreign: ForeignModel,
+        table: Mapping[tuple[str, str], Row],
+        shapes: Shapes | None = None,
+        values: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        self.foreign, self.table = foreign, table
+        self.shapes, self.values = shapes or {}, values or {}
+        self.builder = Builder(foreign.name)
+        self.ledger = Ledger()
+        self.names: dict[str, str] = {}
+        self.taken = {*foreign.constants, *(v.name for v in foreign.inputs)}
+        self.taken.update(o for node in foreign.nodes for o in node.outputs)
+
+    def can_convert(self, node: ForeignNode) -> bool:
+        """Whether the node has a row or can be expanded."""
+        return (node.domain, node.op_type) in self.table
+
+    def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
+        """The nodes that `node` stands for, None when its row is to convert it."""
+        return None
+
+    def run(self, source: str, format: str) -> Model:
+        """Convert every node. `format` is the model's, with version, for the reader.
+
+        Raises `UnsupportedError` listing every operator without a row, `ModelError` for a file
+        that contradicts itself, `UsageError` for shapes that do not fit.
+        """
+        self.refuse_unsupported(self.foreign.nodes, "")
+        self._inputs()
+        for name, array in self.foreign.constants.items():
+            self._constant(name, array)
+        pending = list(reversed(self.foreign.nodes))
+        done = 0
+        while pending:
+            node = pending.pop()
+            done += 1
+            if done + len(pending) > MAX_NODES:
+                raise ModelError(f"the model has more than {MAX_NODES} nodes once inlined")
+            expanded = self.expand(node)
+            if expanded is None:
+                self._convert(node)
+            else:
+                pending.extend(reversed(expanded))
+        graph = self.builder.graph([self._output(v.name) for v in self.foreign.outputs])
+        return Model(graph, self.ledger, format, source, self.foreign.metadata)
+
+    def fresh(self, hint: str) -> str:
+        """A name that neither the graph nor any part of the file uses."""
+        name, i = hint, 0
+        while name in self.taken or name in self.builder.types:
+            i += 1
+            name = f"{hint}_{i}"
+        self.taken.add(name)
+        return name
+
+    # Inputs and dimensions
+
+    def _inputs(self) -> None:
+        declared = {v.name: self._input_dims(v) for v in self.foreign.inputs}
+        unknown = set(self.shapes) - set(declared)
+        labels = {d for dims in declared.values() for d in dims if isinstance(d, str)}
+        if unknown - labels:
+            raise UsageError(
+                f"the model has no input or dimension {sorted(unknown - labels)[0]!r}",
+                next_step=f"it has {', '.join(sorted([*declared, *labels])) or 'none'}",
+            )
+        known = {str(k): int(v) for k, v in self.shapes.items() if isinstance(v, int)}
+        for value in self.foreign.inputs:
+            self._bind(value.name, declared[value.name], known)
+        taken: dict[str, str] = {}
+        for value in self.foreign.inputs:
+            dims = []
+            for axis, dim in enumerate(declared[value.name]):
+                given = self.shapes.get(value.name, ())
+                size = given[axis] if isinstance(given, Sequence) and given else None
+                dims.append(_dim(dim if size is None else size, value.name, axis, known, taken))
+            assert value.dtype is not None
+            type_ = TensorType(value.dtype, tuple(dims))
+            if value.name in self.values:
+                self._constant(value.name, np.asarray(self.values[value.name]))
+                _must_fit(type_, self.builder.types[value.name], f"value for {value.name!r}")
+            else:
+                self.names[value.name] = self.builder.input(value.name, type_)
+
+    def _input_dims(self, value: ForeignValue) -> tuple[int | str | None, ...]:
+        place = f"input {value.name!r}"
+        if value.dtype is None:
+            raise UnsupportedError(
+                f"the input is {value.kind}, not a tensor of a supported type", place=place
+            )
+        given = self.shapes.get(value.name)
+        if value.dims is not None:
+            return value.dims
+        if value.name in self.values:
+            return tuple(np.shape(self.values[value.name]))
+        if not isinstance(given, Sequence):
+            raise ValueNeededError(
+                "the file does not say how many dimensions the input has",
+                place=place,
+                next_step=f"give its shape, e.g. shapes={{{value.name!r}: (1, 3, 224, 224)}}",
+            )
+        return (None,) * len(given)
+
+    def _bind(self, name: str, dims: tuple[int | str | None, ...], known: dict[str, int]) -> None:
+        """Learn what sizes `shapes` and `values` give to named dimensions."""
+        given = self.shapes.get(name)
+        if name in self.values:
+            given = np.shape(self.values[name])
+        if not isinstance(given, Sequence):
+            return
+        if len(given) != len(dims):
+            raise UsageError(
+                f"the shape {tuple(given)} is given for {len(dims)} dimensions",
+                place=f"input {name!r}",
+            )
+        for dim, size in zip(dims, given):
+            if size is None:
+                continue
+            fixed = known.setdefault(dim, int(size)) if isinstance(dim, str) else dim
+            if size < 0 or (fixed is not None and fixed != size):
+                raise UsageError(
+                    f"the shape {tuple(given)} does not fit {dims}", place=f"input {name!r}"
+                )
+
+    def _constant(self, name: str, array: np.ndarray) -> None:
+        self.names[name] = self.builder.constant(array, name)
+
+    def _output(self, name: str) -> str:
+        """The value of a model output, which must bear its name."""
+        if name not in self.names:
+            raise ModelError(f"the output {name!r} is computed nowhere")
+        value = self.names[name]
+        return value if value == name else self.builder.add(Identity(), [value], [name])
+
+    # Nodes
+
+    def refuse_unsupported(self, nodes: Sequence[ForeignNode], place: str) -> None:
+        missing = Counter(node.operator for node in nodes if not self.can_convert(node))
+        if missing:
+            listed = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
+            raise UnsupportedError(
+                f"operators that are not supported: {listed}",
+                place=place,
+                next_step="`verax ops` lists the supported operators",
+            )
+
+    def attributes(self, node: ForeignNode) -> Attributes:
+        """The node's attributes, entered in the ledger as they are read."""
+        return self.ledger.attributes(node.place, node.operator, node.attributes)
+
+    def _convert(self, node: ForeignNode) -> None:
+        inputs = tuple(self._named(i, node) for i in node.inputs)
+        conversion = Conversion(node, inputs, self.attributes(node), self.builder, self.fresh)
+        made = convert(self.table[node.domain, node.op_type], conversion)
+        for name, value in zip(node.outputs, made):
+            if name:
+                self.names[name] = value
+                self._check_declared(name, value, node)
+
+    def _named(self, name: str, node: ForeignNode) -> str | None:
+        """The graph's name of a foreign value; None for an omitted input."""
+        if not name:
+            return None
+        if name not in self.names:
+            raise ModelError(f"the input {name!r} is defined nowhere before", place=node.place)
+        return self.names[name]
+
+    def _check_declared(self, name: str, value: str, node: ForeignNode) -> None:
+        """Hold the recorded type against the inferred one; a size only running can tell is taken
+        from the record."""
+        declared = self.foreign.declared.get(name)
+        if declared is None or declared.dtype is None:
+            return
+        inferred = self.builder.types[value]
+        dims = list(inferred.dims)
+        wrong = declared.dtype != inferred.dtype
+        if declared.dims is not None:
+            wrong |= len(declared.dims) != inferred.rank
+            for axis, (said, found) in enumerate(zip(declared.dims, inferred.dims)):
+                if isinstance(said, int) and isinstance(found, int):
+                    wrong |= said != found
+                elif isinstance(said, int) and _is_fresh(found):
+                    dims[axis] = said
+        if wrong:
+            shown = "" if declared.dims is None else f"{list(declared.dims)}"
+            raise ModelError(
+                f"the file records {name!r} as {declared.dtype}{shown}, it is {inferred}",
+                place=node.place,
+                next_step="the file contradicts itself; strip its value_info or export again",
+            )
+        self.builder.types[value] = inferred.with_dims(dims)
+
+
+def _is_fresh(dim: DimLike) -> bool:
+    """Whether a size is one that only running can tell."""
+    return any(name.startswith("_") for name in symbols(dim))
+
+
+def _dim(
+    dim: int | str | None, value: str, axis: int, known: Mapping[str, int], taken: dict[str, str]
+) -> DimLike:
+    """A declared dimension: a number, an expression over declared names, or a symbol of its own."""
+    if isinstance(dim, int):
+        return dim
+    if dim is not None and dim in known:
+        return known[dim]
+    expression = None if dim is None else _expression(dim)
+    if expression is not None and symbols(expression) <= {*known, *taken}:
+        return substitute(expression, {**{k: symbol(v) for k, v in taken.items()}, **known})
+    key = dim if dim is not None else f"{value}.{axis}"
+    if key not in taken:
+        plain = re.sub(r"\W", "_", key, flags=re.ASCII).strip("_")
+        plain = plain if plain and not plain[0].isdigit() else f"d{plain}"
+        if keyword.iskeyword(plain) or plain in ("max", "ceildiv"):
+            plain += "_"
+        unique, i = plain, 1
+        while unique in taken.values():
+            i += 1
+            unique = f"{plain}_{i}"
+        taken[key] = unique
+    return symbol(taken[key])
+
+
+def _expression(text: str) -> DimLike | None:
+    """A dimension like `2*n + 1`, None when the text is only a name or cannot be read."""
+    if len(text) > 200 or text.isidentifier():
+        return None
+    try:
+        return parse_dim(text)
+    except GraphError:
+        return None
+
+
+def _must_fit(declared: TensorType, found: TensorType, place: str) -> None:
+    fits = declared.dtype == found.dtype and declared.rank == found.rank
+    if not fits or any(
+        isinstance(substitute(d, {}), int) and d != f for d, f in zip(declared.dims, found.dims)
+    ):
+        raise UsageError(f"{found} is given, the model takes {declared}", place=place)
