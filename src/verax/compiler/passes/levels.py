@@ -5,6 +5,7 @@ from __future__ import annotations
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
 from verax.compiler.passes.base import Pass, PassClass
+from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.merge_common import merge_common
@@ -17,7 +18,12 @@ from verax.records.trace import Trace
 PIPELINE: tuple[Pass, ...] = (
     Pass(fold_constants, PassClass.exact),
     Pass(remove_identity, PassClass.exact),
-    Pass(fold_pads, PassClass.exact, after=("fold_constants", "remove_identity")),
+    Pass(cancel_transposes, PassClass.exact, after=("fold_constants", "remove_identity")),
+    Pass(
+        fold_pads,
+        PassClass.exact,
+        after=("fold_constants", "remove_identity", "cancel_transposes"),
+    ),
     Pass(merge_common, PassClass.exact, after=("fold_constants",)),
     Pass(remove_dead_code, PassClass.exact, after=("merge_common", "remove_identity")),
 )
