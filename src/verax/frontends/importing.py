@@ -27,6 +27,8 @@ from verax.ops.where import Identity
 
 MAX_NODES = 200_000
 """Nodes that a model may have once everything is expanded."""
+LISTED = 8
+"""Places that an error names."""
 
 Shapes = Mapping[str, "Sequence[int | None] | int"]
 
@@ -72,6 +74,8 @@ class Importer:
         self._inputs()
         for name, array in self.foreign.constants.items():
             self._constant(name, array)
+        refusals: list[UnsupportedError] = []
+        lost: set[str] = set()
         pending = list(reversed(self.foreign.nodes))
         done = 0
         while pending:
@@ -79,11 +83,20 @@ class Importer:
             done += 1
             if done + len(pending) > MAX_NODES:
                 raise ModelError(f"the model has more than {MAX_NODES} nodes once inlined")
-            expanded = self.expand(node)
-            if expanded is None:
-                self._convert(node)
-            else:
-                pending.extend(reversed(expanded))
+            if not lost.isdisjoint(node.inputs):
+                lost.update(node.outputs)
+                continue
+            try:
+                expanded = self.expand(node)
+                if expanded is None:
+                    self._convert(node)
+                else:
+                    pending.extend(reversed(expanded))
+            except UnsupportedError as error:
+                refusals.append(error)
+                lost.update(o for o in node.outputs if o)
+        if refusals:
+            raise _together(refusals)
         graph = self.builder.graph([self._output(v.name) for v in self.foreign.outputs])
         return Model(graph, self.ledger, format, source, self.foreign.metadata)
 
@@ -232,6 +245,18 @@ class Importer:
                 next_step="the file contradicts itself; strip its value_info or export again",
             )
         self.builder.types[value] = inferred.with_dims(dims)
+
+
+def _together(refusals: Sequence[UnsupportedError]) -> UnsupportedError:
+    """One error for all that was refused, each cause once with its count."""
+    first = refusals[0]
+    if len(refusals) == 1:
+        return first
+    counts = Counter(error.cause for error in refusals)
+    listed = "; ".join(f"{cause} ({count})" for cause, count in counts.items())
+    places = ", ".join(str(error.place) for error in refusals[:LISTED])
+    more = f" and {len(refusals) - LISTED} more" if len(refusals) > LISTED else ""
+    return UnsupportedError(listed, place=f"{places}{more}", next_step=first.next_step)
 
 
 def _is_fresh(dim: DimLike) -> bool:
