@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from verax.base.settings import Settings
-from verax.ir.graph import Graph
+from verax.ir.cut import cut
+from verax.ir.graph import Graph, reinfer
 from verax.runners.own import VeraxRunner
 
 
@@ -19,6 +20,7 @@ class NetworkRunner:
     """
 
     watches = True
+    truncates = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, subject: Graph, name: str = "", settings: Settings | None = None) -> None:
@@ -32,4 +34,15 @@ class NetworkRunner:
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        return self.runner.run(self.subject, inputs, keep)
+        return self.runner.run(self.part(graph), inputs, keep)
+
+    def part(self, graph: Graph) -> Graph:
+        """What answers to `graph`: the whole subject, or the part between values of these names."""
+        own, asked = self.subject, {*graph.inputs, *graph.outputs}
+        whole = own.inputs == graph.inputs and set(graph.outputs) <= set(own.outputs)
+        if whole or not asked <= own.types.keys():
+            return own
+        known = {v: a for v, a in graph.constants.items() if v in own.producers}
+        found = cut(own, [*graph.inputs, *known], graph.outputs)
+        types = {v: graph.types[v] for v in found.inputs if v not in known}
+        return reinfer(found, types, {v: known[v] for v in found.inputs if v in known})

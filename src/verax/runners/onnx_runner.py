@@ -12,6 +12,7 @@ import numpy as np
 from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.runners.child import run_in_child
+from verax.runners.onnx_cut import part_of
 from verax.runners.onnx_files import Writer, model_of
 
 TIMEOUT = 300.0
@@ -40,6 +41,7 @@ class OnnxRunner:
     """
 
     watches = True
+    truncates = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
     package: ClassVar[str]
 
@@ -70,13 +72,18 @@ class OnnxRunner:
             "model": "written from the graph" if self.model is None else "a file",
         }
 
+    def model_for(self, graph: Graph) -> str | bytes:
+        """The ONNX model that `run` executes for `graph` (a path or bytes)."""
+        model = model_of(self.model, self.writer, graph, self.name)
+        return model if self.model is None else part_of(model, graph)
+
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
         request: dict[str, Any] = {
             "keep": [*(keep or ())],
             "threads": self.threads,
-            "model": model_of(self.model, self.writer, graph, self.name),
+            "model": self.model_for(graph),
             **self._request,
         }
         if not self.isolated:

@@ -36,6 +36,11 @@ class OnnxRuntimeRunner(OnnxRunner):
             )
         shown = {"optimisation": level}
         super().__init__(model, "onnxruntime", {"level": level}, answer, shown, **common)
+        self.level, self._common = level, common
+
+    def levels(self) -> dict[str, OnnxRuntimeRunner]:
+        """The same subject at each optimisation level, the least first."""
+        return {v: OnnxRuntimeRunner(self.model, level=v, **self._common) for v in LEVELS}
 
 
 def answer(

@@ -17,6 +17,7 @@ class VeraxRunner:
     """`verax:O0` and `verax:O1`. Inner values are shown by making them outputs."""
 
     watches = True
+    truncates = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, settings: Settings) -> None:
@@ -37,6 +38,7 @@ class ReferenceRunner:
     """The operators' meaning in float32 NumPy; with `bits`, the bits that O0 and O1 promise."""
 
     watches = True
+    truncates = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, *, bits: bool = False) -> None:
