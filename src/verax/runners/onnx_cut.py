@@ -6,9 +6,8 @@ part of ITS file, mistakes included. Values are matched by name.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import helper, numpy_helper
 
 from verax.base.errors import UsageError
@@ -20,11 +19,14 @@ def part_of(model: str | bytes, graph: Graph) -> str | bytes:
     """`model` itself when it takes and gives what `graph` does, else the part of it that does.
 
     model: a path or bytes; the part comes as bytes with its weights inside. What the file computes
-    and `graph` holds as constants (shapes) becomes constant. A model that has none of
-    the graph's outputs, or lacks one of its inputs, is another network: it is returned as it is,
-    and running it says what does not fit. Raises `UsageError` when the file has no such part.
+    and `graph` holds as constants (shapes) becomes constant. A model that has none of the graph's
+    outputs, or lacks one of its inputs, is another network and is returned as it is, as a damaged
+    file is: running it says what is wrong. Raises `UsageError` when the file has no such part.
     """
-    proto = _load(model, weights=False)
+    try:
+        proto = _load(model, weights=False)
+    except (DecodeError, OSError):
+        return model
     own = {v.name for v in proto.graph.output}
     made = {v for n in proto.graph.node for v in n.output if v}
     if own >= set(graph.outputs) and _inputs(proto) == set(graph.inputs):
@@ -35,15 +37,9 @@ def part_of(model: str | bytes, graph: Graph) -> str | bytes:
 
 
 def _load(model: str | bytes, *, weights: bool) -> onnx.ModelProto:
-    try:
-        if isinstance(model, bytes):
-            return onnx.load_model_from_string(model)
-        return onnx.load_model(model, load_external_data=weights)
-    except Exception as error:
-        raise UsageError(
-            f"the ONNX model cannot be read ({type(error).__name__}: {error})",
-            place=Path(model).name if isinstance(model, str) else "ONNX bytes",
-        ) from error
+    if isinstance(model, bytes):
+        return onnx.load_model_from_string(model)
+    return onnx.load_model(model, load_external_data=weights)
 
 
 def _inputs(proto: onnx.ModelProto) -> set[str]:
