@@ -88,7 +88,7 @@ class Planted:
 
     def __init__(self, guilty: Sequence[str] = (), change: Change | None = None) -> None:
         self.name, self.guilty, self.change = "planted", tuple(guilty), change
-        self.watches = True
+        self.watches = self.truncates = True
 
     def describe(self) -> dict[str, str]:
         return {}
