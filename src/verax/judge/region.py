@@ -1,11 +1,13 @@
 """Judging several nodes together, when what passes between them was not shown.
 
-A region is a set of nodes between values that the subject did show. Its expected spread comes from
-Monte Carlo arithmetic: in float64, normal noise of each node's own sigma is added to the node's
-output, and the scatter of a few such runs at the shown values is what rounding may do there.
+A region is a set of nodes between values that the subject did show. How far rounding inside it may
+move them comes from derivatives when few numbers were shown (`adjoint`: exact, a backward pass for
+each), else from Monte Carlo arithmetic: in float64, normal noise of each node's own sigma is added
+to the node's output, and the scatter of a few such runs is what rounding may do.
 
 A region can be blind: when a disturbance inside it hardly reaches the shown values, agreement
-proves nothing. That is measured too, by disturbing inner values and watching the result.
+proves nothing. Derivatives tell that for every inner value at once. Where they cannot answer (a
+jump, an operator without a rule) some inner values are disturbed instead, and the finding says so.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
+from verax.judge.adjoint import NoRule, Reach, Tape, reaches, spreads
 from verax.judge.criterion import Decision
 from verax.judge.local import Meaning, conform, finding, meaning, undecided
 from verax.numerics import statistics as st
@@ -60,7 +63,7 @@ def check_region(
     dtypes; float64 is used inside. Deterministic for a seed.
     """
     try:
-        return _Sampler(graph, region, shown, seed).judge(PROBES if measure_power else 0)
+        return _Sampler(graph, region, shown, seed).judge(measure_power)
     except VeraxError as error:
         reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
         return [
@@ -78,6 +81,8 @@ class _Sampler:
         self.random = np.random.default_rng(seed)
         self.sigma: dict[str, np.ndarray] = {}
         self.inner: Values = {}
+        self.tape = Tape(region.hidden)
+        self.no_rule = ""
         self.problems: list[str] = []
         self.expected = self.run(self._measure)
 
@@ -113,6 +118,7 @@ class _Sampler:
                 self.sigma[value] = np.broadcast_to(sigma, array.shape)
             if value in self.region.hidden:
                 self.inner[value] = array
+        self.tape.add(node, found.ev, arrays, found.outputs)
         return found.outputs
 
     def sample(self, scale: float = 1.0) -> Values:
@@ -152,30 +158,30 @@ class _Sampler:
                     produced[value] = array
         return produced
 
-    def judge(self, probes: int) -> tuple[list[Finding], list[Power]]:
-        """Findings on the shown values, and the power of the check at `probes` inner values."""
-        elements = sum(self.expected[v].size for v in self.region.shown)
-        count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
-        samples = [self.sample() for _ in range(count)]
-        power, spreads = self._power(samples, probes)
+    def judge(self, measure_power: bool) -> tuple[list[Finding], list[Power]]:
+        """Findings on the shown values, and the power of the check at the values inside."""
+        floats = [v for v in self.region.shown if self.expected[v].dtype.kind == "f"]
+        elements = sum(self.expected[v].size for v in floats)
+        samples: list[Values] = []
+        found: dict[str, Reach] | None = None
+        scale: Values | None = None
+        if 0 < elements <= st.ADJOINT_ELEMENTS:
+            try:
+                scale, found = spreads(self.tape, floats, self.sigma)
+            except NoRule as reason:
+                self.no_rule = str(reason)
+        if scale is None:
+            count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
+            samples = [self.sample() for _ in range(count)]
+            scale = {v: self._spread(v, samples)[0] for v in floats}
+        power = self._power(scale, elements, found) if measure_power else []
         findings = []
         for value in self.region.shown:
             node, expected = self.graph.producers[value], self.expected[value]
             given = conform(self.shown[value], self.graph.types[value].dtype)
-            decision = self._decide(value, given, expected, samples, spreads.get(value))
-            # Choices (integers) are what they are: nothing inside them could be seen anyway.
-            blind = [p for p in power if not p.smallest_visible <= st.BLIND and value in spreads]
-            if decision.kind in (Kind.rounding, Kind.identical) and blind:
-                decision = Decision(
-                    Kind.undecided,
-                    f"the check is blind: a relative error of {st.BLIND:g} in "
-                    f"{blind[0].value!r} would not show here, so agreement proves nothing",
-                    "power",
-                    decision.statistic,
-                    decision.group,
-                    sigma=decision.sigma,
-                    error=decision.error,
-                )
+            decision = self._decide(value, given, expected, samples, scale.get(value))
+            if value in scale:  # choices (integers) are what they are: nothing inside shows there
+                decision = _unless_blind(decision, power)
             findings.append(finding(node, value, decision, given, expected, self.region.names))
         return findings, power
 
@@ -190,27 +196,41 @@ class _Sampler:
         squares = np.mean([d * d for d in distances], axis=0)
         return st.sampled_sigma(squares), [st.root_mean_square(d) for d in distances]
 
-    def _power(
-        self, samples: list[Values], probes: int
-    ) -> tuple[list[Power], dict[str, np.ndarray]]:
-        spreads = {
-            v: self._spread(v, samples)[0]
-            for v in self.region.shown
-            if self.expected[v].dtype.kind == "f"
-        }
-        producers = self.graph.producers
+    def _power(self, scale: Values, elements: int, found: dict[str, Reach] | None) -> list[Power]:
+        """Smallest visible relative error inside, for every value or, without rules, for some."""
+        if found is None and not self.no_rule:
+            try:
+                found = reaches(self.tape, scale, self.sigma, self.random)
+            except NoRule as reason:
+                self.no_rule = str(reason)
+        if found is None:
+            return self._probed(scale)
+        limit = st.SUSPICIOUS_T * st.group_limit(elements)
+        return [
+            self._power_at(v, limit / r.moved if r.moved > 0 else np.inf, r.rounded)
+            for v, r in ((v, found.get(v, Reach(0.0, 0.0))) for v in self.tape.values)
+            if v not in self.tape.steady
+            and self.tape.values[v].dtype.kind == "f"
+            and np.any(self.tape.values[v])
+        ]
+
+    def _power_at(self, value: str, visible: float, share: float = 0.0) -> Power:
+        node = self.graph.producers[value]
+        return Power(value, node.name or node.outputs[0], float(visible), share)
+
+    def _probed(self, scale: Values) -> list[Power]:
+        """The same by disturbing PROBES values inside and watching the result."""
         inner = [v for v in self.sigma if v in self.region.hidden and np.any(self.inner[v])]
-        chosen = [inner[round(i)] for i in np.linspace(0, len(inner) - 1, min(probes, len(inner)))]
+        spaced = np.linspace(0, len(inner) - 1, min(PROBES, len(inner)))
         power = []
         elements = sum(self.expected[v].size for v in self.region.shown)
         draws = FEW_DRAWS if elements < st.MANY_ELEMENTS else 1
-        for target in dict.fromkeys(chosen):
-            reached = [self._reached(self.disturbed(target), spreads) for _ in range(draws)]
+        for target in dict.fromkeys(inner[round(i)] for i in spaced):
+            reached = [self._reached(self.disturbed(target), scale) for _ in range(draws)]
             strongest = st.root_mean_square(np.array(reached))
             visible = st.PROBE * st.SUSPICIOUS_T / strongest if strongest > 0 else np.inf
-            node = producers[target]
-            power.append(Power(target, node.name or node.outputs[0], float(visible)))
-        return power, spreads
+            power.append(self._power_at(target, visible))
+        return power
 
     def _reached(self, result: Values, spreads: Mapping[str, np.ndarray]) -> float:
         """How far beyond rounding a disturbance shows."""
@@ -275,7 +295,9 @@ class _Sampler:
             st.root_mean_square(sigma),
             st.root_mean_square(error),
         )
-        test = f"Monte Carlo arithmetic, {len(samples)} samples"
+        test = f"Monte Carlo arithmetic, {len(samples)} samples" if samples else "adjoint"
+        if self.no_rule:
+            test += f" ({self.no_rule})"
         if given.size >= st.HEAVY_TAIL_ELEMENTS and sizes > st.HEAVY_TAIL:
             return Decision(
                 Kind.undecided,
@@ -336,6 +358,23 @@ class _Sampler:
             "near ties",
             np.inf,
         )
+
+
+def _unless_blind(decision: Decision, power: Sequence[Power]) -> Decision:
+    """The same, but undecided where agreement proves nothing about some value inside."""
+    blind = [p for p in power if not p.smallest_visible <= st.BLIND]
+    if decision.kind not in (Kind.rounding, Kind.identical) or not blind:
+        return decision
+    return Decision(
+        Kind.undecided,
+        f"the check is blind: a relative error of {st.BLIND:g} in "
+        f"{blind[0].value!r} would not show here, so agreement proves nothing",
+        "power",
+        decision.statistic,
+        decision.group,
+        sigma=decision.sigma,
+        error=decision.error,
+    )
 
 
 def _spread_sizes(sizes: list[float]) -> float:

@@ -43,8 +43,38 @@ TIE_NOISE = 4.0
 """Multiple of sigma within which two candidates of an integer result count as tied."""
 BLIND = 5e-3
 """A check that cannot see a relative error of this size in some value is blind to that value."""
+FLOAT32_UNIT, FLOAT16_UNIT = 2.0**-24, 2.0**-11
+"""Unit roundoffs of formats that weights are stored in."""
+CONSTANT_ROUNDINGS = 1.5
+"""Standard deviation, in unit roundoffs, of a weight that a converter computed anew (BatchNorm's
+scale, times the weight, rounded each time)."""
+FLOAT64_NOISE = 2.0**-40
+"""Relative difference that two float64 evaluations of one function may show: sums of thousands of
+terms in different orders, some of them cancelling."""
+SAME_LAYER = 1e-4
+"""Relative distance up to which two values are taken for the same layer's when inputs are matched:
+far above rounded weights, far below another order of channels."""
+CLEARLY = 0.5
+"""A candidate replaces a likelier one only when its distance is below this share of the other's."""
 PROBE = 2.0**-12
 """Relative disturbance by which the power of a check is measured."""
+REACH_DRAWS = 2
+"""Backward passes from random signs that measure how far every inner value reaches."""
+ADJOINT_ELEMENTS = 8
+"""Up to this many shown numbers get their exact spread, by one backward pass each."""
+DERIVATIVE_STEP, DERIVATIVE_FLOOR = 2.0**-20, 2.0**-30
+"""Step of a central difference in float64, relative to |x| and at least: wrong by about 1e-6."""
+
+DISTINCT = 3.0
+"""Two meanings that differ by at most this multiple of sigma cannot be told apart on an input."""
+EXPLAINED = 0.6
+"""A rival meaning explains an error only if T under it is at most this part of T under the truth."""
+NEAR_EXPLAINED = 0.5
+"""Part of an error's size that a rival may leave, at the first look, to be looked at closely."""
+EXPLAINED_NOISE = 8.0
+"""Multiple of sigma's root mean square that is never too much to leave at the first look."""
+RECOVERED = 5.0
+"""Multiple of its own standard error above which a correction of a parameter is believed."""
 
 
 @dataclass(frozen=True)

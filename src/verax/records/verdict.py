@@ -161,11 +161,16 @@ class Repeat:
 @dataclass(frozen=True)
 class Power:
     """Smallest relative error, spread over a whole value, that the check would have called a
-    mistake. A smaller place (a dead channel) can hide more."""
+    mistake. A smaller place (a dead channel) can hide more.
+
+    rounding_share: part of the rounding expected at the outputs that this node makes; 0 where it
+    was not measured.
+    """
 
     value: str
     node: str
     smallest_visible: float
+    rounding_share: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,43 @@
+"""What a vector-Jacobian rule is given and gives back (see `vjp`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verax.ir.operator import Evaluation
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node as it was evaluated. Floats are float64; integers as declared; None if omitted.
+
+    wanted: per input, whether its sensitivity is asked for.
+    """
+
+    op: Any
+    ev: Evaluation
+    inputs: tuple[Any, ...]
+    outputs: tuple[Array, ...]
+    wanted: tuple[bool, ...]
+
+    def spread(self, gradients: dict[int, Array]) -> list[Array | None]:
+        """One entry per input, None where `gradients` has none."""
+        return [gradients.get(i) for i in range(len(self.inputs))]
+
+
+Rule = Callable[[Step, Sequence[Array]], list[Array | None]]
+"""(step, one cotangent per output) -> one per input, None where it is not wanted."""
+
+
+def unbroadcast(gradient: Array, shape: tuple[int, ...]) -> Array:
+    """The sum of `gradient` over what broadcasting `shape` had repeated."""
+    lead = gradient.ndim - len(shape)
+    total = gradient.sum(axis=tuple(range(lead))) if lead else gradient
+    repeated = tuple(a for a, n in enumerate(shape) if n == 1 != total.shape[a])
+    return total.sum(axis=repeated, keepdims=True) if repeated else total
