@@ -20,6 +20,8 @@ class Settings:
 
     opt_level: 0 or 1; both promise the same bits. threads: worker count, 0 = all cores of this
     process. target: "host", "avx512", "avx2" or "aarch64". disable / require: names of passes.
+    checked: verify the graph around every pass. stop_after: how many rewrites the passes may do
+    together, None for all; a search for a faulty one uses it.
     """
 
     opt_level: int = 1
@@ -28,6 +30,7 @@ class Settings:
     disable: tuple[str, ...] = ()
     require: tuple[str, ...] = ()
     checked: bool = False
+    stop_after: int | None = None
 
     def __post_init__(self) -> None:
         if self.opt_level not in LEVELS:
@@ -35,6 +38,8 @@ class Settings:
                 f"opt_level {self.opt_level!r} does not exist",
                 next_step=f"choose one of {', '.join(map(str, LEVELS))}",
             )
+        if self.stop_after is not None and self.stop_after < 0:
+            raise UsageError(f"stop_after is {self.stop_after}", next_step="give 0 or more")
         if self.threads < 0:
             raise UsageError(f"threads is {self.threads}", next_step="give 0 (all cores) or more")
 

@@ -88,6 +88,14 @@ class Executable:
         """The plan of the program used last; raises `InputError` before shapes are known."""
         return self._current().plan
 
+    @property
+    def trace(self) -> Trace:
+        """What the passes did to the program used last: how many rewrites, and each in words.
+
+        Raises `InputError` before shapes are known.
+        """
+        return self._current().trace
+
     def _current(self) -> Specialised:
         if self._last is None:
             raise InputError(

@@ -18,10 +18,13 @@ class Rewriter:
     >>> for node in graph.nodes:
     ...     r.replace(node, r.map(node.inputs[0]), "drop Identity") if drop(node) else r.keep(node)
     >>> graph, trace = r.finish()
+
+    limit: how many rewrites may be done (None: any number). A pass asks `spent` before each and
+    keeps nodes as they are once it is true.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self.old = graph
+    def __init__(self, graph: Graph, limit: int | None = None) -> None:
+        self.old, self.limit = graph, limit
         self.new = Builder(graph.name)
         self.values: dict[str, str] = {}
         self.notes: list[str] = []
@@ -29,6 +32,11 @@ class Rewriter:
             self.values[value] = self.new.input(value, graph.types[value])
         for value, array in graph.constants.items():
             self.values[value] = self.new.constant(array, value)
+
+    @property
+    def spent(self) -> bool:
+        """Whether as many rewrites are done as may be."""
+        return self.limit is not None and len(self.notes) >= self.limit
 
     def map(self, value: str | None) -> str | None:
         """The new name of an old value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from typing import Protocol
 
 from verax.ir.graph import Graph
 from verax.records.trace import Trace
@@ -18,6 +18,14 @@ class PassClass(enum.StrEnum):
     approximates = "approximates"
 
 
+class Rewriting(Protocol):
+    """A function that rewrites a graph, at most `limit` times (None: as often as it can)."""
+
+    __name__: str
+
+    def __call__(self, graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Pass:
     """`run` rewrites a graph. The name is the function's; its docstring is the help text.
@@ -25,7 +33,7 @@ class Pass:
     after: names of passes that must have run before when they run at all.
     """
 
-    run: Callable[[Graph], tuple[Graph, Trace]]
+    run: Rewriting
     kind: PassClass
     after: tuple[str, ...] = ()
 

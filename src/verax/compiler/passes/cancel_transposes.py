@@ -25,7 +25,7 @@ from verax.records.trace import Trace
 Perm = tuple[int, ...]
 
 
-def cancel_transposes(graph: Graph) -> tuple[Graph, Trace]:
+def cancel_transposes(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Put transpositions off past elementwise nodes, Concat and Pad, and cancel those that meet.
 
     Given:  %b = Transpose(perm=(0, 2, 3, 1))(%a); %c = Relu()(%b)
@@ -38,23 +38,23 @@ def cancel_transposes(graph: Graph) -> tuple[Graph, Trace]:
     """
     if not any(isinstance(n.op, Transpose) for n in graph.nodes):
         return graph, Trace({v: v for v in graph.types})
-    return _Mover(graph).run()
+    return _Mover(graph, limit).run()
 
 
 class _Mover:
     """`late` holds the transpositions not done yet: old value -> (NEW value, permutation)."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, limit: int | None) -> None:
         self.graph = graph
-        self.rewriter = Rewriter(graph)
+        self.rewriter = Rewriter(graph, limit)
         self.late: dict[str, tuple[str, Perm]] = {}
         self.done: dict[tuple[str, Perm], str] = {}
 
     def run(self) -> tuple[Graph, Trace]:
         for node in self.graph.nodes:
-            if isinstance(node.op, Transpose):
+            if isinstance(node.op, Transpose) and not self.rewriter.spent:
                 self._transpose(node, node.op)
-            elif not self._moved(node):
+            elif self.rewriter.spent or not self._moved(node):
                 self._settle(node)
                 self.rewriter.keep(node)
         return self.rewriter.finish()

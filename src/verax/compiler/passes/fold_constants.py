@@ -13,7 +13,7 @@ SIZE_LIMIT = 1 << 24
 """Results with more elements are left to run time."""
 
 
-def fold_constants(graph: Graph) -> tuple[Graph, Trace]:
+def fold_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Replace nodes whose inputs are all constant by their value.
 
     Given:  const %s; %t = Exp()(%s); %y = Mul()(%x, %t)
@@ -22,9 +22,10 @@ def fold_constants(graph: Graph) -> tuple[Graph, Trace]:
     Numeric effect: none. The value is computed with the bits that the operator promises in its
     canonical order, which are those it would have at run time.
     """
-    rewriter = Rewriter(graph)
+    rewriter = Rewriter(graph, limit)
     for node in graph.nodes:
-        values = None if any(v in graph.outputs for v in node.outputs) else _values(rewriter, node)
+        kept = rewriter.spent or any(v in graph.outputs for v in node.outputs)
+        values = None if kept else _values(rewriter, node)
         if values is None:
             rewriter.keep(node)
             continue

@@ -13,7 +13,7 @@ from verax.ops.padding import Pad
 from verax.records.trace import Trace
 
 
-def fold_pads(graph: Graph) -> tuple[Graph, Trace]:
+def fold_pads(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Fold a Pad of zeros on spatial axes into the convolutions that read it.
 
     Given:  %p = Pad(mode='constant')(%x, [0,0,0,0, 0,0,1,1]); %y = Conv(strides=(2, 2))(%p, %w)
@@ -23,7 +23,7 @@ def fold_pads(graph: Graph) -> tuple[Graph, Trace]:
     is what they are after the Pad. Both ends of each axis are kept apart, so asymmetric padding
     stays asymmetric. Negative pads, other fill values and other axes are left alone.
     """
-    rewriter = Rewriter(graph)
+    rewriter = Rewriter(graph, limit)
     padded: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {}
     for node in graph.nodes:
         widths = _zero_padding(graph, node)
@@ -32,6 +32,7 @@ def fold_pads(graph: Graph) -> tuple[Graph, Trace]:
         if (
             widths is not None
             and source is not None
+            and not rewriter.spent
             and value not in graph.outputs
             and all(_takes_pads(n, value) for n in graph.consumers.get(value, ()))
         ):

@@ -59,12 +59,16 @@ def passes_for(settings: Settings) -> tuple[Pass, ...]:
 
 
 def run_passes(graph: Graph, settings: Settings) -> tuple[Graph, Trace]:
-    """Run the level's passes; in checked mode the graph is verified before and after each."""
+    """Run the level's passes; in checked mode the graph is verified before and after each.
+
+    `settings.stop_after` rewrites are done over all passes; the trace names each one.
+    """
     trace = Trace({v: v for v in walk_values(graph)})
     for step in passes_for(settings):
         if settings.checked:
             checker.check(graph)
-        graph, change = step.run(graph)
+        stop = settings.stop_after
+        graph, change = step.run(graph, None if stop is None else stop - trace.rewrites)
         trace = trace.then(change)
     if settings.checked:
         checker.check(graph)

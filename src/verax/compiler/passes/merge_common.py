@@ -8,7 +8,7 @@ from verax.ir.rewrite import Rewriter
 from verax.records.trace import Trace
 
 
-def merge_common(graph: Graph) -> tuple[Graph, Trace]:
+def merge_common(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Compute equal nodes once.
 
     Given:  %b = Relu()(%a); %c = Relu()(%a); %d = Add()(%b, %c)
@@ -16,11 +16,12 @@ def merge_common(graph: Graph) -> tuple[Graph, Trace]:
 
     Numeric effect: none; operators are pure functions. Nodes that make graph outputs are kept.
     """
-    rewriter = Rewriter(graph)
+    rewriter = Rewriter(graph, limit)
     made: dict[tuple[Operator, tuple[str | None, ...]], tuple[str, ...]] = {}
     for node in graph.nodes:
         key = (node.op, tuple(rewriter.map(v) for v in node.inputs))
-        if key in made and not any(v in graph.outputs for v in node.outputs):
+        shown = any(v in graph.outputs for v in node.outputs)
+        if key in made and not shown and not rewriter.spent:
             rewriter.replace(node, made[key], "merge_common")
         else:
             rewriter.keep(node)

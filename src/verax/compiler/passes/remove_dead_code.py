@@ -6,7 +6,7 @@ from verax.ir.graph import Graph
 from verax.records.trace import Trace
 
 
-def remove_dead_code(graph: Graph) -> tuple[Graph, Trace]:
+def remove_dead_code(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Remove nodes and constants that no graph output depends on.
 
     Given:  %b = Relu()(%a); %c = Abs()(%a); output %b
@@ -16,9 +16,9 @@ def remove_dead_code(graph: Graph) -> tuple[Graph, Trace]:
     """
     needed = set(graph.outputs)
     kept = []
-    notes = []
+    notes: list[str] = []
     for node in reversed(graph.nodes):
-        if any(v in needed for v in node.outputs):
+        if any(v in needed for v in node.outputs) or len(notes) == limit:
             kept.append(node)
             needed.update(v for v in node.inputs if v is not None)
         else:

@@ -7,7 +7,7 @@ from verax.ir.rewrite import Rewriter
 from verax.records.trace import Trace
 
 
-def remove_identity(graph: Graph) -> tuple[Graph, Trace]:
+def remove_identity(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Remove nodes that hand their input on unchanged.
 
     Given:  %b = Identity()(%a); %c = Relu()(%b)
@@ -16,7 +16,7 @@ def remove_identity(graph: Graph) -> tuple[Graph, Trace]:
     Numeric effect: none. A Dropout whose mask is read is kept, and so is a node that makes a
     graph output.
     """
-    rewriter = Rewriter(graph)
+    rewriter = Rewriter(graph, limit)
     for node in graph.nodes:
         plain = node.op.kind == "Identity" or (
             node.op.kind == "Dropout"
@@ -24,7 +24,8 @@ def remove_identity(graph: Graph) -> tuple[Graph, Trace]:
             and len(node.outputs) == 1
         )
         source = node.inputs[0] if node.inputs else None
-        if not plain or source is None or node.outputs[0] in graph.outputs:
+        shown = node.outputs[0] in graph.outputs
+        if not plain or source is None or shown or rewriter.spent:
             rewriter.keep(node)
         else:
             mapped = rewriter.map(source)

@@ -1,0 +1,89 @@
+"""The pipeline stops after N rewrites, and every step on the way is a right graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from tests.compiler.graphs import networks
+
+import verax.ops  # noqa: F401  (registers the operators)
+from verax.base.errors import UsageError
+from verax.base.settings import Settings
+from verax.compiler.driver import compile as compile_graph
+from verax.compiler.passes.levels import PIPELINE, run_passes
+from verax.ir import checker
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY
+from verax.ir.types import TensorType
+from verax.judge.inputs import draw_inputs
+from verax.reference import promised
+
+RNG = np.random.default_rng(11)
+
+
+def everything() -> Graph:
+    """A network in which every pass has something to do."""
+    b = Builder("everything")
+
+    def constant(*shape: int) -> str:
+        return b.constant(RNG.standard_normal(shape).astype(np.float32))
+
+    x = b.input("x", TensorType.parse("float32[2, 3, 9, 7]"))
+    h = b.add(REGISTRY["Identity"](), [x], [], "same")
+    pads = b.constant(np.array([0, 0, 1, 0, 0, 0, 0, 2], np.int64))
+    h = b.add(REGISTRY["Pad"](), [h, pads], [], "pad")
+    h = b.add(REGISTRY["Conv"](strides=(2, 1)), [h, constant(5, 3, 3, 2)], [], "conv")
+    last = b.add(REGISTRY["Transpose"](perm=(0, 2, 3, 1)), [h], [], "to_last")
+    last = b.add(REGISTRY["Abs"](), [last], [], "abs")
+    h = b.add(REGISTRY["Transpose"](perm=(0, 3, 1, 2)), [last], [], "to_first")
+    scale = b.add(REGISTRY["Exp"](), [constant(5, 1, 1)], [], "exp")
+    p, q = (b.add(REGISTRY["Mul"](), [h, scale], [], f"mul{i}") for i in range(2))
+    b.add(REGISTRY["Neg"](), [q], ["unused"], "dead")
+    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p])
+
+
+def stepwise(graph: Graph) -> list[str]:
+    """Checks every stop of the pipeline; -> the rewrites in order."""
+    whole = run_passes(graph, Settings())[1]
+    inputs = draw_inputs(graph, 4)[0]
+    expected = promised(graph, inputs)
+    for count in range(whole.rewrites + 1):
+        after, trace = run_passes(graph, Settings(checked=True, stop_after=count))
+        checker.check(after)
+        assert trace.notes == whole.notes[:count]
+        assert trace.rewrites == count
+        found = promised(after, inputs)
+        for old, new in zip(graph.outputs, after.outputs, strict=True):
+            assert expected[old].tobytes() == found[new].tobytes(), trace.notes
+    return list(whole.notes)
+
+
+def test_every_stop_of_every_pass_gives_the_same_bits() -> None:
+    notes = stepwise(everything())
+    assert {n.partition(":")[0] for n in notes} == {p.name for p in PIPELINE}
+    assert any("node 'pad'" in n for n in notes)
+
+
+@settings(max_examples=15)
+@given(networks())
+def test_every_stop_is_a_right_graph_on_random_networks(
+    drawn: tuple[Graph, dict[str, np.ndarray]],
+) -> None:
+    stepwise(drawn[0])
+
+
+def test_an_executable_names_its_rewrites_and_stops() -> None:
+    graph = everything()
+    exe = compile_graph(graph)
+    assert exe.trace.rewrites == len(exe.trace.notes) > 5
+    stopped = compile_graph(graph, Settings(stop_after=2))
+    assert stopped.trace.notes == exe.trace.notes[:2]
+    inputs = draw_inputs(graph, 5)[0]
+    for name, array in exe.run(inputs).items():
+        assert stopped.run(inputs)[name].tobytes() == array.tobytes()
+
+
+def test_a_negative_stop_is_refused() -> None:
+    with pytest.raises(UsageError, match="stop_after is -1"):
+        Settings(stop_after=-1)
