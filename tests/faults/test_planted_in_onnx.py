@@ -146,7 +146,7 @@ def test_a_planted_mistake_shows_at_the_outputs_alone(what: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("level", ["none", "all"])
+@pytest.mark.parametrize("level", ["disabled", "all"])
 def test_the_honest_file_is_rounding(seed: int, level: str) -> None:
     graph = small_network(seed)
     subject = OnnxRuntimeRunner(

@@ -16,10 +16,10 @@ from verax.ops.activation import Relu
 from verax.ops.linear import MatMul
 from verax.records.verdict import Kind
 from verax.runners.arrays import ArraysRunner, load_npz
-from verax.runners.child import SubjectError
 from verax.runners.functions import FunctionRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
+from verax.runners.process import SubjectError
 from verax.runners.registry import RUNNERS, resolve
 
 X = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
@@ -178,14 +178,31 @@ def test_a_file_is_run_as_it_is(tmp_path: Path) -> None:
         check(network(), runner, {"x": X})
 
 
+def relu_file(*shape: int) -> bytes:
+    """A Relu from z to out, as ONNX."""
+    info = helper.make_tensor_value_info
+    node = helper.make_node("Relu", ["z"], ["out"])
+    types = [info(n, TensorProto.FLOAT, shape) for n in ("z", "out")]
+    graph = helper.make_graph([node], "g", types[:1], types[1:])
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
 def test_a_model_with_other_inputs_is_an_error() -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    info = helper.make_tensor_value_info
-    node = helper.make_node("Relu", ["z"], ["y"])
-    types = [info(n, TensorProto.FLOAT, [3, 5]) for n in ("z", "y")]
-    model = helper.make_model(helper.make_graph([node], "g", types[:1], types[1:]))
     with pytest.raises(SubjectError, match="takes the inputs z"):
-        check(network(), OnnxRuntimeRunner(model.SerializeToString()), {"x": X})
+        OnnxRuntimeRunner(relu_file(4, 7)).run(network(), {"x": X})
+
+
+def test_other_names_are_matched_where_that_is_clear_and_said() -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    b = Builder("relu")
+    graph = b.graph([b.add(Relu(), [b.input("x", TensorType.parse("float32[3, 5]"))], ["y"])])
+    runner = OnnxRuntimeRunner(relu_file(3, 5))
+    verdict = check(graph, runner, {"x": X})
+    assert verdict.kind is Kind.identical
+    assert verdict.subject["inputs renamed"] == "x as z"
+    assert verdict.subject["outputs renamed"] == "out as y"
 
 
 def test_a_hanging_subject_is_stopped() -> None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from types import ModuleType
 
 from verax.base.errors import MissingPackageError
 
-_PIP_NAME = {"PIL": "pillow", "sklearn": "scikit-learn", "torch": "torch==2.13.0"}
+_PIP_NAME = {
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "torch": "torch==2.13.0",
+    "tvm": "apache-tvm",
+    "ai_edge_litert": "ai-edge-litert",
+}
 
 
 def optional(name: str, purpose: str) -> ModuleType:
@@ -21,5 +28,20 @@ def optional(name: str, purpose: str) -> ModuleType:
         top = name.partition(".")[0]
         raise MissingPackageError(
             f"the package {top!r} is needed {purpose} and cannot be imported ({error})",
-            next_step=f"pip install {_PIP_NAME.get(top, top)}",
+            next_step=f"pip install {pip_name(top)}",
         ) from error
+
+
+def installed_version(*distributions: str) -> str:
+    """Version of the first of these distributions that is installed; "" when none is."""
+    for name in distributions:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def pip_name(package: str) -> str:
+    """What to give to `pip install` for an optional package that is imported as `package`."""
+    return _PIP_NAME.get(package, package)

@@ -1,13 +1,23 @@
-"""`Runner`: the small protocol through which every subject reaches the judge."""
+"""`Runner`: the small protocol through which every subject reaches the judge.
+
+A subject may spell the names of its tensors differently ("scores:0", "serving_default_x:0", or its
+own names in the network's order). `matched_names` is the one rule by which they are brought
+together, on both sides of the protocol; what it assumed is always said.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from verax.ir.graph import Graph
+
+Shape = tuple[int | None, ...] | None
+"""Sizes, None for one that is open; None when nothing is known."""
+SUFFIX, PREFIX = ":0", "serving_default_"
+"""What TensorFlow puts around the names of tensors."""
 
 
 @runtime_checkable
@@ -25,7 +35,7 @@ class Runner(Protocol):
     stored_inputs: Mapping[str, np.ndarray] | None
 
     def describe(self) -> dict[str, str]:
-        """Versions and settings, as text by name."""
+        """Versions and settings, as text by name; after a run, also what was assumed."""
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
@@ -34,3 +44,114 @@ class Runner(Protocol):
 
         Values are named as in `graph`. Raises `VeraxError` when the subject fails.
         """
+
+
+@runtime_checkable
+class Poisonable(Protocol):
+    """A Runner that can run with its memory pre-filled, so that reading what nobody wrote shows.
+
+    poison: which memory, in words.
+    """
+
+    poison: str
+
+    def run_poisoned(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int,
+    ) -> dict[str, np.ndarray]:
+        """As `run`; every byte of that memory is `fill` (0 to 255) beforehand."""
+
+
+def bare(name: str) -> str:
+    """`name` without what TensorFlow puts around it: `serving_default_x:0` is `x`."""
+    return name.removesuffix(SUFFIX).removeprefix(PREFIX)
+
+
+def matched_names(
+    wanted: Mapping[str, Shape], given: Mapping[str, Shape], *, by_order: bool = False
+) -> dict[str, str] | None:
+    """For every name in `given`, the one in `wanted` that it means; None when that is not clear.
+
+    In this order: equal names; equal but for TensorFlow's suffix and prefix; the only one left on
+    both sides (its axes may be in another order); the only one left of its shape. by_order: where
+    as many are left on both sides, and shapes agree one by one, order decides.
+    """
+    found = {name: name for name in given if name in wanted}
+    for known in wanted:
+        same = [g for g in given if g not in found and bare(g) == bare(known)]
+        if known not in found.values() and len(same) == 1:
+            found[same[0]] = known
+    open_, left = _left(wanted, found.values()), _left(given, found)
+    if len(open_) == len(left) == 1 and _resembles(wanted[open_[0]], given[left[0]]):
+        return {**found, left[0]: open_[0]}
+    for name in left:
+        fitting = [w for w in open_ if _fits(wanted[w], given[name])]
+        rivals = [g for g in left if fitting and _fits(wanted[fitting[0]], given[g])]
+        if len(fitting) == 1 and len(rivals) == 1:
+            found[name] = fitting[0]
+    open_, left = _left(wanted, found.values()), _left(given, found)
+    if left and by_order and len(open_) == len(left):
+        pairs = dict(zip(left, open_))
+        if all(_fits(wanted[w], given[g]) for g, w in pairs.items()):
+            return {**found, **pairs}
+    return None if left else found
+
+
+def _left(names: Iterable[str], taken: Iterable[str]) -> list[str]:
+    gone = set(taken)
+    return [n for n in names if n not in gone]
+
+
+def _fits(a: Shape, b: Shape) -> bool:
+    """Whether two shapes agree as far as they are known."""
+    if a is None or b is None:
+        return True
+    return len(a) == len(b) and all(x is None or y is None or x == y for x, y in zip(a, b))
+
+
+def _resembles(a: Shape, b: Shape) -> bool:
+    """Whether two shapes agree up to the order of axes, as far as they are known."""
+    if a is None or b is None or _fits(a, b):
+        return True
+    known, others = [n for n in a if n is not None], [n for n in b if n is not None]
+    shorter, longer = sorted((known, others), key=len)
+    return len(a) == len(b) and all(shorter.count(n) <= longer.count(n) for n in shorter)
+
+
+def renamed_answers(
+    graph: Graph, shown: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """What a subject gave under this network's names, and what was assumed, in sentences.
+
+    Names that the network knows stay. Strange ones are brought to outputs that were not given when
+    that is clear; else they stay strange.
+    """
+    known = {k: v for k, v in shown.items() if k in graph.types}
+    strange = {k: v for k, v in shown.items() if k not in graph.types}
+    if not strange:
+        return known, ()
+    notes = []
+    stems: dict[str, list[str]] = {}
+    for value in graph.types:
+        stems.setdefault(bare(value), []).append(value)
+    for name in list(strange):
+        meant = stems.get(bare(name), [])
+        if len(meant) == 1 and meant[0] not in known:
+            known[meant[0]] = strange.pop(name)
+            notes.append(f"{name!r} was taken for {meant[0]!r}")
+    missing = {v: shape_of(graph, v) for v in graph.outputs if v not in known}
+    if missing and len(missing) == len(strange):
+        pairs = matched_names(missing, {k: v.shape for k, v in strange.items()})
+        for name, output in (pairs or {}).items():
+            known[output] = strange.pop(name)
+            notes.append(f"{name!r} was taken for the output {output!r}")
+    return {**known, **strange}, tuple(notes)
+
+
+def shape_of(graph: Graph, value: str) -> Shape:
+    """The declared shape of a value, None for sizes that are open."""
+    return tuple(d if isinstance(d, int) else None for d in graph.types[value].dims)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from verax.base.errors import UsageError
 from verax.ir.graph import Graph
+from verax.runners.npz import read_npz
 
 INPUT_MARK, OUTPUT_MARK = "in:", "out:"
 """Prefixes that tell inputs from answers in an .npz; without them, names tell."""
@@ -55,15 +55,4 @@ class ArraysRunner:
 
 def load_npz(path: str | os.PathLike[str]) -> ArraysRunner:
     """Recorded answers from an .npz file. Raises `UsageError` when it cannot be read."""
-    file = Path(path)
-    try:
-        with np.load(file, allow_pickle=False) as stored:
-            if isinstance(stored, np.ndarray):
-                raise ValueError("it is a single array")
-            return ArraysRunner({k: stored[k] for k in stored.files}, file.name)
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise UsageError(
-            f"the file is no readable .npz ({error})",
-            place=str(file),
-            next_step="write it with numpy.savez, without pickled objects",
-        ) from error
+    return ArraysRunner(read_npz(path), Path(path).name)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,14 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.errors import UsageError, VeraxError
+from verax.base.errors import UsageError
 from verax.ir.types import DType
+from verax.runners.memory import perturbing
+from verax.runners.process import SubjectError, run_process
 
 REQUEST, REPLY, INPUTS, OUTPUTS = "request.json", "reply.json", "inputs.npz", "outputs.npz"
-
-
-class SubjectError(VeraxError):
-    """The subject refused, crashed or took too long."""
 
 
 def run_in_child(
@@ -35,10 +31,12 @@ def run_in_child(
     *,
     name: str,
     timeout: float,
+    fill: int | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Let a child do `task` (see `worker.TASKS`); returns its reply and its arrays.
 
-    request: JSON-able, bytes allowed as values at the top. timeout: seconds.
+    request: JSON-able, bytes allowed as values at the top. timeout: seconds. fill: a byte
+    that fresh memory of the child holds, where its allocator can do that.
     Raises `SubjectError` when the child fails, dies or hangs.
     """
     with tempfile.TemporaryDirectory(prefix="verax-") as place:
@@ -52,7 +50,14 @@ def run_in_child(
                 plain[key] = value
         plain["inputs"] = save_arrays(folder / INPUTS, arrays)
         (folder / REQUEST).write_text(json.dumps(plain))
-        _wait(folder, name, timeout)
+        command = [sys.executable, "-m", "verax.runners.worker", str(folder)]
+        ended = run_process(command, name=name, timeout=timeout, environment=_environment(fill))
+        if ended.code != 0 or not (folder / REPLY).exists():
+            raise SubjectError(
+                f"the subject's process died ({ended.how}): {ended.last_words}",
+                place=name,
+                next_step="run the model with the runtime itself to see whether it survives",
+            )
         reply = json.loads((folder / REPLY).read_text())
         if "error" in reply:
             raise SubjectError(
@@ -61,37 +66,10 @@ def run_in_child(
         return reply, load_arrays(folder / OUTPUTS, reply["outputs"])
 
 
-def _wait(folder: Path, name: str, timeout: float) -> None:
-    command = [sys.executable, "-m", "verax.runners.worker", str(folder)]
-    path = os.pathsep.join(p for p in sys.path if p)
-    with open(folder / "log", "wb") as log:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        try:
-            code = child.wait(timeout)
-        except subprocess.TimeoutExpired as error:
-            raise SubjectError(
-                f"the subject gave no answer in {timeout:g} s and was stopped",
-                place=name,
-                next_step="give a longer time limit or a smaller input",
-            ) from error
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-    if code != 0 or not (folder / REPLY).exists():
-        last = (folder / "log").read_text(errors="replace").strip().splitlines()[-3:]
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        raise SubjectError(
-            f"the subject's process died ({how}): {' / '.join(last) or 'it said nothing'}",
-            place=name,
-            next_step="run the model with the runtime itself to see whether it survives",
-        )
+def _environment(fill: int | None) -> dict[str, str]:
+    """The child finds the same packages; `fill` is the byte that fresh memory holds."""
+    found = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return found if fill is None else {**found, **perturbing(fill)}
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> list[list[str]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from verax.base.errors import UsageError
 from verax.ir.graph import Graph
+from verax.judge.protocol import Shape
 
 Writer = Callable[[Graph], bytes]
 
@@ -57,16 +57,17 @@ def load(model: str | bytes) -> Source:
         ) from error
 
 
-def check_inputs(proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> None:
-    """Raise `UsageError` unless the model takes exactly the inputs given."""
+def input_shapes(proto: onnx.ModelProto) -> dict[str, Shape]:
+    """Shapes of the inputs that are no constants, by name."""
     constants = {t.name for t in proto.graph.initializer}
-    wanted = [v.name for v in proto.graph.input if v.name not in constants]
-    if sorted(wanted) != sorted(inputs):
-        raise UsageError(
-            f"the subject's model takes the inputs {', '.join(wanted)}, the network judged takes "
-            f"{', '.join(inputs)}",
-            next_step="give the subject a model with the same input names",
-        )
+    return {v.name: _shape(v) for v in proto.graph.input if v.name not in constants}
+
+
+def _shape(value: onnx.ValueInfoProto) -> Shape:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
 
 
 def add_outputs(proto: onnx.ModelProto, keep: Sequence[str]) -> None:

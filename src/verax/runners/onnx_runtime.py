@@ -10,37 +10,17 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.optional import optional
-from verax.runners.onnx_files import add_outputs, check_inputs, load
+from verax.runners.feeding import feed
+from verax.runners.onnx_files import add_outputs, input_shapes, load
 from verax.runners.onnx_runner import Common, OnnxRunner
 
-LEVELS = ("none", "basic", "extended", "all")
-"""Graph optimisation levels of ONNX Runtime."""
-
-
-class OnnxRuntimeRunner(OnnxRunner):
-    """ONNX Runtime. level: graph optimisation, one of LEVELS; the rest as for `OnnxRunner`."""
-
-    package = "onnxruntime"
-
-    def __init__(
-        self,
-        model: str | os.PathLike[str] | bytes | None = None,
-        *,
-        level: str = "all",
-        **common: Unpack[Common],
-    ) -> None:
-        if level not in LEVELS:
-            raise UsageError(
-                f"ONNX Runtime has no optimisation level {level!r}",
-                next_step=f"choose one of {', '.join(LEVELS)}",
-            )
-        shown = {"optimisation": level}
-        super().__init__(model, "onnxruntime", {"level": level}, answer, shown, **common)
-        self.level, self._common = level, common
-
-    def levels(self) -> dict[str, OnnxRuntimeRunner]:
-        """The same subject at each optimisation level, the least first."""
-        return {v: OnnxRuntimeRunner(self.model, level=v, **self._common) for v in LEVELS}
+LEVELS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+"""Graph optimisation levels of ONNX Runtime, and what it calls them itself."""
 
 
 def answer(
@@ -49,28 +29,106 @@ def answer(
     """Run `request["model"]` (path or bytes) and give its outputs and the values in "keep"."""
     runtime = optional("onnxruntime", "to run the subject 'onnxruntime'")
     source = load(request["model"])
-    check_inputs(source.proto, inputs)
-    outputs = [v.name for v in source.proto.graph.output]
-    add_outputs(source.proto, request["keep"])
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = request["threads"]
-    options.log_severity_level = 3
-    options.graph_optimization_level = {
-        "none": runtime.GraphOptimizationLevel.ORT_DISABLE_ALL,
-        "basic": runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-        "extended": runtime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-        "all": runtime.GraphOptimizationLevel.ORT_ENABLE_ALL,
-    }[request["level"]]
-    model: Any = source.proto.SerializeToString()
-    if source.folder and not request["keep"]:
-        model = request["model"]
-    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    names = [v.name for v in session.get_outputs()]
-    for name, array in inputs.items():
+    named, said = feed(input_shapes(source.proto), inputs)
+    for name, array in named.items():
         if array.dtype.name == "bfloat16":
             raise UnsupportedError(
                 "ONNX Runtime's Python interface takes no bfloat16", place=f"input {name!r}"
             )
-    results = session.run(names, dict(inputs))
+    declared = [v.name for v in source.proto.graph.output]
+    add_outputs(source.proto, request["keep"])
+    model: Any = source.proto.SerializeToString()
+    if source.folder and not request["keep"]:
+        model = request["model"]
+    session = runtime.InferenceSession(
+        model, _options(runtime, request), providers=["CPUExecutionProvider"]
+    )
+    names = [v.name for v in session.get_outputs()]
+    results = session.run(names, named)
+    if request["fill"] is not None:
+        results = _into_poisoned(session, names, named, results, request["fill"])
     shown = {n: r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
-    return {"declared": outputs}, {n: a for n, a in shown.items() if a.dtype.kind != "O"}
+    reply = {"said": said, "declared": declared}
+    return reply, {n: a for n, a in shown.items() if a.dtype.kind != "O"}
+
+
+def _options(runtime: Any, request: Mapping[str, Any]) -> Any:
+    """Session options; those asked for by name are attributes, or entries when they hold a dot."""
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = request["threads"]
+    options.log_severity_level = 3
+    level = LEVELS[request["level"]]
+    options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, level)
+    for name, value in request["options"].items():
+        if "." in name:
+            options.add_session_config_entry(name, str(value))
+        elif hasattr(options, name):
+            setattr(options, name, value)
+        else:
+            raise UsageError(
+                f"ONNX Runtime has no session option {name!r}",
+                next_step="attributes of SessionOptions, or entries with a dot, can be set",
+            )
+    return options
+
+
+def _into_poisoned(
+    session: Any,
+    names: list[str],
+    inputs: Mapping[str, np.ndarray],
+    results: list[Any],
+    fill: int,
+) -> list[Any]:
+    """Run once more, into output arrays that were filled with the byte `fill`."""
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_cpu_input(name, np.ascontiguousarray(array))
+    buffers: list[Any] = []
+    for name, result in zip(names, results):
+        if not isinstance(result, np.ndarray) or result.dtype.kind not in "fiu" or not result.size:
+            binding.bind_output(name)
+            buffers.append(None)
+            continue
+        buffer = np.frombuffer(bytearray([fill]) * result.nbytes, result.dtype)
+        shape = list(result.shape)
+        binding.bind_output(name, "cpu", 0, result.dtype, shape, buffer.ctypes.data)
+        buffers.append(buffer.reshape(shape))
+    session.run_with_iobinding(binding)
+    made = binding.get_outputs()
+    return [b if b is not None else made[i].numpy() for i, b in enumerate(buffers)]
+
+
+class OnnxRuntimeRunner(OnnxRunner):
+    """ONNX Runtime. level: graph optimisation, one of LEVELS. options: further session options,
+    attributes of its SessionOptions or configuration entries by name. The rest as for
+    `OnnxRunner`.
+    """
+
+    task = "onnxruntime"
+    packages = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
+    poison = "fresh memory of its process, and its output arrays"
+    answer = staticmethod(answer)
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes | None = None,
+        *,
+        level: str = "all",
+        options: Mapping[str, str | int | float | bool] | None = None,
+        **common: Unpack[Common],
+    ) -> None:
+        if level not in LEVELS:
+            raise UsageError(
+                f"ONNX Runtime has no optimisation level {level!r}",
+                next_step=f"choose one of {', '.join(LEVELS)}",
+            )
+        asked = dict(options or {})
+        shown = {"optimisation": level, **{k: str(v) for k, v in asked.items()}}
+        name = "onnxruntime" if level == "all" else f"onnxruntime:{level}"
+        request = {"level": level, "options": asked}
+        super().__init__(model, name, request, shown, **common)
+        self._arguments: dict[str, Any] = {"options": asked, **common}
+
+    def levels(self) -> dict[str, OnnxRuntimeRunner]:
+        """The same subject at each optimisation level, the least first."""
+        return {v: OnnxRuntimeRunner(self.model, level=v, **self._arguments) for v in LEVELS}

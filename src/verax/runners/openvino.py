@@ -11,18 +11,55 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.optional import optional
-from verax.runners.onnx_files import add_outputs, check_inputs, load
+from verax.runners.feeding import feed
+from verax.runners.onnx_files import add_outputs, input_shapes, load
 from verax.runners.onnx_runner import Common, OnnxRunner
 
-PRECISIONS = ("f32", "bf16", "default")
+PRECISIONS = ("f32", "bf16", "f16", "default")
 """What may be asked for. On processors with bfloat16 units OpenVINO's default is bf16."""
+
+
+def answer(
+    request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Run `request["model"]` (path or bytes) and give its outputs and the values in "keep"."""
+    runtime = optional("openvino", "to run the subject 'openvino'")
+    source = load(request["model"])
+    named, said = feed(input_shapes(source.proto), inputs)
+    outputs = [v.name for v in source.proto.graph.output]
+    add_outputs(source.proto, request["keep"])
+    settings: dict[str, Any] = {"NUM_STREAMS": 1}
+    if request["threads"]:
+        settings["INFERENCE_NUM_THREADS"] = request["threads"]
+    if request["precision"] != "default":
+        settings["INFERENCE_PRECISION_HINT"] = request["precision"]
+    for name, given in named.items():
+        if given.dtype.name == "bfloat16":
+            raise UnsupportedError(
+                "OpenVINO's Python interface takes no bfloat16", place=f"input {name!r}"
+            )
+    core = runtime.Core()
+    compiled = core.compile_model(
+        core.read_model(source.proto.SerializeToString()), "CPU", settings
+    )
+    results = compiled({name: np.ascontiguousarray(a) for name, a in named.items()})
+    shown: dict[str, np.ndarray] = {}
+    for port, array in results.items():
+        if port.get_element_type().get_type_name() == "bf16":
+            array = np.asarray(array).view(ml_dtypes.bfloat16)  # it comes labelled float16
+        for name in port.get_names():
+            shown[name] = np.array(array)
+    wanted = {*outputs, *request["keep"]}
+    return {"said": said, "declared": outputs}, {n: a for n, a in shown.items() if n in wanted}
 
 
 class OpenVinoRunner(OnnxRunner):
     """OpenVINO. precision: the inference precision to ask for, one of PRECISIONS; the rest as for
     `OnnxRunner`."""
 
-    package = "openvino"
+    task = "openvino"
+    packages = ("openvino",)
+    answer = staticmethod(answer)
 
     def __init__(
         self,
@@ -38,38 +75,4 @@ class OpenVinoRunner(OnnxRunner):
             )
         name = "openvino" if precision == "f32" else f"openvino:{precision}"
         asked = {"precision": precision}
-        super().__init__(model, name, asked, answer, asked, **common)
-
-
-def answer(
-    request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Run `request["model"]` (path or bytes) and give its outputs and the values in "keep"."""
-    runtime = optional("openvino", "to run the subject 'openvino'")
-    source = load(request["model"])
-    check_inputs(source.proto, inputs)
-    outputs = [v.name for v in source.proto.graph.output]
-    add_outputs(source.proto, request["keep"])
-    settings: dict[str, Any] = {"NUM_STREAMS": 1}
-    if request["threads"]:
-        settings["INFERENCE_NUM_THREADS"] = request["threads"]
-    if request["precision"] != "default":
-        settings["INFERENCE_PRECISION_HINT"] = request["precision"]
-    for name, given in inputs.items():
-        if given.dtype.name == "bfloat16":
-            raise UnsupportedError(
-                "OpenVINO's Python interface takes no bfloat16", place=f"input {name!r}"
-            )
-    core = runtime.Core()
-    compiled = core.compile_model(
-        core.read_model(source.proto.SerializeToString()), "CPU", settings
-    )
-    results = compiled({name: np.ascontiguousarray(a) for name, a in inputs.items()})
-    shown: dict[str, np.ndarray] = {}
-    for port, array in results.items():
-        if port.get_element_type().get_type_name() == "bf16":
-            array = np.asarray(array).view(ml_dtypes.bfloat16)  # it comes labelled float16
-        for name in port.get_names():
-            shown[name] = np.array(array)
-    wanted = {*outputs, *request["keep"]}
-    return {"declared": outputs}, {n: a for n, a in shown.items() if n in wanted}
+        super().__init__(model, name, asked, asked, **common)

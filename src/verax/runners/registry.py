@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,41 +14,164 @@ from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
 from verax.frontends.onnx.writer import to_bytes
 from verax.judge.protocol import Runner
+from verax.runners import onnx_runtime, openvino, tvm
 from verax.runners.arrays import ArraysRunner, load_npz
+from verax.runners.child_runner import TIMEOUT
+from verax.runners.command import CommandRunner
 from verax.runners.functions import FunctionRunner
+from verax.runners.litert import LiteRtRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
 from verax.runners.own import ReferenceRunner, VeraxRunner
+from verax.runners.tensorflow_file import TensorFlowRunner
+from verax.runners.torch_file import TorchFileRunner
+from verax.runners.torch_objects import ExportedProgramRunner, TorchModuleRunner
+from verax.runners.tvm import TvmRunner
 
-RUNNERS = {
-    **{f"verax:O{n}": f"our compiler at level O{n}" for n in LEVELS},
-    "onnxruntime": "ONNX Runtime on the CPU, running the model's file or the graph as ONNX",
-    "openvino": "OpenVINO on the CPU in float32 (f32 is asked for)",
-    "openvino:default": "OpenVINO in the precision it chooses itself (bf16 on some processors)",
-    "reference": "the operators' meaning in float32 NumPy",
-    "reference:promised": "the bits that O0 and O1 promise, in NumPy (slow)",
-}
-"""Runners by name, and what each is."""
+Source = str | os.PathLike[str] | bytes | None
+FOREIGN = ("torch", "torch-compiled", "litert", "tensorflow")
+"""Runners of their own model files; by name alone they run the file of the model under test."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a runner is made for. source: the file of the network under test, if there is one."""
+
+    source: Source
+    threads: int
+    timeout: float
+
+    @property
+    def onnx(self) -> Source:
+        """The source where it is ONNX; otherwise the graph is written as ONNX."""
+        if isinstance(self.source, str | os.PathLike) and Path(self.source).suffix != ".onnx":
+            return None
+        return self.source
+
+
+def _own(asked: Asked, level: int) -> Runner:
+    return VeraxRunner(Settings(opt_level=level, threads=asked.threads))
+
+
+def _reference(asked: Asked, bits: bool) -> Runner:
+    return ReferenceRunner(bits=bits)
+
+
+def _onnx_runtime(asked: Asked, level: str = "all") -> Runner:
+    return OnnxRuntimeRunner(
+        asked.onnx, writer=to_bytes, level=level, threads=asked.threads, timeout=asked.timeout
+    )
+
+
+def _openvino(asked: Asked, precision: str = "f32") -> Runner:
+    return OpenVinoRunner(
+        asked.onnx,
+        writer=to_bytes,
+        precision=precision,
+        threads=asked.threads,
+        timeout=asked.timeout,
+    )
+
+
+def _tvm(asked: Asked, level: int = tvm.OPT_LEVELS[-1]) -> Runner:
+    return TvmRunner(
+        asked.onnx, writer=to_bytes, opt_level=level, threads=asked.threads, timeout=asked.timeout
+    )
+
+
+def _foreign(kind: str, asked: Asked, path: str = "") -> Runner:
+    """The runner `kind` on `path`, or on the source of the model under test."""
+    file = path or asked.source
+    if not isinstance(file, str | os.PathLike):
+        raise UsageError(
+            f"the runner {kind!r} runs model files, and the model under test is none",
+            next_step=f"give the file: {kind}:FILE",
+        )
+    options: dict[str, Any] = {"threads": asked.threads, "timeout": asked.timeout}
+    if kind == "litert":
+        return LiteRtRunner(file, **options)
+    if kind == "tensorflow":
+        return TensorFlowRunner(file, **options)
+    return TorchFileRunner(file, compiled=kind == "torch-compiled", **options)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One runner by name: what it is, the package it needs (as imported), and how it is made."""
+
+    words: str
+    package: str
+    make: Callable[[Asked], Runner]
+
+
+def _entries() -> dict[str, Entry]:
+    found = {
+        f"verax:O{n}": Entry(f"our compiler at level O{n}", "", partial(_own, level=n))
+        for n in LEVELS
+    }
+    words = "ONNX Runtime on the CPU, running the model's file or the graph as ONNX"
+    found["onnxruntime"] = Entry(words, "onnxruntime", _onnx_runtime)
+    for level in onnx_runtime.LEVELS:
+        words = f"ONNX Runtime, graph optimisation: {level}"
+        make = partial(_onnx_runtime, level=level)
+        found[f"onnxruntime:{level}"] = Entry(words, "onnxruntime", make)
+    words = "OpenVINO on the CPU in float32 (f32 is asked for)"
+    found["openvino"] = Entry(words, "openvino", _openvino)
+    for precision in openvino.PRECISIONS:
+        chosen = "the precision it chooses itself (bf16 on some processors)"
+        words = f"OpenVINO in {chosen if precision == 'default' else precision}"
+        make = partial(_openvino, precision=precision)
+        found[f"openvino:{precision}"] = Entry(words, "openvino", make)
+    found["tvm"] = Entry("Apache TVM on the CPU, through its ONNX frontend", "tvm", _tvm)
+    for number in tvm.OPT_LEVELS[:-1]:
+        make = partial(_tvm, level=number)
+        found[f"tvm:O{number}"] = Entry(f"Apache TVM with opt_level {number}", "tvm", make)
+    files = {
+        "torch": ("PyTorch, eager, running a .pt2 file", "torch"),
+        "torch-compiled": ("PyTorch, torch.compile, running a .pt2 file", "torch"),
+        "litert": ("LiteRT, running a .tflite file", "ai_edge_litert"),
+        "tensorflow": ("TensorFlow, running a .pb, SavedModel or Keras file", "tensorflow"),
+    }
+    for kind, (words, package) in files.items():
+        found[kind] = Entry(words, package, partial(_foreign, kind))
+    words = "the operators' meaning in float32 NumPy"
+    found["reference"] = Entry(words, "", partial(_reference, bits=False))
+    words = "the bits that O0 and O1 promise, in NumPy (slow)"
+    found["reference:promised"] = Entry(words, "", partial(_reference, bits=True))
+    return found
+
+
+ENTRIES = _entries()
+RUNNERS = {name: entry.words for name, entry in ENTRIES.items()}
+"""Runners by name, and what each is. `torch:FILE`, `litert:FILE`, `tensorflow:FILE` run a file of
+their own; `cmd:PROGRAM ARGS` runs any program."""
 
 
 def resolve(
     subject: Any,
     *,
-    source: str | os.PathLike[str] | bytes | None = None,
+    source: Source = None,
     threads: int = 0,
+    timeout: float = TIMEOUT,
 ) -> Runner:
-    """The Runner for `subject`: a Runner, a name in RUNNERS, a path (.npz, .onnx), arrays by name,
+    """The Runner for `subject`: a Runner, a name in RUNNERS, `torch:FILE` and the like,
+    `cmd:PROGRAM ARGS`, a path (.npz, .onnx), arrays by name, a torch module or ExportedProgram,
     or a callable.
 
-    source: the ONNX file of the network under test, which `onnxruntime` then runs unchanged.
-    Raises `UsageError` that lists what exists.
+    source: the file of the network under test, which runtimes of its format then run unchanged.
+    timeout: seconds that one run of a subject outside of this process may take. Raises
+    `UsageError` that lists what exists.
     """
     if isinstance(subject, Runner):
         return subject
     if isinstance(subject, Mapping):
         return ArraysRunner(subject)
     if isinstance(subject, str | os.PathLike):
-        return _named(os.fspath(subject), source, threads)
+        return _named(os.fspath(subject), Asked(source, threads, timeout))
+    if _is_from(subject, "torch.export"):
+        return ExportedProgramRunner(subject)
+    if _is_from(subject, "torch.nn"):
+        return TorchModuleRunner(subject)
     if callable(subject):
         return FunctionRunner(subject)
     raise UsageError(
@@ -55,25 +180,29 @@ def resolve(
     )
 
 
-def _named(subject: str, source: str | os.PathLike[str] | bytes | None, threads: int) -> Runner:
-    if subject in RUNNERS:
-        kind, _, detail = subject.partition(":")
-        if kind == "verax":
-            return VeraxRunner(Settings(opt_level=int(detail[1:]), threads=threads))
-        if kind == "reference":
-            return ReferenceRunner(bits=detail == "promised")
-        if kind == "openvino":
-            precision = detail or "f32"
-            return OpenVinoRunner(source, writer=to_bytes, precision=precision, threads=threads)
-        return OnnxRuntimeRunner(source, writer=to_bytes, threads=threads)
+def _is_from(subject: Any, module: str) -> bool:
+    """Whether a class of `subject` was defined in `module` (torch itself stays unimported)."""
+    return any(c.__module__.startswith(module) for c in type(subject).__mro__)
+
+
+def _named(subject: str, asked: Asked) -> Runner:
+    if subject in ENTRIES:
+        return ENTRIES[subject].make(asked)
+    kind, colon, rest = subject.partition(":")
+    if colon and kind == "cmd":
+        return CommandRunner(rest, writer=to_bytes, timeout=asked.timeout)
+    if colon and kind in FOREIGN:
+        return _foreign(kind, asked, rest)
     path = Path(subject)
     if path.suffix in (".npz", ".onnx"):
         if not path.is_file():
             raise UsageError("there is no such file", place=subject)
-        is_model = path.suffix == ".onnx"
-        return OnnxRuntimeRunner(path, threads=threads) if is_model else load_npz(path)
-    near = difflib.get_close_matches(subject, RUNNERS, 1)
+        if path.suffix == ".npz":
+            return load_npz(path)
+        return OnnxRuntimeRunner(path, threads=asked.threads, timeout=asked.timeout)
+    near = difflib.get_close_matches(subject, ENTRIES, 1)
     raise UsageError(
         f"there is no runner {subject!r}" + (f"; is {near[0]!r} meant?" if near else ""),
-        next_step=f"choose one of {', '.join(RUNNERS)}, or give an .npz or .onnx file",
+        next_step=f"choose one of {', '.join(ENTRIES)}, or give an .npz or .onnx file, "
+        "or cmd:PROGRAM ARGS",
     )

@@ -7,10 +7,17 @@ import sys
 from pathlib import Path
 
 from verax.base.errors import VeraxError
-from verax.runners import onnx_runtime, openvino
+from verax.runners import litert, onnx_runtime, openvino, tensorflow_file, torch_file, tvm
 from verax.runners.child import INPUTS, OUTPUTS, REPLY, REQUEST, load_arrays, save_arrays
 
-TASKS = {"onnxruntime": onnx_runtime.answer, "openvino": openvino.answer}
+TASKS = {
+    "onnxruntime": onnx_runtime.answer,
+    "openvino": openvino.answer,
+    "tvm": tvm.answer,
+    "torch": torch_file.answer,
+    "litert": litert.answer,
+    "tensorflow": tensorflow_file.answer,
+}
 """What a child can do: request and inputs -> reply and outputs."""
 
 

@@ -1,0 +1,100 @@
+"""What subjects share that run in a child process: how they are asked, poisoned and described."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from verax.base.optional import installed_version
+from verax.ir.graph import Graph
+from verax.runners.child import run_in_child
+from verax.runners.feeding import collect
+
+TIMEOUT = 300.0
+"""Seconds that a run may take."""
+Answered = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+class ChildRunner(ABC):
+    """Runs a foreign package's model on the CPU, in a child process.
+
+    task: the child's task. packages: what the runtime is called where packages are listed, the
+    usual one first. request: what is asked for besides the inputs, shown under the names in
+    `shown`. threads: 0 lets the runtime choose. timeout: seconds. isolated: False runs in this
+    process (quicker, and a crash is ours).
+    """
+
+    watches = True
+    stored_inputs: Mapping[str, np.ndarray] | None = None
+    poison = "fresh memory of its process"
+    task: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]]
+
+    @staticmethod
+    @abstractmethod
+    def answer(request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> Answered:
+        """What the child does: (request, inputs) -> (reply, values). A reply's "said" is a mapping
+        of texts that `describe` shows after the run, its "declared" lists the model's own outputs
+        in order; "keep" in the request names inner values wanted."""
+
+    def __init__(
+        self,
+        name: str,
+        request: Mapping[str, Any],
+        shown: Mapping[str, str],
+        *,
+        threads: int = 0,
+        isolated: bool = True,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self.name, self.threads, self.isolated, self.timeout = name, threads, isolated, timeout
+        self._request, self._shown = dict(request), dict(shown)
+        self._said: dict[str, str] = {}
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "version": installed_version(*self.packages) or "unknown",
+            **self._shown,
+            "threads": str(self.threads or "chosen by the runtime"),
+            **self._said,
+        }
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        return self._ask(graph, inputs, keep, None)
+
+    def run_poisoned(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int,
+    ) -> dict[str, np.ndarray]:
+        return self._ask(graph, inputs, keep, fill)
+
+    def _asked(self, graph: Graph) -> dict[str, Any]:
+        """The request for `graph`; to be extended by what depends on it."""
+        return {**self._request, "threads": self.threads, "outputs": list(graph.outputs)}
+
+    def _ask(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None,
+        fill: int | None,
+    ) -> dict[str, np.ndarray]:
+        request = {**self._asked(graph), "keep": [*(keep or ())], "fill": fill}
+        if self.isolated:
+            reply, values = run_in_child(
+                self.task, request, inputs, name=self.name, timeout=self.timeout, fill=fill
+            )
+        else:
+            reply, values = self.answer(request, inputs)
+        values, said = collect(graph, values, reply.get("declared", ()))
+        self._said = {**reply.get("said", {}), **said}
+        return values

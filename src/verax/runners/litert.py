@@ -1,0 +1,63 @@
+"""LiteRT (TensorFlow Lite) as a subject: a .tflite file run by Google's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verax.base.optional import optional
+from verax.runners.feeding import feed
+from verax.runners.file_runner import FileRunner
+
+
+def answer(
+    request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Run `request["path"]`; inner tensors by their names in the file when "keep" asks for any.
+
+    Then the default delegate (XNNPACK) is left out, because it hides what it fuses.
+    """
+    runtime = optional("ai_edge_litert.interpreter", "to run the subject 'litert'")
+    options: dict[str, Any] = {"num_threads": request["threads"] or None}
+    if request["keep"]:
+        options["experimental_preserve_all_tensors"] = True
+        plain = runtime.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        options["experimental_op_resolver_type"] = plain
+    interpreter = runtime.Interpreter(model_path=request["path"], **options)
+    slots = {d["name"]: d for d in interpreter.get_input_details()}
+    shapes = {n: tuple(None if i < 0 else int(i) for i in _open(d)) for n, d in slots.items()}
+    named, said = feed(shapes, inputs)
+    for name, array in named.items():
+        if tuple(slots[name]["shape"]) != array.shape:
+            interpreter.resize_tensor_input(slots[name]["index"], array.shape)
+    interpreter.allocate_tensors()
+    for name, array in named.items():
+        interpreter.set_tensor(slots[name]["index"], array)
+    interpreter.invoke()
+    shown = {}
+    if request["keep"]:
+        wanted = set(request["keep"])
+        for detail in interpreter.get_tensor_details():
+            if detail["name"] in wanted:
+                shown[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
+    for detail in interpreter.get_output_details():
+        shown[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
+    declared = [d["name"] for d in interpreter.get_output_details()]
+    return {"said": said, "declared": declared}, shown
+
+
+def _open(detail: Mapping[str, Any]) -> Any:
+    """The declared shape, -1 where a size is open."""
+    declared = detail.get("shape_signature")
+    return detail["shape"] if declared is None or not len(declared) else declared
+
+
+class LiteRtRunner(FileRunner):
+    """A .tflite file run by LiteRT."""
+
+    task = prefix = "litert"
+    packages = ("ai-edge-litert",)
+    suffixes = (".tflite",)
+    answer = staticmethod(answer)
