@@ -10,6 +10,7 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.optional import optional
+from verax.ir.graph import Graph
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load
 from verax.runners.onnx_runner import Common, OnnxRunner
@@ -127,8 +128,12 @@ class OnnxRuntimeRunner(OnnxRunner):
         name = "onnxruntime" if level == "all" else f"onnxruntime:{level}"
         request = {"level": level, "options": asked}
         super().__init__(model, name, request, shown, **common)
+        self.level = level
         self._arguments: dict[str, Any] = {"options": asked, **common}
 
-    def levels(self) -> dict[str, OnnxRuntimeRunner]:
-        """The same subject at each optimisation level, the least first."""
-        return {v: OnnxRuntimeRunner(self.model, level=v, **self._arguments) for v in LEVELS}
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, OnnxRuntimeRunner]]:
+        """The same subject at each optimisation level up to its own, the least first."""
+        names = list(LEVELS)[: list(LEVELS).index(self.level) + 1]
+        return [(v, OnnxRuntimeRunner(self.model, level=v, **self._arguments)) for v in names]

@@ -19,6 +19,7 @@ class VeraxRunner:
     watches = True
     truncates = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
+    poison = "the arena of the compiled program"
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -32,6 +33,37 @@ class VeraxRunner:
     ) -> dict[str, np.ndarray]:
         wanted = dataclasses.replace(graph, outputs=_with_outputs(graph, keep))
         return dict(compile_graph(wanted, self.settings).run(inputs))
+
+    def run_poisoned(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int,
+    ) -> dict[str, np.ndarray]:
+        wanted = dataclasses.replace(graph, outputs=_with_outputs(graph, keep))
+        executable = compile_graph(wanted, self.settings)
+        executable.run(inputs)
+        executable.specialised.program.poison(fill)
+        return dict(executable.run(inputs))
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, VeraxRunner]]:
+        """O0, then this level without rewrites (fusion and layouts), then rewrite by rewrite."""
+        settings = self.settings
+        if settings.opt_level == 0:
+            return [("O0", self)]
+        exe = compile_graph(graph, settings)
+        exe.run(inputs)
+        plain = dataclasses.replace(settings, opt_level=0, require=())
+        steps = [("O0", VeraxRunner(plain))]
+        names = (f"fusion and layouts of O{settings.opt_level}", *exe.trace.notes)
+        for count, name in enumerate(names):
+            stopped = dataclasses.replace(settings, stop_after=count)
+            steps.append((name, VeraxRunner(stopped)))
+        return steps
 
 
 class ReferenceRunner:
