@@ -35,7 +35,13 @@ ONNX = Format("ONNX", (".onnx",), "a model, opsets 7 and later", "verax.frontend
 VX = Format(
     "Verax", (".vx",), "a compiled program for one machine", "verax.compiler.saved:SavedExecutable"
 )
-FORMATS = (ONNX, VX)
+TFLITE = Format(
+    "TensorFlow Lite",
+    (".tflite",),
+    "a model, floating-point or quantised",
+    "verax.frontends.tflite:load_tflite",
+)
+FORMATS = (ONNX, TFLITE, VX)
 
 DESIGNED: Mapping[str, str] = {
     ".pt2": "PyTorch",
@@ -44,7 +50,6 @@ DESIGNED: Mapping[str, str] = {
     ".mlmodel": "CoreML",
     ".mlpackage": "CoreML",
     ".pb": "TensorFlow",
-    ".tflite": "TensorFlow Lite",
     ".h5": "Keras",
     ".keras": "Keras",
     ".json": "MXNet",

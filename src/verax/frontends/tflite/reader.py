@@ -1,0 +1,347 @@
+"""TFLite bytes -> foreign nodes, by reading the FlatBuffer directly: no package is needed.
+
+A path is memory-mapped and constants are views of the map, so weights cost nothing until they are
+used. An operator's options become attributes under their names in the schema, defaults included;
+the quantisation of its operands becomes attributes `input0.scale`, `output0.zero_point`, ..., since
+it decides what the operator computes.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.tflite.flatbuffer import Table, damaged, root
+from verax.frontends.tflite.schema import (
+    CUSTOM,
+    ENUMS,
+    IDENTIFIER,
+    OPERATORS,
+    OPTIONS,
+    TENSOR_TYPES,
+    Field,
+    Options,
+)
+from verax.ir.types import DType
+
+MAX_ITEMS = 1_000_000
+"""Tensors, and operands of all operators together, that a file may have."""
+MAX_RANK = 16
+MAX_NAME = 4096
+TYPED_BY_OUTPUT = ("CAST", "QUANTIZE")
+"""Operators whose output tensor's type says what they do: it becomes the attribute output_type."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the file. scale, zero_point: None unless quantised."""
+
+    name: str
+    dtype: DType | None
+    kind: str
+    dims: tuple[int, ...]
+    signature: tuple[int, ...]
+    data: memoryview | None
+    scale: np.ndarray | None
+    zero_point: np.ndarray | None
+    axis: int
+
+    @property
+    def value(self) -> ForeignValue:
+        """As an input: -1 in the signature leaves a size open."""
+        signature = self.signature or self.dims
+        dims = tuple(None if s == -1 else d for d, s in zip(self.dims, signature))
+        return ForeignValue(self.name, self.dtype, dims, self.kind)
+
+    @property
+    def recorded(self) -> ForeignValue:
+        """As a record to hold inferred types against.
+
+        Old converters wrote 1 for a size that they did not know and no signature, so a 1 says
+        nothing there; LiteRT infers such sizes anew as well.
+        """
+        dims = self.value.dims or ()
+        if not self.signature:
+            dims = tuple(None if d == 1 else d for d in dims)
+        return ForeignValue(self.name, self.dtype, dims, self.kind)
+
+
+def open_bytes(source: str | os.PathLike[str] | bytes) -> memoryview:
+    """The file's bytes, mapped; raises `UsageError` when it cannot be read."""
+    if isinstance(source, bytes):
+        return memoryview(source)
+    try:
+        with Path(source).open("rb") as stream:
+            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise UsageError(f"cannot read the file: {error.strerror}", place=str(source)) from error
+    except ValueError as error:
+        raise ModelError("the file is empty", place=str(source)) from error
+
+
+def read_model(data: memoryview) -> ForeignModel:
+    """The first subgraph of a model. Raises `ModelError` for a damaged file, `UnsupportedError`
+    for what no table could express (sparse or variable tensors)."""
+    model = root(data, IDENTIFIER)
+    version = model.integer(0, "uint32")
+    if version != 3:
+        raise UnsupportedError(f"the file has schema version {version}, only 3 is supported")
+    codes = [_operator_name(code) for code in _limited(model.tables(1), "operator codes")]
+    graphs = list(_limited(model.tables(2), "subgraphs"))
+    buffers = [_buffer(b, data) for b in _limited(model.tables(4), "buffers")]
+    if not graphs:
+        raise damaged("it holds no graph")
+    graph = graphs[0]
+    tensors = _tensors(graph, buffers)
+    nodes = tuple(_nodes(graph, codes, tensors))
+    inputs = [_operand(i, tensors) for i in graph.array(1, "int32")]
+    outputs = [_operand(i, tensors) for i in graph.array(2, "int32")]
+    _check_names(inputs, outputs, nodes)
+    used = {name for node in nodes for name in node.inputs} | {t.name for t in outputs}
+    return ForeignModel(
+        name=_name(graph, 4) or "graph",
+        inputs=tuple(t.value for t in inputs),
+        outputs=tuple(t.value for t in outputs),
+        nodes=nodes,
+        constants={t.name: _constant(t) for t in tensors if t.data and t.name in used},
+        declared={t.name: t.recorded for t in tensors if not t.data},
+        versions={"schema": version},
+        metadata=_metadata(model, len(graphs)),
+    )
+
+
+def _limited(tables: Iterable[Table], what: str) -> Iterator[Table]:
+    for i, table in enumerate(tables):
+        if i >= MAX_ITEMS:
+            raise ModelError(f"the file has more than {MAX_ITEMS} {what}")
+        yield table
+
+
+def _name(table: Table, slot: int) -> str:
+    if len(table.array(slot, "uint8")) > MAX_NAME:
+        raise damaged(f"a name is longer than {MAX_NAME} bytes")
+    return table.text(slot)
+
+
+def _operator_name(code: Table) -> tuple[str, str, int]:
+    """(domain, operator, version): the larger of the old and the new code field counts."""
+    number = max(code.integer(0, "int8"), code.integer(3))
+    version = code.integer(2, default=1)
+    if number == CUSTOM:
+        return "custom", _name(code, 1) or "unnamed", version
+    return "", OPERATORS[number] if 0 <= number < len(OPERATORS) else f"{number}", version
+
+
+def _buffer(table: Table, data: memoryview) -> memoryview:
+    """A buffer's bytes; those of large files lie behind the FlatBuffer, at an offset."""
+    offset, size = table.integer(1, "uint64"), table.integer(2, "uint64")
+    if offset > 1:
+        if offset + size > len(data):
+            raise damaged(f"a buffer of {size} bytes at byte {offset} reaches beyond the file")
+        return data[offset : offset + size]
+    return memoryview(table.array(0, "uint8"))  # type: ignore[arg-type]
+
+
+def _tensors(graph: Table, buffers: list[memoryview]) -> list[Tensor]:
+    tables = list(_limited(graph.tables(0), "tensors"))
+    names = [_name(table, 3) for table in tables]
+    counts, taken = Counter(names), set(names)
+    found = []
+    for i, (table, name) in enumerate(zip(tables, names)):
+        if not name or counts[name] > 1:
+            name = f"{name or 'tensor'}:{i}"
+            while name in taken:
+                name += "'"
+            taken.add(name)
+        found.append(_tensor(table, name, buffers))
+    return found
+
+
+def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
+    place = f"tensor {name!r}"
+    code, buffer = table.integer(1, "int8"), table.integer(2, "uint32")
+    dims, signature = table.array(0, "int32"), table.array(7, "int32")
+    if buffer >= len(buffers):
+        raise ModelError(f"its buffer {buffer} does not exist", place=place)
+    if max(len(dims), len(signature)) > MAX_RANK or (dims < 0).any():
+        raise ModelError(f"its shape is {dims[:MAX_RANK].tolist()}", place=place)
+    if len(signature) not in (0, len(dims)) or (signature < -1).any():
+        raise ModelError("its shape and its shape_signature contradict each other", place=place)
+    if table.scalar(5, "bool", False):
+        raise UnsupportedError("variable tensors are not supported", place=place)
+    if table.has(6):
+        raise UnsupportedError("sparse tensors are not supported", place=place)
+    if table.has(9):
+        raise UnsupportedError("variant tensors are not supported", place=place)
+    kind = TENSOR_TYPES.get(code, f"type {code}")
+    scale, zero, axis = _quantisation(table.table(4), place)
+    return Tensor(
+        name,
+        kind if isinstance(kind, DType) else None,
+        str(kind),
+        tuple(dims.tolist()),
+        tuple(signature.tolist()),
+        buffers[buffer] if len(buffers[buffer]) else None,
+        scale,
+        zero,
+        axis,
+    )
+
+
+def _quantisation(
+    table: Table | None, place: str
+) -> tuple[np.ndarray | None, np.ndarray | None, int]:
+    """Scales, zero points, and the axis that they run along.
+
+    Without scales a tensor is not quantised; `min` and `max` are notes from calibration.
+    """
+    if table is None:
+        return None, None, 0
+    if table.integer(4, "uint8"):
+        raise UnsupportedError("custom quantisation is not supported", place=place)
+    scale, zero = table.array(2, "float32"), table.array(3, "int64")
+    if not len(scale):
+        return None, None, 0
+    if not len(zero):
+        zero = np.zeros(len(scale), np.int64)
+    if len(zero) not in (1, len(scale)):
+        raise ModelError(f"it has {len(scale)} scales and {len(zero)} zero points", place=place)
+    return scale, np.broadcast_to(zero, scale.shape), table.integer(6)
+
+
+def _constant(tensor: Tensor) -> np.ndarray:
+    """The array of a constant, as a view of the file."""
+    place = f"tensor {tensor.name!r}"
+    if tensor.dtype is None:
+        raise UnsupportedError(f"a constant is {tensor.kind}", place=place)
+    assert tensor.data is not None
+    size = math.prod(tensor.dims) * tensor.dtype.itemsize
+    if size != len(tensor.data):
+        raise ModelError(
+            f"its shape {list(tensor.dims)} needs {size} bytes, the file has {len(tensor.data)}",
+            place=place,
+        )
+    array = np.frombuffer(tensor.data, tensor.dtype.numpy).reshape(tensor.dims)
+    return array if array.flags.aligned else array.copy()
+
+
+def _operand(index: int, tensors: list[Tensor]) -> Tensor:
+    if not 0 <= index < len(tensors):
+        raise damaged(f"the tensor {index} does not exist")
+    return tensors[index]
+
+
+def _nodes(
+    graph: Table, codes: list[tuple[str, str, int]], tensors: list[Tensor]
+) -> Iterator[ForeignNode]:
+    operands = 0
+    for table in _limited(graph.tables(3), "operators"):
+        index = table.integer(0, "uint32")
+        if index >= len(codes):
+            raise damaged(f"the operator code {index} does not exist")
+        domain, op_type, version = codes[index]
+        inputs, outputs = table.array(1, "int32"), table.array(2, "int32")
+        operands += len(inputs) + len(outputs)
+        if operands > MAX_ITEMS:
+            raise ModelError(f"the operators have more than {MAX_ITEMS} operands")
+        sources = [None if i == -1 else _operand(i, tensors) for i in inputs]
+        targets = [_operand(i, tensors) for i in outputs]
+        attributes = _options(table, op_type) if not domain else _custom_options(table)
+        if op_type in TYPED_BY_OUTPUT and targets:
+            attributes["output_type"] = targets[0].kind
+        for side, side_tensors in (("input", sources), ("output", targets)):
+            for i, tensor in enumerate(side_tensors):
+                if tensor is not None and tensor.scale is not None:
+                    attributes[f"{side}{i}.scale"] = tensor.scale
+                    attributes[f"{side}{i}.zero_point"] = tensor.zero_point
+                    if tensor.scale.size > 1:
+                        attributes[f"{side}{i}.quantized_dimension"] = tensor.axis
+        yield ForeignNode(
+            op_type,
+            tuple("" if t is None else t.name for t in sources),
+            tuple(t.name for t in targets),
+            attributes,
+            "",
+            domain,
+            version,
+        )
+
+
+def _custom_options(table: Table) -> dict[str, Any]:
+    return {"custom_options": table.array(5, "uint8")}
+
+
+def _options(table: Table, op_type: str) -> dict[str, Any]:
+    """The operator's options, with defaults; a field that the schema lacks keeps its slot."""
+    number, body = table.integer(3, "uint8"), table.table(4)
+    expected = OPTIONS.get(op_type, Options(0, ()))
+    if table.integer(11, "uint8"):
+        raise UnsupportedError("options of the second kind are not supported", place=op_type)
+    if number not in (0, expected.number):
+        if op_type not in OPTIONS:  # no options are needed: the table has no row, or reads none
+            return {"options": number}
+        raise ModelError(f"{op_type} has options of another operator ({number})")
+    if number == 0 or body is None:
+        return {f.name: _default(f) for f in expected.fields if f is not None}
+    found: dict[str, Any] = {}
+    for slot, field in enumerate(expected.fields):
+        if field is not None:
+            found[field.name] = _field(body, slot, field)
+        elif body.has(slot):
+            found[f"slot{slot}"] = "set"
+    for slot in range(len(expected.fields), len(body.slots())):
+        if body.has(slot):
+            found[f"slot{slot}"] = "set"
+    return found
+
+
+def _default(field: Field) -> Any:
+    if field.kind == "ints":
+        return ()
+    if field.kind in ENUMS:
+        return ENUMS[field.kind][field.default]
+    return float(field.default) if field.kind == "float32" else field.default
+
+
+def _field(body: Table, slot: int, field: Field) -> Any:
+    if field.kind == "ints":
+        values = body.array(slot, "int32")
+        if len(values) > MAX_RANK:
+            raise damaged(f"{field.name} has {len(values)} numbers")
+        return tuple(values.tolist())
+    if field.kind in ENUMS:
+        number = body.integer(slot, "int8", field.default)
+        return ENUMS[field.kind].get(number, f"{number}")
+    value = body.scalar(slot, field.kind, field.default)
+    return float(value) if field.kind == "float32" else int(value)
+
+
+def _check_names(
+    inputs: list[Tensor], outputs: list[Tensor], nodes: tuple[ForeignNode, ...]
+) -> None:
+    """No tensor is written twice: by the caller, by the file, or by two operators."""
+    writers = Counter(t.name for t in inputs)
+    writers.update(o for node in nodes for o in node.outputs)
+    twice = [name for name, count in writers.items() if count > 1]
+    if twice or len({t.name for t in outputs}) != len(outputs):
+        raise ModelError(f"the tensor {(twice or ['of an output'])[0]!r} is defined twice")
+    if not outputs:
+        raise damaged("the graph has no output")
+    if any(t.data for t in inputs):
+        raise damaged("an input is a constant")
+
+
+def _metadata(model: Table, graphs: int) -> dict[str, str]:
+    found = {"description": _name(model, 3), "subgraphs": str(graphs)}
+    names = [_name(entry, 0) for entry in _limited(model.tables(6), "metadata entries")]
+    return {**{k: v for k, v in found.items() if v}, "metadata": ", ".join(names)}

@@ -1,0 +1,136 @@
+"""The table's registry, and what rows of several families share.
+
+A row is entered for floating-point operands, for quantised ones (`quantised=True`), or for both
+when it only moves data (`moves=True`: both sides must then be quantised alike). Which one applies
+is told by the attributes `input0.scale` and the like, which the reader adds to quantised operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion, Row
+from verax.ir.operator import Operator
+
+Result = Operator | str | tuple[str, ...]
+
+TABLE: dict[tuple[str, str], Row] = {}
+"""Rows by (domain, operator)."""
+FLOAT: dict[str, Row] = {}
+QUANTISED: dict[str, Row] = {}
+
+
+def row(*operators: str, quantised: bool = False, moves: bool = False) -> Callable[[Row], Row]:
+    """Enter a function as the row of TFLite operators."""
+
+    def enter(function: Row) -> Row:
+        for name in operators:
+            if moves:
+                _enter(FLOAT, name, function)
+                _enter(QUANTISED, name, _moving(function))
+            else:
+                _enter(QUANTISED if quantised else FLOAT, name, function)
+            TABLE["", name] = _dispatch
+        return function
+
+    return enter
+
+
+def _enter(rows: dict[str, Row], name: str, function: Row) -> None:
+    assert name not in rows, name
+    rows[name] = function
+
+
+def _dispatch(c: Conversion) -> Result:
+    """The row for the operands' kind."""
+    name = c.node.op_type
+    is_quantised = any("." in key for key in c.attributes.values)
+    found = (QUANTISED if is_quantised else FLOAT).get(name)
+    if found is None:
+        c.refuse(f"{'quantised' if is_quantised else 'floating-point'} operands are not supported")
+    return found(c)
+
+
+def _moving(function: Row) -> Row:
+    """A row that moves quantised data: every quantised operand must be quantised alike."""
+
+    def convert(c: Conversion) -> Result:
+        first: tuple[Any, Any] | None = None
+        for key in [k for k in c.attributes.values if k.endswith(".scale")]:
+            side = key.removesuffix(".scale")
+            scale = c.attributes.tensor(key)
+            zero = c.attributes.tensor(f"{side}.zero_point")
+            if scale.size != 1:
+                c.refuse("scales per channel are not supported where data is moved")
+            if first is not None and first != (scale[0], zero[0]):
+                c.refuse("its operands are quantised differently, and LiteRT would not convert")
+            first = scale[0], zero[0]
+        return function(c)
+
+    return convert
+
+
+ACTIVATIONS: dict[str, tuple[float, float]] = {
+    "RELU_N1_TO_1": (-1.0, 1.0),
+    "RELU6": (0.0, 6.0),
+    "RELU_0_TO_1": (0.0, 1.0),
+}
+"""Activations that clamp, with their bounds."""
+
+
+def activation(c: Conversion) -> str:
+    """The fused activation; refused where LiteRT itself ignores it."""
+    name: str = c.attributes.text("fused_activation_function", "NONE")
+    if name not in ("NONE", "RELU", *ACTIVATIONS):
+        c.attributes.refuse("fused_activation_function", "LiteRT's kernels ignore it in silence")
+    return name
+
+
+def activated(c: Conversion, value: str, name: str) -> str:
+    """The value after a fused activation, under a name of its own."""
+    if name == "NONE":
+        return value
+    if name == "RELU":
+        return c.add("Relu", [value])
+    low, high = ACTIVATIONS[name]
+    dtype = c.builder.types[value].dtype.numpy
+    return c.add("Clip", [value, c.constant(low, dtype), c.constant(high, dtype)])
+
+
+def finish_activated(
+    c: Conversion, name: str, kind: str, inputs: list[str | None], **fields: Any
+) -> tuple[str, ...]:
+    """Append an operator and its fused activation; the last node defines the output."""
+    if name == "NONE":
+        return c.result(kind, inputs, **fields)
+    value = c.add(kind, inputs, **fields)
+    if name == "RELU":
+        return c.result("Relu", [value])
+    low, high = ACTIVATIONS[name]
+    dtype = c.builder.types[value].dtype.numpy
+    return c.result("Clip", [value, c.constant(low, dtype), c.constant(high, dtype)])
+
+
+def constant_ints(c: Conversion, index: int, what: str) -> tuple[int, ...]:
+    """A constant operand of integers, flat."""
+    return tuple(int(v) for v in np.ravel(c.constant_input(index, what)))
+
+
+def padding(c: Conversion) -> str:
+    """SAME or VALID as a rule that the operators resolve; () for VALID."""
+    rule: str = c.attributes.text("padding", "SAME")
+    if rule not in ("SAME", "VALID"):
+        c.attributes.refuse("padding", "there is no such rule")
+    return rule
+
+
+def static_dims(c: Conversion, index: int, what: str) -> tuple[int, ...]:
+    """Shape of an operand that must be known; raises `ModelError` else."""
+    dims = c.type(index).dims
+    if not all(isinstance(d, int) for d in dims):
+        raise ModelError(f"the shape of {what} must be known", place=c.node.place)
+    return tuple(int(d) for d in dims)  # type: ignore[arg-type]

@@ -1,0 +1,6 @@
+"""The table: one row per TFLite operator, by family. Importing this module fills `TABLE`."""
+
+from verax.frontends.tflite import table_elementwise, table_movement, table_windows
+from verax.frontends.tflite.rows import TABLE
+
+__all__ = ["TABLE", "table_elementwise", "table_movement", "table_windows"]

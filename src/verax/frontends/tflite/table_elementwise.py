@@ -1,0 +1,172 @@
+"""TFLite's elementwise operators and reductions on floating-point numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.channels_last import constant_array
+from verax.frontends.conversion import Conversion
+from verax.frontends.tflite.rows import (
+    ACTIVATIONS,
+    Result,
+    activation,
+    constant_ints,
+    finish_activated,
+    row,
+)
+
+PLAIN = {
+    "ABS": "Abs", "CEIL": "Ceil", "COS": "Cos", "ELU": "Elu", "EQUAL": "Equal", "EXP": "Exp",
+    "FLOOR": "Floor", "GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual",
+    "HARD_SWISH": "HardSwish", "LESS": "Less", "LESS_EQUAL": "LessOrEqual", "LOG": "Log",
+    "LOGICAL_AND": "And", "LOGICAL_NOT": "Not", "LOGICAL_OR": "Or", "LOGISTIC": "Sigmoid",
+    "MAXIMUM": "Max", "MINIMUM": "Min", "NEG": "Neg", "POW": "Pow", "PRELU": "PRelu",
+    "RELU": "Relu", "ROUND": "Round", "SIGN": "Sign", "SIN": "Sin", "SQRT": "Sqrt", "TANH": "Tanh",
+}  # fmt: skip
+"""Operators without options that mean what the Verax operator means."""
+
+
+@row(*PLAIN)
+def plain(c: Conversion) -> Result:
+    return c.operator(PLAIN[c.node.op_type])
+
+
+ARITHMETIC = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
+
+
+@row(*ARITHMETIC)
+def arithmetic(c: Conversion) -> Result:
+    c.attributes.irrelevant("pot_scale_int16", "it concerns 16-bit operands")
+    inputs: list[str | None] = [c.required(0), c.required(1)]
+    return finish_activated(c, activation(c), ARITHMETIC[c.node.op_type], inputs)
+
+
+@row(*ACTIVATIONS)
+def clamp(c: Conversion) -> Result:
+    low, high = ACTIVATIONS[c.node.op_type]
+    return c.result("Clip", [c.required(0), *(c.constant(v, np.float32) for v in (low, high))])
+
+
+@row("LEAKY_RELU")
+def leaky_relu(c: Conversion) -> Result:
+    return c.operator("LeakyRelu", alpha=c.attributes.number("alpha", 0.0))
+
+
+@row("GELU")
+def gelu(c: Conversion) -> Result:
+    return c.operator("Gelu", approximate="tanh" if c.attributes.flag("approximate") else "none")
+
+
+@row("RSQRT")
+def rsqrt(c: Conversion) -> Result:
+    return c.result("Reciprocal", [c.add("Sqrt", [c.required(0)])])
+
+
+@row("SQUARE")
+def square(c: Conversion) -> Result:
+    return c.result("Mul", [c.required(0), c.required(0)])
+
+
+@row("SQUARED_DIFFERENCE")
+def squared_difference(c: Conversion) -> Result:
+    difference = c.add("Sub", [c.required(0), c.required(1)])
+    return c.result("Mul", [difference, difference])
+
+
+@row("NOT_EQUAL")
+def not_equal(c: Conversion) -> Result:
+    return c.result("Not", [c.add("Equal", [c.required(0), c.required(1)])])
+
+
+@row("SELECT", "SELECT_V2")
+def select(c: Conversion) -> Result:
+    if c.node.op_type == "SELECT" and c.rank(0) not in (0, c.rank(1)):
+        c.refuse("a condition per row is not supported")
+    return c.operator("Where")
+
+
+@row("CAST")
+def cast(c: Conversion) -> Result:
+    for name in ("in_data_type", "out_data_type"):
+        c.attributes.irrelevant(name, "LiteRT goes by the types of the tensors")
+    return c.operator("Cast", to=c.attributes.text("output_type"))
+
+
+@row("DEQUANTIZE")
+def dequantize_half(c: Conversion) -> Result:
+    """float16 weights, stored small and used as float32: exact, and folded when constant."""
+    array = constant_array(c, c.required(0))
+    if c.type(0).dtype != "float16":
+        c.refuse(f"operands of {c.type(0).dtype} without a scale are not supported")
+    if array is None:
+        return c.operator("Cast", to="float32")
+    return c.named_constant(array.astype(np.float32))
+
+
+@row("SOFTMAX")
+def softmax(c: Conversion) -> Result:
+    """softmax(beta x) along the last axis."""
+    beta, x = c.attributes.number("beta", 0.0), c.required(0)
+    if beta != 1.0:
+        x = c.add("Mul", [x, c.constant(beta, np.float32)])
+    return c.result("Softmax", [x], axis=-1)
+
+
+@row("LOG_SOFTMAX")
+def log_softmax(c: Conversion) -> Result:
+    return c.operator("LogSoftmax", axis=-1)
+
+
+@row("L2_NORMALIZATION")
+def l2_normalization(c: Conversion) -> Result:
+    """x / max(|x|, 1e-6), |x| being the Euclidean length along the last axis."""
+    length = c.add("ReduceL2", [c.required(0), c.ints((-1,))], keepdims=True)
+    length = c.add("Max", [length, c.constant(1e-6, np.float32)])
+    return finish_activated(c, activation(c), "Div", [c.required(0), length])
+
+
+REDUCTIONS = {
+    "MEAN": "ReduceMean",
+    "SUM": "ReduceSum",
+    "REDUCE_PROD": "ReduceProd",
+    "REDUCE_MAX": "ReduceMax",
+    "REDUCE_MIN": "ReduceMin",
+}
+
+
+@row(*REDUCTIONS)
+def reduction(c: Conversion) -> Result:
+    """Over the axes of operand 1; none of them means none."""
+    return c.result(
+        REDUCTIONS[c.node.op_type],
+        [c.required(0), c.ints(constant_ints(c, 1, "the axes"))],
+        keepdims=c.attributes.flag("keep_dims"),
+        noop_with_empty_axes=True,
+    )
+
+
+@row("ARG_MAX", "ARG_MIN")
+def arg(c: Conversion) -> Result:
+    """The first of equals wins."""
+    (axis,) = constant_ints(c, 1, "the axis")
+    kind = "ArgMax" if c.node.op_type == "ARG_MAX" else "ArgMin"
+    to = c.attributes.text("output_type", "float32")
+    if to not in ("int32", "int64"):
+        c.attributes.refuse("output_type", "positions are int32 or int64")
+    return _cast_result(c, c.add(kind, [c.required(0)], axis=axis, keepdims=False), to)
+
+
+@row("SHAPE")
+def shape(c: Conversion) -> Result:
+    to = c.attributes.text("out_type", "float32")
+    if to not in ("int32", "int64"):
+        c.attributes.refuse("out_type", "sizes are int32 or int64")
+    return _cast_result(c, c.add("Shape", [c.required(0)]), to)
+
+
+def _cast_result(c: Conversion, value: str, to: str) -> Result:
+    return c.result("Identity" if to == "int64" else "Cast", [value], **_to(to))
+
+
+def _to(to: str) -> dict[str, str]:
+    return {} if to == "int64" else {"to": to}

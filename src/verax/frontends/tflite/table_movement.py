@@ -1,0 +1,293 @@
+"""TFLite operators that only move data. Quantised data moves alike (see `rows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.channels_last import channels_first, finish_channels_last
+from verax.frontends.conversion import Conversion
+from verax.frontends.tflite.rows import (
+    Result,
+    activation,
+    constant_ints,
+    finish_activated,
+    row,
+    static_dims,
+)
+
+END = 2**31 - 1
+"""Beyond the end of any axis."""
+
+
+def longs(c: Conversion, index: int) -> str:
+    """An operand of integers as int64."""
+    known = c.known(index)
+    if known is not None and known.dtype != object:
+        return c.ints([int(v) for v in known.ravel()])
+    return c.add("Cast", [c.required(index)], to="int64")
+
+
+@row("RESHAPE", moves=True)
+def reshape(c: Conversion) -> Result:
+    """To operand 1, or to the option new_shape where that is missing."""
+    if c.input(1) is not None:
+        c.attributes.irrelevant("new_shape", "operand 1 gives the shape")
+        shape = longs(c, 1)
+    else:
+        sizes = c.attributes.integers("new_shape", ())
+        shape = c.ints(() if sizes == (0,) else sizes)  # old files write a scalar as [0]
+    return c.result("Reshape", [c.required(0), shape], allowzero=True)
+
+
+@row("SQUEEZE", moves=True)
+def squeeze(c: Conversion) -> Result:
+    axes = c.attributes.integers("squeeze_dims", ())
+    return c.result("Squeeze", [c.required(0), c.ints(axes)] if axes else [c.required(0)])
+
+
+@row("EXPAND_DIMS", moves=True)
+def expand_dims(c: Conversion) -> Result:
+    axes = constant_ints(c, 1, "the axis")
+    return c.result("Unsqueeze", [c.required(0), c.ints(axes)])
+
+
+@row("TRANSPOSE", moves=True)
+def transpose(c: Conversion) -> Result:
+    return c.result("Transpose", [c.required(0)], perm=constant_ints(c, 1, "the permutation"))
+
+
+@row("CONCATENATION")
+def concatenation(c: Conversion) -> Result:
+    axis = c.attributes.integer("axis", 0)
+    inputs: list[str | None] = [c.required(i) for i in range(len(c.inputs))]
+    return finish_activated(c, activation(c), "Concat", inputs, axis=axis)
+
+
+@row("PACK", moves=True)
+def pack(c: Conversion) -> Result:
+    axis = c.attributes.integer("axis", 0)
+    c.attributes.expect("values_count", len(c.inputs), why="it counts the operands")
+    at = c.ints((axis,))
+    parts = [c.add("Unsqueeze", [c.required(i), at]) for i in range(len(c.inputs))]
+    return c.result("Concat", parts, axis=axis)
+
+
+@row("UNPACK", moves=True)
+def unpack(c: Conversion) -> Result:
+    axis, count = c.attributes.integer("axis", 0), c.attributes.integer("num", 0)
+    parts = _split(c, [c.required(0)], [], num_outputs=count, axis=axis)
+    at = c.ints((axis,))
+    squeeze_ = c.operator("Squeeze")
+    return tuple(
+        c.builder.add(squeeze_, [part, at], [name])
+        for part, name in zip(parts, c.node.outputs, strict=True)
+    )
+
+
+@row("SPLIT", moves=True)
+def split(c: Conversion) -> Result:
+    """Operands: axis, data."""
+    (axis,) = constant_ints(c, 0, "the axis")
+    count = c.attributes.integer("num_splits", 0)
+    size = c.type(1).dims[axis]
+    if isinstance(size, int) and count and size % count:
+        raise ModelError(f"{size} elements cannot be split into {count}", place=c.node.place)
+    return _split(c, [c.required(1)], c.node.outputs, num_outputs=count, axis=axis)
+
+
+@row("SPLIT_V", moves=True)
+def split_v(c: Conversion) -> Result:
+    """Operands: data, sizes (-1: what is left), axis."""
+    sizes, (axis,) = list(constant_ints(c, 1, "the sizes")), constant_ints(c, 2, "the axis")
+    c.attributes.expect("num_splits", len(sizes), why="it counts the sizes")
+    if -1 in sizes:
+        whole = static_dims(c, 0, "the input")[axis]
+        sizes[sizes.index(-1)] = whole - (sum(sizes) + 1)
+    inputs = [c.required(0), c.ints(sizes)]
+    return _split(c, inputs, c.node.outputs, num_outputs=len(sizes), axis=axis)
+
+
+def _split(
+    c: Conversion, inputs: Sequence[str], names: Sequence[str], num_outputs: int, axis: int
+) -> tuple[str, ...]:
+    if num_outputs != len(c.node.outputs):
+        raise ModelError(
+            f"{num_outputs} parts for {len(c.node.outputs)} outputs", place=c.node.place
+        )
+    op = c.operator("Split", num_outputs=num_outputs, axis=axis)
+    names = names or [c.fresh(f"{name}/part") for name in c.node.outputs]
+    return c.builder.add_all(op, inputs, names)
+
+
+@row("GATHER", moves=True)
+def gather(c: Conversion) -> Result:
+    c.attributes.expect("batch_dims", 0, why="batched gathering")
+    return c.operator("Gather", axis=c.attributes.integer("axis", 0))
+
+
+@row("GATHER_ND", moves=True)
+def gather_nd(c: Conversion) -> Result:
+    return c.operator("GatherND", batch_dims=0)
+
+
+@row("TILE", moves=True)
+def tile(c: Conversion) -> Result:
+    return c.result("Tile", [c.required(0), longs(c, 1)])
+
+
+@row("BROADCAST_TO", moves=True)
+def broadcast_to(c: Conversion) -> Result:
+    return c.result("Expand", [c.required(0), longs(c, 1)])
+
+
+@row("FILL", moves=True)
+def fill(c: Conversion) -> Result:
+    """Operands: shape, value."""
+    return c.result("Expand", [c.required(1), longs(c, 0)])
+
+
+@row("PAD", "PADV2")
+def pad(c: Conversion) -> Result:
+    """Operand 1 holds (begin, end) per axis; operand 2 of PADV2 is the value."""
+    return c.result("Pad", [c.required(0), pads(c), c.input(2)])
+
+
+@row("MIRROR_PAD", moves=True)
+def mirror_pad(c: Conversion) -> Result:
+    """SYMMETRIC repeats the border element, which for one position is the edge."""
+    mode = {"REFLECT": "reflect", "SYMMETRIC": "edge"}.get(c.attributes.text("mode", "REFLECT"))
+    if mode is None:
+        c.attributes.refuse("mode", "there is no such mode")
+    if mode == "edge" and max(constant_ints(c, 1, "the paddings"), default=0) > 1:
+        c.attributes.refuse("mode", "wider than one position")
+    return c.result("Pad", [c.required(0), pads(c)], mode=mode)
+
+
+def pads(c: Conversion) -> str:
+    """The pads of operand 1 as `Pad` takes them: all begins, then all ends."""
+    flat = np.array(constant_ints(c, 1, "the paddings"), np.int64)
+    if flat.size != 2 * c.rank(0) or (flat < 0).any():
+        raise ModelError(f"paddings {flat.tolist()} for {c.type(0)}", place=c.node.place)
+    return c.ints(flat.reshape(-1, 2).T.ravel().tolist())
+
+
+@row("SLICE", moves=True)
+def slice_(c: Conversion) -> Result:
+    """Operands: data, begins, sizes (-1: to the end)."""
+    begins, sizes = constant_ints(c, 1, "the begins"), constant_ints(c, 2, "the sizes")
+    ends = [END if n == -1 else b + n for b, n in zip(begins, sizes)]
+    if min(begins, default=0) < 0 or len(begins) != c.rank() or len(sizes) != c.rank():
+        raise ModelError(f"it begins at {begins}, sizes {sizes}", place=c.node.place)
+    return c.result("Slice", [c.required(0), c.ints(begins), c.ints(ends)])
+
+
+@row("STRIDED_SLICE", moves=True)
+def strided_slice(c: Conversion) -> Result:
+    """Masks: bit i of begin_mask / end_mask leaves that bound out, of shrink_axis_mask takes one
+    element and drops the axis."""
+    a = c.attributes
+    for name in ("ellipsis_mask", "new_axis_mask", "offset"):
+        a.expect(name, 0, why="it changes which axes the bounds mean")
+    begin_mask, end_mask = a.integer("begin_mask", 0), a.integer("end_mask", 0)
+    shrink = a.integer("shrink_axis_mask", 0)
+    bounds = [constant_ints(c, i, what) for i, what in ((1, "begins"), (2, "ends"), (3, "strides"))]
+    if len({len(b) for b in bounds}) != 1 or 0 in bounds[2]:
+        raise ModelError(f"begins, ends and strides are {bounds}", place=c.node.place)
+    if min(begin_mask, end_mask, shrink) < 0 or max(begin_mask, end_mask, shrink) >> len(bounds[0]):
+        raise ModelError("a mask names an axis that has no bounds", place=c.node.place)
+    starts: list[int] = []
+    ends: list[int] = []
+    steps: list[int] = []
+    for i, (begin, end, step) in enumerate(zip(*bounds)):
+        if shrink >> i & 1:
+            starts, ends, steps = [*starts, begin], [*ends, begin + 1 or END], [*steps, 1]
+            continue
+        first, last = (0, END) if step > 0 else (END, -END)
+        starts.append(first if begin_mask >> i & 1 else begin)
+        ends.append(last if end_mask >> i & 1 else end)
+        steps.append(step)
+    operands = [*(c.ints(v) for v in (starts, ends, range(len(starts)), steps))]
+    dropped = [i for i in range(len(starts)) if shrink >> i & 1]
+    if not dropped:
+        return c.result("Slice", [c.required(0), *operands])
+    return c.result("Squeeze", [c.add("Slice", [c.required(0), *operands]), c.ints(dropped)])
+
+
+@row("RESIZE_BILINEAR")
+def resize_bilinear(c: Conversion) -> Result:
+    return resize(c, "linear")
+
+
+@row("RESIZE_NEAREST_NEIGHBOR", moves=True)
+def resize_nearest(c: Conversion) -> Result:
+    return resize(c, "nearest")
+
+
+def resize(c: Conversion, mode: str) -> Result:
+    """Operands: data, (height, width).
+
+    Nearest: floor of the scaled position; with half-pixel centres floor((i + 1/2) scale), with
+    aligned corners the position rounded, halves up.
+    """
+    aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
+    if aligned and half:
+        c.attributes.refuse("half_pixel_centers", "together with align_corners")
+    rounded = "round_prefer_ceil" if aligned or half else "floor"
+    x = channels_first(c, c.required(0))
+    sizes = c.ints(constant_ints(c, 1, "the size"))
+    y = c.add(
+        "Resize",
+        [x, None, None, sizes],
+        mode=mode,
+        coordinate_transformation_mode=(
+            "align_corners" if aligned else "half_pixel" if half else "asymmetric"
+        ),
+        axes=(2, 3),
+        **({"nearest_mode": rounded} if mode == "nearest" else {}),
+    )
+    return finish_channels_last(c, y)
+
+
+@row("SPACE_TO_BATCH_ND", moves=True)
+def space_to_batch(c: Conversion) -> Result:
+    """Operands: data [n, h, w, c], block, (begin, end) pads. Blocks become batches, the position
+    in the block being the outer index."""
+    block, ends = constant_ints(c, 1, "the block"), constant_ints(c, 2, "the paddings")
+    _require_images(c, block, ends)
+    dims, (bh, bw) = static_dims(c, 0, "the input"), block
+    if not c.type(0).dtype.is_float and any(ends):
+        c.refuse("padding of quantised data is not supported")
+    begin_end = [0, ends[0], ends[2], 0, 0, ends[1], ends[3], 0]
+    x = c.add("Pad", [c.required(0), c.ints(begin_end)]) if any(ends) else c.required(0)
+    n, h, w, depth = dims[0], dims[1] + ends[0] + ends[1], dims[2] + ends[2] + ends[3], dims[3]
+    if h % bh or w % bw:
+        raise ModelError(f"{h} x {w} is not a multiple of {bh} x {bw}", place=c.node.place)
+    x = c.add("Reshape", [x, c.ints((n, h // bh, bh, w // bw, bw, depth))])
+    x = c.add("Transpose", [x], perm=(2, 4, 0, 1, 3, 5))
+    return c.result("Reshape", [x, c.ints((bh * bw * n, h // bh, w // bw, depth))])
+
+
+@row("BATCH_TO_SPACE_ND", moves=True)
+def batch_to_space(c: Conversion) -> Result:
+    """Operands: data [n bh bw, h, w, c], block, (begin, end) crops."""
+    block, crops = constant_ints(c, 1, "the block"), constant_ints(c, 2, "the crops")
+    _require_images(c, block, crops)
+    (n, h, w, depth), (bh, bw) = static_dims(c, 0, "the input"), block
+    if n % (bh * bw):
+        raise ModelError(f"{n} batches in blocks of {bh} x {bw}", place=c.node.place)
+    x = c.add("Reshape", [c.required(0), c.ints((bh, bw, n // (bh * bw), h, w, depth))])
+    x = c.add("Transpose", [x], perm=(2, 3, 0, 4, 1, 5))
+    shape = c.ints((n // (bh * bw), h * bh, w * bw, depth))
+    if not any(crops):
+        return c.result("Reshape", [x, shape])
+    bounds = ((crops[0], crops[2]), (h * bh - crops[1], w * bw - crops[3]), (1, 2))
+    x = c.add("Reshape", [x, shape])
+    return c.result("Slice", [x, *(c.ints(b) for b in bounds)])
+
+
+def _require_images(c: Conversion, block: tuple[int, ...], pads: tuple[int, ...]) -> None:
+    if c.rank() != 4 or len(block) != 2 or len(pads) != 4 or min(block) < 1 or min(pads) < 0:
+        c.refuse(f"blocks of {block} on {c.type(0)} are not supported")

@@ -1,0 +1,165 @@
+"""One small model per floating-point operator and option, for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from tests.frontends.tflite.tflite_writer import T, const, one
+
+Case = tuple[str, bytes]
+RNG_SEED = 11
+
+
+def float_cases() -> Iterator[Case]:
+    """(label, model) in a fixed order."""
+    rng = np.random.default_rng(RNG_SEED)
+
+    def weights(*shape: int) -> T:
+        return const(rng.standard_normal(shape).astype(np.float32))
+
+    image = (2, 7, 6, 3)
+    for act in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1"):
+        yield f"CONV_2D {act}", one(
+            "CONV_2D", [T(image), weights(4, 3, 2, 3), weights(4)], T((2, 4, 2, 4)),
+            stride_h=2, stride_w=3, fused_activation_function=act,
+        )  # fmt: skip
+    yield "CONV_2D dilated, VALID", one(
+        "CONV_2D", [T(image), weights(4, 3, 2, 3), weights(4)], T((2, 3, 3, 4)),
+        stride_h=1, stride_w=1, dilation_h_factor=2, dilation_w_factor=3, padding="VALID",
+    )  # fmt: skip
+    yield "CONV_2D grouped", one(
+        "CONV_2D", [T((2, 5, 4, 6)), weights(4, 2, 2, 3), weights(4)], T((2, 5, 4, 4)),
+        stride_h=1, stride_w=1,
+    )  # fmt: skip
+    yield "DEPTHWISE_CONV_2D", one(
+        "DEPTHWISE_CONV_2D", [T(image), weights(1, 3, 2, 6), weights(6)], T((2, 4, 3, 6)),
+        stride_h=2, stride_w=2, depth_multiplier=2, fused_activation_function="RELU6",
+    )  # fmt: skip
+    yield "DEPTHWISE_CONV_2D dilated", one(
+        "DEPTHWISE_CONV_2D", [T(image), weights(1, 2, 3, 3), weights(3)], T((2, 4, 4, 3)),
+        stride_h=1, stride_w=1, depth_multiplier=1, dilation_h_factor=3, padding="VALID",
+    )  # fmt: skip
+    yield "CONV_3D", one(
+        "CONV_3D", [T((2, 4, 5, 6, 3)), weights(2, 3, 2, 3, 5), weights(5)], T((2, 2, 5, 2, 5)),
+        stride_d=2, stride_h=1, stride_w=3, fused_activation_function="RELU",
+    )  # fmt: skip
+    for padding, out, stride in (("SAME", (2, 7, 9), 2), ("SAME", (2, 8, 10), 2),
+                                 ("VALID", (2, 9, 11), 2), ("VALID", (2, 10, 12), 2)):  # fmt: skip
+        shape = np.array([*out, 4], np.int32)
+        yield f"TRANSPOSE_CONV {padding} {out}", one(
+            "TRANSPOSE_CONV",
+            [const(shape), weights(4, 3, 3, 3), T((2, 4, 5, 3)), weights(4)],
+            T((*out, 4)), version=4, stride_h=stride, stride_w=stride, padding=padding,
+            fused_activation_function="RELU",
+        )  # fmt: skip
+    for kind in ("MAX_POOL_2D", "AVERAGE_POOL_2D"):
+        for padding, out in (("SAME", (2, 4, 2, 3)), ("VALID", (2, 3, 2, 3))):
+            yield f"{kind} {padding}", one(
+                kind, [T(image)], T(out), stride_h=2, stride_w=3, filter_height=3,
+                filter_width=2, padding=padding, fused_activation_function="RELU_N1_TO_1",
+            )  # fmt: skip
+    yield "FULLY_CONNECTED", one(
+        "FULLY_CONNECTED", [T((3, 8)), weights(5, 8), weights(5)], T((3, 5)),
+        fused_activation_function="RELU6",
+    )  # fmt: skip
+    yield (
+        "FULLY_CONNECTED folded",
+        one("FULLY_CONNECTED", [T((3, 2, 4)), weights(5, 8), None], T((3, 5))),
+    )
+    yield "FULLY_CONNECTED kept", one(
+        "FULLY_CONNECTED", [T((3, 2, 4)), weights(5, 4), weights(5)], T((3, 2, 5)),
+        version=5, keep_num_dims=1, fused_activation_function="RELU",
+    )  # fmt: skip
+    yield (
+        "BATCH_MATMUL",
+        one("BATCH_MATMUL", [T((2, 4, 3)), T((2, 5, 4))], T((2, 3, 5)), adj_x=1, adj_y=1),
+    )
+    yield "LOCAL_RESPONSE_NORMALIZATION", one(
+        "LOCAL_RESPONSE_NORMALIZATION", [T((2, 3, 4, 7))], T((2, 3, 4, 7)),
+        radius=2, bias=1.5, alpha=0.3, beta=0.7,
+    )  # fmt: skip
+    for kind in ("ADD", "SUB", "MUL", "DIV"):
+        yield kind, one(
+            kind, [T(image), const(rng.uniform(1, 2, (6, 1)).astype(np.float32))], T(image),
+            fused_activation_function="RELU_N1_TO_1",
+        )  # fmt: skip
+    for kind in ("MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE"):
+        yield kind, one(kind, [T((2, 3, 5)), T((3, 1))], T((2, 3, 5)))
+    for kind in ("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "EQUAL", "NOT_EQUAL"):
+        yield kind, one(kind, [T((2, 3, 5)), T((3, 1))], T((2, 3, 5), "bool"))
+    for kind in ("ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "HARD_SWISH", "LOGISTIC", "NEG",
+                 "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "ROUND", "SIN", "SQUARE",
+                 "TANH", "LOG_SOFTMAX"):  # fmt: skip
+        yield kind, one(kind, [T((2, 3, 5))], T((2, 3, 5)))
+    yield "PRELU", one("PRELU", [T(image), weights(1, 1, 3)], T(image))
+    yield "LEAKY_RELU", one("LEAKY_RELU", [T((2, 3, 5))], T((2, 3, 5)), alpha=0.25)
+    for flag in (0, 1):
+        yield f"GELU {flag}", one("GELU", [T((2, 3, 5))], T((2, 3, 5)), approximate=flag)
+    yield "SOFTMAX", one("SOFTMAX", [T((2, 3, 5))], T((2, 3, 5)), beta=0.5)
+    yield "L2_NORMALIZATION", one("L2_NORMALIZATION", [T((2, 3, 4, 5))], T((2, 3, 4, 5)))
+    axes = const(np.array([2, -3], np.int32))
+    for kind in ("MEAN", "SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN"):
+        yield kind, one(kind, [T(image), axes], T((2, 1, 1, 3)), keep_dims=1)
+    yield "MEAN dropped", one("MEAN", [T(image), axes], T((2, 3)), keep_dims=0)
+    for kind in ("ARG_MAX", "ARG_MIN"):
+        axis = const(np.array([1], np.int32))
+        yield kind, one(kind, [T(image), axis], T((2, 6, 3), "int32"), output_type="int32")
+    yield from _movements(image)
+
+
+def _movements(image: tuple[int, ...]) -> Iterator[Case]:
+    def ints(*values: int, shape: tuple[int, ...] = (-1,)) -> T:
+        return const(np.array(values, np.int32).reshape(shape))
+
+    yield "RESHAPE", one("RESHAPE", [T(image), ints(2, -1, 9)], T((2, 14, 9)))
+    yield "RESHAPE by option", one("RESHAPE", [T(image)], T((2, 14, 9)), new_shape=(2, 14, 9))
+    yield "SQUEEZE", one("SQUEEZE", [T((2, 1, 3, 1))], T((2, 3, 1)), squeeze_dims=(1,))
+    yield "EXPAND_DIMS", one("EXPAND_DIMS", [T((2, 3)), ints(1)], T((2, 1, 3)))
+    yield "TRANSPOSE", one("TRANSPOSE", [T(image), ints(2, 0, 3, 1)], T((6, 2, 3, 7)))
+    parts = [T((2, 3, 4)), T((2, 5, 4))]
+    yield "CONCATENATION", one("CONCATENATION", parts, T((2, 8, 4)), axis=-2)
+    yield "PACK", one("PACK", [T((2, 3)), T((2, 3))], T((2, 2, 3)), values_count=2, axis=1)
+    yield "GATHER", one("GATHER", [T((2, 4, 3)), ints(3, 0)], T((2, 2, 3)), axis=1)
+    indices = ints(1, 2, 0, 3, shape=(2, 2))
+    yield "GATHER_ND", one("GATHER_ND", [T((2, 4, 3)), indices], T((2, 3)))
+    yield "TILE", one("TILE", [T((2, 3)), ints(2, 3)], T((4, 9)))
+    yield "BROADCAST_TO", one("BROADCAST_TO", [T((3, 1)), ints(2, 3, 4)], T((2, 3, 4)), version=2)
+    yield "FILL", one("FILL", [ints(2, 3), T(())], T((2, 3)))
+    pads = ints(0, 0, 1, 2, 3, 0, 0, 1, shape=(4, 2))
+    yield "PAD", one("PAD", [T(image), pads], T((2, 10, 9, 4)))
+    value = const(np.float32(1.5))
+    yield "PADV2", one("PADV2", [T(image), pads, value], T((2, 10, 9, 4)))
+    yield (
+        "MIRROR_PAD reflect",
+        one("MIRROR_PAD", [T(image), pads], T((2, 10, 9, 4)), mode="REFLECT"),
+    )
+    small = ints(0, 0, 1, 1, 0, 1, 0, 1, shape=(4, 2))
+    yield (
+        "MIRROR_PAD symmetric",
+        one("MIRROR_PAD", [T(image), small], T((2, 9, 7, 4)), mode="SYMMETRIC"),
+    )
+    slices = [T(image), ints(0, 2, 1, 0), ints(-1, 3, -1, 2)]
+    yield "SLICE", one("SLICE", slices, T((2, 3, 5, 2)))
+    strided = [T(image), ints(0, 6, 1, -1), ints(2, 0, 9, 0), ints(1, -2, 2, 1)]
+    yield (
+        "STRIDED_SLICE",
+        one("STRIDED_SLICE", strided, T((4, 3)), begin_mask=2, end_mask=2, shrink_axis_mask=9),
+    )
+    for aligned, half in ((0, 0), (1, 0), (0, 1)):
+        for kind in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
+            yield f"{kind} {aligned}{half}", one(
+                kind, [T(image), ints(11, 4)], T((2, 11, 4, 3)),
+                align_corners=aligned, half_pixel_centers=half,
+            )  # fmt: skip
+    blocks = [T((2, 5, 4, 3)), ints(2, 3), ints(1, 0, 0, 2, shape=(2, 2))]
+    yield "SPACE_TO_BATCH_ND", one("SPACE_TO_BATCH_ND", blocks, T((12, 3, 2, 3)))
+    blocks = [T((12, 3, 2, 3)), ints(2, 3), ints(1, 0, 0, 2, shape=(2, 2))]
+    yield "BATCH_TO_SPACE_ND", one("BATCH_TO_SPACE_ND", blocks, T((2, 5, 4, 3)))
+    yield "DEPTH_TO_SPACE", one("DEPTH_TO_SPACE", [T((2, 3, 4, 12))], T((2, 6, 8, 3)), block_size=2)
+    yield "SPACE_TO_DEPTH", one("SPACE_TO_DEPTH", [T((2, 6, 4, 3))], T((2, 3, 2, 12)), block_size=2)
+    yield "SHAPE", one("SHAPE", [T(image)], T((4,), "int32"), out_type="int32")
+    yield "CAST", one("CAST", [T(image)], T(image, "int32"), in_data_type="float32",
+                      out_data_type="int32")  # fmt: skip
+    condition = const(np.array([[True], [False]]))
+    yield "SELECT_V2", one("SELECT_V2", [condition, T((2, 3)), T((2, 3))], T((2, 3)))

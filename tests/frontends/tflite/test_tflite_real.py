@@ -1,0 +1,70 @@
+"""Files that others made mean what LiteRT gave for them, by meaning and compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.frontends.tflite.tflite_peer import shared_folder
+
+import verax
+from verax import load
+from verax.ir.checker import check
+from verax.records.verdict import Kind
+
+SUITE = [f"tflite_{i}" for i in (*range(10, 21, 2), *range(24, 43, 2))]
+MODELS = {
+    "resnet8/pretrainedResnet.tflite": False,
+    "blazeface_back/face_detection_back.tflite": True,
+    "pose_cpm/model.tflite": True,
+    "ultraface_slim/version-slim-320_without_postprocessing.tflite": True,
+}
+"""Real networks, and whether judging one takes longer than a quick test may."""
+HONEST = (Kind.identical, Kind.rounding)
+
+
+@pytest.mark.parametrize("name", SUITE)
+def test_the_convolution_suite(name: str) -> None:
+    folder = shared_folder() / "suites" / "tflite_conv"
+    model = load(folder / f"{name}.tflite")
+    with np.load(next(folder.glob(f"{name}.tensorflow*.npz"))) as stored:
+        inputs, given = {next(iter(model.inputs)): stored["x"]}, stored["y"]
+    subject = {next(iter(model.outputs)): given}
+    assert verax.check(model, subject, inputs=inputs).kind in HONEST
+    assert verax.check(model, "verax:O1", inputs=inputs).kind in HONEST
+
+
+def stored_answers(path: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    with np.load(next(path.parent.glob(f"{path.name}.*.npz"))) as stored:
+        arrays = dict(stored)
+    return (
+        {k[3:]: v for k, v in arrays.items() if k.startswith("in:")},
+        {k[4:]: v for k, v in arrays.items() if k.startswith("out:")},
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if slow else n for n, slow in MODELS.items()],
+)
+def test_a_real_network_is_judged_against_its_stored_answers(name: str) -> None:
+    path = shared_folder() / "models" / name
+    model = load(path)
+    inputs, outputs = stored_answers(path)
+    assert model.outputs.keys() == outputs.keys()
+    assert verax.check(model, outputs, inputs=inputs).kind in HONEST
+    assert verax.check(model, "verax:O1", inputs=inputs).kind in HONEST
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_real_network_is_imported_whole(name: str) -> None:
+    """Its inputs and outputs keep names and order; an open batch takes the size given."""
+    path = shared_folder() / "models" / name
+    inputs, outputs = stored_answers(path)
+    model = load(path, shapes={k: v.shape for k, v in inputs.items()})
+    check(model.graph)
+    assert list(model.inputs) == list(inputs)
+    assert {k: t.shape for k, t in model.outputs.items()} == {
+        k: v.shape for k, v in outputs.items()
+    }

@@ -1,0 +1,179 @@
+"""Writes small .tflite files for tests, by the slots in `schema.OPTIONS`.
+
+LiteRT reads what this writes, so a slot or an enumeration that is wrong here or in the reader shows
+as a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verax.frontends.tflite.schema import CUSTOM, ENUMS, OPERATORS, OPTIONS, TENSOR_TYPES
+
+flatbuffers = pytest.importorskip("flatbuffers")
+_CODES = {str(kind): code for code, kind in TENSOR_TYPES.items()}
+_PREPEND = {"int8": "Int8", "uint8": "Uint8", "bool": "Bool", "int32": "Int32",
+            "uint32": "Uint32", "float32": "Float32"}  # fmt: skip
+
+
+@dataclass
+class T:
+    """A tensor: an array (a constant), or a shape and a type. scale, zero: when quantised."""
+
+    shape: Sequence[int] = ()
+    dtype: str = "float32"
+    data: np.ndarray | None = None
+    scale: Sequence[float] = ()
+    zero: Sequence[int] = ()
+    axis: int = 0
+    signature: Sequence[int] = ()
+    name: str | None = None
+
+
+def const(array: Any, scale: Sequence[float] = (), zero: Sequence[int] = (), axis: int = 0) -> T:
+    """A constant tensor."""
+    array = np.asarray(array)
+    return T(array.shape, array.dtype.name, array, scale, zero, axis)
+
+
+@dataclass
+class Op:
+    """An operator on tensors by index (-1: omitted)."""
+
+    kind: str
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+    custom: bytes = b""
+
+
+def one(
+    kind: str, operands: Sequence[T | None], result: T, version: int = 1, **options: Any
+) -> bytes:
+    """A model of one operator; operands without data are the model's inputs x0, x1, ..."""
+    tensors = [t for t in operands if t is not None]
+    where = iter(range(len(tensors)))
+    indices = [-1 if t is None else next(where) for t in operands]
+    inputs = [i for i, t in enumerate(tensors) if t.data is None]
+    for i in inputs:
+        tensors[i].name = f"x{i}"
+    result.name = result.name or "y"
+    op = Op(kind, indices, [len(tensors)], options, version)
+    return model([*tensors, result], [op], inputs, [len(tensors)])
+
+
+def model(
+    tensors: Sequence[T], ops: Sequence[Op], inputs: Sequence[int], outputs: Sequence[int]
+) -> bytes:
+    """The bytes of a model with one graph."""
+    b = flatbuffers.Builder(1024)
+    buffers, made = [_table(b, {})], []
+    for i, t in enumerate(tensors):
+        buffer = 0
+        if t.data is not None:
+            buffer = len(buffers)
+            data = b.CreateByteVector(np.ascontiguousarray(t.data).tobytes())
+            buffers.append(_table(b, {0: ("offset", data)}))
+        made.append(_tensor(b, t, t.name if t.name is not None else f"t{i}", buffer))
+    kinds = sorted({(op.kind, op.version) for op in ops})
+    codes = [_code(b, *kind) for kind in kinds]
+    operators = [_operator(b, op, kinds.index((op.kind, op.version))) for op in ops]
+    graph = _table(
+        b,
+        {
+            0: ("offset", _vector(b, made)),
+            1: ("offset", b.CreateNumpyVector(np.array(inputs, np.int32))),
+            2: ("offset", b.CreateNumpyVector(np.array(outputs, np.int32))),
+            3: ("offset", _vector(b, operators)),
+        },
+    )
+    root = _table(
+        b,
+        {
+            0: ("uint32", 3),
+            1: ("offset", _vector(b, codes)),
+            2: ("offset", _vector(b, [graph])),
+            4: ("offset", _vector(b, buffers)),
+        },
+    )
+    b.Finish(root, file_identifier=b"TFL3")
+    return bytes(b.Output())
+
+
+def _table(b: Any, fields: Mapping[int, tuple[str, Any]]) -> int:
+    b.StartObject(max(fields, default=-1) + 1)
+    for slot, (kind, value) in fields.items():
+        if kind == "offset":
+            b.PrependUOffsetTRelativeSlot(slot, value, 0)
+        else:
+            b.ForceDefaults(True)
+            getattr(b, f"Prepend{_PREPEND[kind]}Slot")(slot, value, 0)
+            b.ForceDefaults(False)
+    return b.EndObject()
+
+
+def _vector(b: Any, offsets: Sequence[int]) -> int:
+    b.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        b.PrependUOffsetTRelative(offset)
+    return b.EndVector()
+
+
+def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
+    fields: dict[int, tuple[str, Any]] = {
+        0: ("offset", b.CreateNumpyVector(np.array(t.shape, np.int32))),
+        1: ("int8", _CODES[t.dtype]),
+        2: ("uint32", buffer),
+        3: ("offset", b.CreateString(name)),
+    }
+    if len(t.scale):
+        quantisation = {
+            2: ("offset", b.CreateNumpyVector(np.array(t.scale, np.float32))),
+            3: ("offset", b.CreateNumpyVector(np.array(t.zero, np.int64))),
+            6: ("int32", t.axis),
+        }
+        fields[4] = ("offset", _table(b, quantisation))
+    if len(t.signature):
+        fields[7] = ("offset", b.CreateNumpyVector(np.array(t.signature, np.int32)))
+    return _table(b, fields)
+
+
+def _code(b: Any, kind: str, version: int) -> int:
+    number = OPERATORS.index(kind) if kind in OPERATORS else CUSTOM
+    fields: dict[int, tuple[str, Any]] = {}
+    if number == CUSTOM:
+        fields[1] = ("offset", b.CreateString(kind))
+    return _table(
+        b, {**fields, 0: ("int8", min(number, 127)), 2: ("int32", version), 3: ("int32", number)}
+    )
+
+
+def _operator(b: Any, op: Op, code: int) -> int:
+    fields: dict[int, tuple[str, Any]] = {
+        0: ("uint32", code),
+        1: ("offset", b.CreateNumpyVector(np.array(op.inputs, np.int32))),
+        2: ("offset", b.CreateNumpyVector(np.array(op.outputs, np.int32))),
+    }
+    known = OPTIONS.get(op.kind)
+    if op.custom:
+        fields[5] = ("offset", b.CreateByteVector(op.custom))
+    if known is not None:
+        slots = {f.name: (i, f.kind) for i, f in enumerate(known.fields) if f is not None}
+        body = {slots[k][0]: _value(b, slots[k][1], v) for k, v in op.options.items()}
+        fields[3] = ("uint8", known.number)
+        fields[4] = ("offset", _table(b, body))
+    return _table(b, fields)
+
+
+def _value(b: Any, kind: str, value: Any) -> tuple[str, Any]:
+    if kind == "ints":
+        return "offset", b.CreateNumpyVector(np.array(value, np.int32))
+    if kind in ENUMS:
+        return "int8", next(code for code, name in ENUMS[kind].items() if name == value)
+    return kind, value
