@@ -7,7 +7,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Evaluation, Inference
 from verax.ir.types import TensorType
 from verax.judge.local import check_node
-from verax.judge.orders import coarse_runs, float32_runs, winograd_applies, winograd_runs
+from verax.judge.orders import float32_runs, winograd_applies, winograd_runs
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, round_to
 from verax.ops.arg import ArgMax
 from verax.ops.convolution import Conv
@@ -112,8 +112,8 @@ def test_coarse_inputs_are_named(fmt) -> None:
     found = judge(Conv(), (x, w, b), given)
     assert found.kind is Kind.precision
     # Float16 and TF32 keep as many bits: on data of scale 1 nobody can tell them apart.
-    name = "TF32" if fmt is FLOAT16 else fmt.name
-    assert name.lower() in found.test.lower()
+    name = "bf16 inputs" if fmt is BFLOAT16 else "TF32 or fp16 inputs"
+    assert found.test == name
 
 
 def test_no_coarse_format_explains_a_wrong_weight() -> None:
@@ -123,10 +123,6 @@ def test_no_coarse_format_explains_a_wrong_weight() -> None:
     given = torch.nn.functional.conv2d(*map(torch.from_numpy, (x, w2, b))).numpy()
     found = judge(Conv(), (x, w, b), given)
     assert found.kind is Kind.mistake
-    node = Node(Conv(), ("x", "w", "b"), ("y",))
-    types = tuple(TensorType.of(a) for a in (x, w, b))
-    ev = Evaluation(types, tuple(Conv().infer(Inference(types))))
-    assert len(list(coarse_runs(node, ev, (x, w, b), 0))) == 3
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 700), (2, 4, 9, 70)])

@@ -16,6 +16,7 @@ import numpy as np
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import FLUSHED, TINY, Rounding
+from verax.numerics.formats import FloatFormat, round_to
 from verax.records.verdict import Kind
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -26,12 +27,38 @@ class Tiers:
     """Costly second opinions, computed only when reached; None where they do not apply.
 
     orders: the node in float32 in several honest orders of summation. winograd: own runs of
-    F(m x m, 3 x 3) by m. precisions: (name, expected, rounding) under coarser formats.
+    F(m x m, 3 x 3) by m. fft: an own run by Fourier transforms, and its bound. precisions: the
+    value under coarser arithmetics, as `given` suggests them. ruled_out: fast algorithms that could
+    compute the node and that the caller excludes, in words.
     """
 
     orders: Callable[[], Iterable[np.ndarray]] | None = None
     winograd: Callable[[], Mapping[int, np.ndarray]] | None = None
-    precisions: Callable[[], Iterable[tuple[str, np.ndarray, Rounding]]] | None = None
+    fft: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
+    precisions: Callable[[np.ndarray], Iterable[Coarse]] | None = None
+    ruled_out: str = ""
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """A value under a coarser arithmetic: float64, how far float32 rounding may move it, and the
+    format that it is stored in (None: float32)."""
+
+    name: str
+    expected: np.ndarray
+    rounding: Rounding
+    grid: FloatFormat | None = None
+
+    def test(self, given: np.ndarray) -> st.GroupTest:
+        """At most 1 when `given` is this value within rounding."""
+        wide = given.astype(np.float64)
+        if self.grid is None:
+            z = st.standardised(wide - self.expected, self.rounding.sigma + TINY)
+            return st.group_test(z)
+        reach = st.GRID_REACH * self.rounding.sigma
+        low, high = (round_to(self.expected + s * reach, self.grid) for s in (-1, 1))
+        inside = bool(((low <= wide) & (wide <= high)).all())
+        return st.GroupTest(0.0 if inside else math.inf, "all")
 
 
 @dataclass(frozen=True)
@@ -66,7 +93,7 @@ def decide(
             math.inf,
         )
     if rounding is None:
-        return _decide_exact(given, expected)
+        return _decide_exact(given, expected, tiers)
     if given.dtype.kind in "biu":
         return _decide_quantised(given, expected, rounding)
     stray = _non_finite(given, expected)
@@ -82,7 +109,7 @@ def _round_once(expected: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return expected.astype(dtype)
 
 
-def _decide_exact(given: np.ndarray, expected: np.ndarray) -> Decision:
+def _decide_exact(given: np.ndarray, expected: np.ndarray, tiers: Tiers) -> Decision:
     rounded = _round_once(expected, given.dtype)
     differs = ~same_value(given, rounded)
     count = int(differs.sum())
@@ -108,6 +135,11 @@ def _decide_exact(given: np.ndarray, expected: np.ndarray) -> Decision:
                 "non-finite",
                 error=error,
             )
+        coarse = _coarse(given, tiers)
+        if coarse is not None:
+            name, found = coarse
+            return Decision(Kind.precision, PRECISION.format(name), name, found.statistic,
+                            found.group, error=error)  # fmt: skip
     return Decision(
         Kind.mistake,
         f"{share} differ, and this operation does not round: nothing may differ",
@@ -239,40 +271,85 @@ def _decide_rounding(
                 ordered,
                 st.ORDER_T,
             )
-    if tiers.winograd is not None:
-        for tile, run in tiers.winograd().items():
-            result = _winograd_test(error, run.astype(np.float64) - expected, sigma, tile)
-            if result.statistic <= st.WINOGRAD_T:
-                return answer(
-                    Kind.precision,
-                    f"the errors fit Winograd's algorithm F({tile}x{tile}, 3x3), which trades "
-                    "accuracy for speed",
-                    f"Winograd F({tile}x{tile}, 3x3)",
-                    result,
-                    st.WINOGRAD_T,
-                )
-    if tiers.precisions is not None:
-        for name, coarse, coarse_rounding in tiers.precisions():
-            result = st.group_test(st.standardised(wide - coarse, coarse_rounding.sigma + TINY))
-            if result.statistic <= st.ROUNDING_T:
-                return answer(
-                    Kind.precision,
-                    f"the numbers are exactly what {name} gives, which is coarser than float32",
-                    name,
-                    result,
-                )
-    if ratio > st.BOUND_RATIO and tiers.winograd is None:
+    fast = _fast_algorithm(error, expected, sigma, tiers)
+    if fast.name:
+        return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
+    coarse = _coarse(given, tiers)
+    if coarse is not None:
+        return answer(Kind.precision, PRECISION.format(coarse[0]), *coarse)
+    if ratio > st.BOUND_RATIO and not fast.tried:
         return answer(
             Kind.mistake,
-            f"the largest error is {ratio:.3g} times the most that rounding can do in any order",
+            f"the largest error is {ratio:.3g} times the most that rounding can do in any order"
+            + tiers.ruled_out,
             "hard bound",
         )
+    tried = f"; {fast.tried} would not err like this either" if fast.tried else tiers.ruled_out
     return answer(
         Kind.mistake,
         f"the errors are {found.statistic:.3g} times the largest that honest rounding shows "
-        f"(worst in {found.group})",
+        f"(worst in {found.group}){tried}",
         "sigma",
     )
+
+
+PRECISION = "the numbers are exactly what {} gives, which is coarser than float32"
+
+
+def _coarse(given: np.ndarray, tiers: Tiers) -> tuple[str, st.GroupTest] | None:
+    """The first coarser arithmetic that gives these numbers."""
+    for candidate in tiers.precisions(given) if tiers.precisions is not None else ():
+        result = candidate.test(given)
+        if result.statistic <= st.ROUNDING_T:
+            return candidate.name, result
+    return None
+
+
+NOT_TESTED = st.GroupTest(0.0, "all")
+
+
+@dataclass(frozen=True)
+class _Fast:
+    """A fast algorithm whose errors these are (named), or those that were tried in vain."""
+
+    tried: str
+    name: str = ""
+    reason: str = ""
+    test: st.GroupTest = NOT_TESTED
+    limit: float = 1.0
+
+
+def _fast_algorithm(
+    error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers
+) -> _Fast:
+    tried = []
+    if tiers.winograd is not None:
+        for tile, run in tiers.winograd().items():
+            result = _winograd_test(error, run.astype(np.float64) - expected, sigma, tile)
+            name = f"Winograd F({tile}x{tile}, 3x3)"
+            if result.statistic <= st.WINOGRAD_T:
+                reason = (
+                    f"the errors fit Winograd's algorithm F({tile}x{tile}, 3x3), which trades "
+                    "accuracy for speed"
+                )
+                return _Fast("", name, reason, result, st.WINOGRAD_T)
+            tried.append(name)
+    if tiers.fft is not None:
+        run, bound = tiers.fft()
+        result = _fft_test(error, run.astype(np.float64) - expected, sigma)
+        if result.statistic <= st.FFT_T and bool((np.abs(error) <= st.FFT_BOUND * bound).all()):
+            reason = (
+                "the errors fit a convolution by Fourier transforms, whose errors spread evenly"
+            )
+            return _Fast("", "FFT", reason, result, st.FFT_T)
+        tried.append("FFT")
+    return _Fast(" and ".join(tried))
+
+
+def _fft_test(error: np.ndarray, own: np.ndarray, sigma: np.ndarray) -> st.GroupTest:
+    """Against the size, per output channel, of the errors of an own run."""
+    size = _channel_rms(own)
+    return st.group_test(st.standardised(error, np.maximum(sigma, size)))
 
 
 def _channel_rms(z: np.ndarray) -> np.ndarray:

@@ -17,12 +17,19 @@ from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import DType, TensorType
 from verax.judge.criterion import Decision, Tiers, decide
-from verax.judge.orders import coarse_runs, float32_runs, winograd_applies, winograd_runs
+from verax.judge.orders import (
+    fft_applies,
+    fft_run,
+    float32_runs,
+    winograd_applies,
+    winograd_runs,
+)
+from verax.judge.precision import candidates, unit_roundoff
 from verax.numerics.compare import plain_figures, worst_places
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import FORMATS
 from verax.ops.arg import TopK
-from verax.records.verdict import Finding, Kind, Place, Plain
+from verax.records.verdict import Finding, Kind, Place, Plain, Precision
 from verax.reference.evaluate import evaluate_node, to_work
 
 WORST = 5
@@ -126,7 +133,8 @@ def check_node(
 ) -> list[Finding]:
     """Judge the outputs that are given (None: not shown) of one node on its actual inputs.
 
-    inputs: arrays in their declared dtypes. winograd: whether the subject may use it. region:
+    inputs: arrays in their declared dtypes. winograd: whether the subject may use fast algorithms
+    (Winograd's, Fourier transforms), which err more. region:
     exact nodes judged along, when their values were not shown.
     """
     try:
@@ -152,7 +160,11 @@ def check_node(
             continue
         tiers = _tiers(node, found.ev, inputs, i, winograd)
         decision = decide(g, expected, rounding, tiers)
-        findings.append(finding(node, value, decision, g, expected, region))
+        judged = finding(node, value, decision, g, expected, region)
+        if decision.kind is Kind.precision:
+            how = _precision(node, found, inputs, i, g, decision.test)
+            judged = dataclasses.replace(judged, precision=how)
+        findings.append(judged)
     return findings
 
 
@@ -161,13 +173,30 @@ def exactly_equal(given: np.ndarray, expected: np.ndarray) -> bool:
     return given.shape == expected.shape and decide(given, expected, None).kind is Kind.identical
 
 
-def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, winograd: bool) -> Tiers:
-    possible = winograd and winograd_applies(node, inputs)
+def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool) -> Tiers:
+    winograd, fft = winograd_applies(node, inputs), fft_applies(node, inputs)
+    names = " and ".join([*["Winograd"] * winograd, *["FFT"] * fft])
     return Tiers(
         orders=lambda: float32_runs(node, ev, inputs, i),
-        winograd=(lambda: winograd_runs(node, inputs)) if possible else None,
-        precisions=lambda: coarse_runs(node, ev, inputs, i),
+        winograd=(lambda: winograd_runs(node, inputs)) if winograd and fast else None,
+        fft=(lambda: fft_run(node, inputs)) if fft and fast else None,
+        precisions=lambda given: candidates(node, ev, inputs, i, given),
+        ruled_out=f"; {names} was ruled out" if names and not fast else "",
     )
+
+
+def _precision(
+    node: Node, found: Meaning, inputs: Sequence[Any], i: int, given: np.ndarray, name: str
+) -> Precision:
+    """The record of an arithmetic that was confirmed by recomputing."""
+    wide = [to_float64(x) for x in inputs]
+    unit = unit_roundoff(node, found.ev, wide, found.outputs[i], given)
+    return Precision(node.outputs[i], node.name or node.outputs[0], name, unit, True)
+
+
+def to_float64(x: Any) -> Any:
+    """Floats of any declared type in float64; other arrays, and None, as they are."""
+    return x.astype(np.float64) if x is not None and x.dtype.kind in "fV" else x
 
 
 def finding(

@@ -1,5 +1,5 @@
-"""Own float32 runs of one node, as second opinions: other orders of summation, Winograd, and
-coarser formats. Plain NumPy, computed only when the sigma test has not accepted already.
+"""Own float32 runs of one node, as second opinions: other orders of summation, Winograd, FFT.
+Plain NumPy, computed only when the sigma test has not accepted already.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation, Operator, as_tuple
-from verax.ir.types import DType
-from verax.numerics.error_model import Rounding
-from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to
+from verax.numerics.error_model import U
+from verax.numerics.statistics import FFT_TAPS
 from verax.ops.convolution import Conv
+from verax.ops.windows import over_spatial
 
 Arrays = Sequence[Any]
 SUMS = ("ReduceSum", "ReduceMean", "GlobalAveragePool")
-PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
 def float32_runs(node: Node, ev: Evaluation, inputs: Arrays, output: int) -> Iterator[np.ndarray]:
@@ -164,34 +163,38 @@ def _winograd(padded: np.ndarray, w: np.ndarray, tile: int) -> np.ndarray:
     return y.transpose(0, 1, 2, 4, 3, 5).reshape(n, w.shape[0], rows * tile, columns * tile)
 
 
-def coarse_runs(
-    node: Node, ev: Evaluation, inputs: Arrays, output: int
-) -> Iterator[tuple[str, np.ndarray, Rounding]]:
-    """The meaning under coarser arithmetic, by name: every step in a narrow declared type, or
-    products of inputs that were first rounded to TF32, bfloat16 or float16.
-    """
-    wide = _as(inputs, np.float64)
-    declared = ev.outputs[output].dtype
-    if declared in (DType.float16, DType.bfloat16):
-        yield from _evaluated(f"arithmetic in {declared} itself", node, ev, wide, output)
-    if node.op.kind not in PRODUCTS:
-        return
-    formats: tuple[tuple[str, FloatFormat], ...] = (
-        ("TF32 (inputs rounded to 10 mantissa bits)", TF32),
-        ("bfloat16 inputs", BFLOAT16),
-        ("float16 inputs", FLOAT16),
+def fft_applies(node: Node, inputs: Arrays) -> bool:
+    """Whether libraries compute such a node by Fourier transforms: many taps, stride 1."""
+    op = node.op
+    return (
+        isinstance(op, Conv)
+        and inputs[0].ndim in (4, 5)
+        and int(np.prod(inputs[1].shape[2:])) >= FFT_TAPS
+        and not {*op.strides, *op.dilations} - {1}
     )
-    for name, fmt in formats:
-        # Hardware multiplies the rounded tensors and adds the bias in float32.
-        rounded = [round_to(wide[0], fmt), round_to(wide[1], fmt), *wide[2:]]
-        yield from _evaluated(name, node, ev, rounded, output)
 
 
-def _evaluated(
-    name: str, node: Node, ev: Evaluation, wide: Arrays, output: int
-) -> Iterator[tuple[str, np.ndarray, Rounding]]:
+def fft_run(node: Node, inputs: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    """An own run by Fourier transforms over the whole padded input, where `fft_applies`, and the
+    bound 2 u (sum over channels of |w_c| |x_c|, + |y|) of its error.
+    """
+    op = node.op
+    assert isinstance(op, Conv)
+    x, w, b = (*_as(inputs, np.float32), None)[:3]
+    windows, g = op.geometry(w.shape[2:]).windows(x.shape[2:]), op.groups
+    padded = windows.pad(x)
+    axes, sizes = tuple(range(2, x.ndim)), padded.shape[2:]
     with np.errstate(all="ignore"):
-        results = as_tuple(node.op.reference(ev, *wide))
-        rounding = node.op.error(ev, wide, results)[output]
-    if rounding is not None and np.isfinite(results[output]).all():
-        yield name, results[output], rounding
+        seen = np.fft.rfftn(padded, axes=axes).reshape(len(x), g, w.shape[1], -1)
+        # Correlation: the conjugate of the kernel's transform.
+        kernels = np.conj(np.fft.rfftn(w, sizes, axes)).reshape(g, -1, w.shape[1], seen.shape[3])
+        mixed = np.einsum("ngcf,gocf->ngof", seen, kernels)
+        frequencies = (*sizes[:-1], sizes[-1] // 2 + 1)
+        y = np.fft.irfftn(mixed.reshape(len(x), len(w), *frequencies), sizes, axes)
+        y = y[over_spatial(tuple(slice(n) for n in windows.output))].astype(np.float32)
+        lanes = (1,) * windows.rank
+        norms = np.sqrt((padded.astype(np.float64) ** 2).sum(axis=axes)).reshape(len(x), g, -1)
+        weights = np.sqrt((w.astype(np.float64) ** 2).sum(axis=axes)).reshape(g, -1, w.shape[1])
+        size = np.einsum("ngc,goc->ngo", norms, weights).reshape(len(x), len(w), *lanes)
+    y = y if b is None else y + b.reshape(1, -1, *lanes)
+    return y, 2 * U * (size + np.abs(y))

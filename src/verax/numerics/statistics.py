@@ -23,10 +23,22 @@ WINOGRAD_T = 8.0
 """Limit of T under Winograd's sigma."""
 WINOGRAD_POOL = {2: 7, 4: 11}
 """Output tile of F(m x m, 3 x 3) to the window in which Winograd mixes magnitudes."""
+FFT_T = 2.0
+"""Limit of T under the errors of an own convolution by Fourier transforms."""
+FFT_BOUND = 2.0
+"""Limit of |e| / (2 u (sum_c |w_c| |x_c| + |y|)) for a convolution by Fourier transforms; honest
+ones reached 1.87."""
+FFT_TAPS = 25
+"""Kernel positions from which on libraries use Fourier transforms."""
 BOUND_RATIO = 1.0
 """An error above this multiple of the hard bound is proven not to be rounding."""
 SUSPICIOUS_T = 1.5
 """For sampled sigmas (Monte Carlo arithmetic): T up to here is undecided, above it a mistake."""
+VISIBLE_T = 1.5
+"""T of a planted change from which on it counts as visible: three sigmas throughout a large group,
+where honest rounding may reach two."""
+REACHES_OUTPUTS = 3.0
+"""A planted change reaches the outputs when their error is this many times an honest run's."""
 NEAR_OVERFLOW = 4.0
 """Results within this factor of the largest number may overflow on the way (sinh by exp)."""
 HEAVY_TAIL = 5.0
@@ -58,6 +70,14 @@ CLEARLY = 0.5
 """A candidate replaces a likelier one only when its distance is below this share of the other's."""
 PROBE = 2.0**-12
 """Relative disturbance by which the power of a check is measured."""
+NORMAL_MEDIAN = 0.6745
+"""Median of |z| for a normal z: turns a median error into a standard deviation."""
+COARSE_UNIT = 2.0**-17
+"""Errors that look like a unit roundoff above this are worth explaining by a coarser arithmetic:
+the finest, TF32, has 2**-11; float32 has 2**-24."""
+GRID_REACH = 16.0
+"""Standard deviations of float32 rounding within which a value stored in a coarser format may have
+been rounded to either neighbour."""
 REACH_DRAWS = 2
 """Backward passes from random signs that measure how far every inner value reaches."""
 ADJOINT_ELEMENTS = 8

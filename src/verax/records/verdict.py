@@ -65,7 +65,7 @@ class Finding:
     test: the deciding test; statistic: the worst group's root mean square of error / sigma, over
     the limit of that test: at most 1 when it accepts; group: that group; bound_ratio: largest error
     over its hard bound, None where no bound holds; sigma: root mean square of sigma; error: root
-    mean square of the difference.
+    mean square of the difference; precision: the coarser arithmetic that explains the difference.
     """
 
     value: str
@@ -83,6 +83,7 @@ class Finding:
     plain: Plain
     worst: tuple[Place, ...] = ()
     region: tuple[str, ...] = ()
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ class Repeat:
 
     same_bits: whether every value agreed bit for bit; poisoned: how memory was pre-filled between
     the runs ("" when the runner cannot); differing: values that changed, with the largest
-    difference; cause: "uninitialised memory", "order of summation", or "" when nothing changed.
+    difference; cause: "uninitialised memory", "order of summation", "chance inside the subject" or
+    how the second run failed; "" when nothing changed.
     """
 
     runs: int

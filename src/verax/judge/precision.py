@@ -1,0 +1,222 @@
+"""Which coarser arithmetic an answer was computed in: TF32, bfloat16, float16, int8, ...
+
+A size alone proves nothing: a mistake can be as small as a bfloat16 rounding. So the size of the
+errors only says whether it is worth trying (`unit_roundoff`); then the node is computed again with
+its inputs rounded as that arithmetic would (`candidates`), and what the subject gave must be that,
+within float32 rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.ir.operator import Evaluation, Operator, as_tuple
+from verax.ir.types import DType
+from verax.judge.criterion import Coarse
+from verax.numerics import statistics as st
+from verax.numerics.error_model import KAPPA, Rounding, U
+from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to, ulp
+from verax.ops.deconvolution import ConvTranspose
+from verax.ops.linear import Gemm, MatMul
+
+Array = np.ndarray
+Change = Callable[[Array], Array]
+PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+"""Operators that hardware computes in coarser arithmetics."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a product is computed: what happens to its data, its weights and its result.
+
+    data, weights: rounding of the first and the second factor; weights also takes the axis of the
+    output channels. output: the format that the result is stored in. sums: it is accumulated in
+    that format too, in an unknown order. unit: unit roundoff of the arithmetic.
+    """
+
+    name: str
+    unit: float
+    data: Change | None = None
+    weights: Callable[[Array, int], Array] | None = None
+    output: FloatFormat | None = None
+    sums: FloatFormat | None = None
+
+
+def truncated(x: Array, fmt: FloatFormat) -> Array:
+    """x (float64) with the bits that `fmt` lacks cut off."""
+    spacing = ulp(x, fmt)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(x), np.trunc(x / spacing) * spacing, x)
+
+
+def symmetric_int8(x: Array, axis: int | None = None) -> Array:
+    """x on the grid of 255 multiples of its largest size / 127, per index of `axis` if given."""
+    axes = None if axis is None else tuple(a for a in range(x.ndim) if a != axis % x.ndim)
+    scale = np.max(np.abs(x), axis=axes, keepdims=True, initial=0.0) / 127
+    scale = np.where(scale == 0, 1.0, scale)
+    return np.rint(x / scale) * scale
+
+
+def asymmetric_uint8(x: Array) -> Array:
+    """x on the grid of 256 numbers between its smallest and its largest, 0 being one of them."""
+    low, high = min(0.0, float(x.min(initial=0.0))), max(0.0, float(x.max(initial=0.0)))
+    scale = (high - low) / 255 or 1.0
+    zero = np.rint(-low / scale)
+    return (np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale
+
+
+def _to(fmt: FloatFormat) -> Change:
+    return lambda x: round_to(x, fmt)
+
+
+def _weights_to(fmt: FloatFormat) -> Callable[[Array, int], Array]:
+    return lambda w, axis: round_to(w, fmt)
+
+
+def _floats(short: str, fmt: FloatFormat) -> Iterator[Arithmetic]:
+    """The ways to use a half format, those that change least first."""
+    u, data, weights = fmt.unit_roundoff, _to(fmt), _weights_to(fmt)
+    yield Arithmetic(f"{short} output", u, output=fmt)
+    yield Arithmetic(f"{short} inputs", u, data, weights)
+    yield Arithmetic(f"{short} inputs and output", u, data, weights, fmt)
+    yield Arithmetic(f"{short} weights", u, None, weights)
+    yield Arithmetic(f"{short} weights and output", u, None, weights, fmt)
+    yield Arithmetic(f"{short} accumulation", u, data, weights, fmt, fmt)
+
+
+def _per_tensor(w: Array, axis: int) -> Array:
+    return symmetric_int8(w)
+
+
+ARITHMETICS = (
+    Arithmetic("TF32 inputs", TF32.unit_roundoff, _to(TF32), _weights_to(TF32)),
+    Arithmetic(
+        "TF32 inputs, truncated",
+        2 * TF32.unit_roundoff,
+        lambda x: truncated(x, TF32),
+        lambda w, axis: truncated(w, TF32),
+    ),
+    *_floats("bf16", BFLOAT16),
+    *_floats("fp16", FLOAT16),
+    Arithmetic("int8 weights per tensor", 1 / 127, None, _per_tensor),
+    Arithmetic("int8 weights per channel", 1 / 127, None, symmetric_int8),
+    Arithmetic("int8 per tensor", 1 / 127, symmetric_int8, _per_tensor),
+    Arithmetic("int8 per channel", 1 / 127, symmetric_int8, symmetric_int8),
+    Arithmetic("int8 per tensor, asymmetric", 1 / 127, asymmetric_uint8, _per_tensor),
+    Arithmetic("int8 per channel, asymmetric", 1 / 127, asymmetric_uint8, symmetric_int8),
+)
+"""What is tried, in this order. Where several give the same numbers the first is named."""
+FP16_INPUTS = next(a for a in ARITHMETICS if a.name == "fp16 inputs")
+
+
+def channel_axis(op: Operator) -> int:
+    """The axis of a product's second factor that holds the output channels."""
+    if isinstance(op, MatMul):
+        return -1
+    if isinstance(op, Gemm):
+        return 0 if op.trans_b else 1
+    return 1 if isinstance(op, ConvTranspose) else 0
+
+
+def with_factors(op: Operator, inputs: Sequence[Any], arithmetic: Arithmetic) -> list[Any]:
+    """A product's float64 inputs with both factors rounded; the bias is added in float32."""
+    data, weights, *rest = inputs
+    if arithmetic.data is not None:
+        data = arithmetic.data(data)
+    if arithmetic.weights is not None:
+        weights = arithmetic.weights(weights, channel_axis(op))
+    return [data, weights, *rest]
+
+
+def unit_roundoff(
+    node: Node, ev: Evaluation, wide: Sequence[Any], expected: Array, given: Array
+) -> float:
+    """The unit roundoff that the errors look like: median(|e| / Q) / (0.6745 kappa sqrt 2).
+
+    Q^2 is the sum of the products' squares; of other operators every result is taken to be rounded
+    once. 0 when at least half of the elements agree.
+    """
+    error = np.abs(given.astype(np.float64) - expected)
+    if node.op.kind in PRODUCTS:
+        with np.errstate(all="ignore"):
+            squares = as_tuple(node.op.reference(ev, wide[0] ** 2, wide[1] ** 2))[0]
+            size = np.sqrt(squares * abs(getattr(node.op, "alpha", 1.0))) * np.sqrt(2)
+    else:
+        size = np.abs(expected)
+    known = np.isfinite(error) & (size > 0)
+    if not known.any():
+        return 0.0
+    return float(np.median(error[known] / size[known]) / (st.NORMAL_MEDIAN * KAPPA))
+
+
+def candidates(
+    node: Node, ev: Evaluation, inputs: Sequence[Any], output: int, given: Array
+) -> Iterator[Coarse]:
+    """Output number `output` of a node under every arithmetic that its errors are large enough for.
+
+    inputs: declared arrays; given: what the subject made of them.
+    """
+    wide = [x.astype(np.float64) if x is not None and x.dtype.kind in "fV" else x for x in inputs]
+    declared = ev.outputs[output].dtype
+    if declared in (DType.float16, DType.bfloat16):
+        yield from _evaluated(f"arithmetic in {declared} itself", node, ev, wide, output)
+    if declared is not DType.float32:
+        return
+    products = output == 0 and _worth_rounding_factors(node, ev, wide, given)
+    for arithmetic in ARITHMETICS:
+        if arithmetic.output is not None and not on_grid(given, arithmetic.output):
+            continue
+        stored_only = arithmetic.data is None and arithmetic.weights is None
+        if not stored_only and not products:
+            continue
+        factors = wide if stored_only else with_factors(node.op, wide, arithmetic)
+        name = arithmetic.name
+        if name == "TF32 inputs" and _same(factors, with_factors(node.op, wide, FP16_INPUTS)):
+            name = "TF32 or fp16 inputs"
+        for found in _evaluated(name, node, ev, factors, output):
+            if arithmetic.sums is None:
+                yield replace(found, grid=arithmetic.output)
+            else:
+                scale, r = arithmetic.unit / U, found.rounding
+                yield replace(found, rounding=Rounding(r.sigma * scale, r.bound * scale))
+
+
+def _worth_rounding_factors(node: Node, ev: Evaluation, wide: Sequence[Any], given: Array) -> bool:
+    """Whether this is a product of float32 tensors with errors that are larger than float32's own
+    and spread over at least half of the elements."""
+    declared = [t is not None and t.dtype is DType.float32 for t in ev.inputs[:2]]
+    if node.op.kind not in PRODUCTS or not all(declared):
+        return False
+    with np.errstate(all="ignore"):
+        expected = np.asarray(as_tuple(node.op.reference(ev, *wide))[0])
+    if expected.shape != given.shape or not np.isfinite(expected).all():
+        return False
+    return unit_roundoff(node, ev, wide, expected, given) > st.COARSE_UNIT
+
+
+def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one[:2], other[:2]))
+
+
+def on_grid(given: Array, fmt: FloatFormat) -> bool:
+    """Whether every number is one of the format's."""
+    wide = given.astype(np.float64)
+    return bool((round_to(wide, fmt) == wide).all())
+
+
+def _evaluated(
+    name: str, node: Node, ev: Evaluation, wide: Sequence[Any], output: int
+) -> Iterator[Coarse]:
+    with np.errstate(all="ignore"):
+        results = as_tuple(node.op.reference(ev, *wide))
+        rounding = node.op.error(ev, wide, results)[output]
+    expected = np.asarray(results[output])
+    if rounding is None:
+        rounding = Rounding(np.zeros(expected.shape), np.zeros(expected.shape))
+    if np.isfinite(expected).all():
+        yield Coarse(name, expected, rounding)
