@@ -26,7 +26,7 @@ def test_a_missing_file_is_answered_with_a_neighbour(cli: Cli, digits: Path) -> 
     assert "did you mean digits.onnx" in found.err
 
 
-@pytest.mark.parametrize("suffix", [".pt2", ".tflite", ".xyz", ""])
+@pytest.mark.parametrize("suffix", [".pt2", ".pth", ".xyz", ""])
 def test_formats_that_are_not_read_say_so(cli: Cli, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"net{suffix}"
     path.write_bytes(b"something")
