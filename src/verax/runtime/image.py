@@ -56,7 +56,10 @@ class PythonStep:
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """A compiled program. `weights` is a flat uint8 array; `checks` names what can fail."""
+    """A compiled program. `weights` is a flat uint8 array; `checks` names what can fail.
+
+    kept_bytes: of the arena's front, which must stay as they are between runs.
+    """
 
     target: str
     object_code: bytes
@@ -68,3 +71,4 @@ class Image:
     python_outputs: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     pool: bool = False
+    kept_bytes: int = 0

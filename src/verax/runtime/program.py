@@ -113,6 +113,14 @@ class Program:
             return [values.get(n, o) for n, o in zip(image.python_outputs, outputs)]
         return outputs
 
+    def poison(self, fill: int) -> None:
+        """Fill every byte of the arena that holds nothing between runs with `fill` (0 to 255).
+
+        A right program gives the same bits afterwards: it reads nothing that it did not write.
+        """
+        with self._lock:
+            self._arena[self.image.kept_bytes :] = fill
+
     def _hand_over(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The caller's arrays: inputs, then new outputs, with their addresses in the context."""
         callers = [np.ascontiguousarray(a) for a in arrays]

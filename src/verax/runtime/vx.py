@@ -149,4 +149,5 @@ def _rebuild(fields: dict[str, Any], code: bytes, weights: np.ndarray) -> Image:
         python_outputs=tuple(fields["python_outputs"]),
         checks=tuple(fields["checks"]),
         pool=bool(fields["pool"]),
+        kept_bytes=int(fields.get("kept_bytes", arena)),
     )

@@ -12,7 +12,7 @@ from verax.compiler.kernels.builder import I8, I64, PTR, VOID, ModuleBuilder
 from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.pool_threads import emit_pool
 from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, ReferenceCall, Step
-from verax.compiler.lower.memory import Lifetime, align, plan_arena
+from verax.compiler.lower.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.lower.storage import Buffer, Place, Placed, Region
 from verax.ir.types import TensorType
 from verax.runtime.engine import object_code
@@ -39,7 +39,8 @@ def build_image(lowering: Lowering, separate: bool = False) -> Image:
     separate: a native function for every kernel call, so that each can be timed.
     """
     steps = lowering.steps
-    arena_bytes = plan_arena(_lifetimes(steps), start=lowering.status_bytes)
+    lifetimes = _lifetimes(steps)
+    arena_bytes = plan_arena(lifetimes, start=lowering.status_bytes)
     weights = _lay_out_weights(lowering)
     threads = lowering.settings.thread_count
     schedule: list[Segment | PythonStep] = []
@@ -70,6 +71,7 @@ def build_image(lowering: Lowering, separate: bool = False) -> Image:
         object_code=code,
         weights=weights,
         arena_bytes=arena_bytes,
+        kept_bytes=kept_bytes(lifetimes, start=lowering.status_bytes),
         inputs=tuple(_signature(v, graph.types[v]) for v in graph.inputs),
         outputs=tuple(_signature(v, graph.types[v]) for v in graph.outputs),
         schedule=tuple(schedule),

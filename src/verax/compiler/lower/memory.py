@@ -29,6 +29,13 @@ def plan_arena(lifetimes: Mapping[Buffer, Lifetime], start: int = 0) -> int:
     return _place_by_size({b: t for b, t in lifetimes.items() if not b.bordered}, end)
 
 
+def kept_bytes(buffers: Iterable[Buffer], start: int = 0) -> int:
+    """Bytes at the front of a planned arena whose zeros must stay: what was left free, and buffers
+    with borders. The rest holds nothing between runs."""
+    ends = (b.offset + align(b.nbytes) + ALIGNMENT for b in buffers if b.bordered)
+    return max(ends, default=start)
+
+
 def _place_bordered(lifetimes: Mapping[Buffer, Lifetime], end: int) -> int:
     slots: dict[tuple[object, ...], list[tuple[int, int]]] = {}  # geometry -> (offset, free from)
     for buffer, (first, last) in sorted(lifetimes.items(), key=lambda item: item[1]):
