@@ -104,7 +104,7 @@ def test_check_calls_honest_subjects_rounding(
     assert found.code == 0
     assert "ROUNDING" in found.out
     record = json.loads((tmp_path / "a.json").read_text())
-    assert (record["schema"], record["kind"]) == ("verax.verdict/1", "rounding")
+    assert (record["schema"], record["kind"]) == ("verax.verdict/2", "rounding")
     assert "scaled to 0..1" in record["inputs"][0]["origin"]
 
 
@@ -116,10 +116,13 @@ def test_check_finds_a_moved_pad_and_names_the_node(
     pads = next(a for a in node.attribute if a.name == "pads")
     pads.ints[:] = [1, 1, 0, 0]
     onnx.save(model, tmp_path / "wrong.onnx")
-    found = cli("check", digits, tmp_path / "wrong.onnx", "--image", photo)
+    found = cli(
+        "check", digits, tmp_path / "wrong.onnx", "--image", photo, "--json", tmp_path / "a.json"
+    )
     assert found.code == 1
-    assert "MISTAKE" in found.out
-    assert "down1" in found.out
+    assert "DIFFERENT" in found.out
+    assert "they part at down1 (first) and down1 (second): Conv: pads is" in found.out
+    assert json.loads((tmp_path / "a.json").read_text())["relation"] == "different"
 
 
 def test_check_of_recorded_values(cli: Cli, digits: Path, photo: Path, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Annotated
 
 import typer
 
-from verax.api import load, subject_of
+from verax.api import graph_of, load, subject_of
 from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
@@ -34,9 +35,11 @@ from verax.cli.inputs import (
     read_inputs,
 )
 from verax.compiler.saved import SavedExecutable
+from verax.formats import VX
 from verax.judge import check
+from verax.judge.align import align
 from verax.judge.protocol import Runner
-from verax.report.verdict import render_verdict
+from verax.report import render_alignment, render_verdict
 
 
 def command(
@@ -70,7 +73,11 @@ def command(
 ) -> None:
     """Judge a subject's numbers against the float64 meaning of a model.
 
-    Exit codes: 0 identical, rounding or an allowed precision; 1 mistake; 3 undecided.
+    When the subject is another model file, the two networks are aligned value by value instead,
+    whatever their names and layouts: the same function or not, and where they part.
+
+    Exit codes: 0 identical, rounding, an allowed precision or the same function; 1 mistake or
+    different functions; 3 undecided.
     """
     can_write(json)
     options = image_options(
@@ -85,8 +92,25 @@ def command(
         )
     given = read_inputs(input, image, loaded.inputs, options)
 
+    if _is_model(subject) and other is None:
+        network = graph_of(subject)
+        with progress("aligning") as show:
+            record = align(
+                loaded.graph,
+                network,
+                given.arrays or None,
+                seed=seed,
+                names=(str(model), subject),
+                progress=show,
+            )
+        output.print(render_alignment(record, verbose=verbose))
+        write_text(json, record.to_json())
+        if record.exit_code:
+            raise typer.Exit(record.exit_code)
+        return
+
     def runner(text: str) -> Runner:
-        if text.endswith(".onnx"):
+        if _is_model(text):
             other_model = load(text, shapes=parse_shapes(shape) or None)
             return subject_of(other_model, loaded, threads)
         return subject_of(text, loaded, threads)
@@ -113,3 +137,8 @@ def command(
     write_text(json, verdict.to_json())
     if verdict.exit_code:
         raise typer.Exit(verdict.exit_code)
+
+
+def _is_model(text: str) -> bool:
+    """Whether a subject is the file of a network, not a runner, a program or recorded arrays."""
+    return os.path.exists(text) and not text.endswith((".npz", *VX.suffixes))

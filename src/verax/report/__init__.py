@@ -1,5 +1,6 @@
 """Records in words and tables. Everything shown is in the record: nothing is computed anew."""
 
+from verax.report.alignment import render_alignment
 from verax.report.verdict import render_verdict
 
-__all__ = ["render_verdict"]
+__all__ = ["render_alignment", "render_verdict"]

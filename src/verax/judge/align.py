@@ -1,0 +1,328 @@
+"""`align`: are two networks the same function, and where do they part?
+
+Names in the two files mean nothing here. Inputs are matched by type and by trying, outputs and
+inner values by the numbers that they hold, both networks evaluated in float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.ir.graph import Graph, specialise
+from verax.judge.align_divergence import Parting, match_all, part
+from verax.judge.align_inputs import (
+    Ways,
+    choose_first_sizes,
+    match_inputs,
+    pair_names,
+    second_inputs,
+)
+from verax.judge.align_reasons import unseen
+from verax.judge.align_values import (
+    Side,
+    comparable,
+    compare,
+    difference,
+    evaluate_all,
+    spreads,
+    unit_of,
+)
+from verax.judge.inputs import draw_inputs
+from verax.judge.permutations import Arrangement, arrange, nearest
+from verax.numerics import statistics as st
+from verax.records.alignment import Alignment, Divergence, Match, OutputMatch, Relation
+from verax.records.environment import array_hash, environment
+from verax.reference.evaluate import bind_symbols, to_work
+
+Progress = Callable[[str, float], None]
+"""Called with (what is being done, share done)."""
+
+
+def align(
+    first: Graph,
+    second: Graph,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    *,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    names: tuple[str, str] = ("first", "second"),
+    progress: Progress | None = None,
+) -> Alignment:
+    """Compare two networks by what they compute, whatever their values are called.
+
+    inputs: by the first network's names, in its declared types; drawn (seeded) when not given.
+    sizes: of the first's symbols, for drawn inputs. names: of the networks, for the record.
+    Raises `InputError` when the networks take inputs that cannot be made of each other, and
+    whatever `VeraxError` the evaluation of either meets.
+    """
+    say = progress or (lambda what, done: None)
+    pairs = pair_names(first, second)
+    chosen = {**choose_first_sizes(first, second, pairs), **(sizes or {})}
+    arrays, drawn = draw_inputs(first, seed, chosen)
+    if inputs is not None:
+        arrays, drawn = (
+            {k: np.asarray(v) for k, v in inputs.items()},
+            dict.fromkeys(inputs, "given"),
+        )
+    first = specialise(first, bind_symbols(first, arrays))
+    say("evaluating the first network", 0.05)
+    sides_first = Side(first, evaluate_all(first, _work(first, arrays)))
+    say("matching inputs", 0.2)
+    ways = match_inputs(sides_first, second, pairs)
+    say("evaluating the second network", 0.35)
+    a, b = sides_first, _second_side(second, sides_first, ways)
+    outputs = match_outputs(a, b)
+    if not all(o.statistic == 0.0 and not o.reason for o in outputs):
+        say("measuring what rounded weights do", 0.45)
+        a = _with_spread(a, first.inputs, seed)
+        b = _with_spread(b, second.inputs, seed + 1)
+        outputs = match_outputs(a, b)
+    say("aligning values", 0.6)
+    agree = all(not o.reason for o in outputs)
+    parting = Parting(match_all(a, b)) if agree else part(a, b)
+    notes: list[str] = []
+    if agree:
+        say("confirming on other inputs", 0.9)
+        outputs = _confirmed(a, b, ways, outputs, seed + 2)
+    relation = _relation(a, outputs, notes)
+    if relation is Relation.same:
+        parting.places = unseen(a, b, parting.matches)
+        relation = Relation.different if parting.places else relation
+    return Alignment(
+        relation,
+        tuple(_reasons(names, relation, outputs, parting, a, b)),
+        *names,
+        tuple(way.record(own, name) for name, (own, way) in ways.items()),
+        outputs,
+        _matches(a, b, parting),
+        len(a.names),
+        len(b.names),
+        tuple(parting.places),
+        tuple(notes),
+        {v: f"{drawn[v]}; SHA-256 {array_hash(arrays[v])[:12]}" for v in first.inputs},
+        environment(),
+        seed,
+    )
+
+
+def _work(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {
+        v: to_work(np.asarray(arrays[v]), graph.types[v].dtype, np.dtype(np.float64))
+        for v in graph.inputs
+    }
+
+
+def _second_side(second: Graph, first: Side, ways: Ways) -> Side:
+    made = second_inputs(second, first.values, ways)
+    return Side(second, evaluate_all(second, made))
+
+
+def _with_spread(side: Side, inputs: tuple[str, ...], seed: int) -> Side:
+    """The side with what jittered weights do; without where the jittered network fails."""
+    given = {v: side.values[v] for v in inputs}
+    try:
+        return dataclasses.replace(side, spread=spreads(side.graph, given, side.values, seed))
+    except VeraxError:
+        return side
+
+
+def match_outputs(first: Side, second: Side) -> tuple[OutputMatch, ...]:
+    """Every output of the first network with its counterpart: the one of the same name, else the
+    one that holds the same numbers, else the one of the same size."""
+    free = list(second.graph.outputs)
+    results: dict[str, OutputMatch] = {}
+    for test in (_same_name, _any_name, _same_size):
+        for value in first.graph.outputs:
+            if value in results:
+                continue
+            found = next((m for w in free if (m := test(first, second, value, w))), None)
+            if found is not None:
+                results[value] = found
+                free.remove(found.second)
+    for value in first.graph.outputs:
+        results.setdefault(
+            value, OutputMatch(value, "", "none", reason="the second network has no such output")
+        )
+    extra = [
+        OutputMatch("", w, "none", reason="the first network has no such output") for w in free
+    ]
+    return (*(results[v] for v in first.graph.outputs), *extra)
+
+
+def _same_name(first: Side, second: Side, value: str, other: str) -> OutputMatch | None:
+    return _any_name(first, second, value, other) if value == other else None
+
+
+def _any_name(first: Side, second: Side, value: str, other: str) -> OutputMatch | None:
+    """The two outputs as a pair if they hold the same numbers."""
+    a, b = first.values[value], second.values[other]
+    if not (comparable(a) and comparable(b)):
+        same = a.size == b.size and arrange(_wide(b), _wide(a), 0.0)
+        return _record(value, other, same, 0.0, 0.0) if same else None
+    found = compare(first, value, second, other)
+    if found is None or found.arrangement.shuffled:
+        return None
+    return _record(
+        value, other, found.arrangement, found.statistic, _gap(a, found.arrangement.apply(b))
+    )
+
+
+def _same_size(first: Side, second: Side, value: str, other: str) -> OutputMatch | None:
+    a, b = _wide(first.values[value]), _wide(second.values[other])
+    named = other == value or (value not in second.graph.outputs and a.size == b.size)
+    if not named:
+        return None
+    found = nearest(b, a)
+    if found is None:
+        shapes = f"the shapes are {list(a.shape)} and {list(b.shape)}"
+        return OutputMatch(value, other, "none", reason=shapes)
+    arrangement = found[0]
+    statistic = np.inf
+    if comparable(first.values[value]) and comparable(second.values[other]):
+        statistic = difference(first, value, second, other, arrangement)
+    record = _record(value, other, arrangement, statistic, _gap(a, arrangement.apply(b)))
+    return dataclasses.replace(record, reason=_apart(record))
+
+
+def _apart(record: OutputMatch) -> str:
+    times = f"{record.statistic:.3g} times what rounding of the weights can do"
+    return f"they differ by up to {record.max_abs:.3g}" + (
+        f", {times}" if np.isfinite(record.statistic) else ""
+    )
+
+
+def _record(
+    value: str, other: str, arrangement: Arrangement, statistic: float, gap: float
+) -> OutputMatch:
+    a = arrangement
+    return OutputMatch(value, other, str(a), a.axes, a.axis, a.channels, float(statistic), gap)
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return np.nan_to_num(np.asarray(array).astype(np.float64))
+
+
+def _gap(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(_wide(a) - _wide(b)).max(initial=0.0))
+
+
+def _confirmed(
+    first: Side,
+    second: Side,
+    ways: Ways,
+    outputs: tuple[OutputMatch, ...],
+    seed: int,
+) -> tuple[OutputMatch, ...]:
+    """The same pairs of outputs on fresh inputs: a match by accident does not happen twice."""
+    fresh, _ = draw_inputs(first.graph, seed)
+    a = Side(first.graph, evaluate_all(first.graph, _work(first.graph, fresh)))
+    b = _second_side(second.graph, a, ways)
+    if first.spread:
+        a = _with_spread(a, first.graph.inputs, seed)
+        b = _with_spread(b, second.graph.inputs, seed + 1)
+    again = {(o.first, o.second): o for o in match_outputs(a, b)}
+    results = []
+    for o in outputs:
+        other = again.get((o.first, o.second))
+        same = other is not None and not other.reason
+        if same and other is not None and (o.axis, o.channels) != (other.axis, other.channels):
+            same = _tied(first, o)
+        reason = "" if same else "they agree on one input and differ on another"
+        worst = max(o, other or o, key=lambda m: m.statistic)
+        results.append(
+            dataclasses.replace(
+                o, statistic=worst.statistic, max_abs=worst.max_abs, reason=o.reason or reason
+            )
+        )
+    return tuple(results)
+
+
+def _tied(first: Side, output: OutputMatch) -> bool:
+    """Whether equal slices make the order along an axis a matter of taste."""
+    y = first.values[output.first]
+    rows = np.moveaxis(y, output.axis, 0).reshape(y.shape[output.axis], -1)
+    return len(np.unique(rows, axis=0)) < len(rows)
+
+
+def _relation(first: Side, outputs: tuple[OutputMatch, ...], notes: list[str]) -> Relation:
+    blind = [
+        o.first
+        for o in outputs
+        if o.first
+        and not comparable(first.values[o.first])
+        and first.values[o.first].dtype.kind == "f"
+    ]
+    differing = [o for o in outputs if o.reason]
+    if any(not st.ROUNDING_T < o.statistic <= st.SUSPICIOUS_T for o in differing):
+        return Relation.different
+    if differing:
+        notes.append("the difference is hardly more than rounding of the weights makes")
+        return Relation.undecided
+    if blind:
+        notes.append(
+            f"{', '.join(blind)} is one number everywhere, or not finite, on these inputs: "
+            "agreement proves nothing"
+        )
+        return Relation.undecided
+    return Relation.same
+
+
+def _matches(first: Side, second: Side, parting: Parting) -> tuple[Match, ...]:
+    return tuple(
+        Match(
+            value,
+            found.second,
+            first.operator(value),
+            second.operator(found.second),
+            str(found.arrangement),
+            found.exact,
+        )
+        for value, found in parting.matches.items()
+    )
+
+
+def _reasons(
+    names: tuple[str, str],
+    relation: Relation,
+    outputs: tuple[OutputMatch, ...],
+    parting: Parting,
+    first: Side,
+    second: Side,
+) -> list[str]:
+    count = f"{len(parting.matches)} of {len(first.names)} values of the first found in the second"
+    if relation is Relation.same:
+        exact = all(o.statistic == 0.0 for o in outputs)
+        how = "in every digit that float64 has" if exact else "up to the rounding of their weights"
+        return [f"both compute the same function, {how}; {count}", *_units(names, first, second)]
+    said = [f"{o.first or o.second}: {o.reason}" for o in outputs if o.reason]
+    if relation is Relation.undecided:
+        return [*said, count]
+    places = parting.places
+    reasons = [_say_place(p) for p in places[:1]]
+    if len(places) > 1:
+        more = "" if parting.complete else " or more"
+        reasons.append(f"they part again at {len(places) - 1}{more} other places")
+    elif places and places[0].bridged and said:
+        reasons.append("this is the only place: with it bridged, everything after it agrees")
+    return [*reasons, *said, count]
+
+
+def _say_place(place: Divergence) -> str:
+    nodes = [
+        ", ".join(layer.node for layer in side) or "nothing" for side in (place.first, place.second)
+    ]
+    return f"they part at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}" + (
+        f" ({place.where})" if place.where else ""
+    )
+
+
+def _units(names: tuple[str, str], first: Side, second: Side) -> list[str]:
+    """A sentence when one file holds coarser weights."""
+    coarse = [n for n, s in zip(names, (first, second)) if unit_of(s.graph) == st.FLOAT16_UNIT]
+    if len(coarse) != 1:
+        return []
+    return [f"the weights of {coarse[0]} were rounded to float16"]

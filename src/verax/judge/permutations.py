@@ -1,0 +1,196 @@
+"""How one array is another, seen differently: reshaped, transposed, its channels reordered.
+
+Files disagree on layout (NCHW, NHWC), on the order of channels (RGB, BGR) and of outputs. Only the
+numbers tell: an arrangement is accepted when it makes two arrays agree within a given distance.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.numerics.statistics import root_mean_square
+
+MAX_RANK = 6
+"""Arrays of higher rank are compared as they are and reshaped only."""
+MAX_PAIRS = 1 << 26
+"""Differences of elements computed at most to pair slices one by one."""
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How to read an array in another shape: transpose by `axes`, take `channels` along `axis`.
+
+    axes: of the array, without its axes of size 1 when `squeeze`; empty for none. shape: of the
+    result. axis -1: no reordering. Where `shuffled`, only the set of numbers agrees, and `apply`
+    cannot be used.
+    """
+
+    shape: Shape
+    axes: tuple[int, ...] = ()
+    squeeze: bool = False
+    axis: int = -1
+    channels: tuple[int, ...] = ()
+    shuffled: bool = False
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The array rearranged to `shape`."""
+        if self.shuffled:
+            raise ValueError("a shuffled array cannot be put in order")
+        if self.squeeze:
+            array = array.squeeze()
+        if self.axes:
+            array = array.transpose(self.axes)
+        array = array.reshape(self.shape)
+        return array if self.axis < 0 else np.take(array, self.channels, axis=self.axis)
+
+    @property
+    def plain(self) -> bool:
+        """Whether neither order nor layout changes."""
+        return not self.axes and self.axis < 0 and not self.shuffled
+
+    def __str__(self) -> str:
+        if self.shuffled:
+            return "the same numbers in another order"
+        parts = []
+        if self.axes:
+            parts.append(_layout_words(self.axes))
+        if self.axis >= 0:
+            parts.append(f"axis {self.axis} {order_words(self.channels)}")
+        return ", ".join(parts) or "as it is"
+
+
+def order_words(channels: tuple[int, ...]) -> str:
+    """`reversed`, `in the order [1, 0, 3, 2]`, or `in another order (4420 places)`."""
+    if channels == tuple(reversed(range(len(channels)))):
+        return "reversed"
+    if len(channels) <= 16:
+        return f"in the order {list(channels)}"
+    return f"in another order ({len(channels)} places)"
+
+
+def _layout_words(axes: tuple[int, ...]) -> str:
+    known: dict[tuple[int, ...], str] = {(0, 2, 3, 1): "NCHW to NHWC", (0, 3, 1, 2): "NHWC to NCHW"}
+    return known.get(axes, f"axes {axes}")
+
+
+def arrangements(source: Shape, target: Shape) -> Iterator[Arrangement]:
+    """Every layout in which an array of shape `source` can have the shape `target`, likeliest
+    first: as it is, reshaped, then transposed."""
+    if math.prod(source) != math.prod(target):
+        return
+    yield Arrangement(target)
+    squeeze = len(source) != len(target)
+    shape, wanted = (_dense(source), _dense(target)) if squeeze else (source, target)
+    if (
+        len(shape) != len(wanted)
+        or not 2 <= len(shape) <= MAX_RANK
+        or sorted(shape) != sorted(wanted)
+    ):
+        return
+    seen = {_moved(tuple(range(len(shape))), shape)}
+    for axes in sorted(itertools.permutations(range(len(shape))), key=_unlikeliness):
+        moved = _moved(axes, shape)
+        if moved not in seen and tuple(shape[a] for a in axes) == wanted:
+            seen.add(moved)
+            yield Arrangement(target, axes, squeeze)
+
+
+def _dense(shape: Shape) -> Shape:
+    return tuple(n for n in shape if n != 1)
+
+
+def _moved(axes: tuple[int, ...], shape: Shape) -> tuple[int, ...]:
+    """What a transposition does to axes that are longer than 1."""
+    return tuple(a for a in axes if shape[a] != 1)
+
+
+def _unlikeliness(axes: tuple[int, ...]) -> tuple[bool, bool, tuple[int, ...]]:
+    """Layout changes keep the batch first and the spatial axes in order."""
+    rest = [a for a in axes if a != 0]
+    rotated = any(rest == [*range(k, len(axes)), *range(1, k)] for k in range(1, len(axes) + 1))
+    return axes[0] != 0, not rotated and rest[::-1] != sorted(rest), axes
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Root mean square of a - b, arrays of one shape."""
+    return root_mean_square(a - b)
+
+
+def nearest(source: np.ndarray, target: np.ndarray) -> tuple[Arrangement, float] | None:
+    """The layout of `source` nearest to `target`, and their distance; None when none fits."""
+    best: tuple[Arrangement, float] | None = None
+    for found in arrangements(source.shape, target.shape):
+        d = distance(found.apply(source), target)
+        if best is None or d < best[1]:
+            best = found, d
+    return best
+
+
+def arrange(source: np.ndarray, target: np.ndarray, limit: float) -> Arrangement | None:
+    """How `source` is `target` within a distance of `limit`; None when it is not.
+
+    Layouts are tried first, then layouts with the slices of one axis reordered, then the set of
+    numbers alone. The smallest distance between the sets bounds every other one from below, so
+    that strangers are dismissed by sorting.
+    """
+    if source.size != target.size:
+        return None
+    layouts = list(arrangements(source.shape, target.shape))
+    for found in layouts:
+        if distance(found.apply(source), target) <= limit:
+            return found
+    if distance(np.sort(source, axis=None), np.sort(target, axis=None)) > limit:
+        return None
+    for found in layouts:
+        moved = found.apply(source)
+        for axis in range(target.ndim):
+            channels = match_slices(moved, target, axis, limit)
+            if channels is not None:
+                return Arrangement(found.shape, found.axes, found.squeeze, axis, channels)
+    return Arrangement(target.shape, shuffled=True)
+
+
+def match_slices(
+    source: np.ndarray, target: np.ndarray, axis: int, limit: float
+) -> tuple[int, ...] | None:
+    """The order of the slices of `source` along `axis` that gives `target`, or None.
+
+    Slices are ranked by one projection each; where rounding has swapped neighbours in that
+    ranking, they are paired by distance.
+    """
+    rows = [np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (source, target)]
+    count, width = rows[1].shape
+    if count < 2:
+        return None
+    direction = np.random.default_rng(0).standard_normal(width)
+    ranks = [np.argsort(r @ direction, kind="stable") for r in rows]
+    order = np.empty(count, np.int64)
+    order[ranks[1]] = ranks[0]
+    off = np.sqrt(np.mean((rows[0][order] - rows[1]) ** 2, axis=1))
+    wrong = np.flatnonzero(off > limit * math.sqrt(count))
+    if wrong.size > max(4, count // 8):
+        return None
+    free = list(order[wrong])
+    for i in wrong:
+        gaps = [root_mean_square(rows[0][j] - rows[1][i]) for j in free]
+        order[i] = free.pop(int(np.argmin(gaps)))
+    if root_mean_square(rows[0][order] - rows[1]) > limit:
+        return None
+    return tuple(int(i) for i in order)
+
+
+def nearest_slices(source: np.ndarray, target: np.ndarray, axis: int) -> tuple[int, ...] | None:
+    """The order of the slices of `source` along `axis` in which each is nearest to its place in
+    `target`, though some may differ; None when slices are too many, or one is nearest twice."""
+    rows = [np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (source, target)]
+    count, width = rows[0].shape
+    if count < 2 or count * count * width > MAX_PAIRS:
+        return None
+    order = [int(np.argmin(np.square(rows[0] - row).sum(axis=1))) for row in rows[1]]
+    return tuple(order) if len(set(order)) == count else None

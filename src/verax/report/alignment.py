@@ -1,0 +1,100 @@
+"""An `Alignment` for the terminal: are two files the same network, and where do they part?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from verax.records.alignment import Alignment, Divergence, Layer, Relation
+
+HEADLINES = {
+    Relation.same: ("SAME", "green", "The two networks compute the same function."),
+    Relation.different: ("DIFFERENT", "red", "The two networks compute different functions."),
+    Relation.undecided: ("UNDECIDED", "yellow", "These inputs cannot tell; the reason is below."),
+}
+FULL_PLACES = 1
+"""Places of divergence shown side by side; further ones get a line."""
+
+
+def render_alignment(alignment: Alignment, *, verbose: bool = False) -> RenderableType:
+    """What `verax check A B` prints. verbose: every pair of values and every attribute."""
+    return _Report(alignment, verbose)
+
+
+class _Report:
+    """An alignment as a rich renderable."""
+
+    def __init__(self, alignment: Alignment, verbose: bool) -> None:
+        self.record, self.verbose = alignment, verbose
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        record = self.record
+        word, colour, sentence = HEADLINES[record.relation]
+        yield Text.assemble((f" {word} ", f"bold white on {colour}"), f"  {sentence}")
+        yield Text(f"first: {record.first}   second: {record.second}")
+        yield from (Text(f"- {r}") for r in record.reasons)
+        for i, place in enumerate(record.divergences):
+            if i < FULL_PLACES or self.verbose:
+                yield _side_by_side(place, self.verbose)
+            else:
+                yield Text(
+                    f"  also: {_nodes(place.first)} / {_nodes(place.second)}: {place.reason}"
+                )
+        for m in record.inputs:
+            yield Text(f"input {m.second!r} of the second = {m.first!r} of the first, {m.words}")
+        for o in record.outputs:
+            if o.first and o.second:
+                yield Text(f"output {o.second!r} of the second = {o.first!r} of the first, {o.how}")
+        if self.verbose:
+            yield _values(record)
+        yield from (Text(f"note: {n}", style="yellow") for n in record.notes)
+        for name, origin in record.drawn.items():
+            yield Text(f"input {name}: {origin}", style="dim")
+
+
+def _nodes(layers: tuple[Layer, ...]) -> str:
+    return ", ".join(layer.node for layer in layers) or "nothing"
+
+
+def _side_by_side(place: Divergence, verbose: bool) -> Table:
+    if place.proved:
+        sure = "this alone explains the numbers"
+    else:
+        sure = "what differs there" if place.bridged else "where they first differ"
+    table = Table(title=f"Where they part ({sure})", title_justify="left")
+    table.add_column("first")
+    table.add_column("second")
+    differing = {(d.operator, d.attribute) for d in place.attributes}
+    sides = [list(_layer_texts(side, differing, verbose)) for side in (place.first, place.second)]
+    table.add_row(*("\n".join(escape(line) for line in side) or "nothing" for side in sides))
+    return table
+
+
+def _layer_texts(
+    layers: tuple[Layer, ...], differing: set[tuple[str, str]], verbose: bool
+) -> Iterator[str]:
+    """Node, type and value, then the attributes that differ (all where none is known to)."""
+    for layer in layers:
+        yield f"{layer.node} ({layer.operator}) -> {layer.value}: {layer.type}"
+        known = {a for o, a in differing if o == layer.operator}
+        for name, value in layer.attributes.items():
+            if verbose or not known or name in known:
+                yield f"  {name} = {value}"
+
+
+def _values(record: Alignment) -> Table:
+    table = Table(title="Values that agree", title_justify="left")
+    for name in ("first", "second", "how"):
+        table.add_column(name)
+    for m in record.matches:
+        how = m.how if m.exact else f"{m.how} (up to rounded weights)"
+        table.add_row(
+            escape(f"{m.first} ({m.first_operator})"),
+            escape(f"{m.second} ({m.second_operator})"),
+            escape(how),
+        )
+    return table

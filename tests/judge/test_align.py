@@ -1,0 +1,184 @@
+"""Two networks against each other: the same however they are written, and where they part."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.judge.align_pairs import channels_last, net, weights
+
+from verax.base.errors import InputError
+from verax.ir.graph import Builder, Graph
+from verax.ir.types import TensorType
+from verax.judge.align import align
+from verax.ops.activation import Relu
+from verax.ops.arithmetic import Mul
+from verax.records.alignment import Alignment, Relation
+
+MODELS = Path(__file__).parents[2].parent / "shared" / "models"
+
+
+def changed(name: str, index: tuple[int, ...], factor: float) -> dict[str, np.ndarray]:
+    """The weights with one element off."""
+    arrays = weights()
+    arrays[name] = arrays[name].copy()
+    arrays[name][index] *= np.float32(factor)
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("second", "exact"),
+    [
+        (net(prefix="other/"), True),
+        (net(explicit_pad=True, prefix="q"), True),
+        (net(folded=True, prefix="f"), False),
+        (channels_last(), True),
+        (channels_last(bgr=True, swapped=True, scaled=True), True),
+    ],
+    ids=["other names", "explicit pad", "BatchNorm folded", "NHWC", "NHWC, BGR, 0..255, boxes"],
+)
+def test_one_function_is_the_same_however_it_is_written(second: Graph, exact: bool) -> None:
+    found = align(net(), second)
+    assert found.relation is Relation.same and found.exit_code == 0
+    assert all((o.statistic == 0) is exact for o in found.outputs)
+    assert len(found.outputs) == 2 and all(o.first and o.second for o in found.outputs)
+    assert align(second, net()).relation is Relation.same
+
+
+def test_what_was_done_to_inputs_and_outputs_is_told() -> None:
+    found = align(net(), channels_last(bgr=True, swapped=True, scaled=True))
+    (image,) = found.inputs
+    assert (image.axes, image.axis, image.channels) == ((0, 2, 3, 1), 3, (2, 1, 0))
+    np.testing.assert_allclose(image.scale, 255)
+    boxes = next(o for o in found.outputs if o.first == "boxes")
+    assert (boxes.second, boxes.channels) == ("out_b", (1, 0, 3, 2))
+    assert Alignment.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(
+    "second",
+    [net(pads=(1, 1, 0, 0), prefix="q"), channels_last(bgr=True)],
+    ids=["other names", "NHWC, BGR"],
+)
+def test_a_wrong_pad_is_named_with_both_sides_attributes(second: Graph) -> None:
+    first = net() if "qx" in second.inputs else net(pads=(1, 1, 0, 0))
+    found = align(first, second)
+    assert found.relation is Relation.different and found.exit_code == 1
+    (place,) = found.divergences
+    assert (place.first[0].node, place.proved, place.bridged) == ("conv1", True, True)
+    (pads,) = place.attributes
+    assert {pads.first, pads.second} == {"((0, 1), (0, 1))", "((1, 0), (1, 0))"}
+    assert "pads" in found.reasons[0] and "only place" in found.reasons[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"), [("w1", (2, 1, 1, 0)), ("w2", (2, 3, 1, 0)), ("w4", (3, 77))]
+)
+@pytest.mark.parametrize("bgr", [False, True])
+def test_one_changed_weight_is_found_and_shown(
+    name: str, index: tuple[int, ...], bgr: bool
+) -> None:
+    # The order of a flattened value is only known by its numbers: a small change hides there.
+    spoilt = changed(name, index, 1.5 if bgr and name == "w4" else 1.01)
+    second = channels_last(spoilt, bgr=True) if bgr else net(spoilt, prefix="q")
+    found = align(net(), second)
+    assert found.relation is Relation.different
+    (place,) = found.divergences
+    (difference,) = place.weights
+    assert (difference.differing, difference.index) == (1, index)
+    assert difference.first_value == float(weights()[name][index])
+    assert difference.second_value == float(spoilt[name][index])
+
+
+def test_a_changed_scale_is_seen_through_a_folded_batch_norm() -> None:
+    found = align(net(), net(changed("beta", (2,), 1.01), folded=True, prefix="q"))
+    (place,) = found.divergences
+    assert [layer.node for layer in place.first] == ["conv1", "bn"]
+    assert [layer.node for layer in place.second] == ["qconv1"]
+    assert place.bridged and "channel 2 of 8" in place.where
+
+
+def test_an_explicit_pad_at_the_wrong_end_is_shown_as_a_chain() -> None:
+    found = align(net(), net(pads=(1, 1, 0, 0), explicit_pad=True, prefix="q"))
+    (place,) = found.divergences
+    assert [layer.operator for layer in place.second] == ["Pad", "Conv"]
+    assert "Pad() with input 1 [0, 0, 1, 1, 0, 0, 0, 0]" in place.reason
+
+
+def test_another_wire_is_named() -> None:
+    (place,) = align(net(), net(relu_first=True, prefix="q")).divergences
+    assert "reads 'r1'" in place.reason and "there it reads 'qn1'" in place.reason
+
+
+def test_two_places_are_both_found() -> None:
+    spoilt = changed("w3", (1, 50), 1.5)
+    found = align(net(), net(spoilt, pads=(1, 1, 0, 0), prefix="q"))
+    assert [p.first[0].node for p in found.divergences] == ["conv1", "dense"]
+
+
+def test_strangers_are_different_and_the_search_ends() -> None:
+    found = align(net(), net(weights(3), prefix="q"))
+    assert found.relation is Relation.different
+    assert found.divergences[0].first[0].node == "conv1"
+
+
+def scaled(factor: float, twice: bool = False) -> Graph:
+    """relu(factor x), on a vector of symbolic length."""
+    b = Builder("scaled")
+    x = b.input("x", TensorType.parse("float32[n, 7]"))
+    y = b.add(Mul(), [x, b.constant(np.float32(factor))], ["a"], "scale")
+    y = b.add(Relu(), [y], ["y"], "relu")
+    if twice:
+        y = b.add(Relu(), [y], ["z"], "again")
+    return b.graph([y])
+
+
+def test_a_dead_output_decides_nothing() -> None:
+    zero = scaled(0.0)
+    assert align(zero, zero).relation is Relation.undecided
+    assert align(zero, zero).exit_code == 3
+
+
+def test_an_operation_that_changes_nothing_is_no_difference() -> None:
+    assert align(scaled(2.0), scaled(2.0, twice=True)).relation is Relation.same
+
+
+def test_given_inputs_are_used_and_others_confirm() -> None:
+    x = {"x": np.full((3, 7), 0.5, np.float32)}
+    assert align(scaled(2.0), scaled(2.0), {"x": x["x"] * np.arange(1, 8, dtype="f4")}).inputs
+    # Positive numbers alone cannot tell relu(x) from |x|-like rivals: fresh ones do.
+    b = Builder("plain")
+    value = b.add(
+        Mul(), [b.input("x", TensorType.parse("float32[n, 7]")), b.constant(np.float32(2.0))], ["y"]
+    )
+    given = {"x": np.linspace(0.5, 2, 21, dtype=np.float32).reshape(3, 7)}
+    found = align(scaled(2.0), b.graph([value]), given)
+    assert found.relation is Relation.different
+    assert "agree on one input and differ on another" in found.outputs[0].reason
+
+
+def test_networks_that_take_other_inputs_are_refused() -> None:
+    b = Builder("other")
+    x = b.input("x", TensorType.parse("float32[n, 5]"))
+    other = b.graph([b.add(Relu(), [x], ["y"])])
+    with pytest.raises(InputError, match="no layout"):
+        align(scaled(1.0), other)
+    two = Builder("two")
+    names = [two.input(v, TensorType.parse("float32[n, 5]")) for v in ("x", "y")]
+    with pytest.raises(InputError, match="takes 1 inputs, the other 2"):
+        align(other, two.graph([two.add(Mul(), names, ["z"])]))
+
+
+def test_weights_in_half_precision_are_the_same_function_and_are_named() -> None:
+    halved = {k: v.astype(np.float16).astype(np.float32) for k, v in weights().items()}
+    found = align(net(), net(halved, prefix="q"), names=("a", "b"))
+    assert found.relation is Relation.same
+    assert any("b were rounded to float16" in r for r in found.reasons)
+
+
+def test_the_record_says_how_the_inputs_were_made() -> None:
+    found = align(net(), net(), seed=3)
+    assert "seed 3" in found.drawn["x"] and found.seed == 3
+    assert dataclasses.replace(found, seed=4) != found
