@@ -79,7 +79,7 @@ def test_random_signs_estimate_what_the_single_passes_give() -> None:
     signs = reaches(tape, spread, sigma, np.random.default_rng(2), draws=40)
     assert exact.keys() == signs.keys()
     for value, reach in exact.items():
-        assert 0.6 < signs[value].moved / reach.moved < 1.6, value
+        assert 0.6 < signs[value].statistic / reach.statistic < 1.6, value
         assert abs(signs[value].rounded - reach.rounded) < 0.1
     assert sum(r.rounded for r in exact.values()) == pytest.approx(1)
 

@@ -118,34 +118,46 @@ class Tape:
                 yield value, np.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """What a value inside does to the shown ones.
+
+    statistic: T of the shown values, for a relative error of 1 spread over the value: the root mean
+    square over the shown values, which the worst of them is at least. rounded: part of the shown
+    values' variance that the rounding of the value's own node makes.
+    """
+
+    statistic: float
+    rounded: float
+
+
 def spreads(
     tape: Tape, shown: Sequence[str], sigma: Mapping[str, np.ndarray]
 ) -> tuple[Values, dict[str, Reach]]:
     """Exact standard deviation of each element of the `shown` values, one pass for each.
 
     sigma: per value, the standard deviation of its own node's rounding. Also the `Reach` of every
-    value, the shown elements' standard deviations being the unit. Raises `NoRule`.
+    value. Raises `NoRule`.
     """
     found: Values = {v: np.zeros(tape.values[v].shape) for v in shown}
-    passes: list[tuple[dict[str, float], dict[str, float], float]] = []
+    passes: list[_Energies] = []
     for value in shown:
+        weight = _weight(tape.values[value].size, len(shown))
         for index in np.ndindex(tape.values[value].shape):
             seed = np.zeros(tape.values[value].shape)
             seed[index] = 1.0
             moved, rounded = _energies(tape, {value: seed}, sigma)
             variance = sum(rounded.values())
             found[value][index] = np.sqrt(variance)
-            passes.append((moved, rounded, variance))
-    count = len(passes)
-    reach = _combined(
-        [
-            ({v: e / s for v, e in m.items()}, {v: e / s for v, e in r.items()})
-            for m, r, s in passes
-            if s > 0
-        ],
-        count,
-    )
-    return found, reach
+            if variance > 0:
+                factor = weight / variance
+                passes.append(
+                    (
+                        {v: factor * e for v, e in moved.items()},
+                        {v: factor * e for v, e in rounded.items()},
+                    )
+                )
+    return found, _combined(passes, 1)
 
 
 def reaches(
@@ -161,31 +173,26 @@ def reaches(
     the sum over shown elements j of (J_jk / s_j)^2 (Hutchinson 1990). Raises `NoRule`.
     """
     passes = []
-    count = sum(s.size for s in spread.values())
     for _ in range(draws):
-        seeds = {
-            v: np.where(s > 0, random.choice((-1.0, 1.0), s.shape) / np.where(s > 0, s, 1), 0.0)
-            for v, s in spread.items()
-        }
+        seeds = {}
+        for value, s in spread.items():
+            unit = np.where(s > 0, s, np.inf) / np.sqrt(_weight(s.size, len(spread)))
+            seeds[value] = random.choice((-1.0, 1.0), s.shape) / unit
         passes.append(_energies(tape, seeds, sigma))
-    return _combined(passes, count * draws)
+    return _combined(passes, draws)
 
 
-@dataclass(frozen=True)
-class Reach:
-    """What a value inside does to the shown ones, in units of their standard deviations.
+def _weight(size: int, values: int) -> float:
+    """Weight of z^2 of one of `size` elements in the mean over `values` shown values of T^2."""
+    return 1 / (max(1, size) * st.group_limit(size) ** 2 * values)
 
-    moved: root mean square of z at the shown elements for a relative error of 1 spread over the
-    value; rounded: part of their variance that the rounding of the value's own node makes.
-    """
 
-    moved: float
-    rounded: float
+_Energies = tuple[dict[str, float], dict[str, float]]
 
 
 def _energies(
     tape: Tape, seeds: Mapping[str, np.ndarray], sigma: Mapping[str, np.ndarray]
-) -> tuple[dict[str, float], dict[str, float]]:
+) -> _Energies:
     """Per value, sum (g y)^2 and sum (g sigma)^2."""
     moved: dict[str, float] = {}
     rounded: dict[str, float] = {}
@@ -204,15 +211,12 @@ def _energy(gradient: np.ndarray, size: np.ndarray) -> float:
     return float(product @ product)
 
 
-def _combined(
-    passes: Sequence[tuple[dict[str, float], dict[str, float]]], count: int
-) -> dict[str, Reach]:
+def _combined(passes: Sequence[_Energies], draws: int) -> dict[str, Reach]:
     found: dict[str, Reach] = {}
     total = sum(sum(rounded.values()) for _, rounded in passes)
     for value in dict.fromkeys(v for moved, _ in passes for v in moved):
         moved = sum(m.get(value, 0.0) for m, _ in passes)
         rounded = sum(r.get(value, 0.0) for _, r in passes)
-        found[value] = Reach(
-            float(np.sqrt(moved / max(1, count))), rounded / total if total > 0 else 0.0
-        )
+        share = rounded / total if total > 0 else 0.0
+        found[value] = Reach(float(np.sqrt(moved / draws)), share)
     return found

@@ -174,7 +174,7 @@ class _Sampler:
             count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
             samples = [self.sample() for _ in range(count)]
             scale = {v: self._spread(v, samples)[0] for v in floats}
-        power = self._power(scale, elements, found) if measure_power else []
+        power = self._power(scale, found) if measure_power else []
         findings = []
         for value in self.region.shown:
             node, expected = self.graph.producers[value], self.expected[value]
@@ -196,7 +196,7 @@ class _Sampler:
         squares = np.mean([d * d for d in distances], axis=0)
         return st.sampled_sigma(squares), [st.root_mean_square(d) for d in distances]
 
-    def _power(self, scale: Values, elements: int, found: dict[str, Reach] | None) -> list[Power]:
+    def _power(self, scale: Values, found: dict[str, Reach] | None) -> list[Power]:
         """Smallest visible relative error inside, for every value or, without rules, for some."""
         if found is None and not self.no_rule:
             try:
@@ -205,9 +205,10 @@ class _Sampler:
                 self.no_rule = str(reason)
         if found is None:
             return self._probed(scale)
-        limit = st.SUSPICIOUS_T * st.group_limit(elements)
         return [
-            self._power_at(v, limit / r.moved if r.moved > 0 else np.inf, r.rounded)
+            self._power_at(
+                v, st.SUSPICIOUS_T / r.statistic if r.statistic > 0 else np.inf, r.rounded
+            )
             for v, r in ((v, found.get(v, Reach(0.0, 0.0))) for v in self.tape.values)
             if v not in self.tape.steady
             and self.tape.values[v].dtype.kind == "f"
