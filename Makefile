@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 PEERS ?=
 TESTS ?=
+ARGS ?=
 
 .PHONY: help demo test lint format bench campaign examples clean
 
@@ -34,7 +35,8 @@ format: $(VENV)/.test  ## Let ruff fix and format what it can
 bench: $(VENV)/.peers  ## ResNet-50, ResNet-18, MobileNetV2 against ONNX Runtime, OpenVINO and PyTorch
 	$(BIN)/python benchmarks/networks.py
 
-campaign: $(VENV)/.test  ## The slow tests (long random campaigns)
+campaign: $(VENV)/.test $(VENV)/.peers  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests
+	$(BIN)/python benchmarks/judge $(ARGS)
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(TESTS)
 
 examples: $(VENV)/.examples  ## Train the example network again and write its files

@@ -1,0 +1,194 @@
+"""Cases, each judged by itself, and what came of it: honest runs and planted mistakes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.campaign.deep_networks import deep_network
+from verax.campaign.placements import PLANTS, Placement, place
+from verax.campaign.plants import Rewrite
+from verax.campaign.random_networks import Network, random_network
+from verax.campaign.subjects import PlantedFile, PlantedNumbers
+from verax.campaign.torch_subject import TorchSubject
+from verax.frontends.onnx.writer import to_bytes
+from verax.judge import check
+from verax.judge.protocol import Runner
+from verax.numerics.statistics import REACHES_OUTPUTS, root_mean_square
+from verax.records.verdict import Kind, Verdict
+from verax.reference.evaluate import evaluate
+from verax.runners.onnx_runtime import OnnxRuntimeRunner
+from verax.runners.openvino import OpenVinoRunner
+from verax.runners.registry import resolve
+
+DEEP_EVERY = 5
+"""One honest network in so many is a deep one."""
+
+
+@dataclass(frozen=True)
+class HonestCase:
+    """An honest implementation on a random network."""
+
+    seed: int
+    runner: str
+
+    @property
+    def kind(self) -> str:
+        return self.runner
+
+
+@dataclass(frozen=True)
+class PlantCase:
+    """A planted mistake. number: of the placement; in_file: run by ONNX Runtime."""
+
+    plant: str
+    number: int
+    deep: bool
+    in_file: bool = False
+
+    @property
+    def kind(self) -> str:
+        return self.plant
+
+
+Case = HonestCase | PlantCase
+
+
+@dataclass
+class Outcome:
+    """What came of a case; fields that do not apply keep their defaults.
+
+    skipped: why nothing was judged. alarms: what an honest subject was accused of, in words.
+    effect: of the planted change, in T at its node. detected, located: with every value shown;
+    reaches: whether the change shows at the outputs; without: the verdict on the outputs alone,
+    located_without: found by cutting the network, cuts: how often the subject was run for that.
+    explanations: names, best first; seconds: of judging.
+    """
+
+    kind: str
+    case: str
+    skipped: str = ""
+    verdict: str = ""
+    alarms: list[str] = field(default_factory=list)
+    network: str = ""
+    node: str = ""
+    operator: str = ""
+    effect: float = 0.0
+    detected: bool = False
+    located: bool = False
+    blamed: list[str] = field(default_factory=list)
+    reaches: bool = False
+    without: str = ""
+    located_without: bool | None = None
+    cuts: int = 0
+    explanations: list[str] | None = None
+    seconds: float = 0.0
+
+
+def run_case(case: Case) -> Outcome:
+    """Judge one case. What a subject refuses becomes `skipped`; nothing is raised for it."""
+    began = time.perf_counter()
+    outcome = Outcome(case.kind, repr(case))
+    try:
+        if isinstance(case, HonestCase):
+            _honest(case, outcome)
+        else:
+            _planted(case, outcome)
+    except Exception as error:  # a foreign runtime may raise anything
+        cause = error.cause if isinstance(error, VeraxError) else str(error)
+        outcome.skipped = f"{type(error).__name__}: {cause}".splitlines()[0][:160]
+    outcome.seconds = time.perf_counter() - began
+    return outcome
+
+
+def died(case: Case) -> Outcome:
+    """The outcome of a case that took its process down."""
+    return Outcome(case.kind, repr(case), skipped="the process died")
+
+
+RUNNERS: dict[str, Callable[[], Runner]] = {
+    "onnxruntime": lambda: OnnxRuntimeRunner(writer=to_bytes, threads=1, isolated=False),
+    "openvino": lambda: OpenVinoRunner(writer=to_bytes, threads=1, isolated=False),
+    "torch": TorchSubject,
+    "verax:O0": lambda: resolve("verax:O0", threads=1),
+    "verax:O1": lambda: resolve("verax:O1", threads=1),
+    "reference": lambda: resolve("reference"),
+}
+"""Honest implementations, in this process."""
+
+
+def honest_network(seed: int) -> Network:
+    """The network of an honest case: mostly small, one in DEEP_EVERY deep."""
+    return deep_network(seed) if seed % DEEP_EVERY == 0 else random_network(seed)
+
+
+def _honest(case: HonestCase, outcome: Outcome) -> None:
+    network = honest_network(case.seed)
+    outcome.network = network.graph.name
+    for watch in (True, False):
+        verdict = check(network.graph, RUNNERS[case.runner](), network.inputs, watch=watch)
+        how = "watched" if watch else "outputs only"
+        for found in verdict.nodes:
+            if found.kind is Kind.mistake:
+                node = network.graph.producers[found.value]
+                outcome.alarms.append(
+                    f"{how}: {found.value} = {node.op} T={found.statistic:.3g} "
+                    f"test={found.test} ({found.group}): {found.reason}"
+                )
+        if watch:
+            outcome.verdict = str(verdict.kind)
+        else:
+            outcome.without = str(verdict.kind)
+
+
+def placement_of(case: PlantCase) -> Placement | None:
+    """Where the mistake of a case is planted."""
+    return place(PLANTS[case.plant], case.number, deep=case.deep, in_file=case.in_file)
+
+
+def subject_of(placement: Placement, in_file: bool, watches: bool) -> Runner:
+    """The subject that makes the mistake."""
+    if in_file:
+        assert isinstance(placement.change, Rewrite)
+        return PlantedFile(placement.node, placement.change, watches)
+    return PlantedNumbers(placement.node, placement.change, watches)
+
+
+def _planted(case: PlantCase, outcome: Outcome) -> None:
+    placement = placement_of(case)
+    if placement is None:
+        outcome.skipped = "no visible placement"
+        return
+    network = placement.network
+    outcome.network, outcome.node = network.graph.name, placement.node
+    outcome.operator, outcome.effect = placement.operator, placement.effect
+    subject = subject_of(placement, case.in_file, watches=True)
+    verdict = check(network.graph, subject, network.inputs)
+    outcome.verdict = str(verdict.kind)
+    outcome.detected = verdict.kind is Kind.mistake
+    outcome.blamed = [b.node for b in verdict.blame if not b.region]
+    # Nodes that were judged together cannot be told apart: the guilty one must be among them.
+    together = all(placement.node in b.region for b in verdict.blame if b.region)
+    outcome.located = set(outcome.blamed) == {placement.node} and together
+    _without(case, placement, outcome)
+
+
+def _without(case: PlantCase, placement: Placement, outcome: Outcome) -> None:
+    """The same with nothing but the outputs."""
+    network = placement.network
+    subject = subject_of(placement, case.in_file, watches=False)
+    verdict: Verdict = check(network.graph, subject, network.inputs, watch=False)
+    outcome.without = str(verdict.kind)
+    truth = evaluate(network.graph, network.inputs)
+    honest = PlantedNumbers().run(network.graph, network.inputs)
+    given = subject.run(network.graph, network.inputs)
+    outcome.reaches = any(
+        root_mean_square(given[v] - truth[v])
+        > REACHES_OUTPUTS * root_mean_square(honest[v] - truth[v])
+        for v in truth
+        if np.isfinite(truth[v]).all()
+    )

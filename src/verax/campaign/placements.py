@@ -1,0 +1,96 @@
+"""Places for planted mistakes: a network, a node, and a change that rounding cannot hide.
+
+Every kind of mistake is placed ten times and more, in small random networks and in deep ones, at
+random nodes. A place counts when the change is visible: it moves the node's true outcome by more
+than three sigmas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.campaign.deep_networks import deep_network
+from verax.campaign.plants import Change, Plant, Rewrite, Site
+from verax.campaign.plants_nodes import NODE_PLANTS
+from verax.campaign.plants_numbers import NUMBER_PLANTS
+from verax.campaign.plants_windows import WINDOW_PLANTS
+from verax.campaign.random_networks import Network, random_network
+from verax.campaign.random_nodes import EXACTLY
+from verax.numerics.statistics import VISIBLE_T
+from verax.reference.evaluate import evaluate
+
+PLANTS: dict[str, Plant] = {p.name: p for p in (*WINDOW_PLANTS, *NODE_PLANTS, *NUMBER_PLANTS)}
+"""Every kind of mistake by name."""
+ATTEMPTS = 30
+"""Networks that are tried for one placement."""
+STRIDE = 1000
+"""Distance between the seeds of placements, so that they never share a network."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A mistake in its place. effect: T of the difference that it makes at its node."""
+
+    plant: Plant
+    network: Network
+    node: str
+    operator: str
+    change: Change
+    effect: float
+
+    @property
+    def in_file(self) -> bool:
+        """Whether it can be written into an ONNX file."""
+        return isinstance(self.change, Rewrite)
+
+
+def place(plant: Plant, number: int, *, deep: bool, in_file: bool = False) -> Placement | None:
+    """The placement of this number, None when no visible one was found.
+
+    deep: in a deep network; where those lack the operator, in a small one. in_file: only changes
+    that can be written into a file. Deterministic for its arguments.
+    """
+    for attempt in range(ATTEMPTS):
+        seed = number * STRIDE + attempt
+        # Deep networks lack rare operators: half of the attempts fall back.
+        network = deep_network(seed) if deep and attempt < ATTEMPTS // 2 else _small(plant, seed)
+        for found in placements(plant, network):
+            if not in_file or found.in_file:
+                return found
+    return None
+
+
+def _small(plant: Plant, seed: int) -> Network:
+    random = np.random.default_rng(seed)
+    kind = plant.operators[int(random.integers(len(plant.operators)))]
+    must = [kind] if kind in EXACTLY else []
+    if kind == "Conv":
+        must = ["GroupedConv", "Conv"]
+    if kind == "Relu":
+        must = ["BatchNormalization", "Relu"]
+    return random_network(seed, must, nodes=int(random.integers(3, 14)))
+
+
+def placements(plant: Plant, network: Network) -> Iterator[Placement]:
+    """Visible placements of a kind of mistake in a network, in random order."""
+    graph = network.graph
+    random = np.random.default_rng([network.seed, len(plant.name)])
+    nodes = [n for n in graph.nodes if n.op.kind in plant.operators]
+    if not nodes:
+        return
+    values = evaluate(graph, network.inputs, work=np.float32, keep="all")
+    for i in random.permutation(len(nodes)):
+        node = nodes[i]
+        arrays = tuple(None if v is None else values[v] for v in node.inputs)
+        site = Site(graph, node, arrays, values[node.outputs[0]], random)
+        try:
+            change = plant.make(site)
+            effect = 0.0 if change is None else site.effect(change)
+        except VeraxError:
+            continue
+        if change is not None and effect >= VISIBLE_T:
+            yield Placement(plant, network, node.name, node.op.kind, change, effect)

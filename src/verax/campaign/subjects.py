@@ -1,0 +1,87 @@
+"""Subjects with a known mistake, or none: float32 NumPy, and ONNX Runtime on a changed file.
+
+Both take any graph that holds the guilty node, so that a judge may hand them a part of the network.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.campaign.plants import Change, Rewrite, evaluate_rewrite
+from verax.frontends.onnx.writer import to_bytes
+from verax.ir.graph import Graph, Node
+from verax.ir.types import TensorType
+from verax.judge.protocol import Runner
+from verax.reference.evaluate import evaluate_node
+from verax.runners.onnx_runtime import OnnxRuntimeRunner
+
+
+class PlantedNumbers:
+    """Float32 NumPy with `change` at the node called `guilty`; honest without a change."""
+
+    truncates = True
+    stored_inputs: Mapping[str, np.ndarray] | None = None
+
+    def __init__(
+        self, guilty: str = "", change: Change | None = None, watches: bool = True
+    ) -> None:
+        self.name, self.guilty, self.change, self.watches = "planted", guilty, change, watches
+
+    def describe(self) -> dict[str, str]:
+        return {"arithmetic": "float32, NumPy", "guilty": self.guilty}
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        values = {**graph.constants, **inputs}
+        for node in graph.nodes:
+            arrays = [None if v is None else values[v] for v in node.inputs]
+            values.update(zip(node.outputs, self._outputs(graph, node, arrays)))
+        wanted = {*graph.outputs, *(keep or ())}
+        return {v: values[v] for v in values if v in wanted}
+
+    def _outputs(self, graph: Graph, node: Node, arrays: list[Any]) -> tuple[np.ndarray, ...]:
+        guilty = node.name == self.guilty
+        if guilty and isinstance(self.change, Rewrite):
+            return (evaluate_rewrite(self.change, node, arrays),)
+        types = tuple(None if a is None else TensorType.of(a) for a in arrays)
+        honest = evaluate_node(node, arrays, types, graph.output_types(node), np.float32)
+        if guilty and self.change is not None and not isinstance(self.change, Rewrite):
+            return (np.asarray(self.change(arrays, honest[0].copy()), np.float32), *honest[1:])
+        return honest
+
+
+class PlantedFile:
+    """ONNX Runtime on a file in which one node was rewritten."""
+
+    truncates = True
+    stored_inputs: Mapping[str, np.ndarray] | None = None
+
+    def __init__(self, guilty: str, rewrite: Rewrite, watches: bool = True) -> None:
+        self.guilty, self.rewrite, self.watches = guilty, rewrite, watches
+        self.runner: Runner = OnnxRuntimeRunner(writer=to_bytes, threads=1, isolated=False)
+        self.name = "onnxruntime on a changed file"
+
+    def describe(self) -> dict[str, str]:
+        return {**self.runner.describe(), "guilty": self.guilty}
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        return self.runner.run(rewritten(graph, self.guilty, self.rewrite), inputs, keep)
+
+
+def rewritten(graph: Graph, guilty: str, rewrite: Rewrite) -> Graph:
+    """`graph` with one node rewritten, as far as it holds that node."""
+    nodes, constants, types = [], dict(graph.constants), dict(graph.types)
+    for node in graph.nodes:
+        if node.name == guilty:
+            node, added = rewrite.node(node)
+            constants |= added
+            types |= {name: TensorType.of(array) for name, array in added.items()}
+        nodes.append(node)
+    return dataclasses.replace(graph, nodes=tuple(nodes), constants=constants, types=types)
