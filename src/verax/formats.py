@@ -41,7 +41,13 @@ TFLITE = Format(
     "a model, floating-point or quantised",
     "verax.frontends.tflite:load_tflite",
 )
-FORMATS = (ONNX, TFLITE, VX)
+MXNET = Format(
+    "MXNet",
+    (".json", ".params"),
+    "a symbol (nodes) and its params file (arrays) beside it",
+    "verax.frontends.mxnet:load_mxnet",
+)
+FORMATS = (ONNX, TFLITE, MXNET, VX)
 
 DESIGNED: Mapping[str, str] = {
     ".pt2": "PyTorch",
@@ -52,7 +58,6 @@ DESIGNED: Mapping[str, str] = {
     ".pb": "TensorFlow",
     ".h5": "Keras",
     ".keras": "Keras",
-    ".json": "MXNet",
 }
 """Suffixes of formats that Verax does not read yet, for a helpful error."""
 

@@ -1,0 +1,83 @@
+"""MXNet symbol and params -> `Model`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from verax.base.errors import ModelError, UsageError
+from verax.frontends.foreign import ForeignNode
+from verax.frontends.importing import Importer, Shapes
+from verax.frontends.ledger import Attributes
+from verax.frontends.model import Model
+from verax.frontends.mxnet.reader import MAX_BYTES, find_params, find_symbol, read_model
+from verax.frontends.mxnet.table import TABLE
+
+IRRELEVANT = {
+    "workspace": "a limit of scratch memory",
+    "cudnn_tune": "how cuDNN chooses its algorithm",
+    "cudnn_off": "whether cuDNN is used",
+    "ctx_group": "the device that runs the node",
+    "lr_mult": "a setting of training",
+    "wd_mult": "a setting of training",
+    "force_mirroring": "a setting of training",
+    "label (input)": "labels serve training only",
+}
+"""Parameters of many operators that cannot change an evaluated network's values, and why."""
+
+
+def load_mxnet(
+    source: str | os.PathLike[str],
+    shapes: Shapes | None = None,
+    values: Mapping[str, np.ndarray] | None = None,
+    params: str | os.PathLike[str] | None = None,
+) -> Model:
+    """Import an MXNet network by the path of NAME-symbol.json (or of its params file).
+
+    params: the file with the arrays; by default NAME-NNNN.params beside the symbol, of the newest
+    epoch, which the model's metadata then names. shapes: sizes of inputs, which a symbol rarely
+    states, e.g. {"data": (1, 3, 224, 224)}. values: inputs to be made constants.
+    Raises `ModelError` for damaged files, `UnsupportedError` listing what Verax lacks,
+    `UsageError` for unreadable paths or shapes that do not fit.
+    """
+    path = Path(source)
+    if path.suffix == ".params":
+        path, params = find_symbol(path), path
+    place = str(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ModelError("the symbol is larger than any real one", place=place)
+        text = path.read_bytes()
+        chosen = find_params(path) if params is None else Path(params)
+    except OSError as error:
+        raise UsageError(f"cannot read the file: {error.strerror}", place=place) from error
+    name = path.name.removesuffix(".json").removesuffix("-symbol")
+    foreign = read_model(text, chosen, name, place)
+    foreign.metadata["params"] = chosen.name  # type: ignore[index]
+    version = foreign.versions["mxnet"]
+    shown = f"{version // 10000}.{version // 100 % 100}.{version % 100}" if version else "unknown"
+    return _MxnetImporter(foreign, TABLE, shapes, values).run(place, f"MXNet {shown}")
+
+
+class _MxnetImporter(Importer):
+    def attributes(self, node: ForeignNode) -> Attributes:
+        """The node's parameters without those that say nothing about its values."""
+        found = super().attributes(node)
+        count = len(node.inputs)
+        said = node.attributes.get("num_args", count)
+        if said != count:
+            raise ModelError(f"num_args is {said}, the node has {count} inputs", place=node.place)
+        found.get("num_args")
+        for name, value in node.attributes.items():
+            reason = IRRELEVANT.get(name)
+            if name.startswith("__") and name.endswith("__"):
+                reason = "a remark of the user or of training"
+            elif value is None:
+                reason = "None means that it is not given"
+            if reason:
+                found.irrelevant(name, reason)
+                del found.values[name]
+        return found

@@ -1,0 +1,310 @@
+"""MXNet symbol (JSON) and params -> foreign nodes. Whatever is wrong with the files is a
+`ModelError`.
+
+Variables that the params lack are the network's inputs. A symbol does not say their shapes; where
+an input reaches a convolution before anything changes its shape, rank and channels are the
+weights'. Labels of losses are not inputs: they serve training only.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.mxnet.params import TYPES, read_params
+from verax.ir.types import DType
+
+MAX_BYTES = 512 << 20
+"""Symbols larger than this are refused; the largest real ones have a few MB."""
+
+LOSSES = {
+    "SoftmaxOutput": 1,
+    "Softmax": 1,
+    "SVMOutput": 1,
+    "LinearRegressionOutput": 1,
+    "LogisticRegressionOutput": 1,
+    "MAERegressionOutput": 1,
+}
+"""Inputs of a loss that matter when it is only evaluated."""
+
+SEVERAL = {"SliceChannel", "split", "_split_v2", "split_v2"}
+"""Operators whose outputs are numbered in the names of their values."""
+
+AUX = {"BatchNorm": ("moving_mean", "moving_var"), "BatchNorm_v1": ("moving_mean", "moving_var")}
+"""States that the oldest symbols do not list as inputs."""
+
+KEEP_SHAPE = {"BatchNorm", "Activation", "LeakyReLU", "Cast", "identity", "_copy", "BlockGrad"}
+_LITERAL = re.compile(r"(?:[\d\s.,()\[\]eE+\-L]|True|False|None)+")
+_EPOCH = re.compile(r"-(\d{4,})\.params")
+
+
+@dataclass
+class Entry:
+    """A node of the symbol: its operator ("null" for a variable) and (node, output) inputs."""
+
+    op: str
+    name: str
+    inputs: list[tuple[int, int]]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+def find_params(symbol: Path) -> Path:
+    """The params file that belongs to a symbol: NAME-NNNN.params of the newest epoch.
+
+    Raises `UsageError` when there is none beside it.
+    """
+    stem = symbol.name.removesuffix(".json").removesuffix("-symbol")
+    names = os.listdir(symbol.parent or ".")
+    epochs = [n for n in names if n.startswith(stem) and _EPOCH.fullmatch(n[len(stem) :])]
+    if epochs:
+        return symbol.parent / max(epochs, key=lambda n: int(_EPOCH.fullmatch(n[len(stem) :])[1]))  # type: ignore[index]
+    plain = f"{stem}.params"
+    if plain in names:
+        return symbol.parent / plain
+    raise UsageError(
+        "an MXNet network has a second file with its arrays, and it is not there",
+        place=str(symbol),
+        next_step=f"put {stem}-0000.params beside it, or name the file with params=...",
+    )
+
+
+def find_symbol(params: Path) -> Path:
+    """The symbol that belongs to a params file. Raises `UsageError` when there is none."""
+    stem = _EPOCH.sub("", params.name).removesuffix(".params")
+    for name in (f"{stem}-symbol.json", f"{stem}.json"):
+        if (params.parent / name).exists():
+            return params.parent / name
+    raise UsageError(
+        "an MXNet network has a second file with its nodes, and it is not there",
+        place=str(params),
+        next_step=f"put {stem}-symbol.json beside it",
+    )
+
+
+def read_model(
+    symbol: str | bytes, params: str | os.PathLike[str] | bytes, name: str, place: str
+) -> ForeignModel:
+    """The content of a symbol's JSON text and its params file."""
+    entries, heads, version = parse_symbol(symbol, place)
+    arrays: dict[str, np.ndarray] = {}
+    for key, array in read_params(params).items():
+        bare = key.removeprefix("arg:").removeprefix("aux:")
+        if bare in arrays:
+            raise ModelError(f"the params file has {bare!r} twice", place=place)
+        arrays[bare] = array
+    _add_states(entries, arrays)
+    _drop_labels(entries)
+    used = _reachable(entries, heads)
+    values = _value_names(entries, used, heads)
+    nodes, constants, inputs = [], {}, []
+    for i, entry in enumerate(entries):
+        if i not in used:
+            continue
+        if entry.op == "null":
+            if entry.name in arrays:
+                constants[entry.name] = arrays[entry.name]
+            else:
+                inputs.append(_input(i, entries, arrays))
+            continue
+        outputs = tuple(values.get((i, k), "") for k in range(1 + max(used[i])))
+        read = tuple(values[source] for source in entry.inputs)
+        nodes.append(
+            ForeignNode(entry.op, read, outputs, entry.attributes, entry.name, "", version)
+        )
+    outputs_of_model = list(dict.fromkeys(values[h] for h in heads))
+    metadata = {"mxnet_version": str(version)} if version else {}
+    unread = sorted(arrays.keys() - constants.keys())
+    if unread:
+        metadata["arrays that no node reads"] = ", ".join(unread[:20])
+    return ForeignModel(
+        name=name,
+        inputs=tuple(inputs),
+        outputs=tuple(ForeignValue(v, None, None) for v in outputs_of_model),
+        nodes=tuple(nodes),
+        constants=constants,
+        declared={},
+        versions={"mxnet": version},
+        metadata=metadata,
+    )
+
+
+def parse_symbol(text: str | bytes, place: str) -> tuple[list[Entry], list[tuple[int, int]], int]:
+    """Nodes, heads and MXNet's version (10901 for 1.9.1; 0 when it is not stated)."""
+    if len(text) > MAX_BYTES:
+        raise ModelError(f"the symbol has {len(text)} bytes", place=place)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(
+            f"this is not an MXNet symbol: it is no JSON ({str(error)[:100]})", place=place
+        ) from error
+    if not isinstance(data, dict) or not isinstance(data.get("nodes"), list):
+        raise ModelError("this is not an MXNet symbol: it has no list of nodes", place=place)
+    entries = [_entry(i, node) for i, node in enumerate(data["nodes"])]
+    heads = _references(data.get("heads"), len(entries), "heads")
+    if not heads:
+        raise ModelError("the symbol has no outputs", place=place)
+    for i, entry in enumerate(entries):
+        if not entry.name or (entry.op == "null" and entry.inputs):
+            raise ModelError(f"node {i} is unnamed or a variable with inputs", place=place)
+    variables = [e.name for e in entries if e.op == "null"]
+    if len(set(variables)) != len(variables):
+        raise ModelError("two variables have the same name", place=place)
+    stated = data.get("attrs")
+    version = stated.get("mxnet_version") if isinstance(stated, dict) else None
+    known = isinstance(version, list) and len(version) == 2 and isinstance(version[1], int)
+    return entries, heads, version[1] if known else 0  # type: ignore[index]
+
+
+def _entry(index: int, node: Any) -> Entry:
+    place = f"node {index} of the symbol"
+    if not isinstance(node, dict) or not all(isinstance(node.get(k), str) for k in ("op", "name")):
+        raise ModelError("a node has no operator or no name", place=place)
+    if node.get("subgraphs"):
+        raise UnsupportedError(f"{node['op']} holds a subgraph (control flow)", place=place)
+    attributes: dict[str, Any] = {}
+    for key in ("attr", "attrs", "param"):
+        given = node.get(key, {})
+        if not isinstance(given, dict):
+            raise ModelError(f"{key} is not a table", place=place)
+        for name, value in given.items():
+            attributes[name] = literal(value) if isinstance(value, str) else value
+    return Entry(
+        node["op"], node["name"], _references(node.get("inputs"), index, place), attributes
+    )
+
+
+def _references(given: Any, limit: int, place: str) -> list[tuple[int, int]]:
+    """Pairs (node, output); each node must come before number `limit`."""
+    if not isinstance(given, list):
+        raise ModelError("inputs are not a list", place=place)
+    found = []
+    for item in given:
+        pair = item[:2] if isinstance(item, list) else []
+        if len(pair) != 2 or not all(type(v) is int for v in pair):
+            raise ModelError(f"{str(item)[:40]} is no reference to a node's output", place=place)
+        node, output = pair
+        if not 0 <= node < limit or not 0 <= output < 4096:
+            raise ModelError(
+                f"node {node} is not defined before it is read",
+                place=place,
+                next_step="the nodes are not sorted, form a cycle, or the file is damaged",
+            )
+        found.append((node, output))
+    return found
+
+
+def literal(text: str) -> Any:
+    """A parameter's text as a number, a flag, None or a tuple of these; other text as it is."""
+    if len(text) > 100_000 or not _LITERAL.fullmatch(text.strip()):
+        return text
+    try:
+        return _plain(ast.literal_eval(re.sub(r"(\d)L\b", r"\1", text.strip())))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return text
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _add_states(entries: list[Entry], arrays: Mapping[str, np.ndarray]) -> None:
+    """Symbols written before MXNet 0.9 leave BatchNorm's moving statistics out of its inputs."""
+    for entry in list(entries):
+        if entry.op in AUX and len(entry.inputs) == 3:
+            for state in AUX[entry.op]:
+                name = f"{entry.name}_{state}"
+                if name not in arrays:
+                    raise ModelError(f"the params lack {name!r}", place=f"node {entry.name!r}")
+                entry.inputs.append((len(entries), 0))
+                entries.append(Entry("null", name, []))
+
+
+def _drop_labels(entries: list[Entry]) -> None:
+    for entry in entries:
+        kept = LOSSES.get(entry.op)
+        if kept is not None and len(entry.inputs) > kept:
+            labels = [entries[i].name for i, _ in entry.inputs[kept:]]
+            entry.attributes["label (input)"] = ", ".join(labels)
+            del entry.inputs[kept:]
+
+
+def _reachable(entries: Sequence[Entry], heads: Sequence[tuple[int, int]]) -> dict[int, set[int]]:
+    """Nodes that the heads need, with those of their outputs that are read."""
+    used: dict[int, set[int]] = {}
+    pending = list(heads)
+    while pending:
+        i, k = pending.pop()
+        if i not in used:
+            pending.extend(entries[i].inputs)
+        used.setdefault(i, set()).add(k)
+    return used
+
+
+def _value_names(
+    entries: Sequence[Entry], used: Mapping[int, set[int]], heads: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], str]:
+    """Names of values as MXNet lists them: `name_output`, `name_output2`, or the variable's."""
+    names: dict[tuple[int, int], str] = {}
+    taken = {e.name for e in entries if e.op == "null"}
+    for i, outputs in used.items():
+        entry = entries[i]
+        for k in sorted(outputs):
+            if entry.op == "null":
+                names[i, k] = entry.name
+                continue
+            numbered = entry.op in SEVERAL and entry.attributes.get("num_outputs") != 1
+            wanted = base = f"{entry.name}_output" + (str(k) if numbered or k else "")
+            repeat = 1
+            while wanted in taken:
+                repeat += 1
+                wanted = f"{base}.{repeat}"
+            taken.add(wanted)
+            names[i, k] = wanted
+    return names
+
+
+def _input(index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray]) -> ForeignValue:
+    """A variable without an array, with what can be known of its type."""
+    entry = entries[index]
+    dims, dtype = _from_weights(index, entries, arrays)
+    stated = entry.attributes.get("__shape__")
+    if isinstance(stated, tuple) and all(type(d) is int for d in stated) and stated:
+        dims = tuple(d if d > 0 else None for d in stated)
+    flag = entry.attributes.get("__dtype__")
+    if flag in TYPES:
+        dtype = TYPES[flag]
+    return ForeignValue(entry.name, DType.of(dtype), dims)
+
+
+def _from_weights(
+    index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray]
+) -> tuple[tuple[int | None, ...] | None, np.dtype]:
+    """Dims of an input that a convolution reads, and the dtype of that convolution's weights."""
+    same = {index}
+    for i, entry in enumerate(entries[index + 1 :], index + 1):
+        if not entry.inputs or entry.inputs[0][0] not in same:
+            continue
+        if entry.op in KEEP_SHAPE or entry.op.lower().endswith("scalar"):
+            same.add(i)
+        if entry.op not in ("Convolution", "Convolution_v1", "Deconvolution"):
+            continue
+        weights = arrays.get(entries[entry.inputs[1][0]].name) if len(entry.inputs) > 1 else None
+        groups = entry.attributes.get("num_group", 1)
+        if weights is None or weights.ndim < 3 or type(groups) is not int:
+            continue
+        is_direct = entry.inputs[0][0] == index
+        channels = weights.shape[0] if entry.op == "Deconvolution" else weights.shape[1] * groups
+        dtype = weights.dtype if is_direct else np.dtype(np.float32)
+        return (None, channels, *(None,) * (weights.ndim - 2)), dtype
+    return None, np.dtype(np.float32)

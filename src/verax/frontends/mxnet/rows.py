@@ -1,0 +1,93 @@
+"""The table's registry, and what rows of several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion, Row, ValueNeededError
+from verax.ir.operator import Operator
+from verax.ir.types import DType
+
+TABLE: dict[tuple[str, str], Row] = {}
+"""Rows by (domain, operator); MXNet has one domain."""
+
+Result = Operator | str | tuple[str, ...]
+
+
+def row(*operators: str) -> Callable[[Row], Row]:
+    """Enter a function as the row of MXNet operators."""
+
+    def enter(function: Row) -> Row:
+        for name in operators:
+            assert ("", name) not in TABLE, name
+            TABLE["", name] = function
+        return function
+
+    return enter
+
+
+def plain(kind: str, *operators: str) -> None:
+    """Rows of operators without parameters that are the Verax operator `kind`."""
+    row(*operators)(lambda c: c.operator(kind))
+
+
+def ints(c: Conversion, name: str, default: Any = None) -> Any:
+    """A parameter that is an integer or a tuple of integers, as a tuple."""
+    if c.attributes.has(name) and type(c.attributes.values[name]) is int:
+        return (c.attributes.integer(name),)
+    return c.attributes.integers(name, default)
+
+
+def per_axis(c: Conversion, name: str, rank: int, default: int) -> tuple[int, ...]:
+    """A parameter with one integer per spatial axis; an empty tuple means `default` everywhere.
+
+    Raises `ModelError` when there is another number of them.
+    """
+    values: tuple[int, ...] = ints(c, name, ()) or (default,) * rank
+    if len(values) != rank:
+        raise ModelError(f"{name} = {values} needs {rank} numbers", place=c.node.place)
+    return values
+
+
+def like(c: Conversion, value: Any, index: int = 0) -> str:
+    """A constant in the element type of an input."""
+    return c.constant(np.asarray(value, c.type(index).dtype.numpy))
+
+
+def dtype_named(c: Conversion, name: str, default: str | None = None) -> DType:
+    """The element type that a parameter names. Refuses one that Verax lacks."""
+    text = c.attributes.text(name, default)
+    if text not in list(DType):
+        c.attributes.refuse(name, "there is no such element type")
+    return DType(text)
+
+
+def known_dims(c: Conversion, index: int, what: str) -> tuple[int, ...]:
+    """Sizes of an input; raises `ValueNeededError` while they are symbols."""
+    dims = c.type(index).dims
+    if not all(isinstance(d, int) for d in dims):
+        raise ValueNeededError(
+            f"{what} follows from sizes, and the sizes are {c.type(index)}",
+            place=c.node.place,
+            next_step="give the inputs' shapes, e.g. shapes={'data': (1, 3, 224, 224)}",
+        )
+    return tuple(int(d) for d in dims)  # type: ignore[arg-type]
+
+
+def count_inputs(c: Conversion, *allowed: int) -> None:
+    """Raise `ModelError` when the node has another number of inputs."""
+    if len(c.inputs) not in allowed:
+        raise ModelError(
+            f"the node has {len(c.inputs)} inputs, its parameters say {allowed[0]}",
+            place=c.node.place,
+        )
+
+
+def require_channels_second(c: Conversion, spatial: int) -> None:
+    """Refuse any `layout` but the usual one."""
+    usual = {1: "NCW", 2: "NCHW", 3: "NCDHW"}.get(spatial)
+    c.attributes.expect("layout", usual, why=f"only {usual} is known to run on CPUs")

@@ -1,0 +1,300 @@
+"""MXNet convolutions, pools, dense layers and normalisations.
+
+Meanings are those of MXNet 1.9.1 on a CPU; defaults are the ones that its operators declare.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion
+from verax.frontends.mxnet.rows import (
+    Result,
+    count_inputs,
+    ints,
+    known_dims,
+    like,
+    per_axis,
+    require_channels_second,
+    row,
+)
+
+
+@row("Convolution", "Convolution_v1")
+def convolution(c: Conversion) -> Result:
+    a, kernel = c.attributes, ints(c, "kernel", ())
+    rank = len(kernel)
+    count_inputs(c, 2 if a.flag("no_bias", False) else 3)
+    require_channels_second(c, rank)
+    _require_filters(c, c.type(1).dims[0])
+    pads = per_axis(c, "pad", rank, 0)
+    return c.operator(
+        "Conv",
+        kernel_shape=kernel,
+        strides=per_axis(c, "stride", rank, 1),
+        pads=tuple((p, p) for p in pads),
+        dilations=per_axis(c, "dilate", rank, 1),
+        groups=a.integer("num_group", 1),
+    )
+
+
+@row("Deconvolution")
+def deconvolution(c: Conversion) -> Result:
+    """A target_shape other than 0 decides the padding; an odd one is cropped at the beginning."""
+    a, kernel = c.attributes, ints(c, "kernel", ())
+    rank, groups = len(kernel), a.integer("num_group", 1)
+    count_inputs(c, 2 if a.flag("no_bias", True) else 3)
+    require_channels_second(c, rank)
+    weights = c.type(1).dims
+    _require_filters(c, weights[1] * groups)
+    strides, dilations = per_axis(c, "stride", rank, 1), per_axis(c, "dilate", rank, 1)
+    fields = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "groups": groups}
+    target = per_axis(c, "target_shape", rank, 0)
+    if any(target):
+        for name in ("pad", "adj"):
+            a.irrelevant(name, "MXNet ignores it where target_shape is given")
+        sizes = known_dims(c, 0, "whether target_shape can be reached")[2:]
+        for n, k, s, d, t in zip(sizes, kernel, strides, dilations, target):
+            if not 0 < t <= s * (n - 1) + (k - 1) * d + 1:
+                a.refuse("target_shape", "it is not reached, or an axis is left out")
+        return c.operator("ConvTranspose", output_shape=target, **fields)
+    adjust = per_axis(c, "adj", rank, 0)
+    if any(v >= s for v, s in zip(adjust, strides)):
+        a.refuse("adj", "it must be smaller than the stride")
+    pads = per_axis(c, "pad", rank, 0)
+    return c.operator(
+        "ConvTranspose", pads=tuple((p, p) for p in pads), output_padding=adjust, **fields
+    )
+
+
+def _require_filters(c: Conversion, found: object) -> None:
+    said = c.attributes.integer("num_filter")
+    if said != found:
+        raise ModelError(f"num_filter is {said}, the weights are {c.type(1)}", place=c.node.place)
+
+
+@row("FullyConnected")
+def fully_connected(c: Conversion) -> Result:
+    """x [n, ...] flattened to [n, k], or with flatten=False x [..., k], times weight [m, k]."""
+    a = c.attributes
+    has_bias = not a.flag("no_bias", False)
+    count_inputs(c, 3 if has_bias else 2)
+    said, weight = a.integer("num_hidden"), c.type(1)
+    if weight.rank != 2 or said != weight.dims[0]:
+        raise ModelError(f"num_hidden is {said}, the weights are {weight}", place=c.node.place)
+    data, bias = c.required(0), ([c.required(2)] if has_bias else [])
+    if a.flag("flatten", True):
+        flat = data if c.rank() == 2 else c.add("Flatten", [data], axis=1)
+        return c.result("Gemm", [flat, c.required(1), *bias], trans_b=True)
+    turned = c.add("Transpose", [c.required(1)], perm=(1, 0))
+    if not has_bias:
+        return c.result("MatMul", [data, turned])
+    return c.result("Add", [c.add("MatMul", [data, turned]), *bias])
+
+
+@row("Pooling", "Pooling_v1")
+def pooling(c: Conversion) -> Result:
+    a = c.attributes
+    kind = a.text("pool_type", "max")
+    if kind not in ("max", "avg", "sum", "lp"):
+        a.refuse("pool_type", "there is no such pool")
+    require_channels_second(c, c.rank() - 2)
+    counted = _option(c, "count_include_pad", kind == "avg", True, f"a pool of kind {kind}")
+    if kind == "lp":
+        kind = _power_kind(c)
+    else:
+        a.irrelevant("p_value", f"a pool of kind {kind} has no power")
+    if a.flag("global_pool", False):
+        for name in ("kernel", "stride", "pad", "pooling_convention"):
+            a.irrelevant(name, "a global pool has one window, the whole input")
+        return _global_pool(c, kind)
+    kernel = ints(c, "kernel", ())
+    if len(kernel) != c.rank() - 2:
+        raise ModelError(f"kernel = {kernel} for an input {c.type(0)}", place=c.node.place)
+    strides = per_axis(c, "stride", len(kernel), 1)
+    pads, hangs_over = _pool_pads(c, kernel, strides, kind)
+    form = {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": hangs_over}
+    if kind == "max":
+        return c.operator("MaxPool", **form)
+    if kind == "lp":
+        return c.operator("LpPool", p=2, **form)
+    if kind == "avg":
+        return c.operator("AveragePool", count_include_pad=counted, **form)
+    # A sum is the mean over the whole window, times its size; padding and overhang are zeros.
+    if hangs_over:
+        pads = _overhang(c, kernel, strides, pads)
+        form |= {"pads": pads, "ceil_mode": False}
+    mean = c.add("AveragePool", [c.required(0)], count_include_pad=True, **form)
+    return c.result("Mul", [mean, like(c, np.prod(kernel))])
+
+
+def _power_kind(c: Conversion) -> str:
+    """A power of 1 adds the elements as they are, not their sizes; odd powers do alike."""
+    p = c.attributes.integer("p_value")
+    if p not in (1, 2):
+        c.attributes.refuse("p_value", "only 1 and 2 are supported")
+    return "sum" if p == 1 else "lp"
+
+
+def _option(c: Conversion, name: str, matters: bool, default: bool, what: str) -> bool:
+    if matters:
+        return c.attributes.flag(name, default)
+    c.attributes.irrelevant(name, f"{what} does not read it")
+    return default
+
+
+def _global_pool(c: Conversion, kind: str) -> Result:
+    if kind == "sum":
+        axes = c.ints(tuple(range(2, c.rank())))
+        return c.result("ReduceSum", [c.required(0), axes], keepdims=True)
+    if kind == "lp":
+        return c.operator("GlobalLpPool", p=2)
+    return c.operator("GlobalMaxPool" if kind == "max" else "GlobalAveragePool")
+
+
+def _pool_pads(
+    c: Conversion, kernel: tuple[int, ...], strides: tuple[int, ...], kind: str
+) -> tuple[tuple[tuple[int, int], ...], bool]:
+    """Pads, and whether windows may hang over them.
+
+    Convention "full" counts ceil((n + 2 pad - k) / s) + 1 windows, also where the last would lie
+    wholly in the padding, which no other framework does; "same" counts ceil(n / s) from 0 on.
+    """
+    a = c.attributes
+    rule = a.text("pooling_convention", "valid")
+    if rule == "same":
+        if kind != "max" or len(kernel) != 1:
+            a.refuse("pooling_convention", "MXNet has it for 1-D max pools only")
+        if any(ints(c, "pad", ())):
+            a.refuse("pad", "the convention 'same' takes none")
+        (n,) = known_dims(c, 0, "the padding of the convention 'same'")[2:]
+        out = -(-n // strides[0])
+        return ((0, max(0, (out - 1) * strides[0] + kernel[0] - n)),), False
+    pads = per_axis(c, "pad", len(kernel), 0)
+    pairs = tuple((p, p) for p in pads)
+    if rule == "valid":
+        return pairs, False
+    if rule != "full":
+        a.refuse("pooling_convention", "there is no such convention")
+    if any(p > 0 or s > k for p, s, k in zip(pads, strides, kernel)):
+        sizes = known_dims(c, 0, "whether a window lies wholly in the padding")[2:]
+        for n, k, s, p in zip(sizes, kernel, strides, pads):
+            if -(-(n + 2 * p - k) // s) * s - p >= n:
+                c.refuse("the last window of the convention 'full' lies wholly in the padding")
+    return pairs, True
+
+
+def _overhang(
+    c: Conversion,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: tuple[tuple[int, int], ...],
+) -> tuple[tuple[int, int], ...]:
+    """The pads with what the last window hangs over added at the end."""
+    sizes = known_dims(c, 0, "the overhang of the convention 'full'")[2:]
+    found = []
+    for n, k, s, (p, _) in zip(sizes, kernel, strides, pads):
+        out = -(-(n + 2 * p - k) // s) + 1
+        found.append((p, max(p, (out - 1) * s + k - n - p)))
+    return tuple(found)
+
+
+@row("BatchNorm", "BatchNorm_v1")
+def batch_norm(c: Conversion) -> Result:
+    """fix_gamma, which is the default, replaces the stored scale by ones."""
+    a = c.attributes
+    count_inputs(c, 5)
+    a.irrelevant("momentum", "it only updates statistics in training")
+    a.irrelevant("use_global_stats", "evaluation always uses the moving statistics")
+    if any(c.output_used(i) for i in range(1, 3)):
+        c.refuse("the statistics as outputs are not supported")
+    a.irrelevant("output_mean_var", "the statistics are not read")
+    axis = a.integer("axis", 1)
+    gamma = c.required(1)
+    if a.flag("fix_gamma", True):
+        scale = c.type(1)
+        gamma = c.constant(np.ones(scale.shape, scale.dtype.numpy))
+    inputs = [gamma, *(c.required(i) for i in (2, 3, 4))]
+    epsilon, rank = a.number("eps", 1e-3), c.rank()
+    if axis % rank == 1:
+        return c.result("BatchNormalization", [c.required(0), *inputs], epsilon=epsilon)
+    perm = list(range(rank))
+    perm.insert(1, perm.pop(axis))
+    first = c.add("Transpose", [c.required(0)], perm=tuple(perm))
+    normal = c.add("BatchNormalization", [first, *inputs], epsilon=epsilon)
+    return c.result("Transpose", [normal], perm=tuple(int(i) for i in np.argsort(perm)))
+
+
+@row("InstanceNorm")
+def instance_norm(c: Conversion) -> Result:
+    return c.operator("InstanceNormalization", epsilon=c.attributes.number("eps", 1e-3))
+
+
+@row("LayerNorm")
+def layer_norm(c: Conversion) -> Result:
+    a = c.attributes
+    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
+    axis = a.integer("axis", -1)
+    if axis % c.rank() != c.rank() - 1:
+        a.refuse("axis", "only the last axis is supported")
+    return c.operator("LayerNormalization", axis=-1, epsilon=a.number("eps", 1e-5))
+
+
+@row("LRN")
+def lrn(c: Conversion) -> Result:
+    a = c.attributes
+    size = a.integer("nsize")
+    if size % 2 == 0:
+        a.refuse("nsize", "it must be odd")
+    return c.operator(
+        "LRN",
+        size=size,
+        alpha=a.number("alpha", 1e-4),
+        beta=a.number("beta", 0.75),
+        bias=a.number("knorm", 2.0),
+    )
+
+
+@row("L2Normalization")
+def l2_normalization(c: Conversion) -> Result:
+    """x / sqrt(sum of squares + eps) over all but the batch, over channels, or over positions."""
+    a, rank = c.attributes, c.rank()
+    mode = a.text("mode", "instance")
+    over = {"instance": range(1, rank), "channel": range(1, 2), "spatial": range(2, rank)}
+    if mode not in over:
+        a.refuse("mode", "there is no such mode")
+    squares = c.add("ReduceSumSquare", [c.required(0), c.ints(over[mode])], keepdims=True)
+    shifted = c.add("Add", [squares, like(c, a.number("eps", 1e-10))])
+    return c.result("Div", [c.required(0), c.add("Sqrt", [shifted])])
+
+
+@row("UpSampling")
+def up_sampling(c: Conversion) -> Result:
+    """Nearest repeats pixels; bilinear is a transposed convolution with the node's own weights."""
+    a = c.attributes
+    scale, kind = a.integer("scale"), a.text("sample_type", "nearest")
+    a.irrelevant("multi_input_mode", "there is one input")
+    if c.rank() != 4:
+        c.refuse("only images (4 axes) are supported")
+    if kind == "nearest":
+        count_inputs(c, 1)
+        a.irrelevant("num_filter", "nearest upsampling has no filters")
+        scales = c.constant((1, 1, scale, scale), np.float32)
+        return c.result(
+            "Resize",
+            [c.required(0), None, scales],
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
+    if kind != "bilinear":
+        a.refuse("sample_type", "there is no such kind")
+    count_inputs(c, 2)
+    groups, kernel = a.integer("num_filter"), 2 * scale - scale % 2
+    if c.type(1).dims != (groups, 1, kernel, kernel):
+        raise ModelError(f"the weights are {c.type(1)}", place=c.node.place)
+    pad = -(-(scale - 1) // 2)
+    return c.operator(
+        "ConvTranspose", strides=(scale, scale), pads=((pad, pad),) * 2, groups=groups
+    )

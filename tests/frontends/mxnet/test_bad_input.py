@@ -1,0 +1,136 @@
+"""Damaged and hostile MXNet files: every outcome is a model or an error that says what is wrong."""
+
+import copy
+import json
+import struct
+
+import numpy as np
+import pytest
+from mxnet_models import params_bytes, small, symbol, write
+
+from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxError
+from verax.frontends.mxnet import load_mxnet
+from verax.frontends.mxnet.params import read_params
+
+
+def load(folder, nodes, params=None):
+    return load_mxnet(write(folder, nodes, params_bytes(small()[1]) if params is None else params))
+
+
+def test_all_unknown_operators_are_listed_at_once(tmp_path):
+    nodes = symbol(
+        ("null", "data", {}, []),
+        ("Foo", "a", {}, [0]),
+        ("Bar", "b", {}, [1]),
+        ("Foo", "c", {}, [2]),
+    )
+    with pytest.raises(UnsupportedError, match=r"Bar \(1\), Foo \(2\)"):
+        load(tmp_path, nodes)
+
+
+def test_an_unknown_parameter_is_refused_by_name(tmp_path):
+    nodes, _ = small()
+    nodes["nodes"][3]["attrs"]["wrap_around"] = "True"
+    with pytest.raises(UnsupportedError, match="wrap_around = True"):
+        load(tmp_path, nodes)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: s["nodes"][3].update(inputs=[[4, 0, 0]]), "not defined before"),
+        (lambda s: s["nodes"][3].update(inputs=[[-1, 0, 0]]), "not defined before"),
+        (lambda s: s["nodes"][3].update(inputs=[["c", 0]]), "no reference"),
+        (lambda s: s["nodes"][3].update(inputs=None), "not a list"),
+        (lambda s: s["nodes"][3].pop("op"), "no operator"),
+        (lambda s: s["nodes"][1].update(name="data"), "same name"),
+        (lambda s: s.update(heads=[]), "no outputs"),
+        (lambda s: s.pop("nodes"), "no list of nodes"),
+        (lambda s: s["nodes"][3].update(attrs=[1]), "not a table"),
+        (lambda s: s["nodes"][3]["attrs"].update(kernel="(3, 3)"), "kernel_shape"),
+        (lambda s: s["nodes"][3]["attrs"].update(kernel="(999999999999999999999, 2)"), "."),
+        (lambda s: s["nodes"][3]["attrs"].update(num_filter="7"), "num_filter is 7"),
+        (lambda s: s["nodes"][3]["attrs"].update(stride="[" * 5000), "stride"),
+        (lambda s: s["nodes"][3]["attrs"].update(no_bias="True"), "inputs"),
+    ],
+)
+def test_a_symbol_that_contradicts_itself_is_refused(change, said, tmp_path):
+    nodes = copy.deepcopy(small()[0])
+    change(nodes)
+    with pytest.raises(ModelError, match=said):
+        load(tmp_path, nodes)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1, 2]", b"\xff\xfe", b"[" * 100_000, b"3"])
+def test_what_is_no_symbol_is_refused(text, tmp_path):
+    (tmp_path / "net-symbol.json").write_bytes(text)
+    (tmp_path / "net-0000.params").write_bytes(params_bytes({}))
+    with pytest.raises(ModelError, match="not an MXNet symbol"):
+        load_mxnet(tmp_path / "net-symbol.json")
+
+
+def test_every_cut_of_a_params_file_is_refused():
+    whole = params_bytes(small()[1])
+    for size in range(1, len(whole)):
+        with pytest.raises(ModelError, match="damaged"):
+            read_params(whole[:size])
+
+
+def test_sizes_are_held_against_the_file_before_anything_is_allocated():
+    head = struct.pack("<QQQ", 0x112, 0, 1)
+    for rank, dims in ((3, (2**40, 2**40, 2)), (1, (2**62,)), (2, (0, -1)), (31, (2,) * 31)):
+        array = struct.pack(f"<Iii{rank}q", 0xF993FAC9, 0, rank, *dims)
+        with pytest.raises(ModelError):
+            read_params(head + array + struct.pack("<iii", 1, 0, 0) + bytes(64))
+    with pytest.raises(ModelError, match="do not fit"):
+        read_params(struct.pack("<QQQ", 0x112, 0, 2**60))
+
+
+def test_sparse_arrays_are_refused_and_named():
+    with pytest.raises(UnsupportedError, match="sparse"):
+        read_params(struct.pack("<QQQIi", 0x112, 0, 1, 0xF993FAC9, 1) + bytes(64))
+
+
+def test_an_empty_params_file_and_a_missing_symbol(tmp_path):
+    path = write(tmp_path, small()[0], b"")
+    with pytest.raises(ModelError, match="empty"):
+        load_mxnet(path)
+    with pytest.raises(UsageError):
+        load_mxnet(tmp_path / "gone-symbol.json")
+
+
+def fuzz(folder, seed, rounds):
+    """Damage a symbol or its arrays at random; whatever is not a model must be a `VeraxError`."""
+    rng = np.random.default_rng(seed)
+    nodes, arrays = small()
+    text, data = json.dumps(nodes).encode(), params_bytes(arrays)
+    outcomes = {"model": 0, "error": 0}
+    path, params = folder / "net-symbol.json", folder / "net-0000.params"
+    for _ in range(rounds):
+        files = [bytearray(text), bytearray(data)]
+        chosen = files[rng.integers(2)]
+        for _ in range(rng.integers(1, 4)):
+            at = int(rng.integers(len(chosen)))
+            if rng.random() < 0.7:
+                chosen[at] = rng.choice(
+                    [0, 1, 0x7F, 0xFF, *b'0129(),."-[]{}', int(rng.integers(256))]
+                )
+            else:
+                del chosen[at : at + int(rng.integers(1, 9))]
+        path.write_bytes(files[0])
+        params.write_bytes(files[1])
+        try:
+            load_mxnet(path)
+            outcomes["model"] += 1
+        except VeraxError:
+            outcomes["error"] += 1
+    return outcomes
+
+
+def test_random_damage_gives_a_model_or_an_error(tmp_path):
+    assert min(fuzz(tmp_path, 0, 400).values()) > 20
+
+
+@pytest.mark.slow
+def test_much_random_damage_gives_a_model_or_an_error(tmp_path):
+    assert min(fuzz(tmp_path, 1, 10_000).values()) > 500

@@ -1,0 +1,126 @@
+"""MXNet's pairs of files: real networks, which params belong to a symbol, the layouts of arrays."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mxnet_models import params_bytes, small, symbol, write
+
+import verax
+from verax.base.errors import UsageError
+from verax.frontends.mxnet import load_mxnet
+from verax.frontends.mxnet.params import read_params
+from verax.reference.evaluate import evaluate
+
+SHARED = Path(__file__).resolve().parents[3].parent / "shared"
+SUITE = SHARED / "suites" / "mxnet_conv"
+FACE = SHARED / "models" / "mobileface_v1" / "MobileFace_Identification_V1"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is missing")
+HONEST = ("identical", "rounding")
+
+
+def suite_names() -> list[str]:
+    manifest = SUITE / "manifest.json"
+    return [e["name"] for e in json.loads(manifest.read_text())] if manifest.exists() else []
+
+
+@needs_shared
+@pytest.mark.parametrize("name", suite_names())
+def test_a_suite_case_means_what_mxnet_answered(name):
+    with np.load(SUITE / f"{name}.mxnet-1.9.1.npz") as stored:
+        x, y = stored["x"], stored["y"]
+    model = load_mxnet(SUITE / f"{name}-symbol.json", {"data": x.shape})
+    (output,) = model.outputs
+    assert verax.check(model.graph, {output: y}, {"data": x}).kind in HONEST
+    assert verax.check(model.graph, "verax:O1", {"data": x}).kind in HONEST
+
+
+@needs_shared
+def test_mobileface_means_what_mxnet_answered():
+    with np.load(f"{FACE}.mxnet-1.9.1.npz") as stored:
+        x = {"data": stored["in:data"]}
+        answers = {k[4:]: stored[k] for k in stored.files if k.startswith("out:")}
+    model = load_mxnet(f"{FACE}-symbol.json", {"data": x["data"].shape})
+    assert model.format == "MXNet 0.9.5"
+    assert verax.check(model.graph, answers, x).kind in HONEST
+
+
+@needs_shared
+def test_without_a_shape_the_weights_say_what_they_can():
+    (type_,) = load_mxnet(f"{FACE}-symbol.json").inputs.values()
+    assert str(type_) == "float32[data_0, 1, data_2, data_3]"
+
+
+def test_the_newest_epoch_is_chosen_and_named(tmp_path):
+    nodes, arrays = small()
+    path = write(tmp_path, nodes, params_bytes(arrays))
+    newer = {k: 2 * v for k, v in arrays.items()}
+    (tmp_path / "net-0012.params").write_bytes(params_bytes(newer))
+    (tmp_path / "net-other-0099.params").write_bytes(b"of another network")
+    model = load_mxnet(path)
+    assert model.metadata["params"] == "net-0012.params"
+    assert np.array_equal(model.graph.constants["c_bias"], newer["arg:c_bias"])
+    first = load_mxnet(path, params=tmp_path / "net-0000.params")
+    assert np.array_equal(first.graph.constants["c_bias"], arrays["arg:c_bias"])
+
+
+def test_either_file_names_the_network(tmp_path):
+    path = write(tmp_path, small()[0], params_bytes(small()[1]))
+    assert load_mxnet(tmp_path / "net-0000.params").graph == load_mxnet(path).graph
+
+
+def test_a_missing_half_is_asked_for(tmp_path):
+    path = write(tmp_path, small()[0], params_bytes(small()[1]))
+    (tmp_path / "net-0000.params").unlink()
+    with pytest.raises(UsageError, match="second file") as caught:
+        load_mxnet(path)
+    assert "net-0000.params" in caught.value.next_step
+
+
+@pytest.mark.parametrize("layout", ["legacy", "v1", "v2", "v3"])
+def test_every_layout_of_an_array_is_read(layout):
+    rng = np.random.default_rng(1)
+    arrays = {
+        "arg:a": rng.standard_normal((2, 3, 4), dtype=np.float32),
+        "b": rng.random(5, np.float32),
+    }
+    found = read_params(params_bytes(arrays, layout))
+    assert list(found) == list(arrays)
+    assert all(np.array_equal(found[k], v) for k, v in arrays.items())
+
+
+def test_labels_are_no_inputs(tmp_path):
+    nodes = symbol(
+        ("null", "data", {}, []),
+        ("null", "softmax_label", {}, []),
+        ("SoftmaxOutput", "softmax", {"normalization": "valid"}, [0, 1]),
+    )
+    model = load_mxnet(write(tmp_path, nodes, params_bytes({})), {"data": (2, 5)})
+    assert list(model.inputs) == ["data"]
+    dropped = {e.attribute: e.outcome for e in model.ledger.entries}
+    assert dropped == {"normalization": "irrelevant", "label (input)": "irrelevant"}
+
+
+def test_the_oldest_symbols_leave_moving_statistics_out(tmp_path):
+    rng = np.random.default_rng(2)
+    arrays = {f"arg:n_{k}": rng.random(3, np.float32) for k in ("gamma", "beta")}
+    arrays |= {f"aux:n_moving_{k}": rng.random(3, np.float32) for k in ("mean", "var")}
+    variables = [("null", n, {}, []) for n in ("data", "n_gamma", "n_beta")]
+    batch_norm = ("BatchNorm", "n", {"fix_gamma": "False"}, [0, 1, 2])
+    nodes = symbol(*variables, batch_norm)
+    nodes["nodes"][3] |= {"param": nodes["nodes"][3].pop("attrs"), "backward_source_id": -1}
+    for node in nodes["nodes"]:
+        node["inputs"] = [pair[:2] for pair in node["inputs"]]
+    model = load_mxnet(write(tmp_path, nodes, params_bytes(arrays)), {"data": (2, 3, 4)})
+    x = rng.standard_normal((2, 3, 4), dtype=np.float32)
+    scale, shift, mean, var = (a.astype(np.float64)[:, None] for a in arrays.values())
+    (found,) = evaluate(model.graph, {"data": x}).values()
+    want = (x - mean) / np.sqrt(var + np.float64(np.float32(1e-3))) * scale + shift
+    assert np.abs(found - want).max() < 64 * np.finfo(np.float64).eps * np.abs(want).max()
+
+
+def test_arrays_are_views_of_the_file(tmp_path):
+    path = write(tmp_path, *(small()[0], params_bytes(small()[1])))
+    weights = load_mxnet(path).graph.constants["c_weight"]
+    assert weights.base is not None and not weights.flags.writeable
