@@ -1,0 +1,272 @@
+"""What can happen to any operator: not computed, another order, fused activation, a factor."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from verax.judge.hypotheses.base import (
+    Hypothesis,
+    Prior,
+    Suspect,
+    axis_name,
+    edited,
+    from_inputs,
+    moved,
+    permuted,
+    pointwise,
+    shifted,
+    unpermuted,
+    zeroed,
+)
+from verax.judge.hypotheses.fitting import factor, line, offset
+
+BLOCKS = (2, 4, 8, 16)
+"""Elements that vector code takes together; the rest is easily forgotten."""
+MAX_OFFSET = 3
+"""Places by which a shift is looked for."""
+
+
+def generic(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Rivals of any node with a numeric output."""
+    shape = suspect.expected.shape
+    yield from _uncomputed(suspect, shape)
+    if suspect.given.dtype.kind == "b":
+        return
+    yield from _fused()
+    yield from _copied(suspect, shape)
+    yield from _reordered(shape)
+    yield from _inputs(suspect)
+    yield from _fitted(suspect)
+    yield from _permuted_channels(suspect)
+
+
+def _uncomputed(suspect: Suspect, shape: tuple[int, ...]) -> Iterator[Hypothesis]:
+    yield Hypothesis(
+        "nothing computed", "the output is all 0", Prior.common, after=moved(np.zeros_like)
+    )
+    for axis, n in enumerate(shape):
+        name = axis_name(axis, len(shape))
+        tails = {1, *(n % b for b in BLOCKS)} - {0, n}
+        for count in sorted(tails):
+            if n > 1:
+                yield Hypothesis(
+                    f"last {count} along the {name} axis not computed",
+                    f"the last {count} of {n} along the {name} axis were left 0",
+                    Prior.anything,
+                    after=moved(lambda y, a=axis, k=n - count: zeroed(y, a, slice(k, None))),
+                )
+        if n > 1:
+            yield Hypothesis(
+                f"first along the {name} axis everywhere",
+                f"along the {name} axis the first place was repeated",
+                Prior.anything,
+                after=moved(lambda y, a=axis: np.take(y, np.zeros(y.shape[a], int), a)),
+            )
+        if n - 1 not in tails and n > 1:
+            yield Hypothesis(
+                f"only the first along the {name} axis",
+                f"along the {name} axis only the first place was computed, the rest is 0",
+                Prior.anything,
+                after=moved(lambda y, a=axis: zeroed(y, a, slice(1, None))),
+            )
+
+
+def _fused() -> Iterator[Hypothesis]:
+    changes: tuple[tuple[str, str, Prior, Callable[[np.ndarray], np.ndarray], float], ...] = (
+        ("extra Relu", "a Relu was applied to the result", Prior.common, _relu, 0),
+        ("extra Relu6", "a Relu6 was applied to the result", Prior.known, _relu6, 0),
+        ("negated", "the sign of the result was changed", Prior.common, np.negative, 0),
+        ("absolute value", "the sign of the result was lost", Prior.known, np.abs, 0),
+        ("rounded to integers", "the result was rounded to integers", Prior.anything, np.rint, 0),
+        ("doubled", "the result was added twice", Prior.known, lambda y: 2 * y, 0),
+    )
+    for name, words, prior, change, roundings in changes:
+        slope = 2.0 if name == "doubled" else 1.0
+        yield Hypothesis(name, words, prior, after=pointwise(change, slope, roundings))
+
+
+def _relu(y: np.ndarray) -> np.ndarray:
+    return np.maximum(y, 0)
+
+
+def _relu6(y: np.ndarray) -> np.ndarray:
+    return np.clip(y, 0, 6)
+
+
+def _copied(suspect: Suspect, shape: tuple[int, ...]) -> Iterator[Hypothesis]:
+    """An input passed on."""
+    for i, x in enumerate(suspect.inputs):
+        if x is not None and x.size == suspect.expected.size and x.dtype.kind == "f":
+            same = x.shape == shape
+            yield Hypothesis(
+                f"input {i} passed on",
+                f"input {i} was passed on" + ("" if same else ", its numbers as they lie"),
+                Prior.known,
+                after=from_inputs(lambda a, i=i: a[i].reshape(shape)),
+            )
+
+
+def _reordered(shape: tuple[int, ...]) -> Iterator[Hypothesis]:
+    rank = len(shape)
+    for axis, n in enumerate(shape):
+        if n == 1:
+            continue
+        along = f"along the {axis_name(axis, rank)} axis"
+        yield Hypothesis(
+            f"reversed {along}",
+            f"the result is reversed {along}",
+            Prior.known,
+            after=moved(lambda y, a=axis: np.flip(y, a)),
+        )
+        reach = min(MAX_OFFSET if axis >= 2 else 1, n - 1)
+        for by in (k for k in range(-reach, reach + 1) if k):
+            yield Hypothesis(
+                f"shifted by {by} {along}",
+                f"the result is shifted by {by} {along}, zeros moving in",
+                Prior.known,
+                after=moved(lambda y, a=axis, by=by: shifted(y, a, by)),
+            )
+            # Of two rolls that are one, the shorter is named; of two places it is a reversal.
+            if n > 2 and (2 * abs(by) < n or 2 * by == n):
+                yield Hypothesis(
+                    f"rolled by {by} {along}",
+                    f"the result is shifted by {by} {along}, around its end",
+                    Prior.known,
+                    after=moved(lambda y, a=axis, by=by: np.roll(y, by, a)),
+                )
+    for a, b in itertools.combinations(range(rank), 2):
+        if shape[a] == shape[b] and shape[a] > 1:
+            names = f"{axis_name(a, rank)} and {axis_name(b, rank)}"
+            yield Hypothesis(
+                f"{names} axes exchanged",
+                f"the {names} axes of the result are exchanged",
+                Prior.known,
+                after=moved(lambda y, a=a, b=b: y.swapaxes(a, b)),
+            )
+    if rank >= 3:
+        last = (0, *range(2, rank), 1)
+        for name, change in (
+            ("channels last, taken as they lie", lambda y: permuted(y, last)),
+            ("taken as channels last", lambda y: unpermuted(y, last)),
+        ):
+            yield Hypothesis(
+                name,
+                f"the numbers of the result lie in another layout ({name})",
+                Prior.known,
+                after=moved(change),
+            )
+    if rank >= 2:
+        turned = (*range(rank - 2), rank - 1, rank - 2)
+        yield Hypothesis(
+            "transposed where it lies",
+            "the last two axes of the result are exchanged, and the numbers read as they lie",
+            Prior.anything,
+            after=moved(lambda y: permuted(y, turned)),
+        )
+    if rank >= 2:
+        for groups in (g for g in range(2, shape[1] // 2 + 1) if shape[1] % g == 0):
+            yield Hypothesis(
+                f"channels interleaved by {groups}",
+                f"the channels of the result were shuffled in {groups} groups",
+                Prior.anything,
+                after=moved(lambda y, g=groups: _shuffled(y, g)),
+            )
+
+
+def _shuffled(y: np.ndarray, groups: int) -> np.ndarray:
+    n, c = y.shape[:2]
+    return y.reshape(n, groups, c // groups, *y.shape[2:]).swapaxes(1, 2).reshape(y.shape)
+
+
+def _inputs(suspect: Suspect) -> Iterator[Hypothesis]:
+    """The first input in another order, where that is not the same order of the output."""
+    x = suspect.x
+    alike = len(suspect.inputs) == 1 and x.shape == suspect.expected.shape
+    if x.dtype.kind != "f" or x.ndim < 2 or alike:
+        return
+    if x.ndim >= 3:
+        last = (0, *range(2, x.ndim), 1)
+        for name, change in (
+            ("input in channels last, taken as it lies", lambda x: permuted(x, last)),
+            ("input taken as channels last", lambda x: unpermuted(x, last)),
+        ):
+            yield Hypothesis(
+                name,
+                f"the first input was read in another layout ({name})",
+                Prior.known,
+                inputs=edited(0, change),
+            )
+    for axis, n in enumerate(x.shape):
+        if n > 1 and axis >= 2:
+            name = axis_name(axis, x.ndim)
+            yield Hypothesis(
+                f"input reversed along the {name} axis",
+                f"the first input was read backwards along the {name} axis",
+                Prior.anything,
+                inputs=edited(0, lambda x, a=axis: np.flip(x, a)),
+            )
+
+
+def _fitted(suspect: Suspect) -> Iterator[Hypothesis]:
+    """One factor, one offset or one line for the whole result."""
+    given, expected = suspect.wide, suspect.expected
+    if given.shape != expected.shape or given.dtype.kind != "f" or suspect.given.dtype.kind != "f":
+        return
+    k = factor(expected, given)
+    if k is not None and k != 0:
+        yield Hypothesis(
+            "scaled",
+            f"the result is {k:.6g} times what it should be",
+            Prior.anything,
+            after=pointwise(lambda y: y * k, slope=abs(k), roundings=1),
+            attributes={"factor": f"{k:.6g}"},
+            fitted=1,
+        )
+    c = offset(expected, given)
+    if c is not None and c != 0:
+        yield Hypothesis(
+            "offset",
+            f"{c:.6g} was added to the result",
+            Prior.anything,
+            after=pointwise(lambda y: y + c, roundings=1),
+            attributes={"offset": f"{c:.6g}"},
+            fitted=1,
+        )
+    both = line(expected, given)
+    if both is not None and both[0] != 0:
+        yield Hypothesis(
+            "scaled and offset",
+            f"the result is {both[0]:.6g} times what it should be, plus {both[1]:.6g}",
+            Prior.anything,
+            after=pointwise(lambda y: y * both[0] + both[1], slope=abs(both[0]), roundings=2),
+            attributes={"factor": f"{both[0]:.6g}", "offset": f"{both[1]:.6g}"},
+            fitted=2,
+        )
+
+
+def _permuted_channels(suspect: Suspect) -> Iterator[Hypothesis]:
+    """The channels in the order that the numbers themselves show."""
+    given, expected = suspect.wide, suspect.expected
+    if given.shape != expected.shape or given.ndim < 3 or given.shape[1] < 3:
+        return
+    g, e = (np.moveaxis(a, 1, 0).reshape(a.shape[1], -1) for a in (given, expected))
+    if g.shape[1] < given.shape[1] or not (np.isfinite(g).all() and np.isfinite(e).all()):
+        return
+    with np.errstate(all="ignore"):
+        likeness = (g / np.linalg.norm(g, axis=1, keepdims=True)) @ (
+            e / np.linalg.norm(e, axis=1, keepdims=True)
+        ).T
+    order = np.argmax(np.nan_to_num(likeness, nan=-1), axis=1)
+    if len(set(order.tolist())) < len(order) or (order == np.arange(len(order))).all():
+        return
+    named = ", ".join(map(str, order[:8])) + (" ..." if len(order) > 8 else "")
+    yield Hypothesis(
+        "channels in another order",
+        f"the channels of the result are those of the channels {named}",
+        Prior.anything,
+        after=moved(lambda y: np.take(y, order, axis=1)),
+        fitted=1,
+    )

@@ -1,0 +1,71 @@
+"""Which families of hypotheses speak about which operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from verax.judge.hypotheses.activation import activation
+from verax.judge.hypotheses.base import Family, Hypothesis, Suspect
+from verax.judge.hypotheses.batch_norm import batch_norm
+from verax.judge.hypotheses.convolution import convolution
+from verax.judge.hypotheses.elementwise import binary, variadic
+from verax.judge.hypotheses.generic import generic
+from verax.judge.hypotheses.linear import gemm, matmul
+from verax.judge.hypotheses.movement import (
+    blocks,
+    concat,
+    cut,
+    gather,
+    pad,
+    reordering,
+    split,
+    transpose,
+)
+from verax.judge.hypotheses.normalization import lp_normalization, normalization, response
+from verax.judge.hypotheses.pooling import global_pool, pool
+from verax.judge.hypotheses.quantization import dequantise, quantise
+from verax.judge.hypotheses.reduction import extremum_place, reduction, running_sum
+from verax.judge.hypotheses.resize import resize
+from verax.judge.hypotheses.softmax import softmax
+
+FAMILIES: dict[Family, str] = {
+    convolution: "Conv ConvTranspose",
+    batch_norm: "BatchNormalization",
+    pool: "MaxPool AveragePool LpPool",
+    global_pool: "GlobalAveragePool GlobalMaxPool GlobalLpPool",
+    activation: "Relu LeakyRelu PRelu Clip Elu Selu Celu Gelu Swish Mish HardSwish HardSigmoid "
+    "Sigmoid Tanh Softplus Softsign ThresholdedRelu Shrink Abs Exp Log Sqrt Erf Neg Identity",
+    binary: "Add Sub Mul Div Pow",
+    variadic: "Sum Mean Max Min",
+    gemm: "Gemm",
+    matmul: "MatMul",
+    softmax: "Softmax LogSoftmax Hardmax",
+    normalization: "LayerNormalization RMSNormalization InstanceNormalization GroupNormalization",
+    response: "LRN",
+    lp_normalization: "LpNormalization",
+    reduction: "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceSumSquare ReduceL1 "
+    "ReduceL2 ReduceLogSum ReduceLogSumExp",
+    extremum_place: "ArgMax ArgMin",
+    running_sum: "CumSum",
+    concat: "Concat",
+    reordering: "Reshape Flatten Squeeze Unsqueeze",
+    transpose: "Transpose",
+    blocks: "DepthToSpace SpaceToDepth",
+    pad: "Pad",
+    cut: "Slice",
+    split: "Split",
+    gather: "Gather",
+    resize: "Resize",
+    quantise: "QuantizeLinear",
+    dequantise: "DequantizeLinear",
+}
+"""Family -> the operators that it speaks about."""
+BY_KIND = {kind: family for family, kinds in FAMILIES.items() for kind in kinds.split()}
+
+
+def hypotheses(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Every rival meaning known for a suspect, those of its own family first."""
+    family = BY_KIND.get(suspect.op.kind)
+    if family is not None:
+        yield from family(suspect)
+    yield from generic(suspect)

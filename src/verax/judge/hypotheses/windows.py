@@ -1,0 +1,121 @@
+"""Where windows begin and what lies around the input: shared by convolutions and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from verax.judge.hypotheses.base import Edit, Prior, edited
+from verax.ops.windows import Ints, Windows
+
+Begin = tuple[str, str, Prior, Ints]
+MODES = {
+    "edge": "by repeating the border instead of zeros",
+    "reflect": "by mirroring at the border instead of zeros",
+    "symmetric": "by mirroring, border included, instead of zeros",
+    "wrap": "by the opposite side instead of zeros",
+}
+"""Modes of `np.pad` and what they do, in words."""
+
+
+def begins(windows: Windows) -> Iterator[Begin]:
+    """Begin pads of rules that people confuse, each that differs: (name, words, prior, begin)."""
+    totals = [begin + end for begin, end in windows.pads]
+    rules: tuple[tuple[str, str, Prior, list[int]], ...] = (
+        (
+            "pads swapped",
+            "begin and end of the pads were exchanged",
+            Prior.usual,
+            [end for _, end in windows.pads],
+        ),
+        (
+            "SAME upper",
+            "the odd pad was put at the end (SAME upper)",
+            Prior.usual,
+            [t // 2 for t in totals],
+        ),
+        (
+            "SAME lower",
+            "the odd pad was put at the begin (SAME lower)",
+            Prior.usual,
+            [t - t // 2 for t in totals],
+        ),
+        (
+            "pads symmetric",
+            "both ends were padded by half the kernel",
+            Prior.usual,
+            [(e - 1) // 2 for e in windows.extent],
+        ),
+        (
+            "pads of the axes exchanged",
+            "the pads of height and width were exchanged",
+            Prior.common,
+            [begin for begin, _ in windows.pads[::-1]],
+        ),
+        (
+            "no pads at the begin",
+            "nothing was padded at the begin, all of it at the end",
+            Prior.common,
+            [0] * windows.rank,
+        ),
+        (
+            "all pads at the begin",
+            "everything was padded at the begin, nothing at the end",
+            Prior.known,
+            totals,
+        ),
+        (
+            "one pad too many at the begin",
+            "one more was padded at every begin",
+            Prior.known,
+            [begin + 1 for begin, _ in windows.pads],
+        ),
+        (
+            "one pad too few at the begin",
+            "one less was padded at every begin",
+            Prior.known,
+            [max(0, begin - 1) for begin, _ in windows.pads],
+        ),
+    )
+    seen = {tuple(begin for begin, _ in windows.pads)}
+    for name, words, prior, begin in rules:
+        if tuple(begin) not in seen:
+            seen.add(tuple(begin))
+            yield name, words, prior, tuple(begin)
+
+
+def mixed_begins(windows: Windows) -> Iterator[Begin]:
+    """Begin pads that are wrong along a single axis."""
+    if windows.rank < 2:
+        return
+    actual = tuple(begin for begin, _ in windows.pads)
+    seen = {actual, *(begin for _, _, _, begin in begins(windows))}
+    for a, (begin, end) in enumerate(windows.pads):
+        for wrong in (end, (windows.extent[a] - 1) // 2, 0, begin + 1, begin - 1):
+            mixed = (*actual[:a], wrong, *actual[a + 1 :])
+            if wrong >= 0 and mixed not in seen:
+                seen.add(mixed)
+                yield (
+                    f"begin pad {wrong} along spatial axis {a}",
+                    f"{wrong} instead of {begin} was padded at the begin of spatial axis {a}",
+                    Prior.known,
+                    mixed,
+                )
+
+
+def padded_by_modes(windows: Windows, rank: int) -> Iterator[tuple[str, str, Edit]]:
+    """Inputs padded other than by zeros, to be used with pads of 0: (name, words, edit)."""
+    if not any(map(any, windows.pads)):
+        return
+    widths = ((0, 0),) * (rank - windows.rank) + windows.pads
+    for mode, words in MODES.items():
+        if mode in ("reflect", "symmetric") and any(
+            max(pair) >= n for pair, n in zip(windows.pads, windows.input)
+        ):
+            continue
+        yield (
+            f"padded by {mode}",
+            f"the input was padded {words}",
+            edited(0, lambda x, mode=mode: np.pad(x, widths, mode=mode)),
+        )

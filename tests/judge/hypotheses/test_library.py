@@ -1,0 +1,67 @@
+"""Every hypothesis, made in honest float32, is found again; strangers stay unexplained."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from suspects import DRAWS, honest, planted, strangers
+
+from verax.judge.criterion import decide
+from verax.judge.explain import fits, predict, separated
+from verax.judge.hypotheses.base import Hypothesis, Suspect
+from verax.judge.hypotheses.library import hypotheses
+from verax.records.verdict import Kind
+
+TRUTHS = 8
+"""Hypotheses planted in each draw."""
+
+
+def is_mistake(suspect: Suspect) -> bool:
+    rounding = suspect.meaning.roundings[suspect.output]
+    return decide(suspect.given, suspect.expected, rounding).kind is Kind.mistake
+
+
+def planted_truths(name: str, seed: int, count: int) -> list[tuple[Hypothesis, Suspect]]:
+    """Up to `count` visible mistakes of the library on one draw."""
+    random = np.random.default_rng([seed, *name.encode()])
+    suspect = honest(random, name)
+    library = [h for h in hypotheses(suspect) if not h.fitted]
+    found = []
+    for i in random.permutation(len(library)):
+        guilty = planted(random, suspect, library[i])
+        if guilty is not None and is_mistake(guilty):
+            found.append((library[i], guilty))
+        if len(found) == count:
+            break
+    return found
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_honest_answers_are_no_mistakes(name: str) -> None:
+    assert not is_mistake(honest(np.random.default_rng(7), name))
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_names_are_unique(name: str) -> None:
+    names = [h.name for h in hypotheses(honest(np.random.default_rng(3), name))]
+    assert len(names) == len(set(names)), sorted(n for n in names if names.count(n) > 1)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_the_truth_is_found_and_nothing_ranks_before_it_that_differs(name: str) -> None:
+    for truth, guilty in planted_truths(name, 0, TRUTHS):
+        found = fits(guilty)
+        names = [fit.hypothesis.name for fit in found]
+        own = predict(guilty, truth)
+        first = predict(guilty, found[0].hypothesis) if found else None
+        assert own is not None and first is not None, (truth.name, names)
+        assert truth.name in names, (truth.name, names)
+        assert not separated(own, first), (truth.name, names)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_what_nothing_means_is_not_explained(name: str) -> None:
+    random = np.random.default_rng([1, *name.encode()])
+    for what, suspect in strangers(random, honest(random, name)):
+        if is_mistake(suspect):
+            assert [f.hypothesis.name for f in fits(suspect)] == [], what
