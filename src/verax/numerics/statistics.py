@@ -68,6 +68,9 @@ SAME_LAYER = 1e-4
 far above rounded weights, far below another order of channels."""
 CLEARLY = 0.5
 """A candidate replaces a likelier one only when its distance is below this share of the other's."""
+HARNESS_EXPLAINS = 0.05
+"""A fault of the harness is looked at closely when it leaves no more than this share of the spread
+of what the subject gave: a quick look in float32, which decides nothing."""
 PROBE = 2.0**-12
 """Relative disturbance by which the power of a check is measured."""
 NORMAL_MEDIAN = 0.6745
@@ -75,6 +78,8 @@ NORMAL_MEDIAN = 0.6745
 COARSE_UNIT = 2.0**-17
 """Errors that look like a unit roundoff above this are worth explaining by a coarser arithmetic:
 the finest, TF32, has 2**-11; float32 has 2**-24."""
+PROMISING = 0.25
+"""A coarser arithmetic is worth computing in full if it leaves at most this part of the error."""
 GRID_REACH = 16.0
 """Standard deviations of float32 rounding within which a value stored in a coarser format may have
 been rounded to either neighbour."""
