@@ -82,7 +82,7 @@ def conv_transpose(s: Sketch, x: str) -> str:
         strides = (1, 1)
     kernel = (_between(s, 2, 4), _between(s, 1, 3))
     dilations = (_pick(s, 1, 1, 2), 1)
-    extra = tuple(_between(s, 0, max(a, d) - 1) for a, d in zip(strides, dilations))
+    extra = tuple(_between(s, 0, a - 1) for a in strides)  # runtimes refuse more
     per_group = max(1, _between(s, 2, 12) // groups)
     node = op(
         "ConvTranspose",
@@ -99,16 +99,20 @@ def conv_transpose(s: Sketch, x: str) -> str:
 
 
 def pool(s: Sketch, x: str, kind: str, **more: Any) -> str:
-    """A pooling window with pads smaller than the kernel, ceil_mode at random."""
+    """A pooling window with pads smaller than the kernel, ceil_mode at random.
+
+    No window may begin in the padding behind the input: OpenVINO keeps such windows under
+    ceil_mode, against ONNX's rule.
+    """
     kernel = (_between(s, 2, 4), _between(s, 2, 3))
-    node = op(
-        kind,
-        kernel_shape=kernel,
-        strides=(_pick(s, 1, 2, 2), _pick(s, 1, 2, 3)),
-        pads=_pads(s, kernel[0] // 2, kernel[1] - 1),
-        ceil_mode=bool(s.random.random() < 0.4),
-        **more,
-    )
+    strides = (_pick(s, 1, 2, 2), _pick(s, 1, 2, 3))
+    pads = _pads(s, kernel[0] // 2, kernel[1] - 1)
+    begins = [
+        (-(-(n + sum(p) - k) // step) * step, n + p[0])
+        for n, p, k, step in zip(s.shape(x)[2:], pads, kernel, strides)
+    ]
+    ceil = bool(s.random.random() < 0.4) and all(last < end for last, end in begins)
+    node = op(kind, kernel_shape=kernel, strides=strides, pads=pads, ceil_mode=ceil, **more)
     return s.add(node, [x])
 
 
