@@ -4,6 +4,7 @@
     exe = verax.compile(model)
     exe.run({"x": x})
     verax.check(model, "onnxruntime").kind
+    verax.bisect(model, "onnxruntime").verdict.blame
 
 Importing this package loads nothing else; each name below is loaded at its first use.
 """
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verax.api import Compiled, check, compile, load, reference
+    from verax.api import Compiled, bisect, check, compile, load, reference
     from verax.base.errors import VeraxError
 
 __version__ = metadata.version("verax")
@@ -22,13 +23,23 @@ __version__ = metadata.version("verax")
 _HOMES = {
     "Compiled": "verax.api",
     "VeraxError": "verax.base.errors",
+    "bisect": "verax.api",
     "check": "verax.api",
     "compile": "verax.api",
     "load": "verax.api",
     "reference": "verax.api",
 }
 
-__all__ = ["Compiled", "VeraxError", "__version__", "check", "compile", "load", "reference"]
+__all__ = [
+    "Compiled",
+    "VeraxError",
+    "__version__",
+    "bisect",
+    "check",
+    "compile",
+    "load",
+    "reference",
+]
 
 
 def __getattr__(name: str) -> Any:

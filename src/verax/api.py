@@ -1,4 +1,4 @@
-"""The Python interface: `load`, `compile`, `reference`, `check`.
+"""The Python interface: `load`, `compile`, `reference`, `check`, `bisect`.
 
 `import verax` does not import this module until one of its names is used, so that it stays cheap.
 """
@@ -19,9 +19,12 @@ from verax.formats import ONNX, VX, format_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.judge import check as judge_check
+from verax.judge.bisect import bisect as judge_bisect
 from verax.judge.protocol import Runner
+from verax.records.bisection import Bisection
 from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate
+from verax.repro.write import prepare, write_cases
 from verax.runners.functions import FunctionRunner
 from verax.runners.network import NetworkRunner
 from verax.runners.registry import resolve
@@ -143,3 +146,27 @@ def check(
     (seeded) when not given. options: those of `verax.judge.check`.
     """
     return judge_check(graph_of(model), subject_of(subject, model), inputs, **options)
+
+
+def bisect(
+    model: Network,
+    subject: Subject = "verax:O1",
+    inputs: Arrays | None = None,
+    *,
+    repro: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    winograd: bool = True,
+    **options: Any,
+) -> Bisection:
+    """Judge as `check` does, then name the guilty nodes, what they computed instead, and the
+    optimisation that brought it.
+
+    repro: an empty folder for minimal cases, one for each guilty node; force: write into it though
+    it is not empty. Other options: those of `verax.judge.bisect.bisect`.
+    """
+    graph, runner = graph_of(model), subject_of(subject, model)
+    folder = None if repro is None else prepare(repro, force=force)
+    found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)
+    if folder is None:
+        return found.record
+    return write_cases(graph, runner, found, folder, winograd=winograd)

@@ -15,6 +15,7 @@ from verax import __version__
 from verax.base.errors import VeraxError
 from verax.cli import (
     bench,
+    bisect,
     check,
     compile,
     convert,
@@ -43,6 +44,7 @@ for _module in (
     compile,
     run,
     check,
+    bisect,
     bench,
     ops,
     passes,

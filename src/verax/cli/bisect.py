@@ -1,0 +1,121 @@
+"""`verax bisect`: which node is wrong, what it computed instead, and what brought it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verax.api import bisect, load, subject_of
+from verax.base.errors import UsageError
+from verax.cli.console import (
+    Json,
+    Model,
+    Seed,
+    Shape,
+    Threads,
+    can_write,
+    output,
+    parse_shapes,
+    progress,
+    write_text,
+)
+from verax.cli.inputs import (
+    ImageFit,
+    ImageLayout,
+    ImageMean,
+    ImageOrder,
+    ImageRange,
+    ImageStd,
+    Inputs,
+    Photo,
+    image_options,
+    read_inputs,
+)
+from verax.compiler.saved import SavedExecutable
+from verax.formats import VX
+from verax.report.bisection import render_bisection
+
+
+def command(
+    model: Model,
+    subject: Annotated[
+        str,
+        typer.Argument(help="A runner (see `verax runners`), a model file, a .vx or an .npz file."),
+    ] = "verax:O1",
+    input: Inputs = None,
+    image: Photo = None,
+    image_layout: ImageLayout = None,
+    image_order: ImageOrder = None,
+    image_range: ImageRange = None,
+    image_mean: ImageMean = None,
+    image_std: ImageStd = None,
+    image_fit: ImageFit = "stretch",
+    repro: Annotated[
+        Path | None,
+        typer.Option(
+            "--repro",
+            metavar="DIR",
+            help="Write a minimal case for each guilty node: model, input, expected and given "
+            "output, a script that shows it.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into DIR although it is not empty.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option(help="Ask the subject for values inside the network.")
+    ] = True,
+    winograd: Annotated[
+        bool, typer.Option(help="The subject may use Winograd's algorithm; without, sharper.")
+    ] = True,
+    threads: Threads = 0,
+    shape: Shape = None,
+    seed: Seed = 0,
+    json: Json = None,
+) -> None:
+    """Find the guilty nodes of a subject, their causes, and the optimisation that brought them.
+
+    A subject that shows no values inside is run on parts of the network instead.
+
+    Exit codes: 0 identical, rounding or an allowed precision; 1 mistake; 3 undecided.
+    """
+    can_write(json)
+    options = image_options(
+        image_layout, image_order, image_range, image_mean, image_std, image_fit
+    )
+    shapes = parse_shapes(shape) or None
+    loaded = load(model, shapes=shapes)
+    if isinstance(loaded, SavedExecutable):
+        raise UsageError(
+            "a compiled program does not say what is right",
+            place=str(model),
+            next_step=f"give the model first: verax bisect MODEL {model}",
+        )
+    given = read_inputs(input, image, loaded.inputs, options)
+    is_model = os.path.exists(subject) and not subject.endswith((".npz", *VX.suffixes))
+    judged = load(subject, shapes=shapes) if is_model else subject
+    with progress("searching") as show:
+        record = bisect(
+            loaded,
+            subject_of(judged, loaded, threads),
+            given.arrays or None,
+            repro=repro,
+            force=force,
+            seed=seed,
+            watch=watch,
+            winograd=winograd,
+            progress=lambda done, total, what: show(what, done / max(total, 1)),
+        )
+    inputs = tuple(
+        dataclasses.replace(i, origin="; ".join(given.steps.get(i.name, (i.origin,))))
+        for i in record.verdict.inputs
+    )
+    record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, inputs=inputs))
+    output.print(render_bisection(record))
+    write_text(json, record.to_json())
+    if record.exit_code:
+        raise typer.Exit(record.exit_code)

@@ -1,0 +1,235 @@
+"""`bisect`: a check that goes on until it names the node, its cause and the optimisation.
+
+The guilty nodes come from values inside where the subject shows them, and from a search over parts
+of the network where it does not (`truncate`). Each is explained, the subject's own optimisations
+are searched (`optimisations`), and what is needed to show each mistake by itself is handed on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.ir.cut import cut
+from verax.ir.graph import Graph, specialise
+from verax.judge.check import check
+from verax.judge.explain import explain
+from verax.judge.inputs import draw_inputs
+from verax.judge.network import Progress, fits, survey
+from verax.judge.optimisations import Optimising, guilty_optimisation
+from verax.judge.protocol import Runner
+from verax.judge.truncate import Guilty, Located, locate, truncates
+from verax.records.bisection import Bisection, Optimisations
+from verax.records.verdict import Blame, Kind, Verdict
+from verax.reference.evaluate import bind_symbols
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Bisected:
+    """The record; each guilty part with its arrays, and the network's inputs, for minimal cases."""
+
+    record: Bisection
+    guilty: tuple[Guilty, ...]
+    inputs: Arrays
+
+
+def bisect(
+    graph: Graph,
+    subject: Runner,
+    inputs: Arrays | None = None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    watch: bool = True,
+    winograd: bool = True,
+    progress: Progress | None = None,
+) -> Bisected:
+    """Judge `subject` as `check` does, then find what each mistake is and what brought it.
+
+    Arguments and errors are those of `check`.
+    """
+    arrays, origins = _actual(graph, subject, inputs, seed, sizes)
+    verdict = check(
+        graph, subject, arrays, seed=seed, watch=watch, winograd=winograd, progress=progress
+    )
+    if arrays is None:
+        arrays = dict(subject.stored_inputs or {})
+    verdict = dataclasses.replace(
+        verdict,
+        inputs=tuple(
+            dataclasses.replace(i, origin=origins.get(i.name, i.origin)) for i in verdict.inputs
+        ),
+    )
+    fixed = specialise(graph, bind_symbols(graph, arrays))
+    shown = _shown(fixed, subject, arrays, verdict, watch)
+    verdict = _without_consequences(verdict)
+    guilty, method = _by_values(fixed, arrays, shown, verdict), verdict.method
+    located = None
+    if truncates(subject) and _is_vague(verdict):
+        located = locate(fixed, subject, arrays, seed=seed, winograd=winograd, progress=progress)
+        method = f"parts of the network, {located.evaluations} runs of the subject"
+        verdict, guilty = _with_located(verdict, located, guilty)
+    guilty = tuple(_explained(fixed, g) for g in guilty)
+    steps = _optimisations(fixed, subject, arrays, seed, winograd, progress)
+    if steps is not None and steps.guilty:
+        guilty = tuple(_brought_by(g, steps.guilty) for g in guilty)
+    by_value = {g.blame.value: g.blame for g in guilty}
+    blame = tuple(by_value.get(b.value, b) for b in verdict.blame)
+    record = Bisection(
+        dataclasses.replace(verdict, blame=blame),
+        method,
+        located.evaluations if located else 0,
+        located.refused if located else {},
+        located.undecided if located else {},
+        steps,
+    )
+    return Bisected(record, guilty, arrays)
+
+
+def _actual(
+    graph: Graph,
+    subject: Runner,
+    inputs: Arrays | None,
+    seed: int,
+    sizes: Mapping[str, int] | None,
+) -> tuple[Arrays | None, dict[str, str]]:
+    """The inputs, and how they were drawn; None for those that the subject brings along."""
+    if inputs is not None or subject.stored_inputs is not None:
+        return inputs, {}
+    return draw_inputs(graph, seed, sizes)
+
+
+def _shown(
+    graph: Graph, subject: Runner, inputs: Arrays, verdict: Verdict, watch: bool
+) -> dict[str, np.ndarray]:
+    """The subject's values around the guilty nodes, as far as it shows them."""
+    if not verdict.blame or not (watch or subject.stored_inputs is not None):
+        return {}
+    wanted = [v for node in graph.nodes for v in node.outputs]
+    try:
+        shown = subject.run(graph, inputs, wanted if subject.watches else None)
+    except VeraxError:
+        return {}
+    return {v: np.asarray(a) for v, a in shown.items() if v in graph.producers}
+
+
+def _by_values(graph: Graph, inputs: Arrays, shown: Arrays, verdict: Verdict) -> tuple[Guilty, ...]:
+    """Guilty parts between values that the subject shows; regions whose inputs are hidden are not
+    among them."""
+    known = {**inputs, **{v: a for v, a in shown.items() if fits(graph.types[v], a)}}
+    found = []
+    for blame in verdict.blame:
+        nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in blame.region]
+        nodes = nodes or [graph.producers[blame.value]]
+        made = {v for n in nodes for v in n.outputs}
+        taken = {v for n in nodes for v in n.inputs if v in known and v not in made}
+        given = {v: shown[v] for v in nodes[-1].outputs if v in shown}
+        try:
+            part = cut(graph, taken, given)
+        except VeraxError:
+            continue
+        if given:
+            found.append(Guilty(blame, part, {v: known[v] for v in part.inputs}, given))
+    return tuple(found)
+
+
+def _without_consequences(verdict: Verdict) -> Verdict:
+    """Without regions in which a node is known to be guilty by itself: that explains them."""
+    exact = {b.node for b in verdict.blame if not b.region}
+    kept = tuple(b for b in verdict.blame if not exact & set(b.region))
+    return dataclasses.replace(verdict, blame=kept)
+
+
+def _is_vague(verdict: Verdict) -> bool:
+    """Whether parts of the network could say more than the values that were shown."""
+    regions = any(b.region for b in verdict.blame)
+    return regions or (verdict.kind is Kind.undecided and not verdict.blame)
+
+
+def _with_located(
+    verdict: Verdict, located: Located, guilty: tuple[Guilty, ...]
+) -> tuple[Verdict, tuple[Guilty, ...]]:
+    """The verdict with the nodes found by parts in the place of the regions they lie in."""
+    inside = {n for g in located.guilty for n in (*g.blame.region, g.blame.node)}
+
+    def narrowed(blame: Blame) -> bool:
+        return bool(inside & {*blame.region, blame.node})
+
+    kept = tuple(b for b in verdict.blame if not narrowed(b))
+    found = tuple(g for g in guilty if g.blame in kept) + located.guilty
+    if not located.guilty:
+        return verdict, guilty
+    name = verdict.subject["name"]
+    reasons = [
+        f"{name} is wrong in {'one of ' * bool(b.region)}{', '.join(b.region) or b.node} "
+        f"({b.operator}): {b.reason}"
+        for b in (*kept, *located.blame)
+    ]
+    return (
+        dataclasses.replace(
+            verdict,
+            kind=Kind.mistake,
+            blame=(*kept, *located.blame),
+            reasons=tuple(reasons),
+        ),
+        found,
+    )
+
+
+def _explained(graph: Graph, guilty: Guilty) -> Guilty:
+    """With the rival meanings that fit, when one node by itself is guilty."""
+    nodes = guilty.graph.nodes
+    if len(nodes) != 1 or guilty.blame.explanations or guilty.blame.value not in guilty.given:
+        return guilty
+    (node,) = nodes
+    values = {**graph.constants, **guilty.graph.constants, **guilty.inputs}
+    found = explain(
+        node,
+        [None if v is None else values[v] for v in node.inputs],
+        guilty.given[guilty.blame.value],
+        guilty.graph.output_types(node),
+        output=node.outputs.index(guilty.blame.value),
+    )
+    blame = dataclasses.replace(guilty.blame, explanations=found)
+    return dataclasses.replace(guilty, blame=blame)
+
+
+def _brought_by(guilty: Guilty, name: str) -> Guilty:
+    blame = dataclasses.replace(guilty.blame, guilty_pass=name)
+    return dataclasses.replace(guilty, blame=blame)
+
+
+def _optimisations(
+    graph: Graph,
+    subject: Runner,
+    inputs: Arrays,
+    seed: int,
+    winograd: bool,
+    progress: Progress | None,
+) -> Optimisations | None:
+    """The optimisation that brings the mistake, when the subject can stop between them."""
+    if not isinstance(subject, Optimising):
+        return None
+    steps: Sequence[tuple[str, Runner]] = subject.optimisations(graph, inputs)
+    if len(steps) < 2:
+        return None
+
+    def kind(outputs: Arrays) -> Kind:
+        judged = survey(
+            graph, inputs, outputs, seed=seed, winograd=winograd, measure_power=False
+        ).findings
+        kinds = {f.kind for f in judged}
+        worst = (Kind.mistake, Kind.undecided, Kind.precision, Kind.rounding)
+        return next((k for k in worst if k in kinds), Kind.identical)
+
+    def run(step: int) -> Arrays:
+        shown = steps[step][1].run(graph, inputs)
+        return {v: np.asarray(shown[v]) for v in graph.outputs if v in shown}
+
+    return guilty_optimisation([name for name, _ in steps], run, kind, progress)

@@ -1,0 +1,106 @@
+"""`show.py` of a minimal case: about ten lines that need the subject's own runtime and NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ONNX_RUNTIME = """\
+import onnxruntime as ort
+
+options = ort.SessionOptions()
+options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
+session = ort.InferenceSession(here / "model.onnx", options, ["CPUExecutionProvider"])
+names = [o.name for o in session.get_outputs()]
+given = dict(zip(names, session.run(names, inputs)))
+"""
+OPENVINO = """\
+import openvino
+
+settings = {settings}
+compiled = openvino.Core().compile_model(str(here / "model.onnx"), "CPU", settings)
+given = {{port.get_any_name(): np.array(a) for port, a in compiled(inputs).items()}}
+"""
+TVM = """\
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
+
+module = from_onnx(onnx.load(here / "model.onnx"), keep_params_in_input=False)
+machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+result = machine["main"](*(tvm.runtime.tensor(a) for a in inputs.values()))
+result = [result] if hasattr(result, "numpy") else list(result)
+given = {{name: a.numpy() for name, a in zip({outputs!r}, result)}}
+"""
+VERAX = """\
+import verax
+
+given = verax.compile(here / "model.onnx", opt_level={level}).run(inputs)
+"""
+RECORDED = """\
+given = dict(np.load(here / "given.npz"))  # recorded: the subject was not run by itself
+"""
+FRAME = '''\
+"""{title}"""
+
+from pathlib import Path
+
+import numpy as np
+{runtime}
+for name, y in given.items():
+    right = expected[name + ".float64"]
+    if y.shape != right.shape:
+        print(f"{{name}}: shape {{y.shape}}, should be {{right.shape}}")
+        continue
+    difference = np.abs(y.astype(np.float64) - right)
+    at = np.unravel_index(np.argmax(difference), y.shape)
+    where = [int(i) for i in at]
+    numbers = f"{{y[at]}}, should be {{right[at]:.9g}}; difference {{difference[at]:.3g}}"
+    print(f"{{name}}{{where}}: {{numbers}}")
+'''
+LOADING = """\
+here = Path(__file__).parent
+inputs, expected = dict(np.load(here / "input.npz")), np.load(here / "expected.npz")
+"""
+EXACT_LEVELS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+
+
+def show_script(
+    title: str, runtime: str, facts: Mapping[str, str], outputs: list[str], *, alone: bool
+) -> str:
+    """The text of show.py.
+
+    title: its docstring. runtime: the package to import ("onnxruntime", "verax", ...); facts:
+    what the subject tells of itself. outputs: names in order. alone: False prints what was
+    recorded, as for a subject that has no runtime of its own to call.
+    """
+    return FRAME.format(
+        title=title.replace('"""', "'''").replace("\\", "\\\\"),
+        runtime=_runtime(runtime, facts, outputs, alone),
+    )
+
+
+def _runtime(kind: str, facts: Mapping[str, str], outputs: list[str], alone: bool) -> str:
+    """Imports, then loading, then the run."""
+    if not alone:
+        text = RECORDED
+    elif kind == "onnxruntime":
+        text = ONNX_RUNTIME.format(level=EXACT_LEVELS[facts.get("optimisation", "all")])
+    elif kind == "openvino":
+        asked = facts.get("precision", "default")
+        settings = {} if asked == "default" else {"INFERENCE_PRECISION_HINT": asked}
+        text = OPENVINO.format(settings=repr(settings).replace("'", '"'))
+    elif kind == "tvm":
+        text = TVM.format(outputs=outputs)
+    elif kind == "verax":
+        text = VERAX.format(level=facts.get("opt_level", "1"))
+    else:
+        text = RECORDED
+    imports, _, rest = text.rpartition("\n\n") if "import " in text else ("", "", text)
+    lines = [*([imports] if imports else []), "", LOADING + rest.rstrip("\n")]
+    return "\n".join(lines)

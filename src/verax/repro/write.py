@@ -1,0 +1,222 @@
+"""Puts minimal cases into a folder: whole files or none, and never over somebody else's."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from verax.base.errors import UsageError, VeraxError
+from verax.base.files import atomic_write
+from verax.frontends.onnx.writer import to_bytes
+from verax.ir.graph import Graph
+from verax.judge.bisect import Bisected
+from verax.judge.check import check
+from verax.judge.protocol import Runner
+from verax.records.bisection import Bisection, Case
+from verax.records.verdict import Blame, Verdict
+from verax.repro.case import MinimalCase, minimal_case
+from verax.repro.scripts import show_script
+from verax.runners.network import NetworkRunner
+from verax.runners.own import VeraxRunner
+
+FLOAT64 = ".float64"
+"""Added to a value's name in expected.npz: the same before it is rounded to its element type."""
+
+
+def prepare(folder: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """The folder, made if it is missing. Raises `UsageError` when it cannot be written to, or when
+    there is something in it already and `force` is not given."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        full = any(path.iterdir())
+    except OSError as error:
+        raise UsageError(
+            f"the folder cannot be used: {error.strerror or error}", place=str(path)
+        ) from error
+    if full and not force:
+        raise UsageError(
+            "the folder is not empty, and nothing in it will be overwritten",
+            place=str(path),
+            next_step="give another folder, or --force to write among what is there",
+        )
+    if not os.access(path, os.W_OK):
+        raise UsageError("the folder cannot be written to", place=str(path))
+    return path
+
+
+def write_case(case: MinimalCase, subject: Runner, folder: Path, number: int = 1) -> Case:
+    """Write `case` into a sub-folder of `folder`; what was written.
+
+    Raises `UsageError` when a file cannot be written.
+    """
+    place = folder / f"{number:02}_{_plain(case.blame.node)}"
+    prepare(place, force=True)
+    title = _title(case, subject)
+    files = {
+        "graph.txt": str(case.graph).encode(),
+        "input.npz": _npz(case.inputs),
+        "expected.npz": _npz(_expected(case)),
+        "given.npz": _npz(case.given),
+    }
+    model, without = _model(case, subject)
+    if model is not None:
+        files["model.onnx"] = model
+    alone = case.alone and model is not None
+    script = show_script(
+        title, runtime_of(subject), subject.describe(), list(case.graph.outputs), alone=alone
+    )
+    files["show.py"] = script.encode()
+    files["verdict.json"] = _verdict(case, subject).to_json().encode() + b"\n"
+    files["README.md"] = _readme(case, subject, title, without).encode()
+    for name, content in files.items():
+        with atomic_write(place / name) as stream:
+            stream.write(content)
+    nodes = tuple(n.name or n.outputs[0] for n in case.graph.nodes)
+    return Case(str(place), nodes, tuple(files), case.alone, case.words)
+
+
+def write_cases(
+    graph: Graph, subject: Runner, found: Bisected, folder: Path, *, winograd: bool = True
+) -> Bisection:
+    """A minimal case in `folder` for every guilty part; the record with them.
+
+    Raises `UsageError` when a file cannot be written.
+    """
+    cases, notes = [], []
+    seed = found.record.verdict.seed
+    for number, guilty in enumerate(found.guilty, 1):
+        try:
+            case = minimal_case(graph, subject, guilty, found.inputs, seed=seed, winograd=winograd)
+        except VeraxError as error:
+            notes.append(f"no minimal case for {guilty.blame.node}: {error.cause}")
+            continue
+        cases.append(write_case(case, subject, folder, number))
+    verdict = found.record.verdict
+    verdict = dataclasses.replace(verdict, notes=(*verdict.notes, *notes))
+    return dataclasses.replace(found.record, verdict=verdict, cases=tuple(cases))
+
+
+def runtime_of(subject: Runner) -> str:
+    """The package that a script has to import to run the subject: "onnxruntime", "verax", ..."""
+    if isinstance(subject, VeraxRunner | NetworkRunner):
+        return "verax"
+    return str(getattr(subject, "task", ""))
+
+
+def _title(case: MinimalCase, subject: Runner) -> str:
+    blame = case.blame
+    what = f"{blame.operator} node {blame.node!r}"
+    if len(case.graph.nodes) > 1:
+        what = f"{len(case.graph.nodes)} nodes up to {blame.node!r}"
+    version = subject.describe().get("version", "")
+    return f"What {' '.join(filter(None, (subject.name, version)))} gives for {what}."
+
+
+def _model(case: MinimalCase, subject: Runner) -> tuple[bytes | None, str]:
+    """The ONNX model that the subject runs for this case, or None and why there is none."""
+    try:
+        own = getattr(subject, "model_for", None)
+        if own is not None and case.alone:
+            found = own(case.graph)
+            return (found if isinstance(found, bytes) else Path(found).read_bytes()), ""
+        graph = case.graph
+        if isinstance(subject, NetworkRunner) and case.alone:
+            graph = subject.part(graph)
+        return to_bytes(graph), ""
+    except (VeraxError, OSError) as error:
+        cause = error.cause if isinstance(error, VeraxError) else str(error)
+        return None, f"There is no model.onnx: {cause}."
+
+
+def _expected(case: MinimalCase) -> dict[str, np.ndarray]:
+    """Expected values in their element types, and in float64."""
+    found = {}
+    for value, exact in case.expected.items():
+        with np.errstate(over="ignore", invalid="ignore"):
+            found[value] = exact.astype(case.graph.types[value].dtype.numpy)
+        found[value + FLOAT64] = exact.astype(np.float64)
+    return found
+
+
+def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """An .npz file; any name will do. Types that NumPy's format lacks are widened to float32."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            plain = array.astype(np.float32) if array.dtype.kind == "V" else array
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(plain), allow_pickle=False)
+    return stream.getvalue()
+
+
+class _Recorded:
+    """The subject's answers on a case, under its own name."""
+
+    watches = False
+
+    def __init__(self, case: MinimalCase, subject: Runner) -> None:
+        self.name, self.facts, self.given = subject.name, subject.describe(), case.given
+        self.stored_inputs: Mapping[str, np.ndarray] | None = case.inputs
+
+    def describe(self) -> dict[str, str]:
+        return self.facts
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: object = None
+    ) -> dict[str, np.ndarray]:
+        return dict(self.given)
+
+
+def _verdict(case: MinimalCase, subject: Runner) -> Verdict:
+    """The verdict on the case by itself, with what was found out about its cause."""
+    found = check(case.graph, _Recorded(case, subject))
+    return dataclasses.replace(found, blame=tuple(_informed(b, case.blame) for b in found.blame))
+
+
+def _informed(blame: Blame, known: Blame) -> Blame:
+    if blame.value != known.value:
+        return blame
+    return dataclasses.replace(
+        blame,
+        explanations=known.explanations,
+        structure=known.structure,
+        told_apart=known.told_apart,
+        guilty_pass=known.guilty_pass,
+    )
+
+
+def _readme(case: MinimalCase, subject: Runner, title: str, without: str) -> str:
+    reason = case.blame.reason
+    lines = [f"# {title.rstrip('.')}", "", f"{reason[:1].upper()}{reason[1:]}."]
+    for found in case.blame.explanations[:3]:
+        lines.append(f"- it looks like: {found.hypothesis} ({found.words})")
+    if case.blame.guilty_pass:
+        lines.append(f"- brought by: {case.blame.guilty_pass}")
+    lines += ["", f"The case: {case.words}."]
+    if without:
+        lines.append(without)
+    facts = ", ".join(f"{k} {v}" for k, v in subject.describe().items())
+    lines += [
+        "",
+        "    python show.py",
+        "",
+        "- `model.onnx`: what the subject runs; `graph.txt`: what should be computed",
+        "- `input.npz`, `expected.npz` (float64 values under `NAME.float64`), `given.npz`",
+        "- `verdict.json`: every figure of the judgement",
+        "",
+        f"Subject: {subject.name}{f' ({facts})' if facts else ''}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(name: str) -> str:
+    """A file name: letters, digits, dots and dashes; short."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:60] or "node"

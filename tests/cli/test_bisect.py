@@ -1,0 +1,89 @@
+"""`verax bisect`: nodes, causes, passes and minimal cases from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import verax
+from verax.records.bisection import Bisection
+from verax.records.verdict import Kind
+
+from .conftest import Cli
+
+
+@pytest.fixture
+def wrong(tiny: Path, tmp_path: Path) -> Path:
+    """The small network with its convolution's pads swapped."""
+    model = onnx.load(tiny)
+    pads = next(a for a in model.graph.node[0].attribute if a.name == "pads")
+    pads.CopyFrom(onnx.helper.make_attribute("pads", [2, 0, 0, 2]))
+    path = tmp_path / "wrong.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def test_an_honest_compiler_is_right_and_no_pass_is_guilty(cli: Cli, tiny: Path) -> None:
+    found = cli("bisect", tiny, "verax:O1")
+    assert found.code == 0
+    assert "no optimisation is guilty: the result is the same, bit for bit" in found.out
+
+
+def test_the_guilty_node_its_cause_and_a_case_that_shows_it(
+    cli: Cli, tiny: Path, wrong: Path, tmp_path: Path
+) -> None:
+    record, cases = tmp_path / "record.json", tmp_path / "cases"
+    found = cli("bisect", tiny, wrong, "--repro", cases, "--json", record)
+    assert found.code == 1
+    assert "guilty: node conv (Conv)" in found.out
+    assert "cause: " in found.out
+    assert "minimal case: " in found.out
+    read = Bisection.from_json(record.read_text())
+    assert read.verdict.kind is Kind.mistake
+    (case,) = read.cases
+    assert Path(case.folder) == cases / "01_conv"
+    assert "should be" in (cases / "01_conv" / "show.py").read_text()
+    again = cli("bisect", tiny, wrong, "--repro", cases)
+    assert again.code == 2
+    assert "not empty" in again.err
+    assert cli("bisect", tiny, wrong, "--repro", cases, "--force").code == 1
+
+
+def test_recorded_answers_are_bisected_as_far_as_they_go(
+    cli: Cli, tiny: Path, wrong: Path, tmp_path: Path
+) -> None:
+    image = np.random.default_rng(2).random((2, 1, 9, 7), np.float32)
+    given = verax.compile(wrong).run({"image": image})
+    np.savez(tmp_path / "given.npz", **{"in:image": image, **given})
+    found = cli("bisect", tiny, tmp_path / "given.npz")
+    assert found.code == 1
+    assert "nodes together" in found.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing.onnx"], "no such file"),
+        (["MODEL", "onnxruntim"], "no runner"),
+        (["MODEL", "verax:O1", "--json", "no/such/folder.json"], "the folder does not exist"),
+        (["MODEL", "verax:O1", "--input", "nothing.npy"], "nothing.npy"),
+        (["MODEL", "verax:O1", "--repro", "MODEL"], "cannot be used"),
+    ],
+)
+def test_bad_input_is_refused_in_words(
+    cli: Cli, tiny: Path, arguments: list[str], words: str
+) -> None:
+    found = cli("bisect", *(tiny if a == "MODEL" else a for a in arguments))
+    assert found.code == 2
+    assert words in found.err
+
+
+def test_the_record_is_plain_json(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    cli("bisect", tiny, "verax:O0", "--json", tmp_path / "a.json")
+    facts = json.loads((tmp_path / "a.json").read_text())
+    assert facts["schema"] == "verax.bisection/1"
+    assert facts["verdict"]["kind"] in ("identical", "rounding")
