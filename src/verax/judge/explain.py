@@ -106,7 +106,10 @@ def fits(suspect: Suspect, among: Iterable[Hypothesis] | None = None) -> tuple[F
         fit = _fit(suspect, hypothesis)
         if fit is not None:
             found[hypothesis.name] = fit
-    ranked = sorted(found.values(), key=lambda f: (f.hypothesis.prior, f.statistic))
+    # A number chosen to fit says nothing where a rival without one fits as well.
+    fewest = min((f.hypothesis.fitted for f in found.values()), default=0)
+    simplest = [f for f in found.values() if f.hypothesis.fitted == fewest]
+    ranked = sorted(simplest, key=lambda f: (f.hypothesis.prior, f.statistic))
     return tuple(ranked[:MOST])
 
 

@@ -201,7 +201,7 @@ def _folded_scale(suspect: Suspect) -> Iterator[Hypothesis]:
         f"(channels {named})",
         Prior.usual,
         after=After(folded, exact=True),
-        fitted=len(channels),
+        fitted=1,
     )
 
 

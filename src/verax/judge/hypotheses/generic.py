@@ -58,6 +58,13 @@ def _uncomputed(suspect: Suspect, shape: tuple[int, ...]) -> Iterator[Hypothesis
                     Prior.anything,
                     after=moved(lambda y, a=axis, k=n - count: zeroed(y, a, slice(k, None))),
                 )
+        for count in sorted(tails if n > 2 else ()):
+            yield Hypothesis(
+                f"last {count} along the {name} axis repeated",
+                f"the last {count} of {n} along the {name} axis repeat the one before them",
+                Prior.anything,
+                after=moved(lambda y, a=axis, k=n - count - 1: _held(y, a, k)),
+            )
         if n > 1:
             yield Hypothesis(
                 f"first along the {name} axis everywhere",
@@ -72,6 +79,11 @@ def _uncomputed(suspect: Suspect, shape: tuple[int, ...]) -> Iterator[Hypothesis
                 Prior.anything,
                 after=moved(lambda y, a=axis: zeroed(y, a, slice(1, None))),
             )
+
+
+def _held(y: np.ndarray, axis: int, last: int) -> np.ndarray:
+    """Place `last` along an axis repeated to the end."""
+    return np.take(y, np.minimum(np.arange(y.shape[axis]), last), axis)
 
 
 def _fused() -> Iterator[Hypothesis]:

@@ -78,11 +78,15 @@ def begins(windows: Windows) -> Iterator[Begin]:
             [max(0, begin - 1) for begin, _ in windows.pads],
         ),
     )
-    seen = {tuple(begin for begin, _ in windows.pads)}
+    actual = tuple(begin for begin, _ in windows.pads)
+    alike: dict[Ints, list[tuple[str, str, Prior]]] = {}
     for name, words, prior, begin in rules:
-        if tuple(begin) not in seen:
-            seen.add(tuple(begin))
-            yield name, words, prior, tuple(begin)
+        if tuple(begin) != actual:
+            alike.setdefault(tuple(begin), []).append((name, words, prior))
+    for begin, meant in alike.items():
+        name, words, prior = meant[0]
+        others = ", ".join(other for other, _, _ in meant[1:])
+        yield name, words + (f"; here the same as: {others}" if others else ""), prior, begin
 
 
 def mixed_begins(windows: Windows) -> Iterator[Begin]:
