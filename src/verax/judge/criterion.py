@@ -271,12 +271,12 @@ def _decide_rounding(
                 ordered,
                 st.ORDER_T,
             )
-    fast = _fast_algorithm(error, expected, sigma, tiers)
-    if fast.name:
-        return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
     coarse = _coarse(given, tiers)
     if coarse is not None:
         return answer(Kind.precision, PRECISION.format(coarse[0]), *coarse)
+    fast = _fast_algorithm(error, expected, sigma, tiers)
+    if fast.name:
+        return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
     if ratio > st.BOUND_RATIO and not fast.tried:
         return answer(
             Kind.mistake,

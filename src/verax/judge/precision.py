@@ -28,15 +28,17 @@ Array = np.ndarray
 Change = Callable[[Array], Array]
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 """Operators that hardware computes in coarser arithmetics."""
+SOME_CHANNELS = 8
+"""Output channels on which an arithmetic is tried before the whole node is computed in it."""
 
 
 @dataclass(frozen=True)
 class Arithmetic:
     """How a product is computed: what happens to its data, its weights and its result.
 
-    data, weights: rounding of the first and the second factor; weights also takes the axis of the
-    output channels. output: the format that the result is stored in. sums: it is accumulated in
-    that format too, in an unknown order. unit: unit roundoff of the arithmetic.
+    data, weights, bias: rounding of the first and the second factor and of what is added; weights
+    also takes the axis of the output channels. output: the format that the result is stored in.
+    sums: it is accumulated in that format too, in an unknown order. unit: its unit roundoff.
     """
 
     name: str
@@ -44,7 +46,8 @@ class Arithmetic:
     data: Change | None = None
     weights: Callable[[Array, int], Array] | None = None
     output: FloatFormat | None = None
-    sums: FloatFormat | None = None
+    bias: Change | None = None
+    sums: bool = False
 
 
 def truncated(x: Array, fmt: FloatFormat) -> Array:
@@ -86,7 +89,7 @@ def _floats(short: str, fmt: FloatFormat) -> Iterator[Arithmetic]:
     yield Arithmetic(f"{short} inputs and output", u, data, weights, fmt)
     yield Arithmetic(f"{short} weights", u, None, weights)
     yield Arithmetic(f"{short} weights and output", u, None, weights, fmt)
-    yield Arithmetic(f"{short} accumulation", u, data, weights, fmt, fmt)
+    yield Arithmetic(f"{short} throughout", u, data, weights, fmt, data)
 
 
 def _per_tensor(w: Array, axis: int) -> Array:
@@ -103,6 +106,14 @@ ARITHMETICS = (
     ),
     *_floats("bf16", BFLOAT16),
     *_floats("fp16", FLOAT16),
+    Arithmetic(
+        "fp16 accumulation",
+        FLOAT16.unit_roundoff,
+        _to(FLOAT16),
+        _weights_to(FLOAT16),
+        FLOAT16,
+        sums=True,
+    ),
     Arithmetic("int8 weights per tensor", 1 / 127, None, _per_tensor),
     Arithmetic("int8 weights per channel", 1 / 127, None, symmetric_int8),
     Arithmetic("int8 per tensor", 1 / 127, symmetric_int8, _per_tensor),
@@ -123,13 +134,25 @@ def channel_axis(op: Operator) -> int:
     return 1 if isinstance(op, ConvTranspose) else 0
 
 
-def with_factors(op: Operator, inputs: Sequence[Any], arithmetic: Arithmetic) -> list[Any]:
-    """A product's float64 inputs with both factors rounded; the bias is added in float32."""
+def with_factors(
+    op: Operator, inputs: Sequence[Any], arithmetic: Arithmetic, known: dict[Any, Array]
+) -> list[Any]:
+    """A product's float64 inputs, rounded as the arithmetic does.
+
+    known: what was rounded before, kept between calls for one node.
+    """
     data, weights, *rest = inputs
+    if arithmetic.bias is not None:
+        rest = [None if b is None else arithmetic.bias(b) for b in rest]
     if arithmetic.data is not None:
-        data = arithmetic.data(data)
+        if arithmetic.data not in known:
+            known[arithmetic.data] = arithmetic.data(data)
+        data = known[arithmetic.data]
     if arithmetic.weights is not None:
-        weights = arithmetic.weights(weights, channel_axis(op))
+        key = ("weights", arithmetic.weights)
+        if key not in known:
+            known[key] = arithmetic.weights(weights, channel_axis(op))
+        weights = known[key]
     return [data, weights, *rest]
 
 
@@ -168,22 +191,68 @@ def candidates(
     if declared is not DType.float32:
         return
     products = output == 0 and _worth_rounding_factors(node, ev, wide, given)
+    fitting = {f.name for f in (BFLOAT16, FLOAT16) if on_grid(given, f)}
+    known: dict[Any, Array] = {}
     for arithmetic in ARITHMETICS:
-        if arithmetic.output is not None and not on_grid(given, arithmetic.output):
+        if arithmetic.output is not None and arithmetic.output.name not in fitting:
             continue
-        stored_only = arithmetic.data is None and arithmetic.weights is None
-        if not stored_only and not products:
-            continue
-        factors = wide if stored_only else with_factors(node.op, wide, arithmetic)
-        name = arithmetic.name
-        if name == "TF32 inputs" and _same(factors, with_factors(node.op, wide, FP16_INPUTS)):
-            name = "TF32 or fp16 inputs"
+        factors, name = wide, arithmetic.name
+        if arithmetic.data is not None or arithmetic.weights is not None:
+            if not products:
+                continue
+            factors = with_factors(node.op, wide, arithmetic, known)
+            if not arithmetic.sums and not _promising(
+                node.op, ev, wide, factors, given, arithmetic
+            ):
+                continue
+            half = name == "TF32 inputs" and with_factors(node.op, wide, FP16_INPUTS, known)
+            if half and all(np.array_equal(a, b) for a, b in zip(factors[:2], half[:2])):
+                name = "TF32 or fp16 inputs"
         for found in _evaluated(name, node, ev, factors, output):
-            if arithmetic.sums is None:
-                yield replace(found, grid=arithmetic.output)
-            else:
+            if arithmetic.sums:
                 scale, r = arithmetic.unit / U, found.rounding
                 yield replace(found, rounding=Rounding(r.sigma * scale, r.bound * scale))
+            else:
+                yield replace(found, grid=arithmetic.output)
+
+
+def _promising(
+    op: Operator,
+    ev: Evaluation,
+    wide: Sequence[Any],
+    factors: Sequence[Any],
+    given: Array,
+    arithmetic: Arithmetic,
+) -> bool:
+    """Whether the arithmetic explains most of the error in some output channels."""
+    some = _some_channels(op, given)
+    axis = 1 if op.kind.startswith("Conv") else -1
+    part = given if some is None else np.take(given, some, axis)
+    exact, coarse = (
+        np.asarray(as_tuple(op.reference(ev, *_channels(op, inputs, some)))[0])
+        for inputs in (wide, factors)
+    )
+    if arithmetic.output is not None:
+        coarse = round_to(coarse, arithmetic.output)
+    left, whole = (st.root_mean_square(part.astype(np.float64) - y) for y in (coarse, exact))
+    return left <= st.PROMISING * whole
+
+
+def _some_channels(op: Operator, given: Array) -> Array | None:
+    """A few output channels; None where the operator cannot be cut along them."""
+    axis = 1 if op.kind.startswith("Conv") else -1
+    if getattr(op, "groups", 1) > 1 or given.ndim < 2 or given.shape[axis] <= SOME_CHANNELS:
+        return None
+    return np.linspace(0, given.shape[axis] - 1, SOME_CHANNELS).astype(np.intp)
+
+
+def _channels(op: Operator, inputs: Sequence[Any], some: Array | None) -> list[Any]:
+    """A product's inputs for output channels `some` alone."""
+    if some is None:
+        return list(inputs)
+    data, weights, *rest = inputs
+    rest = [b if b is None or b.shape[-1:] == (1,) or not b.ndim else b[..., some] for b in rest]
+    return [data, np.take(weights, some, channel_axis(op)), *rest]
 
 
 def _worth_rounding_factors(node: Node, ev: Evaluation, wide: Sequence[Any], given: Array) -> bool:
@@ -197,10 +266,6 @@ def _worth_rounding_factors(node: Node, ev: Evaluation, wide: Sequence[Any], giv
     if expected.shape != given.shape or not np.isfinite(expected).all():
         return False
     return unit_roundoff(node, ev, wide, expected, given) > st.COARSE_UNIT
-
-
-def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one[:2], other[:2]))
 
 
 def on_grid(given: Array, fmt: FloatFormat) -> bool:

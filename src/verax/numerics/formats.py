@@ -100,11 +100,23 @@ def round_to(x: Any, fmt: FloatFormat) -> np.ndarray:
     a = np.asarray(x, np.float64)
     if fmt.precision == FLOAT64.precision:
         return a.copy()
+    size = np.abs(a)
+    if bool(((size == 0) | ((size >= fmt.smallest_normal) & (size < fmt.largest))).all()):
+        return _round_bits(a, FLOAT64.precision - fmt.precision)
     with np.errstate(invalid="ignore", over="ignore"):
         spacing = np.where(np.isfinite(a), ulp(a, fmt), 1.0)
         # Both scalings are by powers of two; rint does the single rounding.
         rounded = np.where(np.isfinite(a), np.rint(a / spacing) * spacing, a)
         return np.where(np.abs(rounded) > fmt.largest, np.copysign(np.inf, rounded), rounded)
+
+
+def _round_bits(x: np.ndarray, lost: int) -> np.ndarray:
+    """Float64 x without its last `lost` bits, rounded to nearest even; no limits of exponents."""
+    bits = np.array(x).view(np.int64)
+    odd = (bits >> lost) & 1
+    bits += odd + ((1 << (lost - 1)) - 1)
+    bits &= ~((1 << lost) - 1)
+    return bits.view(np.float64)
 
 
 def ulp_error(value: Any, exact: Any, fmt: FloatFormat = FLOAT32) -> np.ndarray:
