@@ -30,12 +30,12 @@ from verax.campaign.workers import run_cases
 
 NETWORKS, PLACEMENTS = 500, 10
 """Random networks for every honest implementation, and placements of every kind of mistake."""
-WIDTH = 110
+WIDTH = 150
 """Columns of the table in a file."""
 HONEST_COLUMNS = ("implementation", "networks", "refused", "blind from outputs", "false alarms")
 PLANT_COLUMNS = (
-    *("planted mistake", "placed", "detected", "located"),
-    *("reach outputs", "seen there", "located there"),
+    *("planted mistake", "placed", "detected", "located", "reach outputs", "seen there"),
+    *("located by cutting", "truth named", "named first", "named wrongly"),
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 from verax.campaign.outcomes import RUNNERS, HonestCase, Outcome, PlantCase, run_case
 from verax.campaign.placements import PLANTS, place
 from verax.campaign.subjects import PlantedNumbers
-from verax.campaign.summary import Share, honest_rows, plant_rows, reasons, share
+from verax.campaign.summary import Share, honest_rows, plant_rows, reasons
 
 QUICK = [n for n in RUNNERS if not n.startswith("verax")]
 
@@ -70,10 +70,18 @@ def test_what_changes_nothing_is_not_placed(name: str) -> None:
 
 def test_figures_count_what_was_judged() -> None:
     outcomes = [
-        Outcome("a", "1", detected=True, located=True, reaches=True, without="mistake"),
+        Outcome(
+            "a",
+            "1",
+            detected=True,
+            located=True,
+            reaches=True,
+            without="mistake",
+            explanations=["false", "true"],
+            true=["true"],
+        ),
         Outcome("a", "2", detected=True, located=False, located_without=True),
         Outcome("a", "3", skipped="no visible placement"),
     ]
-    assert plant_rows(outcomes) == [("a", "2", "2", "1", "1", "1", "0 of 0")]
-    assert share(outcomes, "located_without") == Share(1, 1)
-    assert str(Share(1, 3)) == "1 of 3 (33.3 %)"
+    assert plant_rows(outcomes) == [("a", "2", "2", "1", "1", "1", "1/1", "1/1", "0", "0")]
+    assert f"{Share(1, 3).percent:.1f}" == "33.3"

@@ -10,6 +10,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.campaign.deep_networks import deep_network
+from verax.campaign.explaining import explained
 from verax.campaign.placements import PLANTS, Placement, place
 from verax.campaign.plants import Rewrite
 from verax.campaign.random_networks import Network, random_network
@@ -18,6 +19,7 @@ from verax.campaign.torch_subject import TorchSubject
 from verax.frontends.onnx.writer import to_bytes
 from verax.judge import check
 from verax.judge.protocol import Runner
+from verax.judge.truncate import locate
 from verax.numerics.statistics import REACHES_OUTPUTS, root_mean_square
 from verax.records.verdict import Kind, Verdict
 from verax.reference.evaluate import evaluate
@@ -66,7 +68,8 @@ class Outcome:
     effect: of the planted change, in T at its node. detected, located: with every value shown;
     reaches: whether the change shows at the outputs; without: the verdict on the outputs alone,
     located_without: found by cutting the network, cuts: how often the subject was run for that.
-    explanations: names, best first; seconds: of judging.
+    explanations: names, best first; true: those that are the planted meaning; outside: nothing in
+    the library can explain it; seconds: of the whole case.
     """
 
     kind: str
@@ -85,7 +88,9 @@ class Outcome:
     without: str = ""
     located_without: bool | None = None
     cuts: int = 0
-    explanations: list[str] | None = None
+    explanations: list[str] = field(default_factory=list)
+    true: list[str] = field(default_factory=list)
+    outside: bool = False
     seconds: float = 0.0
 
 
@@ -174,21 +179,45 @@ def _planted(case: PlantCase, outcome: Outcome) -> None:
     # Nodes that were judged together cannot be told apart: the guilty one must be among them.
     together = all(placement.node in b.region for b in verdict.blame if b.region)
     outcome.located = set(outcome.blamed) == {placement.node} and together
+    if outcome.located:
+        _explain(placement, subject, outcome)
     _without(case, placement, outcome)
 
 
+def _explain(placement: Placement, subject: Runner, outcome: Outcome) -> None:
+    """What the judge says the mistake is, from the guilty node's own numbers."""
+    graph, inputs = placement.network.graph, placement.network.inputs
+    node = next(n for n in graph.nodes if n.name == placement.node)
+    wanted = [v for v in (*node.inputs, node.outputs[0]) if v is not None]
+    values = {**graph.constants, **inputs, **subject.run(graph, inputs, wanted)}
+    arrays = [None if v is None else values[v] for v in node.inputs]
+    found = explained(placement, arrays, values[node.outputs[0]])
+    outcome.outside = placement.plant.outside
+    outcome.explanations, outcome.true = list(found.names), sorted(found.true)
+
+
 def _without(case: PlantCase, placement: Placement, outcome: Outcome) -> None:
-    """The same with nothing but the outputs."""
-    network = placement.network
+    """The same with nothing but the outputs, and the search by cutting the network."""
+    graph, inputs = placement.network.graph, placement.network.inputs
     subject = subject_of(placement, case.in_file, watches=False)
-    verdict: Verdict = check(network.graph, subject, network.inputs, watch=False)
+    verdict: Verdict = check(graph, subject, inputs, watch=False)
     outcome.without = str(verdict.kind)
+    outcome.reaches = _reaches_outputs(placement.network, subject)
+    if verdict.kind is Kind.mistake:
+        found = locate(graph, subject, inputs)
+        outcome.cuts = found.evaluations
+        outcome.located_without = [b.node for b in found.blame] == [placement.node] and all(
+            set(b.region) <= {placement.node} for b in found.blame
+        )
+
+
+def _reaches_outputs(network: Network, subject: Runner) -> bool:
+    """Whether the subject's outputs err clearly more than honest float32 does."""
     truth = evaluate(network.graph, network.inputs)
     honest = PlantedNumbers().run(network.graph, network.inputs)
     given = subject.run(network.graph, network.inputs)
-    outcome.reaches = any(
-        root_mean_square(given[v] - truth[v])
-        > REACHES_OUTPUTS * root_mean_square(honest[v] - truth[v])
-        for v in truth
-        if np.isfinite(truth[v]).all()
+    return any(
+        root_mean_square(given[v] - y) > REACHES_OUTPUTS * root_mean_square(honest[v] - y)
+        for v, y in truth.items()
+        if np.isfinite(y).all()
     )

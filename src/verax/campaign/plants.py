@@ -3,7 +3,7 @@
 A `Rewrite` (another operator, other attributes, other constants) can be evaluated in NumPy and can
 be written into an ONNX file. `Numbers` is a change of what came out, such as a row that was never
 computed. `Plant` is a kind of mistake: to which operators it applies, how to make it at a `Site`,
-and under which names the judge's hypotheses should find it.
+and whether any rival meaning could explain it.
 """
 
 from __future__ import annotations
@@ -135,14 +135,14 @@ class Plant:
     """A kind of mistake.
 
     operators: kinds of nodes that it applies to; make: the change at a site, None where it does not
-    apply; explained_by: names of hypotheses (`judge.hypotheses`) that tell the truth about it;
-    empty when it lies outside of the library, so that any explanation of it is wrong.
+    apply; outside: it has no rival meaning (noise, a few elements), so that an explanation of it
+    would be wrong.
     """
 
     name: str
     operators: tuple[str, ...]
     make: Callable[[Site], Change | None]
-    explained_by: tuple[str, ...] = ()
+    outside: bool = False
 
 
 def _ready(array: np.ndarray) -> np.ndarray:

@@ -148,9 +148,9 @@ NUMBER_PLANTS: tuple[Plant, ...] = (
     Plant("channels reversed", FLOATS, channels_reversed),
     Plant("first image in place of the second", FLOATS, stale_batch),
     Plant("an extra Relu", ("Conv", "BatchNormalization", "Add", "Gemm"), extra_relu),
-    Plant("noise of 1e-3", FLOATS, noise),
-    Plant("random channels scaled", FLOATS, random_channels),
+    Plant("noise of 1e-3", FLOATS, noise, outside=True),
+    Plant("random channels scaled", FLOATS, random_channels, outside=True),
     Plant("channels in random order", FLOATS, permuted_channels),
-    Plant("three elements wrong", FLOATS, few_elements),
+    Plant("three elements wrong", FLOATS, few_elements, outside=True),
 )
 """Kinds of mistakes of kernels."""

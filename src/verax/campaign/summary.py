@@ -22,14 +22,7 @@ class Share:
         return 100.0 * self.count / self.total if self.total else 100.0
 
     def __str__(self) -> str:
-        return f"{self.count} of {self.total}" + (f" ({self.percent:.1f} %)" if self.total else "")
-
-
-def share(outcomes: Iterable[Outcome], of: str) -> Share:
-    """How many outcomes have the attribute `of` true; those where it is None do not count."""
-    values = [getattr(o, of) for o in outcomes]
-    counted = [v for v in values if v is not None]
-    return Share(sum(map(bool, counted)), len(counted))
+        return f"{self.count}/{self.total}"
 
 
 def judged(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -55,7 +48,7 @@ def honest_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
 
 
 def plant_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """(kind, placed, detected, located, reach the outputs, seen there, located there) each."""
+    """(kind, and `plant_figures` of it) each."""
     rows = []
     for kind in dict.fromkeys(o.kind for o in outcomes):
         done = judged([o for o in outcomes if o.kind == kind])
@@ -64,16 +57,19 @@ def plant_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
 
 
 def plant_figures(done: Sequence[Outcome]) -> tuple[object, ...]:
-    """Placed; detected; located; reach the outputs; of these seen there; of these located."""
+    """Placed, detected, located; reach the outputs, seen there; located by cutting; explained by
+    the truth, and by it first; explained wrongly though nothing could explain it."""
     reaching = [o for o in done if o.reaches]
+    cut = [o for o in done if o.located_without is not None]
+    inside = [o for o in done if o.located and not o.outside]
     return (
         len(done),
-        share(done, "detected").count,
-        share(done, "located").count,
+        sum(o.detected for o in done),
+        sum(o.located for o in done),
         len(reaching),
         sum(o.without == "mistake" for o in reaching),
-        Share(
-            sum(bool(o.located_without) for o in reaching),
-            sum(o.located_without is not None for o in reaching),
-        ),
+        Share(sum(bool(o.located_without) for o in cut), len(cut)),
+        Share(sum(bool(o.true) for o in inside), len(inside)),
+        sum(bool(o.true) and o.explanations[0] in o.true for o in inside),
+        sum(o.outside and bool(o.explanations) and not o.true for o in done),
     )

@@ -1,0 +1,87 @@
+"""Whether the judge's explanations of a planted mistake are true.
+
+An explanation names a rival meaning. It is the truth when that rival, on inputs that it has never
+seen, gives what the planted node gives there: not by its name, but as a function. Explanations that
+fit the network's own input and fail on fresh ones only coincide there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verax.campaign.placements import Placement
+from verax.campaign.plants import Rewrite, apply, evaluate_rewrite
+from verax.ir.graph import Graph, Node
+from verax.judge.explain import explain, fits, suspect_of
+from verax.judge.hypotheses.library import hypotheses
+
+FRESH = 2
+"""Inputs on which an explanation is tried again."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """names: of the explanations, best first; true: those that hold on fresh inputs too."""
+
+    names: tuple[str, ...]
+    true: frozenset[str]
+
+    @property
+    def found(self) -> bool:
+        """Whether the truth is among them."""
+        return bool(self.true)
+
+    @property
+    def first(self) -> bool:
+        """Whether the truth stands first."""
+        return bool(self.names) and self.names[0] in self.true
+
+    @property
+    def wrong(self) -> bool:
+        """Whether there are explanations and none of them is true."""
+        return bool(self.names) and not self.true
+
+
+def explained(placement: Placement, arrays: Sequence[Any], given: np.ndarray) -> Explained:
+    """Explanations of what the guilty node gave for `arrays`, and which of them are true."""
+    graph = placement.network.graph
+    node = next(n for n in graph.nodes if n.name == placement.node)
+    types = graph.output_types(node)
+    names = tuple(e.hypothesis for e in explain(node, arrays, given, types))
+    true = set(names)
+    random = np.random.default_rng(placement.network.seed)
+    for _ in range(FRESH if names else 0):
+        other = fresh(graph, node, arrays, random)
+        suspect = suspect_of(node, other, planted(placement, node, other), types)
+        if suspect is None:
+            return Explained(names, frozenset())
+        among = [h for h in hypotheses(suspect) if h.name in true]
+        true = {fit.hypothesis.name for fit in fits(suspect, among)}
+    return Explained(names, frozenset(true))
+
+
+def fresh(
+    graph: Graph, node: Node, arrays: Sequence[Any], random: np.random.Generator
+) -> list[Any]:
+    """Normal numbers of the same size in place of everything that is not a constant."""
+    listed: list[Any] = []
+    for name, array in zip(node.inputs, arrays):
+        if array is None or name in graph.constants or array.dtype.kind != "f":
+            listed.append(array)
+            continue
+        size = float(np.sqrt(np.mean(array.astype(np.float64) ** 2))) or 1.0
+        drawn = random.standard_normal(array.shape) * size
+        listed.append(drawn.astype(array.dtype))
+    return listed
+
+
+def planted(placement: Placement, node: Node, arrays: Sequence[Any]) -> np.ndarray:
+    """What the guilty node gives for other arrays, in float32."""
+    if isinstance(placement.change, Rewrite):
+        return evaluate_rewrite(placement.change, node, arrays)
+    honest = apply(node.op, arrays)
+    return np.asarray(placement.change(list(arrays), honest.copy()), np.float32)
