@@ -50,9 +50,11 @@ def net(
     explicit_pad: bool = False,
     folded: bool = False,
     relu_first: bool = False,
+    epsilon: float = 1e-5,
 ) -> Graph:
     """Two convolutions, BatchNorm, a skip connection and two heads; the same function however it
-    is written. prefix: of every name; relu_first: the second convolution reads another value."""
+    is written. prefix: of every name; relu_first: the second convolution reads another value;
+    epsilon: of the folded BatchNorm."""
     w = dict(arrays or weights())
     p = prefix
     nodes = []
@@ -62,7 +64,7 @@ def net(
         nodes.append(helper.make_node("Pad", [x, p + "pads"], [p + "padded"], p + "pad"))
         x, pads = p + "padded", (0, 0, 0, 0)
     if folded:
-        w["w1"], w["b1"] = fold(w)
+        w["w1"], w["b1"] = fold(w, epsilon)
     first = [x, p + "w1", p + "b1"]
     nodes.append(
         helper.make_node("Conv", first, [p + "c1"], p + "conv1", strides=[2, 2], pads=pads)
@@ -96,9 +98,9 @@ def net(
     return read(model(nodes, {p + "x": [batch, 3, 12, 10]}, outputs, constants))
 
 
-def fold(w: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def fold(w: Mapping[str, np.ndarray], epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """Weights and bias of the first convolution with BatchNorm folded, rounded to float32."""
-    scale = (w["gamma"] / np.sqrt(w["variance"] + np.float32(1e-5))).astype(np.float32)
+    scale = (w["gamma"] / np.sqrt(w["variance"] + np.float32(epsilon))).astype(np.float32)
     bias = (w["b1"] - w["mean"]) * scale + w["beta"]
     return w["w1"] * scale[:, None, None, None], bias.astype(np.float32)
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from tests.judge.align_pairs import channels_last, net, weights
 
-from verax.base.errors import InputError
+import verax.api
+from verax.base.errors import InputError, UnsupportedError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.align import align
-from verax.ops.activation import Relu
+from verax.ops.activation import LeakyRelu, Relu
 from verax.ops.arithmetic import Mul
 from verax.records.alignment import Alignment, Relation
 
@@ -100,6 +101,33 @@ def test_a_changed_scale_is_seen_through_a_folded_batch_norm() -> None:
     assert place.bridged and "channel 2 of 8" in place.where
 
 
+@pytest.mark.parametrize("swap", [False, True])
+def test_an_epsilon_that_was_folded_away_is_recovered(swap: bool) -> None:
+    pair = net(), net(folded=True, epsilon=1.001e-3, explicit_pad=True, prefix="q")
+    found = align(*(pair[::-1] if swap else pair))
+    (place,) = found.divergences
+    (difference,) = place.attributes
+    assert place.proved and difference.attribute == "epsilon"
+    texts = [difference.first, difference.second]
+    assert (texts[::-1] if swap else texts) == ["1e-05", "0.001001"]
+
+
+def test_a_cause_that_holds_everywhere_is_said_once() -> None:
+    def leaky(alpha: float, prefix: str) -> Graph:
+        b = Builder("leaky")
+        h = b.input(prefix + "x", TensorType.parse("float32[n, 7]"))
+        for i in range(12):
+            factor = np.random.default_rng(i).uniform(-2, 2, 7).astype(np.float32)
+            h = b.add(Mul(), [h, b.constant(factor)], [f"{prefix}m{i}"])
+            h = b.add(LeakyRelu(alpha=alpha), [h], [f"{prefix}l{i}"])
+        return b.graph([h])
+
+    found = align(leaky(0.1, "a"), leaky(0.2, "b"))
+    (place,) = found.divergences
+    assert place.proved and place.first[0].node == "al0"
+    assert "with the same alpha in every LeakyRelu" in found.reasons[1]
+
+
 def test_an_explicit_pad_at_the_wrong_end_is_shown_as_a_chain() -> None:
     found = align(net(), net(pads=(1, 1, 0, 0), explicit_pad=True, prefix="q"))
     (place,) = found.divergences
@@ -182,3 +210,47 @@ def test_the_record_says_how_the_inputs_were_made() -> None:
     found = align(net(), net(), seed=3)
     assert "seed 3" in found.drawn["x"] and found.seed == 3
     assert dataclasses.replace(found, seed=4) != found
+
+
+def real(*names: str) -> list[Graph]:
+    """Two files of the shared folder; skips while a format cannot be read."""
+    graphs = []
+    for name in names:
+        path = MODELS / name
+        if not path.exists():
+            pytest.skip(f"{name} is not in the shared folder")
+        try:
+            graphs.append(verax.api.graph_of(path))
+        except UnsupportedError as error:
+            pytest.skip(f"{path.suffix}: {error.cause}")
+    return graphs
+
+
+ULTRAFACE = "ultraface_slim/version-slim-320_without_postprocessing"
+
+
+@pytest.mark.slow
+def test_ultraface_was_converted_with_another_epsilon() -> None:
+    found = align(*real(f"{ULTRAFACE}.onnx", f"{ULTRAFACE}.tflite"))
+    assert found.relation is Relation.different
+    (place,) = found.divergences
+    (epsilon,) = place.attributes
+    assert (epsilon.first, epsilon.second) == ("1e-05", "1.001e-05")
+    assert "with the same epsilon in every BatchNormalization" in found.reasons[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("pose_cpm/model.pb", "pose_cpm/model.tflite"),
+        ("pose_cpm/model.pb", "pose_cpm/model.mlmodel"),
+        ("fastestdet/FastestDet.onnx", "fastestdet/fastestdet.pt2"),
+        ("mtcnn_rnet/rnet_cut.pb", "mtcnn_rnet/rnet.pt2"),
+        ("blazeface_back/face_detection_back.tflite", "blazeface_back/blazefaceback.pt2"),
+        ("resnet8/pretrainedResnet.h5", "resnet8/pretrainedResnet.tflite"),
+    ],
+)
+def test_real_pairs_of_one_network_are_the_same(first: str, second: str) -> None:
+    found = align(*real(first, second))
+    assert found.relation is Relation.same, found.reasons

@@ -21,7 +21,7 @@ from verax.judge.align_inputs import (
     pair_names,
     second_inputs,
 )
-from verax.judge.align_reasons import unseen
+from verax.judge.align_reasons import MOVES, unseen
 from verax.judge.align_values import (
     Side,
     comparable,
@@ -38,6 +38,8 @@ from verax.records.alignment import Alignment, Divergence, Match, OutputMatch, R
 from verax.records.environment import array_hash, environment
 from verax.reference.evaluate import bind_symbols, to_work
 
+LONG = 48
+"""Names of nodes longer than this are shortened in sentences; the record has them whole."""
 Progress = Callable[[str, float], None]
 """Called with (what is being done, share done)."""
 
@@ -303,7 +305,12 @@ def _reasons(
         return [*said, count]
     places = parting.places
     reasons = [_say_place(p) for p in places[:1]]
-    if len(places) > 1:
+    if parting.everywhere:
+        d = places[0].attributes[0]
+        reasons.append(
+            f"with the same {d.attribute} in every {d.operator}, the two are the same function"
+        )
+    elif len(places) > 1:
         more = "" if parting.complete else " or more"
         reasons.append(f"they part again at {len(places) - 1}{more} other places")
     elif places and places[0].bridged and said:
@@ -312,12 +319,17 @@ def _reasons(
 
 
 def _say_place(place: Divergence) -> str:
-    nodes = [
-        ", ".join(layer.node for layer in side) or "nothing" for side in (place.first, place.second)
-    ]
-    return f"they part at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}" + (
-        f" ({place.where})" if place.where else ""
-    )
+    nodes = []
+    for side in (place.first, place.second):
+        told = [layer for layer in side if layer.operator not in MOVES] or side
+        nodes.append(", ".join(_short(layer.node) for layer in told) or "nothing")
+    where = f" ({place.where})" if place.where else ""
+    return f"they part at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}{where}"
+
+
+def _short(name: str) -> str:
+    """Names that a converter glued together, by their two ends."""
+    return name if len(name) <= LONG else f"{name[: LONG // 2]}...{name[-LONG // 2 :]}"
 
 
 def _units(names: tuple[str, str], first: Side, second: Side) -> list[str]:

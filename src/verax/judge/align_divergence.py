@@ -14,6 +14,7 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
 from verax.judge.align_reasons import explain
+from verax.judge.align_remedies import Remedy, everywhere
 from verax.judge.align_values import Found, Index, Side, ancestors, resume
 from verax.judge.permutations import Arrangement, arrangements, nearest
 from verax.numerics import statistics as st
@@ -30,11 +31,16 @@ Matches = dict[str, Found]
 
 @dataclass
 class Parting:
-    """Matches of all values, places where the networks part, and whether all were found."""
+    """Matches of all values, and places where the networks part.
+
+    complete: whether all places were found; everywhere: the cause of the only place listed was
+    tried at every node of its kind, and explains all there is.
+    """
 
     matches: Matches
     places: list[Divergence] = field(default_factory=list)
     complete: bool = True
+    everywhere: bool = False
 
 
 def match_all(first: Side, second: Side, names: Iterable[str] | None = None) -> Matches:
@@ -46,32 +52,71 @@ def match_all(first: Side, second: Side, names: Iterable[str] | None = None) -> 
 
 def part(first: Side, second: Side) -> Parting:
     """Compare all values; then bridge place after place. Neither side is changed."""
-    matches = match_all(first, second)
-    result = Parting(matches)
+    state = _State(first, second)
+    result = Parting(dict(state.matches))
+    tried: list[Remedy] = []
     while True:
-        open_first = open_values(first, set(matches))
-        open_second = open_values(second, set(match_all(second, first)))
+        open_first, open_second = state.opened()
         if not open_first and not open_second:
             return result
         if not open_first or not open_second or len(result.places) == MAX_PLACES:
             if len(result.places) < MAX_PLACES:
-                result.places.append(_one_sided(first, second, open_first, open_second))
+                result.places.append(_one_sided(state.first, second, open_first, open_second))
             result.complete = False
             return result
-        bridge = _bridge(first, second, open_first, open_second, _habits(first, second, matches))
-        ends = bridge.ends if bridge else _ends(first, second, open_first, open_second)
+        bridge = _bridge(state, open_first, open_second)
+        ends = bridge.ends if bridge else _ends(state.first, second, open_first, open_second)
         arrangement = bridge.arrangement if bridge else None
         regions = (
             region(first.graph, ends[0], open_first),
             region(second.graph, ends[1], open_second),
         )
-        place = explain(first, second, ends, regions, matches, arrangement)
+        place, remedy = explain(state.first, second, ends, regions, state.matches, arrangement)
         result.places.append(replace(place, bridged=bridge is not None))
+        if remedy is not None and remedy not in tried:
+            tried.append(remedy)
+            if _cures(first, second, remedy):
+                result.places, result.everywhere = result.places[-1:], True
+                return result
         if bridge is None:
             result.complete = False
             return result
-        first = replace(first, values=bridge.values)
-        matches = match_all(first, second)
+        state.go_on(bridge)
+
+
+class _State:
+    """What agrees so far. Matches only grow: a bridge changes what did not agree."""
+
+    def __init__(self, first: Side, second: Side) -> None:
+        self.first, self.second = first, second
+        self.index = Index(second)
+        self.matches = match_all(first, second)
+        self.matched_second = set(match_all(second, first))
+
+    def opened(self) -> tuple[list[str], list[str]]:
+        """Open values of both networks, in order."""
+        return (
+            open_values(self.first, set(self.matches)),
+            open_values(self.second, self.matched_second),
+        )
+
+    def go_on(self, bridge: _Bridge) -> None:
+        """Take the second's value for the first's at the bridge, and look again at the rest."""
+        self.first = replace(self.first, values=bridge.values)
+        rest = [v for v in self.first.names if v not in self.matches]
+        found = {v: self.index.find(self.first, v) for v in rest}
+        self.matches.update({v: f for v, f in found.items() if f is not None})
+        missing = [v for v in self.second.names if v not in self.matched_second]
+        self.matched_second.update(match_all(self.second, self.first, missing))
+
+
+def _cures(first: Side, second: Side, remedy: Remedy) -> bool:
+    """Whether the remedy, applied at every one of several nodes, leaves nothing open."""
+    changed = everywhere(first if remedy.of_first else second, remedy)
+    if changed is None:
+        return False
+    state = _State(changed, second) if remedy.of_first else _State(first, changed)
+    return not any(state.opened())
 
 
 def open_values(side: Side, matched: set[str]) -> list[str]:
@@ -107,15 +152,10 @@ class _Bridge:
     values: dict[str, np.ndarray]
 
 
-def _bridge(
-    first: Side,
-    second: Side,
-    open_first: list[str],
-    open_second: list[str],
-    habits: list[Arrangement],
-) -> _Bridge | None:
+def _bridge(state: _State, open_first: list[str], open_second: list[str]) -> _Bridge | None:
     """The earliest pair of values after which the networks agree again, as far as one is found."""
-    index = Index(second)
+    first, second, index = state.first, state.second, state.index
+    habits = _habits(state.matches)
     pairs = [
         (i + j, i, a, b)
         for i, a in enumerate(open_first[:REACH])
@@ -138,7 +178,7 @@ def _bridge(
     return None
 
 
-def _habits(first: Side, second: Side, matches: Matches) -> list[Arrangement]:
+def _habits(matches: Matches) -> list[Arrangement]:
     """Layouts in which values that agree are held, the commonest first."""
     counts: dict[tuple[int, tuple[int, ...]], int] = {}
     samples: dict[tuple[int, tuple[int, ...]], Arrangement] = {}
@@ -183,5 +223,5 @@ def _one_sided(
     """One network goes on where the other has ended."""
     side, opened = (first, open_first) if open_first else (second, open_second)
     nodes = region(side.graph, opened[0], opened)
-    place = explain(first, second, ("", ""), (nodes, []) if open_first else ([], nodes), {}, None)
-    return place
+    regions = (nodes, []) if open_first else ([], nodes)
+    return explain(first, second, ("", ""), regions, {}, None)[0]

@@ -20,12 +20,16 @@ from verax.ir.graph import Graph
 from verax.ir.types import TensorType
 from verax.judge.align_values import Index, Side, Values, evaluate_all
 from verax.judge.inputs import choose_sizes
-from verax.judge.permutations import Arrangement, arrange, arrangements, distance, nearest
+from verax.judge.permutations import Arrangement, arrangements, distance, nearest
 from verax.numerics import statistics as st
 from verax.records.alignment import InputMatch
 
 PREFIX = 24
 """Nodes of the second network on which candidates are tried."""
+ENOUGH = 2
+"""Inner values that agree and settle the matter: under a wrong candidate none does."""
+NEAREST = 4
+"""Values of either side whose distance is looked at when none agrees."""
 MAX_CHANNELS = 4
 """Axes up to this long may hold colours, whose order and scale differ between files."""
 RANGES = (
@@ -318,11 +322,11 @@ def _best(first: Side, index: Index, head: Graph, ways: Ways, name: str, plain: 
             values = second_values(head, first.values, {**ways, name: (own, way)})
         except VeraxError:
             continue
-        agreeing, missing, gap = _agreement(first, index, Side(head, values))
+        agreeing, gap = _agreement(first, index, Side(head, values))
         score = (-float(agreeing), gap)
         if best is None or _better(score, best[0]):
             best = score, way
-        if agreeing and not missing:
+        if agreeing >= ENOUGH:
             break
     return best[1] if best else plain[0]
 
@@ -332,30 +336,36 @@ def _better(score: tuple[float, float], best: tuple[float, float]) -> bool:
     return score[0] < best[0] or (score[0] == best[0] and score[1] < st.CLEARLY * best[1])
 
 
-def _agreement(first: Side, index: Index, head: Side) -> tuple[int, int, float]:
-    """Values of the second's beginning that agree with some of the first's, that do not, and the
-    smallest relative distance of those that do not."""
-    agreeing = missing = 0
-    gap = np.inf
-    for value in head.names:
-        if value in head.graph.inputs or _is_input(head, value):
-            continue
+def _agreement(first: Side, index: Index, head: Side) -> tuple[int, float]:
+    """How many values of the second's beginning agree with some of the first's in some layout; if
+    none, the smallest relative distance of the first few.
+
+    Reordered channels do not count: an input in the wrong order of colours agrees so, too.
+    """
+    compared = [v for v in head.names if v not in head.graph.inputs and not _is_input(head, v)]
+    agreeing, gap = 0, np.inf
+    for i, value in enumerate(compared):
         y = head.values[value]
-        size = st.root_mean_square(y)
+        size, mean = st.root_mean_square(y), float(y.mean())
+        limit = st.SAME_LAYER * size
+        entries = index.by_size.get(y.size, ())
         near = [
-            first.values[name]
-            for name, _, other, _ in index.by_size.get(y.size, ())
-            if abs(other - size) <= size
+            first.values[e.name]
+            for e in entries
+            if abs(e.size - size) <= limit and abs(e.mean - mean) <= limit
         ]
-        if any(arrange(y, a, st.SAME_LAYER * size) is not None for a in near):
+        if any(nearest_distance(y, a) <= limit for a in near):
             agreeing += 1
-            continue
-        missing += 1
-        for a in near:
-            found = nearest(y, a)
-            if found is not None and size:
-                gap = min(gap, found[1] / size)
-    return agreeing, missing, float(gap)
+        elif not agreeing and i < NEAREST:
+            gaps = [nearest_distance(y, first.values[e.name]) for e in entries[:NEAREST]]
+            gap = min([gap, *(g / size for g in gaps if size)])
+    return agreeing, float(gap)
+
+
+def nearest_distance(source: np.ndarray, target: np.ndarray) -> float:
+    """Distance in the layout that suits best; infinite when none does."""
+    found = nearest(source, target)
+    return found[1] if found else np.inf
 
 
 def _is_input(side: Side, value: str) -> bool:

@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
+from verax.judge.align_remedies import Remedy, evaluate_changed, folded_epsilon
 from verax.judge.align_values import Found, Side, compare, unit_of
 from verax.judge.permutations import Arrangement, arrange, arrangements, nearest_slices
 from verax.numerics import statistics as st
 from verax.records.alignment import AttributeDifference, Divergence, Layer, WeightDifference
-from verax.reference.evaluate import evaluate_node
 
 MOVES = frozenset(
     ("Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "Cast")
@@ -41,8 +40,9 @@ def explain(
     regions: tuple[Nodes, Nodes],
     matches: Mapping[str, Found],
     arrangement: Arrangement | None,
-) -> Divergence:
-    """What differs between the nodes in `regions`, which make the values `ends` ("": none).
+) -> tuple[Divergence, Remedy | None]:
+    """What differs between the nodes in `regions`, which make the values `ends` ("": none), and the
+    attribute that alone explains it.
 
     arrangement: how the second's value is read as the first's, None when it cannot be.
     """
@@ -55,7 +55,10 @@ def explain(
         where=_where(first, second, ends, arrangement),
     )
     if [n.op.kind for n in cores[0]] != [n.op.kind for n in cores[1]] or not cores[0]:
-        return _with_weights(plain, first, second, cores)
+        remedy = folded_epsilon(first, second, cores, ends, arrangement) if arrangement else None
+        if remedy is not None:
+            return _folded(plain, remedy), remedy
+        return _with_weights(plain, first, second, cores), None
     attributes: list[AttributeDifference] = []
     weights: list[WeightDifference] = []
     wiring: list[str] = []
@@ -76,15 +79,29 @@ def explain(
     else:
         words = [w for said in causes.values() for w in said]
     if not words:
-        return plain
+        return plain, None
     more = len(words) - CAUSES_SAID
-    return dataclasses.replace(
+    place = dataclasses.replace(
         plain,
         reason="; ".join(words[:CAUSES_SAID]) + (f"; and {more} more" if more > 0 else ""),
         attributes=tuple(attributes),
         weights=tuple(weights),
         proved=bool(proof),
     )
+    if proof != "attributes" or len(attributes) != 1:
+        return place, None
+    name = attributes[0].attribute
+    old, new = (getattr(nodes[0].op, name) for nodes in cores)
+    return place, Remedy(cores[0][0].op.kind, name, old, new)
+
+
+def _folded(place: Divergence, remedy: Remedy) -> Divergence:
+    d = remedy.record()
+    reason = (
+        f"{_say_attribute(d)}: one side folded it into the convolution, with that epsilon by the "
+        "weights it has"
+    )
+    return dataclasses.replace(place, reason=reason, attributes=(d,), proved=True)
 
 
 def layers(side: Side, nodes: Nodes) -> tuple[Layer, ...]:
@@ -336,20 +353,12 @@ def _proof(
     if a.outputs[0] != ends[0]:
         return ""
     for name, (op, constants) in rivals.items():
-        node = Node(op, a.inputs, a.outputs, a.name)
-        arrays = [None if v is None else constants.get(v, first.values[v]) for v in a.inputs]
-        types = tuple(
-            None if x is None or v is None else TensorType(first.graph.types[v].dtype, x.shape)
-            for v, x in zip(a.inputs, arrays)
-        )
-        try:
-            outputs = evaluate_node(node, arrays, types, first.graph.output_types(node))
-        except (VeraxError, ValueError, IndexError):
+        changed = dataclasses.replace(first, values={**first.values, **constants})
+        output = evaluate_changed(changed, a, op)
+        if output is None or output.shape != arrangement.shape:
             continue
-        trial = dataclasses.replace(first, values={**first.values, ends[0]: outputs[0]})
-        if outputs[0].shape == arrangement.shape and compare(
-            trial, ends[0], second, ends[1], arrangement
-        ):
+        trial = dataclasses.replace(first, values={**first.values, ends[0]: output})
+        if compare(trial, ends[0], second, ends[1], arrangement):
             return name
     return ""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -171,15 +171,24 @@ class Found:
     exact: bool
 
 
+class Entry(NamedTuple):
+    """A value's name, mean, root mean square, and `reach`."""
+
+    name: str
+    mean: float
+    size: float
+    reach: float
+
+
 class Index:
     """Values of one side by size, for look-up by their numbers."""
 
     def __init__(self, side: Side, names: Iterable[str] | None = None) -> None:
         self.side = side
-        self.by_size: dict[int, list[tuple[str, float, float, float]]] = {}
+        self.by_size: dict[int, list[Entry]] = {}
         for name in side.names if names is None else names:
             y = side.values[name]
-            entry = (name, float(y.mean()), st.root_mean_square(y), reach(side, name))
+            entry = Entry(name, float(y.mean()), st.root_mean_square(y), reach(side, name))
             self.by_size.setdefault(y.size, []).append(entry)
 
     def find(self, first: Side, value: str) -> Found | None:
@@ -221,12 +230,11 @@ def compare(
         return None
     if arrangement.shuffled:
         return Found(other, arrangement, 0.0, exact=False)
-    statistic = difference(first, value, second, other, arrangement)
     gap = st.root_mean_square(arrangement.apply(b) - a)
-    exact = gap <= st.group_limit(a.size) * st.FLOAT64_NOISE * st.root_mean_square(a)
-    if statistic > st.ROUNDING_T and not exact:
-        return None
-    return Found(other, arrangement, 0.0 if exact else statistic, exact)
+    if gap <= st.group_limit(a.size) * st.FLOAT64_NOISE * st.root_mean_square(a):
+        return Found(other, arrangement, 0.0, exact=True)
+    statistic = difference(first, value, second, other, arrangement)
+    return Found(other, arrangement, statistic, False) if statistic <= st.ROUNDING_T else None
 
 
 def difference(

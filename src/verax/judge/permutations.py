@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -79,9 +80,14 @@ def _layout_words(axes: tuple[int, ...]) -> str:
     return known.get(axes, f"axes {axes}")
 
 
-def arrangements(source: Shape, target: Shape) -> Iterator[Arrangement]:
+@cache
+def arrangements(source: Shape, target: Shape) -> tuple[Arrangement, ...]:
     """Every layout in which an array of shape `source` can have the shape `target`, likeliest
     first: as it is, reshaped, then transposed."""
+    return tuple(_arrangements(source, target))
+
+
+def _arrangements(source: Shape, target: Shape) -> Iterator[Arrangement]:
     if math.prod(source) != math.prod(target):
         return
     yield Arrangement(target)
@@ -141,7 +147,7 @@ def arrange(source: np.ndarray, target: np.ndarray, limit: float) -> Arrangement
     """
     if source.size != target.size:
         return None
-    layouts = list(arrangements(source.shape, target.shape))
+    layouts = arrangements(source.shape, target.shape)
     for found in layouts:
         if distance(found.apply(source), target) <= limit:
             return found

@@ -16,6 +16,8 @@ HEADLINES = {
     Relation.different: ("DIFFERENT", "red", "The two networks compute different functions."),
     Relation.undecided: ("UNDECIDED", "yellow", "These inputs cannot tell; the reason is below."),
 }
+LONG = 48
+"""Names longer than this are shortened."""
 FULL_PLACES = 1
 """Places of divergence shown side by side; further ones get a line."""
 
@@ -57,7 +59,12 @@ class _Report:
 
 
 def _nodes(layers: tuple[Layer, ...]) -> str:
-    return ", ".join(layer.node for layer in layers) or "nothing"
+    return ", ".join(shortened(layer.node) for layer in layers) or "nothing"
+
+
+def shortened(name: str) -> str:
+    """A long name by its two ends."""
+    return name if len(name) <= LONG else f"{name[: LONG // 2]}...{name[-LONG // 2 :]}"
 
 
 def _side_by_side(place: Divergence, verbose: bool) -> Table:
@@ -79,7 +86,8 @@ def _layer_texts(
 ) -> Iterator[str]:
     """Node, type and value, then the attributes that differ (all where none is known to)."""
     for layer in layers:
-        yield f"{layer.node} ({layer.operator}) -> {layer.value}: {layer.type}"
+        value = shortened(layer.value)
+        yield f"{shortened(layer.node)} ({layer.operator}) -> {value}: {layer.type}"
         known = {a for o, a in differing if o == layer.operator}
         for name, value in layer.attributes.items():
             if verbose or not known or name in known:
