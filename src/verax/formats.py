@@ -47,13 +47,18 @@ MXNET = Format(
     "a symbol (nodes) and its params file (arrays) beside it",
     "verax.frontends.mxnet:load_mxnet",
 )
-FORMATS = (ONNX, TFLITE, MXNET, VX)
+COREML = Format(
+    "CoreML",
+    (".mlmodel",),
+    "a neural network specification",
+    "verax.frontends.coreml:load_coreml",
+)
+FORMATS = (ONNX, TFLITE, COREML, MXNET, VX)
 
 DESIGNED: Mapping[str, str] = {
     ".pt2": "PyTorch",
     ".pt": "PyTorch",
     ".pth": "PyTorch",
-    ".mlmodel": "CoreML",
     ".mlpackage": "CoreML",
     ".pb": "TensorFlow",
     ".h5": "Keras",

@@ -1,0 +1,100 @@
+"""Inputs and outputs that a CoreML model declares: arrays, images with their scaling, classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.foreign import ForeignNode, ForeignValue
+from verax.ir.types import DType
+
+INT32, FLOAT16 = 131104, 65552
+"""Numbers of array element types; every other float counts as float32, in which CoreML computes."""
+
+CHANNELS = {"GRAYSCALE": 1, "GRAYSCALE_FLOAT16": 1, "RGB": 3, "BGR": 3}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A declared input or output. dims: sizes, None where any size is allowed or none is stated.
+
+    color: order of an image's channels, "" for an array.
+    """
+
+    name: str
+    kind: str
+    dims: tuple[int | None, ...] | None
+    dtype: DType | None = DType.float32
+    color: str = ""
+
+    def value(self) -> ForeignValue:
+        """The feature as a value of the network."""
+        return ForeignValue(self.name, self.dtype, self.dims, self.kind)
+
+
+def feature_of(message: Any) -> Feature:
+    """Read a FeatureDescription. Raises `ModelError` for sizes that make no sense."""
+    name, place = message.name, f"feature {message.name!r}"
+    kind = message.type.WhichOneof("Type") or "no type"
+    if kind == "imageType":
+        return _image(name, message.type.imageType, place)
+    if kind != "multiArrayType":
+        return Feature(name, kind, None, None)
+    array = message.type.multiArrayType
+    dtype = DType.int32 if array.dataType == INT32 else DType.float32
+    dims: tuple[int | None, ...] = _sizes(array.shape, place)
+    flexible = array.WhichOneof("ShapeFlexibility")
+    if flexible == "shapeRange":
+        ranges = [(int(r.lowerBound), int(r.upperBound)) for r in array.shapeRange.sizeRanges]
+        dims = tuple(low if low == high else None for low, high in ranges)
+    elif flexible == "enumeratedShapes":
+        shapes = [_sizes(s.shape, place) for s in array.enumeratedShapes.shapes]
+        if len({len(s) for s in shapes}) != 1:
+            raise UnsupportedError("the allowed shapes differ in their number of axes", place=place)
+        dims = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes))
+    return Feature(name, kind, dims or None, dtype)
+
+
+def _sizes(sizes: Any, place: str) -> tuple[int, ...]:
+    found = tuple(int(d) for d in sizes)
+    total = 1
+    for d in found:
+        total *= d
+        if d < 1 or total > 2**40:
+            raise ModelError(f"the dimensions are {found}", place=place)
+    return found
+
+
+def _image(name: str, image: Any, place: str) -> Feature:
+    """[1, channels, height, width]."""
+    color = type(image).ColorSpace.Name(image.colorSpace) if image.colorSpace in (
+        type(image).ColorSpace.values()) else "unknown"  # fmt: skip
+    if color not in CHANNELS:
+        raise UnsupportedError(f"an image with the colours {color}", place=place)
+    height: int | None
+    height, width = _sizes((image.height, image.width), place)
+    if image.WhichOneof("SizeFlexibility") is not None:
+        return Feature(name, "imageType", (1, CHANNELS[color], None, None), color=color)
+    return Feature(name, "imageType", (1, CHANNELS[color], height, width), color=color)
+
+
+def preprocessing_node(message: Any, feature: Feature, outcome: str) -> ForeignNode:
+    """The scaling of an image input as a node from the image to the value that layers read."""
+    kind = message.WhichOneof("preprocessor")
+    place = f"preprocessing of {feature.name!r}"
+    if kind == "scaler":
+        s = message.scaler
+        colors = {"BGR": ("blue", "green", "red"), "RGB": ("red", "green", "blue")}
+        order = colors.get(feature.color, ("gray",))
+        attributes: dict[str, Any] = {
+            "channelScale": s.channelScale,
+            "bias": tuple(getattr(s, f"{name}Bias") for name in order),
+        }
+        unread = [n for n in ("blue", "green", "red", "gray") if n not in order]
+        attributes |= {f"{n}Bias": getattr(s, f"{n}Bias") for n in unread if getattr(s, f"{n}Bias")}
+    elif kind == "meanImage":
+        attributes = {"meanImage": tuple(message.meanImage.meanImage)}
+    else:
+        raise ModelError("the preprocessing is of no kind", place=place)
+    return ForeignNode(f"preprocessing.{kind}", (feature.name,), (outcome,), attributes, place)
