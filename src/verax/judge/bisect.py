@@ -16,8 +16,8 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
+from verax.judge.causes import informed
 from verax.judge.check import check
-from verax.judge.explain import explain
 from verax.judge.inputs import draw_inputs
 from verax.judge.network import Progress, fits, survey
 from verax.judge.optimisations import Optimising, guilty_optimisation
@@ -75,7 +75,7 @@ def bisect(
         located = locate(fixed, subject, arrays, seed=seed, winograd=winograd, progress=progress)
         method = f"parts of the network, {located.evaluations} runs of the subject"
         verdict, guilty = _with_located(verdict, located, guilty)
-    guilty = tuple(_explained(fixed, g) for g in guilty)
+    guilty = tuple(_explained(g, subject, seed) for g in guilty)
     steps = _optimisations(fixed, subject, arrays, seed, winograd, progress)
     if steps is not None and steps.guilty:
         guilty = tuple(_brought_by(g, steps.guilty) for g in guilty)
@@ -182,21 +182,12 @@ def _with_located(
     )
 
 
-def _explained(graph: Graph, guilty: Guilty) -> Guilty:
-    """With the rival meanings that fit, when one node by itself is guilty."""
-    nodes = guilty.graph.nodes
-    if len(nodes) != 1 or guilty.blame.explanations or guilty.blame.value not in guilty.given:
+def _explained(guilty: Guilty, subject: Runner, seed: int) -> Guilty:
+    """With what one node, guilty by itself, did instead."""
+    if guilty.blame.explanations:
         return guilty
-    (node,) = nodes
-    values = {**graph.constants, **guilty.graph.constants, **guilty.inputs}
-    found = explain(
-        node,
-        [None if v is None else values[v] for v in node.inputs],
-        guilty.given[guilty.blame.value],
-        guilty.graph.output_types(node),
-        output=node.outputs.index(guilty.blame.value),
-    )
-    blame = dataclasses.replace(guilty.blame, explanations=found)
+    values = {**guilty.inputs, **guilty.given}
+    blame = informed(guilty.blame, guilty.graph, values, subject, seed=seed)
     return dataclasses.replace(guilty, blame=blame)
 
 

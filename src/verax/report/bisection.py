@@ -72,7 +72,7 @@ def _guilty(blame: Blame) -> RenderResult:
             (f"  {lead}", "bold"),
             f"{found.hypothesis}: {found.words}{f' [{used}]' if used else ''}{refuted}",
         )
-    if not blame.explanations and not blame.region:
+    if not (blame.explanations or blame.region or blame.structure):
         yield Text("  cause: none of the known mistakes gives these numbers")
     if len(blame.explanations) > 1:
         told = blame.told_apart or "on this input these cannot be told apart"

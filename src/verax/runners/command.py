@@ -50,6 +50,11 @@ class CommandRunner:
         self.command, self.writer, self.timeout = command, writer, timeout
         self.name = f"cmd:{Path(self.words[0]).name}"
 
+    @property
+    def truncates(self) -> bool:
+        """A program that is handed the model runs any part of it."""
+        return any(MODEL in w for w in self.words)
+
     def describe(self) -> dict[str, str]:
         return {"kind": "a program", "command": self.command}
 

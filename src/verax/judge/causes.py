@@ -1,0 +1,93 @@
+"""What a guilty node did: explanations told apart, the shape of its error, wrong weights.
+
+Brings the parts together (`explain`, `distinguish`, `structure`, `weights`) and fills them into a
+`Blame`. A subject that runs parts of a network runs the node by itself where explanations coincide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Builder, Graph, Node, same_bits
+from verax.ir.types import TensorType
+from verax.judge.distinguish import Run, narrow_down
+from verax.judge.explain import fits, suspect_of
+from verax.judge.protocol import Runner
+from verax.judge.structure import structure
+from verax.judge.truncate import truncates
+from verax.judge.weights import weights
+from verax.records.verdict import Blame
+
+
+def informed(
+    blame: Blame,
+    graph: Graph,
+    values: Mapping[str, np.ndarray],
+    subject: Runner | None = None,
+    *,
+    seed: int = 0,
+) -> Blame:
+    """`blame` with explanations, how they were told apart, and what the error looks like.
+
+    graph: any graph with the guilty node; values: the subject's inputs and outputs of that node by
+    name, in declared dtypes. subject: runs the node on further inputs if it can run parts.
+    A blame of several nodes, or one whose values are missing, comes back as it is.
+    """
+    node = graph.producers.get(blame.value)
+    if node is None or blame.region or blame.value not in values:
+        return blame
+    known = {**graph.constants, **values}
+    if any(v is not None and v not in known for v in node.inputs):
+        return blame
+    output = node.outputs.index(blame.value)
+    suspect = suspect_of(
+        node,
+        [None if v is None else known[v] for v in node.inputs],
+        values[blame.value],
+        graph.output_types(node),
+        output,
+    )
+    if suspect is None:
+        return blame
+    run = alone(subject, graph) if subject is not None and truncates(subject) else None
+    explanations, told_apart = narrow_down(suspect, fits(suspect), run, seed)
+    rounding = suspect.meaning.roundings[output]
+    sigma = None if rounding is None else rounding.sigma
+    looks = structure(suspect.given, suspect.expected, sigma)
+    return dataclasses.replace(
+        blame,
+        explanations=explanations,
+        told_apart=told_apart,
+        structure=(*weights(suspect), *looks),
+    )
+
+
+def alone(subject: Runner, graph: Graph) -> Run:
+    """Runs the subject on a node of `graph` by itself.
+
+    What is constant in `graph` stays so while it keeps its numbers: a subject with a file of its
+    own uses its own weights then, and refuses (`VeraxError`) to have them replaced.
+    """
+
+    def run(node: Node, inputs: Sequence[Any]) -> Sequence[np.ndarray | None]:
+        b = Builder(graph.name)
+        given: dict[str, np.ndarray] = {}
+        for name, array in zip(node.inputs, inputs):
+            if name is None or array is None or name in b.types:
+                continue
+            array = np.asarray(array)
+            if name in graph.constants and same_bits(graph.constants[name], array):
+                b.constant(array, name)
+            else:
+                b.input(name, TensorType.of(array))
+                given[name] = array
+        names = [None if a is None else v for v, a in zip(node.inputs, inputs)]
+        outputs = b.add_all(node.op, names, node.outputs, node.name)
+        shown = subject.run(b.graph(outputs), given)
+        return [shown.get(v) for v in node.outputs]
+
+    return run
