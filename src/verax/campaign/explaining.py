@@ -18,6 +18,8 @@ from verax.campaign.plants import Rewrite, apply, evaluate_rewrite
 from verax.ir.graph import Graph, Node
 from verax.judge.explain import explain, fits, suspect_of
 from verax.judge.hypotheses.library import hypotheses
+from verax.judge.local import check_node
+from verax.records.verdict import Kind
 
 FRESH = 2
 """Inputs on which an explanation is tried again."""
@@ -59,6 +61,8 @@ def explained(placement: Placement, arrays: Sequence[Any], given: np.ndarray) ->
         suspect = suspect_of(node, other, planted(placement, node, other), types)
         if suspect is None:
             return Explained(names, frozenset())
+        if check_node(node, other, [suspect.given], types)[0].kind is not Kind.mistake:
+            continue  # the mistake does not show on these numbers: they tell nothing
         among = [h for h in hypotheses(suspect) if h.name in true]
         true = {fit.hypothesis.name for fit in fits(suspect, among)}
     return Explained(names, frozenset(true))
@@ -67,15 +71,14 @@ def explained(placement: Placement, arrays: Sequence[Any], given: np.ndarray) ->
 def fresh(
     graph: Graph, node: Node, arrays: Sequence[Any], random: np.random.Generator
 ) -> list[Any]:
-    """Normal numbers of the same size in place of everything that is not a constant."""
+    """The same numbers in another order and with random signs, where they are not constants."""
     listed: list[Any] = []
     for name, array in zip(node.inputs, arrays):
         if array is None or name in graph.constants or array.dtype.kind != "f":
             listed.append(array)
             continue
-        size = float(np.sqrt(np.mean(array.astype(np.float64) ** 2))) or 1.0
-        drawn = random.standard_normal(array.shape) * size
-        listed.append(drawn.astype(array.dtype))
+        signs = np.where(random.random(array.shape) < 0.5, -1, 1).astype(array.dtype)
+        listed.append(signs * random.permutation(array.reshape(-1)).reshape(array.shape))
     return listed
 
 
