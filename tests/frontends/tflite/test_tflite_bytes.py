@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.frontends.tflite.float_cases import float_cases
+from tests.frontends.tflite.quantised_cases import quantised_cases
 from tests.frontends.tflite.tflite_peer import shared_folder
 from tests.frontends.tflite.tflite_writer import Op, T, const, model, one
 
@@ -130,3 +131,7 @@ def test_weights_are_views_of_the_file(tmp_path: Path) -> None:
 def test_a_custom_operator_is_named() -> None:
     with pytest.raises(UnsupportedError, match="custom::Detect"):
         load_tflite(one("Detect", [T((2, 3))], T((2, 3))))
+
+
+def test_mutated_quantised_models() -> None:
+    fuzz([data for _, data in quantised_cases()], 4)

@@ -1,6 +1,19 @@
 """The table: one row per TFLite operator, by family. Importing this module fills `TABLE`."""
 
-from verax.frontends.tflite import table_elementwise, table_movement, table_windows
+from verax.frontends.tflite import (
+    table_elementwise,
+    table_movement,
+    table_quantised,
+    table_quantised_products,
+    table_windows,
+)
 from verax.frontends.tflite.rows import TABLE
 
-__all__ = ["TABLE", "table_elementwise", "table_movement", "table_windows"]
+__all__ = [
+    "TABLE",
+    "table_elementwise",
+    "table_movement",
+    "table_quantised",
+    "table_quantised_products",
+    "table_windows",
+]

@@ -120,9 +120,12 @@ def log_softmax(c: Conversion) -> Result:
 @row("L2_NORMALIZATION")
 def l2_normalization(c: Conversion) -> Result:
     """x / max(|x|, 1e-6), |x| being the Euclidean length along the last axis."""
+    c.attributes.expect(
+        "fused_activation_function", "NONE", why="only None is known to be honoured"
+    )
     length = c.add("ReduceL2", [c.required(0), c.ints((-1,))], keepdims=True)
     length = c.add("Max", [length, c.constant(1e-6, np.float32)])
-    return finish_activated(c, activation(c), "Div", [c.required(0), length])
+    return c.result("Div", [c.required(0), length])
 
 
 REDUCTIONS = {

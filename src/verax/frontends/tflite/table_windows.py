@@ -116,21 +116,22 @@ def transpose_conv(c: Conversion) -> Result:
 def transposed_fields(c: Conversion) -> dict[str, object]:
     """Strides, pads and output padding of a transposed convolution from its output's shape.
 
-    The pads are those of the forward convolution from the output to the input.
+    The pads at the beginning are those of the forward convolution from the output, half of what
+    SAME needs and none for VALID; the end is wherever the output's shape says.
     """
     shape = constant_ints(c, 0, "the output's shape")
     kernel, sizes = static_dims(c, 1, "the weights")[1:3], static_dims(c, 2, "the input")[1:3]
     steps, same = strides(c, "hw"), padding(c) == "SAME"
-    if len(shape) != 4:
-        raise ModelError(f"the output's shape is {shape}", place=c.node.place)
+    if len(shape) != 4 or min(steps) < 1:
+        raise ModelError(f"the output's shape is {shape}, strides {steps}", place=c.node.place)
     pads, extra = [], []
     for out, size, k, s in zip(shape[1:3], sizes, kernel, steps):
-        reach = (size - 1) * s + k - out
-        total = max(reach, 0)
-        if total and not same:
-            c.refuse(f"VALID padding cannot give an output of {out} positions")
-        pads.append((total // 2, total - total // 2))
-        extra.append(max(-reach, 0))
+        if size != (-(-out // s) if same else (out - k + s) // s):
+            raise ModelError(f"an output of {out} does not fit {size} inputs", place=c.node.place)
+        begin = max((-(-out // s) - 1) * s + k - out, 0) // 2 if same else 0
+        end = (size - 1) * s + k - out - begin
+        pads.append((begin, max(end, 0)))
+        extra.append(max(-end, 0))
     return {"strides": steps, "pads": tuple(pads), "output_padding": tuple(extra)}
 
 

@@ -1,0 +1,242 @@
+"""TFLite operators on quantised values other than products, as LiteRT's reference kernels compute
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from verax.frontends.channels_last import channels_first, finish_channels_last
+from verax.frontends.conversion import Conversion
+from verax.frontends.tflite.quantisation import (
+    activation_range,
+    centred,
+    factors,
+    of_tensor,
+    quantisation,
+)
+from verax.frontends.tflite.rows import (
+    ACTIVATIONS,
+    Result,
+    activation,
+    constant_ints,
+    row,
+    static_dims,
+)
+from verax.frontends.tflite.table_elementwise import arg as position
+from verax.frontends.tflite.table_movement import concatenation, pads
+from verax.frontends.tflite.table_windows import pool_fields
+from verax.numerics.fixed_point import quantised_factor
+
+
+def _alike(c: Conversion, *sides: str) -> tuple[np.float32, int]:
+    """Scale and zero point that all these operands must share."""
+    found = {side: of_tensor(c, side) for side in sides}
+    if len(set(found.values())) > 1:
+        c.refuse("its operands are quantised differently")
+    return found[sides[0]]
+
+
+@row("QUANTIZE", quantised=True)
+def quantise(c: Conversion) -> Result:
+    """Of a float: round(x / scale), ties to even. Of an integer: a change of scale."""
+    to, (scale, zero) = c.attributes.text("output_type"), of_tensor(c, "output0")
+    if c.type(0).dtype == "float32":
+        zero_point = c.constant(zero, to)
+        return c.result("QuantizeLinear", [c.required(0), c.constant(scale), zero_point])
+    x_scale, x_zero = of_tensor(c, "input0")
+    factor = np.float64(x_scale) / np.float64(scale)
+    return c.result(
+        "Requantize",
+        [centred(c, 0, x_zero), *factors(c, float(factor))],
+        zero_point=zero,
+        output_dtype=to,
+    )
+
+
+@row("DEQUANTIZE", quantised=True)
+def dequantise(c: Conversion) -> Result:
+    q = quantisation(c, "input0")
+    dtype = c.type(0).dtype.numpy
+    if q.scale.size == 1:
+        parameters = [c.constant(q.scale[0]), c.constant(q.zero[0], dtype)]
+    else:
+        parameters = [c.constant(q.scale), c.constant(q.zero, dtype)]
+    return c.result("DequantizeLinear", [c.required(0), *parameters], axis=q.axis)
+
+
+SUM_BITS = {"int8": 20, "uint8": 20, "int16": 15}
+"""Bits that operands of sums are shifted up by before they are scaled."""
+
+
+@row("ADD", "SUB", quantised=True)
+def add(c: Conversion) -> Result:
+    """Both operands are brought to half the larger scale, with more bits; then to the output's."""
+    (a_scale, a_zero), (b_scale, b_zero) = of_tensor(c, "input0"), of_tensor(c, "input1")
+    scale, zero = of_tensor(c, "output0")
+    dtype = str(c.type(0).dtype)
+    powers = all(np.frexp(s)[0] == np.float32(0.5) for s in (a_scale, b_scale, scale))
+    if dtype != "int16" or not powers:
+        c.attributes.irrelevant("pot_scale_int16", "it needs 16 bits and powers of two as scales")
+    elif c.attributes.flag("pot_scale_int16", True):
+        c.attributes.refuse("pot_scale_int16", "16-bit sums in powers of two")
+    bits = SUM_BITS[dtype]
+    twice = 2 * np.float64(max(a_scale, b_scale))
+    terms = []
+    for i, (own, own_zero) in enumerate(((a_scale, a_zero), (b_scale, b_zero))):
+        shifted = c.add("Mul", [centred(c, i, own_zero), c.constant(1 << bits, np.int32)])
+        factor = factors(c, float(np.float64(own) / twice))
+        terms.append(c.add("Requantize", [shifted, *factor], output_dtype="int32"))
+    total = c.add("Add" if c.node.op_type == "ADD" else "Sub", terms)
+    return c.result(
+        "Requantize",
+        [total, *factors(c, float(twice / ((1 << bits) * np.float64(scale))))],
+        zero_point=zero,
+        output_dtype=dtype,
+        **activation_range(c, activation(c), scale, zero),
+    )
+
+
+@row("AVERAGE_POOL_2D", quantised=True)
+def average_pool(c: Conversion) -> Result:
+    scale, zero = _alike(c, "input0", "output0")
+    limits = activation_range(c, activation(c), scale, zero)
+    x = channels_first(c, c.required(0))
+    return finish_channels_last(c, c.add("AveragePoolInteger", [x], **pool_fields(c), **limits))
+
+
+@row("MAX_POOL_2D", quantised=True)
+def max_pool(c: Conversion) -> Result:
+    scale, zero = _alike(c, "input0", "output0")
+    limits = activation_range(c, activation(c), scale, zero)
+    y = c.add("MaxPool", [channels_first(c, c.required(0))], **pool_fields(c))
+    return finish_channels_last(c, _clipped(c, y, limits))
+
+
+def _clipped(c: Conversion, value: str, limits: dict[str, int]) -> str:
+    if not limits:
+        return value
+    dtype = c.builder.types[value].dtype.numpy
+    info = np.iinfo(dtype)
+    low = max(limits["low"], int(info.min))
+    high = min(limits.get("high", int(info.max)), int(info.max))
+    return c.add("Clip", [value, c.constant(low, dtype), c.constant(high, dtype)])
+
+
+@row("SOFTMAX", quantised=True)
+def softmax(c: Conversion) -> Result:
+    c.attributes.irrelevant("input0.zero_point", "only differences of the input count")
+    (scale, _), (out_scale, out_zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
+    dtype = c.type(0).dtype
+    if dtype not in ("int8", "uint8"):
+        c.refuse(f"a softmax of {dtype} is not supported")
+    if out_scale != np.float32(1 / 256) or out_zero != np.iinfo(dtype.numpy).min:
+        c.attributes.refuse("output0.scale", "LiteRT demands 1/256 and the lowest zero point")
+    factor = c.attributes.number("beta", 0.0) * float(scale)
+    return c.result("SoftmaxInteger", [c.required(0)], factor=factor, output_dtype=str(dtype))
+
+
+@row("PAD", "PADV2", quantised=True)
+def pad(c: Conversion) -> Result:
+    """The padding of PAD is the zero point."""
+    sides = ["input0", "output0"]
+    if c.attributes.has("input2.scale"):
+        sides.append("input2")
+    _, zero = _alike(c, *sides)
+    value = c.input(2) or c.constant(zero, c.type(0).dtype.numpy)
+    return c.result("Pad", [c.required(0), pads(c), value])
+
+
+@row("CONCATENATION", quantised=True)
+def quantised_concatenation(c: Conversion) -> Result:
+    _alike(c, *(f"input{i}" for i in range(len(c.inputs))), "output0")
+    c.attributes.expect("fused_activation_function", "NONE", why="LiteRT demands it")
+    return concatenation(c)
+
+
+@row("MAXIMUM", "MINIMUM", quantised=True)
+def extreme(c: Conversion) -> Result:
+    _alike(c, "input0", "input1", "output0")
+    return c.operator("Max" if c.node.op_type == "MAXIMUM" else "Min")
+
+
+@row("RELU", *ACTIVATIONS, quantised=True)
+def clamp(c: Conversion) -> Result:
+    (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
+    return c.result(
+        "Requantize",
+        [centred(c, 0, x_zero), *factors(c, float(x_scale / scale))],
+        zero_point=zero,
+        output_dtype=str(c.type(0).dtype),
+        **activation_range(c, c.node.op_type, scale, zero),
+    )
+
+
+@row("LEAKY_RELU", quantised=True)
+def leaky_relu(c: Conversion) -> Result:
+    """Both sides have a factor of their own."""
+    (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
+    alpha = np.float32(c.attributes.number("alpha", 0.0))
+    if alpha < 0:
+        c.attributes.refuse("alpha", "factors are not negative")
+    x, fields = centred(c, 0, x_zero), {"zero_point": zero, "output_dtype": str(c.type(0).dtype)}
+    above = c.add("Requantize", [x, *factors(c, float(x_scale / scale))], **fields)
+    below = c.add("Requantize", [x, *factors(c, float(x_scale * alpha / scale))], **fields)
+    positive = c.add("GreaterOrEqual", [x, c.constant(0, np.int32)])
+    return c.result("Where", [positive, above, below])
+
+
+@row("MEAN", quantised=True)
+def mean(c: Conversion) -> Result:
+    """The count divides the multiplier."""
+    (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
+    axes = constant_ints(c, 1, "the axes")
+    sizes = static_dims(c, 0, "the input")
+    count = int(np.prod([sizes[a] for a in {a % len(sizes) for a in axes}]))
+    if not count or not axes:
+        c.refuse("a mean of nothing")
+    sums = c.add(
+        "ReduceSum", [centred(c, 0, x_zero), c.ints(axes)], keepdims=c.attributes.flag("keep_dims")
+    )
+    multiplier, shift = quantised_factor(float(np.float64(x_scale) / np.float64(scale)))
+    up = min(count.bit_length() - 1, 32, 31 + shift)
+    pair = ((multiplier << up) // count, shift - up)
+    return c.result(
+        "Requantize",
+        [sums, *(c.constant(v, np.int32) for v in pair)],
+        zero_point=zero,
+        output_dtype=str(c.type(0).dtype),
+    )
+
+
+CURVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "LOGISTIC": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
+    "TANH": np.tanh,
+}
+
+
+@row(*CURVES, quantised=True)
+def curve(c: Conversion) -> Result:
+    """A table of all 256 results, each computed in float32."""
+    (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
+    dtype = c.type(0).dtype
+    if dtype not in ("int8", "uint8"):
+        c.refuse(f"a table for {dtype} is not supported")
+    info = np.iinfo(dtype.numpy)
+    x = np.arange(info.min, info.max + 1)
+    y = CURVES[c.node.op_type](x_scale * (x - x_zero).astype(np.float32))
+    whole = y * (np.float32(1) / scale)
+    steps = np.trunc(whole + np.copysign(np.float32(0.5), whole)).astype(np.int64) + zero
+    table = c.constant(np.clip(steps, info.min, info.max).astype(dtype.numpy))
+    index = c.add("Cast", [c.required(0)], to="int64")
+    if info.min:
+        index = c.add("Sub", [index, c.constant(info.min, np.int64)])
+    return c.result("Gather", [table, index], axis=0)
+
+
+@row("ARG_MAX", "ARG_MIN", quantised=True)
+def arg(c: Conversion) -> Result:
+    for name in ("scale", "zero_point"):
+        c.attributes.irrelevant(f"input0.{name}", "order is that of the integers")
+    return position(c)

@@ -1,0 +1,137 @@
+"""Fixed-point arithmetic of quantised networks: real factors as 32-bit integers and shifts.
+
+A factor is multiplier x 2^(shift - 31), the multiplier being in [2^30, 2^31). The roundings are
+those that LiteRT's reference kernels use, each in its own places. Most are gemmlowp's: the high
+half of a doubled product, halves away from zero, then a division by a power of two, likewise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+INT32 = np.iinfo(np.int32)
+Ints = Any
+"""int64 arrays that hold numbers of 32 bits."""
+
+
+def quantised_factor(factor: float) -> tuple[int, int]:
+    """(multiplier, shift) nearest to a factor >= 0; (0, 0) for one below 2^-32.
+
+    Source: QuantizeMultiplier of TFLite's quantization_util.
+    """
+    if factor == 0:
+        return 0, 0
+    fraction, shift = math.frexp(factor)
+    multiplier = math.floor(fraction * 2**31 + 0.5)
+    if multiplier == 2**31:
+        multiplier, shift = multiplier // 2, shift + 1
+    return (0, 0) if shift < -31 else (multiplier, shift)
+
+
+def wrap32(x: Ints) -> Ints:
+    """int64 numbers as 32 bits hold them."""
+    return np.asarray(x, np.int64).astype(np.int32).astype(np.int64)
+
+
+def doubling_high_product(a: Ints, b: Ints) -> Ints:
+    """round(a b / 2^31), halves away from zero; the one product that does not fit saturates."""
+    a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
+    product = a * b
+    high = np.where(product >= 0, product + 2**30, product + 1 - 2**30)
+    high = np.where(high >= 0, high >> 31, -(-high >> 31))
+    return np.where((a == INT32.min) & (b == INT32.min), INT32.max, high)
+
+
+def rounded_shift(x: Ints, exponent: Ints) -> Ints:
+    """round(x / 2^exponent), halves away from zero, exponent in 0 .. 31."""
+    x, exponent = np.asarray(x, np.int64), np.asarray(exponent, np.int64)
+    mask = (np.int64(1) << exponent) - 1
+    above = (x & mask) > (mask >> 1) + (x < 0)
+    return (x >> exponent) + above
+
+
+def scaled(x: Ints, multiplier: Ints, shift: Ints) -> Ints:
+    """x multiplier 2^(shift - 31) on 32 bits, rounded twice."""
+    shift = np.asarray(shift, np.int64)
+    widened = wrap32(np.asarray(x, np.int64) << np.maximum(shift, 0))
+    return rounded_shift(doubling_high_product(widened, multiplier), np.maximum(-shift, 0))
+
+
+def scaled_wide(x: Ints, multiplier: Ints, shift: Ints) -> Ints:
+    """As `scaled` for sums of up to 48 bits: the multiplier keeps 16 bits, one rounding, halves up.
+
+    Source: the int64 form of MultiplyByQuantizedMultiplier.
+    """
+    multiplier = np.asarray(multiplier, np.int64)
+    short = np.where(multiplier < 0x7FFF0000, (multiplier + 2**15) >> 16, 0x7FFF)
+    total = 15 - np.asarray(shift, np.int64)
+    return wrap32((np.asarray(x, np.int64) * short + (np.int64(1) << (total - 1))) >> total)
+
+
+def scaled_once(x: Ints, multiplier: Ints, shift: Ints) -> Ints:
+    """As `scaled` for sums of up to 48 bits, with the whole multiplier; one rounding, halves up."""
+    total = 31 - np.asarray(shift, np.int64)
+    product = np.asarray(x, np.int64) * np.asarray(multiplier, np.int64)
+    return wrap32((product + (np.int64(1) << (total - 1))) >> total)
+
+
+def exp_of_negative(a: Ints, integer_bits: int) -> Ints:
+    """exp of numbers in (-2^integer_bits, 0] with 31 - integer_bits fraction bits; the result has
+    31 fraction bits. Source: gemmlowp's exp_on_negative_values."""
+    a = np.asarray(a, np.int64)
+    fraction = 31 - integer_bits
+    quarter = np.int64(1) << (fraction - 2)
+    rest = (a & (quarter - 1)) - quarter
+    result = _exp_between_quarters(_saturating_shift(rest, integer_bits))
+    remainder = rest - a
+    for exponent, factor in enumerate(_EXP_FACTORS, start=-2):
+        if integer_bits > exponent:
+            bit = (remainder & (np.int64(1) << (fraction + exponent))) != 0
+            result = np.where(bit, doubling_high_product(result, factor), result)
+    if integer_bits > 5:
+        result = np.where(a < -(np.int64(1) << (fraction + 5)), 0, result)
+    return np.where(a == 0, INT32.max, result)
+
+
+_EXP_FACTORS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+"""exp(-2^k) with 31 fraction bits for k = -2 .. 4."""
+
+
+def _exp_between_quarters(a: Ints) -> Ints:
+    """exp of numbers in [-1/4, 0), 31 fraction bits: a Taylor series around -1/8."""
+    x = a + 2**28
+    square = doubling_high_product(x, x)
+    cube = doubling_high_product(square, x)
+    fourth = doubling_high_product(square, square)
+    series = doubling_high_product(rounded_shift(fourth, 2) + cube, 715827883)
+    series = rounded_shift(series + square, 1)
+    return 1895147668 + doubling_high_product(1895147668, x + series)
+
+
+def _saturating_shift(x: Ints, exponent: int) -> Ints:
+    """x 2^exponent, saturated to 32 bits."""
+    return np.clip(np.asarray(x, np.int64) << exponent, INT32.min, INT32.max)
+
+
+def reciprocal_of_one_plus(a: Ints) -> Ints:
+    """1 / (1 + a) for a in [0, 1], all with 31 fraction bits: three Newton steps.
+
+    Source: gemmlowp's one_over_one_plus_x_for_x_in_0_1.
+    """
+    a = np.asarray(a, np.int64)
+    half = _rounding_half_sum(a, np.int64(INT32.max))
+    x = 1515870810 + doubling_high_product(half, -1010580540)  # 48/17 - 32/17 d, 29 bits
+    for _ in range(3):
+        rest = 2**29 - doubling_high_product(half, x)
+        x = x + _saturating_shift(doubling_high_product(x, rest), 2)
+    return _saturating_shift(x, 1)
+
+
+def _rounding_half_sum(a: Ints, b: Ints) -> Ints:
+    """(a + b) / 2, halves away from zero."""
+    total = a + b
+    whole = total + np.where(total >= 0, 1, -1)
+    return np.where(whole >= 0, whole >> 1, -(-whole >> 1))

@@ -1,0 +1,171 @@
+"""One small model per quantised operator, type and option, for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from tests.frontends.tflite.float_cases import Case
+from tests.frontends.tflite.tflite_writer import T, const, one
+
+IMAGE = (2, 7, 6, 3)
+TYPES = {"int8": (0.043, -5), "uint8": (0.043, 121), "int16": (0.0007, 0)}
+"""Scale and zero point of the data by type."""
+OUTPUTS = {"int8": (0.11, 7), "uint8": (0.11, 140), "int16": (0.0013, 0)}
+VERSIONS = {"int8": 3, "uint8": 1, "int16": 4}
+
+
+def data(shape: tuple[int, ...], dtype: str, scale: float = 0.0) -> T:
+    """A quantised input."""
+    own, zero = TYPES[dtype]
+    return T(shape, dtype, scale=[scale or own], zero=[zero])
+
+
+def result(shape: tuple[int, ...], dtype: str, scale: float = 0.0) -> T:
+    own, zero = OUTPUTS[dtype]
+    return T(shape, dtype, scale=[scale or own], zero=[zero])
+
+
+def quantised_cases() -> Iterator[Case]:
+    """(label, model) in a fixed order."""
+    rng = np.random.default_rng(23)
+
+    def weights(shape: tuple[int, ...], dtype: str, axis: int | None) -> T:
+        unsigned = dtype == "uint8"
+        kind, low, high = ("uint8", 0, 255) if unsigned else ("int8", -127, 127)
+        values = rng.integers(low, high, shape, dtype=kind, endpoint=True)
+        if axis is None:
+            return const(values, [0.0079], [119 if unsigned else 0])
+        count = shape[axis]
+        return const(values, rng.uniform(0.002, 0.02, count), [0] * count, axis)
+
+    def bias(count: int, dtype: str, size: int = 4000) -> T:
+        kind = np.int64 if dtype == "int16" else np.int32
+        scale = 0.0079 * TYPES[dtype][0]  # LiteRT wants that of the sums, more or less
+        return const(rng.integers(-size, size, count).astype(kind), [scale], [0])
+
+    for dtype in TYPES:
+        version = VERSIONS[dtype]
+        axis = None if dtype == "uint8" else 0
+        for act in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1"):
+            operands = [data(IMAGE, dtype), weights((4, 3, 2, 3), dtype, axis), bias(4, dtype)]
+            yield f"CONV_2D {dtype} {act}", one(
+                "CONV_2D", operands, result((2, 4, 3, 4), dtype), version, stride_h=2, stride_w=2,
+                fused_activation_function=act,
+            )  # fmt: skip
+        depth_axis = None if dtype == "uint8" else 3
+        operands = [data(IMAGE, dtype), weights((1, 3, 2, 6), dtype, depth_axis), bias(6, dtype)]
+        yield f"DEPTHWISE_CONV_2D {dtype}", one(
+            "DEPTHWISE_CONV_2D", operands, result((2, 7, 6, 6), dtype), version, stride_h=1,
+            stride_w=1, depth_multiplier=2, fused_activation_function="RELU",
+        )  # fmt: skip
+        operands = [data((3, 8), dtype), weights((5, 8), dtype, None), bias(5, dtype)]
+        yield f"FULLY_CONNECTED {dtype}", one(
+            "FULLY_CONNECTED", operands, result((3, 5), dtype), 7 if dtype == "int16" else 4,
+            fused_activation_function="RELU6",
+        )  # fmt: skip
+        operands = [data((3, 2, 4), dtype), weights((5, 4), dtype, None), bias(5, dtype)]
+        yield f"FULLY_CONNECTED {dtype} kept", one(
+            "FULLY_CONNECTED", operands, result((3, 2, 5), dtype), 7 if dtype == "int16" else 5,
+            keep_num_dims=1,
+        )  # fmt: skip
+        shape = const(np.array([2, 8, 9, 4], np.int32))
+        operands = [shape, weights((4, 3, 2, 3), dtype, axis), data((2, 4, 5, 3), dtype)]
+        yield f"TRANSPOSE_CONV {dtype}", one(
+            "TRANSPOSE_CONV", [*operands, bias(4, dtype)], result((2, 8, 9, 4), dtype), 3,
+            stride_h=2, stride_w=2,
+        )  # fmt: skip
+        yield from _sums(dtype)
+        yield from _pools(dtype)
+    for dtype in ("int8", "uint8"):
+        yield from _bytes(dtype)
+    yield "CONV_2D int8 one scale", one(
+        "CONV_2D", [data(IMAGE, "int8"), weights((4, 3, 2, 3), "int8", None), bias(4, "int8")],
+        result((2, 3, 4, 4), "int8"), 3, stride_h=1, stride_w=1, padding="VALID",
+        dilation_h_factor=2, dilation_w_factor=2,
+    )  # fmt: skip
+    operands = [data((3, 2, 4), "int8"), weights((5, 8), "int8", 0), bias(5, "int8")]
+    yield (
+        "FULLY_CONNECTED int8 per channel, folded",
+        one("FULLY_CONNECTED", operands, result((3, 5), "int8"), 4),
+    )
+
+
+def _sums(dtype: str) -> Iterator[Case]:
+    version = {"int8": 2, "uint8": 1, "int16": 4}[dtype]
+    for kind in ("ADD", "SUB", "MUL"):
+        options = {} if kind == "MUL" else {"pot_scale_int16": 0}
+        operands = [data(IMAGE, dtype), data((6, 1), dtype, TYPES[dtype][0] * 1.7)]
+        for act in ("NONE", "RELU_N1_TO_1"):
+            number = 5 if kind == "SUB" and dtype == "int16" else version
+            yield f"{kind} {dtype} {act}", one(
+                kind, operands, result(IMAGE, dtype), number, fused_activation_function=act,
+                **options,
+            )  # fmt: skip
+
+
+def _pools(dtype: str) -> Iterator[Case]:
+    version = {"int8": 2, "uint8": 1, "int16": 3}[dtype]
+    for kind in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
+        for act in ("NONE", "RELU_N1_TO_1"):
+            yield f"{kind} {dtype} {act}", one(
+                kind, [data(IMAGE, dtype)], data((2, 4, 2, 3), dtype), version, stride_h=2,
+                stride_w=3, filter_height=3, filter_width=2, fused_activation_function=act,
+            )  # fmt: skip
+    axes = const(np.array([1, 2], np.int32))
+    for keep in (0, 1):
+        shape = (2, 1, 1, 3) if keep else (2, 3)
+        yield (
+            f"MEAN {dtype} {keep}",
+            one("MEAN", [data(IMAGE, dtype), axes], result(shape, dtype), 2, keep_dims=keep),
+        )
+    pads = const(np.array([[0, 0], [1, 2], [3, 0], [0, 1]], np.int32))
+    moved = data((2, 10, 9, 4), dtype)
+    yield f"PAD {dtype}", one("PAD", [data(IMAGE, dtype), pads], moved, 2)
+    value = const(np.array([9], dtype), [TYPES[dtype][0]], [TYPES[dtype][1]])
+    yield f"PADV2 {dtype}", one("PADV2", [data(IMAGE, dtype), pads, value], moved, 2)
+    parts = [data((2, 3, 4), dtype), data((2, 5, 4), dtype)]
+    yield f"CONCATENATION {dtype}", one("CONCATENATION", parts, data((2, 8, 4), dtype), 2, axis=1)
+    shape = const(np.array([2, 14, 9], np.int32))
+    yield f"RESHAPE {dtype}", one("RESHAPE", [data(IMAGE, dtype), shape], data((2, 14, 9), dtype))
+    for kind in ("RELU", "RELU6"):
+        yield f"{kind} {dtype}", one(kind, [data((2, 9, 5), dtype)], result((2, 9, 5), dtype), 2)
+    yield (
+        f"LEAKY_RELU {dtype}",
+        one("LEAKY_RELU", [data((2, 9, 5), dtype)], result((2, 9, 5), dtype), 2, alpha=0.3),
+    )
+    for kind in ("MAXIMUM", "MINIMUM"):
+        operands = [data((2, 3, 5), dtype), data((3, 1), dtype)]
+        yield f"{kind} {dtype}", one(kind, operands, data((2, 3, 5), dtype), 2)
+    yield f"QUANTIZE {dtype}", one("QUANTIZE", [T((2, 9, 5))], result((2, 9, 5), dtype), 2)
+    yield (
+        f"QUANTIZE {dtype} at ties",
+        one("QUANTIZE", [T((2, 9, 5))], result((2, 9, 5), dtype, scale=0.5), 2),
+    )
+    yield f"DEQUANTIZE {dtype}", one("DEQUANTIZE", [data((2, 9, 5), dtype)], T((2, 9, 5)), 3)
+    other = "int8" if dtype != "int8" else "uint8"
+    if dtype != "int16":
+        yield (
+            f"QUANTIZE {dtype} to {other}",
+            one("QUANTIZE", [data((2, 9, 5), dtype)], result((2, 9, 5), other), 2),
+        )
+
+
+def _bytes(dtype: str) -> Iterator[Case]:
+    lowest = int(np.iinfo(dtype).min)
+    probability = T((2, 3, 10), dtype, scale=[1 / 256], zero=[lowest])
+    for scale, beta in ((0.043, 1.0), (0.3, 0.7)):
+        yield (
+            f"SOFTMAX {dtype} {scale}",
+            one("SOFTMAX", [data((2, 3, 10), dtype, scale)], probability, 2, beta=beta),
+        )
+    yield f"LOGISTIC {dtype}", one("LOGISTIC", [data((2, 60, 5), dtype)], T(
+        (2, 60, 5), dtype, scale=[1 / 256], zero=[lowest]), 2)  # fmt: skip
+    middle = 0 if dtype == "int8" else 128
+    yield f"TANH {dtype}", one("TANH", [data((2, 60, 5), dtype)], T(
+        (2, 60, 5), dtype, scale=[1 / 128], zero=[middle]), 2)  # fmt: skip
+    axis = const(np.array([1], np.int32))
+    yield (
+        f"ARG_MAX {dtype}",
+        one("ARG_MAX", [data(IMAGE, dtype), axis], T((2, 6, 3), "int32"), 2, output_type="int32"),
+    )
