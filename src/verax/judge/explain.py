@@ -25,11 +25,15 @@ from verax.judge.local import conform, meaning
 from verax.judge.narrow import Narrowed, narrowed
 from verax.judge.orders import winograd_applies, winograd_runs
 from verax.numerics import statistics as st
-from verax.numerics.error_model import TINY, Rounding
+from verax.numerics.error_model import FLUSHED, TINY, Rounding
 from verax.records.verdict import Explanation, Kind
 
 MOST = 10
 """Explanations that are kept; more only says that the input tells nothing apart."""
+SAMPLE = 1 << 16
+"""Elements from which on the first look is at a sample of them (an eighth of this many)."""
+WORST = 256
+"""Elements with the largest errors that are part of the sample."""
 IMPOSSIBLE = (VeraxError, ValueError, IndexError, ZeroDivisionError, TypeError)
 """What a rival raises that cannot be computed for these shapes."""
 
@@ -183,9 +187,17 @@ class _FirstLook:
         self.noise = 0.0 if rounding is None else _size(rounding.sigma)
         self.comparable = suspect.wide.shape == suspect.expected.shape
         self.integers = suspect.given.dtype.kind in "biu"
+        self.places: tuple[np.ndarray, ...] | None = None
         self.before = self.part = 0.0
         if self.comparable:
-            self.before = _size(suspect.wide - suspect.expected)
+            error = suspect.wide - suspect.expected
+            self.before = _size(error)
+            if error.size > SAMPLE:
+                self.places = _sample(error)
+                self.sampled = suspect.wide[self.places]
+                self.before = _size(error[self.places])
+                if rounding is not None:
+                    self.noise = _size(rounding.sigma[self.places])
             if self.narrow is not None:
                 self.part = _size(self.narrow.given - self.narrow.expected)
 
@@ -203,8 +215,19 @@ class _FirstLook:
             return True
         before = self.before if narrow is None else self.part
         with np.errstate(all="ignore"):
-            left = _size(given - found.value)
+            if narrow is None and self.places is not None:
+                left = _size(self.sampled - found.value[self.places])
+            else:
+                left = _size(given - found.value)
         return left <= max(st.NEAR_EXPLAINED * before, st.EXPLAINED_NOISE * self.noise)
+
+
+def _sample(error: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Places to look at first: those with the largest errors, and others drawn at random."""
+    flat = np.nan_to_num(np.abs(error)).ravel()
+    worst = np.argpartition(flat, flat.size - WORST)[-WORST:]
+    drawn = np.random.default_rng(0).integers(0, flat.size, SAMPLE // 8)
+    return np.unravel_index(np.unique(np.concatenate([worst, drawn])), error.shape)
 
 
 def _size(values: np.ndarray) -> float:
@@ -224,6 +247,8 @@ def _fit(suspect: Suspect, hypothesis: Hypothesis) -> Fit | None:
     given = suspect.given
     if found is None or found.value.shape != given.shape:
         return None
+    if not _single_elements_fit(suspect, found):
+        return None
     statistic = fit_statistic(suspect, hypothesis, found)
     if statistic is None:
         return None
@@ -238,6 +263,21 @@ def _fit(suspect: Suspect, hypothesis: Hypothesis) -> Fit | None:
     if found.rounding is not None and after > st.EXPLAINED * before:
         return None
     return Fit(hypothesis, statistic)
+
+
+def _single_elements_fit(suspect: Suspect, found: Prediction) -> bool:
+    """A quick refusal: an element further off than any tier of the criterion allows for."""
+    if found.rounding is None or suspect.given.dtype.kind in "biu":
+        return True
+    with np.errstate(all="ignore"):
+        error = np.abs(suspect.wide - found.value)
+        limit = st.WINOGRAD_T * st.group_limit(1) * (found.rounding.sigma + TINY)
+        far = error > np.maximum(limit, FLUSHED * st.FLUSHED_TERMS)
+    return not bool((far & np.isfinite(found.value)).any()) or _may_be_winograd(suspect)
+
+
+def _may_be_winograd(suspect: Suspect) -> bool:
+    return winograd_applies(suspect.node, suspect.inputs)
 
 
 def fit_statistic(suspect: Suspect, hypothesis: Hypothesis, found: Prediction) -> float | None:
