@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import json
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,8 @@ from verax.campaign.workers import run_cases
 
 NETWORKS, PLACEMENTS = 500, 10
 """Random networks for every honest implementation, and placements of every kind of mistake."""
+SLOW_EVERY = 4
+"""Our own compiler takes seconds for a network at O0: it is tried on one network in so many."""
 WIDTH = 150
 """Columns of the table in a file."""
 HONEST_COLUMNS = ("implementation", "networks", "refused", "blind from outputs", "false alarms")
@@ -41,15 +44,16 @@ PLANT_COLUMNS = (
 
 
 def honest_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
-    """Every implementation on every network."""
+    """Every implementation on every network; those that compile for seconds on some of them."""
     for number, name in itertools.product(range(limit or NETWORKS), RUNNERS):
-        if only in name:
+        slow = name.startswith("verax") and number % SLOW_EVERY
+        if re.search(only, name) and not slow:
             yield HonestCase(seed + number, name)
 
 
 def plant_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
     """Every kind of mistake in the numbers and in a file, half of them in deep networks."""
-    names = [n for n in PLANTS if only in n]
+    names = [n for n in PLANTS if re.search(only, n)]
     for number, in_file in itertools.product(range(limit or PLACEMENTS), (False, True)):
         for name in names:
             if in_file and PLANTS[name] in NUMBER_PLANTS:
@@ -85,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)} (default: all)")
     parser.add_argument("--limit", type=int, help="networks, or placements of each kind")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", metavar="KIND", help="part of a kind's name")
+    parser.add_argument("--only", default="", metavar="KIND", help="regular expression")
     parser.add_argument("--seconds", type=float, help="begin nothing new after so long")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path, default=Path("out/judge.json"))

@@ -14,7 +14,7 @@ from verax.campaign.explaining import explained
 from verax.campaign.placements import PLANTS, Placement, place
 from verax.campaign.plants import Rewrite
 from verax.campaign.random_networks import Network, random_network
-from verax.campaign.subjects import PlantedFile, PlantedNumbers
+from verax.campaign.subjects import PlantedFile, PlantedNumbers, Remembering
 from verax.campaign.torch_subject import TorchSubject
 from verax.frontends.onnx.writer import to_bytes
 from verax.judge import check
@@ -134,8 +134,9 @@ def honest_network(seed: int) -> Network:
 def _honest(case: HonestCase, outcome: Outcome) -> None:
     network = honest_network(case.seed)
     outcome.network = network.graph.name
+    subject = Remembering(RUNNERS[case.runner]())
     for watch in (True, False):
-        verdict = check(network.graph, RUNNERS[case.runner](), network.inputs, watch=watch)
+        verdict = check(network.graph, subject, network.inputs, watch=watch)
         how = "watched" if watch else "outputs only"
         for found in verdict.nodes:
             if found.kind is Kind.mistake:

@@ -75,6 +75,26 @@ class PlantedFile:
         return self.runner.run(rewritten(graph, self.guilty, self.rewrite), inputs, keep)
 
 
+class Remembering:
+    """Another subject, run once for each set of values asked for: one network, one input."""
+
+    def __init__(self, subject: Runner) -> None:
+        self.subject, self.name, self.watches = subject, subject.name, subject.watches
+        self.stored_inputs = subject.stored_inputs
+        self._answers: dict[tuple[str, ...], dict[str, np.ndarray]] = {}
+
+    def describe(self) -> dict[str, str]:
+        return self.subject.describe()
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        asked = tuple(keep or ())
+        if asked not in self._answers:
+            self._answers[asked] = self.subject.run(graph, inputs, keep)
+        return self._answers[asked]
+
+
 def rewritten(graph: Graph, guilty: str, rewrite: Rewrite) -> Graph:
     """`graph` with one node rewritten, as far as it holds that node."""
     nodes, constants, types = [], dict(graph.constants), dict(graph.types)
