@@ -14,12 +14,12 @@ import pytest
 from tests.faults.planted import MISTAKES, Planted, on_output, small_network
 
 from verax.base.errors import UsageError
-from verax.frontends.onnx.writer import to_onnx
+from verax.frontends.onnx.writer import to_bytes, to_onnx
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.bisect import Bisected, bisect
 from verax.judge.inputs import draw_inputs
-from verax.ops.activation import Relu
+from verax.ops.activation import LeakyRelu, Relu
 from verax.ops.arithmetic import Mul
 from verax.ops.convolution import Conv
 from verax.records.bisection import Bisection
@@ -28,6 +28,7 @@ from verax.repro.case import minimal_case
 from verax.repro.shrink import Small, Values, shrink
 from verax.repro.write import prepare, write_cases
 from verax.runners.arrays import ArraysRunner
+from verax.runners.command import CommandRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
 GRAPH = small_network()
@@ -65,6 +66,7 @@ def test_a_case_of_onnx_runtime_shows_the_difference_by_itself(tmp_path: Path) -
     folder = Path(case.folder)
     assert {p.name for p in folder.iterdir()} == set(case.files)
     proto = onnx.load(folder / "model.onnx")
+    onnx.checker.check_model(proto, full_check=True)
     assert [n.op_type for n in proto.graph.node] == ["Conv"]
     assert [t.name for t in proto.graph.initializer] == ["w3"]
     with (
@@ -237,3 +239,26 @@ def test_any_name_of_a_node_or_value_can_be_written(name: str, tmp_path: Path) -
     )
     with np.load(Path(case.folder) / "given.npz") as given:
         assert given.files == [name]
+
+
+PROGRAM = """
+import sys, numpy as np
+inputs, model = np.load(sys.argv[1]), open(sys.argv[3], "rb").read()
+assert b"LeakyRelu" in model
+np.savez(sys.argv[2], y=np.where(inputs["x"] < 0, inputs["x"] * np.float32(0.2), inputs["x"]))
+"""
+
+
+def test_a_program_that_is_handed_the_model_is_run_alone_and_by_the_script(tmp_path: Path) -> None:
+    (tmp_path / "subject.py").write_text(PROGRAM)
+    command = f"{sys.executable} {tmp_path / 'subject.py'} {{input}} {{output}} {{model}}"
+    b = Builder("short")
+    x = b.input("x", TensorType.parse("float32[2, 3]"))
+    graph = b.graph([b.add(LeakyRelu(alpha=0.1), [x], ["y"], "leaky")])
+    subject = CommandRunner(command, writer=to_bytes)
+    record = write_cases(graph, subject, bisect(graph, subject), prepare(tmp_path / "cases"))
+    (case,) = record.cases
+    assert (case.nodes, case.alone) == (("leaky",), True)
+    assert record.verdict.blame[0].explanations
+    assert (Path(case.folder) / "model.onnx").exists()
+    assert "difference" in shown_by(Path(case.folder))

@@ -37,6 +37,20 @@ import verax
 
 given = verax.compile(here / "model.onnx", opt_level={level}).run(inputs)
 """
+COMMAND = """\
+import shlex
+import subprocess
+
+words = shlex.split({command!r})
+if not any("{{input}}" in word or "{{output}}" in word for word in words):
+    words += ["{{input}}", "{{output}}"]
+places = {{"{{input}}": "input.npz", "{{output}}": "again.npz", "{{model}}": "model.onnx"}}
+for mark, name in places.items():
+    words = [word.replace(mark, str(here / name)) for word in words]
+subprocess.run(words, check=True)
+given = dict(np.load(here / "again.npz"))
+given = {{name: given[name] for name in {outputs!r}}}
+"""
 RECORDED = """\
 given = dict(np.load(here / "given.npz"))  # recorded: the subject was not run by itself
 """
@@ -97,10 +111,12 @@ def _runtime(kind: str, facts: Mapping[str, str], outputs: list[str], alone: boo
         text = OPENVINO.format(settings=repr(settings).replace("'", '"'))
     elif kind == "tvm":
         text = TVM.format(outputs=outputs)
+    elif kind == "cmd":
+        text = COMMAND.format(command=facts.get("command", ""), outputs=outputs)
     elif kind == "verax":
         text = VERAX.format(level=facts.get("opt_level", "1"))
     else:
         text = RECORDED
-    imports, _, rest = text.rpartition("\n\n") if "import " in text else ("", "", text)
+    imports, _, rest = text.partition("\n\n") if "import " in text else ("", "", text)
     lines = [*([imports] if imports else []), "", LOADING + rest.rstrip("\n")]
     return "\n".join(lines)

@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx import helper
 
 from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write
+from verax.frontends.onnx.tensors import CODES
 from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Graph
+from verax.ir.types import DType
 from verax.judge.bisect import Bisected
 from verax.judge.check import check
 from verax.judge.protocol import Runner
@@ -23,6 +27,7 @@ from verax.records.bisection import Bisection, Case
 from verax.records.verdict import Blame, Verdict
 from verax.repro.case import MinimalCase, minimal_case
 from verax.repro.scripts import show_script
+from verax.runners.command import CommandRunner
 from verax.runners.network import NetworkRunner
 from verax.runners.own import VeraxRunner
 
@@ -70,9 +75,8 @@ def write_case(case: MinimalCase, subject: Runner, folder: Path, number: int = 1
     if model is not None:
         files["model.onnx"] = model
     alone = case.alone and model is not None
-    script = show_script(
-        title, runtime_of(subject), subject.describe(), list(case.graph.outputs), alone=alone
-    )
+    facts = subject.describe()
+    script = show_script(title, runtime_of(subject), facts, list(case.graph.outputs), alone=alone)
     files["show.py"] = script.encode()
     files["verdict.json"] = _verdict(case, subject).to_json().encode() + b"\n"
     files["README.md"] = _readme(case, subject, title, without).encode()
@@ -105,9 +109,11 @@ def write_cases(
 
 
 def runtime_of(subject: Runner) -> str:
-    """The package that a script has to import to run the subject: "onnxruntime", "verax", ..."""
+    """What a script needs to run the subject: the package "onnxruntime", "verax", ..., or "cmd"."""
     if isinstance(subject, VeraxRunner | NetworkRunner):
         return "verax"
+    if isinstance(subject, CommandRunner):
+        return "cmd"
     return str(getattr(subject, "task", ""))
 
 
@@ -126,7 +132,8 @@ def _model(case: MinimalCase, subject: Runner) -> tuple[bytes | None, str]:
         own = getattr(subject, "model_for", None)
         if own is not None and case.alone:
             found = own(case.graph)
-            return (found if isinstance(found, bytes) else Path(found).read_bytes()), ""
+            data = found if isinstance(found, bytes) else Path(found).read_bytes()
+            return _declared(data, case.given), ""
         graph = case.graph
         if isinstance(subject, NetworkRunner) and case.alone:
             graph = subject.part(graph)
@@ -134,6 +141,19 @@ def _model(case: MinimalCase, subject: Runner) -> tuple[bytes | None, str]:
     except (VeraxError, OSError) as error:
         cause = error.cause if isinstance(error, VeraxError) else str(error)
         return None, f"There is no model.onnx: {cause}."
+
+
+def _declared(model: bytes, given: Mapping[str, np.ndarray]) -> bytes:
+    """The model with the types of its outputs, which a part of a file need not state."""
+    proto = onnx.load_model_from_string(model)
+    for output in proto.graph.output:
+        if output.name in given and not output.type.HasField("tensor_type"):
+            array = given[output.name]
+            typed = helper.make_tensor_value_info(
+                output.name, CODES[DType.of(array)], list(array.shape)
+            )
+            output.CopyFrom(typed)
+    return proto.SerializeToString()
 
 
 def _expected(case: MinimalCase) -> dict[str, np.ndarray]:
