@@ -18,14 +18,21 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, same_bits, specialise
-from verax.ir.operator import Operator
 from verax.judge.local import conform
 from verax.judge.network import fits, survey
 from verax.judge.permutations import arrangements
-from verax.judge.readings import SCALINGS, Move, Reading, channel_axes, per_channel, readings
+from verax.judge.readings import (
+    SCALINGS,
+    Move,
+    Reading,
+    channel_axes,
+    done,
+    readings,
+    steps_of,
+    undone,
+)
 from verax.judge.rivals import in_training_mode, rebuilt
 from verax.numerics import statistics as st
-from verax.ops.arithmetic import Div, Sub
 from verax.ops.softmax import LogSoftmax, Softmax
 from verax.ops.transcendental import Sigmoid
 from verax.ops.where import Identity
@@ -40,7 +47,12 @@ MAX_INPUTS = 6
 
 @dataclass(frozen=True)
 class _Rival:
-    """One fault: the graph, inputs and answers under which everything would be right."""
+    """One fault: the graph, inputs and answers under which everything would be right.
+
+    undo: inputs on which the subject would be right. alike: the same fault told in another way,
+    tried where this one fails: a network whose first step is the scaling is judged as a region, one
+    that is given the scaled input node by node, which knows more about correlated errors.
+    """
 
     name: str
     words: str
@@ -48,6 +60,7 @@ class _Rival:
     inputs: Arrays
     given: Arrays
     undo: Arrays | None = None
+    alike: _Rival | None = None
 
 
 def harness_causes(
@@ -108,7 +121,7 @@ class _Judge:
         except VeraxError:
             return False
         if statistic is None:
-            return False
+            return rival.alike is not None and self.explains(rival.alike)
         self.statistics[rival.words] = statistic
         return True
 
@@ -247,19 +260,18 @@ class _Judge:
         words = "" if reading is None else f"{reading.words.format(repr(name))}, and "
         moved = x if reading is None else np.ascontiguousarray(reading.move(x))
         for scaling in SCALINGS:
-            for axis in channel_axes(x.shape)[: 2 if len(scaling.shift) > 1 else 1] or (0,):
-                shift = per_channel(scaling.shift, x.shape, axis)
-                scale = per_channel(scaling.scale, x.shape, axis)
-                if shift is None or scale is None:
+            colours = max(len(values) for _, values in scaling.steps) > 1
+            for axis in channel_axes(x.shape)[: 2 if colours else 1] or (0,):
+                steps = steps_of(scaling, x.shape, axis)
+                if steps is None:
                     continue
-                steps: list[tuple[Operator, np.ndarray]] = [(Sub(), shift)] if np.any(shift) else []
-                steps += [(Div(), scale)] if np.any(scale != 1) else []
                 graph = rebuilt(self.part, before={name: steps})
-                undo = None
-                if reading is None:
-                    undo = {**self.inputs, name: (x * scale + shift).astype(x.dtype)}
+                undo = {**self.inputs, name: undone(steps, x)} if reading is None else None
                 text = words + scaling.words.format(repr(name))
-                yield _Rival("scaling", text, graph, {**self.inputs, name: moved}, given, undo)
+                scaled = {**self.inputs, name: done(steps, moved)}
+                alike = _Rival("scaling", text, self.part, scaled, given)
+                inputs = {**self.inputs, name: moved}
+                yield _Rival("scaling", text, graph, inputs, given, undo, alike)
 
 
 def _both(first: Reading, second: Reading) -> Reading:

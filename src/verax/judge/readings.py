@@ -12,6 +12,9 @@ from functools import partial
 
 import numpy as np
 
+from verax.ir.operator import Operator
+from verax.ops.arithmetic import Add, Div, Mul, Sub
+
 COLOURS = (3, 4)
 """Channels of an image that has colours; a fourth is transparency and stays last."""
 IMAGE_CHANNELS = (1, *COLOURS)
@@ -35,36 +38,44 @@ class Reading:
 
 @dataclass(frozen=True)
 class Scaling:
-    """(x - shift) / scale, per channel where they have three entries. words: as in `Reading`."""
+    """Steps of arithmetic on an input, one after the other: "-", "/", "*" or "+" and the operand,
+    one number or one for each of three channels. words: as in `Reading`."""
 
     words: str
-    shift: tuple[float, ...] = (0.0,)
-    scale: tuple[float, ...] = (1.0,)
+    steps: tuple[tuple[str, tuple[float, ...]], ...]
+
+
+def _in_bytes(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(255 * v for v in values)
 
 
 SCALINGS = (
-    Scaling("the input {0} was divided by 255", scale=(255.0,)),
-    Scaling("the input {0} was multiplied by 255", scale=(1 / 255,)),
-    Scaling("the input {0} was normalised as (x - 127.5) / 127.5", (127.5,), (127.5,)),
-    Scaling("the input {0} was normalised as (x - 127.5) / 128", (127.5,), (128.0,)),
-    Scaling("the input {0} was mapped from 0..1 to -1..1", (0.5,), (0.5,)),
-    Scaling("the input {0} was mapped from -1..1 to 0..1", (-1.0,), (2.0,)),
-    Scaling("the input {0} was mapped from -1..1 to 0..255", (-1.0,), (1 / 127.5,)),
-    Scaling("0.5 was subtracted from the input {0}", (0.5,)),
+    Scaling("the input {0} was divided by 255", (("/", (255,)),)),
+    Scaling("the input {0} was multiplied by 255", (("*", (255,)),)),
     Scaling(
-        "ImageNet's mean and deviation were applied to the input {0}", IMAGENET_MEAN, IMAGENET_STD
+        "the input {0} was normalised as (x - 127.5) / 127.5", (("-", (127.5,)), ("/", (127.5,)))
+    ),
+    Scaling("the input {0} was normalised as (x - 127.5) / 128", (("-", (127.5,)), ("/", (128,)))),
+    Scaling("the input {0} was mapped from 0..1 to -1..1", (("-", (0.5,)), ("/", (0.5,)))),
+    Scaling("the input {0} was mapped from -1..1 to 0..1", (("+", (1,)), ("/", (2,)))),
+    Scaling("the input {0} was mapped from -1..1 to 0..255", (("+", (1,)), ("*", (127.5,)))),
+    Scaling("0.5 was subtracted from the input {0}", (("-", (0.5,)),)),
+    Scaling(
+        "ImageNet's mean and deviation were applied to the input {0}",
+        (("-", IMAGENET_MEAN), ("/", IMAGENET_STD)),
     ),
     Scaling(
         "ImageNet's mean and deviation were applied to the input {0}, in 0..255",
-        tuple(255 * m for m in IMAGENET_MEAN),
-        tuple(255 * s for s in IMAGENET_STD),
+        (("-", _in_bytes(IMAGENET_MEAN)), ("/", _in_bytes(IMAGENET_STD))),
     ),
     Scaling(
         "ImageNet's normalisation of the input {0} was missing",
-        tuple(-m / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD)),
-        tuple(1 / s for s in IMAGENET_STD),
+        (("*", IMAGENET_STD), ("+", IMAGENET_MEAN)),
     ),
-    Scaling("the mean colours of Caffe's networks were subtracted from the input {0}", CAFFE_MEAN),
+    Scaling(
+        "the mean colours of Caffe's networks were subtracted from the input {0}",
+        (("-", CAFFE_MEAN),),
+    ),
 )
 
 
@@ -170,3 +181,44 @@ def per_channel(values: tuple[float, ...], shape: tuple[int, ...], axis: int) ->
     view = [1] * len(shape)
     view[axis] = len(values)
     return np.array(values, np.float32).reshape(view)
+
+
+Steps = list[tuple[Operator, np.ndarray]]
+_ARITHMETIC: dict[str, Operator] = {"+": Add(), "-": Sub(), "*": Mul(), "/": Div()}
+_NUMPY: dict[Operator, np.ufunc] = {
+    Add(): np.add,
+    Sub(): np.subtract,
+    Mul(): np.multiply,
+    Div(): np.divide,
+}
+_INVERSE: dict[Operator, np.ufunc] = {
+    Add(): np.subtract,
+    Sub(): np.add,
+    Mul(): np.divide,
+    Div(): np.multiply,
+}
+
+
+def steps_of(scaling: Scaling, shape: tuple[int, ...], axis: int) -> Steps | None:
+    """A scaling as operators and operands; None when `axis` has not as many channels."""
+    found = []
+    for sign, values in scaling.steps:
+        operand = per_channel(values, shape, axis)
+        if operand is None:
+            return None
+        found.append((_ARITHMETIC[sign], operand))
+    return found
+
+
+def done(steps: Steps, x: np.ndarray) -> np.ndarray:
+    """What these steps make of `x` in float32."""
+    for op, operand in steps:
+        x = _NUMPY[op](x, operand).astype(x.dtype)
+    return x
+
+
+def undone(steps: Steps, x: np.ndarray) -> np.ndarray:
+    """What becomes `x` by these steps."""
+    for op, operand in reversed(steps):
+        x = _INVERSE[op](x, operand).astype(x.dtype)
+    return x
