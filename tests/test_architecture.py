@@ -54,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"api", "records", "base"},
     "images": {"ir", "base"},
     "formats": {"base"},
+    "replay": {"ir", "records", "base"},
     "onnx_backend": {"compiler", "frontends", "reference", "ir", "base"},
     "api": {
         *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),
@@ -61,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "cli": {
         *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),
-        *("runners", "reference", "records", "ops", "ir", "base", "campaign", ""),
+        *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {"api", "base"},
 }

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from verax.api import graph_of, load, subject_of
 from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
-    Model,
     Seed,
     Shape,
     Threads,
     can_write,
     output,
-    parse_shapes,
     progress,
     write_text,
 )
@@ -31,19 +27,29 @@ from verax.cli.inputs import (
     ImageStd,
     Inputs,
     Photo,
-    image_options,
-    read_inputs,
 )
-from verax.compiler.saved import SavedExecutable
-from verax.formats import VX
-from verax.judge import check
-from verax.judge.align import align
-from verax.judge.protocol import Runner
-from verax.report import render_alignment, render_verdict
+from verax.cli.judging import Request, perform
+from verax.records.agreement import Agreement
+from verax.records.alignment import Alignment
+from verax.replay import (
+    Recipe,
+    Record,
+    changed_versions,
+    differences,
+    read_record,
+    require_same_inputs,
+    same_answer,
+)
+from verax.report import render_agreement, render_alignment, render_replay, render_verdict
+
+NOT_REPRODUCED = 3
+"""Exit code when a replay gives another answer: two answers decide nothing."""
 
 
 def command(
-    model: Model,
+    model: Annotated[
+        Path | None, typer.Argument(help="A model file (see `verax formats`).")
+    ] = None,
     subject: Annotated[
         str,
         typer.Argument(help="A runner (see `verax runners`), a model file, a .vx or an .npz file."),
@@ -53,6 +59,13 @@ def command(
     ] = None,
     input: Inputs = None,
     image: Photo = None,
+    images: Annotated[
+        Path | None,
+        typer.Option("--images", metavar="DIR", help="Compare the chosen class, image by image."),
+    ] = None,
+    output_name: Annotated[
+        str | None, typer.Option("--output", help="With --images: the output that chooses.")
+    ] = None,
     image_layout: ImageLayout = None,
     image_order: ImageOrder = None,
     image_range: ImageRange = None,
@@ -65,6 +78,15 @@ def command(
     winograd: Annotated[
         bool, typer.Option(help="The subject may use Winograd's algorithm; without, sharper.")
     ] = True,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            "--replay",
+            metavar="RECORD",
+            help="Judge again what a record of --json says: same files (by SHA-256, where they "
+            "lay or beside the record), same options.",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every value.")] = False,
     threads: Threads = 0,
     shape: Shape = None,
@@ -77,68 +99,70 @@ def command(
     whatever their names and layouts: the same function or not, and where they part.
 
     Exit codes: 0 identical, rounding, an allowed precision or the same function; 1 mistake or
-    different functions; 3 undecided.
+    different functions; 2 unreadable, or a replay's file changed; 3 undecided, or a replay gives
+    another answer.
     """
     can_write(json)
-    options = image_options(
-        image_layout, image_order, image_range, image_mean, image_std, image_fit
-    )
-    loaded = load(model, shapes=parse_shapes(shape) or None)
-    if isinstance(loaded, SavedExecutable):
-        raise UsageError(
-            "a compiled program does not say what is right",
-            place=str(model),
-            next_step=f"give the model first: verax check MODEL {model}",
+    if replay is not None:
+        if model is not None:
+            raise UsageError("--replay takes model, subject and options from the record")
+        code = _replay(replay, verbose, json)
+    elif model is None:
+        raise UsageError("which model?", next_step="verax check MODEL SUBJECT")
+    else:
+        request = Request(
+            str(model),
+            subject,
+            other,
+            tuple(input or ()),
+            _text(image),
+            _text(images),
+            output_name,
+            image_layout,
+            image_order,
+            image_range,
+            image_mean,
+            image_std,
+            image_fit,
+            watch,
+            winograd,
+            threads,
+            tuple(shape or ()),
+            seed,
         )
-    given = read_inputs(input, image, loaded.inputs, options)
+        with progress("judging") as show:
+            record = perform(request, show)
+        code = _shown(record, verbose, json)
+    if code:
+        raise typer.Exit(code)
 
-    if _is_model(subject) and other is None:
-        network = graph_of(subject)
-        with progress("aligning") as show:
-            record = align(
-                loaded.graph,
-                network,
-                given.arrays or None,
-                seed=seed,
-                names=(str(model), subject),
-                progress=show,
-            )
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _shown(record: Record, verbose: bool, json: Path | None) -> int:
+    """Print and write a record; its exit code."""
+    if isinstance(record, Alignment):
         output.print(render_alignment(record, verbose=verbose))
-        write_text(json, record.to_json())
-        if record.exit_code:
-            raise typer.Exit(record.exit_code)
-        return
-
-    def runner(text: str) -> Runner:
-        if _is_model(text):
-            other_model = load(text, shapes=parse_shapes(shape) or None)
-            return subject_of(other_model, loaded, threads)
-        return subject_of(text, loaded, threads)
-
-    with progress("judging") as show:
-        verdict = check(
-            loaded.graph,
-            runner(subject),
-            given.arrays or None,
-            other=runner(other) if other else None,
-            seed=seed,
-            watch=watch,
-            winograd=winograd,
-            progress=lambda done, total, what: show(what, done / max(total, 1)),
-        )
-    verdict = dataclasses.replace(
-        verdict,
-        inputs=tuple(
-            dataclasses.replace(i, origin="; ".join(given.steps.get(i.name, (i.origin,))))
-            for i in verdict.inputs
-        ),
-    )
-    output.print(render_verdict(verdict, verbose=verbose))
-    write_text(json, verdict.to_json())
-    if verdict.exit_code:
-        raise typer.Exit(verdict.exit_code)
+    elif isinstance(record, Agreement):
+        output.print(render_agreement(record, verbose=verbose))
+    else:
+        output.print(render_verdict(record, verbose=verbose))
+    write_text(json, record.to_json())
+    return record.exit_code
 
 
-def _is_model(text: str) -> bool:
-    """Whether a subject is the file of a network, not a runner, a program or recorded arrays."""
-    return os.path.exists(text) and not text.endswith((".npz", *VX.suffixes))
+def _replay(path: Path, verbose: bool, json: Path | None) -> int:
+    """Judge again what the record says, and say what is not as it was."""
+    old = read_record(path)
+    recipe = Recipe.from_text(old.replay, str(path))
+    places = recipe.located(path.absolute().parent)
+    request = Request.from_options(recipe.options).moved(places)
+    with progress("judging again") as show:
+        new = perform(request, show, recipe.network)
+    require_same_inputs(old, new)
+    code = _shown(new, verbose, json)
+    same = same_answer(old, new)
+    output.print(render_replay(same, differences(old, new), changed_versions(old, new)))
+    return code if same else NOT_REPRODUCED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -111,8 +111,13 @@ def read_inputs(
             continue
         _add(found, *_one(name or _only(types), path, key, types, options), types)
     if image is not None:
-        _add(found, *_one(_photogenic(types), image, "", types, options), types)
+        _add(found, *_one(photogenic(types), image, "", types, options), types)
     return found
+
+
+def files_of(given: Sequence[str]) -> tuple[str, ...]:
+    """The path in each `--input` text."""
+    return tuple(str(_split_key(text.partition("=")[2] or text)[0]) for text in given)
 
 
 def _split_key(file: str) -> tuple[Path, str]:
@@ -151,7 +156,8 @@ def _only(types: Mapping[str, TensorType]) -> str:
     return next(iter(types))
 
 
-def _photogenic(types: Mapping[str, TensorType]) -> str:
+def photogenic(types: Mapping[str, TensorType]) -> str:
+    """The only input that can take a photo. Raises `UsageError` when it is not clear."""
     able = [n for n, t in types.items() if t.rank >= 3 and (t.dtype.is_float or t.dtype == "uint8")]
     if len(able) == 1:
         return able[0]

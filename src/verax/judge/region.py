@@ -71,6 +71,14 @@ def check_region(
         ], []
 
 
+def rounding_samples(
+    graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int, count: int
+) -> tuple[Values, list[Values]]:
+    """Shown values of a region in float64, and `count` times with honest rounding at every node."""
+    sampler = _Sampler(graph, region, shown, seed)
+    return sampler.expected, [sampler.sample() for _ in range(count)]
+
+
 class _Sampler:
     """One region's expected values, samples and disturbances."""
 

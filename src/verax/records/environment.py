@@ -9,8 +9,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("verax", "numpy", "llvmlite", "onnx", "onnxruntime", "openvino", "torch")
+PACKAGES = (
+    *("verax", "numpy", "llvmlite", "onnx", "onnxruntime", "openvino", "torch"),
+    *("tensorflow-cpu", "tensorflow", "ai-edge-litert", "tflite", "apache-tvm", "coremltools"),
+    *("keras", "h5py"),
+)
 """Packages whose versions a record states when they are installed."""
+BLOCK = 1 << 20
+"""Bytes read at a time."""
 
 
 def environment() -> dict[str, str]:
@@ -42,4 +48,17 @@ def array_hash(array: Any) -> str:
     """SHA-256 of the bytes of an array in C order, with its dtype and shape."""
     digest = hashlib.sha256(f"{array.dtype.name}{tuple(array.shape)}".encode())
     digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes, or of the names and bytes of all files in a folder."""
+    digest = hashlib.sha256()
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    for file in files:
+        if file is not path:
+            digest.update(f"{file.relative_to(path)}\0".encode())
+        with file.open("rb") as stream:
+            while block := stream.read(BLOCK):
+                digest.update(block)
     return digest.hexdigest()

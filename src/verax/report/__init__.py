@@ -1,6 +1,7 @@
 """Records in words and tables. Everything shown is in the record: nothing is computed anew."""
 
+from verax.report.agreement import render_agreement, render_replay
 from verax.report.alignment import render_alignment
 from verax.report.verdict import render_verdict
 
-__all__ = ["render_alignment", "render_verdict"]
+__all__ = ["render_agreement", "render_alignment", "render_replay", "render_verdict"]

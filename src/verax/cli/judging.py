@@ -1,0 +1,232 @@
+"""What `verax check` was asked for, as one value, and carrying it out.
+
+A `Request` can be written into a record and read back: that is how a record is replayed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verax.api import graph_of, load, subject_of
+from verax.base.errors import InputError, UsageError
+from verax.cli.console import parse_shapes
+from verax.cli.inputs import PHOTOS, files_of, image_options, photogenic, read_inputs
+from verax.compiler.saved import SavedExecutable
+from verax.formats import VX
+from verax.frontends.model import Model
+from verax.images import ImageOptions, read_image
+from verax.judge import check
+from verax.judge.agreement import agree
+from verax.judge.align import align
+from verax.judge.protocol import Runner
+from verax.replay import Recipe, Record, hashes_of, network_hash
+from verax.runners.registry import RUNNERS
+
+Show = Callable[[str, float], None]
+"""Progress: what is being done, and the share done."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `verax check`; names and meanings as on the command line."""
+
+    model: str
+    subject: str = "verax:O1"
+    other: str | None = None
+    input: tuple[str, ...] = ()
+    image: str | None = None
+    images: str | None = None
+    output: str | None = None
+    image_layout: str | None = None
+    image_order: str | None = None
+    image_range: str | None = None
+    image_mean: str | None = None
+    image_std: str | None = None
+    image_fit: str = "stretch"
+    watch: bool = True
+    winograd: bool = True
+    threads: int = 0
+    shape: tuple[str, ...] = ()
+    seed: int = 0
+
+    @property
+    def photo(self) -> ImageOptions:
+        """How images become arrays. Raises `UsageError`."""
+        return image_options(
+            self.image_layout,
+            self.image_order,
+            self.image_range,
+            self.image_mean,
+            self.image_std,
+            self.image_fit,
+        )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every file that is read, and folders that are one model."""
+        subjects = (s for s in (self.subject, self.other) if s and s not in RUNNERS)
+        photos = (str(f) for f in _photos(self.images))
+        image = (self.image,) if self.image else ()
+        return (self.model, *subjects, *image, *photos, *files_of(self.input))
+
+    def moved(self, places: Mapping[str, str]) -> Request:
+        """The same request with files at other places."""
+        one = {
+            name: places.get(value, value)
+            for name in ("model", "subject", "other", "image")
+            if (value := getattr(self, name)) is not None
+        }
+        inputs = []
+        for text in self.input:
+            old = files_of((text,))[0]
+            head, _, tail = text.rpartition(old)
+            inputs.append(head + places.get(old, old) + tail)
+        return dataclasses.replace(self, input=tuple(inputs), **one)
+
+    @staticmethod
+    def from_options(options: Mapping[str, Any]) -> Request:
+        """The request of a recipe. Raises `UsageError` for options of another version."""
+        try:
+            lists: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in options.items()
+            }
+            return Request(**lists)
+        except TypeError as error:
+            raise UsageError(
+                f"the record was made with options that this version lacks ({error})",
+                next_step="use the version of Verax that wrote it",
+            ) from error
+
+
+def perform(request: Request, show: Show, network: str = "") -> Record:
+    """Carry out a request: a verdict, an alignment (the subject is a model file), or an agreement
+    (a folder of images), with its recipe.
+
+    network: hash that the model must have ("" for any). Raises `UsageError` and `InputError` for
+    what cannot be done.
+    """
+    loaded = load(request.model, shapes=parse_shapes(list(request.shape)) or None)
+    if isinstance(loaded, SavedExecutable):
+        raise UsageError(
+            "a compiled program does not say what is right",
+            place=request.model,
+            next_step=f"give the model first: verax check MODEL {request.model}",
+        )
+    found = network_hash(loaded.graph)
+    if network not in ("", found):
+        raise InputError(
+            "the model's file is the recorded one and now means another network: its external "
+            "weights or this version's reader changed",
+            place=request.model,
+            next_step="check it anew without --replay",
+        )
+    recipe = Recipe(dataclasses.asdict(request), hashes_of(request.files), found)
+    if request.images is not None:
+        record: Record = _agree(request, loaded, show)
+    elif is_model(request.subject) and request.other is None:
+        record = _align(request, loaded, show)
+    else:
+        record = _check(request, loaded, show)
+    return dataclasses.replace(record, replay=recipe.to_text())
+
+
+def is_model(text: str) -> bool:
+    """Whether a subject is the file of a network, not a runner, a program or recorded arrays."""
+    runner = text in RUNNERS or text.endswith((".npz", *VX.suffixes))
+    return not runner and os.path.exists(text)
+
+
+def _runner(request: Request, loaded: Model, text: str) -> Runner:
+    if is_model(text):
+        other = load(text, shapes=parse_shapes(list(request.shape)) or None)
+        return subject_of(other, loaded, request.threads)
+    return subject_of(text, loaded, request.threads)
+
+
+def _check(request: Request, loaded: Model, show: Show) -> Record:
+    image = Path(request.image) if request.image else None
+    given = read_inputs(list(request.input), image, loaded.inputs, request.photo)
+    verdict = check(
+        loaded.graph,
+        _runner(request, loaded, request.subject),
+        given.arrays or None,
+        other=_runner(request, loaded, request.other) if request.other else None,
+        seed=request.seed,
+        watch=request.watch,
+        winograd=request.winograd,
+        progress=lambda done, total, what: show(what, done / max(total, 1)),
+    )
+    inputs = tuple(
+        dataclasses.replace(i, origin="; ".join(given.steps.get(i.name, (i.origin,))))
+        for i in verdict.inputs
+    )
+    return dataclasses.replace(verdict, inputs=inputs)
+
+
+def _align(request: Request, loaded: Model, show: Show) -> Record:
+    image = Path(request.image) if request.image else None
+    given = read_inputs(list(request.input), image, loaded.inputs, request.photo)
+    return align(
+        loaded.graph,
+        graph_of(request.subject),
+        given.arrays or None,
+        seed=request.seed,
+        names=(request.model, request.subject),
+        progress=show,
+    )
+
+
+def _agree(request: Request, loaded: Model, show: Show) -> Record:
+    folder = Path(request.images or "")
+    if not folder.is_dir():
+        raise UsageError("there is no such folder of images", place=str(folder))
+    if request.input or request.image or request.other:
+        raise UsageError(
+            "--images gives the inputs: --input, --image and --other do not go with it",
+            next_step="leave them out",
+        )
+    name = photogenic(loaded.inputs)
+    if len(loaded.inputs) != 1:
+        raise UsageError(
+            "a folder of images suits models with one input",
+            next_step="check one image at a time with --image and --input",
+        )
+    photos = _photos(request.images)
+    options = request.photo
+
+    def reading(file: Path) -> Callable[[], dict[str, np.ndarray]]:
+        def read() -> dict[str, np.ndarray]:
+            array = read_image(file, loaded.inputs[name], options).array
+            first = loaded.inputs[name].dims[0]
+            copies = first if isinstance(first, int) and array.shape[0] == 1 else 1
+            return {name: np.repeat(array, copies, axis=0) if copies > 1 else array}
+
+        return read
+
+    named = {f.relative_to(folder).as_posix(): reading(f) for f in photos}
+    record = agree(
+        loaded.graph,
+        _runner(request, loaded, request.subject),
+        named,
+        output=request.output,
+        seed=request.seed,
+        progress=show,
+        watch=request.watch,
+        winograd=request.winograd,
+    )
+    steps = read_image(folder / record.judged.partition(", row ")[0], loaded.inputs[name], options)
+    return dataclasses.replace(record, steps=steps.steps)
+
+
+def _photos(folder: str | None) -> list[Path]:
+    """Image files in a folder and below, in order of their names."""
+    if folder is None:
+        return []
+    return sorted(f for f in Path(folder).rglob("*") if f.suffix.lower() in PHOTOS and f.is_file())

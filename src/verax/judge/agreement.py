@@ -1,0 +1,214 @@
+"""`agree`: does a subject choose the same classes as the meaning, image after image?
+
+A choice may flip without any mistake where two classes are so near to each other that rounding
+decides. So each disagreement is measured: the margin between the two classes in float64, against
+how far rounding moves that margin. The image with the widest disagreement is judged as a whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import InputError, UsageError
+from verax.ir.graph import Graph, specialise
+from verax.judge.check import check
+from verax.judge.network import regions
+from verax.judge.protocol import Runner
+from verax.judge.region import rounding_samples
+from verax.numerics import statistics as st
+from verax.records.agreement import Agreement, Disagreement
+from verax.records.environment import array_hash, environment
+from verax.records.verdict import Kind, Verdict
+from verax.reference.evaluate import bind_symbols, evaluate
+
+Arrays = Mapping[str, np.ndarray]
+Progress = Callable[[str, float], None]
+MEASURED = 12
+"""Disagreements whose margin is measured by sampling; further ones borrow the largest sigma."""
+
+
+def agree(
+    graph: Graph,
+    subject: Runner,
+    images: Mapping[str, Callable[[], Arrays]],
+    *,
+    output: str | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Agreement:
+    """Compare a subject's choices with the float64 meaning's over images.
+
+    images: by name, each a function that gives the network's inputs (called once, so that a folder
+    need not fit into memory); one that raises `InputError` counts as unread. output: whose largest
+    element along the last axis is the choice; the network's only output with several classes when
+    not given. options: those of `check`, for the image that is judged as a whole.
+    Raises `InputError` when no image can be read, `UsageError` when the output is not clear.
+    """
+    say = progress or (lambda what, done: None)
+    value = _chosen_output(graph, output)
+    found: list[tuple[Disagreement, Arrays]] = []
+    refused: dict[str, str] = {}
+    hashes: dict[str, str] = {}
+    first: tuple[str, Arrays] | None = None
+    for i, (name, load) in enumerate(images.items()):
+        say(name, i / (len(images) + 1))
+        try:
+            arrays = load()
+        except InputError as error:
+            refused[name] = error.cause
+            continue
+        hashes[name] = "".join(array_hash(np.asarray(arrays[v])) for v in graph.inputs)
+        first = first or (name, arrays)
+        found += [(d, arrays) for d in _disagreements(graph, subject, value, name, arrays)]
+    if first is None:
+        raise InputError(
+            "no image of the folder can be read" if refused else "the folder holds no image",
+            place=next(iter(refused), ""),
+            next_step=next(iter(refused.values()), "give a folder of .png or .jpg files"),
+        )
+    found = _measured(graph, value, found, seed)
+    say("judging the worst", len(images) / (len(images) + 1))
+    judged, arrays = (found[0][0].image, found[0][1]) if found else first
+    verdict = check(graph, subject, arrays, seed=seed, **options)
+    disagreements = tuple(d for d, _ in found)
+    kind = _kind(disagreements, verdict)
+    return Agreement(
+        kind,
+        tuple(_reasons(kind, disagreements, len(hashes), judged, verdict)),
+        verdict.subject,
+        value,
+        len(hashes),
+        disagreements,
+        judged,
+        verdict,
+        refused,
+        hashes,
+        environment=environment(),
+        seed=seed,
+    )
+
+
+def _chosen_output(graph: Graph, output: str | None) -> str:
+    """The output whose last axis is a choice. Raises `UsageError` when there is not exactly one."""
+    if output is not None:
+        if output in graph.outputs:
+            return output
+        raise UsageError(
+            f"the network has no output {output!r}", next_step=f"it has {', '.join(graph.outputs)}"
+        )
+    scores = [v for v in graph.outputs if graph.types[v].dtype.is_float]
+    scores = [v for v in scores if graph.types[v].rank > 1 and graph.types[v].dims[-1] != 1]
+    # One row of scores for each image is what a classifier gives; anything else is a guess.
+    able = [v for v in scores if graph.types[v].rank == 2] or scores
+    if len(able) != 1:
+        raise UsageError(
+            f"{len(able)} outputs could be scores of classes",
+            place=", ".join(able or graph.outputs),
+            next_step="name one of them with --output",
+        )
+    return able[0]
+
+
+def _disagreements(
+    graph: Graph, subject: Runner, value: str, name: str, arrays: Arrays
+) -> list[Disagreement]:
+    """Disagreements on one image; one per row of the output (batch, boxes)."""
+    expected = evaluate(graph, arrays)[value]
+    answer = subject.run(graph, arrays, None)
+    if value not in answer:
+        raise UsageError(
+            f"the subject gave no {value!r}",
+            place=subject.name,
+            next_step=f"name its answers as the network does: {', '.join(graph.outputs)}",
+        )
+    given = np.asarray(answer[value]).astype(np.float64)
+    if given.shape != expected.shape:
+        raise UsageError(
+            f"the subject's {value!r} has the shape {given.shape}, it should be {expected.shape}",
+            place=subject.name,
+            next_step="run `verax check` without --images",
+        )
+    rows, others = (x.reshape(-1, x.shape[-1]) for x in (expected, given))
+    results = []
+    for row, (y, g) in enumerate(zip(rows, others)):
+        a, b = int(y.argmax()), int(np.where(np.isnan(g), -np.inf, g).argmax())
+        if a != b or not np.isfinite(g).all():
+            label = name if len(rows) == 1 else f"{name}, row {row}"
+            margin = float(y[a] - y[b]) if np.isfinite(g).all() else np.inf
+            results.append(Disagreement(label, a, b, margin, 0.0, near=False))
+    return results
+
+
+def _measured(
+    graph: Graph, value: str, found: list[tuple[Disagreement, Arrays]], seed: int
+) -> list[tuple[Disagreement, Arrays]]:
+    """Disagreements with the sigma of their margins, the widest beyond rounding first."""
+    measured = []
+    widest = 0.0
+    for i, (d, arrays) in enumerate(sorted(found, key=lambda pair: -pair[0].margin)):
+        if i < MEASURED and np.isfinite(d.margin):
+            sigma = _margin_sigma(graph, value, d, arrays, seed)
+            widest = max(widest, sigma)
+        else:
+            sigma = widest
+        near = bool(d.margin <= st.group_limit(1) * sigma)
+        measured.append((dataclasses.replace(d, sigma=sigma, near=near), arrays))
+    return sorted(measured, key=lambda pair: (pair[0].near, -pair[0].margin))
+
+
+def _margin_sigma(graph: Graph, value: str, d: Disagreement, arrays: Arrays, seed: int) -> float:
+    """Standard deviation of the margin between two classes under honest rounding."""
+    fixed = specialise(graph, bind_symbols(graph, arrays))
+    if value not in fixed.producers:
+        return 0.0
+    (region,) = list(regions(fixed, {value}))
+    shown = {**fixed.constants, **{k: np.asarray(v) for k, v in arrays.items()}}
+    expected, samples = rounding_samples(fixed, region, shown, seed, st.SAMPLES_FEW)
+    y = expected[value].reshape(-1, expected[value].shape[-1])
+    row = int(d.image.rpartition(", row ")[2]) if len(y) > 1 else 0
+    moved = [s[value].reshape(y.shape)[row] - y[row] for s in samples]
+    return st.root_mean_square(np.array([m[d.expected] - m[d.given] for m in moved]))
+
+
+def _kind(disagreements: tuple[Disagreement, ...], verdict: Verdict) -> Kind:
+    """The verdict on the worst image, unless it cannot explain choices that are no near ties."""
+    wide = [d for d in disagreements if not d.near]
+    if wide and verdict.kind in (Kind.identical, Kind.rounding):
+        return Kind.undecided
+    return verdict.kind
+
+
+def _reasons(
+    kind: Kind,
+    disagreements: tuple[Disagreement, ...],
+    images: int,
+    judged: str,
+    verdict: Verdict,
+) -> list[str]:
+    near = sum(d.near for d in disagreements)
+    if not disagreements:
+        lead = f"the same choice on all {images} images"
+    else:
+        count = len(disagreements)
+        what = (
+            "all of them near ties, which rounding decides"
+            if near == count
+            else (
+                f"{near} of them near ties, {count - near} not"
+                if near
+                else "none of them a near tie"
+            )
+        )
+        lead = f"{count} choice{'s' * (count != 1)} differ on {images} images, {what}"
+    reasons = [
+        lead,
+        f"the numbers on {judged}: {verdict.kind.value}; " + "; ".join(verdict.reasons[:1]),
+    ]
+    if kind is not verdict.kind:
+        reasons.append("rounding explains the numbers of that image, but not the choices")
+    return reasons

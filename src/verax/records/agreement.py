@@ -1,0 +1,78 @@
+"""`Agreement`: on how many of a folder's images two implementations choose the same class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from verax.records.codec import read_json, write_json
+from verax.records.verdict import Kind, Verdict
+
+SCHEMA = "verax.agreement/1"
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One image on which the choices differ.
+
+    expected, given: the classes that the float64 meaning and the subject choose; margin: how much
+    higher the meaning scores its own class than the subject's; sigma: how far honest rounding moves
+    that margin (standard deviation); near: whether rounding may decide.
+    """
+
+    image: str
+    expected: int
+    given: int
+    margin: float
+    sigma: float
+    near: bool
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The answer on a folder of images.
+
+    kind: as of a `Verdict`; output: the value whose largest element is the choice, along its last
+    axis; images: how many were judged; disagreements: widest margin first; unread: files that are
+    no images, each with the reason; judged: the image whose numbers were judged as a whole (the
+    worst one), and `verdict` what came of it; hashes: SHA-256 of each image's array.
+    """
+
+    kind: Kind
+    reasons: tuple[str, ...]
+    subject: Mapping[str, str]
+    output: str
+    images: int
+    disagreements: tuple[Disagreement, ...]
+    judged: str
+    verdict: Verdict
+    unread: Mapping[str, str] = field(default_factory=dict)
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    replay: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def agreeing(self) -> int:
+        """Images on which both choose the same."""
+        return self.images - len(self.disagreements)
+
+    @property
+    def near_ties(self) -> int:
+        """Disagreements that rounding may decide."""
+        return sum(d.near for d in self.disagreements)
+
+    @property
+    def exit_code(self) -> int:
+        """0 rounding or a named precision; 1 mistake; 3 undecided."""
+        return {Kind.mistake: 1, Kind.undecided: 3}.get(self.kind, 0)
+
+    def to_json(self) -> str:
+        """The whole record as JSON text; `from_json` gives an equal record."""
+        return write_json(self, SCHEMA)
+
+    @staticmethod
+    def from_json(text: str) -> Agreement:
+        """Read `to_json`'s text. Raises `UsageError` when it is something else."""
+        return read_json(Agreement, text, SCHEMA)

@@ -1,0 +1,188 @@
+"""Judging again what a record says, and saying what changed since.
+
+A record carries a recipe: the command's options, the SHA-256 of every file that was read (the
+model, the subject, given inputs, images), and of the network that the model file meant. Inputs are
+not stored in the record. Files are looked for where they lay, relative to the folder of the replay,
+and then beside the record; one that is gone or holds other bytes ends the replay with its name.
+Versions of packages may differ: they are told, because they may be the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from verax.base.errors import InputError, UsageError
+from verax.ir.graph import Graph
+from verax.records import agreement, alignment, verdict
+from verax.records.agreement import Agreement
+from verax.records.alignment import Alignment
+from verax.records.environment import file_hash
+from verax.records.verdict import Verdict
+
+Record: TypeAlias = Verdict | Alignment | Agreement
+READERS: Mapping[str, Callable[[str], Record]] = {
+    verdict.SCHEMA: Verdict.from_json,
+    alignment.SCHEMA: Alignment.from_json,
+    agreement.SCHEMA: Agreement.from_json,
+}
+OPTIONS, MEANING, FILE = "options", "network SHA-256", "SHA-256 of "
+"""Keys of a recipe in a record's `replay`; FILE is followed by the path."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a record was made: options by name (as JSON has them), hashes of the files by path as it
+    was given, and the hash of the network."""
+
+    options: Mapping[str, Any]
+    files: Mapping[str, str] = field(default_factory=dict)
+    network: str = ""
+
+    def to_text(self) -> dict[str, str]:
+        """The recipe as a record holds it."""
+        return {
+            OPTIONS: json.dumps(self.options, sort_keys=True),
+            MEANING: self.network,
+            **{FILE + path: digest for path, digest in self.files.items()},
+        }
+
+    @staticmethod
+    def from_text(text: Mapping[str, str], place: str) -> Recipe:
+        """Read `to_text`. Raises `UsageError` for a record that was made without a recipe."""
+        try:
+            options = json.loads(text[OPTIONS])
+        except (KeyError, ValueError) as error:
+            raise UsageError(
+                "the record does not say how it was made",
+                place=place,
+                next_step="replay records of `verax check --json`; those made in Python hold "
+                "arrays that no file has",
+            ) from error
+        files = {k.removeprefix(FILE): v for k, v in text.items() if k.startswith(FILE)}
+        return Recipe(options, files, text.get(MEANING, ""))
+
+    def located(self, folder: Path) -> dict[str, str]:
+        """Where each file lies now, by its recorded path. folder: of the record.
+
+        Raises `InputError` naming the file that is gone or has changed.
+        """
+        found = {}
+        for path, digest in self.files.items():
+            places = [p for p in (Path(path), folder / Path(path).name) if p.exists()]
+            if not places:
+                raise InputError(
+                    "a file that the record was made from is gone",
+                    place=path,
+                    next_step="put it back where it was, or beside the record",
+                )
+            same = [p for p in places if file_hash(p) == digest]
+            if not same:
+                raise InputError(
+                    "a file is not the one that the record was made from: its SHA-256 was "
+                    f"{digest[:12]} and is {file_hash(places[0])[:12]}",
+                    place=str(places[0]),
+                    next_step="check it anew without --replay, or find the old file",
+                )
+            found[path] = str(same[0])
+        return found
+
+
+def hashes_of(paths: Iterable[str | Path]) -> dict[str, str]:
+    """SHA-256 by path, of those paths that exist."""
+    return {str(p): file_hash(Path(p)) for p in paths if Path(p).exists()}
+
+
+def network_hash(graph: Graph) -> str:
+    """SHA-256 of a network's text and constants: the same file may be read differently by another
+    version, or have its weights in another file."""
+    digest = hashlib.sha256(str(graph).encode())
+    for name in sorted(graph.constants):
+        digest.update(name.encode())
+        digest.update(graph.constants[name].tobytes())
+    return digest.hexdigest()
+
+
+def read_record(path: Path) -> Record:
+    """The record in a JSON file. Raises `UsageError` when it is none that can be replayed."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        schema = json.loads(text).get("schema")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"this cannot be read as a record ({error})", place=str(path)) from error
+    if schema not in READERS:
+        raise UsageError(
+            f"{schema!r} is no record that can be replayed",
+            place=str(path),
+            next_step=f"this version replays {', '.join(READERS)}",
+        )
+    return READERS[schema](text)
+
+
+def require_same_inputs(old: Record, new: Record) -> None:
+    """Raise `InputError` when the same seed and options no longer give the same inputs."""
+    before, after = _inputs(old), _inputs(new)
+    for name in after.keys() - before.keys():
+        raise InputError(
+            "the record does not know this input",
+            place=name,
+            next_step="check it anew without --replay",
+        )
+    for name in before:
+        if before[name] != after.get(name):
+            raise InputError(
+                f"the input is not the recorded one: its SHA-256 was {before[name][:12]} and is "
+                f"{after.get(name, 'missing')[:12]}",
+                place=name,
+                next_step="; ".join(changed_versions(old, new)) or "check it anew",
+            )
+
+
+def _inputs(record: Record) -> dict[str, str]:
+    if isinstance(record, Verdict):
+        return {i.name: i.sha256 for i in record.inputs}
+    if isinstance(record, Alignment):
+        return {k: v.rpartition("SHA-256 ")[2] for k, v in record.drawn.items()}
+    return dict(record.hashes)
+
+
+def changed_versions(old: Record, new: Record) -> list[str]:
+    """Packages, machine and system that are not what they were, in words."""
+    names = sorted({*old.environment, *new.environment})
+    return [
+        f"{name} was {old.environment.get(name, 'absent')}, is "
+        f"{new.environment.get(name, 'absent')}"
+        for name in names
+        if old.environment.get(name) != new.environment.get(name)
+    ]
+
+
+def differences(old: Record, new: Record) -> list[str]:
+    """What the two records do not share, apart from where they were made, in words; empty for the
+    same answer with the same figures."""
+    found = []
+    if _answer(old) != _answer(new):
+        found.append(f"the answer was {_answer(old)}, is {_answer(new)}")
+    skipped = ("environment", "replay", "kind", "relation")
+    for f in dataclasses.fields(old):
+        if f.name not in skipped and getattr(old, f.name) != getattr(new, f.name):
+            found.append(f"other {f.name}")
+    return found
+
+
+def _answer(record: Record) -> str:
+    return str(record.relation if isinstance(record, Alignment) else record.kind)
+
+
+def same_answer(old: Record, new: Record) -> bool:
+    """Whether both give one answer and blame the same nodes."""
+    if _answer(old) != _answer(new) or type(old) is not type(new):
+        return False
+    if isinstance(old, Verdict) and isinstance(new, Verdict):
+        return [b.value for b in old.blame] == [b.value for b in new.blame]
+    return True

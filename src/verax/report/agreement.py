@@ -1,0 +1,84 @@
+"""An `Agreement` for the terminal: how many images, which differ, and whether that is a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from verax.records.agreement import Agreement
+from verax.records.verdict import Kind
+from verax.report.verdict import HEADLINES, render_verdict
+
+SHOWN = 10
+"""Disagreements listed unless all are asked for."""
+
+
+def render_agreement(agreement: Agreement, *, verbose: bool = False) -> RenderableType:
+    """What `verax check --images` prints. verbose: every disagreement and the whole verdict."""
+    return _Report(agreement, verbose)
+
+
+class _Report:
+    """An agreement as a rich renderable."""
+
+    def __init__(self, agreement: Agreement, verbose: bool) -> None:
+        self.record, self.verbose = agreement, verbose
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        record = self.record
+        word, colour, sentence = HEADLINES[record.kind]
+        yield Text.assemble((f" {word} ", f"bold white on {colour}"), f"  {sentence}")
+        share = f"{record.agreeing} of {record.images} images: the same choice in {record.output!r}"
+        yield Text(f"subject: {record.subject.get('name', '?')}   {share}")
+        yield from (Text(f"- {r}") for r in record.reasons)
+        if record.disagreements:
+            yield _table(record, self.verbose)
+        if record.unread:
+            name, why = next(iter(record.unread.items()))
+            more = f" and {len(record.unread) - 1} more" if len(record.unread) > 1 else ""
+            yield Text(f"note: not read: {name} ({why}){more}", style="yellow")
+        if record.steps:
+            yield Text(f"images, such as {record.judged}: {'; '.join(record.steps)}", style="dim")
+        if self.verbose or record.kind is Kind.mistake:
+            yield render_verdict(record.verdict, verbose=self.verbose)
+
+
+def _table(record: Agreement, verbose: bool) -> Table:
+    shown = record.disagreements if verbose else record.disagreements[:SHOWN]
+    of = (
+        f"{len(shown)} of {len(record.disagreements)}"
+        if len(shown) < len(record.disagreements)
+        else "all"
+    )
+    table = Table(title=f"Images on which the choice differs ({of})", title_justify="left")
+    for name in ("image", "should be", "given", "margin", "rounding moves it by", "near tie"):
+        table.add_column(name)
+    for d in shown:
+        table.add_row(
+            escape(d.image),
+            str(d.expected),
+            str(d.given),
+            f"{d.margin:.3g}",
+            f"{d.sigma:.3g}",
+            "yes" if d.near else "no",
+        )
+    return table
+
+
+def render_replay(
+    same: bool, differences: Sequence[str], versions: Sequence[str]
+) -> RenderableType:
+    """How a replayed record compares with the old one."""
+    if same and not differences:
+        text = Text("replay: the same answer, every figure the same", style="green")
+    elif same:
+        text = Text(f"replay: the same answer; {'; '.join(differences)}", style="yellow")
+    else:
+        text = Text(f"replay: NOT the same answer: {'; '.join(differences)}", style="bold red")
+    for version in versions:
+        text.append(f"\nsince then: {version}", style="yellow")
+    return text
