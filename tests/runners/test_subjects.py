@@ -163,7 +163,7 @@ def test_openvino_in_float32_is_rounding_and_in_bfloat16_is_named() -> None:
     if verdicts["bf16"].kind is Kind.rounding:
         pytest.skip("this processor cannot be made to compute in bfloat16")
     assert verdicts["bf16"].kind is Kind.precision
-    assert "bfloat16" in verdicts["bf16"].reasons[0]
+    assert "bf16" in verdicts["bf16"].reasons[0]
 
 
 def test_a_file_is_run_as_it_is(tmp_path: Path) -> None:

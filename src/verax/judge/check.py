@@ -12,7 +12,7 @@ from verax.ir.graph import Graph, same_bits, specialise
 from verax.judge.inputs import draw_inputs
 from verax.judge.local import places, plain
 from verax.judge.network import Progress, Survey, survey
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Runner, renamed_answers, stored_for
 from verax.numerics.statistics import BLIND, root_mean_square
 from verax.records.environment import array_hash, environment
 from verax.records.verdict import Blame, Comparison, Finding, Input, Kind, Verdict
@@ -45,10 +45,10 @@ def check(
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
     """
-    arrays, origins = _inputs(graph, subject, inputs, seed, sizes)
-    fixed = specialise(graph, bind_symbols(graph, arrays))
     notes: list[str] = []
-    shown = _run(subject, graph, arrays, None)
+    arrays, origins = _inputs(graph, subject, inputs, seed, sizes, notes)
+    fixed = specialise(graph, bind_symbols(graph, arrays))
+    shown = _run(subject, graph, arrays, None, notes)
     outputs = {v: shown[v] for v in graph.outputs if v in shown}
     watched_apart = False
     if watch and subject.watches:
@@ -99,8 +99,10 @@ def _inputs(
     given: Arrays | None,
     seed: int,
     sizes: Mapping[str, int] | None,
+    notes: list[str],
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    stored = {k: v for k, v in (subject.stored_inputs or {}).items() if k in graph.inputs}
+    stored, said = stored_for(graph, subject.stored_inputs or {})
+    notes += said
     if given is not None:
         arrays = {k: np.asarray(v) for k, v in given.items()}
         for name in sorted(arrays.keys() & stored.keys()):
@@ -124,9 +126,16 @@ def _inputs(
 
 
 def _run(
-    subject: Runner, graph: Graph, inputs: Arrays, keep: Sequence[str] | None
+    subject: Runner,
+    graph: Graph,
+    inputs: Arrays,
+    keep: Sequence[str] | None,
+    notes: list[str],
 ) -> dict[str, np.ndarray]:
-    """The subject's values as arrays. Raises `UsageError` when one does not hold numbers."""
+    """The subject's values under the network's names; `notes` tells what was assumed.
+
+    Raises `UsageError` when one does not hold numbers.
+    """
     values = {k: np.asarray(v) for k, v in subject.run(graph, inputs, keep).items()}
     for name, array in values.items():
         if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
@@ -135,6 +144,8 @@ def _run(
                 place=f"value {name!r} of {subject.name}",
                 next_step="give arrays of integers, booleans or floats",
             )
+    values, said = renamed_answers(graph, values)
+    notes += [note for note in said if note not in notes]
     return values
 
 
@@ -144,7 +155,7 @@ def _watched(
     """Values inside, and whether watching changed the outputs (then a note says so)."""
     inner = [v for node in graph.nodes for v in node.outputs]
     try:
-        shown = _run(subject, graph, inputs, inner)
+        shown = _run(subject, graph, inputs, inner, notes)
     except VeraxError as error:
         notes.append(f"the subject could not be watched inside: {error.cause}")
         return dict(outputs), False
@@ -240,7 +251,7 @@ def _compare(
     """Which side is nearer to the meaning, output by output."""
     if other is None:
         return ()
-    second = _run(other, graph, inputs, None)
+    second = _run(other, graph, inputs, None, [])
     results = []
     for value in graph.outputs:
         if value not in outputs or value not in second or value not in meaning:

@@ -152,6 +152,23 @@ def renamed_answers(
     return {**known, **strange}, tuple(notes)
 
 
+def stored_for(
+    graph: Graph, stored: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Recorded inputs under this network's names, and what was assumed, in sentences."""
+    wanted = {v: shape_of(graph, v) for v in graph.inputs}
+    left = {k: v for k, v in stored.items() if k not in wanted}
+    same = {k: [v for v in wanted if v not in stored and bare(v) == bare(k)] for k in left}
+    pairs = {k: v[0] for k, v in same.items() if len(v) == 1}
+    missing = {v: s for v, s in wanted.items() if v not in stored and v not in pairs.values()}
+    rest = {k: v.shape for k, v in left.items() if k not in pairs}
+    if len(missing) == len(rest):
+        pairs |= matched_names(missing, rest) or {}
+    known = {k: v for k, v in stored.items() if k in wanted}
+    known |= {name: stored[k] for k, name in pairs.items()}
+    return known, tuple(f"{k!r} was taken for the input {v!r}" for k, v in pairs.items())
+
+
 def shape_of(graph: Graph, value: str) -> Shape:
     """The declared shape of a value, None for sizes that are open."""
     return tuple(d if isinstance(d, int) else None for d in graph.types[value].dims)

@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from verax.base.errors import UsageError
 from verax.ir.graph import Graph
+from verax.ir.types import DType
 from verax.runners.npz import read_npz
 
 INPUT_MARK, OUTPUT_MARK = "in:", "out:"
@@ -50,7 +52,16 @@ class ArraysRunner:
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        return {k: v for k, v in self.answers.items() if k not in graph.inputs}
+        return {k: _typed(graph, k, v) for k, v in self.answers.items() if k not in graph.inputs}
+
+
+def _typed(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
+    """.npy has no word for bfloat16: NumPy stores it as two bytes."""
+    declared = graph.types.get(name)
+    is_bfloat16 = declared is not None and declared.dtype is DType.bfloat16
+    if is_bfloat16 and array.dtype.kind == "V" and array.dtype.itemsize == 2:
+        return array.view(ml_dtypes.bfloat16)
+    return array
 
 
 def load_npz(path: str | os.PathLike[str]) -> ArraysRunner:

@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from verax.base.settings import Settings
+from verax.compiler.driver import Executable
 from verax.compiler.driver import compile as compile_graph
 from verax.ir.graph import Graph
 from verax.reference.evaluate import evaluate, promised
+
+KEPT = 2
+"""Programs that a runner keeps: of the network as it is, and with its inner values shown."""
 
 
 class VeraxRunner:
@@ -24,6 +28,7 @@ class VeraxRunner:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.name = f"verax:O{settings.opt_level}"
+        self._made: list[tuple[Graph, tuple[str, ...], Executable]] = []
 
     def describe(self) -> dict[str, str]:
         return {k: str(v) for k, v in dataclasses.asdict(self.settings).items()}
@@ -31,8 +36,7 @@ class VeraxRunner:
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        wanted = dataclasses.replace(graph, outputs=_with_outputs(graph, keep))
-        return dict(compile_graph(wanted, self.settings).run(inputs))
+        return dict(self._compiled(graph, keep).run(inputs))
 
     def run_poisoned(
         self,
@@ -42,11 +46,21 @@ class VeraxRunner:
         *,
         fill: int,
     ) -> dict[str, np.ndarray]:
-        wanted = dataclasses.replace(graph, outputs=_with_outputs(graph, keep))
-        executable = compile_graph(wanted, self.settings)
+        executable = self._compiled(graph, keep)
         executable.run(inputs)
         executable.specialised.program.poison(fill)
         return dict(executable.run(inputs))
+
+    def _compiled(self, graph: Graph, keep: Sequence[str] | None) -> Executable:
+        """Compiled for these outputs, or taken from the last few."""
+        names = _with_outputs(graph, keep)
+        for known, outputs, executable in self._made:
+            if known is graph and outputs == names:
+                return executable
+        wanted = dataclasses.replace(graph, outputs=names)
+        executable = compile_graph(wanted, self.settings)
+        self._made = [(graph, names, executable), *self._made[: KEPT - 1]]
+        return executable
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
