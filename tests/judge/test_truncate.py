@@ -30,12 +30,13 @@ def names(found: Located) -> list[str]:
     return [" ".join(b.region) or b.node for b in found.blame]
 
 
+@pytest.mark.parametrize("wrong", [True, False])
 @pytest.mark.parametrize("what", MISTAKES)
-def test_a_planted_mistake_is_located_without_intermediates(what: str) -> None:
+def test_a_planted_mistake_is_located_without_intermediates(what: str, wrong: bool) -> None:
     node, change = MISTAKES[what]
-    found = locate(GRAPH, Planted([node], change), INPUTS)
+    found = locate(GRAPH, Planted([node], change), INPUTS, wrong=wrong)
     assert names(found) == [node]
-    assert found.evaluations <= 2 * math.log2(len(GRAPH.nodes)) + 2
+    assert found.evaluations <= math.log2(len(GRAPH.nodes)) + 3 + (not wrong)
     (guilty,) = found.guilty
     assert [n.name for n in guilty.graph.nodes] == [node]
 
@@ -43,6 +44,7 @@ def test_a_planted_mistake_is_located_without_intermediates(what: str) -> None:
 def test_an_honest_subject_is_settled_in_one_run() -> None:
     found = locate(GRAPH, Planted(), INPUTS)
     assert (found.guilty, found.evaluations, found.undecided) == ((), 1, {})
+    assert locate(GRAPH, Planted(), INPUTS, wrong=True).guilty == ()
 
 
 @pytest.mark.parametrize("pair", [("bn", "avgpool"), ("stem", "softmax"), ("depth", "leaky")])
@@ -92,7 +94,7 @@ def chain(length: int) -> Graph:
 @pytest.mark.parametrize("length", [0, 1, 5, 6])
 def test_a_mistake_of_two_nodes_together_is_a_region_of_two(length: int) -> None:
     graph = chain(length)
-    found = locate(graph, Fused(), draw_inputs(graph, 1)[0])
+    found = locate(graph, Fused(), draw_inputs(graph, 1)[0], wrong=length % 2 == 0)
     assert names(found) == ["scale relu"]
     assert "by itself" in found.blame[0].reason
 

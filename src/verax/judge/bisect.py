@@ -72,7 +72,15 @@ def bisect(
     guilty, method = _by_values(fixed, arrays, shown, verdict), verdict.method
     located = None
     if truncates(subject) and _is_vague(verdict):
-        located = locate(fixed, subject, arrays, seed=seed, winograd=winograd, progress=progress)
+        located = locate(
+            fixed,
+            subject,
+            arrays,
+            wrong=verdict.kind is Kind.mistake,
+            seed=seed,
+            winograd=winograd,
+            progress=progress,
+        )
         method = f"parts of the network, {located.evaluations} runs of the subject"
         verdict, guilty = _with_located(verdict, located, guilty)
     guilty = tuple(_explained(g, subject, seed) for g in guilty)

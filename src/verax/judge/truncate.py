@@ -29,6 +29,8 @@ from verax.reference.evaluate import bind_symbols
 
 MAX_EVALUATIONS = 200
 """Parts that a search runs before it gives up dividing."""
+MAX_UNDECIDED = 40
+"""The same where nothing is known to be wrong, and parts are divided because they are blind."""
 MAX_REFUSALS = 8
 """Cuts near the middle of a part that are tried before it is taken as a whole."""
 Values = dict[str, np.ndarray]
@@ -76,18 +78,20 @@ def locate(
     runner: Runner,
     inputs: Mapping[str, np.ndarray],
     *,
+    wrong: bool = False,
     seed: int = 0,
     winograd: bool = True,
     progress: Progress | None = None,
 ) -> Located:
     """Every guilty node of a subject that runs parts of `graph` (see `truncates`).
 
-    inputs: of the whole network, in declared types. winograd: whether the subject may use it.
+    inputs: of the whole network, in declared types. wrong: whether its outputs are known to be a
+    mistake, so that they need not be judged once more. winograd: whether the subject may use it.
     progress: called with (nodes settled, nodes in all, what is being looked at).
     Raises what the subject raises when it cannot even run the whole network.
     """
     fixed = with_known_constants(specialise(graph, bind_symbols(graph, inputs)))
-    return _Search(fixed, runner, inputs, seed, winograd, progress).all()
+    return _Search(fixed, runner, inputs, seed, winograd, progress).all(wrong)
 
 
 @dataclass(frozen=True)
@@ -133,9 +137,11 @@ class _Search:
         self.undecided: dict[str, str] = {}
         self.guilty: list[Guilty] = []
 
-    def all(self) -> Located:
+    def all(self, wrong: bool) -> Located:
         """Settle one thing after the other until the rest is clean."""
         start, values = 0, dict(self.inputs)
+        if wrong:
+            start, values = self.first(0, self.size, values, None) or (start, values)
         while start < self.size:
             rest = self.run(start, self.size, values, power=True, must=start == 0)
             if rest is None:
@@ -167,6 +173,8 @@ class _Search:
             part = part or self.run(low, high, values)
             return None if part is None or part.clean else self._settle(high, part)
         searching = part is None or part.kind is Kind.mistake
+        if part is not None and not searching and self.evaluations >= MAX_UNDECIDED:
+            return self._settle(high, part)
         half, middle = self._half(low, high, values, power=not searching)
         if half is None:
             return None if part is None else self._settle(high, part)
