@@ -147,6 +147,12 @@ def _edits(epsilon: float) -> Iterator[tuple[str, str, Prior, Edit]]:
         lambda a: [a[0], a[SCALE], a[BIAS] * gain(a), *a[MEAN:]],
     )
     yield (
+        "beta scaled by gamma",
+        "beta was multiplied by gamma too",
+        usual,
+        lambda a: [a[0], a[SCALE], a[BIAS] * a[SCALE], *a[MEAN:]],
+    )
+    yield (
         "mean after the scaling",
         "the mean was subtracted after the scaling",
         known,

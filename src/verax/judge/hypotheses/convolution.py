@@ -294,7 +294,7 @@ def _steps(suspect: Suspect) -> Iterator[Hypothesis]:
     assert isinstance(op, Conv | ConvTranspose)
     ones = (1,) * windows.rank
     if windows.dilations != ones:
-        for label, pads in (("", _same_size(windows, ones)), (", pads kept", windows.pads)):
+        for label, pads in _same_size(windows, ones).items():
             yield Hypothesis(
                 f"dilation ignored{label}",
                 f"the dilation was ignored{label}",
@@ -317,15 +317,33 @@ def _steps(suspect: Suspect) -> Iterator[Hypothesis]:
             )
 
 
-def _same_size(windows: Windows, dilations: tuple[int, ...]) -> Pads:
-    """Pads by which windows of other dilations have the same output size, shared evenly."""
-    pads = []
-    for (begin, end), k, old, new in zip(
-        windows.pads, windows.kernel_shape, windows.dilations, dilations
-    ):
-        total = max(0, begin + end - (k - 1) * (old - new))
-        pads.append((total // 2, total - total // 2))
-    return tuple(pads)
+def _same_size(windows: Windows, dilations: tuple[int, ...]) -> dict[str, Pads]:
+    """Pads by which windows of other dilations have the same output size, and the pads as they are:
+    how the rest is shared -> pads, each once."""
+    totals = [
+        max(0, begin + end - (k - 1) * (old - new))
+        for (begin, end), k, old, new in zip(
+            windows.pads, windows.kernel_shape, windows.dilations, dilations
+        )
+    ]
+    begins = [begin for begin, _ in windows.pads]
+    ends = [end for _, end in windows.pads]
+    shared = {
+        "": [t // 2 for t in totals],
+        ", the odd pad first": [t - t // 2 for t in totals],
+        ", begin pads kept": [min(b, t) for b, t in zip(begins, totals)],
+        ", end pads kept": [max(0, t - e) for e, t in zip(ends, totals)],
+        ", as much less at both ends": [
+            min(t, max(0, b - (b + e - t) // 2)) for b, e, t in zip(begins, ends, totals)
+        ],
+    }
+    found = {label: tuple((b, t - b) for b, t in zip(first, totals))
+             for label, first in shared.items()}  # fmt: skip
+    found[", pads kept"] = windows.pads
+    unique: dict[Pads, str] = {}
+    for label, pads in found.items():
+        unique.setdefault(pads, label)
+    return {label: pads for pads, label in unique.items()}
 
 
 def _forgotten(suspect: Suspect) -> Iterator[Hypothesis]:

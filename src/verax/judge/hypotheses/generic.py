@@ -21,10 +21,12 @@ from verax.judge.hypotheses.base import (
     unpermuted,
     zeroed,
 )
-from verax.judge.hypotheses.fitting import factor, line, offset
+from verax.judge.hypotheses.fitting import LEAST, factor, line, offset
 
 BLOCKS = (2, 4, 8, 16)
 """Elements that vector code takes together; the rest is easily forgotten."""
+MOST_PLACES = 4096
+"""Images or channels that are compared with one another."""
 MAX_OFFSET = 3
 """Places by which a shift is looked for."""
 
@@ -40,7 +42,8 @@ def generic(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _reordered(shape)
     yield from _inputs(suspect)
     yield from _fitted(suspect)
-    yield from _permuted_channels(suspect)
+    yield from _blank(suspect)
+    yield from _taken_from_others(suspect)
 
 
 def _uncomputed(suspect: Suspect, shape: tuple[int, ...]) -> Iterator[Hypothesis]:
@@ -259,26 +262,58 @@ def _fitted(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
-def _permuted_channels(suspect: Suspect) -> Iterator[Hypothesis]:
-    """The channels in the order that the numbers themselves show."""
+def _blank(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Places along an axis that hold nothing but zeros and should not."""
     given, expected = suspect.wide, suspect.expected
-    if given.shape != expected.shape or given.ndim < 3 or given.shape[1] < 3:
+    if given.shape != expected.shape:
         return
-    g, e = (np.moveaxis(a, 1, 0).reshape(a.shape[1], -1) for a in (given, expected))
-    if g.shape[1] < given.shape[1] or not (np.isfinite(g).all() and np.isfinite(e).all()):
+    for axis, n in enumerate(given.shape):
+        others = tuple(a for a in range(given.ndim) if a != axis)
+        blank = np.flatnonzero((given == 0).all(others) & (expected != 0).any(others))
+        if not 0 < len(blank) < n:
+            continue
+        name = axis_name(axis, given.ndim)
+        yield Hypothesis(
+            f"places along the {name} axis not computed",
+            f"along the {name} axis {_listed(blank)} were left 0",
+            Prior.anything,
+            after=moved(lambda y, a=axis, where=blank: _blanked(y, a, where)),
+            fitted=1,
+        )
+
+
+def _blanked(y: np.ndarray, axis: int, where: np.ndarray) -> np.ndarray:
+    y = y.copy()
+    y[(slice(None),) * axis + (where,)] = 0
+    return y
+
+
+def _listed(places: np.ndarray) -> str:
+    return ", ".join(map(str, places[:8])) + (" ..." if len(places) > 8 else "")
+
+
+def _taken_from_others(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Images or channels that hold the results of others, as the numbers themselves show."""
+    given, expected = suspect.wide, suspect.expected
+    if given.shape != expected.shape or given.ndim < 2 or not np.isfinite(given).all():
         return
-    with np.errstate(all="ignore"):
-        likeness = (g / np.linalg.norm(g, axis=1, keepdims=True)) @ (
-            e / np.linalg.norm(e, axis=1, keepdims=True)
-        ).T
-    order = np.argmax(np.nan_to_num(likeness, nan=-1), axis=1)
-    if len(set(order.tolist())) < len(order) or (order == np.arange(len(order))).all():
-        return
-    named = ", ".join(map(str, order[:8])) + (" ..." if len(order) > 8 else "")
-    yield Hypothesis(
-        "channels in another order",
-        f"the channels of the result are those of the channels {named}",
-        Prior.anything,
-        after=moved(lambda y: np.take(y, order, axis=1)),
-        fitted=1,
-    )
+    for axis in (0, 1):
+        n = given.shape[axis]
+        g, e = (np.moveaxis(a, axis, 0).reshape(n, -1) for a in (given, expected))
+        if n < 2 or g.shape[1] < LEAST or n > MOST_PLACES or not np.isfinite(e).all():
+            continue
+        # The nearest by the square of the distance, each place's own where that is as near.
+        distance = (g * g).sum(1)[:, None] - 2 * g @ e.T + (e * e).sum(1)[None]
+        order = np.argmin(distance, axis=1)
+        own = np.diagonal(distance) <= distance[np.arange(n), order]
+        order = np.where(own, np.arange(n), order)
+        if (order == np.arange(n)).all():
+            continue
+        name = axis_name(axis, given.ndim)
+        yield Hypothesis(
+            f"places along the {name} axis taken from others",
+            f"along the {name} axis the result holds in turn the results of {_listed(order)}",
+            Prior.anything,
+            after=moved(lambda y, a=axis, order=order: np.take(y, order, axis=a)),
+            fitted=1,
+        )

@@ -20,7 +20,7 @@ from verax.judge.hypotheses.base import (
 from verax.judge.hypotheses.windows import begins, mixed_begins, padded_by_modes
 from verax.ops.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from verax.ops.pooling import AveragePool, LpPool, MaxPool, Pool
-from verax.ops.windows import Windows
+from verax.ops.windows import Ints, Windows
 
 
 def pool(suspect: Suspect) -> Iterator[Hypothesis]:
@@ -32,14 +32,7 @@ def pool(suspect: Suspect) -> Iterator[Hypothesis]:
         return
     windows = op.windows(suspect.x.shape)
     for name, words, prior, begin in (*begins(windows), *mixed_begins(windows)):
-        pads = tuple(
-            (b, max(0, (o - 1) * s + e - n - b))
-            for b, o, s, e, n in zip(
-                begin, windows.output, windows.strides, windows.extent, windows.input
-            )
-        )
-        rival = dataclasses.replace(op, pads=pads, ceil_mode=False)
-        yield Hypothesis(name, words, prior, op=rival, attributes={"pads": str(pads)}, crop=True)
+        yield from _begin_at(op, windows, name, words, prior, begin)
     yield from _steps(op, windows)
     yield from _kinds(op)
     if isinstance(op, MaxPool | LpPool):
@@ -47,6 +40,34 @@ def pool(suspect: Suspect) -> Iterator[Hypothesis]:
     if isinstance(op, AveragePool):
         yield from _divisors(op, windows)
         yield from _padded(suspect, op, windows)
+
+
+def _begin_at(
+    op: Pool, windows: Windows, name: str, words: str, prior: Prior, begin: Ints
+) -> Iterator[Hypothesis]:
+    """The pool with other begin pads: what is left of them at the end, or what the output needs.
+
+    It is the same to all pools but means that count the padding.
+    """
+    needed = tuple(
+        (b, max(0, (o - 1) * s + e - n - b))
+        for b, o, s, e, n in zip(
+            begin, windows.output, windows.strides, windows.extent, windows.input
+        )
+    )
+    left = tuple((b, max(0, sum(pair) - b)) for b, pair in zip(begin, windows.pads))
+    counts = isinstance(op, AveragePool) and op.count_include_pad
+    rivals = {"": (needed, False), ", the rest at the end": (left, op.ceil_mode)}
+    for label, (pads, ceil_mode) in rivals.items():
+        if not label or counts:
+            yield Hypothesis(
+                name + label,
+                words + label,
+                prior,
+                op=dataclasses.replace(op, pads=pads, ceil_mode=ceil_mode),
+                attributes={"pads": str(pads)},
+                crop=True,
+            )
 
 
 def _indices(op: Pool) -> Iterator[Hypothesis]:

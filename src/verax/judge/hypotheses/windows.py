@@ -80,9 +80,9 @@ def begins(windows: Windows) -> Iterator[Begin]:
     )
     actual = tuple(begin for begin, _ in windows.pads)
     alike: dict[Ints, list[tuple[str, str, Prior]]] = {}
-    for name, words, prior, begin in rules:
-        if tuple(begin) != actual:
-            alike.setdefault(tuple(begin), []).append((name, words, prior))
+    for name, words, prior, wrong in rules:
+        if tuple(wrong) != actual:
+            alike.setdefault(tuple(wrong), []).append((name, words, prior))
     for begin, meant in alike.items():
         name, words, prior = meant[0]
         others = ", ".join(other for other, _, _ in meant[1:])
