@@ -157,7 +157,7 @@ def stored_for(
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Recorded inputs under this network's names, and what was assumed, in sentences."""
     wanted = {v: shape_of(graph, v) for v in graph.inputs}
-    left = {k: v for k, v in stored.items() if k not in wanted}
+    left = {k: v for k, v in stored.items() if k not in graph.types}
     same = {k: [v for v in wanted if v not in stored and bare(v) == bare(k)] for k in left}
     pairs = {k: v[0] for k, v in same.items() if len(v) == 1}
     missing = {v: s for v, s in wanted.items() if v not in stored and v not in pairs.values()}

@@ -29,30 +29,31 @@ def array_input(c: Conversion) -> Result:
     """A declared array as layers see it: float32, and in legacy networks [1, C, H, W]."""
     x = c.required(0)
     c.attributes.irrelevant("dataType", "the input itself has this type")
-    if c.attributes.text("mapping", "EXACT_ARRAY_MAPPING") == "RANK5_ARRAY_MAPPING":
-        axes = {1: (0, 2, 3), 3: (0,)}.get(c.rank())
-        if axes is None:
-            c.refuse("an array of a legacy network has 1 or 3 axes")
-        x = c.add("Unsqueeze", [x, c.ints(axes)])
-    return c.result("Cast", [x], to="float32") if c.type(0).dtype != "float32" else c.result(
-        "Identity", [x])  # fmt: skip
+    if c.attributes.text("mapping", "EXACT_ARRAY_MAPPING") == "EXACT_ARRAY_MAPPING":
+        return c.operator("Cast", to="float32")
+    axes = {1: (0, 2, 3), 3: (0,)}.get(c.rank())
+    if axes is None:
+        c.refuse("an array of a legacy network has 1 or 3 axes")
+    if c.type(0).dtype != "float32":
+        x = c.add("Cast", [x], to="float32")
+    return c.result("Unsqueeze", [x, c.ints(axes)])
 
 
 @row("array.output")
 def array_output(c: Conversion) -> Result:
     """A result as it is declared: of shape [C, H, W] or [C] in legacy networks."""
     a, x = c.attributes, c.required(0)
-    shape = a.integers("shape", ())
-    c.attributes.expect("mapping", "RANK5_ARRAY_MAPPING")
-    if c.attributes.has("mapping"):
-        require_rank(c, 4)
-        if not shape and c.type(0).dims[0] == 1:
-            x = c.add("Squeeze", [x, c.ints((0,))])
-        elif shape and c.type(0).size != int(np.prod(shape)):
-            raise ModelError(f"{c.type(0)} is declared as {shape}", place=c.node.place)
-        elif shape:
-            x = c.add("Reshape", [x, c.ints(shape)])
-    return c.result("Cast", [x], to=a.text("dataType", "float32"))
+    dtype, shape = a.text("dataType", "float32"), a.integers("shape", ())
+    if dtype != "float32":
+        x = c.add("Cast", [x], to=dtype)
+    if a.text("mapping", "EXACT_ARRAY_MAPPING") == "EXACT_ARRAY_MAPPING":
+        return c.result("Identity", [x])
+    require_rank(c, 4)
+    if not shape:
+        return c.result("Squeeze", [x, c.ints((0,))])
+    if c.type(0).size != int(np.prod(shape)):
+        raise ModelError(f"{c.type(0)} is declared as {shape}", place=c.node.place)
+    return c.result("Reshape", [x, c.ints(shape)])
 
 
 @row("preprocessing.scaler")

@@ -27,6 +27,7 @@ def test_a_network_means_what_mxnet_answers(name, tmp_path):
     assert verax.check(model.graph, case.outputs, case.inputs).kind in HONEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", stored())
 def test_a_compiled_network_gives_its_meaning(name, tmp_path):
     case = stored()[name]

@@ -1,0 +1,124 @@
+"""Every CoreML layer against the formula that the specification states for it."""
+
+import numpy as np
+import pytest
+from coreml_layer_cases import cases
+
+import verax
+from verax.base.errors import VeraxError
+from verax.frontends.coreml import load_coreml
+from verax.frontends.coreml.table import TABLE
+from verax.reference.evaluate import evaluate
+
+CASES = list(cases())
+IDS = [f"{case.kind} {case.label}".strip() for case in CASES]
+
+
+def results(case, model):
+    graph = load_coreml(model.SerializeToString()).graph
+    return list(evaluate(graph, case.arrays()).values())
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_a_layer_means_what_the_specification_says(case):
+    found = results(case, case.model())
+    want = case.meaning(*(a.astype(np.float64) for a in case.arrays().values()))
+    want = list(want) if isinstance(want, list | tuple) else [want]
+    assert len(found) == len(want)
+    for got, expected in zip(found, want):
+        assert got.shape == np.shape(expected) or (got.shape == (1,) and np.shape(expected) == ())
+        scale = max(1.0, np.abs(expected).max())
+        assert np.abs(got - expected).max() < 2**10 * np.finfo(np.float64).eps * scale
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_a_compiled_layer_gives_its_meaning(case):
+    graph = load_coreml(case.model().SerializeToString()).graph
+    if not graph.nodes or not case.shapes:
+        pytest.skip("the layer is a constant")
+    verdict = verax.check(graph, "verax:O1", case.arrays())
+    exact = all(node.op.exact for node in graph.nodes)
+    assert verdict.kind in ("identical", "rounding") or (exact and verdict.kind == "undecided")
+
+
+SIMILAR = {
+    *("round", "tan", "asin", "acos", "sinh", "cosh", "tanh", "acosh", "atanh", "erf"),
+    *("reduceL1", "reduceL2", "reduceProd", "reduceLogSum", "reduceSumSquare"),
+    *("reduceLogSumExp", "array.input", "array.output", "loadConstant"),
+    *("preprocessing.scaler", "preprocessing.meanImage"),
+}
+"""Rows of one word that others of the same form stand for, and borders, tested with networks."""
+
+
+def test_no_row_is_without_a_case():
+    layers = {name for domain, name in TABLE if not domain}
+    assert layers - {case.kind for case in CASES} - SIMILAR == set()
+
+
+def mutations(message, prefix=""):
+    """(name of a field, what changes it) for all fields that a message sets, also nested ones."""
+    for field, value in message.ListFields():
+        path = f"{prefix}{field.name}"
+        if field.type == field.TYPE_MESSAGE:
+            if field.message_type.name == "BorderAmounts":
+                yield (
+                    path,
+                    path,
+                    lambda m: setattr(
+                        m.borderAmounts[0], "startEdgeSize", m.borderAmounts[0].startEdgeSize + 1
+                    ),
+                )
+            elif field.message_type.name == "WeightParams":
+                yield path, path, lambda m: m.floatValue.__setitem__(0, m.floatValue[0] + 0.7)
+            else:
+                yield from mutations(value, f"{path}__")
+            continue
+        way = prefix[:-2]
+        name = field.name
+        if not isinstance(value, int | float | str):
+            for i in range(len(value)):
+                yield path, way, lambda m, n=name, i=i: getattr(m, n).__setitem__(
+                    i, not getattr(m, n)[i] if isinstance(getattr(m, n)[i], bool)
+                    else getattr(m, n)[i] + 1)  # fmt: skip
+        elif isinstance(value, bool):
+            yield path, way, lambda m, n=name: setattr(m, n, not getattr(m, n))
+        elif field.type == field.TYPE_ENUM:
+            for number in field.enum_type.values_by_number:
+                if number != value:
+                    yield path, way, lambda m, n=name, k=number: setattr(m, n, k)
+        else:
+            yield path, way, lambda m, n=name: setattr(m, n, getattr(m, n) + 1)
+
+
+def reach(params, way):
+    for name in filter(None, way.split("__")):
+        params = getattr(params, name)
+    return params
+
+
+def test_no_field_is_ignored_in_silence():
+    """Each field that a row reads changes the result, or is refused, in some network."""
+    silent = {}
+    for case in CASES:
+        model = case.model()
+        before = results(case, model)
+        loaded = load_coreml(model.SerializeToString())
+        read = {e.attribute for e in loaded.ledger.entries if e.outcome == "consumed"}
+        params = getattr(model.neuralNetwork.layers[0], case.kind)
+        for path, way, change in mutations(params):
+            spot = (case.kind, path)
+            if path.replace("__", ".") not in read or silent.get(spot) == "":
+                continue
+            changed = case.model(lambda p, w=way, f=change: f(reach(p, w)))
+            try:
+                after = results(case, changed)
+            except VeraxError:
+                silent[spot] = ""
+                continue
+            is_same = len(after) == len(before) and all(
+                a.shape == b.shape and np.allclose(a, b, rtol=1e-9) for a, b in zip(before, after)
+            )
+            silent[spot] = case.label or "default" if is_same else ""
+    assert len(silent) > 80
+    assert {spot: where for spot, where in silent.items() if where} == {}
