@@ -3,6 +3,7 @@
     python benchmarks/judge                                 # everything (long)
     python benchmarks/judge honest --limit 50 --only torch
     python benchmarks/judge plants --limit 2 --only "bias missing" --seconds 60
+    python benchmarks/judge models                          # real networks, if they are there
 
 Prints a table as it goes, and writes every outcome to out/judge.json. Ctrl-C keeps what was done.
 """
@@ -19,7 +20,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from models import ModelCase, model_cases, model_died, run_model
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -32,6 +35,8 @@ from verax.campaign.workers import run_cases
 
 NETWORKS, PLACEMENTS = 500, 10
 """Random networks for every honest implementation, and placements of every kind of mistake."""
+WRITTEN_EVERY = 20
+"""Outcomes between two writings of the record."""
 SLOW_EVERY = 4
 """Our own compiler takes seconds for a network at O0: it is tried on one network in so many."""
 WIDTH = 150
@@ -78,9 +83,33 @@ def plant_table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-PARTS: dict[str, tuple[Callable[[str, int | None, int], Iterator[Case]], Callable[..., Table]]] = {
-    "honest": (honest_cases, honest_table),
-    "plants": (plant_cases, plant_table),
+def real_cases(only: str, limit: int | None, seed: int) -> Iterator[ModelCase]:
+    """Real networks with the answers that were stored for them, and live runtimes."""
+    cases = [c for c in model_cases() if re.search(only, c.kind)]
+    yield from cases[:limit]
+
+
+def real_table(outcomes: Sequence[Outcome]) -> Table:
+    table = Table("model, and who answered", "verdict", title="Honest answers to real networks")
+    for outcome in sorted(outcomes, key=lambda o: o.case):
+        table.add_row(outcome.case, outcome.verdict or f"not judged: {outcome.skipped}")
+    return table
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of the campaign: its cases, how one is run, and the table of what came of them."""
+
+    cases: Callable[[str, int | None, int], Iterator[Any]]
+    table: Callable[[Sequence[Outcome]], Table]
+    run: Callable[[Any], Outcome] = run_case
+    died: Callable[[Any], Outcome] = died
+
+
+PARTS = {
+    "honest": Part(honest_cases, honest_table),
+    "plants": Part(plant_cases, plant_table),
+    "models": Part(real_cases, real_table, run_model, model_died),
 }
 
 
@@ -99,17 +128,27 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(width=WIDTH if not sys.stdout.isatty() else None)
     results: dict[str, list[Outcome]] = {}
     for part in options.parts or PARTS:
-        cases, table = PARTS[part]
-        listed = list(cases(options.only, options.limit, options.seed))
+        listed = list(PARTS[part].cases(options.only, options.limit, options.seed))
         random.Random(options.seed).shuffle(listed)  # what an early end leaves is a fair sample
-        results[part] = _run(part, listed, options, console)
-        console.print(table(results[part]))
+        results[part] = []
+        began = time.perf_counter()
+        interrupted = False
+        try:
+            for outcome in _outcomes(part, listed, options, console):
+                results[part].append(outcome)
+                if len(results[part]) % WRITTEN_EVERY == 1:
+                    _write(options.json, results)
+        except KeyboardInterrupt:
+            interrupted = True
+        took = time.perf_counter() - began
+        console.print(f"{part}: {len(results[part])} of {len(listed)} cases in {took:.0f} s")
+        console.print(PARTS[part].table(results[part]))
         for reason, count in reasons(results[part]).most_common(12):
             console.print(f"  not judged, {count}: {reason}", markup=False)
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        written = {p: [dataclasses.asdict(o) for o in own] for p, own in results.items()}
-        options.json.write_text(json.dumps(written, indent=1))
-    alarms = [a for o in results.get("honest", []) for a in o.alarms]
+        _write(options.json, results)
+        if interrupted:
+            break
+    alarms = [a for part in results.values() for o in part for a in o.alarms]
     missed = [o for o in judged(results.get("plants", [])) if not (o.detected and o.located)]
     for alarm in alarms[:20]:
         console.print(f"  alarm: {alarm}", markup=False)
@@ -120,22 +159,28 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if alarms or missed else 0
 
 
-def _run(
-    part: str, cases: list[Case], options: argparse.Namespace, console: Console
-) -> list[Outcome]:
-    """Outcomes of the cases, with progress on a terminal."""
-    done: list[Outcome] = []
-    began = time.perf_counter()
+def _outcomes(
+    part: str, cases: list[Any], options: argparse.Namespace, console: Console
+) -> Iterator[Outcome]:
+    """Outcomes of the cases as they come, with progress on a terminal."""
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(part, total=len(cases))
         for outcome in run_cases(
-            cases, run_case, died, processes=options.processes, seconds=options.seconds
+            cases,
+            PARTS[part].run,
+            PARTS[part].died,
+            processes=options.processes,
+            seconds=options.seconds,
         ):
-            done.append(outcome)
+            yield outcome
             progress.update(task, advance=1, description=f"{part}: {outcome.kind}")
-    took = time.perf_counter() - began
-    console.print(f"{part}: {len(done)} of {len(cases)} cases in {took:.0f} s")
-    return done
+
+
+def _write(path: Path, results: dict[str, list[Outcome]]) -> None:
+    """Every outcome so far, as JSON by part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = {part: [dataclasses.asdict(o) for o in own] for part, own in results.items()}
+    path.write_text(json.dumps(written, indent=1))
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ def run_cases(
     """Results of `run(case)` as they finish, in any order.
 
     run: a function of a module (it is sent to other processes). died: the result of a case whose
-    process dies twice. seconds: no case is begun after so much time. Ctrl-C ends the iteration:
-    what was yielded before stays with the caller.
+    process dies twice. seconds: no case is begun after so much time. Ctrl-C (KeyboardInterrupt)
+    ends the processes; what was yielded before stays with the caller.
     """
     waiting, began = iter(cases), time.monotonic()
     pool = _pool(processes)
@@ -59,8 +59,6 @@ def run_cases(
             for future in done:
                 del running[future]
                 yield future.result()
-    except KeyboardInterrupt:
-        return
     finally:
         _stop(pool)
 

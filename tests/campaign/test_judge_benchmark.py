@@ -1,0 +1,52 @@
+"""`python benchmarks/judge`: a table, every outcome as JSON, and nothing lost by Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "judge"
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(SCRIPT), *arguments, "--processes", "1"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_small_campaign_prints_a_table_and_writes_every_outcome(tmp_path: Path) -> None:
+    record = tmp_path / "judge.json"
+    run = started("plants", "--limit", "1", "--only", "^bias missing$", "--json", str(record))
+    table, _ = run.communicate(timeout=120)
+    assert run.returncode == 0, table
+    assert "bias missing" in table
+    outcomes = json.loads(record.read_text())["plants"]
+    assert {o["case"] for o in outcomes} == {
+        "PlantCase(plant='bias missing', number=0, deep=False, in_file=False)",
+        "PlantCase(plant='bias missing', number=0, deep=False, in_file=True)",
+    }
+    assert all(o["located"] for o in outcomes)
+
+
+def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
+    record = tmp_path / "judge.json"
+    run = started("honest", "--only", "^reference$", "--json", str(record))
+    patience = time.monotonic() + 100
+    while not record.exists() and time.monotonic() < patience:
+        time.sleep(0.2)
+    run.send_signal(signal.SIGINT)
+    table, errors = run.communicate(timeout=60)
+    assert "Traceback" not in errors
+    assert "reference" in table
+    done = json.loads(record.read_text())["honest"]
+    assert 0 < len(done) < 500
+
+
+def test_an_unknown_part_is_refused() -> None:
+    run = started("nonsense")
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert "no part nonsense" in errors

@@ -1,0 +1,41 @@
+"""Real faults of runtimes that the campaigns found; the judge has to keep finding them.
+
+Each is a network of one operator. When a runtime's next version is right, its test says so by
+failing: then the restriction in `campaign.random_nodes` can go.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from verax.campaign.outcomes import RUNNERS
+from verax.campaign.sketch import Sketch, op
+from verax.ir.operator import Operator
+from verax.judge import check
+from verax.records.verdict import Kind, Verdict
+
+
+def judged(operator: Operator, runner: str) -> Verdict:
+    """The verdict on a runner's answer to one operator, on an input [2, 6, 13, 9]."""
+    pytest.importorskip(runner, reason=f"{runner} is not installed")
+    s = Sketch("one", np.random.default_rng(0))
+    x = s.input("x", s.random.standard_normal((2, 6, 13, 9)).astype(np.float32))
+    s.add(operator, [x])
+    return check(s.graph(), RUNNERS[runner](), s.inputs)
+
+
+def test_openvino_drops_the_fraction_of_the_bias_of_lrn() -> None:
+    assert judged(op("LRN", size=3, alpha=0.1, bias=2.0), "openvino").kind is Kind.rounding
+    assert judged(op("LRN", size=3, alpha=0.1, bias=1.5), "openvino").kind is Kind.mistake
+    assert judged(op("LRN", size=3, alpha=0.1, bias=1.5), "onnxruntime").kind is Kind.rounding
+
+
+def test_openvino_keeps_a_window_that_begins_behind_the_input() -> None:
+    window = op(
+        "MaxPool", kernel_shape=(3, 2), strides=(2, 2), pads=((0, 1), (1, 1)), ceil_mode=True
+    )
+    verdict = judged(window, "openvino")
+    assert verdict.kind is Kind.mistake
+    assert verdict.nodes[0].reason == "it is float32[2, 6, 7, 6], it should be float32[2, 6, 7, 5]"
+    assert judged(window, "onnxruntime").kind is Kind.identical

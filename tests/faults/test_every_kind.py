@@ -1,0 +1,51 @@
+"""Every kind of planted mistake of the campaign, once: detected, and pinned to its node."""
+
+from __future__ import annotations
+
+import pytest
+
+from verax.campaign.outcomes import PlantCase, run_case
+from verax.campaign.placements import PLANTS, place
+from verax.campaign.subjects import PlantedNumbers
+from verax.judge import check
+from verax.records.verdict import Kind
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_mistake_is_pinned_to_its_node(name: str) -> None:
+    placement = next(filter(None, (place(PLANTS[name], n, deep=False) for n in range(4))), None)
+    assert placement is not None, "no visible placement was found"
+    network = placement.network
+    verdict = check(network.graph, PlantedNumbers(placement.node, placement.change), network.inputs)
+    assert verdict.kind is Kind.mistake
+    assert [b.node for b in verdict.blame] == [placement.node]
+
+
+DEEP = {
+    "pads: split evenly, the odd one first": False,
+    "epsilon 1e-5": False,
+    "bias missing": True,
+    "operand missing": False,
+    "matrix in the other layout": True,
+}
+"""Kinds of mistakes in deep networks, and whether ONNX Runtime makes them on a changed file."""
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_mistake_in_a_deep_network_is_located_by_cutting_and_explained(name: str) -> None:
+    if DEEP[name]:
+        pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    outcome = run_case(PlantCase(name, 7, deep=True, in_file=DEEP[name]))
+    assert outcome.skipped == ""
+    assert outcome.located
+    assert outcome.without == "mistake"
+    assert outcome.located_without
+    assert outcome.true, outcome.explanations
+
+
+@pytest.mark.parametrize("name", [n for n, p in PLANTS.items() if p.outside])
+def test_what_nothing_explains_is_not_explained(name: str) -> None:
+    for number in range(2):
+        outcome = run_case(PlantCase(name, number, deep=False))
+        assert outcome.located
+        assert outcome.explanations == []
