@@ -78,10 +78,10 @@ def test_a_subject_runs_a_node_alone_on_its_own_weights() -> None:
         run(node, [data, weights * 2])
 
 
-def test_regions_and_missing_values_are_left_as_they_are() -> None:
+def test_missing_values_leave_a_blame_as_it_is() -> None:
     blame, values = blamed(Planted(["bn"], MISTAKES["epsilon 1e-5 for 1e-3"][1]))
     region = dataclasses.replace(blame, region=("stem", "bn"))
-    assert informed(region, GRAPH, values) == region
+    assert informed(region, GRAPH, {"bn": values["bn"]}) == region
     assert informed(blame, GRAPH, {"bn": values["bn"]}) == blame
     unknown = dataclasses.replace(blame, value="nowhere")
     assert informed(unknown, GRAPH, values) == unknown

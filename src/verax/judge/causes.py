@@ -16,6 +16,7 @@ from verax.ir.graph import Builder, Graph, Node, same_bits
 from verax.ir.types import TensorType
 from verax.judge.distinguish import Run, narrow_down
 from verax.judge.explain import fits, suspect_of
+from verax.judge.explain_region import explain_region
 from verax.judge.protocol import Runner
 from verax.judge.structure import structure
 from verax.judge.truncate import truncates
@@ -35,12 +36,15 @@ def informed(
 
     graph: any graph with the guilty node; values: the subject's inputs and outputs of that node by
     name, in declared dtypes. subject: runs the node on further inputs if it can run parts.
-    A blame of several nodes, or one whose values are missing, comes back as it is.
+    Several nodes blamed together get the rival meanings of the whole. A blame whose values are
+    missing comes back as it is.
     """
     node = graph.producers.get(blame.value)
-    if node is None or blame.region or blame.value not in values:
-        return blame
     known = {**graph.constants, **values}
+    if node is None or blame.value not in values:
+        return blame
+    if blame.region:
+        return _informed_region(blame, graph, known, seed)
     if any(v is not None and v not in known for v in node.inputs):
         return blame
     output = node.outputs.index(blame.value)
@@ -64,6 +68,20 @@ def informed(
         told_apart=told_apart,
         structure=(*weights(suspect), *looks),
     )
+
+
+def _informed_region(
+    blame: Blame, graph: Graph, known: Mapping[str, np.ndarray], seed: int
+) -> Blame:
+    """The same for nodes that were judged together, from what they read to the last output."""
+    nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in blame.region]
+    made = {v for n in nodes for v in n.outputs}
+    read = {v for n in nodes for v in n.inputs if v is not None} - made
+    if not nodes or nodes[-1].outputs[0] != blame.value or not read <= known.keys():
+        return blame
+    arrays = {v: known[v] for v in read}
+    found = explain_region(nodes, arrays, known[blame.value], graph.types, seed=seed)
+    return dataclasses.replace(blame, explanations=found)
 
 
 def alone(subject: Runner, graph: Graph) -> Run:

@@ -69,15 +69,15 @@ class VeraxRunner:
         settings = self.settings
         if settings.opt_level == 0:
             return [("O0", self)]
-        exe = compile_graph(graph, settings)
+        exe = self._compiled(graph, None)
         exe.run(inputs)
         plain = dataclasses.replace(settings, opt_level=0, require=())
         steps = [("O0", VeraxRunner(plain))]
         names = (f"fusion and layouts of O{settings.opt_level}", *exe.trace.notes)
-        for count, name in enumerate(names):
+        for count, name in enumerate(names[:-1]):
             stopped = dataclasses.replace(settings, stop_after=count)
             steps.append((name, VeraxRunner(stopped)))
-        return steps
+        return [*steps, (names[-1], self)]
 
 
 class ReferenceRunner:
