@@ -15,7 +15,7 @@ from verax.base.errors import UsageError
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
-from verax.formats import ONNX, VX, format_of
+from verax.formats import ONNX, PYTORCH, VX, format_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.judge import check as judge_check
@@ -50,15 +50,22 @@ class Compiled(Executable):
 
 
 def load(
-    source: Any, *, shapes: Mapping[str, Sequence[int | None] | int] | None = None
+    source: Any,
+    *,
+    shapes: Mapping[str, Sequence[int | None] | int] | None = None,
+    inputs: Sequence[Any] | None = None,
 ) -> Model | SavedExecutable:
-    """Load a model (a path, the bytes of an ONNX file, or an `onnx.ModelProto`) or a .vx file.
+    """Load a model (a path of any format, the bytes of an ONNX file, an `onnx.ModelProto`, a
+    `torch.export.ExportedProgram`, or a `torch.nn.Module` with example `inputs`) or a .vx file.
 
     shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
     Raises `ModelError` when the file is damaged, `UnsupportedError` when it uses what Verax lacks,
     `UsageError` when there is no such file.
     """
     if not isinstance(source, str | os.PathLike):
+        if _is_torch(source):
+            program: Model = PYTORCH.read(source, shapes=shapes, inputs=inputs)
+            return program
         model: Model = ONNX.read(source, shapes=shapes)
         return model
     found = format_of(source)
@@ -69,10 +76,15 @@ def load(
                 place=str(source),
                 next_step="compile the model again with the shapes you want",
             )
-        program: SavedExecutable = VX.read(source)
-        return program
+        compiled: SavedExecutable = VX.read(source)
+        return compiled
     model = found.read(source, shapes=shapes)
     return model
+
+
+def _is_torch(source: object) -> bool:
+    """Whether `source` is a program or module of torch's, without importing torch."""
+    return any(t.__module__.partition(".")[0] == "torch" for t in type(source).__mro__)
 
 
 def graph_of(network: Network) -> Graph:

@@ -53,16 +53,23 @@ COREML = Format(
     "a neural network specification",
     "verax.frontends.coreml:load_coreml",
 )
-FORMATS = (ONNX, TFLITE, COREML, MXNET, VX)
+PYTORCH = Format(
+    "PyTorch",
+    (".pt2", ".pt", ".pth"),
+    "a program of torch.export (pickles are refused)",
+    "verax.frontends.torch:load_torch",
+)
+KERAS = Format(
+    "Keras",
+    (".h5", ".keras"),
+    "a functional or sequential model",
+    "verax.frontends.keras:load_keras",
+)
+FORMATS = (ONNX, PYTORCH, TFLITE, KERAS, COREML, MXNET, VX)
 
 DESIGNED: Mapping[str, str] = {
-    ".pt2": "PyTorch",
-    ".pt": "PyTorch",
-    ".pth": "PyTorch",
     ".mlpackage": "CoreML",
     ".pb": "TensorFlow",
-    ".h5": "Keras",
-    ".keras": "Keras",
 }
 """Suffixes of formats that Verax does not read yet, for a helpful error."""
 

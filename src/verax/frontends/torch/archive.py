@@ -1,0 +1,192 @@
+"""The `.pt2` archive: a zip of one JSON program and raw weights.
+
+Nothing is unpickled: the sample inputs, the only pickle that `torch.export.save` writes, are never
+opened, and archives that keep weights or programs in a pickle are refused by name. Weights lie
+uncompressed in the zip and are mapped into memory from there.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.ir.types import DType
+
+SCALAR_TYPES = {
+    **{1: DType.uint8, 2: DType.int8, 3: DType.int16, 4: DType.int32, 5: DType.int64},
+    **{6: DType.float16, 7: DType.float32, 8: DType.float64, 12: DType.bool_},
+    **{13: DType.bfloat16, 28: DType.uint16, 34: DType.uint32, 35: DType.uint64},
+}
+"""Numbers of torch's element types in the file."""
+MAX_JSON = 256 << 20
+MAX_RATIO = 200
+"""Largest JSON file, and how much an entry may grow when it is unpacked."""
+DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ArithmeticError),
+    *(RuntimeError, ValueError),
+)
+"""What reading a damaged zip may raise (`NotImplementedError` is a `RuntimeError`)."""
+LOCAL_HEADER = 30
+"""Bytes of a zip entry's header before its name."""
+EXPORT = "write it with torch.export.save(torch.export.export(module, inputs), 'net.pt2')"
+
+
+class Archive:
+    """One `.pt2` file, from a path or bytes. Raises `ModelError` when it is damaged."""
+
+    def __init__(self, source: str | os.PathLike[str] | bytes) -> None:
+        self.place = "bytes" if isinstance(source, bytes) else os.fspath(source)
+        try:
+            if isinstance(source, bytes):
+                self.data: Any = source
+            else:
+                with open(source, "rb") as file:
+                    size = os.fstat(file.fileno()).st_size
+                    empty = size == 0
+                    self.data = (
+                        b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    )
+        except OSError as error:
+            raise UsageError(
+                f"the file cannot be read ({error.strerror})", place=self.place
+            ) from error
+        if self.data[:2] == b"\x80\x02" or self.data[:1] == b"(":
+            raise self._pickle("the file is a pickle")
+        try:
+            self.zip = zipfile.ZipFile(
+                io.BytesIO(source) if isinstance(source, bytes) else Path(source)
+            )
+            self.entries = {i.filename: i for i in self.zip.infolist()}
+        except DAMAGE as error:
+            raise ModelError(f"the archive is damaged ({error})", place=self.place) from error
+        self.root = self._root()
+        self._must_be_little_endian()
+
+    def _pickle(self, what: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{what}, which can run any code when it is read; Verax never opens pickles",
+            place=self.place,
+            next_step=EXPORT,
+        )
+
+    def _root(self) -> str:
+        """The archive's top folder."""
+        programs = [n for n in self.entries if n.endswith(".json") and "/models/" in f"/{n}"]
+        if len(programs) == 1:
+            return programs[0].rpartition("models/")[0]
+        if len(programs) > 1:
+            raise UnsupportedError(
+                f"the archive holds {len(programs)} programs", place=self.place, next_step=EXPORT
+            )
+        names = [Path(n).name for n in self.entries]
+        if "data.pkl" in names or "serialized_state_dict.pt" in names:
+            raise self._pickle("the archive holds a pickled program or pickled weights")
+        raise ModelError("the archive holds no program", place=self.place, next_step=EXPORT)
+
+    def _must_be_little_endian(self) -> None:
+        name = f"{self.root}byteorder"
+        if name in self.entries and self.read(name, MAX_JSON).strip() != b"little":
+            raise UnsupportedError("the weights are not little-endian", place=self.place)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Unpacked bytes of an entry of at most `limit` bytes."""
+        info = self.entries.get(name)
+        if info is None:
+            raise ModelError(f"the archive has no {name!r}", place=self.place)
+        if info.file_size > limit or info.file_size > MAX_RATIO * max(info.compress_size, 1):
+            raise ModelError(
+                f"{name!r} claims {info.file_size} bytes from {info.compress_size}",
+                place=self.place,
+            )
+        try:
+            return self.zip.read(info)
+        except DAMAGE as error:
+            raise ModelError(f"{name!r} is damaged ({error})", place=self.place) from error
+
+    def json(self, name: str) -> Any:
+        """An entry's JSON content."""
+        try:
+            return json.loads(self.read(name, MAX_JSON))
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{name!r} is no JSON ({error})", place=self.place) from error
+
+    def program(self) -> Any:
+        """The exported program."""
+        (name,) = (n for n in self.entries if n.startswith(f"{self.root}models/") and "json" in n)
+        return self.json(name)
+
+    def tensors(self, folder: str) -> dict[str, np.ndarray]:
+        """Arrays by name from `data/weights` or `data/constants`."""
+        base = f"{self.root}data/{folder}/"
+        configs = [n for n in self.entries if n.startswith(base) and n.endswith("_config.json")]
+        found: dict[str, np.ndarray] = {}
+        for config in configs:
+            content = self.json(config)
+            if not isinstance(content, Mapping) or not isinstance(content.get("config"), Mapping):
+                raise ModelError(f"{config!r} lists no tensors", place=self.place)
+            for name, entry in content["config"].items():
+                found[name] = self._tensor(base, name, entry)
+        return found
+
+    def _tensor(self, base: str, name: str, entry: Any) -> np.ndarray:
+        place = f"tensor {name!r} of {self.place}"
+        try:
+            if entry["use_pickle"]:
+                raise self._pickle(f"the tensor {name!r} is a pickle")
+            meta, path = entry["tensor_meta"], f"{base}{entry['path_name']}"
+            dtype = SCALAR_TYPES.get(meta["dtype"])
+            sizes = [int(d["as_int"]) for d in meta["sizes"]]
+            strides = [int(d["as_int"]) for d in meta["strides"]]
+            offset = int(meta["storage_offset"]["as_int"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"its record is incomplete ({error!r})", place=place) from error
+        if dtype is None:
+            raise UnsupportedError(
+                f"its element type {meta['dtype']} is not supported", place=place
+            )
+        flat = self._flat(path, dtype.numpy, place)
+        if len(sizes) != len(strides) or min([*sizes, *strides, offset, 0]) < 0:
+            raise ModelError(f"sizes {sizes} with strides {strides} are impossible", place=place)
+        last = offset + sum((n - 1) * s for n, s in zip(sizes, strides)) if all(sizes) else -1
+        if last >= flat.size:
+            raise ModelError(
+                f"it claims {sizes} elements, its file holds {flat.size} in all", place=place
+            )
+        if not all(sizes):
+            return np.zeros(sizes, dtype.numpy)
+        item = flat.itemsize
+        view = np.lib.stride_tricks.as_strided(
+            flat[offset:], sizes, [s * item for s in strides], writeable=False
+        )
+        return np.ascontiguousarray(view).reshape(sizes)
+
+    def _flat(self, path: str, dtype: np.dtype, place: str) -> np.ndarray:
+        """A stored entry as a flat array on the file's own memory."""
+        info = self.entries.get(path)
+        if info is None:
+            raise ModelError(f"the archive has no {path!r}", place=place)
+        if info.compress_type != zipfile.ZIP_STORED:
+            return _whole(self.read(path, MAX_JSON << 4), dtype)
+        head = self.data[info.header_offset : info.header_offset + LOCAL_HEADER]
+        if len(head) < LOCAL_HEADER:
+            raise ModelError("the archive is truncated", place=place)
+        name_size, extra_size = struct.unpack("<HH", head[26:30])
+        start = info.header_offset + LOCAL_HEADER + name_size + extra_size
+        if start + info.file_size > len(self.data):
+            raise ModelError("the archive is truncated", place=place)
+        return np.frombuffer(self.data, dtype, info.file_size // dtype.itemsize, start)
+
+
+def _whole(data: bytes, dtype: np.dtype) -> np.ndarray:
+    return np.frombuffer(data, dtype, len(data) // dtype.itemsize)

@@ -1,0 +1,17 @@
+"""ATen operators by name: importing the families' rows fills the table."""
+
+from __future__ import annotations
+
+from verax.frontends.torch import (  # noqa: F401  (each registers its rows)
+    table_elementwise,
+    table_making,
+    table_movement,
+    table_normalization,
+    table_products,
+    table_reduction,
+    table_resampling,
+    table_windows,
+)
+from verax.frontends.torch.rows import TABLE
+
+__all__ = ["TABLE"]

@@ -1,0 +1,420 @@
+"""ATen operators on single elements: arithmetic with type promotion, functions, activations."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from verax.frontends.torch.reader import Ref
+from verax.frontends.torch.rows import Aten, Result, row
+from verax.ir.types import DType
+
+Number = bool | int | float
+
+
+# Type promotion: bool < integers < floats; within a category tensors with axes decide, then
+# zero-dimensional ones, then Python numbers.
+
+
+def _category(dtype: DType) -> int:
+    return 0 if dtype is DType.bool_ else 2 if dtype.is_float else 1
+
+
+def _joined(a: DType, b: DType) -> DType:
+    """The smallest type of the same category that holds both."""
+    if {a, b} == {DType.float16, DType.bfloat16}:
+        return DType.float32
+    if a.is_float:
+        order = [DType.float16, DType.bfloat16, DType.float32, DType.float64]
+        return max(a, b, key=order.index)
+    return DType(str(np.promote_types(a.numpy, b.numpy)))
+
+
+def _number_type(value: Number) -> DType:
+    if isinstance(value, bool):
+        return DType.bool_
+    return DType.int64 if isinstance(value, int) else DType.float32
+
+
+def promoted(t: Aten, operands: list[str | Number]) -> DType:
+    """Element type in which torch computes with these tensors and numbers."""
+    tiers: list[list[DType]] = [[], [], []]
+    for x in operands:
+        if not isinstance(x, str):
+            tiers[2].append(_number_type(x))
+        else:
+            tiers[0 if t.rank(x) else 1].append(t.type(x).dtype)
+    found: DType | None = None
+    for tier in tiers:
+        if not tier:
+            continue
+        top = max(map(_category, tier))
+        own = functools.reduce(_joined, [d for d in tier if _category(d) == top])
+        if found is None or top > _category(found):
+            found = own
+    assert found is not None
+    return found
+
+
+def operand(t: Aten, name: str) -> str | Number:
+    """A tensor's value, or a number."""
+    given = t.a.values.get(name)
+    if isinstance(given, Ref):
+        return t.tensor(name)
+    return t.number(name)
+
+
+def in_type(t: Aten, x: str | Number, dtype: DType) -> str:
+    """An operand as a value of element type `dtype`."""
+    return t.cast(x, dtype) if isinstance(x, str) else t.constant(x, dtype.numpy)
+
+
+def binary(t: Aten, kind: str, first: str = "self", second: str = "other") -> Result:
+    """A node on two operands in their common type."""
+    a, b = operand(t, first), operand(t, second)
+    dtype = promoted(t, [a, b])
+    return t.result(kind, [in_type(t, a, dtype), in_type(t, b, dtype)])
+
+
+@row("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor")
+def add(t: Aten) -> Result:
+    """self +- alpha other; rsub is other - alpha self."""
+    a, b, alpha = operand(t, "self"), operand(t, "other"), t.number("alpha", 1)
+    dtype = promoted(t, [a, b])
+    if t.kind == "rsub":
+        a, b = b, a
+    y = in_type(t, b, dtype)
+    if alpha != 1:
+        y = t.add("Mul", [y, t.constant(alpha, dtype.numpy)])
+    return t.result("Add" if t.kind == "add" else "Sub", [in_type(t, a, dtype), y])
+
+
+@row("mul.Tensor", "mul.Scalar")
+def mul(t: Aten) -> Result:
+    a, b = operand(t, "self"), operand(t, "other")
+    dtype = promoted(t, [a, b])
+    kind = "And" if dtype is DType.bool_ else "Mul"
+    return t.result(kind, [in_type(t, a, dtype), in_type(t, b, dtype)])
+
+
+@row("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
+def div(t: Aten) -> Result:
+    """True division gives floats; a rounding mode keeps the type."""
+    a, b = operand(t, "self"), operand(t, "other")
+    mode = "floor" if t.kind == "floor_divide" else t.text("rounding_mode")
+    dtype = promoted(t, [a, b])
+    if mode is None:
+        dtype = dtype if dtype.is_float else DType.float32
+        return t.result("Div", [in_type(t, a, dtype), in_type(t, b, dtype)])
+    if not dtype.is_float:
+        return _integer_division(t, a, b, dtype, mode)
+    y = t.add("Div", [in_type(t, a, dtype), in_type(t, b, dtype)])
+    if mode == "floor":
+        return t.result("Floor", [y])
+    if mode != "trunc":
+        t.a.refuse("rounding_mode")
+    return t.result("Mul", [t.add("Sign", [y]), t.add("Floor", [t.add("Abs", [y])])])
+
+
+def _integer_division(t: Aten, a: str | Number, b: str | Number, dtype: DType, mode: str) -> Result:
+    """Div of integers truncates; floor differs where signs do and something remains."""
+    x, y = in_type(t, a, dtype), in_type(t, b, dtype)
+    if mode == "trunc":
+        return t.result("Div", [x, y])
+    rest = t.add("Mod", [x, y])
+    return t.result("Div", [t.add("Sub", [x, rest]), y])
+
+
+@row("remainder.Tensor", "remainder.Scalar", "fmod.Tensor", "fmod.Scalar")
+def remainder(t: Aten) -> Result:
+    """remainder has the divisor's sign, fmod the dividend's."""
+    a, b = operand(t, "self"), operand(t, "other")
+    dtype = promoted(t, [a, b])
+    x, y = in_type(t, a, dtype), in_type(t, b, dtype)
+    if t.kind == "fmod" or not dtype.is_float:
+        return t.result("Mod", [x, y], fmod=t.kind == "fmod")
+    whole = t.add("Floor", [t.add("Div", [x, y])])
+    return t.result("Sub", [x, t.add("Mul", [whole, y])])
+
+
+@row("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
+def power(t: Aten) -> Result:
+    a, b = operand(t, "self"), operand(t, "exponent")
+    dtype = promoted(t, [a, b])
+    x = in_type(t, a, dtype)
+    if b == 2:
+        return t.result("Mul", [x, x])
+    return t.result("Pow", [x, in_type(t, b, dtype)])
+
+
+COMPARISONS = {
+    **{"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"},
+    "ne": "Equal",
+}
+
+
+@row(*(f"{name}.{overload}" for name in COMPARISONS for overload in ("Tensor", "Scalar")))
+def compare(t: Aten) -> Result:
+    a, b = operand(t, "self"), operand(t, "other")
+    dtype = promoted(t, [a, b])
+    inputs = [in_type(t, a, dtype), in_type(t, b, dtype)]
+    if t.kind == "ne":
+        return t.result("Not", [t.add("Equal", inputs)])
+    return t.result(COMPARISONS[t.kind], inputs)
+
+
+@row("maximum.default", "minimum.default")
+def extreme(t: Aten) -> Result:
+    return binary(t, "Max" if t.kind == "maximum" else "Min")
+
+
+BITS = {"and": ("And", "BitwiseAnd"), "or": ("Or", "BitwiseOr"), "xor": ("Xor", "BitwiseXor")}
+
+
+@row(
+    *(f"bitwise_{name}.{overload}" for name in BITS for overload in ("Tensor", "Scalar")),
+    *(f"__{name}__.{overload}" for name in BITS for overload in ("Tensor", "Scalar")),
+)
+def bits(t: Aten) -> Result:
+    a, b = operand(t, "self"), operand(t, "other")
+    dtype = promoted(t, [a, b])
+    logical, bitwise = BITS[t.kind.removeprefix("bitwise_").strip("_")]
+    kind = logical if dtype is DType.bool_ else bitwise
+    return t.result(kind, [in_type(t, a, dtype), in_type(t, b, dtype)])
+
+
+def truth(t: Aten, value: str) -> str:
+    """Whether elements differ from 0."""
+    return t.cast(value, DType.bool_)
+
+
+@row("logical_and.default", "logical_or.default", "logical_xor.default")
+def logic(t: Aten) -> Result:
+    kind = t.kind.removeprefix("logical_").title()
+    return t.result(kind, [truth(t, t.tensor("self")), truth(t, t.tensor("other"))])
+
+
+@row("logical_not.default", "bitwise_not.default")
+def negation(t: Aten) -> Result:
+    x = t.tensor("self")
+    if t.kind == "bitwise_not" and t.type(x).dtype is not DType.bool_:
+        return t.result("BitwiseNot", [x])
+    return t.result("Not", [truth(t, x)])
+
+
+@row("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def where(t: Aten) -> Result:
+    a, b = operand(t, "self"), operand(t, "other")
+    dtype = promoted(t, [a, b])
+    condition = truth(t, t.tensor("condition"))
+    return t.result("Where", [condition, in_type(t, a, dtype), in_type(t, b, dtype)])
+
+
+@row("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(t: Aten) -> Result:
+    x, value = t.tensor("self"), operand(t, "value")
+    dtype = t.type(x).dtype
+    return t.result("Where", [t.tensor("mask"), in_type(t, value, dtype), x])
+
+
+# Functions of one element
+
+FUNCTIONS = {
+    **{"sqrt": "Sqrt", "exp": "Exp", "log": "Log", "sin": "Sin", "cos": "Cos", "tan": "Tan"},
+    **{"asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh"},
+    **{"asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "tanh": "Tanh"},
+    **{"sigmoid": "Sigmoid", "reciprocal": "Reciprocal", "mish": "Mish", "softsign": "Softsign"},
+    **{"selu": "Selu", "hardswish": "HardSwish", "silu": "Swish"},
+}
+"""Functions that give floats of integers too."""
+SAME = {
+    **{"relu": "Relu", "abs": "Abs", "neg": "Neg", "floor": "Floor", "ceil": "Ceil"},
+    **{"sign": "Sign", "isnan": "IsNaN", "isinf": "IsInf", "clone": "Identity"},
+}
+
+
+@row(*(f"{name}.default" for name in FUNCTIONS))
+def function(t: Aten) -> Result:
+    x = t.tensor("self")
+    dtype = t.type(x).dtype
+    return t.result(FUNCTIONS[t.kind], [x if dtype.is_float else t.cast(x, DType.float32)])
+
+
+@row(*(f"{name}.default" for name in SAME))
+def same(t: Aten) -> Result:
+    t.irrelevant("memory_format")
+    x = t.tensor("self")
+    whole = not t.type(x).dtype.is_float and t.kind in ("floor", "ceil")
+    return t.result("Identity" if whole else SAME[t.kind], [x])
+
+
+@row("round.default")
+def round_(t: Aten) -> Result:
+    x = t.tensor("self")
+    return t.result("Round" if t.type(x).dtype.is_float else "Identity", [x])
+
+
+@row("rsqrt.default")
+def rsqrt(t: Aten) -> Result:
+    return t.result("Reciprocal", [t.add("Sqrt", [t.tensor("self")])])
+
+
+@row("exp2.default", "log2.default", "log10.default", "log1p.default", "expm1.default")
+def shifted_function(t: Aten) -> Result:
+    x = t.tensor("self")
+    dtype = t.type(x).dtype.numpy
+    if t.kind == "exp2":
+        return t.result("Pow", [t.constant(2, dtype), x])
+    if t.kind == "log1p":
+        return t.result("Log", [t.add("Add", [x, t.constant(1, dtype)])])
+    if t.kind == "expm1":
+        return t.result("Sub", [t.add("Exp", [x]), t.constant(1, dtype)])
+    base = 2 if t.kind == "log2" else 10
+    return t.result("Div", [t.add("Log", [x]), t.constant(math.log(base), dtype)])
+
+
+@row("square.default")
+def square(t: Aten) -> Result:
+    x = t.tensor("self")
+    return t.result("Mul", [x, x])
+
+
+# Activations
+
+
+def _clip(t: Aten, x: str, low: Any, high: Any) -> Result:
+    dtype = t.type(x).dtype
+    bounds: list[str | None] = [None if v is None else in_type(t, v, dtype) for v in (low, high)]
+    return t.result("Clip", [x, *bounds] if bounds[1] else [x, bounds[0]])
+
+
+@row("clamp.default", "clamp_min.default", "clamp_max.default")
+def clamp(t: Aten) -> Result:
+    x = t.tensor("self")
+    return _clip(t, x, t.number("min"), t.number("max"))
+
+
+@row("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
+def clamp_tensor(t: Aten) -> Result:
+    y, low, high = t.tensor("self"), t.maybe("min"), t.maybe("max")
+    if low is not None:
+        y = t.add("Max", [y, low])
+    return t.result("Identity", [y]) if high is None else t.result("Min", [y, high])
+
+
+@row("relu6.default")
+def relu6(t: Aten) -> Result:
+    return _clip(t, t.tensor("self"), 0.0, 6.0)
+
+
+@row("hardtanh.default")
+def hardtanh(t: Aten) -> Result:
+    return _clip(t, t.tensor("self"), t.number("min_val", -1.0), t.number("max_val", 1.0))
+
+
+@row("hardsigmoid.default")
+def hardsigmoid(t: Aten) -> Result:
+    return t.result("HardSigmoid", [t.tensor("self")], alpha=1 / 6, beta=0.5)
+
+
+@row("leaky_relu.default")
+def leaky_relu(t: Aten) -> Result:
+    return t.result("LeakyRelu", [t.tensor("self")], alpha=t.number("negative_slope", 0.01))
+
+
+@row("prelu.default", "_prelu_kernel.default")
+def prelu(t: Aten) -> Result:
+    """A slope per channel, which is axis 1."""
+    x, slope = t.tensor("self"), t.tensor("weight")
+    if t.rank(slope) == 1 and t.rank(x) > 2:
+        slope = t.add("Unsqueeze", [slope, t.ints(range(1, t.rank(x) - 1))])
+    return t.result("PRelu", [x, slope])
+
+
+@row("elu.default")
+def elu(t: Aten) -> Result:
+    """scale * (x above zero, alpha * (exp(input_scale * x) - 1) below)."""
+    if t.number("input_scale", 1) != 1:
+        t.a.refuse("input_scale")
+    x, scale, alpha = t.tensor("self"), t.number("scale", 1), float(t.number("alpha", 1.0))
+    if scale == 1:
+        return t.result("Elu", [x], alpha=alpha)
+    return t.result(
+        "Mul", [t.add("Elu", [x], alpha=alpha), t.constant(scale, t.type(x).dtype.numpy)]
+    )
+
+
+@row("celu.default")
+def celu(t: Aten) -> Result:
+    return t.result("Celu", [t.tensor("self")], alpha=float(t.number("alpha", 1.0)))
+
+
+@row("gelu.default")
+def gelu(t: Aten) -> Result:
+    return t.result("Gelu", [t.tensor("self")], approximate=t.text("approximate", "none"))
+
+
+@row("glu.default")
+def glu(t: Aten) -> Result:
+    x = t.tensor("self")
+    axis = t.axis("dim", x, -1)
+    size = t.type(x).dims[axis]
+    if not isinstance(size, int) or size % 2:
+        t.c.refuse(f"the size {size} of its axis cannot be halved")
+    half = int(size) // 2
+    parts = [
+        t.add("Slice", [x, t.ints([a]), t.ints([a + half]), t.ints([axis])]) for a in (0, half)
+    ]
+    return t.result("Mul", [parts[0], t.add("Sigmoid", [parts[1]])])
+
+
+@row("softplus.default")
+def softplus(t: Aten) -> Result:
+    """log(1 + exp(beta x)) / beta, and x where beta x exceeds the threshold."""
+    x, beta, threshold = t.tensor("self"), t.number("beta", 1), t.number("threshold", 20)
+    dtype = t.type(x).dtype.numpy
+    scaled = x if beta == 1 else t.add("Mul", [x, t.constant(beta, dtype)])
+    y = t.add("Softplus", [scaled])
+    if beta != 1:
+        y = t.add("Div", [y, t.constant(beta, dtype)])
+    above = t.add("Greater", [scaled, t.constant(threshold, dtype)])
+    return t.result("Where", [above, x, y])
+
+
+@row("threshold.default")
+def threshold(t: Aten) -> Result:
+    x = t.tensor("self")
+    dtype = t.type(x).dtype.numpy
+    above = t.add("Greater", [x, t.constant(t.number("threshold"), dtype)])
+    return t.result("Where", [above, x, t.constant(t.number("value"), dtype)])
+
+
+@row("log_sigmoid.default")
+def log_sigmoid(t: Aten) -> Result:
+    return t.result("Neg", [t.add("Softplus", [t.add("Neg", [t.tensor("self")])])])
+
+
+# Integers that sizes are computed with
+
+SCALARS: dict[str, Callable[[Aten, list[str]], Result]] = {
+    "add": lambda t, xs: t.result("Add", xs),
+    "sub": lambda t, xs: t.result("Sub", xs),
+    "mul": lambda t, xs: t.result("Mul", xs),
+    "floordiv": lambda t, xs: t.result("Div", xs),
+}
+
+
+@row(*SCALARS, domain="_operator")
+def scalar(t: Aten) -> Result:
+    """Python's arithmetic on sizes, which are never negative."""
+    values = []
+    for name, given in list(t.a.values.items()):
+        found = t.a.get(name)
+        if not isinstance(given, Ref) and type(found) is not int:
+            t.a.refuse(name, "it is no integer")
+        values.append(t.tensor(name) if isinstance(given, Ref) else t.constant(found, np.int64))
+    return SCALARS[t.c.node.op_type](t, values)

@@ -1,0 +1,417 @@
+"""ATen operators that move elements: shapes, slices, joins, gathers, pads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.frontends.torch.rows import Aten, Result, row
+from verax.ir.types import DType
+
+LAST = 2**63 - 1
+"""torch's "to the end" of a slice."""
+
+
+@row("view.default", "reshape.default", "_unsafe_view.default")
+def reshape(t: Aten) -> Result:
+    shape = "size" if t.kind == "view" or t.kind == "_unsafe_view" else "shape"
+    return t.result("Reshape", [t.tensor("self"), t.sizes(shape)], allowzero=True)
+
+
+@row("flatten.using_ints")
+def flatten(t: Aten) -> Result:
+    x = t.tensor("self")
+    first, last = t.axis("start_dim", x, 0), t.axis("end_dim", x, -1)
+    rank = t.rank(x)
+    if rank == 0:
+        return t.result("Reshape", [x, t.ints([1])])
+    if first == last:
+        return t.result("Identity", [x])
+    if first > 0 or last < rank - 1:
+        parts: list[str | None] = []
+        if first:
+            parts.append(t.add("Shape", [x], end=first))
+        parts.append(t.ints([-1]))
+        if last < rank - 1:
+            parts.append(t.add("Shape", [x], start=last + 1))
+        return t.result("Reshape", [x, t.add("Concat", parts, axis=0)])
+    return t.result("Reshape", [x, t.ints([-1])])
+
+
+@row("unflatten.int")
+def unflatten(t: Aten) -> Result:
+    x = t.tensor("self")
+    axis, rank = t.axis("dim", x), t.rank(x)
+    parts: list[str | None] = [t.sizes("sizes")]
+    if axis:
+        parts.insert(0, t.add("Shape", [x], end=axis))
+    if axis + 1 < rank:
+        parts.append(t.add("Shape", [x], start=axis + 1))
+    return t.result("Reshape", [x, t.add("Concat", parts, axis=0)])
+
+
+@row("permute.default")
+def permute(t: Aten) -> Result:
+    x = t.tensor("self")
+    perm = tuple(d % max(t.rank(x), 1) for d in t.integers("dims"))
+    return t.result("Transpose", [x], perm=perm)
+
+
+@row("transpose.int", "swapaxes.default")
+def transpose(t: Aten) -> Result:
+    x = t.tensor("self")
+    names = ("dim0", "dim1") if t.kind == "transpose" else ("axis0", "axis1")
+    a, b = (t.axis(n, x) for n in names)
+    perm = list(range(t.rank(x)))
+    if perm:
+        perm[a], perm[b] = perm[b], perm[a]
+    return t.result("Transpose", [x], perm=tuple(perm))
+
+
+@row("t.default")
+def matrix_transpose(t: Aten) -> Result:
+    x = t.tensor("self")
+    return t.result("Transpose", [x]) if t.rank(x) == 2 else t.result("Identity", [x])
+
+
+@row("squeeze.default", "squeeze.dim", "squeeze.dims")
+def squeeze(t: Aten) -> Result:
+    """Axes whose size is not 1 are left alone."""
+    x = t.tensor("self")
+    dims = t.type(x).dims
+    if t.a.has("dim"):
+        axes = sorted({d % max(len(dims), 1) for d in t.integers("dim")})
+    else:
+        axes = list(range(len(dims)))
+    if any(not isinstance(dims[a], int) for a in axes):
+        t.c.refuse("whether an axis goes depends on a size that is not known")
+    gone = [a for a in axes if dims and dims[a] == 1]
+    return t.result("Squeeze", [x, t.ints(gone)]) if gone else t.result("Identity", [x])
+
+
+@row("unsqueeze.default")
+def unsqueeze(t: Aten) -> Result:
+    x = t.tensor("self")
+    return t.result("Unsqueeze", [x, t.ints([t.integer("dim") % (t.rank(x) + 1)])])
+
+
+@row("expand.default")
+def expand(t: Aten) -> Result:
+    """-1 keeps an axis."""
+    x = t.tensor("self")
+    t.irrelevant("implicit")
+    given = t.a.get("size", ())
+    kept = [1 if type(v) is int and v == -1 else v for v in given]
+    return t.result("Expand", [x, t.vector(kept)])
+
+
+@row("expand_as.default")
+def expand_as(t: Aten) -> Result:
+    return t.result("Expand", [t.tensor("self"), t.add("Shape", [t.tensor("other")])])
+
+
+@row("repeat.default")
+def repeat(t: Aten) -> Result:
+    """More repeats than axes add axes in front."""
+    x = t.tensor("self")
+    repeats = t.a.values.get("repeats", ())
+    more = len(repeats) - t.rank(x)
+    if more:
+        x = t.add("Unsqueeze", [x, t.ints(range(more))])
+    return t.result("Tile", [x, t.sizes("repeats")])
+
+
+@row("cat.default", "stack.default")
+def cat(t: Aten) -> Result:
+    values: list[Any] = t.tensors("tensors")
+    axis = t.integer("dim", 0)
+    if t.kind == "stack":
+        axis %= t.rank(values[0]) + 1
+        values = [t.add("Unsqueeze", [v, t.ints([axis])]) for v in values]
+    dtypes = {t.type(v).dtype for v in values}
+    if len(dtypes) > 1:
+        t.c.refuse("tensors of different element types")
+    # torch skips empty vectors in a list of tensors of another rank.
+    rank = max(t.rank(v) for v in values)
+    values = [v for v in values if t.rank(v) == rank]
+    return t.result("Concat", values, axis=axis)
+
+
+def _slice(t: Aten, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
+    bounds = [t.ints([v]) for v in (start, end, axis, step)]
+    return t.add("Slice", [x, *bounds])
+
+
+@row("slice.Tensor")
+def slice_(t: Aten) -> Result:
+    x = t.tensor("self")
+    axis, step = t.axis("dim", x, 0), t.integer("step", 1)
+    ends = []
+    for name, default in (("start", 0), ("end", LAST)):
+        given = t.a.get(name)
+        ends.append(t.vector([default if given is None else given]))
+    return t.result("Slice", [x, *ends, t.ints([axis]), t.ints([step])])
+
+
+@row("narrow.default")
+def narrow(t: Aten) -> Result:
+    x = t.tensor("self")
+    axis, start = t.axis("dim", x), t.integer("start")
+    end = start + t.integer("length")
+    size = t.type(x).dims[axis]
+    if isinstance(size, int) and not 0 <= start <= end <= size:
+        t.wrong("length", end - start, f"within the axis of size {size}")
+    return t.result("Slice", [x, t.ints([start]), t.ints([end]), t.ints([axis])])
+
+
+@row("select.int")
+def select(t: Aten) -> Result:
+    x = t.tensor("self")
+    index = t.a.get("index")
+    chosen = t.constant(index, np.int64) if type(index) is int else t.tensor("index")
+    return t.result("Gather", [x, chosen], axis=t.axis("dim", x, 0))
+
+
+@row("index_select.default", "embedding.default")
+def index_select(t: Aten) -> Result:
+    if t.kind == "embedding":
+        for name in ("padding_idx", "scale_grad_by_freq", "sparse"):
+            t.irrelevant(name, reason="it only matters for gradients")
+        return t.result("Gather", [t.tensor("weight"), t.tensor("indices")], axis=0)
+    x = t.tensor("self")
+    return t.result("Gather", [x, t.tensor("index")], axis=t.axis("dim", x))
+
+
+@row("gather.default")
+def gather(t: Aten) -> Result:
+    t.irrelevant("sparse_grad", reason="it only matters for gradients")
+    x = t.tensor("self")
+    return t.result("GatherElements", [x, t.tensor("index")], axis=t.axis("dim", x))
+
+
+@row("index.Tensor")
+def index(t: Aten) -> Result:
+    """Indexing by integer tensors on neighbouring axes, which broadcast with each other."""
+    x, indices = t.tensor("self"), t.tensors("indices")
+    axes = [i for i, v in enumerate(indices) if v is not None]
+    given = [v for v in indices if v is not None]
+    if any(t.type(v).dtype is DType.bool_ for v in given):
+        t.c.refuse("indexing by a mask, whose result has a size that only running can tell")
+    if axes != list(range(axes[0], axes[0] + len(axes))):
+        t.c.refuse("indexing axes that are not neighbours")
+    if len(given) == 1:
+        return t.result("Gather", [x, given[0]], axis=axes[0])
+    shapes = [t.type(v) for v in given]
+    if not all(s.is_static for s in shapes):
+        t.c.refuse("indices whose shapes are not known")
+    shape = np.broadcast_shapes(*(s.shape for s in shapes))
+    columns: list[str | None] = []
+    for v in given:
+        wide = t.add("Expand", [t.cast(v, DType.int64), t.ints(shape)])
+        columns.append(t.add("Unsqueeze", [wide, t.ints([len(shape)])]))
+    places = t.add("Concat", columns, axis=len(shape))
+    if not axes[0]:
+        return t.result("GatherND", [x, places])
+    # The indexed axes go to the front, and what they became goes back behind the axes before.
+    before, rank, depth = axes[0], t.rank(x), len(shape)
+    front = (*axes, *(a for a in range(rank) if a not in axes))
+    found = t.add("GatherND", [t.add("Transpose", [x], perm=front), places])
+    order = (*range(depth, depth + before), *range(depth), *range(depth + before, t.rank(found)))
+    return t.result("Transpose", [found], perm=order)
+
+
+def _parts(t: Aten, x: str, axis: int, sizes: Sequence[int]) -> Result:
+    return t.result("Split", [x, t.ints(sizes)], num_outputs=len(sizes), axis=axis)
+
+
+@row("split.Tensor", "split_with_sizes.default", "chunk.default")
+def split(t: Aten) -> Result:
+    x = t.tensor("self")
+    axis = t.axis("dim", x, 0)
+    total = t.type(x).dims[axis]
+    if t.kind == "split_with_sizes":
+        return _parts(t, x, axis, t.integers("split_sizes"))
+    if not isinstance(total, int):
+        t.c.refuse("the size of its axis is not known")
+    total = int(total)
+    if t.kind == "chunk":
+        step = -(-total // t.integer("chunks")) or 1
+    else:
+        step = t.integer("split_size")
+    sizes = [min(step, total - i) for i in range(0, total, step)] or [0]
+    return _parts(t, x, axis, sizes)
+
+
+@row("unbind.int")
+def unbind(t: Aten) -> Result:
+    x = t.tensor("self")
+    axis = t.axis("dim", x, 0)
+    values = []
+    for i, name in enumerate(t.c.node.outputs):
+        values.append(
+            t.c.builder.add(
+                t.op("Gather", axis=axis),
+                [x, t.constant(i, np.int64)],
+                [name or t.c.fresh(f"{t.c.first_output}.{i}")],
+                t.c.node.name,
+            )
+        )
+    return tuple(values)
+
+
+# Pads
+
+MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def _pads(t: Aten, x: str) -> str:
+    """torch lists (begin, end) from the last axis forwards; negative ones crop."""
+    widths = t.integers("pad" if t.a.has("pad") else "padding")
+    rank = t.rank(x)
+    begins, ends = [0] * rank, [0] * rank
+    for i, (begin, end) in enumerate(zip(widths[::2], widths[1::2])):
+        begins[rank - 1 - i], ends[rank - 1 - i] = begin, end
+    return t.ints([*begins, *ends])
+
+
+@row("pad.default", "constant_pad_nd.default")
+def pad(t: Aten) -> Result:
+    x = t.tensor("self")
+    mode, value = t.text("mode", "constant"), t.number("value", 0)
+    if mode not in MODES:
+        t.a.refuse("mode")
+    inputs = [x, _pads(t, x)]
+    if mode == "constant":
+        inputs.append(t.constant(value or 0, t.type(x).dtype.numpy))
+    elif value:
+        t.a.refuse("value", f"the mode is {mode}")
+    return t.result("Pad", inputs, mode=MODES[mode])
+
+
+@row(*(f"{m}_pad{n}d.default" for m in ("reflection", "replication") for n in (1, 2, 3)))
+def edge_pad(t: Aten) -> Result:
+    x = t.tensor("self")
+    mode = "reflect" if t.kind.startswith("reflection") else "edge"
+    return t.result("Pad", [x, _pads(t, x)], mode=mode)
+
+
+@row("flip.default")
+def flip(t: Aten) -> Result:
+    x = t.tensor("self")
+    axes = [d % max(t.rank(x), 1) for d in t.integers("dims")]
+    ends = [t.ints([v] * len(axes)) for v in (-1, -LAST, -1)]
+    return t.result("Slice", [x, ends[0], ends[1], t.ints(axes), ends[2]])
+
+
+@row("roll.default")
+def roll(t: Aten) -> Result:
+    """Elements shifted beyond the end come in at the front, axis by axis."""
+    x = t.tensor("self")
+    shifts, axes = t.integers("shifts"), t.integers("dims", ())
+    if not axes:
+        t.a.refuse("shifts", "rolling the flattened tensor")
+    for shift, axis in zip(shifts, axes, strict=True):
+        axis %= t.rank(x)
+        size = t.type(x).dims[axis]
+        if not isinstance(size, int):
+            t.c.refuse("the size of its axis is not known")
+        cut = -shift % max(int(size), 1)
+        parts: list[str | None] = [_slice(t, x, axis, cut, LAST), _slice(t, x, axis, 0, cut)]
+        x = t.add("Concat", parts, axis=axis)
+    return t.result("Identity", [x])
+
+
+@row("pixel_shuffle.default", "pixel_unshuffle.default")
+def pixel_shuffle(t: Aten) -> Result:
+    """Channels c * r * r + i * r + j become pixel (i, j) of channel c; and back."""
+    x = t.tensor("self")
+    if t.rank(x) != 4:
+        t.c.refuse(f"its input has rank {t.rank(x)}")
+    if t.kind == "pixel_shuffle":
+        return t.result("DepthToSpace", [x], blocksize=t.integer("upscale_factor"), mode="CRD")
+    return t.result("SpaceToDepth", [x], blocksize=t.integer("downscale_factor"), mode="CRD")
+
+
+@row("channel_shuffle.default")
+def channel_shuffle(t: Aten) -> Result:
+    x, groups = t.tensor("self"), t.integer("groups")
+    shape = t.type(x)
+    if not shape.is_static or len(shape.shape) != 4:
+        t.c.refuse(f"its input is {shape}")
+    n, c, h, w = shape.shape
+    y = t.add("Reshape", [x, t.ints([n, groups, c // groups, h, w])])
+    y = t.add("Transpose", [y], perm=(0, 2, 1, 3, 4))
+    return t.result("Reshape", [y, t.ints([n, c, h, w])])
+
+
+@row("meshgrid.indexing", "meshgrid.default")
+def meshgrid(t: Aten) -> Result:
+    values = [v for v in t.tensors("tensors") if v is not None]
+    indexing = t.text("indexing", "ij")
+    if indexing not in ("ij", "xy"):
+        t.a.refuse("indexing")
+    xy = indexing == "xy" and len(values) > 1
+    order = [1, 0, *range(2, len(values))] if xy else list(range(len(values)))
+    sizes = [t.add("Shape", [values[i]]) for i in order]
+    target = t.add("Concat", sizes, axis=0)
+    made = []
+    for i, (value, name) in enumerate(zip(values, t.c.node.outputs)):
+        axes = [a for a in range(len(values)) if order[a] != i]
+        wide = t.add("Unsqueeze", [value, t.ints(axes)])
+        name = name or t.c.fresh(f"{t.c.first_output}.{i}")
+        made.append(t.c.builder.add(t.op("Expand"), [wide, target], [name], t.c.node.name))
+    return tuple(made)
+
+
+# Copies that keep the values
+
+
+@row(
+    *("contiguous.default", "detach.default", "alias.default", "lift_fresh_copy.default"),
+    *("lift_fresh.default", "to.dtype", "to.dtype_layout", "to.device", "_to_copy.default"),
+    *("to.other", "type_as.default", "float.default", "positive.default"),
+)
+def copy(t: Aten) -> Result:
+    """The same numbers, in another element type where one is named."""
+    t.irrelevant("memory_format", "device", "layout", "pin_memory", "non_blocking", "copy")
+    x = t.tensor("self")
+    if t.a.has("other"):
+        dtype: DType | None = t.type(t.tensor("other")).dtype
+    else:
+        named = t.text("dtype")
+        dtype = None if named is None else DType(named)
+    if dtype is None or dtype == t.type(x).dtype:
+        return t.result("Identity", [x])
+    return t.result("Cast", [x], to=dtype)
+
+
+@row("copy", domain="verax")
+def output_copy(t: Aten) -> Result:
+    return t.result("Identity", [t.c.required(0)])
+
+
+@row("dropout.default", "feature_dropout.default", "alpha_dropout.default")
+def dropout(t: Aten) -> Result:
+    x = t.tensor("input" if t.a.has("input") else "self")
+    if t.flag("train"):
+        t.a.refuse("train", "call module.eval() before exporting")
+    t.irrelevant("p", reason="nothing is dropped at inference")
+    return t.result("Identity", [x])
+
+
+@row("sym_size.int")
+def size(t: Aten) -> Result:
+    x = t.tensor("self")
+    axis = t.axis("dim", x)
+    part = t.add("Shape", [x], start=axis, end=axis + 1)
+    return t.result("Squeeze", [part, t.ints([0])])
+
+
+@row("_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default")
+def assertion(t: Aten) -> Result:
+    """The types that it asserts were inferred by the importer; it computes nothing."""
+    for name in list(t.a.values):
+        t.irrelevant(name, reason="an assertion computes nothing")
+    return ()

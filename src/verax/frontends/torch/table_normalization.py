@@ -1,0 +1,115 @@
+"""ATen normalisations at inference."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.torch.rows import Aten, Result, row
+
+ONLY_TRAINING = "it only matters in training"
+
+
+def _per_channel(t: Aten, name: str, x: str, fill: float) -> str:
+    """A tensor per channel, or a constant when it is left out."""
+    given = t.maybe(name)
+    if given is not None:
+        return given
+    channels = t.type(x).dims[1]
+    if not isinstance(channels, int):
+        t.c.refuse("the number of channels is not known")
+    return t.constant(np.full(channels, fill, t.type(x).dtype.numpy))
+
+
+@row("batch_norm.default", "_native_batch_norm_legit_no_training.default")
+def batch_norm(t: Aten) -> Result:
+    x = t.tensor("input")
+    if t.flag("training"):
+        t.a.refuse("training", "call module.eval() before exporting")
+    t.irrelevant("momentum", reason=ONLY_TRAINING)
+    t.irrelevant("cudnn_enabled", reason="it chooses an implementation")
+    return _normalised(t, x)
+
+
+def _normalised(t: Aten, x: str) -> Result:
+    mean, variance = t.tensor("running_mean"), t.tensor("running_var")
+    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    return t.result(
+        "BatchNormalization", [x, scale, bias, mean, variance], epsilon=t.number("eps", 1e-5)
+    )
+
+
+@row("instance_norm.default")
+def instance_norm(t: Aten) -> Result:
+    x = t.tensor("input")
+    t.irrelevant("momentum", reason=ONLY_TRAINING)
+    t.irrelevant("cudnn_enabled", reason="it chooses an implementation")
+    if not t.flag("use_input_stats"):
+        return _normalised(t, x)
+    t.irrelevant("running_mean", "running_var", reason="statistics are the input's own")
+    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    return t.result("InstanceNormalization", [x, scale, bias], epsilon=t.number("eps", 1e-5))
+
+
+@row("group_norm.default")
+def group_norm(t: Aten) -> Result:
+    x = t.tensor("input")
+    t.irrelevant("cudnn_enabled", reason="it chooses an implementation")
+    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    return t.result(
+        "GroupNormalization",
+        [x, scale, bias],
+        num_groups=t.integer("num_groups"),
+        epsilon=t.number("eps", 1e-5),
+    )
+
+
+@row("native_group_norm.default")
+def native_group_norm(t: Aten) -> Result:
+    x = t.tensor("input")
+    if t.c.output_used(1) or t.c.output_used(2):
+        t.c.refuse("its statistics are used")
+    t.irrelevant("N", "C", "HxW", reason="they repeat the input's sizes")
+    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    return t.result(
+        "GroupNormalization",
+        [x, scale, bias],
+        num_groups=t.integer("group"),
+        epsilon=t.number("eps"),
+    )
+
+
+def _normalised_shape(t: Aten, x: str) -> tuple[int, ...]:
+    """The sizes of the last axes, over which statistics are taken."""
+    shape: tuple[int, ...] = t.integers("normalized_shape")
+    dims = t.type(x).dims[-len(shape) :] if shape else ()
+    if len(dims) != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(dims, shape)):
+        t.wrong("normalized_shape", shape, f"the last sizes of {t.type(x)}")
+    return shape
+
+
+@row("layer_norm.default", "native_layer_norm.default")
+def layer_norm(t: Aten) -> Result:
+    x = t.tensor("input")
+    shape = _normalised_shape(t, x)
+    if t.c.output_used(1) or t.c.output_used(2):
+        t.c.refuse("its statistics are used")
+    t.irrelevant("cudnn_enable", reason="it chooses an implementation")
+    scale = t.maybe("weight") or t.constant(np.ones(shape, t.type(x).dtype.numpy))
+    return t.result(
+        "LayerNormalization",
+        [x, scale, t.maybe("bias")],
+        axis=-len(shape),
+        epsilon=t.number("eps", 1e-5),
+    )
+
+
+@row("rms_norm.default")
+def rms_norm(t: Aten) -> Result:
+    """Without eps, torch takes the element type's machine epsilon."""
+    x = t.tensor("input")
+    shape, dtype = _normalised_shape(t, x), t.type(x).dtype.numpy
+    scale = t.maybe("weight") or t.constant(np.ones(shape, dtype))
+    epsilon = t.number("eps")
+    if epsilon is None:
+        epsilon = float(np.finfo(dtype).eps)
+    return t.result("RMSNormalization", [x, scale], axis=-len(shape), epsilon=epsilon)

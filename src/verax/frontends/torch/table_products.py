@@ -1,0 +1,92 @@
+"""ATen matrix products and attention."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.frontends.torch.rows import Aten, Result, row
+from verax.ir.types import DType
+
+
+@row("mm.default", "bmm.default", "matmul.default")
+def matmul(t: Aten) -> Result:
+    other = "other" if t.kind == "matmul" else "mat2"
+    return t.result("MatMul", [t.tensor("self"), t.tensor(other)])
+
+
+@row("linear.default")
+def linear(t: Aten) -> Result:
+    """x W^T + b; the weight is [out, in]."""
+    x, weight, bias = t.tensor("input"), t.tensor("weight"), t.maybe("bias")
+    if t.rank(weight) != 2:
+        t.c.refuse(f"its weight has rank {t.rank(weight)}")
+    if t.rank(x) == 2:
+        return t.result("Gemm", [x, weight, bias], trans_b=True)
+    known = t.constant_of(weight)
+    if known is not None:
+        turned = t.constant(np.ascontiguousarray(known.T))
+    else:
+        turned = t.add("Transpose", [weight])
+    if bias is None:
+        return t.result("MatMul", [x, turned])
+    return t.result("Add", [t.add("MatMul", [x, turned]), bias])
+
+
+@row("addmm.default", "baddbmm.default")
+def addmm(t: Aten) -> Result:
+    """beta self + alpha product."""
+    first, second = ("mat1", "mat2") if t.kind == "addmm" else ("batch1", "batch2")
+    beta, alpha = float(t.number("beta", 1)), float(t.number("alpha", 1))
+    bias, a, b = t.tensor("self"), t.tensor(first), t.tensor(second)
+    if t.kind == "addmm":
+        return t.result("Gemm", [a, b, bias], alpha=alpha, beta=beta)
+    dtype = t.type(a).dtype.numpy
+    product = t.add("MatMul", [a, b])
+    if alpha != 1:
+        product = t.add("Mul", [product, t.constant(alpha, dtype)])
+    if beta != 1:
+        bias = t.add("Mul", [bias, t.constant(beta, dtype)])
+    return t.result("Add", [product, bias])
+
+
+@row("einsum.default")
+def einsum(t: Aten) -> Result:
+    t.irrelevant("path", reason="it chooses an order of the same products")
+    equation = t.text("equation").replace(" ", "")
+    return t.result("Einsum", t.tensors("tensors"), equation=equation)
+
+
+@row("scaled_dot_product_attention.default")
+def attention(t: Aten) -> Result:
+    """softmax(q k^T scale + mask) v, scale 1/sqrt(features) unless given; a boolean mask keeps
+    where it is true."""
+    q, k, v = (t.tensor(n) for n in ("query", "key", "value"))
+    if t.number("dropout_p", 0.0):
+        t.a.refuse("dropout_p", "call module.eval() before exporting")
+    if t.flag("enable_gqa"):
+        t.a.refuse("enable_gqa")
+    dtype = t.type(q).dtype
+    features = t.type(q).dims[-1]
+    scale = t.number("scale")
+    if scale is None:
+        if not isinstance(features, int):
+            t.c.refuse("the number of features is not known")
+        scale = 1 / math.sqrt(int(features))
+    rank = t.rank(k)
+    turned = t.add("Transpose", [k], perm=(*range(rank - 2), rank - 1, rank - 2))
+    scores = t.add("MatMul", [t.add("Mul", [q, t.constant(scale, dtype.numpy)]), turned])
+    mask = t.maybe("attn_mask")
+    if t.flag("is_causal"):
+        sizes = (t.type(q).dims[-2], t.type(k).dims[-2])
+        if mask is not None or not all(isinstance(s, int) for s in sizes):
+            t.a.refuse("is_causal", "with a mask, or lengths that are not known")
+        mask = t.constant(np.tri(*(int(s) for s in sizes if isinstance(s, int)), dtype=np.bool_))
+    if mask is not None and t.type(mask).dtype is DType.bool_:
+        lowest = t.constant(-np.inf, dtype.numpy)
+        scores = t.add("Where", [mask, scores, lowest])
+    elif mask is not None:
+        scores = t.add("Add", [scores, t.cast(mask, dtype)])
+    weights = t.add("Softmax", [scores], axis=t.rank(scores) - 1)
+    return t.result("MatMul", [weights, v])

@@ -1,0 +1,161 @@
+"""ATen reductions, orderings, softmax and cumulative operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.torch.table_elementwise import truth
+from verax.ir.types import DType
+
+REDUCTIONS = {
+    **{"mean": "ReduceMean", "sum": "ReduceSum", "amax": "ReduceMax", "amin": "ReduceMin"},
+    **{"prod": "ReduceProd", "logsumexp": "ReduceLogSumExp"},
+}
+
+
+def _typed(t: Aten, x: str) -> str:
+    """`x` in the element type that `dtype` asks for; sums of integers are int64."""
+    named = t.text("dtype")
+    if named is not None:
+        return t.cast(x, DType(named))
+    if t.kind in ("sum", "prod", "cumsum") and not t.type(x).dtype.is_float:
+        return t.cast(x, DType.int64)
+    return x
+
+
+def _axes(t: Aten, x: str) -> list[str]:
+    """The reduced axes as an input; none for all."""
+    given = t.integers("dim", ())
+    return [t.ints([d % max(t.rank(x), 1) for d in given])] if given else []
+
+
+@row(
+    *("mean.default", "mean.dim", "sum.default", "sum.dim_IntList", "amax.default"),
+    *("amin.default", "prod.default", "prod.dim_int", "logsumexp.default"),
+)
+def reduce(t: Aten) -> Result:
+    x = _typed(t, t.tensor("self"))
+    return t.result(REDUCTIONS[t.kind], [x, *_axes(t, x)], keepdims=t.flag("keepdim"))
+
+
+@row("max.default", "min.default")
+def extreme(t: Aten) -> Result:
+    kind = "ReduceMax" if t.kind == "max" else "ReduceMin"
+    return t.result(kind, [t.tensor("self")], keepdims=False)
+
+
+@row("max.dim", "min.dim")
+def extreme_and_place(t: Aten) -> Result:
+    """Values and the index of the first of equal ones."""
+    x = t.tensor("self")
+    axis, keep = t.axis("dim", x), t.flag("keepdim")
+    upper = t.kind == "max"
+    names = t.c.node.outputs
+    node = t.c.node.name
+    values, places = (n or t.c.fresh(f"{t.c.first_output}.{i}") for i, n in enumerate(names))
+    b = t.c.builder
+    reduced = t.op("ReduceMax" if upper else "ReduceMin", keepdims=keep)
+    first = b.add(reduced, [x, t.ints([axis])], [values], node)
+    found = t.op("ArgMax" if upper else "ArgMin", axis=axis, keepdims=keep)
+    return first, b.add(found, [x], [places], node)
+
+
+@row("argmax.default", "argmin.default")
+def place(t: Aten) -> Result:
+    """Without dim, the index in the flattened tensor."""
+    x, kind = t.tensor("self"), "ArgMax" if t.kind == "argmax" else "ArgMin"
+    keep = t.flag("keepdim")
+    if t.integer("dim") is None:
+        flat = t.add("Reshape", [x, t.ints([-1])])
+        if keep:
+            t.a.refuse("keepdim", "without dim")
+        return t.result(kind, [flat], axis=0, keepdims=False)
+    return t.result(kind, [x], axis=t.axis("dim", x), keepdims=keep)
+
+
+@row("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
+def any_or_all(t: Aten) -> Result:
+    x = t.cast(truth(t, t.tensor("self")), DType.int32)
+    kind = "ReduceMax" if t.kind == "any" else "ReduceMin"
+    y = t.add(kind, [x, *_axes(t, x)], keepdims=t.flag("keepdim"))
+    return t.result("Cast", [y], to=DType.bool_)
+
+
+def _variance(t: Aten, x: str) -> tuple[str, bool]:
+    """Mean of squared differences over count - correction; and keepdim."""
+    axes, keep = _axes(t, x), t.flag("keepdim")
+    correction: Any = (
+        t.number("correction", 1) if not t.a.has("unbiased") else int(t.flag("unbiased"))
+    )
+    correction = 1 if correction is None else correction
+    dims = t.type(x).dims
+    given = t.integers("dim", ())
+    sizes = [dims[d] for d in given] if given else list(dims)
+    if not all(isinstance(s, int) for s in sizes):
+        t.c.refuse("the sizes of the reduced axes are not known")
+    count = int(np.prod([int(s) for s in sizes if isinstance(s, int)], dtype=np.int64))
+    apart = t.add("Sub", [x, t.add("ReduceMean", [x, *axes], keepdims=True)])
+    total = t.add("ReduceSumSquare", [apart, *axes], keepdims=keep)
+    with np.errstate(divide="ignore"):
+        share = np.float64(1) / np.float64(max(count - correction, 0))
+    return t.add("Mul", [total, t.constant(share, t.type(x).dtype.numpy)]), keep
+
+
+@row("var.correction", "var.dim", "var.default", "std.correction", "std.dim", "std.default")
+def variance(t: Aten) -> Result:
+    found, _ = _variance(t, t.tensor("self"))
+    return t.result("Sqrt" if t.kind == "std" else "Identity", [found])
+
+
+@row("linalg_vector_norm.default", "norm.ScalarOpt_dim")
+def norm(t: Aten) -> Result:
+    x = t.tensor("self")
+    order = t.number("ord" if t.kind.startswith("linalg") else "p", 2)
+    if order not in (1, 2):
+        t.c.refuse(f"the norm of order {order}")
+    kind = "ReduceL1" if order == 1 else "ReduceL2"
+    return t.result(kind, [_typed(t, x), *_axes(t, x)], keepdims=t.flag("keepdim"))
+
+
+@row("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default")
+def softmax(t: Aten) -> Result:
+    x = _typed(t, t.tensor("self"))
+    if t.kind.startswith("_") and t.flag("half_to_float"):
+        t.a.refuse("half_to_float")
+    kind = "LogSoftmax" if "log" in t.kind else "Softmax"
+    return t.result(kind, [x], axis=t.axis("dim", x))
+
+
+@row("cumsum.default")
+def cumsum(t: Aten) -> Result:
+    x = t.tensor("self")
+    axis = t.axis("dim", x)
+    return t.result("CumSum", [_typed(t, x), t.constant(axis, np.int64)])
+
+
+@row("topk.default")
+def topk(t: Aten) -> Result:
+    x = t.tensor("self")
+    return t.result(
+        "TopK",
+        [x, t.ints([t.integer("k")])],
+        axis=t.axis("dim", x, -1),
+        largest=t.flag("largest", True),
+        sorted=t.flag("sorted", True),
+    )
+
+
+@row("sort.default", "sort.stable")
+def sort(t: Aten) -> Result:
+    """TopK of the whole axis, which is stable."""
+    x = t.tensor("self")
+    axis = t.axis("dim", x, -1)
+    size = t.type(x).dims[axis]
+    if not isinstance(size, int):
+        t.c.refuse("the size of its axis is not known")
+    t.irrelevant("stable", reason="equal elements keep their order either way")
+    descending = t.flag("descending")
+    return t.result("TopK", [x, t.ints([int(size)])], axis=axis, largest=descending, sorted=True)

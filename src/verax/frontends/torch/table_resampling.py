@@ -1,0 +1,101 @@
+"""ATen resampling: upsample_* with sizes or scales, and grid_sampler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verax.frontends.torch.rows import Aten, Result, row
+
+MODES = {
+    "nearest": "nearest",
+    "_nearest_exact": "nearest",
+    "linear": "linear",
+    "bilinear": "linear",
+    "trilinear": "linear",
+    "bicubic": "cubic",
+}
+NAMES = {
+    1: ("nearest1d", "linear1d", "_nearest_exact1d"),
+    2: ("nearest2d", "bilinear2d", "bicubic2d", "_nearest_exact2d"),
+    3: ("nearest3d", "trilinear3d", "_nearest_exact3d"),
+}
+AXES = ("d", "h", "w")
+
+
+def _operators(overload: str) -> list[str]:
+    found = []
+    for names in NAMES.values():
+        for name in names:
+            exact = name.startswith("_")
+            found.append(f"{'_' if exact else ''}upsample_{name.lstrip('_')}.{overload}")
+    extra = [f"_upsample_{m}2d_aa.{overload}" for m in ("bilinear", "bicubic")]
+    return found + extra
+
+
+@row(*_operators("vec"), *_operators("default"))
+def upsample(t: Aten) -> Result:
+    """Scales decide the coordinates where they are given, else the ratio of the sizes."""
+    name = t.kind.removeprefix("_").removeprefix("upsample_").removesuffix("_aa")
+    rank = int(name[-2])
+    mode = "cubic" if name.startswith("bicubic") else "linear"
+    fields: dict[str, Any] = {"axes": tuple(range(2, rank + 2))}
+    x = t.tensor("input" if t.a.has("input") else "self")
+    if "nearest" in name:
+        mode = "nearest"
+        exact = "exact" in name
+        fields["coordinate_transformation_mode"] = "half_pixel" if exact else "asymmetric"
+        fields["nearest_mode"] = "round_prefer_ceil" if exact else "floor"
+    else:
+        aligned = t.flag("align_corners")
+        fields["coordinate_transformation_mode"] = "align_corners" if aligned else "half_pixel"
+        smooth = t.kind.endswith("_aa")
+        if smooth:
+            # Filters are cut off at the border and made to sum to one again; the cubic is another.
+            fields.update(antialias=True, exclude_outside=True, cubic_coeff_a=-0.5)
+    scales = _scales(t, rank)
+    given = t.a.get("output_size")
+    if given is not None and (scales is None or t.c.node.op_type.endswith("default")):
+        if scales is not None and not _consistent(t, x, scales):
+            t.c.refuse("sizes and scales that disagree")
+        return t.result("Resize", [x, None, None, t.vector(given)], mode=mode, **fields)
+    if scales is None:
+        t.c.refuse("neither a size nor scales")
+    factors = t.constant(scales, "float32")
+    return t.result("Resize", [x, None, factors], mode=mode, **fields)
+
+
+def _scales(t: Aten, rank: int) -> tuple[float, ...] | None:
+    if t.c.node.op_type.endswith("vec"):
+        found = t.numbers("scale_factors")
+        return None if found is None else tuple(map(float, found))
+    names = [f"scales_{a}" for a in AXES[3 - rank :]] if rank > 1 else ["scales"]
+    values = [t.number(n) for n in names]
+    return None if None in values else tuple(map(float, values))
+
+
+def _consistent(t: Aten, x: str, scales: tuple[float, ...]) -> bool:
+    """Whether each output size is exactly scale times the input's."""
+    output = t.a.get("output_size")
+    dims = t.type(x).dims[2:]
+    return all(
+        type(m) is int and isinstance(n, int) and m == n * s
+        for n, m, s in zip(dims, output, scales)
+    )
+
+
+INTERPOLATION = ("linear", "nearest", "cubic")
+PADDING = ("zeros", "border", "reflection")
+
+
+@row("grid_sampler.default", "grid_sampler_2d.default", "grid_sampler_3d.default")
+def grid_sampler(t: Aten) -> Result:
+    mode, padding = t.integer("interpolation_mode"), t.integer("padding_mode")
+    if mode not in range(3) or padding not in range(3):
+        t.c.refuse(f"interpolation {mode} with padding {padding}")
+    return t.result(
+        "GridSample",
+        [t.tensor("input"), t.tensor("grid")],
+        mode=INTERPOLATION[mode],
+        padding_mode=PADDING[padding],
+        align_corners=t.flag("align_corners"),
+    )

@@ -1,0 +1,196 @@
+"""ATen convolutions and pools, in 1, 2 and 3 dimensions, batched or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from verax.frontends.torch.rows import Aten, Result, row
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def _symmetric(widths: tuple[int, ...]) -> Pads:
+    return tuple((w, w) for w in widths)
+
+
+def _weight(t: Aten, rank: int) -> str:
+    weight = t.tensor("weight")
+    if t.rank(weight) != rank + 2:
+        t.c.refuse(f"its weight has rank {t.rank(weight)}, not {rank + 2}")
+    return weight
+
+
+@row(*(f"conv{n}d.{o}" for n in (1, 2, 3) for o in ("default", "padding")))
+def convolution(t: Aten) -> Result:
+    """`padding` is a number per axis, or "same" or "valid"; "same" puts the odd one at the end."""
+    rank = int(t.kind[4])
+    weight = _weight(t, rank)
+    dilations = t.integers("dilation", (1,), rank)
+    padding = t.a.values.get("padding")
+    pads: Pads
+    if padding == "same":
+        t.text("padding")
+        kernel = [int(k) for k in t.type(weight).shape[2:]]
+        total = [d * (k - 1) for d, k in zip(dilations, kernel)]
+        pads = tuple((w // 2, w - w // 2) for w in total)
+    elif padding == "valid":
+        t.text("padding")
+        pads = _symmetric((0,) * rank)
+    else:
+        pads = _symmetric(t.integers("padding", (0,), rank))
+    x, added = t.batched(t.tensor("input"), rank + 2)
+    return t.unbatched(
+        "Conv",
+        [x, weight, t.maybe("bias")],
+        added,
+        strides=t.integers("stride", (1,), rank),
+        pads=pads,
+        dilations=dilations,
+        groups=t.integer("groups", 1),
+    )
+
+
+@row("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
+def transposed_convolution(t: Aten) -> Result:
+    rank = int(t.kind[len("conv_transpose")])
+    weight = _weight(t, rank)
+    x, added = t.batched(t.tensor("input"), rank + 2)
+    return t.unbatched(
+        "ConvTranspose",
+        [x, weight, t.maybe("bias")],
+        added,
+        strides=t.integers("stride", (1,), rank),
+        pads=_symmetric(t.integers("padding", (0,), rank)),
+        dilations=t.integers("dilation", (1,), rank),
+        groups=t.integer("groups", 1),
+        output_padding=t.integers("output_padding", (0,), rank),
+    )
+
+
+@row("convolution.default")
+def any_convolution(t: Aten) -> Result:
+    """The form that decompositions leave: one operator with a `transposed` flag."""
+    weight = t.tensor("weight")
+    rank = t.rank(weight) - 2
+    fields: dict[str, Any] = {
+        "strides": t.integers("stride", (1,), rank),
+        "pads": _symmetric(t.integers("padding", (0,), rank)),
+        "dilations": t.integers("dilation", (1,), rank),
+        "groups": t.integer("groups", 1),
+    }
+    output_padding = t.integers("output_padding", (0,), rank)
+    kind = "Conv"
+    if t.flag("transposed"):
+        kind, fields["output_padding"] = "ConvTranspose", output_padding
+    elif any(output_padding):
+        t.a.refuse("output_padding", "the convolution is not transposed")
+    x, added = t.batched(t.tensor("input"), rank + 2)
+    return t.unbatched(kind, [x, weight, t.maybe("bias")], added, **fields)
+
+
+def _pool_fields(t: Aten, rank: int) -> dict[str, Any]:
+    kernel = t.integers("kernel_size", None, rank)
+    strides = t.integers("stride", (), rank) or kernel
+    return {
+        "kernel_shape": kernel,
+        "strides": strides,
+        "pads": _symmetric(t.integers("padding", (0,), rank)),
+        "ceil_mode": t.flag("ceil_mode"),
+    }
+
+
+@row(
+    *(f"max_pool{n}d.default" for n in (1, 2, 3)),
+    *(f"max_pool{n}d_with_indices.default" for n in (2, 3)),
+)
+def max_pool(t: Aten) -> Result:
+    rank = int(t.kind[len("max_pool")])
+    if t.c.output_used(1):
+        t.c.refuse("its indices are used: they count within one channel")
+    x, added = t.batched(t.tensor("self"), rank + 2)
+    fields = _pool_fields(t, rank)
+    return t.unbatched(
+        "MaxPool", [x], added, dilations=t.integers("dilation", (1,), rank), **fields
+    )
+
+
+@row(*(f"avg_pool{n}d.default" for n in (1, 2, 3)))
+def average_pool(t: Aten) -> Result:
+    rank = int(t.kind[len("avg_pool")])
+    fields = _pool_fields(t, rank)
+    divisor = t.integer("divisor_override")
+    if divisor is not None:
+        t.irrelevant("count_include_pad", reason="the divisor is given")
+        return _fixed_divisor(t, rank, fields, divisor)
+    x, added = t.batched(t.tensor("self"), rank + 2)
+    include = t.flag("count_include_pad", True)
+    return t.unbatched("AveragePool", [x], added, count_include_pad=include, **fields)
+
+
+def _fixed_divisor(t: Aten, rank: int, fields: dict[str, Any], divisor: int) -> Result:
+    """Sums of windows over a given number: a depthwise convolution with equal weights."""
+    if fields.pop("ceil_mode"):
+        t.a.refuse("divisor_override", "together with ceil_mode")
+    x, added = t.batched(t.tensor("self"), rank + 2)
+    channels = t.type(x).dims[1]
+    if not isinstance(channels, int) or divisor == 0:
+        t.a.refuse("divisor_override", "it is 0 or the number of channels is not known")
+    kernel = fields.pop("kernel_shape")
+    weight = np.full((channels, 1, *kernel), 1 / divisor, t.type(x).dtype.numpy)
+    return t.unbatched("Conv", [x, t.constant(weight)], added, groups=channels, **fields)
+
+
+@row(
+    *(f"adaptive_avg_pool{n}d.default" for n in (1, 2, 3)),
+    *(f"_adaptive_avg_pool{n}d.default" for n in (2, 3)),
+)
+def adaptive_average_pool(t: Aten) -> Result:
+    """Output i averages over floor(i n / m) up to ceil((i + 1) n / m), for n inputs and m outputs:
+    equal windows where m divides n, else one product with a matrix of weights per axis."""
+    rank = int(t.kind.removeprefix("_")[len("adaptive_avg_pool")])
+    output = t.integers("output_size", None, rank)
+    x, added = t.batched(t.tensor("self"), rank + 2)
+    dims = t.type(x).dims[2:]
+    if output == (1,) * rank:
+        return t.unbatched("GlobalAveragePool", [x], added)
+    if not all(isinstance(d, int) for d in dims):
+        t.c.refuse("its input's size is not known: give shapes")
+    sizes = [int(d) for d in dims if isinstance(d, int)]
+    if all(m and n % m == 0 for n, m in zip(sizes, output)):
+        steps = tuple(n // m for n, m in zip(sizes, output))
+        return t.unbatched("AveragePool", [x], added, kernel_shape=steps, strides=steps)
+    for i, (n, m) in enumerate(zip(sizes, output)):
+        matrix = t.constant(_averaging(n, m), t.type(x).dtype.numpy)
+        last = rank + 1
+        order = list(range(rank + 2))
+        order[i + 2], order[last] = order[last], order[i + 2]
+        turned = t.add("Transpose", [x], perm=tuple(order))
+        x = t.add("Transpose", [t.add("MatMul", [turned, matrix])], perm=tuple(order))
+    return t.result("Squeeze", [x, t.ints([0])]) if added else t.result("Identity", [x])
+
+
+def _averaging(n: int, m: int) -> np.ndarray:
+    """Matrix [n, m] whose column i averages over window i."""
+    matrix = np.zeros((n, m))
+    for i in range(m):
+        first, last = i * n // m, -(-(i + 1) * n // m)
+        matrix[first:last, i] = 1 / (last - first)
+    return matrix
+
+
+@row(*(f"adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
+def adaptive_max_pool(t: Aten) -> Result:
+    rank = int(t.kind[len("adaptive_max_pool")])
+    if t.c.output_used(1):
+        t.c.refuse("its indices are used: they count within one channel")
+    output = t.integers("output_size", None, rank)
+    x, added = t.batched(t.tensor("self"), rank + 2)
+    if output == (1,) * rank:
+        return t.unbatched("GlobalMaxPool", [x], added)
+    dims = t.type(x).dims[2:]
+    if not all(isinstance(n, int) and m and n % m == 0 for n, m in zip(dims, output)):
+        t.a.refuse("output_size", f"it does not divide the input's {dims}")
+    steps = tuple(int(n) // m for n, m in zip(dims, output) if isinstance(n, int))
+    return t.unbatched("MaxPool", [x], added, kernel_shape=steps, strides=steps)

@@ -1,0 +1,60 @@
+"""Small PyTorch programs for the tests, saved as `.pt2` bytes."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import verax
+from verax.frontends.model import Model
+from verax.records.verdict import Kind
+
+torch = pytest.importorskip("torch")
+
+
+class Call(torch.nn.Module):
+    """A function of tensors as a module."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: Any) -> Any:
+        return self.function(*tensors)
+
+
+def export(module: Any, inputs: tuple[Any, ...], **options: Any) -> Any:
+    """The exported program of a module or function at inference."""
+    whole = module if isinstance(module, torch.nn.Module) else Call(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(whole.eval(), inputs, strict=False, **options)
+
+
+def saved(program: Any) -> bytes:
+    """The bytes that `torch.export.save` writes."""
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    return buffer.getvalue()
+
+
+def arrays(model: Model, tensors: tuple[Any, ...]) -> dict[str, np.ndarray]:
+    """Inputs by name, in order."""
+    return {k: t.detach().numpy() for k, t in zip(model.inputs, tensors, strict=True)}
+
+
+def agree(model: Model, inputs: Mapping[str, np.ndarray], outputs: list[Any]) -> None:
+    """PyTorch's outputs and our compiled ones are judged against the meaning."""
+    given = {k: np.asarray(o.detach()) for k, o in zip(model.outputs, outputs, strict=True)}
+    for subject in (given, "verax:O1"):
+        verdict = verax.check(model, subject, inputs)
+        if verdict.kind is Kind.undecided and subject is given:
+            # Floor and the like hide what is before them; every output was judged nevertheless.
+            assert {f.test for f in verdict.nodes if f.kind is Kind.undecided} == {"power"}
+            continue
+        assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
