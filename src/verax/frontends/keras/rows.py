@@ -1,0 +1,192 @@
+"""The table's registry, and what rows of several families share: activations, weights, layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.channels_last import to_first, to_last
+from verax.frontends.conversion import Conversion, Row
+from verax.ir.operator import Operator
+
+Result = Operator | str | tuple[str, ...]
+
+TABLE: dict[tuple[str, str], Row] = {}
+"""Rows by (domain, class of the layer)."""
+
+IRRELEVANT = {
+    "name": "it names the value",
+    "trainable": "it matters in training only",
+    "batch_input_shape": "the input of the model has the shape",
+    "batch_shape": "the input of the model has the shape",
+    "input_length": "the input of the model has the shape",
+    "input_dim": "the weights have the shape",
+    "seed": "it matters in training only",
+    "synchronized": "it matters in training only",
+    "call.training": "this is inference",
+}
+IRRELEVANT_ENDINGS = {
+    "_initializer": "the file has the values",
+    "_regularizer": "it matters in training only",
+    "_constraint": "it matters in training only",
+}
+
+
+def row(*layers: str) -> Callable[[Row], Row]:
+    """Enter a function as the row of Keras layers."""
+
+    def enter(function: Row) -> Row:
+        for name in layers:
+            assert ("", name) not in TABLE, name
+            TABLE["", name] = _with_common(function)
+        return function
+
+    return enter
+
+
+def _with_common(function: Row) -> Row:
+    """The row, with what every layer's configuration has read first."""
+
+    def convert(c: Conversion) -> Result:
+        a = c.attributes
+        for name, reason in IRRELEVANT.items():
+            a.irrelevant(name, reason)
+        for name in a.values:
+            for ending, reason in IRRELEVANT_ENDINGS.items():
+                if name.endswith(ending):
+                    a.irrelevant(name, reason)
+        a.expect("dtype", "float32", why="only float32 layers are supported")
+        return function(c)
+
+    return convert
+
+
+def weights(c: Conversion, count: int) -> list[str]:
+    """Names of the layer's weights, of which the configuration calls for `count`."""
+    stored = c.attributes.integer("weights", 0)
+    if stored != count:
+        raise ModelError(
+            f"the layer needs {count} weights, the file has {stored}", place=c.node.place
+        )
+    return [c.required(len(c.inputs) - count + i) for i in range(count)]
+
+
+def array_of(c: Conversion, value: str) -> np.ndarray:
+    """A weight as an array."""
+    return c.builder.constants[value]
+
+
+def only_input(c: Conversion) -> str:
+    """The one tensor that a layer without weights is called on."""
+    weights(c, 0)
+    return data_input(c, 0)
+
+
+def data_input(c: Conversion, weight_count: int) -> str:
+    """The one tensor that a layer with this many weights is called on."""
+    if len(c.inputs) != 1 + weight_count:
+        raise ModelError(f"it is called on {len(c.inputs) - weight_count} tensors",
+                         place=c.node.place)  # fmt: skip
+    return c.required(0)
+
+
+class Layout:
+    """Where a layer has its channels, by `data_format`; moves values to channels-first and back."""
+
+    def __init__(self, c: Conversion) -> None:
+        self.c = c
+        found = c.attributes.text("data_format", "channels_last")
+        if found not in ("channels_last", "channels_first"):
+            c.attributes.refuse("data_format", "there is no such layout")
+        self.last = found == "channels_last"
+
+    def first(self, value: str) -> str:
+        """The value with its channels on axis 1."""
+        if not self.last:
+            return value
+        return self.c.add("Transpose", [value], perm=to_first(self.c.builder.types[value].rank))
+
+    def back(self, value: str) -> str:
+        """The value with its channels where the layer has them."""
+        if not self.last:
+            return value
+        return self.c.add("Transpose", [value], perm=to_last(self.c.builder.types[value].rank))
+
+
+def finish(c: Conversion, value: str) -> tuple[str, ...]:
+    """Let a value define the layer's output under its name."""
+    return c.result("Identity", [value])
+
+
+PLAIN_ACTIVATIONS = {
+    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softplus": "Softplus",
+    "softsign": "Softsign", "exponential": "Exp", "mish": "Mish",
+    "hard_swish": "HardSwish", "hard_silu": "HardSwish",
+}  # fmt: skip
+"""Activations that Verax has as an operator without attributes."""
+ACTIVATION_FIELDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "elu": ("Elu", {"alpha": 1.0}),
+    "selu": ("Selu", {}),
+    "swish": ("Swish", {"alpha": 1.0}),
+    "silu": ("Swish", {"alpha": 1.0}),
+    "softmax": ("Softmax", {"axis": -1}),
+    "log_softmax": ("LogSoftmax", {"axis": -1}),
+    "gelu": ("Gelu", {"approximate": "none"}),
+    "leaky_relu": ("LeakyRelu", {"alpha": 0.2}),
+}
+"""Others: operator and attributes."""
+
+
+def activated(c: Conversion, value: str) -> str:
+    """The value after the layer's `activation`; Keras 2 and 3 differ in hard_sigmoid."""
+    name = c.attributes.text("activation", "linear")
+    if name == "linear":
+        return value
+    if name in PLAIN_ACTIVATIONS:
+        return c.add(PLAIN_ACTIVATIONS[name], [value])
+    if name in ACTIVATION_FIELDS:
+        kind, fields = ACTIVATION_FIELDS[name]
+        return c.add(kind, [value], **fields)
+    if name == "hard_sigmoid":
+        slope = 1 / 6 if c.version >= 3 else 0.2
+        return c.add("HardSigmoid", [value], alpha=slope, beta=0.5)
+    if name == "relu6":
+        return clipped(c, value, 0.0, 6.0)
+    c.attributes.refuse("activation", "there is no such activation in Verax")
+    raise AssertionError
+
+
+def clipped(c: Conversion, value: str, low: float | None, high: float | None) -> str:
+    """The value clipped to low .. high; None: open."""
+    bounds = [None if b is None else c.constant(b, np.float32) for b in (low, high)]
+    return c.add("Clip", [value, *bounds])
+
+
+def sizes(c: Conversion, name: str, rank: int, default: Sequence[int] | None = None) -> Any:
+    """A list of `rank` integers; a single one stands for all of them."""
+    value = c.attributes.get(name, default)
+    value = (value,) * rank if type(value) is int else value
+    if not isinstance(value, tuple) or len(value) != rank or any(type(v) is not int for v in value):
+        raise ModelError(f"{name} is {value!r}, not {rank} integers", place=c.node.place)
+    return value
+
+
+def pairs(c: Conversion, name: str, rank: int) -> list[tuple[int, int]]:
+    """(begin, end) per spatial axis, from pairs, from one number per axis, or from one number."""
+    value = c.attributes.get(name)
+    if rank == 1 and isinstance(value, tuple) and len(value) == 2:
+        value = (value,)
+    value = (value,) * rank if type(value) is int else value
+    found = [(v, v) if type(v) is int else v for v in value] if isinstance(value, tuple) else []
+    numbers = [n for pair in found for n in (pair if isinstance(pair, tuple) else (None,))]
+    if len(numbers) != 2 * rank or any(type(n) is not int or n < 0 for n in numbers):
+        raise ModelError(f"{name} is {value!r}, not {rank} pairs", place=c.node.place)
+    return [(int(begin), int(end)) for begin, end in found]
+
+
+def spatial_rank(c: Conversion) -> int:
+    """Spatial axes of a layer whose class ends in 1D, 2D or 3D somewhere."""
+    return next(i for i in (1, 2, 3) if f"{i}D" in c.node.op_type)

@@ -1,0 +1,266 @@
+"""Keras layers other than windows: activations, normalisation, merging, shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion
+from verax.frontends.keras.rows import (
+    Layout,
+    Result,
+    activated,
+    array_of,
+    clipped,
+    data_input,
+    finish,
+    only_input,
+    pairs,
+    row,
+    sizes,
+    spatial_rank,
+    weights,
+)
+
+TRAINING = "it matters in training only"
+
+
+@row("Activation")
+def activation(c: Conversion) -> Result:
+    return finish(c, activated(c, only_input(c)))
+
+
+@row("ReLU")
+def relu(c: Conversion) -> Result:
+    """max_value caps it; below threshold the slope is negative_slope, seen from the threshold."""
+    a = c.attributes
+    top, slope = a.number("max_value"), a.number("negative_slope", 0.0)
+    a.expect("threshold", 0, 0.0, why="only zero is supported")
+    x = only_input(c)
+    y = c.add("LeakyRelu", [x], alpha=slope) if slope else c.add("Relu", [x])
+    return finish(c, y if top is None else clipped(c, y, None, top))
+
+
+@row("LeakyReLU")
+def leaky_relu(c: Conversion) -> Result:
+    """The slope is `alpha` in Keras 2."""
+    a = c.attributes
+    slope = a.number("negative_slope", 0.3) if a.has("negative_slope") else a.number("alpha", 0.3)
+    return c.result("LeakyRelu", [only_input(c)], alpha=slope)
+
+
+@row("PReLU")
+def prelu(c: Conversion) -> Result:
+    """alpha has the shape of the input without batch, 1 on shared axes."""
+    (alpha,) = weights(c, 1)
+    shape, shared = list(array_of(c, alpha).shape), c.attributes.get("shared_axes", ())
+    if any(type(a) is not int or not 1 <= a <= len(shape) or shape[a - 1] != 1 for a in shared):
+        raise ModelError(f"shared_axes {shared} do not fit the weights {shape}", place=c.node.place)
+    return c.result("PRelu", [data_input(c, 1), alpha])
+
+
+@row("ELU")
+def elu(c: Conversion) -> Result:
+    return c.result("Elu", [only_input(c)], alpha=c.attributes.number("alpha", 1.0))
+
+
+@row("ThresholdedReLU")
+def thresholded_relu(c: Conversion) -> Result:
+    theta = c.attributes.number("theta", 1.0)
+    return c.result("ThresholdedRelu", [only_input(c)], alpha=theta)
+
+
+@row("Softmax")
+def softmax(c: Conversion) -> Result:
+    return c.result("Softmax", [only_input(c)], axis=c.attributes.integer("axis", -1))
+
+
+@row("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout",
+     "GaussianNoise", "GaussianDropout", "ActivityRegularization", "Identity")  # fmt: skip
+def identity(c: Conversion) -> Result:
+    for name in ("rate", "noise_shape", "stddev", "l1", "l2", "data_format"):
+        c.attributes.irrelevant(name, TRAINING)
+    return finish(c, only_input(c))
+
+
+@row("Dense")
+def dense(c: Conversion) -> Result:
+    """x [..., in] @ kernel [in, units] + bias."""
+    biased = c.attributes.flag("use_bias", True)
+    kernel, *bias = weights(c, 1 + biased)
+    c.attributes.expect("units", array_of(c, kernel).shape[-1], why="the weights have another")
+    x = data_input(c, 1 + biased)
+    if c.rank() == 2:
+        y = c.add("Gemm", [x, kernel, *bias])
+    else:
+        y = c.add("MatMul", [x, kernel])
+        y = c.add("Add", [y, *bias]) if bias else y
+    return finish(c, activated(c, y))
+
+
+@row("Embedding")
+def embedding(c: Conversion) -> Result:
+    a = c.attributes
+    (table,) = weights(c, 1)
+    a.expect("output_dim", array_of(c, table).shape[-1], why="the weights have another")
+    a.expect("mask_zero", False, why="masks are not supported")
+    index = c.add("Cast", [data_input(c, 1)], to="int64")
+    return c.result("Gather", [table, index], axis=0)
+
+
+@row("BatchNormalization")
+def batch_normalization(c: Conversion) -> Result:
+    """Weights: gamma where `scale`, beta where `center`, mean, variance."""
+    a = c.attributes
+    for name in ("momentum", "renorm_momentum", "renorm_clipping", "virtual_batch_size"):
+        a.irrelevant(name, TRAINING)
+    a.irrelevant("fused", "it chooses a kernel")
+    a.expect("renorm", False)
+    scale, center = a.flag("scale", True), a.flag("center", True)
+    *given, mean, variance = weights(c, 2 + scale + center)
+    size = array_of(c, mean).size
+    gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
+    beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
+    x = data_input(c, 2 + scale + center)
+    axis, rank = _one_axis(c), c.rank()
+    perm = (0, axis, *(i for i in range(1, rank) if i != axis))
+    moved = x if axis == 1 else c.add("Transpose", [x], perm=perm)
+    inputs = [moved, gamma, beta, mean, variance]
+    epsilon = a.number("epsilon", 1e-3)
+    y = c.add("BatchNormalization", inputs, epsilon=epsilon)
+    if axis == 1:
+        return finish(c, y)
+    return c.result("Transpose", [y], perm=tuple(int(i) for i in np.argsort(perm)))
+
+
+def _one_axis(c: Conversion) -> int:
+    """`axis`, a number or a list of one, counted from the front."""
+    axis, rank = c.attributes.get("axis", -1), c.rank()
+    axis = axis[0] if isinstance(axis, tuple) and len(axis) == 1 else axis
+    if type(axis) is not int or not -rank <= axis < rank or axis % rank == 0:
+        c.attributes.refuse("axis", "one axis other than the batch is supported")
+    return int(axis) % rank
+
+
+@row("LayerNormalization")
+def layer_normalization(c: Conversion) -> Result:
+    """Over the last axis."""
+    a = c.attributes
+    a.expect("rms_scaling", False)
+    scale, center = a.flag("scale", True), a.flag("center", True)
+    given = weights(c, scale + center)
+    x = data_input(c, scale + center)
+    if _one_axis(c) != c.rank() - 1:
+        a.refuse("axis", "only the last axis is supported")
+    size = c.type(0).dims[-1]
+    if not isinstance(size, int):
+        c.refuse("the size of the last axis must be known")
+    gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
+    beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
+    epsilon = a.number("epsilon", 1e-3)
+    return c.result("LayerNormalization", [x, gamma, beta], axis=-1, epsilon=epsilon)
+
+
+MERGES = {"Add": "Add", "Subtract": "Sub", "Multiply": "Mul", "Maximum": "Max", "Minimum": "Min"}
+
+
+@row(*MERGES, "Average")
+def merge(c: Conversion) -> Result:
+    """Of two or more tensors, from left to right. Ranks must agree: Keras aligns others in front.
+
+    The operators x + y, x * 2 and the like of Keras 3 have the same names and the same meaning.
+    """
+    weights(c, 0)
+    kind = MERGES.get(c.node.op_type, "Add")
+    values = [c.required(i) for i in range(len(c.inputs))]
+    if len(values) < 2 or (kind == "Sub" and len(values) != 2):
+        raise ModelError(f"it is called on {len(values)} tensors", place=c.node.place)
+    ranks = {c.rank(i) for i in range(len(values))} - {0}
+    if len(ranks) > 1:
+        c.refuse("tensors of different ranks are not supported")
+    y = values[0]
+    for value in values[1:]:
+        y = c.add(kind, [y, value])
+    if c.node.op_type == "Average":
+        y = c.add("Div", [y, c.constant(len(values), np.float32)])
+    return finish(c, y)
+
+
+@row("Concatenate")
+def concatenate(c: Conversion) -> Result:
+    weights(c, 0)
+    values = [c.required(i) for i in range(len(c.inputs))]
+    return c.result("Concat", values, axis=c.attributes.integer("axis", -1))
+
+
+@row("Flatten")
+def flatten(c: Conversion) -> Result:
+    """In channels-last order, whatever the layout."""
+    layout = Layout(c)
+    x = only_input(c)
+    if not layout.last and c.rank() > 2:
+        x = c.add("Transpose", [x], perm=(0, *range(2, c.rank()), 1))
+    return c.result("Reshape", [x, c.ints((0, -1))])
+
+
+@row("Reshape")
+def reshape(c: Conversion) -> Result:
+    shape = c.attributes.integers("target_shape", ())
+    return c.result("Reshape", [only_input(c), c.ints((0, *shape))])
+
+
+@row("Permute")
+def permute(c: Conversion) -> Result:
+    """dims count from 1, without the batch."""
+    dims = c.attributes.integers("dims", ())
+    return c.result("Transpose", [only_input(c)], perm=(0, *dims))
+
+
+@row("RepeatVector")
+def repeat_vector(c: Conversion) -> Result:
+    x = c.add("Unsqueeze", [only_input(c), c.ints((1,))])
+    return c.result("Tile", [x, c.ints((1, c.attributes.integer("n", 1), 1))])
+
+
+@row("UpSampling1D", "UpSampling2D", "UpSampling3D")
+def upsampling(c: Conversion) -> Result:
+    """Repeats elements, or interpolates between pixel centres."""
+    rank, layout = spatial_rank(c), Layout(c)
+    factors = sizes(c, "size", rank)
+    mode = c.attributes.text("interpolation", "nearest")
+    if mode not in ("nearest", "bilinear"):
+        c.attributes.refuse("interpolation", "only nearest and bilinear are supported")
+    x = layout.first(only_input(c))
+    scales = c.constant(factors, np.float32)
+    fields = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    if mode == "nearest":
+        fields = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    y = c.add("Resize", [x, None, scales], axes=tuple(range(2, rank + 2)), **fields)
+    return finish(c, layout.back(y))
+
+
+@row("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
+def zero_padding(c: Conversion) -> Result:
+    rank, layout = spatial_rank(c), Layout(c)
+    ends = pairs(c, "padding", rank)
+    axes = range(1, rank + 1) if layout.last else range(2, rank + 2)
+    flat = [begin for begin, _ in ends] + [end for _, end in ends]
+    return c.result("Pad", [only_input(c), c.ints(flat), None, c.ints(tuple(axes))])
+
+
+@row("Cropping1D", "Cropping2D", "Cropping3D")
+def cropping(c: Conversion) -> Result:
+    rank, layout = spatial_rank(c), Layout(c)
+    ends = pairs(c, "cropping", rank)
+    axes = range(1, rank + 1) if layout.last else range(2, rank + 2)
+    flat = [-begin for begin, _ in ends] + [-end for _, end in ends]
+    return c.result("Pad", [only_input(c), c.ints(flat), None, c.ints(tuple(axes))])
+
+
+@row("Rescaling")
+def rescaling(c: Conversion) -> Result:
+    """x scale + offset, numbers or one per channel."""
+    x = only_input(c)
+    scale, offset = (np.asarray(c.attributes.get(n, d), np.float32)
+                     for n, d in (("scale", 1.0), ("offset", 0.0)))  # fmt: skip
+    return c.result("Add", [c.add("Mul", [x, c.constant(scale)]), c.constant(offset)])

@@ -1,0 +1,78 @@
+"""Every row means what Keras on TensorFlow computes, from both kinds of file, by our own judge."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.frontends.keras.keras_models import LAYERS, MERGES, of, sequential, shared_and_nested
+
+import verax
+from verax import load
+from verax.frontends.model import Model
+from verax.ops.common import draw
+from verax.records.verdict import Kind
+
+HONEST = (Kind.identical, Kind.rounding)
+
+
+@pytest.fixture(scope="module")
+def keras() -> Any:
+    """Keras on TensorFlow, whose padding rules the format's are."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    pytest.importorskip("tensorflow")
+    return pytest.importorskip("keras")
+
+
+def saved(model: Any, folder: Path, suffix: str) -> Path:
+    path = folder / f"net{suffix}"
+    model.save(path)
+    return path
+
+
+def inputs_of(model: Model) -> dict[str, np.ndarray]:
+    """Drawn inputs; open sizes are a batch of two."""
+    rng = np.random.default_rng(3)
+    return {
+        name: draw(rng, tuple(d if isinstance(d, int) else 2 for d in t.dims), t.dtype)
+        for name, t in model.inputs.items()
+    }
+
+
+def answers(keras_model: Any, model: Model, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What Keras gives, by our names of the outputs."""
+    given = keras_model(list(inputs.values()) if len(inputs) > 1 else next(iter(inputs.values())),
+                        training=False)  # fmt: skip
+    given = given if isinstance(given, list) else [given]
+    return {name: np.asarray(g) for name, g in zip(model.outputs, given, strict=True)}
+
+
+@pytest.mark.parametrize("label", [*LAYERS, *MERGES])
+def test_a_layer_means_what_keras_computes(keras: Any, tmp_path: Path, label: str) -> None:
+    made = of(keras, label)
+    for suffix in (".keras", ".h5"):
+        model = load(saved(made, tmp_path, suffix))
+        inputs = inputs_of(model)
+        given = answers(made, model, inputs)
+        verdict = verax.check(model, given, inputs=inputs)
+        if verdict.kind is Kind.undecided:  # a nearest pixel is a choice
+            for name, want in verax.reference(model, inputs).items():
+                np.testing.assert_array_equal(given[name], want.astype(np.float32))
+        else:
+            assert verdict.kind in HONEST, verdict.reasons
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("maker", [sequential, shared_and_nested])
+def test_a_model_means_what_keras_computes(
+    keras: Any, tmp_path: Path, maker: Any, suffix: str
+) -> None:
+    made = maker(keras)
+    model = load(saved(made, tmp_path, suffix))
+    inputs = inputs_of(model)
+    assert verax.check(model, answers(made, model, inputs), inputs=inputs).kind in HONEST
+    assert verax.check(model, "verax:O1", inputs=inputs).kind in HONEST
