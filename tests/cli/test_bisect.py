@@ -87,3 +87,11 @@ def test_the_record_is_plain_json(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     facts = json.loads((tmp_path / "a.json").read_text())
     assert facts["schema"] == "verax.bisection/1"
     assert facts["verdict"]["kind"] in ("identical", "rounding")
+
+
+def test_networks_with_other_names_are_sent_to_the_alignment(
+    cli: Cli, tiny: Path, digits: Path
+) -> None:
+    found = cli("bisect", tiny, digits)
+    assert found.code == 2
+    assert "verax check MODEL SUBJECT" in found.err

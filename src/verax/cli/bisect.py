@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from verax.api import bisect, load, subject_of
+from verax.api import bisect, graph_of, load, subject_of
 from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
@@ -37,6 +37,7 @@ from verax.cli.inputs import (
 )
 from verax.compiler.saved import SavedExecutable
 from verax.formats import VX
+from verax.ir.graph import Graph
 from verax.report.bisection import render_bisection
 
 
@@ -96,8 +97,10 @@ def command(
             next_step=f"give the model first: verax bisect MODEL {model}",
         )
     given = read_inputs(input, image, loaded.inputs, options)
-    is_model = os.path.exists(subject) and not subject.endswith((".npz", *VX.suffixes))
-    judged = load(subject, shapes=shapes) if is_model else subject
+    judged: Any = subject
+    if os.path.exists(subject) and not subject.endswith((".npz", *VX.suffixes)):
+        judged = load(subject, shapes=shapes)
+        _share_names(loaded.graph, graph_of(judged), subject)
     with progress("searching") as show:
         record = bisect(
             loaded,
@@ -119,3 +122,16 @@ def command(
     write_text(json, record.to_json())
     if record.exit_code:
         raise typer.Exit(record.exit_code)
+
+
+def _share_names(model: Graph, subject: Graph, place: str) -> None:
+    """Raise `UsageError` when values of two networks cannot be matched by their names."""
+    if set(model.inputs) == set(subject.inputs) and set(model.outputs) & set(subject.outputs):
+        return
+    raise UsageError(
+        "the two networks name their inputs or outputs differently "
+        f"({', '.join((*model.inputs, *model.outputs))}; "
+        f"{', '.join((*subject.inputs, *subject.outputs))})",
+        place=place,
+        next_step="verax check MODEL SUBJECT aligns two networks by their values instead",
+    )
