@@ -6,7 +6,9 @@ A `Request` can be written into a record and read back: that is how a record is 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ from verax.judge.protocol import Runner
 from verax.replay import Recipe, Record, hashes_of, network_hash
 from verax.runners.registry import RUNNERS
 
+COMMAND = "cmd:"
+"""Opens a subject that is a program."""
 Show = Callable[[str, float], None]
 """Progress: what is being done, and the share done."""
 
@@ -71,10 +75,10 @@ class Request:
     @property
     def files(self) -> tuple[str, ...]:
         """Every file that is read, and folders that are one model."""
-        subjects = (s for s in (self.subject, self.other) if s and s not in RUNNERS)
+        subjects = _files_in(self.subject), _files_in(self.other or "")
         photos = (str(f) for f in _photos(self.images))
         image = (self.image,) if self.image else ()
-        return (self.model, *subjects, *image, *photos, *files_of(self.input))
+        return (self.model, *itertools.chain(*subjects), *image, *photos, *files_of(self.input))
 
     def moved(self, places: Mapping[str, str]) -> Request:
         """The same request with files at other places."""
@@ -223,6 +227,19 @@ def _agree(request: Request, loaded: Model, show: Show) -> Record:
     )
     steps = read_image(folder / record.judged.partition(", row ")[0], loaded.inputs[name], options)
     return dataclasses.replace(record, steps=steps.steps)
+
+
+def _files_in(subject: str) -> list[str]:
+    """The file that a subject is, or those that its command names."""
+    if subject in RUNNERS:
+        return []
+    if not subject.startswith(COMMAND):
+        return [subject] if subject else []
+    try:
+        words = shlex.split(subject.removeprefix(COMMAND))
+    except ValueError:
+        return []
+    return [w for w in words if os.path.isfile(w)]
 
 
 def _photos(folder: str | None) -> list[Path]:

@@ -16,6 +16,8 @@ USUAL_SETTINGS = {
     "rtol 1e-02, atol 1e-03": (1e-2, 1e-3),
 }
 """The tolerances that are widely used; they are reported and decide nothing."""
+QUOTED_RTOL = 1e-4
+"""Relative difference beyond which elements are counted for the report."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,10 @@ class PlainFigures:
     psnr: float
     allclose: dict[str, bool]
     differing: int
+    beyond: int = 0
+    beyond_rtol: float = 0.0
+    beyond_abs: float = 0.0
+    beyond_size: float = 0.0
 
 
 def plain_figures(given: np.ndarray, expected: np.ndarray) -> PlainFigures:
@@ -60,8 +66,19 @@ def plain_figures(given: np.ndarray, expected: np.ndarray) -> PlainFigures:
         name: bool((error_far <= atol + rtol * size_far).all())
         for name, (rtol, atol) in USUAL_SETTINGS.items()
     }
+    beyond = relative > QUOTED_RTOL
+    typical = root_mean_square(x)
     return PlainFigures(
-        float(error.max()), float(relative.max()), cosine, float(psnr), passes, differing
+        float(error.max()),
+        float(relative.max()),
+        cosine,
+        float(psnr),
+        passes,
+        differing,
+        int(beyond.sum()),
+        QUOTED_RTOL,
+        float(error[beyond].max(initial=0.0)),
+        float(np.abs(x[beyond]).max(initial=0.0)) / typical if typical else 0.0,
     )
 
 

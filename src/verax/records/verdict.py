@@ -46,7 +46,9 @@ class Plain:
     max_abs, max_rel: largest absolute and relative difference over finite elements; cosine:
     similarity of the two tensors as vectors; psnr: peak signal to noise ratio in dB;
     allclose: passes of the usual settings by name; differing: elements whose bits differ from the
-    meaning rounded once.
+    meaning rounded once; beyond: elements that differ by more than `beyond_rtol` relative, among
+    those beyond_abs the largest absolute difference and beyond_size the largest expected magnitude,
+    over the root mean square of all expected values.
     """
 
     max_abs: float
@@ -55,6 +57,10 @@ class Plain:
     psnr: float
     allclose: Mapping[str, bool]
     differing: int
+    beyond: int = 0
+    beyond_rtol: float = 0.0
+    beyond_abs: float = 0.0
+    beyond_size: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from verax.records.bisection import Bisection, Optimisations
-from verax.records.verdict import Blame
+from verax.report.guilty import MOST, guilty_lines
 from verax.report.verdict import HEADLINES
-
-MOST = 6
-"""Names listed before "and N more"; explanations and refusals shown."""
 
 
 def render_bisection(record: Bisection) -> RenderableType:
@@ -31,7 +28,7 @@ class _Report:
         yield Text.assemble((f" {word} ", f"bold white on {colour}"), f"  {sentence}")
         yield Text(f"subject: {verdict.subject.get('name', '?')}   searched: {record.method}")
         for blame in verdict.blame:
-            yield from _guilty(blame)
+            yield from guilty_lines(blame, searched=True)
         if not verdict.blame:
             yield from (Text(f"- {r}") for r in verdict.reasons)
         if record.optimisations is not None:
@@ -55,39 +52,9 @@ class _Report:
         )
 
 
-def _guilty(blame: Blame) -> RenderResult:
-    where = f"node {blame.node} ({blame.operator})"
-    if blame.region:
-        where = f"{len(blame.region)} nodes together: {_some(blame.region)}"
-    yield Text.assemble(("guilty: ", "bold red"), (where, "bold"), f", value {blame.value!r}")
-    yield Text(f"  {blame.reason}")
-    attributes = ", ".join(f"{k}={v}" for k, v in blame.attributes.items())
-    if attributes and not blame.region:
-        yield Text(f"  it should compute {blame.operator}({attributes})")
-    for i, found in enumerate(blame.explanations[:MOST]):
-        used = ", ".join(f"{k}={v}" for k, v in found.attributes.items())
-        refuted = " (refuted by a further input)" if found.refuted else ""
-        lead = "cause: " if i == 0 else "   or: "
-        yield Text.assemble(
-            (f"  {lead}", "bold"),
-            f"{found.hypothesis}: {found.words}{f' [{used}]' if used else ''}{refuted}",
-        )
-    if not (blame.explanations or blame.region or blame.structure):
-        yield Text("  cause: none of the known mistakes gives these numbers")
-    if len(blame.explanations) > 1:
-        told = blame.told_apart or "on this input these cannot be told apart"
-        yield Text(f"  {told}")
-    yield from (Text(f"  the error: {line}") for line in blame.structure)
-
-
 def _brought_by(found: Optimisations) -> Text:
     tried = len(found.tried)
     effort = f"  ({tried} of {found.count} steps were run)"
     if found.guilty:
         return Text.assemble(("brought by: ", "bold red"), (found.guilty, "bold"), effort)
     return Text.assemble(("brought by: ", "bold"), found.words, effort)
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections import Counter
+from collections.abc import Iterator
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from verax.records.verdict import Blame, Finding, Kind, Verdict
+from verax.records.verdict import Finding, Kind, Precision, Repeat, Verdict
+from verax.report.guilty import MOST, guilty_lines, said, some
+from verax.report.plain_figures import figures_line, misleading
 
 HEADLINES = {
     Kind.identical: ("IDENTICAL", "green", "Every bit agrees."),
@@ -46,14 +50,22 @@ class _Report:
         word, colour, sentence = HEADLINES[verdict.kind]
         yield Text.assemble((f" {word} ", f"bold white on {colour}"), f"  {sentence}")
         yield Text(f"subject: {verdict.subject.get('name', '?')}   seen: {verdict.method}")
-        if verdict.blame:
-            yield from (_guilty(b) for b in verdict.blame)
-        else:
+        for cause in verdict.causes[:MOST]:
+            yield Text.assemble(("outside of the network: ", "bold red"), said(cause))
+        for blame in verdict.blame:
+            yield from guilty_lines(blame, searched=bool(blame.explanations or blame.structure))
+        if not verdict.blame:
             yield from (Text(f"- {r}") for r in verdict.reasons)
+        yield from _precisions(verdict.precisions)
+        if verdict.repeat is not None:
+            yield from _repeated(verdict.repeat, self.verbose)
         if verdict.outputs:
             yield _outputs(verdict.outputs)
-            yield from (Text(f"  {line}") for line in _misleading(verdict))
-        if verdict.nodes:
+            lines = [line for f in verdict.outputs for line in misleading(f)]
+            if self.verbose:
+                lines += map(figures_line, verdict.outputs)
+            yield from (Text(f"  {line}") for line in lines)
+        if len(verdict.nodes) > 1 or (verdict.nodes and self.verbose):
             yield _nodes(verdict.nodes, self.verbose)
         for c in verdict.comparisons:
             bits = ", the same bits" if c.same_bits else ""
@@ -62,7 +74,7 @@ class _Report:
                 f"{c.second}; nearer to float64: {c.nearer}{bits}"
             )
         if verdict.unchecked:
-            yield Text(f"not judged: {len(verdict.unchecked)} nodes ({_some(verdict.unchecked)})")
+            yield Text(f"not judged: {len(verdict.unchecked)} nodes ({some(verdict.unchecked)})")
         yield from (Text(f"note: {n}", style="yellow") for n in verdict.notes)
         yield from (
             Text(f"input {i.name}: {i.type}, {i.origin}; SHA-256 {i.sha256[:12]}", style="dim")
@@ -73,18 +85,32 @@ class _Report:
             yield Text("; ".join(f"{k} {v}" for k, v in facts.items()), style="dim")
 
 
-def _guilty(blame: Blame) -> RenderableType:
-    where = f"node {blame.node} ({blame.operator})"
-    if blame.region:
-        where = f"one of {len(blame.region)} nodes up to {blame.node}: {_some(blame.region)}"
-    attributes = ", ".join(f"{k}={v}" for k, v in blame.attributes.items())
-    lines = [
-        Text.assemble(("guilty: ", "bold red"), (where, "bold"), f", value {blame.value!r}"),
-        Text(f"  {blame.reason}"),
-    ]
-    if attributes and not blame.region:
-        lines.append(Text(f"  it should compute {blame.operator}({attributes})"))
-    return Group(*lines)
+def _precisions(found: tuple[Precision, ...]) -> Iterator[Text]:
+    """One line for each arithmetic, the commonest first."""
+    for name, count in Counter(p.format for p in found).most_common():
+        own = [p for p in found if p.format == name]
+        sure = "confirmed by recomputing" if all(p.confirmed for p in own) else "judged by its size"
+        unit = math.log2(own[0].unit_roundoff) if own[0].unit_roundoff > 0 else -math.inf
+        yield Text.assemble(
+            ("arithmetic: ", "bold yellow"),
+            f"{name} in {count} value{'s' * (count > 1)} ({some(p.node for p in own)}), one "
+            f"rounding is about 2^{unit:.1f}; {sure}",
+        )
+
+
+def _repeated(repeat: Repeat, verbose: bool) -> Iterator[Text]:
+    """What asking again gave; nothing worth a line when it gave the same."""
+    poisoned = f", memory filled with {repeat.poisoned} in between" if repeat.poisoned else ""
+    if repeat.same_bits:
+        if verbose:
+            yield Text(f"asked {repeat.runs} times{poisoned}: the same bits")
+        return
+    changed = some(f"{value} by up to {size:.3g}" for value, size in repeat.differing.items())
+    cause = f"; cause: {repeat.cause}" if repeat.cause else ""
+    yield Text.assemble(
+        ("does not repeat itself: ", "bold red"),
+        f"asked {repeat.runs} times{poisoned}, {changed}{cause}",
+    )
 
 
 def _outputs(findings: tuple[Finding, ...]) -> Table:
@@ -120,27 +146,3 @@ def _nodes(findings: tuple[Finding, ...], verbose: bool) -> Table:
             escape(f.node), f.operator, f.kind.value, f"{f.statistic:.3g}", f.test, escape(f.group)
         )
     return table
-
-
-def _misleading(verdict: Verdict) -> list[str]:
-    """Where the usual fixed tolerances would have answered otherwise, in words."""
-    lines = []
-    for f in verdict.outputs:
-        failed = [name for name, passes in f.plain.allclose.items() if not passes]
-        passed = [name for name, passes in f.plain.allclose.items() if passes]
-        if f.kind in (Kind.identical, Kind.rounding) and failed:
-            lines.append(
-                f"{f.value}: allclose with {failed[0]} would call this wrong; a fixed tolerance "
-                "does not know how much rounding this network makes"
-            )
-        if f.kind is Kind.mistake and passed:
-            lines.append(
-                f"{f.value}: allclose with {passed[0]} would let this pass; the error is small "
-                "beside the tolerance and still far beyond rounding"
-            )
-    return lines
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:4]) + (", ..." if len(listed) > 4 else "")

@@ -1,0 +1,67 @@
+"""A `Blame` in words: who, what it should compute, what it seems to compute instead.
+
+Shared by the reports of verdicts and of bisections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.text import Text
+
+from verax.records.verdict import Blame, Explanation
+
+MOST = 6
+"""Names and explanations listed before "and N more"."""
+
+
+def guilty_lines(blame: Blame, *, searched: bool) -> Iterator[Text]:
+    """The lines on one guilty node or region.
+
+    searched: whether explanations were looked for, so that having none says something.
+    """
+    where = f"node {blame.node} ({blame.operator})"
+    if blame.region:
+        where = (
+            f"one of {len(blame.region)} nodes together, up to {blame.node}: {some(blame.region)}"
+        )
+    yield Text.assemble(("guilty: ", "bold red"), (where, "bold"), f", value {blame.value!r}")
+    yield Text(f"  {blame.reason}")
+    attributes = ", ".join(f"{k}={v}" for k, v in blame.attributes.items())
+    if attributes and not blame.region:
+        yield Text(f"  it should compute {blame.operator}({attributes})")
+    yield from _explained(blame, searched)
+    yield from (Text(f"  the error: {line}") for line in blame.structure)
+    if blame.guilty_pass:
+        yield Text.assemble(("  brought by: ", "bold red"), blame.guilty_pass)
+
+
+def _explained(blame: Blame, searched: bool) -> Iterator[Text]:
+    standing = [e for e in blame.explanations if not e.refuted]
+    refuted = [e for e in blame.explanations if e.refuted]
+    for i, found in enumerate(standing[:MOST]):
+        yield Text.assemble(("  cause: " if i == 0 else "     or: ", "bold"), said(found))
+    if len(standing) > MOST:
+        yield Text(f"     and {len(standing) - MOST} more")
+    if len(standing) > 1 and not blame.told_apart:
+        yield Text("  these cannot be told apart on this input")
+    if blame.told_apart:
+        yield Text(f"  {blame.told_apart}")
+    if refuted:
+        names = some([e.hypothesis for e in refuted])
+        yield Text(f"  fitted this input only, refuted by a further one: {names}")
+    if searched and not standing and not blame.region:
+        yield Text("  cause: none of the known mistakes gives these numbers")
+
+
+def said(found: Explanation) -> str:
+    """An explanation in one line, with the attributes that the subject seems to have used."""
+    used = ", ".join(f"{k}={v}" for k, v in found.attributes.items())
+    return f"{found.hypothesis}: {found.words}" + (f" [{used}]" if used else "")
+
+
+def some(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
+    return ", ".join(listed[:MOST]) + more
