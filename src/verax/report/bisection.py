@@ -53,8 +53,6 @@ class _Report:
 
 
 def _brought_by(found: Optimisations) -> Text:
-    tried = len(found.tried)
-    effort = f"  ({tried} of {found.count} steps were run)"
-    if found.guilty:
-        return Text.assemble(("brought by: ", "bold red"), (found.guilty, "bold"), effort)
-    return Text.assemble(("brought by: ", "bold"), found.words, effort)
+    effort = f"  ({len(found.tried)} of {found.count} steps were run)"
+    style = "bold red" if found.guilty else "bold"
+    return Text.assemble(("optimisations: ", style), found.words, effort)
