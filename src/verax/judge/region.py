@@ -13,16 +13,16 @@ jump, an operator without a rule) some inner values are disturbed instead, and t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.ir.graph import Graph, Node
-from verax.judge.adjoint import NoRule, Reach, Tape, reaches, spreads
+from verax.ir.graph import Graph
+from verax.judge.adjoint import NoRule, Reach, reaches, spreads
 from verax.judge.criterion import Decision
-from verax.judge.local import Meaning, conform, finding, meaning, undecided
+from verax.judge.local import conform, finding, undecided
+from verax.judge.precision_network import best_match
+from verax.judge.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import TINY
@@ -32,21 +32,6 @@ PROBES = 4
 """Inner values whose disturbance is tried to measure the power of the check."""
 FEW_DRAWS = 3
 """Disturbances of each inner value when there are few shown elements to see them by."""
-Values = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Region:
-    """Nodes in order, the values that they hide, and the shown values that they produce."""
-
-    nodes: tuple[Node, ...]
-    hidden: frozenset[str]
-    shown: tuple[str, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the nodes."""
-        return tuple(n.name or n.outputs[0] for n in self.nodes)
 
 
 def check_region(
@@ -63,7 +48,7 @@ def check_region(
     dtypes; float64 is used inside. Deterministic for a seed.
     """
     try:
-        return _Sampler(graph, region, shown, seed).judge(measure_power)
+        return _Judgement(Sampler(graph, region, shown, seed)).judge(measure_power)
     except VeraxError as error:
         reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
         return [
@@ -75,96 +60,17 @@ def rounding_samples(
     graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int, count: int
 ) -> tuple[Values, list[Values]]:
     """Shown values of a region in float64, and `count` times with honest rounding at every node."""
-    sampler = _Sampler(graph, region, shown, seed)
+    sampler = Sampler(graph, region, shown, seed)
     return sampler.expected, [sampler.sample() for _ in range(count)]
 
 
-class _Sampler:
-    """One region's expected values, samples and disturbances."""
+class _Judgement:
+    """The findings on one region."""
 
-    def __init__(
-        self, graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int
-    ) -> None:
-        self.graph, self.region, self.shown = graph, region, shown
-        self.random = np.random.default_rng(seed)
-        self.sigma: dict[str, np.ndarray] = {}
-        self.inner: Values = {}
-        self.tape = Tape(region.hidden)
-        self.no_rule = ""
-        self.problems: list[str] = []
-        self.expected = self.run(self._measure)
-
-    def run(self, after: Any) -> Values:
-        """Evaluate the region; `after(node, value, array)` may change each output. -> shown."""
-        inner: Values = {}
-        produced: Values = {}
-        for node in self.region.nodes:
-            arrays = [
-                None if v is None else inner[v] if v in inner else self.shown[v]
-                for v in node.inputs
-            ]
-            outputs = after(node, arrays)
-            for value, array in zip(node.outputs, outputs):
-                if value in self.region.hidden:
-                    inner[value] = array
-                elif value in self.region.shown:
-                    produced[value] = array
-        return produced
-
-    def _evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
-        declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
-        return meaning(node, arrays, declared, outputs, errors=False)
-
-    def _measure(self, node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
-        found = meaning(node, arrays, declared, outputs)
-        if found.problem:
-            self.problems.append(f"{node.place}: {found.problem}")
-        for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
-            if rounding is not None and array.dtype.kind == "f":
-                sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0) + TINY
-                self.sigma[value] = np.broadcast_to(sigma, array.shape)
-            if value in self.region.hidden:
-                self.inner[value] = array
-        self.tape.add(node, found.ev, arrays, found.outputs)
-        return found.outputs
-
-    def sample(self, scale: float = 1.0) -> Values:
-        """Shown values with `scale` times the noise of rounding at every node."""
-
-        def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-            outputs = self._evaluate(node, arrays).outputs
-            return tuple(self._noise(v, y, scale) for v, y in zip(node.outputs, outputs))
-
-        return self.run(noisy)
-
-    def _noise(self, value: str, array: np.ndarray, scale: float) -> np.ndarray:
-        sigma = self.sigma.get(value)
-        if sigma is None or sigma.shape != array.shape:
-            return array
-        noise = self.random.standard_normal(array.shape, dtype=np.float32)
-        return array + scale * sigma * noise
-
-    def disturbed(self, target: str) -> Values:
-        """Shown values when `target` alone carries relative errors of the size of PROBE."""
-        y = self.inner[target]
-        moved = {target: y * (1 + st.PROBE * self.random.standard_normal(y.shape))}
-        produced: Values = {}
-        for node in self.region.nodes:
-            if target in node.outputs or not any(v in moved for v in node.inputs):
-                continue
-            arrays = [
-                None
-                if v is None
-                else moved.get(v, self.inner[v] if v in self.inner else self.shown.get(v))
-                for v in node.inputs
-            ]
-            for value, array in zip(node.outputs, self._evaluate(node, arrays).outputs):
-                if value in self.region.hidden:
-                    moved[value] = array
-                elif value in self.region.shown:
-                    produced[value] = array
-        return produced
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+        self.graph, self.region, self.shown = sampler.graph, sampler.region, sampler.shown
+        self.expected, self.no_rule = sampler.expected, ""
 
     def judge(self, measure_power: bool) -> tuple[list[Finding], list[Power]]:
         """Findings on the shown values, and the power of the check at the values inside."""
@@ -175,12 +81,12 @@ class _Sampler:
         scale: Values | None = None
         if 0 < elements <= st.ADJOINT_ELEMENTS:
             try:
-                scale, found = spreads(self.tape, floats, self.sigma)
+                scale, found = spreads(self.sampler.tape, floats, self.sampler.sigma)
             except NoRule as reason:
                 self.no_rule = str(reason)
         if scale is None:
             count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
-            samples = [self.sample() for _ in range(count)]
+            samples = [self.sampler.sample() for _ in range(count)]
             scale = {v: self._spread(v, samples)[0] for v in floats}
         power = self._power(scale, found) if measure_power else []
         findings = []
@@ -191,7 +97,18 @@ class _Sampler:
             if value in scale:  # choices (integers) are what they are: nothing inside shows there
                 decision = _unless_blind(decision, power)
             findings.append(finding(node, value, decision, given, expected, self.region.names))
-        return findings, power
+        return self._with_precision(findings, scale), power
+
+    def _with_precision(self, findings: list[Finding], scale: Values) -> list[Finding]:
+        """The same, where errors too large for rounding are explained by a coarser arithmetic."""
+        large = [f for f in findings if f.statistic > st.COARSE_T and f.value in scale]
+        if not large or any(not np.isfinite(f.statistic) for f in large):
+            return findings
+        given = {v: self.shown[v].astype(np.float64) for v in scale}
+        match = best_match(self.sampler, given)
+        if match is None:
+            return findings
+        return [match.explain(f) if f in large else f for f in findings]
 
     def _spread(self, value: str, samples: Iterable[Values]) -> tuple[np.ndarray, list[float]]:
         """Sampled sigma of a shown value, and each sample's root mean square distance."""
@@ -208,7 +125,7 @@ class _Sampler:
         """Smallest visible relative error inside, for every value or, without rules, for some."""
         if found is None and not self.no_rule:
             try:
-                found = reaches(self.tape, scale, self.sigma, self.random)
+                found = reaches(self.sampler.tape, scale, self.sampler.sigma, self.sampler.random)
             except NoRule as reason:
                 self.no_rule = str(reason)
         if found is None:
@@ -217,10 +134,10 @@ class _Sampler:
             self._power_at(
                 v, st.SUSPICIOUS_T / r.statistic if r.statistic > 0 else np.inf, r.rounded
             )
-            for v, r in ((v, found.get(v, Reach(0.0, 0.0))) for v in self.tape.values)
-            if v not in self.tape.steady
-            and self.tape.values[v].dtype.kind == "f"
-            and np.any(self.tape.values[v])
+            for v, r in ((v, found.get(v, Reach(0.0, 0.0))) for v in self.sampler.tape.values)
+            if v not in self.sampler.tape.steady
+            and self.sampler.tape.values[v].dtype.kind == "f"
+            and np.any(self.sampler.tape.values[v])
         ]
 
     def _power_at(self, value: str, visible: float, share: float = 0.0) -> Power:
@@ -229,13 +146,17 @@ class _Sampler:
 
     def _probed(self, scale: Values) -> list[Power]:
         """The same by disturbing PROBES values inside and watching the result."""
-        inner = [v for v in self.sigma if v in self.region.hidden and np.any(self.inner[v])]
+        inner = [
+            v
+            for v in self.sampler.sigma
+            if v in self.region.hidden and np.any(self.sampler.inner[v])
+        ]
         spaced = np.linspace(0, len(inner) - 1, min(PROBES, len(inner)))
         power = []
         elements = sum(self.expected[v].size for v in self.region.shown)
         draws = FEW_DRAWS if elements < st.MANY_ELEMENTS else 1
         for target in dict.fromkeys(inner[round(i)] for i in spaced):
-            reached = [self._reached(self.disturbed(target), scale) for _ in range(draws)]
+            reached = [self._reached(self.sampler.disturbed(target), scale) for _ in range(draws)]
             strongest = st.root_mean_square(np.array(reached))
             visible = st.PROBE * st.SUSPICIOUS_T / strongest if strongest > 0 else np.inf
             power.append(self._power_at(target, visible))
@@ -282,8 +203,8 @@ class _Sampler:
             return Decision(
                 Kind.identical, "every bit is the meaning's value rounded once", "equality"
             )
-        if self.problems:
-            return Decision(Kind.undecided, self.problems[0], "none")
+        if self.sampler.problems:
+            return Decision(Kind.undecided, self.sampler.problems[0], "none")
         return self._decide_spread(value, given, expected, samples, sigma)
 
     def _decide_spread(
@@ -344,7 +265,7 @@ class _Sampler:
         tipped = np.zeros(expected.shape, bool)
         matched = np.zeros(expected.shape, bool)
         for _ in range(st.SAMPLES_FEW):
-            other = self.sample(st.TIE_NOISE)[value]
+            other = self.sampler.sample(st.TIE_NOISE)[value]
             if other.shape == expected.shape:
                 tipped |= other != expected
                 matched |= other == given

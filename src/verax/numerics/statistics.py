@@ -78,6 +78,17 @@ NORMAL_MEDIAN = 0.6745
 COARSE_UNIT = 2.0**-17
 """Errors that look like a unit roundoff above this are worth explaining by a coarser arithmetic:
 the finest, TF32, has 2**-11; float32 has 2**-24."""
+COARSE_T = 8.0
+"""T of a region from which on a coarser arithmetic is tried."""
+LIKENESS, CHANCE_ELEMENTS = 0.25, 20.0
+"""See `least_likeness`."""
+SAME_SIZE = 2.0
+"""Most that the errors of a subject and of a run in its arithmetic may differ in size."""
+LIKE_ENOUGH = 0.85
+"""Correlation from which on no further arithmetic is tried."""
+CONFIRMED = 0.7
+"""A coarser arithmetic is confirmed when its runs leave at most this part of the error, half of its
+variance; measured on OpenVINO's bf16: 0.1 to 0.5."""
 PROMISING = 0.25
 """A coarser arithmetic is worth computing in full if it leaves at most this part of the error."""
 GRID_REACH = 16.0
@@ -98,6 +109,8 @@ NEAR_EXPLAINED = 0.5
 """Part of an error's size that a rival may leave, at the first look, to be looked at closely."""
 EXPLAINED_NOISE = 8.0
 """Multiple of sigma's root mean square that is never too much to leave at the first look."""
+ORDERS_WORTH = 16.0
+"""T under a rival meaning up to which real orders of summation are tried for it."""
 RECOVERED = 5.0
 """Multiple of its own standard error above which a correction of a parameter is believed."""
 
@@ -176,6 +189,12 @@ def sampled_sigma(squares: np.ndarray) -> np.ndarray:
     squares: mean over samples of (sample - expected)^2, per element.
     """
     return np.sqrt(0.5 * squares + 0.5 * squares.mean()) if squares.size else squares
+
+
+def least_likeness(elements: int) -> float:
+    """Least correlation between a subject's errors and those of a run in a coarser arithmetic for
+    that arithmetic to be looked at closely; few elements correlate by chance."""
+    return max(LIKENESS, math.sqrt(min(1 - 2.0**-13, CHANCE_ELEMENTS / max(1, elements))))
 
 
 def root_mean_square(values: np.ndarray) -> float:

@@ -1,0 +1,133 @@
+"""A region of nodes, evaluated in float64: as it is, with rounding noise, with one value disturbed,
+or with anything else done to every node on the way (`Sampler.run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+from verax.ir.types import TensorType
+from verax.judge.adjoint import Tape
+from verax.judge.local import Meaning, meaning
+from verax.numerics import statistics as st
+from verax.numerics.error_model import TINY
+from verax.reference.evaluate import evaluate_node
+
+Values = dict[str, np.ndarray]
+After = Callable[[Node, Sequence[Any]], Sequence[np.ndarray]]
+"""(node, its inputs) -> its outputs."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes in order, the values that they hide, and the shown values that they produce."""
+
+    nodes: tuple[Node, ...]
+    hidden: frozenset[str]
+    shown: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the nodes."""
+        return tuple(n.name or n.outputs[0] for n in self.nodes)
+
+
+class Sampler:
+    """One region's expected values, samples and disturbances.
+
+    expected: float64 by shown value; inner: by hidden value; sigma: each value's own rounding;
+    tape: the run for derivatives; problems: nodes without an error model.
+    """
+
+    def __init__(
+        self, graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int
+    ) -> None:
+        self.graph, self.region, self.shown = graph, region, shown
+        self.random = np.random.default_rng(seed)
+        self.sigma: dict[str, np.ndarray] = {}
+        self.inner: Values = {}
+        self.tape = Tape(region.hidden)
+        self.problems: list[str] = []
+        self.expected = self.run(self._measure)
+
+    def run(self, after: After) -> Values:
+        """Evaluate the region; `after(node, value, array)` may change each output. -> shown."""
+        inner: Values = {}
+        produced: Values = {}
+        for node in self.region.nodes:
+            arrays = [
+                None if v is None else inner[v] if v in inner else self.shown[v]
+                for v in node.inputs
+            ]
+            outputs = after(node, arrays)
+            for value, array in zip(node.outputs, outputs):
+                if value in self.region.hidden:
+                    inner[value] = array
+                elif value in self.region.shown:
+                    produced[value] = array
+        return produced
+
+    def evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
+        declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
+        return meaning(node, arrays, declared, outputs, errors=False)
+
+    def evaluate_wide(self, node: Node, wide: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """Outputs of a node on float64 inputs, which may be more than its own."""
+        types = tuple(None if x is None else TensorType.of(x) for x in wide)
+        return evaluate_node(node, wide, types, self.graph.output_types(node))
+
+    def _measure(self, node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
+        found = meaning(node, arrays, declared, outputs)
+        if found.problem:
+            self.problems.append(f"{node.place}: {found.problem}")
+        for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
+            if rounding is not None and array.dtype.kind == "f":
+                sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0) + TINY
+                self.sigma[value] = np.broadcast_to(sigma, array.shape)
+            if value in self.region.hidden:
+                self.inner[value] = array
+        self.tape.add(node, found.ev, arrays, found.outputs)
+        return found.outputs
+
+    def sample(self, scale: float = 1.0) -> Values:
+        """Shown values with `scale` times the noise of rounding at every node."""
+
+        def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+            outputs = self.evaluate(node, arrays).outputs
+            return tuple(self.noise(v, y, scale) for v, y in zip(node.outputs, outputs))
+
+        return self.run(noisy)
+
+    def noise(self, value: str, array: np.ndarray, scale: float) -> np.ndarray:
+        sigma = self.sigma.get(value)
+        if sigma is None or sigma.shape != array.shape:
+            return array
+        noise = self.random.standard_normal(array.shape, dtype=np.float32)
+        return array + scale * sigma * noise
+
+    def disturbed(self, target: str) -> Values:
+        """Shown values when `target` alone carries relative errors of the size of PROBE."""
+        y = self.inner[target]
+        moved = {target: y * (1 + st.PROBE * self.random.standard_normal(y.shape))}
+        produced: Values = {}
+        for node in self.region.nodes:
+            if target in node.outputs or not any(v in moved for v in node.inputs):
+                continue
+            arrays = [
+                None
+                if v is None
+                else moved.get(v, self.inner[v] if v in self.inner else self.shown.get(v))
+                for v in node.inputs
+            ]
+            for value, array in zip(node.outputs, self.evaluate(node, arrays).outputs):
+                if value in self.region.hidden:
+                    moved[value] = array
+                elif value in self.region.shown:
+                    produced[value] = array
+        return produced
