@@ -181,4 +181,6 @@ def bisect(
     found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)
     if folder is None:
         return found.record
-    return write_cases(graph, runner, found, folder, winograd=winograd)
+    return write_cases(
+        graph, runner, found, folder, winograd=winograd, progress=options.get("progress")
+    )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.compiler.graphs import networks
 from tests.faults.planted import MISTAKES, Planted, small_network
 
 from verax.base.errors import UsageError
@@ -14,10 +18,12 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.judge.inputs import draw_inputs
+from verax.judge.network import survey
 from verax.judge.truncate import Located, locate, truncates
 from verax.ops.activation import Relu
 from verax.ops.arithmetic import Mul
 from verax.ops.slicing import Concat
+from verax.records.verdict import Kind
 from verax.runners.arrays import ArraysRunner
 from verax.runners.network import NetworkRunner
 
@@ -158,3 +164,21 @@ def test_another_network_is_cut_at_its_own_values() -> None:
 
 def test_recorded_answers_cannot_be_truncated() -> None:
     assert not truncates(ArraysRunner({"map": np.zeros(3)}))
+
+
+@settings(max_examples=15, deadline=None)
+@given(networks(), st.data())
+def test_whatever_shows_at_the_outputs_of_a_random_network_is_located(
+    drawn: tuple[Graph, dict[str, np.ndarray]], data: st.DataObject
+) -> None:
+    graph, inputs = drawn
+    nodes = tuple(dataclasses.replace(n, name=f"n{i}") for i, n in enumerate(graph.nodes))
+    graph = dataclasses.replace(graph, nodes=nodes)
+    guilty = data.draw(st.sampled_from(nodes)).name
+    subject = Planted([guilty], lambda n, a, y: y * np.float32(1.02))
+    shown = survey(graph, inputs, subject.run(graph, inputs)).findings
+    found = locate(graph, subject, inputs)
+    if any(f.kind is Kind.mistake for f in shown):
+        assert names(found) == [guilty]
+    else:
+        assert set(names(found)) <= {guilty}

@@ -22,6 +22,7 @@ from verax.ir.graph import Graph
 from verax.ir.types import DType
 from verax.judge.bisect import Bisected
 from verax.judge.check import check
+from verax.judge.network import Progress
 from verax.judge.protocol import Runner
 from verax.records.bisection import Bisection, Case
 from verax.records.verdict import Blame, Verdict
@@ -88,15 +89,24 @@ def write_case(case: MinimalCase, subject: Runner, folder: Path, number: int = 1
 
 
 def write_cases(
-    graph: Graph, subject: Runner, found: Bisected, folder: Path, *, winograd: bool = True
+    graph: Graph,
+    subject: Runner,
+    found: Bisected,
+    folder: Path,
+    *,
+    winograd: bool = True,
+    progress: Progress | None = None,
 ) -> Bisection:
     """A minimal case in `folder` for every guilty part; the record with them.
 
+    progress: called with (cases written, cases in all, what is being made smaller).
     Raises `UsageError` when a file cannot be written.
     """
     cases, notes = [], []
     seed = found.record.verdict.seed
     for number, guilty in enumerate(found.guilty, 1):
+        if progress is not None:
+            progress(number - 1, len(found.guilty), f"a minimal case of {guilty.blame.node}")
         try:
             case = minimal_case(graph, subject, guilty, found.inputs, seed=seed, winograd=winograd)
         except VeraxError as error:
