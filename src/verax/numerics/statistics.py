@@ -193,7 +193,10 @@ def sampled_sigma(squares: np.ndarray) -> np.ndarray:
 
 def least_likeness(elements: int) -> float:
     """Least correlation between a subject's errors and those of a run in a coarser arithmetic for
-    that arithmetic to be looked at closely; few elements correlate by chance."""
+    that arithmetic to be looked at closely; few elements correlate by chance, and fewer than half
+    of CHANCE_ELEMENTS prove nothing."""
+    if elements < CHANCE_ELEMENTS / 2:
+        return math.inf
     return max(LIKENESS, math.sqrt(min(1 - 2.0**-13, CHANCE_ELEMENTS / max(1, elements))))
 
 
