@@ -8,9 +8,11 @@ of the difference than the truth does. Nothing is explained by a rival that mere
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from verax.judge.hypotheses.base import Hypothesis, Suspect
 from verax.judge.hypotheses.library import hypotheses
 from verax.judge.local import conform, meaning
 from verax.judge.narrow import Narrowed, narrowed
-from verax.judge.orders import winograd_applies, winograd_runs
+from verax.judge.orders import float32_runs, winograd_applies, winograd_runs
 from verax.numerics import statistics as st
 from verax.numerics.error_model import FLUSHED, TINY, Rounding
 from verax.records.verdict import Explanation, Kind
@@ -40,10 +42,14 @@ IMPOSSIBLE = (VeraxError, ValueError, IndexError, ZeroDivisionError, TypeError)
 
 @dataclass(frozen=True)
 class Prediction:
-    """A rival's float64 output and its rounding (None: exact)."""
+    """A rival's float64 output and its rounding (None: exact).
+
+    runs: the rival in float32, in several orders of summation, where that makes sense.
+    """
 
     value: np.ndarray
     rounding: Rounding | None
+    runs: Callable[[], Iterator[np.ndarray]] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,7 @@ def _predict(
     suspect: Suspect, hypothesis: Hypothesis, errors: bool, narrow: Narrowed | None
 ) -> Prediction | None:
     arrays = list(suspect.inputs)
+    runs = None
     if hypothesis.op is None and hypothesis.inputs is None:
         value = suspect.expected
         rounding = suspect.meaning.roundings[suspect.output]
@@ -156,6 +163,8 @@ def _predict(
         if found.problem:
             return None
         value, rounding = found.outputs[suspect.output], found.roundings[suspect.output]
+        if hypothesis.after is None and not hypothesis.crop:
+            runs = partial(float32_runs, node, found.ev, arrays, suspect.output)
     wanted = suspect.given.shape if narrow is None else narrow.given.shape
     if hypothesis.crop and value.shape != wanted:
         value, rounding = _cropped(value, rounding, wanted)
@@ -163,7 +172,7 @@ def _predict(
         after = hypothesis.after
         value = np.asarray(after.value(value, arrays))
         rounding = after.rounding(rounding, value, arrays) if errors else None
-    return Prediction(value, rounding)
+    return Prediction(value, rounding, runs)
 
 
 def _cropped(
@@ -269,21 +278,25 @@ def _single_elements_fit(suspect: Suspect, found: Prediction) -> bool:
     """A quick refusal: an element further off than any tier of the criterion allows for."""
     if found.rounding is None or suspect.given.dtype.kind in "biu":
         return True
+    if winograd_applies(suspect.node, suspect.inputs):
+        return True
     with np.errstate(all="ignore"):
         error = np.abs(suspect.wide - found.value)
         limit = st.WINOGRAD_T * st.group_limit(1) * (found.rounding.sigma + TINY)
         far = error > np.maximum(limit, FLUSHED * st.FLUSHED_TERMS)
-    return not bool((far & np.isfinite(found.value)).any()) or _may_be_winograd(suspect)
-
-
-def _may_be_winograd(suspect: Suspect) -> bool:
-    return winograd_applies(suspect.node, suspect.inputs)
+    return not bool((far & np.isfinite(found.value)).any())
 
 
 def fit_statistic(suspect: Suspect, hypothesis: Hypothesis, found: Prediction) -> float | None:
     """T of the subject under a prediction, None when it is not within the rival's rounding."""
+    tiers = _tiers(suspect, hypothesis)
     with np.errstate(all="ignore"):
-        decision = decide(suspect.given, found.value, found.rounding, _tiers(suspect, hypothesis))
+        decision = decide(suspect.given, found.value, found.rounding, tiers)
+        near = decision.kind is Kind.mistake and decision.statistic <= st.ORDERS_WORTH
+        if near and found.runs is not None and suspect.given.size <= SAMPLE:
+            orders = dataclasses.replace(tiers, orders=found.runs)
+            with contextlib.suppress(*IMPOSSIBLE):
+                decision = decide(suspect.given, found.value, found.rounding, orders)
     good = decision.kind in (Kind.identical, Kind.rounding, Kind.precision)
     return decision.statistic if good else None
 
@@ -296,7 +309,7 @@ def _differs(a: np.ndarray, b: np.ndarray, sigma: np.ndarray | float) -> bool:
 
 
 def _tiers(suspect: Suspect, hypothesis: Hypothesis) -> Tiers:
-    """Winograd under the rival's weights; other orders of summation do not matter here."""
+    """Winograd with the rival's weights."""
     node = dataclasses.replace(suspect.node, op=hypothesis.op or suspect.op)
     arrays = list(suspect.inputs)
     if hypothesis.inputs is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from suspects import DRAWS, honest, planted, strangers
+from suspects import DRAWS, answered, honest, planted, strangers, types_of
 
 from verax.judge.criterion import decide
-from verax.judge.explain import fits, predict, separated
+from verax.judge.explain import explain, fits, predict, separated, suspect_of
 from verax.judge.hypotheses.base import Hypothesis, Suspect
 from verax.judge.hypotheses.library import hypotheses
+from verax.judge.orders import float32_runs
+from verax.ops.convolution import Conv
 from verax.records.verdict import Kind
 
 TRUTHS = 8
@@ -65,3 +67,18 @@ def test_what_nothing_means_is_not_explained(name: str) -> None:
     for what, suspect in strangers(random, honest(random, name)):
         if is_mistake(suspect):
             assert [f.hypothesis.name for f in fits(suspect)] == [], what
+
+
+def test_on_constant_data_real_orders_of_summation_are_allowed_for() -> None:
+    """All errors point the same way there, and no random model of rounding holds."""
+    x = np.full((1, 16, 20, 22), 0.1, np.float32)
+    w = np.arange(1, 6, dtype=np.float32).reshape(5, 1, 1, 1) * np.full((1, 16, 5, 5), 0.3)
+    arrays = [x, w.astype(np.float32), np.array([1, -2, 0.5, 3, -1], np.float32)]
+    op = Conv(pads=((2, 2), (2, 2)))
+    node, types = types_of(op, arrays)
+    suspect = suspect_of(node, arrays, np.zeros(types[0].shape, np.float32), types)
+    assert suspect is not None
+    for given in float32_runs(node, suspect.meaning.ev, [*arrays[:2], None], 0):
+        assert is_mistake(answered(suspect, given))
+        found = explain(node, arrays, given, types)
+        assert [e.hypothesis for e in found] == ["bias missing"]

@@ -26,6 +26,7 @@ from verax.judge.hypotheses.pooling import global_pool, pool
 from verax.judge.hypotheses.quantization import dequantise, quantise
 from verax.judge.hypotheses.reduction import extremum_place, reduction, running_sum
 from verax.judge.hypotheses.resize import resize
+from verax.judge.hypotheses.shapes import other_shape
 from verax.judge.hypotheses.softmax import softmax
 
 FAMILIES: dict[Family, str] = {
@@ -65,6 +66,9 @@ BY_KIND = {kind: family for family, kinds in FAMILIES.items() for kind in kinds.
 
 def hypotheses(suspect: Suspect) -> Iterator[Hypothesis]:
     """Every rival meaning known for a suspect, those of its own family first."""
+    if suspect.given.shape != suspect.expected.shape:
+        yield from other_shape(suspect)
+        return
     family = BY_KIND.get(suspect.op.kind)
     if family is not None:
         yield from family(suspect)

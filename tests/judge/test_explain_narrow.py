@@ -1,0 +1,70 @@
+"""Costly nodes are looked at channel by channel first, and the truth is found all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verax.ir.graph import Builder
+from verax.ir.operator import Operator
+from verax.judge.explain import fits, predict, suspect_of
+from verax.judge.hypotheses.library import hypotheses
+from verax.judge.narrow import narrowed
+from verax.ops.convolution import Conv
+from verax.ops.deconvolution import ConvTranspose
+from verax.ops.linear import Gemm, MatMul
+
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+COSTLY: dict[str, tuple[Operator, list[Any], list[str]]] = {
+    "conv": (
+        Conv(pads=((1, 1), (0, 2))),
+        [normal(2, 24, 19, 17), normal(40, 24, 3, 3), normal(40)],
+        ["bias missing", "kernel transposed", "weights read as HWIO", "pads swapped"],
+    ),
+    "grouped": (
+        Conv(groups=10, pads=((1, 1), (1, 1))),
+        [normal(3, 40, 31, 33), normal(60, 4, 3, 3), normal(60)],
+        ["kernel flipped", "groups of the input interleaved", "filters shifted"],
+    ),
+    "transposed": (
+        ConvTranspose(strides=(2, 2)),
+        [normal(2, 24, 15, 17), normal(24, 20, 3, 4), normal(20)],
+        ["bias doubled", "kernel flipped", "last 8 input channels ignored"],
+    ),
+    "gemm": (
+        Gemm(trans_b=True),
+        [normal(31, 480), normal(301, 480), normal(301)],
+        ["bias missing", "features as [4, 120] transposed"],
+    ),
+    "matmul": (
+        MatMul(),
+        [normal(3, 40, 120), normal(120, 330)],
+        ["weights read transposed", "last 8 features ignored"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_the_truth_is_found_on_few_channels(name: str) -> None:
+    op, arrays, truths = COSTLY[name]
+    b = Builder("one")
+    y = b.add(op, [b.constant(np.array(a)) for a in arrays], name="suspect")
+    types = (b.types[y],)
+    empty = np.zeros(types[0].shape, np.float32)
+    suspect = suspect_of(b.nodes[0], arrays, empty, types)
+    assert suspect is not None and narrowed(suspect) is not None
+    library = {h.name: h for h in hypotheses(suspect)}
+    for truth in truths:
+        found = predict(suspect, library[truth])
+        assert found is not None
+        guilty = suspect_of(b.nodes[0], arrays, found.value.astype(np.float32), types)
+        assert guilty is not None
+        assert truth in [f.hypothesis.name for f in fits(guilty)], truth
