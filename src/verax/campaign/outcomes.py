@@ -136,7 +136,9 @@ def _honest(case: HonestCase, outcome: Outcome) -> None:
     outcome.network = network.graph.name
     subject = Remembering(RUNNERS[case.runner]())
     for watch in (True, False):
-        verdict = check(network.graph, subject, network.inputs, watch=watch)
+        verdict = check(
+            network.graph, subject, network.inputs, watch=watch, explain=False, twice=False
+        )
         how = "watched" if watch else "outputs only"
         for found in verdict.nodes:
             if found.kind is Kind.mistake:
@@ -173,7 +175,7 @@ def _planted(case: PlantCase, outcome: Outcome) -> None:
     outcome.network, outcome.node = network.graph.name, placement.node
     outcome.operator, outcome.effect = placement.operator, placement.effect
     subject = subject_of(placement, case.in_file, watches=True)
-    verdict = check(network.graph, subject, network.inputs)
+    verdict = check(network.graph, subject, network.inputs, explain=False, twice=False)
     outcome.verdict = str(verdict.kind)
     outcome.detected = verdict.kind is Kind.mistake
     outcome.blamed = [b.node for b in verdict.blame if not b.region]
@@ -201,7 +203,7 @@ def _without(case: PlantCase, placement: Placement, outcome: Outcome) -> None:
     """The same with nothing but the outputs, and the search by cutting the network."""
     graph, inputs = placement.network.graph, placement.network.inputs
     subject = subject_of(placement, case.in_file, watches=False)
-    verdict: Verdict = check(graph, subject, inputs, watch=False)
+    verdict: Verdict = check(graph, subject, inputs, watch=False, explain=False, twice=False)
     outcome.without = str(verdict.kind)
     outcome.reaches = _reaches_outputs(placement.network, subject)
     if verdict.kind is Kind.mistake:

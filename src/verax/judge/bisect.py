@@ -56,7 +56,14 @@ def bisect(
     """
     arrays, origins = _actual(graph, subject, inputs, seed, sizes)
     verdict = check(
-        graph, subject, arrays, seed=seed, watch=watch, winograd=winograd, progress=progress
+        graph,
+        subject,
+        arrays,
+        seed=seed,
+        watch=watch,
+        winograd=winograd,
+        explain=False,
+        progress=progress,
     )
     if arrays is None:
         arrays = dict(subject.stored_inputs or {})

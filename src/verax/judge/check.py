@@ -9,18 +9,35 @@ import numpy as np
 
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.ir.graph import Graph, same_bits, specialise
+from verax.judge.causes import informed
+from verax.judge.harness import harness_causes
 from verax.judge.inputs import draw_inputs
 from verax.judge.local import places, plain
 from verax.judge.network import Progress, Survey, survey
 from verax.judge.protocol import Runner, renamed_answers, stored_for
-from verax.numerics.statistics import BLIND, root_mean_square
+from verax.judge.repeat import CHANCE, UNINITIALISED, repeat
+from verax.judge.wording import names, reasons_of
+from verax.numerics.statistics import root_mean_square
 from verax.records.environment import array_hash, environment
-from verax.records.verdict import Blame, Comparison, Finding, Input, Kind, Verdict
+from verax.records.verdict import (
+    Blame,
+    Comparison,
+    Explanation,
+    Finding,
+    Input,
+    Kind,
+    Repeat,
+    Verdict,
+)
 from verax.reference.evaluate import bind_symbols, evaluate
 
 Arrays = Mapping[str, np.ndarray]
 SEVERITY = (Kind.identical, Kind.rounding, Kind.precision, Kind.undecided, Kind.mistake)
 """Kinds from best to worst: a network is as bad as its worst value."""
+BY_CHANCE = {UNINITIALISED: Kind.mistake, CHANCE: Kind.undecided}
+"""What an answer is worth that comes out otherwise the next time."""
+EXPLAINED = 8
+"""Guilty nodes whose causes are sought."""
 
 
 def check(
@@ -33,6 +50,8 @@ def check(
     seed: int = 0,
     watch: bool = True,
     winograd: bool = True,
+    explain: bool = True,
+    twice: bool = True,
     progress: Progress | None = None,
 ) -> Verdict:
     """Judge what `subject` makes of `graph` on `inputs`.
@@ -41,6 +60,8 @@ def check(
     not given. other: a second implementation, to say which is nearer to the float64 meaning.
     sizes: of symbols, for drawn inputs. watch: whether to ask for values inside the network.
     winograd: whether the subject may use Winograd's algorithm; False makes the check sharper.
+    explain: whether to find out what the guilty nodes did, or what is wrong around the network.
+    twice: whether to run the subject again, in poisoned memory where it allows that.
 
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
@@ -48,7 +69,7 @@ def check(
     notes: list[str] = []
     arrays, origins = _inputs(graph, subject, inputs, seed, sizes, notes)
     fixed = specialise(graph, bind_symbols(graph, arrays))
-    shown = _run(subject, graph, arrays, None, notes)
+    first = shown = _run(subject, graph, arrays, None, notes)
     outputs = {v: shown[v] for v in graph.outputs if v in shown}
     watched_apart = False
     if watch and subject.watches:
@@ -57,9 +78,9 @@ def check(
     _note_strangers(fixed, shown, notes)
     if not known:
         raise UsageError(
-            f"the subject gave no value of this network (it gave {_names(shown)})",
+            f"the subject gave no value of this network (it gave {names(shown)})",
             place=subject.name,
-            next_step=f"name its answers as the network does: {_names(graph.outputs)}",
+            next_step=f"name its answers as the network does: {names(graph.outputs)}",
         )
     missing = [v for v in graph.outputs if v not in outputs and v not in graph.inputs]
     if missing:
@@ -70,27 +91,76 @@ def check(
         found.findings += [f for f in apart.findings if f.kind is not Kind.rounding]
     judged_whole = all(v in outputs for v in known) and not _feeds_itself(fixed, outputs)
     meaning = {} if judged_whole and other is None else _whole_meaning(fixed, arrays, notes)
-    return _assemble(
-        Verdict(
-            kind=_overall(found.findings),
-            reasons=(),
-            subject={"name": subject.name, **subject.describe()},
-            method=_method(fixed, known, found),
-            outputs=_outputs(fixed, found, outputs, meaning),
-            nodes=tuple(found.findings),
-            blame=found.blame(fixed),
-            power=tuple(found.power),
-            comparisons=_compare(graph, arrays, subject, outputs, other, meaning),
-            inputs=tuple(
-                Input(v, str(fixed.types[v]), array_hash(arrays[v]), origins[v])
-                for v in graph.inputs
-            ),
-            environment=environment(),
-            seed=seed,
-            unchecked=found.unchecked,
-            notes=tuple(notes),
-        )
+    repeated = None
+    if twice:
+        repeated = repeat(subject, graph, arrays, first, findings=found.findings)
+    kind = _overall(found.findings, repeated)
+    causes: tuple[Explanation, ...] = ()
+    blame = found.blame(fixed)
+    if explain and blame:
+        causes = _harness(fixed, subject, arrays, known, seed)
+        if not causes:
+            blame = _explained(blame, fixed, {**arrays, **known}, subject, seed, notes, progress)
+    verdict = Verdict(
+        kind=kind,
+        reasons=(),
+        subject={"name": subject.name, **subject.describe()},
+        method=_method(fixed, known, found),
+        outputs=_outputs(fixed, found, outputs, meaning),
+        nodes=tuple(found.findings),
+        blame=blame,
+        power=tuple(found.power),
+        comparisons=_compare(graph, arrays, subject, outputs, other, meaning),
+        inputs=tuple(
+            Input(v, str(fixed.types[v]), array_hash(arrays[v]), origins[v]) for v in graph.inputs
+        ),
+        environment=environment(),
+        seed=seed,
+        unchecked=found.unchecked,
+        notes=tuple(notes),
+        causes=causes,
+        precisions=tuple(f.precision for f in found.findings if f.precision is not None),
+        repeat=repeated,
     )
+    return dataclasses.replace(verdict, reasons=tuple(reasons_of(verdict)))
+
+
+def _harness(
+    graph: Graph, subject: Runner, inputs: Arrays, known: Arrays, seed: int
+) -> tuple[Explanation, ...]:
+    """Faults around the network that explain the difference."""
+
+    def rerun(other: Arrays) -> dict[str, np.ndarray]:
+        return _run(subject, graph, other, None, [])
+
+    again = rerun if subject.stored_inputs is None else None
+    try:
+        return harness_causes(graph, inputs, known, again, seed=seed)
+    except VeraxError:
+        return ()  # a rival reading of the inputs has no meaning
+
+
+def _explained(
+    blame: tuple[Blame, ...],
+    graph: Graph,
+    values: Arrays,
+    subject: Runner,
+    seed: int,
+    notes: list[str],
+    progress: Progress | None,
+) -> tuple[Blame, ...]:
+    """What each guilty node did instead, for the first of them."""
+    first, rest = blame[:EXPLAINED], blame[EXPLAINED:]
+    if rest:
+        notes.append(
+            f"{len(blame)} nodes are guilty; the causes of the first {EXPLAINED} were sought"
+        )
+    found = []
+    for i, one in enumerate(first):
+        if progress is not None:
+            progress(i, len(first), f"explaining {one.node}")
+        found.append(informed(one, graph, values, subject, seed=seed))
+    return (*found, *rest)
 
 
 def _inputs(
@@ -118,7 +188,7 @@ def _inputs(
     absent = [v for v in graph.inputs if v not in stored]
     if absent:
         raise InputError(
-            f"the recorded answers come without the input {_names(absent)}",
+            f"the recorded answers come without the input {names(absent)}",
             place=subject.name,
             next_step="give the inputs that the answers belong to, or store them as in:NAME",
         )
@@ -172,7 +242,7 @@ def _watched(
 def _note_strangers(graph: Graph, shown: Arrays, notes: list[str]) -> None:
     strangers = [v for v in shown if v not in graph.types]
     if strangers:
-        notes.append(f"the subject also gave {_names(strangers)}, which this network has not")
+        notes.append(f"the subject also gave {names(strangers)}, which this network has not")
 
 
 def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, np.ndarray]:
@@ -184,9 +254,15 @@ def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, 
         return {}
 
 
-def _overall(findings: Sequence[Finding]) -> Kind:
-    """The worst kind; identical only if every judged value is."""
-    return max((f.kind for f in findings), key=SEVERITY.index, default=Kind.undecided)
+def _overall(findings: Sequence[Finding], repeated: Repeat | None) -> Kind:
+    """The worst kind; identical only if every judged value is.
+
+    An answer from memory that nobody wrote is a mistake, however near it came this time.
+    """
+    kinds = [f.kind for f in findings] or [Kind.undecided]
+    if repeated is not None and repeated.cause in BY_CHANCE:
+        kinds.append(BY_CHANCE[repeated.cause])
+    return max(kinds, key=SEVERITY.index)
 
 
 def _method(graph: Graph, known: Arrays, found: Survey) -> str:
@@ -273,57 +349,3 @@ def _compare(
             )
         )
     return tuple(results)
-
-
-def _assemble(verdict: Verdict) -> Verdict:
-    """The verdict with its reasons in sentences, most important first."""
-    return dataclasses.replace(verdict, reasons=tuple(_reasons(verdict)))
-
-
-def _reasons(verdict: Verdict) -> list[str]:
-    name = verdict.subject["name"]
-    if verdict.kind is Kind.mistake:
-        return [_accusation(name, b) for b in verdict.blame]
-    worst = max((f.statistic for f in verdict.nodes), default=0.0)
-    count = len(verdict.nodes)
-    judged = f"{count} value{'s' * (count != 1)} judged against the float64 meaning"
-    if verdict.kind is Kind.identical:
-        reasons = [f"{name} gives every bit of the meaning rounded once; {judged}"]
-    elif verdict.kind is Kind.rounding:
-        reasons = [
-            f"{name} differs only as honest float32 arithmetic does: {judged}, the worst at "
-            f"{worst:.2g} of what rounding may reach"
-        ]
-    else:
-        reasons = [
-            f"{f.node} ({f.operator}), value {f.value!r}: {f.reason}"
-            for f in verdict.nodes
-            if f.kind is verdict.kind
-        ] or ["no value could be judged"]
-    if verdict.power and all(p.smallest_visible == np.inf for p in verdict.power):
-        reasons.append(
-            "only choices were shown (integers): a mistake inside that tips none of them is unseen"
-        )
-    elif verdict.power:
-        weakest = max(verdict.power, key=lambda p: p.smallest_visible)
-        reasons.append(
-            f"a relative error of {weakest.smallest_visible:.1g} spread over {weakest.value!r} "
-            f"would have shown (above {BLIND:g} a check counts as blind)"
-        )
-    return reasons
-
-
-def _accusation(name: str, blame: Blame) -> str:
-    if blame.region:
-        nodes = blame.region
-        inside = ", ".join(nodes) if len(nodes) <= 6 else f"{nodes[0]} ... {nodes[-1]}"
-        return (
-            f"{name} is wrong somewhere in {len(nodes)} nodes judged together ({inside}), seen at "
-            f"{blame.value!r}: {blame.reason}"
-        )
-    return f"{name} is wrong in node {blame.node} ({blame.operator}): {blame.reason}"
-
-
-def _names(names: Mapping[str, object] | Sequence[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")

@@ -1,0 +1,79 @@
+"""The verdict in sentences: what was found, most important first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verax.judge.repeat import CHANCE, UNINITIALISED
+from verax.numerics.statistics import BLIND
+from verax.records.verdict import Blame, Kind, Verdict
+
+
+def reasons_of(verdict: Verdict) -> list[str]:
+    """Why the verdict is what it is."""
+    return [*_outside(verdict), *_reasons(verdict)]
+
+
+def _outside(verdict: Verdict) -> list[str]:
+    """What lies outside of the network: the harness, and a subject that changes its answer."""
+    name = verdict.subject["name"]
+    found = [f"the harness, not the network: {c.words}" for c in verdict.causes[:1]]
+    repeat = verdict.repeat
+    if repeat is not None and repeat.cause == UNINITIALISED:
+        found.append(
+            f"{name} reads memory that nobody wrote: its answer changes with what was there"
+        )
+    elif repeat is not None and repeat.cause == CHANCE:
+        found.append(f"{name} changes its answer from run to run by more than rounding")
+    return found
+
+
+def _reasons(verdict: Verdict) -> list[str]:
+    name = verdict.subject["name"]
+    if verdict.kind is Kind.mistake:
+        return [_accusation(name, b) for b in verdict.blame]
+    worst = max((f.statistic for f in verdict.nodes), default=0.0)
+    count = len(verdict.nodes)
+    judged = f"{count} value{'s' * (count != 1)} judged against the float64 meaning"
+    if verdict.kind is Kind.identical:
+        reasons = [f"{name} gives every bit of the meaning rounded once; {judged}"]
+    elif verdict.kind is Kind.rounding:
+        reasons = [
+            f"{name} differs only as honest float32 arithmetic does: {judged}, the worst at "
+            f"{worst:.2g} of what rounding may reach"
+        ]
+    else:
+        reasons = [
+            f"{f.node} ({f.operator}), value {f.value!r}: {f.reason}"
+            for f in verdict.nodes
+            if f.kind is verdict.kind
+        ] or ["no value could be judged"]
+    if verdict.power and all(p.smallest_visible == np.inf for p in verdict.power):
+        reasons.append(
+            "only choices were shown (integers): a mistake inside that tips none of them is unseen"
+        )
+    elif verdict.power:
+        weakest = max(verdict.power, key=lambda p: p.smallest_visible)
+        reasons.append(
+            f"a relative error of {weakest.smallest_visible:.1g} spread over {weakest.value!r} "
+            f"would have shown (above {BLIND:g} a check counts as blind)"
+        )
+    return reasons
+
+
+def _accusation(name: str, blame: Blame) -> str:
+    if blame.region:
+        nodes = blame.region
+        inside = ", ".join(nodes) if len(nodes) <= 6 else f"{nodes[0]} ... {nodes[-1]}"
+        return (
+            f"{name} is wrong somewhere in {len(nodes)} nodes judged together ({inside}), seen at "
+            f"{blame.value!r}: {blame.reason}"
+        )
+    return f"{name} is wrong in node {blame.node} ({blame.operator}): {blame.reason}"
+
+
+def names(names: Mapping[str, object] | Sequence[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")
