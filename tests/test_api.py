@@ -109,8 +109,8 @@ def test_a_wrong_value_is_a_mistake(path: Path, x: np.ndarray) -> None:
 def test_files_that_cannot_be_read_raise_errors_of_ours(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         verax.load(tmp_path / "missing.onnx")
-    (tmp_path / "a.pth").write_bytes(b"x")
-    with pytest.raises(UnsupportedError, match="PyTorch"):
+    (tmp_path / "a.pth").write_bytes(b"\x80\x02.")
+    with pytest.raises(UnsupportedError, match="never opens pickles"):
         verax.load(tmp_path / "a.pth")
     (tmp_path / "a.vx").write_bytes(b"x")
     with pytest.raises(ModelError):
