@@ -10,6 +10,7 @@ import numpy as np
 
 from verax.base.errors import UsageError
 from verax.base.optional import optional
+from verax.ir.graph import Graph
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load
 from verax.runners.onnx_runner import Common, OnnxRunner
@@ -68,3 +69,12 @@ class TvmRunner(OnnxRunner):
         name = "tvm" if opt_level == OPT_LEVELS[-1] else f"tvm:O{opt_level}"
         request = {"opt_level": opt_level}
         super().__init__(model, name, request, {"optimisation": f"O{opt_level}"}, **common)
+        self.opt_level = opt_level
+        self._common = common
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, TvmRunner]]:
+        """The same subject at each optimisation level up to its own, the least first."""
+        levels = [n for n in OPT_LEVELS if n <= self.opt_level]
+        return [(f"O{n}", TvmRunner(self.model, opt_level=n, **self._common)) for n in levels]

@@ -1,0 +1,73 @@
+"""Subjects name the steps at which their optimisation can stop, and a mistake is pinned to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from tests.faults.planted import MISTAKES, Planted, small_network
+
+from verax.base.settings import Settings
+from verax.frontends.onnx.writer import to_bytes
+from verax.ir.graph import Graph
+from verax.judge.bisect import bisect
+from verax.judge.inputs import draw_inputs
+from verax.judge.optimisations import Optimising
+from verax.runners.onnx_runtime import OnnxRuntimeRunner
+from verax.runners.own import VeraxRunner
+from verax.runners.tvm import TvmRunner
+
+GRAPH = small_network()
+INPUTS = draw_inputs(GRAPH, 2)[0]
+
+
+def names(subject: Optimising) -> list[str]:
+    return [name for name, _ in subject.optimisations(GRAPH, INPUTS)]
+
+
+def test_runtimes_list_their_levels_up_to_the_one_asked_for() -> None:
+    model = to_bytes(GRAPH)
+    assert names(OnnxRuntimeRunner(model)) == ["disabled", "basic", "extended", "all"]
+    assert names(OnnxRuntimeRunner(model, level="basic")) == ["disabled", "basic"]
+    assert names(TvmRunner(model, opt_level=2)) == ["O0", "O1", "O2"]
+    step = OnnxRuntimeRunner(model, threads=3).optimisations(GRAPH, INPUTS)[1][1]
+    assert (step.level, step.threads, step.model) == ("basic", 3, model)
+
+
+def test_our_compiler_lists_every_rewrite_after_the_plain_level() -> None:
+    own = VeraxRunner(Settings(threads=1))
+    found = own.optimisations(GRAPH, INPUTS)
+    assert [n for n, _ in found[:2]] == ["O0", "fusion and layouts of O1"]
+    assert found[-1][1] is own
+    assert names(VeraxRunner(Settings(opt_level=0))) == ["O0"]
+
+
+def test_an_honest_runtime_has_no_guilty_level() -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    subject = OnnxRuntimeRunner(to_bytes(GRAPH), threads=1, isolated=False)
+    record = bisect(GRAPH, subject).record
+    assert record.optimisations is not None
+    assert record.optimisations.guilty == ""
+    assert "no optimisation is guilty" in record.optimisations.words
+
+
+class Levelled(Planted):
+    """Wrong from a level on."""
+
+    def __init__(self, level: int) -> None:
+        node, change = MISTAKES["count_include_pad"]
+        super().__init__([node] if level >= 2 else [], change)
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, Planted]]:
+        levels = ("disabled", "basic", "extended", "all")
+        return [(name, Levelled(i)) for i, name in enumerate(levels)]
+
+
+def test_a_mistake_is_pinned_to_the_level_that_brings_it() -> None:
+    record = bisect(GRAPH, Levelled(3)).record
+    assert record.optimisations is not None
+    assert record.optimisations.guilty == "extended"
+    assert [(b.node, b.guilty_pass) for b in record.verdict.blame] == [("avgpool", "extended")]
