@@ -39,3 +39,15 @@ def test_openvino_keeps_a_window_that_begins_behind_the_input() -> None:
     assert verdict.kind is Kind.mistake
     assert verdict.nodes[0].reason == "it is float32[2, 6, 7, 6], it should be float32[2, 6, 7, 5]"
     assert judged(window, "onnxruntime").kind is Kind.identical
+
+
+def test_openvino_counts_what_hangs_over_as_padding() -> None:
+    window = {"kernel_shape": (3, 2), "strides": (1, 2), "pads": ((0, 0), (1, 1))}
+    counted = op("AveragePool", **window, ceil_mode=True, count_include_pad=True)
+    verdict = judged(counted, "openvino")
+    assert verdict.kind is Kind.rounding  # nothing hangs over
+    counted = op(
+        "AveragePool", **{**window, "kernel_shape": (4, 4)}, ceil_mode=True, count_include_pad=True
+    )
+    assert judged(counted, "openvino").kind is Kind.mistake
+    assert judged(counted, "onnxruntime").kind is Kind.rounding

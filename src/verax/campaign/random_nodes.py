@@ -101,8 +101,8 @@ def conv_transpose(s: Sketch, x: str) -> str:
 def pool(s: Sketch, x: str, kind: str, **more: Any) -> str:
     """A pooling window with pads smaller than the kernel, ceil_mode at random.
 
-    No window may begin in the padding behind the input: OpenVINO keeps such windows under
-    ceil_mode, against ONNX's rule.
+    Under ceil_mode no window may begin in the padding behind the input, which OpenVINO keeps
+    against ONNX's rule, and padding is not counted, as OpenVINO counts what hangs over as well.
     """
     kernel = (_between(s, 2, 4), _between(s, 2, 3))
     strides = (_pick(s, 1, 2, 2), _pick(s, 1, 2, 3))
@@ -111,7 +111,9 @@ def pool(s: Sketch, x: str, kind: str, **more: Any) -> str:
         (-(-(n + sum(p) - k) // step) * step, n + p[0])
         for n, p, k, step in zip(s.shape(x)[2:], pads, kernel, strides)
     ]
+    counted = more.get("count_include_pad", False)
     ceil = bool(s.random.random() < 0.4) and all(last < end for last, end in begins)
+    ceil = ceil and not counted
     node = op(kind, kernel_shape=kernel, strides=strides, pads=pads, ceil_mode=ceil, **more)
     return s.add(node, [x])
 

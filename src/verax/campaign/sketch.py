@@ -62,7 +62,10 @@ class Sketch:
         """Append a node and evaluate it. Raises `GraphError` when the types do not fit.
 
         The node is named after its operator and its position ("Conv7") unless `name` is given.
+        Inputs omitted at the end are left away: OpenVINO refuses ConvTranspose with an empty name.
         """
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
         b = self.builder
         label = name or f"{op.kind}{len(b.nodes)}"
         outputs = b.add_all(op, inputs, (label,), label)
