@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -267,24 +267,33 @@ def _blank(suspect: Suspect) -> Iterator[Hypothesis]:
     given, expected = suspect.wide, suspect.expected
     if given.shape != expected.shape:
         return
+    found: dict[int, np.ndarray] = {}
     for axis, n in enumerate(given.shape):
         others = tuple(a for a in range(given.ndim) if a != axis)
         blank = np.flatnonzero((given == 0).all(others) & (expected != 0).any(others))
-        if not 0 < len(blank) < n:
-            continue
-        name = axis_name(axis, given.ndim)
+        if 0 < len(blank) < n:
+            found[axis] = blank
+    parts = [{axis: blank} for axis, blank in found.items()]
+    for part in [*parts, found] if len(found) > 1 else parts:
+        names = " and ".join(axis_name(axis, given.ndim) for axis in part)
+        listed = "; ".join(
+            f"{_listed(blank)} along the {axis_name(axis, given.ndim)} axis"
+            for axis, blank in part.items()
+        )
         yield Hypothesis(
-            f"places along the {name} axis not computed",
-            f"along the {name} axis {_listed(blank)} were left 0",
+            f"places along the {names} axis not computed",
+            f"some places were left 0: {listed}",
             Prior.anything,
-            after=moved(lambda y, a=axis, where=blank: _blanked(y, a, where)),
+            after=moved(lambda y, part=part: _blanked(y, part)),
             fitted=1,
         )
 
 
-def _blanked(y: np.ndarray, axis: int, where: np.ndarray) -> np.ndarray:
+def _blanked(y: np.ndarray, places: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Those places along those axes set to 0."""
     y = y.copy()
-    y[(slice(None),) * axis + (where,)] = 0
+    for axis, where in places.items():
+        y[(slice(None),) * axis + (where,)] = 0
     return y
 
 

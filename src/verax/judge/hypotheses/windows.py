@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -90,22 +91,26 @@ def begins(windows: Windows) -> Iterator[Begin]:
 
 
 def mixed_begins(windows: Windows) -> Iterator[Begin]:
-    """Begin pads that are wrong along a single axis."""
+    """Begin pads that are wrong along one axis, or by one along several."""
     if windows.rank < 2:
         return
     actual = tuple(begin for begin, _ in windows.pads)
     seen = {actual, *(begin for _, _, _, begin in begins(windows))}
+    mixed: list[Ints] = []
     for a, (begin, end) in enumerate(windows.pads):
         for wrong in (end, (windows.extent[a] - 1) // 2, 0, begin + 1, begin - 1):
-            mixed = (*actual[:a], wrong, *actual[a + 1 :])
-            if wrong >= 0 and mixed not in seen:
-                seen.add(mixed)
-                yield (
-                    f"begin pad {wrong} along spatial axis {a}",
-                    f"{wrong} instead of {begin} was padded at the begin of spatial axis {a}",
-                    Prior.known,
-                    mixed,
-                )
+            mixed.append((*actual[:a], wrong, *actual[a + 1 :]))
+    if windows.rank == 2:
+        mixed += itertools.product(*((b - 1, b, b + 1) for b in actual))
+    for wrongs in mixed:
+        if min(wrongs) >= 0 and wrongs not in seen:
+            seen.add(wrongs)
+            yield (
+                f"begin pads {wrongs}",
+                f"{wrongs} instead of {actual} were padded at the begin of the axes",
+                Prior.known,
+                wrongs,
+            )
 
 
 def padded_by_modes(windows: Windows, rank: int) -> Iterator[tuple[str, str, Edit]]:
