@@ -16,6 +16,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import TensorType
 from verax.judge.bisect import bisect
+from verax.judge.inputs import draw_inputs
 from verax.judge.optimisations import guilty_optimisation
 from verax.ops.activation import Relu
 from verax.ops.arithmetic import Mul
@@ -24,6 +25,7 @@ from verax.ops.where import Identity
 from verax.records.bisection import Bisection
 from verax.records.trace import Trace
 from verax.records.verdict import Kind
+from verax.runners.arrays import ArraysRunner
 from verax.runners.own import VeraxRunner
 
 GRAPH = small_network()
@@ -112,6 +114,17 @@ def test_node_and_cause_are_named_with_and_without_values_inside(what: str, watc
     assert guilty.inputs
     assert guilty.given.keys() == {blame.value}
     assert blame.explanations
+
+
+def test_answers_recorded_with_their_inputs_are_bisected() -> None:
+    planted = Planted(["grouped"], MISTAKES["pads swapped"][1])
+    inputs = draw_inputs(GRAPH, 7)[0]
+    inner = planted.run(GRAPH, inputs, ["leaky", "grouped"])
+    found = bisect(GRAPH, ArraysRunner({**inputs, **inner}))
+    (blame,) = [b for b in found.record.verdict.blame if not b.region]
+    assert blame.node == "grouped"
+    assert blame.explanations
+    assert found.inputs.keys() == inputs.keys()
 
 
 def test_recorded_answers_keep_the_region_that_they_allow() -> None:

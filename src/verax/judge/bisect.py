@@ -66,7 +66,8 @@ def bisect(
         progress=progress,
     )
     if arrays is None:
-        arrays = dict(subject.stored_inputs or {})
+        stored = subject.stored_inputs or {}
+        arrays = {v: stored[v] for v in graph.inputs}
     verdict = dataclasses.replace(
         verdict,
         inputs=tuple(

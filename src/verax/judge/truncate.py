@@ -192,16 +192,15 @@ class _Search:
 
         That is how a faulty fusion looks, and a mistake behind cuts that the subject refuses.
         """
-        first, last = low, high - 1
+        first, last, start = low, high - 1, values
         while first < last:
             middle = (first + last + 1) // 2
             before = self.run(low, middle, values)
             behind = None if before is None else self.run(middle, high, before.after)
             if before is not None and behind is not None and behind.kind is Kind.mistake:
-                first, part, start = middle, behind, before.after
+                first, start, part = middle, before.after, behind
             else:
                 last = middle - 1
-        start = values if first == low else start
         shortest, end = first + 1, high
         while shortest < end:
             middle = (shortest + end) // 2
