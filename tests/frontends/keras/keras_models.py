@@ -60,7 +60,7 @@ LAYERS: dict[str, tuple[tuple[int, ...], Maker]] = {
     "MaxPooling3D": (CUBE, lambda L: L.MaxPooling3D(2)),
     "AveragePooling1D": (LINE, lambda L: L.AveragePooling1D(3, strides=2, padding="same")),
     "AveragePooling2D": (IMAGE, lambda L: L.AveragePooling2D((3, 2), 2, padding="same")),
-    "AveragePooling2D valid": (IMAGE, lambda L: L.AveragePooling2D((3, 2))),
+    "AveragePooling2D valid": (IMAGE, lambda L: L.AveragePooling2D((2, 3))),
     "AveragePooling3D": (CUBE, lambda L: L.AveragePooling3D((2, 1, 3))),
     "GlobalMaxPooling1D": (LINE, lambda L: L.GlobalMaxPooling1D()),
     "GlobalAveragePooling2D": (IMAGE, lambda L: L.GlobalAveragePooling2D(keepdims=True)),

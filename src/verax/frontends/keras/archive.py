@@ -14,7 +14,8 @@ import os
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -201,19 +202,22 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-class damage_told:
-    """Context in which whatever the libraries choke on becomes a `ModelError`."""
+CHOKED = (
+    ArithmeticError, AttributeError, EOFError, IndexError, KeyError, MemoryError,
+    NotImplementedError, OSError, RecursionError, RuntimeError, TypeError, ValueError,
+    zipfile.BadZipFile,
+)  # fmt: skip
+"""What h5py, zipfile and json raise on damaged files, and our own reading of their contents."""
 
-    def __enter__(self) -> None:
-        return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        choked = (OSError, KeyError, ValueError, TypeError, RuntimeError, RecursionError,
-                  AttributeError, IndexError, zipfile.BadZipFile, NotImplementedError, MemoryError,
-                  EOFError)  # fmt: skip
-        if isinstance(error, choked):
-            text = str(error).partition("\n")[0][:200]
-            raise ModelError(
-                f"the file is damaged ({type(error).__name__}: {text})",
-                next_step="copy or save the file again",
-            ) from error
+@contextmanager
+def damage_told() -> Iterator[None]:
+    """Whatever the libraries choke on in the block becomes a `ModelError`."""
+    try:
+        yield
+    except CHOKED as error:
+        text = str(error).partition("\n")[0][:200]
+        raise ModelError(
+            f"the file is damaged ({type(error).__name__}: {text})",
+            next_step="copy or save the file again",
+        ) from error

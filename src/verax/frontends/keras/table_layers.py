@@ -54,7 +54,8 @@ def prelu(c: Conversion) -> Result:
     """alpha has the shape of the input without batch, 1 on shared axes."""
     (alpha,) = weights(c, 1)
     shape, shared = list(array_of(c, alpha).shape), c.attributes.get("shared_axes", ())
-    if any(type(a) is not int or not 1 <= a <= len(shape) or shape[a - 1] != 1 for a in shared):
+    fits = all(type(a) is int and 1 <= a <= len(shape) and shape[a - 1] == 1 for a in shared)
+    if not fits or len(set(shared)) != len(shared):
         raise ModelError(f"shared_axes {shared} do not fit the weights {shape}", place=c.node.place)
     return c.result("PRelu", [data_input(c, 1), alpha])
 

@@ -1,0 +1,314 @@
+"""Keras files: what Keras 2 wrote, what must be refused, and a real network."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.frontends.keras.h5_files import functional, h5py, sequential, written
+from tests.frontends.onnx_models import shared_folder
+
+import verax
+from verax import load
+from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxError
+from verax.frontends.keras import load_keras
+from verax.ir.graph import Graph
+from verax.records.verdict import Kind
+
+X = np.linspace(-4, 4, 2 * 5).reshape(2, 5).astype(np.float32)
+SECONDS = 5.0
+"""Most that one small damaged file may take."""
+
+
+def run(data: bytes, x: np.ndarray = X) -> np.ndarray:
+    model = load_keras(data)
+    (found,) = verax.reference(model, {next(iter(model.inputs)): x}).values()
+    return found
+
+
+# What Keras 2 wrote
+
+
+def test_hard_sigmoid_is_steeper_in_keras_2() -> None:
+    layers = [("Activation", {"activation": "hard_sigmoid"}, [])]
+    old = run(sequential(layers, [None, 5], "2.4.0"))
+    new = run(sequential(layers, [None, 5], "3.1.0"))
+    np.testing.assert_allclose(old, np.clip(0.2 * X + 0.5, 0, 1), rtol=np.finfo(np.float32).eps)
+    np.testing.assert_allclose(new, np.clip(X / 6 + 0.5, 0, 1), rtol=np.finfo(np.float32).eps)
+
+
+def test_leaky_relu_calls_its_slope_alpha_in_keras_2() -> None:
+    found = run(sequential([("LeakyReLU", {"alpha": 0.25}, [])], [None, 5]))
+    np.testing.assert_array_equal(found, np.where(X < 0, 0.25 * X, X))
+
+
+def test_the_groups_of_an_old_depthwise_layer_mean_nothing() -> None:
+    rng = np.random.default_rng(1)
+    kernel, x = rng.standard_normal((3, 2, 3, 2)), rng.standard_normal((2, 5, 4, 3))
+    base = {"kernel_size": [3, 2], "depth_multiplier": 2, "use_bias": False}
+    arrays = [kernel.astype(np.float32)]
+    plain = sequential([("DepthwiseConv2D", base, arrays)], [None, 5, 4, 3])
+    old = sequential([("DepthwiseConv2D", {**base, "groups": 1}, arrays)], [None, 5, 4, 3])
+    x32 = x.astype(np.float32)
+    np.testing.assert_array_equal(run(old, x32), run(plain, x32))
+    (entry,) = [e for e in load_keras(old).ledger.entries if e.attribute == "groups"]
+    assert entry.outcome == "irrelevant"
+
+
+def test_channels_first_is_another_function() -> None:
+    rng = np.random.default_rng(1)
+    kernel = rng.standard_normal((2, 2, 4, 3)).astype(np.float32)
+    x = rng.standard_normal((2, 4, 5, 6)).astype(np.float32)
+    base = {"kernel_size": [2, 2], "filters": 3, "use_bias": False}
+    first = [("Conv2D", {**base, "data_format": "channels_first"}, [kernel])]
+    last = [("Conv2D", {**base, "data_format": "channels_last"}, [kernel])]
+    np.testing.assert_array_equal(
+        run(sequential(first, [None, 4, 5, 6]), x),
+        run(sequential(last, [None, 5, 6, 4]), x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+    )
+
+
+def test_layers_may_be_listed_in_any_order() -> None:
+    layers = [
+        {"class_name": "Add", "name": "sum", "inbound": ["b", "a"]},
+        {"class_name": "ELU", "name": "b", "inbound": ["a"]},
+        {"class_name": "ReLU", "name": "a", "inbound": ["x"]},
+        {"class_name": "InputLayer", "name": "x", "config": {"batch_input_shape": [None, 5]}},
+    ]
+    data = functional(layers, "sum")
+    np.testing.assert_array_equal(run(data), 2 * np.maximum(X, 0))
+
+
+def test_shapes_left_open_take_the_sizes_given() -> None:
+    data = sequential([("ReLU", {}, [])], [None, None, 3])
+    assert not load_keras(data).inputs["x"].is_static
+    assert load_keras(data, shapes={"x": (2, 7, 3)}).outputs["l0"].shape == (2, 7, 3)
+
+
+# A real network
+
+
+def resnet8() -> Path:
+    folder = shared_folder()
+    if folder is None:
+        pytest.skip("../shared with real networks is missing")
+    return folder / "models" / "resnet8" / "pretrainedResnet.h5"
+
+
+def test_resnet8_is_judged_against_its_stored_answers() -> None:
+    path = resnet8()
+    with np.load(next(path.parent.glob(f"{path.name}.*.npz"))) as stored:
+        inputs, given = {"input_1": stored["in:input_1"]}, {"dense": stored["out:out"]}
+    verdict = verax.check(load(path), given, inputs=inputs)
+    assert verdict.kind in (Kind.identical, Kind.rounding)
+
+
+def cat() -> np.ndarray:
+    """The middle square of the photo, [1, 32, 32, 3]."""
+    with Image.open(resnet8().parents[2] / "photos" / "chelsea.png") as picture:
+        side = min(picture.size)
+        left, top = (picture.width - side) // 2, (picture.height - side) // 2
+        square = picture.convert("RGB").crop((left, top, left + side, top + side))
+        return np.asarray(square.resize((32, 32), Image.Resampling.BOX), np.float32)[None]
+
+
+def test_resnet8_sees_the_cat() -> None:
+    assert verax.reference(load(resnet8()), {"input_1": cat()})["dense"].argmax() == 3
+
+
+@pytest.mark.slow
+def test_resnet8_compiled_is_the_function_of_its_tflite_form() -> None:
+    path, inputs = resnet8(), {"input_1": cat()}
+    found = verax.compile(load(path)).run(inputs)["dense"]
+    tflite = load(path.with_suffix(".tflite"))
+    verdict = verax.check(tflite, {"Identity": found}, inputs=inputs)
+    assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
+
+
+# What must be refused
+
+
+def refuse(data: bytes, match: str, error: type[VeraxError] = ModelError) -> None:
+    with pytest.raises(error, match=match):
+        load_keras(data)
+
+
+def test_unknown_layers_are_listed_at_once() -> None:
+    layers = [("Lambda", {"function": "code"}, []), ("MyOwn", {}, []), ("Lambda", {}, [])]
+    refuse(sequential(layers, [None, 5]), r"Lambda \(2\), MyOwn \(1\)", UnsupportedError)
+
+
+@pytest.mark.parametrize(
+    ("layer", "match"),
+    [
+        (("ReLU", {"novel": 1}, []), "novel"),
+        (("ReLU", {"dtype": "mixed_float16"}, []), "mixed_float16"),
+        (("Activation", {"activation": "odd"}, []), "odd"),
+        (("Activation", {"activation": {"class_name": "Own", "config": {}}}, []), "Own"),
+        (("Embedding", {"mask_zero": True, "output_dim": 3}, [np.ones((5, 3), np.float32)]),
+         "mask"),
+        (("BatchNormalization", {"axis": [1, 2]}, [np.ones(5, np.float32)] * 4), "axis"),
+        (("Conv1D", {"kernel_size": [1], "filters": 1, "padding": "full", "use_bias": False},
+          [np.ones((1, 1, 1), np.float32)]), "padding"),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_is_refused(layer: Any, match: str) -> None:
+    shape = [None, 5, 1] if layer[0] == "Conv1D" else [None, 5]
+    refuse(sequential([layer], shape), match, UnsupportedError)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        ("Dense", {"units": 3}, [np.ones((5, 3), np.float32)]),
+        ("Dense", {"units": 3}, [np.ones((4, 3), np.float32), np.ones(3, np.float32)]),
+        ("ReLU", {}, [np.ones(3, np.float32)]),
+        ("Conv2D", {"kernel_size": [3, 3], "filters": 2, "use_bias": False},
+         [np.ones((2, 2, 3, 2), np.float32)]),
+        ("Permute", {"dims": [2, 1]}, []),
+        ("Reshape", {"target_shape": [2, 3]}, []),
+    ],
+)  # fmt: skip
+def test_weights_and_shapes_that_do_not_fit_are_refused(layer: Any) -> None:
+    refuse(sequential([layer], [2, 5]), "")
+
+
+def test_circles_are_refused() -> None:
+    layers = [
+        {"class_name": "InputLayer", "name": "x", "config": {"batch_input_shape": [2, 5]}},
+        {"class_name": "Add", "name": "a", "inbound": ["x", "b"]},
+        {"class_name": "ReLU", "name": "b", "inbound": ["a"]},
+    ]
+    refuse(functional(layers, "b"), "itself")
+
+
+def test_two_layers_of_one_name_are_refused() -> None:
+    layers = [
+        {"class_name": "InputLayer", "name": "x", "config": {"batch_input_shape": [2, 5]}},
+        {"class_name": "ReLU", "name": "a", "inbound": ["x"]},
+        {"class_name": "ELU", "name": "a", "inbound": ["x"]},
+    ]
+    refuse(functional(layers, "a"), "one name")
+
+
+def test_models_nested_without_end_are_refused() -> None:
+    config: dict[str, Any] = {"class_name": "ReLU", "config": {"name": "r"}}
+    for i in range(40):
+        config = {"class_name": "Sequential", "config": {"name": f"m{i}", "layers": [config]}}
+    refuse(written(config, {}, "2.4.0"), "")
+    refuse(written("[" * 100_000, {}, "2.4.0"), "damaged")
+
+
+def test_models_of_other_classes_are_refused() -> None:
+    refuse(written({"class_name": "Own", "config": {}}, {}, "2.4.0"), "Own", UnsupportedError)
+
+
+def test_weights_alone_are_no_model() -> None:
+    stream = io.BytesIO()
+    with h5py.File(stream, "w") as file:
+        file.create_group("layer")
+    refuse(stream.getvalue(), "no model", UnsupportedError)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"\0" * 999])
+def test_other_bytes_are_refused(data: bytes) -> None:
+    refuse(data, "")
+
+
+def test_missing_files_and_wrong_suffixes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        load_keras(tmp_path / "none.h5")
+    (tmp_path / "net.keras").write_bytes(b"not a zip")
+    with pytest.raises(ModelError):
+        load(tmp_path / "net.keras")
+
+
+def test_links_out_of_the_file_are_not_followed(tmp_path: Path) -> None:
+    other = tmp_path / "secret.h5"
+    with h5py.File(other, "w") as file:
+        file["w"] = np.ones((5, 3), np.float32)
+    path = tmp_path / "net.h5"
+    layer = ("Dense", {"units": 3, "use_bias": False}, [np.ones((5, 3), np.float32)])
+    path.write_bytes(sequential([layer], [None, 5]))
+    with h5py.File(path, "a") as file:
+        del file["model_weights/l0/l0/w0:0"]
+        file["model_weights/l0/l0/w0:0"] = h5py.ExternalLink(str(other), "w")
+    with pytest.raises(UnsupportedError, match="links"):
+        load(path)
+
+
+def test_gigantic_arrays_are_refused_before_memory_is_taken() -> None:
+    stream = io.BytesIO(sequential([("PReLU", {}, [np.ones(5, np.float32)])], [None, 5]))
+    with h5py.File(stream, "a") as file:
+        del file["model_weights/l0/l0/w0:0"]
+        huge = (1 << 20, 1 << 20)
+        file.create_dataset("model_weights/l0/l0/w0:0", huge, np.float32, chunks=(1, 1 << 10))
+    refuse(stream.getvalue(), "does not fit the file")
+
+
+def archive(**members: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(name.replace("__", "."), content)
+    return stream.getvalue()
+
+
+def test_zip_bombs_and_missing_members_are_refused() -> None:
+    config = json.dumps(
+        {"class_name": "Sequential", "config": {"name": "n", "layers": []}}
+    ).encode()
+    bomb = archive(config__json=b" " * 50_000_000)
+    assert len(bomb) < 100_000
+    refuse(bomb, "claims")
+    refuse(archive(config__json=config), "no metadata.json")
+    refuse(archive(config__json=config, metadata__json=b"{}"), "no model.weights")
+
+
+def outcome(data: bytes) -> bool:
+    """Whether `data` is a model; anything but a model or a `VeraxError` fails the test."""
+    start = time.perf_counter()
+    try:
+        assert isinstance(load_keras(data).graph, Graph)
+        return True
+    except VeraxError as error:
+        assert error.cause
+        return False
+    finally:
+        assert time.perf_counter() - start < SECONDS
+
+
+def fuzz(data: bytes, count: int) -> None:
+    rng = np.random.default_rng(count)
+    outcomes = []
+    for i in range(count):
+        copy = bytearray(data)
+        at = int(rng.integers(len(copy)))
+        word = int(rng.choice([0, 1, 2**31 - 1, 2**32 - 1, len(copy), int(rng.integers(2**32))]))
+        copy[at : at + 4] = struct.pack("<I", word)[: len(copy) - at]
+        outcomes.append(outcome(bytes(copy[:at] if i % 9 == 0 else copy)))
+    assert 0 < sum(outcomes) < count
+
+
+SMALL = [
+    ("Conv2D", {"kernel_size": [2, 2], "filters": 3, "activation": "relu"},
+     [np.ones((2, 2, 4, 3), np.float32), np.ones(3, np.float32)]),
+    ("BatchNormalization", {"axis": [3]}, [np.ones(3, np.float32)] * 4),
+]  # fmt: skip
+
+
+def test_mutated_files() -> None:
+    fuzz(sequential(SMALL, [None, 5, 6, 4]), 300)
+
+
+@pytest.mark.slow
+def test_thousands_of_mutations() -> None:
+    fuzz(sequential(SMALL, [None, 5, 6, 4]), 5000)

@@ -1,0 +1,101 @@
+"""Nothing that a Keras file says is dropped in silence: every attribute of every layer, mutated to
+another meaning, changes the result or is refused, unless the ledger says why it cannot matter."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.frontends.keras.keras_models import LAYERS, MERGES, of
+from tests.frontends.keras.test_keras_layers import inputs_of, keras
+
+from verax.base.errors import VeraxError
+from verax.frontends.foreign import ForeignModel
+from verax.frontends.importing import Importer
+from verax.frontends.keras.archive import open_archive
+from verax.frontends.keras.reader import read_model
+from verax.frontends.keras.rows import ACTIVATION_FIELDS, PLAIN_ACTIVATIONS
+from verax.frontends.keras.table import TABLE
+from verax.frontends.ledger import Outcome
+from verax.frontends.model import Model
+from verax.reference.evaluate import evaluate
+
+assert keras  # the fixture
+
+RIVALS = [
+    {"same", "valid", "causal"},
+    {"channels_last", "channels_first"},
+    {"nearest", "bilinear"},
+    {"linear", "relu6", "hard_sigmoid", *PLAIN_ACTIVATIONS, *ACTIVATION_FIELDS},
+]
+"""Words, each in the company of what it could be instead."""
+SYNONYMS = [{"silu", "swish"}, {"hard_silu", "hard_swish"}]
+
+
+def imported(foreign: ForeignModel) -> Model:
+    return Importer(foreign, TABLE).run("file", "Keras")
+
+
+def mutants(value: Any) -> Iterator[Any]:
+    """Values of the same type with another meaning."""
+    if isinstance(value, str):
+        for words in RIVALS:
+            if value in words:
+                same = next((s for s in SYNONYMS if value in s), set())
+                yield from words - {value} - same
+                return
+        yield f"{value}?"
+    elif isinstance(value, bool):
+        yield not value
+    elif isinstance(value, tuple):
+        yield tuple(_raised(v) for v in value)
+        yield (*value, value[-1] if value else 1)
+    elif isinstance(value, float):
+        yield value * 1.5 + 0.25
+    else:
+        yield value + 1
+
+
+def _raised(value: Any) -> Any:
+    return tuple(_raised(v) for v in value) if isinstance(value, tuple) else value + 1
+
+
+def told(foreign: ForeignModel, node: int, name: str, mutant: Any, want: Any, inputs: Any) -> bool:
+    """Whether the mutation is refused or gives something else."""
+    nodes = list(foreign.nodes)
+    changed = {**nodes[node].attributes, name: mutant}
+    nodes[node] = dataclasses.replace(nodes[node], attributes=changed)
+    try:
+        other = imported(dataclasses.replace(foreign, nodes=tuple(nodes)))
+        found = evaluate(other.graph, inputs)
+    except VeraxError:
+        return True
+    return any(
+        a.shape != b.shape or not np.array_equal(a, b)
+        for a, b in zip(want.values(), found.values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("label", [*LAYERS, *MERGES])
+def test_every_attribute_matters_or_is_said_not_to(
+    keras: Any,
+    tmp_path: Path,
+    label: str,
+) -> None:
+    of(keras, label).save(tmp_path / "net.keras")
+    foreign = read_model(open_archive(tmp_path / "net.keras"))
+    model = imported(foreign)
+    inputs = {k: 3 * v for k, v in inputs_of(model).items()}  # beyond what relu6 clips
+    want = evaluate(model.graph, inputs)
+    (node,) = foreign.nodes
+    entries = {e.attribute: e for e in model.ledger.entries}
+    assert entries.keys() == set(node.attributes)
+    for name, value in node.attributes.items():
+        if entries[name].outcome is Outcome.irrelevant:
+            continue
+        silent = [m for m in mutants(value) if not told(foreign, 0, name, m, want, inputs)]
+        assert not silent, f"{name} = {silent[0]!r} instead of {value!r}"
