@@ -133,7 +133,7 @@ def _title(case: MinimalCase, subject: Runner) -> str:
     if len(case.graph.nodes) > 1:
         what = f"{len(case.graph.nodes)} nodes up to {blame.node!r}"
     version = subject.describe().get("version", "")
-    return f"What {' '.join(filter(None, (subject.name, version)))} gives for {what}."
+    return f"What {' '.join(filter(None, (_public(subject.name), version)))} gives for {what}."
 
 
 def _model(case: MinimalCase, subject: Runner) -> tuple[bytes | None, str]:
@@ -207,7 +207,7 @@ class _Recorded:
 
 def _verdict(case: MinimalCase, subject: Runner) -> Verdict:
     """The verdict on the case by itself, with what was found out about its cause."""
-    found = check(case.graph, _Recorded(case, subject))
+    found = check(case.graph, _Recorded(case, subject), explain=False)
     return dataclasses.replace(found, blame=tuple(_informed(b, case.blame) for b in found.blame))
 
 
@@ -233,7 +233,8 @@ def _readme(case: MinimalCase, subject: Runner, title: str, without: str) -> str
     lines += ["", f"The case: {case.words}."]
     if without:
         lines.append(without)
-    facts = ", ".join(f"{k} {v}" for k, v in subject.describe().items())
+    told = {k: v for k, v in subject.describe().items() if v not in ("", "None", "()", "False")}
+    facts = ", ".join(f"{k} {v}" for k, v in told.items())
     lines += [
         "",
         "    python show.py",
@@ -242,9 +243,14 @@ def _readme(case: MinimalCase, subject: Runner, title: str, without: str) -> str
         "- `input.npz`, `expected.npz` (float64 values under `NAME.float64`), `given.npz`",
         "- `verdict.json`: every figure of the judgement",
         "",
-        f"Subject: {subject.name}{f' ({facts})' if facts else ''}.",
+        f"Subject: {_public(subject.name)}{f' ({facts})' if facts else ''}.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _public(name: str) -> str:
+    """A subject's name without the folders of this machine."""
+    return Path(name).name
 
 
 def _plain(name: str) -> str:
