@@ -199,6 +199,14 @@ def test_networks_that_take_other_inputs_are_refused() -> None:
         align(other, two.graph([two.add(Mul(), names, ["z"])]))
 
 
+def test_a_quantised_network_is_not_taken_for_a_wrong_one() -> None:
+    b = Builder("codes")
+    codes = b.graph([b.add(Relu(), [b.input("x", TensorType.parse("int8[n, 7]"))], ["y"])])
+    for pair in ((codes, scaled(1.0)), (scaled(1.0), codes)):
+        with pytest.raises(InputError, match="codes, not the same numbers"):
+            align(*pair)
+
+
 def test_weights_in_half_precision_are_the_same_function_and_are_named() -> None:
     halved = {k: v.astype(np.float16).astype(np.float32) for k, v in weights().items()}
     found = align(net(), net(halved, prefix="q"), names=("a", "b"))
@@ -239,12 +247,20 @@ def test_ultraface_was_converted_with_another_epsilon() -> None:
     assert "with the same epsilon in every BatchNormalization" in found.reasons[1]
 
 
+def test_coreml_padding_modes_are_told_apart() -> None:
+    folder = "coreml_same/deconv"
+    found = align(*real(f"{folder}_TOP_LEFT_HEAVY.mlmodel", f"{folder}_BOTTOM_RIGHT_HEAVY.mlmodel"))
+    (place,) = found.divergences
+    (pads,) = place.attributes
+    assert place.proved and (pads.first, pads.second) == ("((1, 0), (1, 0))", "((0, 1), (0, 1))")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"),
     [
         ("pose_cpm/model.pb", "pose_cpm/model.tflite"),
-        ("pose_cpm/model.pb", "pose_cpm/model.mlmodel"),
+        ("pose_cpm/model.mlmodel", "pose_cpm/model.tflite"),
         ("fastestdet/FastestDet.onnx", "fastestdet/fastestdet.pt2"),
         ("mtcnn_rnet/rnet_cut.pb", "mtcnn_rnet/rnet.pt2"),
         ("blazeface_back/face_detection_back.tflite", "blazeface_back/blazefaceback.pt2"),

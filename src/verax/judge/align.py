@@ -32,12 +32,14 @@ from verax.judge.align_values import (
     unit_of,
 )
 from verax.judge.inputs import draw_inputs
-from verax.judge.permutations import Arrangement, arrange, nearest
+from verax.judge.permutations import Arrangement, arrange, likeliest
 from verax.numerics import statistics as st
 from verax.records.alignment import Alignment, Divergence, Match, OutputMatch, Relation
 from verax.records.environment import array_hash, environment
 from verax.reference.evaluate import bind_symbols, to_work
 
+CONFIRMING = 2
+"""Samples of jittered weights for the inputs that only confirm."""
 LONG = 48
 """Names of nodes longer than this are shortened in sentences; the record has them whole."""
 Progress = Callable[[str, float], None]
@@ -80,8 +82,7 @@ def align(
     outputs = match_outputs(a, b)
     if not all(o.statistic == 0.0 and not o.reason for o in outputs):
         say("measuring what rounded weights do", 0.45)
-        a = _with_spread(a, first.inputs, seed)
-        b = _with_spread(b, second.inputs, seed + 1)
+        a, b = _with_spread(a, seed), _with_spread(b, seed + 1)
         outputs = match_outputs(a, b)
     say("aligning values", 0.6)
     agree = all(not o.reason for o in outputs)
@@ -123,13 +124,14 @@ def _second_side(second: Graph, first: Side, ways: Ways) -> Side:
     return Side(second, evaluate_all(second, made))
 
 
-def _with_spread(side: Side, inputs: tuple[str, ...], seed: int) -> Side:
+def _with_spread(side: Side, seed: int, *, only_outputs: bool = False) -> Side:
     """The side with what jittered weights do; without where the jittered network fails."""
-    given = {v: side.values[v] for v in inputs}
+    names, samples = (side.graph.outputs, CONFIRMING) if only_outputs else (None, st.SAMPLES_MANY)
     try:
-        return dataclasses.replace(side, spread=spreads(side.graph, given, side.values, seed))
+        found = spreads(side.graph, side.values, seed, names, samples)
     except VeraxError:
         return side
+    return dataclasses.replace(side, spread=found)
 
 
 def match_outputs(first: Side, second: Side) -> tuple[OutputMatch, ...]:
@@ -178,11 +180,10 @@ def _same_size(first: Side, second: Side, value: str, other: str) -> OutputMatch
     named = other == value or (value not in second.graph.outputs and a.size == b.size)
     if not named:
         return None
-    found = nearest(b, a)
-    if found is None:
+    arrangement = likeliest(b, a)
+    if arrangement is None:
         shapes = f"the shapes are {list(a.shape)} and {list(b.shape)}"
         return OutputMatch(value, other, "none", reason=shapes)
-    arrangement = found[0]
     statistic = np.inf
     if comparable(first.values[value]) and comparable(second.values[other]):
         statistic = difference(first, value, second, other, arrangement)
@@ -224,8 +225,7 @@ def _confirmed(
     a = Side(first.graph, evaluate_all(first.graph, _work(first.graph, fresh)))
     b = _second_side(second.graph, a, ways)
     if first.spread:
-        a = _with_spread(a, first.graph.inputs, seed)
-        b = _with_spread(b, second.graph.inputs, seed + 1)
+        a, b = (_with_spread(s, seed, only_outputs=True) for s in (a, b))
     again = {(o.first, o.second): o for o in match_outputs(a, b)}
     results = []
     for o in outputs:

@@ -17,7 +17,7 @@ import numpy as np
 from verax.base.errors import InputError, VeraxError
 from verax.ir.dim import symbols
 from verax.ir.graph import Graph
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 from verax.judge.align_values import Index, Side, Values, evaluate_all
 from verax.judge.inputs import choose_sizes
 from verax.judge.permutations import Arrangement, arrangements, distance, nearest
@@ -43,6 +43,8 @@ RANGES = (
     ((128.0,), (127.5,)),
 )
 """Usual (scale, offset) between the ranges that files expect of an image."""
+CODES = (DType.int8, DType.int16)
+"""Element types of inputs that only quantised networks take (bytes may be an image)."""
 Scaling = tuple[tuple[float, ...], tuple[float, ...]]
 Arrays = Mapping[str, np.ndarray]
 
@@ -101,7 +103,7 @@ Ways = dict[str, tuple[str, Way]]
 def pair_names(first: Graph, second: Graph) -> dict[str, str]:
     """Second's input -> first's input: by name, then by what types allow, then by position.
 
-    Raises `InputError` when the networks take different numbers of inputs.
+    Raises `InputError` when the networks take different numbers of inputs, or one takes codes.
     """
     if len(first.inputs) != len(second.inputs):
         raise InputError(
@@ -109,6 +111,15 @@ def pair_names(first: Graph, second: Graph) -> dict[str, str]:
             place=f"{', '.join(first.inputs)} against {', '.join(second.inputs)}",
             next_step="compare networks that take the same inputs",
         )
+    for graph, other in ((first, second), (second, first)):
+        codes = [v for v in graph.inputs if graph.types[v].dtype in CODES]
+        if codes and any(other.types[v].dtype.is_float for v in other.inputs):
+            raise InputError(
+                f"one network takes {graph.types[codes[0]].dtype}, the other floating-point "
+                "numbers: the values of a quantised network are codes, not the same numbers",
+                place=f"input {codes[0]!r}",
+                next_step="judge each by itself: verax check MODEL RUNNER",
+            )
     pairs = {v: v for v in second.inputs if v in first.inputs}
     rest = [v for v in first.inputs if v not in pairs]
     for name in (v for v in second.inputs if v not in pairs):

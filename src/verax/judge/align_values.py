@@ -94,26 +94,36 @@ def unit_of(graph: Graph) -> float:
 
 
 def spreads(
-    graph: Graph, inputs: Mapping[str, np.ndarray], values: Values, seed: int
+    graph: Graph,
+    values: Values,
+    seed: int,
+    names: Iterable[str] | None = None,
+    samples: int = st.SAMPLES_MANY,
 ) -> dict[str, np.ndarray]:
-    """Standard deviation of every value when the constants are rounded a few times more."""
+    """Standard deviation of every value, or of `names`, when the constants are rounded a few times
+    more."""
     random = np.random.default_rng(seed)
     unit = unit_of(graph) * st.CONSTANT_ROUNDINGS
     squares: dict[str, np.ndarray] = {}
     sizing = {v for n in graph.nodes if n.op.kind == "Resize" for v in n.inputs[1:]}
-    for _ in range(st.SAMPLES_MANY):
+    wanted = [v for v in (graph.producers if names is None else names) if v in graph.producers]
+    for _ in range(samples):
         jittered = {
-            name: c * (1 + unit * random.standard_normal(c.shape))
+            name: np.asarray(c * (1 + unit * random.standard_normal(c.shape)))
             for name, c in graph.constants.items()
             if c.dtype.kind == "f" and name not in sizing
         }
-        sample = resume(graph, values, {n: np.asarray(c) for n, c in jittered.items()})
-        for name in graph.producers:
+        sample = resume(graph, values, jittered)
+        for name in wanted:
             y, other = values[name], sample[name]
-            if y.dtype.kind == "f" and y.shape == other.shape:
-                gap = np.nan_to_num(other - y)
-                squares[name] = squares.get(name, 0.0) + gap * gap / st.SAMPLES_MANY
-    return {name: st.sampled_sigma(s) for name, s in squares.items()}
+            if y.dtype.kind != "f" or y.shape != other.shape:
+                continue
+            gap = other - y
+            gap *= gap
+            if name in squares:
+                gap += squares[name]
+            squares[name] = gap
+    return {name: st.sampled_sigma(np.nan_to_num(s / samples)) for name, s in squares.items()}
 
 
 @dataclass
@@ -126,6 +136,7 @@ class Side:
     graph: Graph
     values: Values
     spread: dict[str, np.ndarray] = field(default_factory=dict)
+    reaches: dict[str, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         within = dependent(self.graph)
@@ -216,7 +227,10 @@ def _rank(found: Found) -> tuple[bool, bool, bool]:
 
 def reach(side: Side, value: str) -> float:
     """Root mean square distance within which something may be this value."""
-    return st.group_limit(side.values[value].size) * st.root_mean_square(side.sigma(value))
+    if value not in side.reaches:
+        limit = st.group_limit(side.values[value].size)
+        side.reaches[value] = limit * st.root_mean_square(side.sigma(value))
+    return side.reaches[value]
 
 
 def compare(

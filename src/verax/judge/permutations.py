@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from verax.numerics.statistics import root_mean_square
+from verax.numerics.statistics import CLEARLY, root_mean_square
 
 MAX_RANK = 6
 """Arrays of higher rank are compared as they are and reshaped only."""
@@ -136,6 +136,15 @@ def nearest(source: np.ndarray, target: np.ndarray) -> tuple[Arrangement, float]
         if best is None or d < best[1]:
             best = found, d
     return best
+
+
+def likeliest(source: np.ndarray, target: np.ndarray) -> Arrangement | None:
+    """The likeliest layout, unless another brings arrays that differ anyway clearly nearer."""
+    found = nearest(source, target)
+    if found is None:
+        return None
+    usual = arrangements(source.shape, target.shape)[0]
+    return found[0] if found[1] < CLEARLY * distance(usual.apply(source), target) else usual
 
 
 def arrange(source: np.ndarray, target: np.ndarray, limit: float) -> Arrangement | None:
