@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from verax.judge.hypotheses.base import Edit, Hypothesis, Prior, Suspect, edited, zeroed
-from verax.judge.hypotheses.convolution import BLOCKS
+from verax.judge.hypotheses.filters import BLOCKS
 from verax.ops.linear import Gemm, MatMul
 
 FACTORISATIONS = 24
