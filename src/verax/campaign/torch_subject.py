@@ -96,7 +96,9 @@ def _max_pool(torch: Any, op: Any, t: list[Any]) -> Any:
 
 def _average_pool(torch: Any, op: Any, t: list[Any]) -> Any:
     windows = op.spatial(TensorType.of(t[0].numpy()))
-    if op.ceil_mode or any(b != e for b, e in windows.pads) or max(windows.dilations) > 1:
+    uneven = any(b != e for b, e in windows.pads)
+    wide = any(2 * b > k for (b, _), k in zip(windows.pads, windows.kernel_shape))
+    if op.ceil_mode or uneven or wide or max(windows.dilations) > 1:
         raise NotImplementedError
     return torch.nn.functional.avg_pool2d(
         t[0],
