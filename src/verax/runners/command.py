@@ -28,8 +28,8 @@ class CommandRunner:
     """Runs `command` (a line as a shell would split it; no shell is used) once for every run.
 
     The input file holds the network's inputs by name; the program writes any of the network's
-    values by name. writer: makes ONNX of the graph, for `{model}`. timeout: seconds. Raises
-    `UsageError` when the line cannot be split.
+    values by name. writer: makes ONNX of the graph, for `{model}`; a program that takes it runs any
+    part of a network too. timeout: seconds. Raises `UsageError` when the line cannot be split.
     """
 
     watches = False

@@ -38,14 +38,19 @@ def answer(
     interpreter.invoke()
     shown = {}
     if request["keep"]:
-        wanted = set(request["keep"])
+        wanted, made = set(request["keep"]), _computed(interpreter)
         for detail in interpreter.get_tensor_details():
-            if detail["name"] in wanted:
+            if detail["name"] in wanted and detail["index"] in made:
                 shown[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
     for detail in interpreter.get_output_details():
         shown[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
     declared = [d["name"] for d in interpreter.get_output_details()]
     return {"said": said, "declared": declared}, shown
+
+
+def _computed(interpreter: Any) -> set[int]:
+    """Indices of the tensors that an operator writes: a weight may bear a layer's name."""
+    return {int(i) for op in interpreter._get_ops_details() for i in op["outputs"]}
 
 
 def _open(detail: Mapping[str, Any]) -> Any:
