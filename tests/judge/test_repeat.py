@@ -11,6 +11,7 @@ import pytest
 from verax.base.errors import UsageError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
+from verax.judge import check
 from verax.judge.protocol import Poisonable, Runner
 from verax.judge.repeat import CHANCE, FILL, ORDER, UNINITIALISED, repeat
 from verax.ops.linear import MatMul
@@ -104,6 +105,13 @@ def test_a_subject_that_fails_the_second_time_is_said_so() -> None:
     found = again(function(once))
     assert not found.same_bits
     assert "StopIteration" in found.cause
+
+
+def test_other_names_are_no_other_answer() -> None:
+    subject = FunctionRunner(lambda x: {"y:0": x @ W}, "renaming")
+    found = check(network(), subject, {"x": X}).repeat
+    assert found is not None
+    assert found.same_bits
 
 
 def test_recorded_answers_cannot_be_asked_again() -> None:

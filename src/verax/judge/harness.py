@@ -4,7 +4,7 @@ When a subject is wrong from its first values on, or in every output, the cause 
 harness than an operator: an image in NHWC, BGR or another range, inputs or outputs in another
 order, probabilities against logits, BatchNorm left in training mode. Each is tried as a rival
 meaning: it is a cause when what the subject gave is within rounding under it. Where the subject can
-be run again it is given the input that would come out right, and a cause that does not is refuted.
+be run again it is given the input that would come out right, and a cause whose cure fails is none.
 """
 
 from __future__ import annotations
@@ -89,8 +89,7 @@ def harness_causes(
         found += [judge.tested(r, rerun) for r in judge.input_rivals() if judge.explains(r)]
         if not found:
             found = [judge.tested(r, rerun) for r in judge.pairs() if judge.explains(r)]
-    found.sort(key=lambda e: e.refuted)
-    return tuple(found)
+    return tuple(e for e in found if not e.refuted)
 
 
 class _Judge:

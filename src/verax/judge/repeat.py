@@ -16,7 +16,7 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, same_bits, specialise
 from verax.judge.network import survey
-from verax.judge.protocol import Poisonable, Runner
+from verax.judge.protocol import Poisonable, Runner, renamed_answers
 from verax.numerics import statistics as st
 from verax.records.verdict import Finding, Repeat
 from verax.reference.evaluate import bind_symbols
@@ -42,7 +42,7 @@ def repeat(
 ) -> Repeat | None:
     """Run `subject` once more as it ran for `first`, into poisoned memory where it can.
 
-    first: what it gave, with the same `keep`. findings: those of the check, which know how far
+    first: what it gave, with the same `keep`, under the network's names. findings: those of the check, which know how far
     rounding may move each value; without them that is worked out when something changed. One more
     run, and a third only when something changed by more than rounding. None for recorded answers.
     """
@@ -88,7 +88,7 @@ def _run(
         values = subject.run_poisoned(graph, inputs, keep, fill=FILL)
     else:
         values = subject.run(graph, inputs, keep)
-    return {k: np.asarray(v) for k, v in values.items()}
+    return renamed_answers(graph, {k: np.asarray(v) for k, v in values.items()})[0]
 
 
 def _differing(first: Arrays, second: Arrays) -> dict[str, float]:
