@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -133,6 +133,20 @@ def test_recorded_answers_keep_the_region_that_they_allow() -> None:
     found = bisect(GRAPH, subject)
     assert found.record.evaluations == 0
     assert all("grouped" in b.region for b in found.record.verdict.blame)
+    assert found.record.exit_code == 1
+
+
+def test_a_fault_of_the_harness_blames_no_node() -> None:
+    class Swapped(Planted):
+        def run(
+            self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+        ) -> dict[str, np.ndarray]:
+            return super().run(graph, {"x": inputs["x"][:, ::-1].copy()}, keep)
+
+    found = bisect(GRAPH, Swapped())
+    assert found.record.verdict.causes
+    assert found.record.evaluations == 0
+    assert found.guilty == ()
     assert found.record.exit_code == 1
 
 

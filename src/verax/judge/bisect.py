@@ -52,18 +52,12 @@ def bisect(
 ) -> Bisected:
     """Judge `subject` as `check` does, then find what each mistake is and what brought it.
 
-    Arguments and errors are those of `check`.
+    A fault of what surrounds the network (the layout of its input, ...) ends the search: no node
+    is to blame for it. Arguments and errors are those of `check`.
     """
     arrays, origins = _actual(graph, subject, inputs, seed, sizes)
     verdict = check(
-        graph,
-        subject,
-        arrays,
-        seed=seed,
-        watch=watch,
-        winograd=winograd,
-        explain=False,
-        progress=progress,
+        graph, subject, arrays, seed=seed, watch=watch, winograd=winograd, progress=progress
     )
     if arrays is None:
         stored = subject.stored_inputs or {}
@@ -74,6 +68,8 @@ def bisect(
             dataclasses.replace(i, origin=origins.get(i.name, i.origin)) for i in verdict.inputs
         ),
     )
+    if verdict.causes:
+        return Bisected(Bisection(verdict, "the surroundings of the network"), (), arrays)
     fixed = specialise(graph, bind_symbols(graph, arrays))
     shown = _shown(fixed, subject, arrays, verdict, watch)
     verdict = _without_consequences(verdict)
@@ -200,7 +196,7 @@ def _with_located(
 
 def _explained(guilty: Guilty, subject: Runner, seed: int) -> Guilty:
     """With what one node, guilty by itself, did instead."""
-    if guilty.blame.explanations:
+    if guilty.blame.explanations or guilty.blame.structure:
         return guilty
     values = {**guilty.inputs, **guilty.given}
     blame = informed(guilty.blame, guilty.graph, values, subject, seed=seed)

@@ -6,7 +6,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from verax.records.bisection import Bisection, Optimisations
-from verax.report.guilty import MOST, guilty_lines
+from verax.report.guilty import MOST, guilty_lines, said
 from verax.report.verdict import HEADLINES
 
 
@@ -27,7 +27,9 @@ class _Report:
         word, colour, sentence = HEADLINES[verdict.kind]
         yield Text.assemble((f" {word} ", f"bold white on {colour}"), f"  {sentence}")
         yield Text(f"subject: {verdict.subject.get('name', '?')}   searched: {record.method}")
-        for blame in verdict.blame:
+        for cause in verdict.causes[:MOST]:
+            yield Text.assemble(("outside of the network: ", "bold red"), said(cause))
+        for blame in verdict.blame if not verdict.causes else ():
             yield from guilty_lines(blame, searched=True)
         if not verdict.blame:
             yield from (Text(f"- {r}") for r in verdict.reasons)
