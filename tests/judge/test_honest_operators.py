@@ -7,6 +7,7 @@ is listed with that reason.
 from collections.abc import Iterator
 
 import numpy as np
+import onnx
 import pytest
 
 from verax.base.errors import UnsupportedError
@@ -15,6 +16,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case
 from verax.ir.types import TensorType
 from verax.judge import check
+from verax.ops.detection import RoiAlign
 from verax.records.verdict import Kind
 from verax.runners.functions import FunctionRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
@@ -203,3 +205,62 @@ def torch_function(name: str):
 
 
 SNAKE = {"HardSwish": "hardswish", "LeakyRelu": "leaky_relu"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "runtime"), [("avg", "onnxruntime"), ("avg", "openvino"), ("max", "onnxruntime")]
+)
+def test_regions_of_interest_are_honest(mode: str, runtime: str) -> None:
+    """As opset 16 writes them, which has both kinds of coordinates. OpenVINO's maximum is that of
+    the interpolated samples, ONNX's that of their weighted corners: another meaning.
+    """
+    random = np.random.default_rng(0)
+    for i in range(12):
+        shape = (2, *random.integers(3, 40, 3).tolist())
+        x = (random.standard_normal(shape) * 10.0 ** random.uniform(-2, 2)).astype(np.float32)
+        scale = float(random.choice([1.0, 0.5, 0.0625]))
+        size = np.array([shape[3], shape[2]])
+        first = random.uniform(0, 1, (5, 2)) * size
+        last = first + random.uniform(0.05, 0.9, (5, 2)) * size
+        rois = (np.concatenate([first, last], 1) / scale).astype(np.float32)
+        op = RoiAlign(
+            mode=mode,
+            coordinate_transformation_mode=["half_pixel", "output_half_pixel"][i % 2],
+            output_height=int(random.integers(1, 8)),
+            output_width=int(random.integers(2, 7)),
+            sampling_ratio=1 if mode == "max" else int(random.integers(0, 4)),
+            spatial_scale=scale,
+        )
+        arrays = {"x": x, "rois": rois, "images": random.integers(0, 2, 5)}
+        b = Builder("regions")
+        names = [b.input(n, TensorType.of(a)) for n, a in arrays.items()]
+        graph = b.graph([b.add(op, names, ["y"])])
+        given = (by_onnx_runtime if runtime == "onnxruntime" else by_openvino)(op, arrays)
+        verdict = check(graph, Recorded({"y": given}), arrays)
+        assert verdict.kind in GOOD, (i, str(op), verdict.reasons)
+
+
+def written(op: RoiAlign, arrays: dict[str, np.ndarray]) -> bytes:
+    kinds = {"float32": onnx.TensorProto.FLOAT, "int64": onnx.TensorProto.INT64}
+    node = onnx.helper.make_node("RoiAlign", list(arrays), ["y"], **op.attributes())
+    inputs = [
+        onnx.helper.make_tensor_value_info(n, kinds[str(a.dtype)], a.shape)
+        for n, a in arrays.items()
+    ]
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph([node], "regions", inputs, [output])
+    opset = onnx.helper.make_opsetid("", 16)
+    return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString()
+
+
+def by_onnx_runtime(op: RoiAlign, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(written(op, arrays))
+    return session.run(None, arrays)[0]
+
+
+def by_openvino(op: RoiAlign, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    openvino = pytest.importorskip("openvino", reason="openvino is not installed")
+    core = openvino.Core()
+    asked = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(written(op, arrays)), "CPU", asked)
+    return np.array(compiled(arrays)[0])

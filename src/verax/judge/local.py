@@ -25,6 +25,7 @@ from verax.judge.orders import (
     winograd_runs,
 )
 from verax.judge.precision import candidates, unit_roundoff
+from verax.judge.ties import behind_nan, near_tie
 from verax.numerics.compare import plain_figures, worst_places
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import FORMATS
@@ -160,6 +161,8 @@ def check_node(
             continue
         tiers = _tiers(node, found.ev, inputs, i, winograd)
         decision = decide(g, expected, rounding, tiers)
+        if decision.kind is Kind.mistake and g.dtype.kind in "iu":
+            decision = _open_choice(node, found, inputs, g, expected) or decision
         judged = finding(node, value, decision, g, expected, region)
         if decision.kind is Kind.precision:
             how = _precision(node, found, inputs, i, g, decision.test)
@@ -183,6 +186,18 @@ def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool
         precisions=lambda given: candidates(node, ev, inputs, i, given),
         ruled_out=f"; {names} was ruled out" if names and not fast else "",
     )
+
+
+def _open_choice(
+    node: Node, found: Meaning, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
+) -> Decision | None:
+    """What to say instead of a mistake where rounding or NaN left the choice open."""
+    if given.dtype != expected.dtype:
+        return None
+    tie = near_tie(node, found.ev, inputs, given, expected)
+    if tie is None and given.shape == expected.shape:
+        tie = behind_nan(given, expected, found.outputs)
+    return tie
 
 
 def _precision(

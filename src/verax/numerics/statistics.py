@@ -53,6 +53,9 @@ SAMPLES_MANY, SAMPLES_FEW = 4, 16
 """Monte Carlo samples for values with many and with few elements."""
 TIE_NOISE = 4.0
 """Multiple of sigma within which two candidates of an integer result count as tied."""
+OVERLAP_UNITS = 16.0
+"""Rounding of an intersection over union in float32, in units of unit roundoff: two differences
+and a product per area, a sum, a difference, a quotient."""
 BLIND = 5e-3
 """A check that cannot see a relative error of this size in some value is blind to that value."""
 FLOAT32_UNIT, FLOAT16_UNIT = 2.0**-24, 2.0**-11

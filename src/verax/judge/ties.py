@@ -1,0 +1,107 @@
+"""Choices that rounding may tip: integers by which an honest subject may differ.
+
+An operator that selects (NonMaxSuppression, and the indices of MaxPool or TopK) gives integers,
+and integers do not round. But what it compares does: an overlap computed in float32 lies on either
+side of a threshold, equal scores have no order, and a NaN wins or loses as the runtime likes. Such
+a difference is no mistake; it is `rounding` when an honest evaluation gives the subject's answer,
+and `undecided` when one only shows that the choice was open.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.ir.operator import Evaluation, as_tuple
+from verax.judge.criterion import Decision
+from verax.numerics import statistics as st
+from verax.numerics.error_model import U
+from verax.ops.detection import NonMaxSuppression
+from verax.records.verdict import Kind
+
+ORDERS = 4
+"""Orders of equal scores that are tried beside the promised one and its reverse."""
+
+
+def near_tie(
+    node: Node, ev: Evaluation, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
+) -> Decision | None:
+    """What to say of a selection that differs from the meaning; None when it was no tie."""
+    if not isinstance(node.op, NonMaxSuppression):
+        return None
+    open_choice = False
+    for other in _honest_selections(node.op, ev, inputs):
+        if other.shape == given.shape and bool((other == given).all()):
+            return Decision(
+                Kind.rounding,
+                "another selection: an overlap lies so near to the threshold, or scores are so "
+                "near to each other, that rounding decides",
+                "near ties",
+            )
+        open_choice = open_choice or not np.array_equal(other, expected)
+    if open_choice and _same_but_few(given, expected):
+        return Decision(
+            Kind.undecided,
+            "another selection, where an overlap or equal scores leave the choice to rounding, "
+            "though not seen to this answer",
+            "near ties",
+        )
+    return None
+
+
+def _honest_selections(
+    op: NonMaxSuppression, ev: Evaluation, inputs: Sequence[Any]
+) -> Iterator[np.ndarray]:
+    """Selections with the threshold moved by what rounding of an overlap may be, in float64 and
+    float32, with equal scores in several orders."""
+    boxes, scores, most, overlap, lowest = (*inputs, None, None, None)[:5]
+    threshold = float(0 if overlap is None else np.ravel(overlap)[0])
+    random = np.random.default_rng(0)
+    count = scores.shape[2]
+    orders = [np.arange(count), np.arange(count)[::-1]]
+    orders += [random.permutation(count) for _ in range(ORDERS)]
+    steps = (0.0, -1.0, 1.0)
+    for order, step, work in itertools.product(orders, steps, (np.float64, np.float32)):
+        moved = np.clip(threshold + step * st.OVERLAP_UNITS * U * max(threshold, U), 0, 1)
+        chosen = as_tuple(
+            op.reference(
+                ev,
+                boxes[:, order].astype(work),
+                scores[:, :, order].astype(work),
+                most,
+                np.asarray(moved, work),
+                lowest,
+            )
+        )[0]
+        chosen = chosen.copy()
+        chosen[:, 2] = order[chosen[:, 2]]
+        yield chosen
+
+
+def _same_but_few(given: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether most of what was selected is the same."""
+    one, other = ({tuple(r) for r in rows.tolist()} for rows in (given, expected))
+    return 2 * len(one & other) >= max(len(one), len(other))
+
+
+def behind_nan(
+    given: np.ndarray, expected: np.ndarray, values: Sequence[np.ndarray]
+) -> Decision | None:
+    """Indices that differ only where the value chosen is NaN; None when others differ too.
+
+    values: the node's float outputs by the meaning.
+    """
+    differs = given != expected
+    floats = [v for v in values if v.dtype.kind == "f" and v.shape == given.shape]
+    if not any(bool(np.isnan(v[differs]).all()) for v in floats):
+        return None
+    return Decision(
+        Kind.undecided,
+        f"{int(differs.sum())} of {given.size} indices differ, all of them where the value is NaN: "
+        "runtimes differ in how NaN passes this operation",
+        "non-finite",
+    )

@@ -1,0 +1,87 @@
+"""Selections that rounding or NaN leaves open are no mistakes; clear ones are."""
+
+import numpy as np
+import pytest
+
+from verax.ir.graph import Node
+from verax.ir.operator import Inference, Operator
+from verax.ir.types import TensorType
+from verax.judge.local import check_node, meaning
+from verax.ops.detection import NonMaxSuppression
+from verax.ops.pooling import MaxPool
+from verax.records.verdict import Finding, Kind
+
+GOOD = (Kind.identical, Kind.rounding)
+
+
+def judged(op: Operator, arrays: list[np.ndarray], given: list[np.ndarray]) -> list[Finding]:
+    types = tuple(TensorType.of(a) for a in arrays)
+    outputs = tuple(op.infer(Inference(types)))
+    names = tuple(f"x{i}" for i in range(len(arrays)))
+    return check_node(
+        Node(op, names, tuple(f"y{i}" for i in range(len(outputs)))), arrays, given, outputs
+    )
+
+
+def selection(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[np.ndarray]:
+    return [boxes, scores, np.array([9]), np.array([threshold], np.float32)]
+
+
+def chosen(arrays: list[np.ndarray]) -> np.ndarray:
+    types = tuple(TensorType.of(a) for a in arrays)
+    op = NonMaxSuppression()
+    node = Node(op, ("b", "s", "m", "t"), ("y",))
+    return meaning(node, arrays, types, tuple(op.infer(Inference(types)))).outputs[0]
+
+
+def scene(overlap: float) -> tuple[np.ndarray, np.ndarray]:
+    """Three boxes; the second overlaps the first by `overlap` (intersection over union)."""
+    width = 2 * overlap / (1 + overlap)
+    boxes = [[0, 0, 1, 1], [0, 1 - width, 1, 2 - width], [5, 5, 6, 7]]
+    return np.array([boxes], np.float32), np.array([[[0.9, 0.8, 0.7]]], np.float32)
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.3, 0.45, 0.7])
+def test_an_overlap_at_the_threshold_may_fall_either_way(threshold: float) -> None:
+    arrays = selection(*scene(threshold), threshold)
+    both, kept = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 2]]), np.array([[0, 0, 0], [0, 0, 2]])
+    for given in (both, kept):
+        assert judged(NonMaxSuppression(), arrays, [given])[0].kind in GOOD
+
+
+@pytest.mark.parametrize("overlap", [0.2, 0.44, 0.46, 0.7])
+def test_a_clear_overlap_may_not(overlap: float) -> None:
+    arrays = selection(*scene(overlap), 0.45)
+    right = chosen(arrays)
+    wrong = np.array(
+        [[0, 0, 0], [0, 0, 2]] if len(right) == 3 else [[0, 0, 0], [0, 0, 1], [0, 0, 2]]
+    )
+    assert judged(NonMaxSuppression(), arrays, [right])[0].kind is Kind.identical
+    assert judged(NonMaxSuppression(), arrays, [wrong])[0].kind is Kind.mistake
+
+
+def test_equal_scores_have_no_order() -> None:
+    boxes, scores = scene(0.1)
+    scores[0, 0] = [0.5, 0.5, 0.9]
+    arrays = selection(boxes, scores, 0.45)
+    swapped = np.array([[0, 0, 2], [0, 0, 1], [0, 0, 0]])
+    assert judged(NonMaxSuppression(), arrays, [swapped])[0].kind is Kind.rounding
+    wrong = np.array([[0, 0, 1], [0, 0, 0], [0, 0, 2]])
+    assert judged(NonMaxSuppression(), arrays, [wrong])[0].kind is not Kind.rounding
+
+
+def test_an_index_behind_nan_proves_nothing() -> None:
+    x = np.random.default_rng(2).standard_normal((2, 3, 6, 7)).astype(np.float32)
+    x[1, 2, 3, 4] = np.nan
+    op = MaxPool(kernel_shape=(2, 3), strides=(2, 2), with_indices=True)
+    types = (TensorType.of(x),)
+    outputs = tuple(op.infer(Inference(types)))
+    y, indices = meaning(Node(op, ("x",), ("y", "i")), [x], types, outputs).outputs
+    y, other = y.astype(np.float32), indices.copy()
+    hole = np.isnan(y)
+    assert hole.any()
+    y[hole], other[hole] = 0.25, 0
+    values, places = judged(op, [x], [y, other])
+    assert (values.kind, places.kind) == (Kind.undecided, Kind.undecided)
+    other[0, 0, 0, 0] += 1
+    assert judged(op, [x], [y, other])[1].kind is Kind.mistake
