@@ -22,7 +22,7 @@ def judged(operator: Operator, runner: str) -> Verdict:
     s = Sketch("one", np.random.default_rng(0))
     x = s.input("x", s.random.standard_normal((2, 6, 13, 9)).astype(np.float32))
     s.add(operator, [x])
-    return check(s.graph(), RUNNERS[runner](), s.inputs)
+    return check(s.graph(), RUNNERS[runner](), s.inputs, explain=False, twice=False)
 
 
 def test_openvino_drops_the_fraction_of_the_bias_of_lrn() -> None:
@@ -51,3 +51,16 @@ def test_openvino_counts_what_hangs_over_as_padding() -> None:
     )
     assert judged(counted, "openvino").kind is Kind.mistake
     assert judged(counted, "onnxruntime").kind is Kind.rounding
+
+
+def test_openvino_takes_the_slopes_of_a_fused_prelu_along_the_wrong_axis() -> None:
+    """Behind a MatMul the slopes [channels, 1, 1] are read as if they stood for the last axis."""
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    s = Sketch("fused", np.random.default_rng(0))
+    x = s.input("x", s.random.standard_normal((2, 6, 13, 9)).astype(np.float32))
+    product = s.add(op("MatMul"), [x, s.normal(9, 6)])
+    s.add(op("PRelu"), [product, s.uniform(-0.3, 0.6, 6, 1, 1)])
+    verdict = check(s.graph(), RUNNERS["openvino"](), s.inputs, explain=False, twice=False)
+    assert verdict.kind is Kind.mistake
+    assert any(b.region == ("MatMul0", "PRelu1") for b in verdict.blame)
+    assert any("watching changes the subject" in note for note in verdict.notes)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.errors import GraphError
 from verax.campaign.sketch import Sketch, op
 
 Maker = Callable[[Sketch, str], str]
@@ -200,6 +201,9 @@ def smooth(s: Sketch, x: str, *kinds: str) -> str:
 
 
 def prelu(s: Sketch, x: str) -> str:
+    """Slopes per channel. Not behind a MatMul, where OpenVINO takes them along the last axis."""
+    if s.made_by(x) == "MatMul":
+        raise GraphError("OpenVINO fuses PRelu into MatMul wrongly", place=x)
     c = _channels(s, x)
     return s.add(op("PRelu"), [x, s.uniform(-0.3, 0.6, c, 1, 1)])
 

@@ -80,6 +80,10 @@ class Sketch:
     def shape(self, value: str) -> tuple[int, ...]:
         return self.values[value].shape
 
+    def made_by(self, value: str) -> str:
+        """The kind of operator that made a value, "" for inputs and constants."""
+        return next((n.op.kind for n in self.builder.nodes if value in n.outputs), "")
+
     def tame(self, value: str) -> bool:
         """Whether a value is finite, not constant, and of ordinary size."""
         array = self.values[value].astype(np.float64)
