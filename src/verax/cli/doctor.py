@@ -10,18 +10,24 @@ import typer
 from rich.text import Text
 
 from verax.base.errors import VeraxError
+from verax.base.optional import pip_name
 from verax.base.settings import Settings
 from verax.cli.console import Json, can_write, output, write_json
 from verax.compiler.driver import compile
 from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
+from verax.judge import check
 from verax.ops.activation import Relu
 from verax.ops.arithmetic import Add
 from verax.records.environment import environment
+from verax.records.verdict import Kind
 from verax.reference.evaluate import promised
+from verax.runners.arrays import ArraysRunner
+from verax.runners.registry import DISTRIBUTIONS
 
-OPTIONAL = ("onnxruntime", "openvino", "torch")
+WRONG = 1.001
+"""The judge must see a relative error of this size."""
 
 
 def command(json: Json = None) -> None:
@@ -29,12 +35,14 @@ def command(json: Json = None) -> None:
     can_write(json)
     found = environment()
     for key, value in found.items():
-        output.print(Text(f"{key:12} {value}"))
-    for name in OPTIONAL:
-        if name not in found:
-            output.print(Text(f"{name:12} not installed (optional)", style="dim"))
+        output.print(Text(f"{key:16} {value}"))
+    for package, distributions in DISTRIBUTIONS.items():
+        if not any(d in found for d in distributions):
+            line = f"{package:16} not installed (optional): pip install {pip_name(package)}"
+            output.print(Text(line, style="dim"))
     checks: dict[str, str] = {}
     _try(checks, "target", lambda: Target.named("host").name)
+    _try(checks, "the judge", _judged)
     for threads in dict.fromkeys((1, Settings().thread_count)):
         _try(checks, f"native code, {threads} threads", lambda t=threads: _native(t))  # type: ignore[misc]
     bad = [name for name, result in checks.items() if result.startswith("failed")]
@@ -60,13 +68,29 @@ def _tiny() -> Graph:
     return b.graph([b.add(Relu(), [b.add(Add(), [x, y])])])
 
 
+def _drawn(graph: Graph) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(3)
+    return {
+        v: random.standard_normal(graph.types[v].shape).astype(np.float32) for v in graph.inputs
+    }
+
+
+def _judged() -> str:
+    """A right answer must pass, a wrong one must not."""
+    graph = _tiny()
+    inputs = _drawn(graph)
+    right = promised(graph, inputs)
+    (name,) = graph.outputs
+    wrong = {name: right[name] * np.float32(WRONG)}
+    kinds = [check(graph, ArraysRunner(a), inputs).kind for a in (right, wrong)]
+    assert kinds == [Kind.identical, Kind.mistake], f"it says {' and '.join(kinds)}"
+    return "tells right from wrong"
+
+
 def _native(threads: int) -> str:
     """Compile a tiny network, and compare its bits with the promised ones."""
     graph = _tiny()
-    random = np.random.default_rng(3)
-    inputs = {
-        v: random.standard_normal(graph.types[v].shape).astype(np.float32) for v in graph.inputs
-    }
+    inputs = _drawn(graph)
     begin = time.perf_counter()
     exe = compile(graph, Settings(threads=threads))
     given = exe.run(inputs)

@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from rich.table import Table
+from rich.text import Text
 
+from verax.base.optional import pip_name
 from verax.cli.console import Json, can_write, output, write_json
 from verax.records.environment import environment
-from verax.runners.registry import RUNNERS
+from verax.runners.registry import DISTRIBUTIONS, ENTRIES, Entry
+
+ALSO = {
+    "torch:FILE, litert:FILE, tensorflow:FILE": "a framework on a file of its own",
+    "cmd:PROGRAM ARGS": "any program: it reads one .npz and writes another, whose paths are its "
+    "last two arguments or stand where {input} and {output} are written; {model} is the network "
+    "as ONNX",
+    "FILE.npz": "recorded values, named as the network names them; in:NAME and out:NAME tell "
+    "inputs from answers",
+    "a model file, a .vx program": "another network, compiled by us",
+}
+"""Subjects that are no names."""
 
 
 def command(json: Json = None) -> None:
-    """List the subjects that `verax check` takes by name."""
+    """List the subjects that `verax check` takes."""
     can_write(json)
     versions = environment()
     facts = {
-        name: {"what": what, "version": versions.get("verax" if ":" in name else name, "")}
-        for name, what in RUNNERS.items()
+        name: {"what": entry.words, "version": _version(entry, versions)}
+        for name, entry in ENTRIES.items()
     }
-    for name in ("onnxruntime",):
-        if name in facts and not facts[name]["version"]:
-            facts[name]["version"] = f"not installed: pip install {name}"
     table = Table("runner", "what it is", "version")
     for name, fact in facts.items():
         table.add_row(name, fact["what"], fact["version"])
+    for text, what in ALSO.items():
+        table.add_row(Text(text), Text(what), "")
     output.print(table)
-    output.print("also: a model file, a .vx program, an .npz of recorded values")
-    write_json(json, "verax.runners/1", {"runners": facts})
+    write_json(json, "verax.runners/1", {"runners": facts, "also": ALSO})
+
+
+def _version(entry: Entry, versions: dict[str, str]) -> str:
+    """Of the package that a runner needs, or the line to type."""
+    if not entry.package:
+        return versions.get("verax", "")
+    found = DISTRIBUTIONS[entry.package]
+    version = next((versions[d] for d in found if d in versions), "")
+    return version or f"not installed: pip install {pip_name(entry.package)}"

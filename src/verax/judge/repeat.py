@@ -42,9 +42,10 @@ def repeat(
 ) -> Repeat | None:
     """Run `subject` once more as it ran for `first`, into poisoned memory where it can.
 
-    first: what it gave, with the same `keep`, under the network's names. findings: those of the check, which know how far
-    rounding may move each value; without them that is worked out when something changed. One more
-    run, and a third only when something changed by more than rounding. None for recorded answers.
+    first: what it gave, with the same `keep`, under the network's names. findings: those of the
+    check, which know how far rounding may move each value; without them that is worked out when
+    something changed. One more run, and a third only when something changed by more than rounding.
+    None for recorded answers.
     """
     if subject.stored_inputs is not None:
         return None

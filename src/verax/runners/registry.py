@@ -142,6 +142,15 @@ def _entries() -> dict[str, Entry]:
 
 
 ENTRIES = _entries()
+DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
+    "onnxruntime": OnnxRuntimeRunner.packages,
+    "openvino": OpenVinoRunner.packages,
+    "tvm": TvmRunner.packages,
+    "torch": TorchFileRunner.packages,
+    "ai_edge_litert": LiteRtRunner.packages,
+    "tensorflow": TensorFlowRunner.packages,
+}
+"""Package as it is imported -> what it may be called where packages are listed, likeliest first."""
 RUNNERS = {name: entry.words for name, entry in ENTRIES.items()}
 """Runners by name, and what each is. `torch:FILE`, `litert:FILE`, `tensorflow:FILE` run a file of
 their own; `cmd:PROGRAM ARGS` runs any program."""
