@@ -15,6 +15,7 @@ from verax.judge.explain import explain, predict, suspect_of
 from verax.judge.hypotheses.library import hypotheses
 from verax.ops.activation import Clip, Relu
 from verax.ops.arithmetic import Add
+from verax.ops.layer_normalization import RMSNormalization
 from verax.ops.pooling import AveragePool, MaxPool
 
 
@@ -62,15 +63,26 @@ def test_activations_that_agree_on_small_numbers_are_told_apart() -> None:
     assert "refuted by running the node on random numbers" in sentence
 
 
-def test_what_the_padding_counted_as_shows_on_negative_numbers() -> None:
+def test_names_of_one_meaning_are_listed_once() -> None:
     x = -positive(2, 3, 9, 8)
     op = AveragePool(kernel_shape=(3, 2), strides=(2, 2), pads=((1, 1), (0, 1)))
     node, types = one_node(op, x)
     run = subject("count_include_pad")
     (given,) = run(node, [x])
     after, sentence = tell_apart(node, [x], given, types, run)
-    assert after[0].hypothesis == "count_include_pad" and not after[0].refuted
-    assert "mean the same" in sentence  # the divisor's other names, at these shapes
+    assert [e.hypothesis for e in after] == ["count_include_pad"] and sentence == ""
+
+
+def test_rivals_that_rounding_hides_from_each_other_stay_together() -> None:
+    random = np.random.default_rng(4)
+    x = (random.standard_normal((2, 3, 16)) * 10).astype(np.float32)
+    inputs = [x, positive(16)]
+    node, types = one_node(RMSNormalization(epsilon=0.5), *inputs)
+    run = subject("epsilon 0")
+    (given,) = run(node, inputs)
+    after, sentence = tell_apart(node, inputs, given, types, run)
+    assert {"epsilon 0", "epsilon 1e-12"} <= names(after, refuted=False)
+    assert "by no more than rounding" in sentence
 
 
 def test_without_a_subject_the_input_is_proposed() -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.ir.graph import Builder, Node
+from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.explain import (
     Fit,
@@ -28,12 +28,10 @@ from verax.judge.explain import (
     separated,
     suspect_of,
 )
+from verax.judge.fresh import drawn, on
 from verax.judge.hypotheses.base import Suspect
 from verax.judge.hypotheses.library import hypotheses
 from verax.judge.local import conform
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.pooling import Pool
 from verax.records.verdict import Explanation
 
 Run = Callable[[Node, Sequence[Any]], Sequence[np.ndarray | None]]
@@ -41,8 +39,6 @@ Run = Callable[[Node, Sequence[Any]], Sequence[np.ndarray | None]]
 omitted) -> outputs. Raises `VeraxError` when the subject cannot."""
 ROUNDS = 3
 """Inputs that the subject is asked to run at most."""
-WIDE = 10.0
-"""Factor by which one of the proposals reaches further than the input at hand."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,10 @@ def _sentence(proposal: Proposal, gone: int, count: int) -> str:
 
 def _inseparable(count: int, tried: bool) -> str:
     more = "further " if tried else ""
-    return f"no {more}input that was tried tells the {count} explanations apart: they mean the same"
+    return (
+        f"no {more}input that was tried tells the {count} explanations apart: they differ by no "
+        "more than rounding"
+    )
 
 
 def _tried(
@@ -171,7 +170,7 @@ def propose(suspect: Suspect, found: Sequence[Fit], seed: int = 0) -> Proposal |
     that was tried separates any pair. Deterministic for a seed."""
     best: Proposal | None = None
     pairs = len(found) * (len(found) - 1) // 2
-    for words, arrays in _drawn(suspect, np.random.default_rng(seed)):
+    for words, arrays in drawn(suspect, np.random.default_rng(seed)):
         proposal = _evaluated(suspect, found, words, arrays)
         if proposal is None or not proposal.apart:
             continue
@@ -186,17 +185,10 @@ def _evaluated(
     suspect: Suspect, found: Sequence[Fit], words: str, arrays: list[Any]
 ) -> Proposal | None:
     """What the rivals predict on other inputs; None when one of them is not told from the truth."""
-    same_shapes = all(a is None or a.shape == b.shape for a, b in zip(arrays, suspect.inputs))
-    types = suspect.outputs if same_shapes else _inferred(suspect.node, arrays)
-    if types is None:
+    fresh = on(suspect, arrays)
+    if fresh is None:
         return None
-    empty = np.zeros(types[suspect.output].shape, types[suspect.output].dtype.numpy)
-    fresh = suspect_of(suspect.node, arrays, empty, types, suspect.output)
-    if fresh is None or not np.isfinite(np.asarray(fresh.expected, np.float64)).all():
-        return None
-    with np.errstate(all="ignore"):
-        answer = fresh.expected.astype(empty.dtype)
-    fresh = dataclasses.replace(fresh, given=answer)
+    same_shapes = fresh.outputs is suspect.outputs
     known = {} if same_shapes else {h.name: h for h in hypotheses(fresh)}
     rivals = [
         predict(fresh, h) if (h := known.get(f.hypothesis.name, f.hypothesis)) is not None else None
@@ -211,64 +203,3 @@ def _evaluated(
         if a is not None and b is not None and separated(a, b)
     )
     return Proposal(words, fresh, tuple(rivals), apart)
-
-
-def _inferred(node: Node, arrays: Sequence[Any]) -> tuple[TensorType, ...] | None:
-    """Output types of the node on inputs of other shapes."""
-    b = Builder("one")
-    try:
-        names = [None if a is None else b.constant(np.array(a)) for a in arrays]
-        outputs = b.add_all(node.op, names)
-        types = tuple(b.types[v] for v in outputs)
-    except VeraxError:
-        return None
-    return types if all(t.is_static for t in types) else None
-
-
-def _drawn(suspect: Suspect, random: np.random.Generator) -> Iterator[tuple[str, list[Any]]]:
-    """Inputs to try, in words and numbers: the least changed first."""
-    arrays = list(suspect.inputs)
-    x = suspect.x
-    if x.dtype.kind != "f" or x.ndim == 0:
-        return
-    size = float(np.sqrt(np.mean(np.square(x, dtype=np.float64)))) or 1.0
-    size = size if np.isfinite(size) else 1.0
-
-    def normal(like: np.ndarray, scale: float) -> np.ndarray:
-        return (random.standard_normal(like.shape) * scale).astype(like.dtype)
-
-    def others(change: Callable[[np.ndarray], np.ndarray]) -> list[Any]:
-        """The first input changed, and those of its own shape and type with it."""
-        alike = [
-            a is not None and a.dtype == x.dtype and (i == 0 or a.shape == x.shape)
-            for i, a in enumerate(arrays)
-        ]
-        return [change(a) if same else a for a, same in zip(arrays, alike)]
-
-    yield "random numbers of both signs", others(lambda a: normal(a, size))
-    yield "negative random numbers", others(lambda a: -np.abs(normal(a, size)))
-    yield (
-        f"random numbers {WIDE:g} times as large",
-        others(lambda a: normal(a, WIDE * size)),
-    )
-    yield (
-        "random numbers of both signs, the parameters drawn anew too",
-        [_redrawn(a, random) for a in arrays],
-    )
-    if isinstance(suspect.op, Conv | ConvTranspose | Pool):
-        for step in (1, 2):
-            shape = (*x.shape[:2], *(n + step for n in x.shape[2:]))
-            larger = (random.standard_normal(shape) * size).astype(x.dtype)
-            yield (
-                f"random numbers of the shape {shape}",
-                [larger, *arrays[1:]],
-            )
-
-
-def _redrawn(array: Any, random: np.random.Generator) -> Any:
-    """Random numbers of an array's size and sign; integers stay."""
-    if array is None or array.dtype.kind != "f":
-        return array
-    size = float(np.sqrt(np.mean(np.square(array, dtype=np.float64)))) if array.size else 1.0
-    drawn = random.standard_normal(array.shape) * (size or 1.0)
-    return (np.abs(drawn) if (array >= 0).all() and array.ndim < 2 else drawn).astype(array.dtype)

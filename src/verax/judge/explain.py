@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.criterion import Tiers, decide
+from verax.judge.fresh import drawn, on
 from verax.judge.hypotheses.base import Hypothesis, Suspect
 from verax.judge.hypotheses.library import hypotheses
 from verax.judge.local import conform, meaning
@@ -120,7 +122,35 @@ def fits(suspect: Suspect, among: Iterable[Hypothesis] | None = None) -> tuple[F
     fewest = min((f.hypothesis.fitted for f in found.values()), default=0)
     simplest = [f for f in found.values() if f.hypothesis.fitted == fewest]
     ranked = sorted(simplest, key=lambda f: (f.hypothesis.prior, f.statistic))
-    return tuple(ranked[:MOST])
+    return tuple(_unlike(suspect, ranked)[:MOST])
+
+
+def _unlike(suspect: Suspect, ranked: list[Fit]) -> list[Fit]:
+    """Without those that mean the same as one before them, by their numbers here and elsewhere."""
+    if len(ranked) < 2 or suspect.given.shape != suspect.expected.shape:
+        return ranked
+    places = [suspect]
+    for _, arrays in itertools.islice(drawn(suspect, np.random.default_rng(0)), 3):
+        other = on(suspect, arrays, errors=False)
+        if other is not None:
+            places.append(other)
+    kept: list[Fit] = []
+    seen: list[list[np.ndarray]] = []
+    for fit in ranked:
+        found = [predict(place, fit.hypothesis, errors=False) for place in places]
+        values = [np.zeros(()) if p is None else p.value for p in found]
+        if not any(all(map(same_numbers, values, other)) for other in seen):
+            kept.append(fit)
+            seen.append(values)
+    return kept
+
+
+def same_numbers(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two float64 evaluations differ by no more than their own rounding."""
+    if a.shape != b.shape:
+        return False
+    with np.errstate(all="ignore"):
+        return _size(a.astype(np.float64) - b) <= st.SAME_MEANING * _size(b.astype(np.float64))
 
 
 def predict(

@@ -112,6 +112,8 @@ NEAR_EXPLAINED = 0.5
 """Part of an error's size that a rival may leave, at the first look, to be looked at closely."""
 EXPLAINED_NOISE = 8.0
 """Multiple of sigma's root mean square that is never too much to leave at the first look."""
+SAME_MEANING = 2.0**-40
+"""Relative size of a difference up to which two float64 evaluations are of one meaning."""
 ORDERS_WORTH = 16.0
 """T under a rival meaning up to which real orders of summation are tried for it."""
 RECOVERED = 5.0
