@@ -16,6 +16,7 @@ from verax.ir.types import TensorType
 from verax.judge.align import align
 from verax.ops.activation import LeakyRelu, Relu
 from verax.ops.arithmetic import Mul
+from verax.ops.convolution import Conv
 from verax.records.alignment import Alignment, Relation
 
 MODELS = Path(__file__).parents[2].parent / "shared" / "models"
@@ -164,9 +165,38 @@ def scaled(factor: float, twice: bool = False) -> Graph:
 
 
 def test_a_dead_output_decides_nothing() -> None:
-    zero = scaled(0.0)
-    assert align(zero, zero).relation is Relation.undecided
-    assert align(zero, zero).exit_code == 3
+    found = align(scaled(0.0), scaled(0.0, twice=True))
+    assert found.relation is Relation.undecided and found.exit_code == 3
+
+
+def test_what_is_written_alike_is_the_same_without_looking_at_numbers() -> None:
+    found = align(scaled(0.0), scaled(0.0))
+    assert found.relation is Relation.same and "written alike" in found.notes[0]
+
+
+def test_attributes_without_effect_are_mentioned() -> None:
+    def after_relu(alpha: float) -> Graph:
+        b = Builder("after relu")
+        h = b.add(Relu(), [b.input("x", TensorType.parse("float32[n, 7]"))], ["h"])
+        return b.graph([b.add(LeakyRelu(alpha=alpha), [h], ["y"], "leaky")])
+
+    found = align(after_relu(0.1), after_relu(0.2))
+    assert found.relation is Relation.same
+    assert "leaky: LeakyRelu: alpha is 0.1" in found.notes[0]
+
+
+def test_pixels_in_another_order_are_a_difference() -> None:
+    """A 1x1 convolution padded at the other end gives the same numbers elsewhere."""
+
+    def padded(pads: tuple[tuple[int, int], ...]) -> Graph:
+        b = Builder("padded")
+        x = b.input("x", TensorType.parse("float32[n, 3, 6, 5]"))
+        w = b.constant(weights()["w1"][:4, :, :1, :1].copy())
+        return b.graph([b.add(Conv(pads=pads), [x, w], ["y"], "conv")])
+
+    found = align(padded(((0, 2), (0, 1))), padded(((2, 0), (0, 1))))
+    assert found.relation is Relation.different
+    assert found.divergences[0].proved and found.divergences[0].attributes[0].attribute == "pads"
 
 
 def test_an_operation_that_changes_nothing_is_no_difference() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, same_bits, specialise
 from verax.judge.align_divergence import Parting, match_all, part
 from verax.judge.align_inputs import (
     Ways,
@@ -21,7 +21,7 @@ from verax.judge.align_inputs import (
     pair_names,
     second_inputs,
 )
-from verax.judge.align_reasons import MOVES, unseen
+from verax.judge.align_reasons import MOVES, idle_attributes, unseen
 from verax.judge.align_values import (
     Side,
     comparable,
@@ -91,10 +91,11 @@ def align(
     if agree:
         say("confirming on other inputs", 0.9)
         outputs = _confirmed(a, b, ways, outputs, seed + 2)
-    relation = _relation(a, outputs, notes)
+    relation = _relation(a, b, outputs, notes)
     if relation is Relation.same:
         parting.places = unseen(a, b, parting.matches)
         relation = Relation.different if parting.places else relation
+        notes += idle_attributes(a, b, parting.matches, seed)
     return Alignment(
         relation,
         tuple(_reasons(names, relation, outputs, parting, a, b)),
@@ -230,7 +231,7 @@ def _confirmed(
     results = []
     for o in outputs:
         other = again.get((o.first, o.second))
-        same = other is not None and not other.reason
+        same = other is not None and other.statistic <= st.SUSPICIOUS_T
         if same and other is not None and (o.axis, o.channels) != (other.axis, other.channels):
             same = _tied(first, o)
         reason = "" if same else "they agree on one input and differ on another"
@@ -250,7 +251,12 @@ def _tied(first: Side, output: OutputMatch) -> bool:
     return len(np.unique(rows, axis=0)) < len(rows)
 
 
-def _relation(first: Side, outputs: tuple[OutputMatch, ...], notes: list[str]) -> Relation:
+def _relation(
+    first: Side, second: Side, outputs: tuple[OutputMatch, ...], notes: list[str]
+) -> Relation:
+    if written_alike(first.graph, second.graph):
+        notes.append("the two are written alike: every node and every weight is the same")
+        return Relation.same
     blind = [
         o.first
         for o in outputs
@@ -271,6 +277,25 @@ def _relation(first: Side, outputs: tuple[OutputMatch, ...], notes: list[str]) -
         )
         return Relation.undecided
     return Relation.same
+
+
+def written_alike(first: Graph, second: Graph) -> bool:
+    """Whether two networks differ in names only: nodes in one order, with the same attributes,
+    weights bit for bit, and wires."""
+    if len(first.nodes) != len(second.nodes) or len(first.inputs) != len(second.inputs):
+        return False
+    names: dict[str | None, str | None] = {None: None, **dict(zip(first.inputs, second.inputs))}
+    for a, b in zip(first.nodes, second.nodes):
+        if a.op != b.op or len(a.inputs) != len(b.inputs):
+            return False
+        for v, w in zip(a.inputs, b.inputs):
+            own, other = first.constants.get(v or ""), second.constants.get(w or "")
+            if own is not None and other is not None and same_bits(own, other):
+                names.setdefault(v, w)
+            if v not in names or names[v] != w:
+                return False
+        names.update(zip(a.outputs, b.outputs))
+    return [names.get(v) for v in first.outputs] == list(second.outputs)
 
 
 def _matches(first: Side, second: Side, parting: Parting) -> tuple[Match, ...]:

@@ -210,19 +210,21 @@ class Index:
         """
         y = first.values[value]
         mean, size, own = float(y.mean()), st.root_mean_square(y), reach(first, value)
-        best: Found | None = None
+        best: tuple[Found, tuple[bool, ...]] | None = None
+        operator = first.operator(value)
         for name, other_mean, other_size, other in self.by_size.get(y.size, ()):
             limit = own + other
             if abs(mean - other_mean) > limit or abs(size - other_size) > limit:
                 continue
             found = compare(first, value, self.side, name)
-            if found is not None and (best is None or _rank(found) < _rank(best)):
-                best = found
-        return best
-
-
-def _rank(found: Found) -> tuple[bool, bool, bool]:
-    return not found.exact, found.arrangement.shuffled, not found.arrangement.plain
+            if found is None:
+                continue
+            other_kind = self.side.operator(name) != operator
+            how = found.arrangement
+            rank = (not found.exact, how.shuffled, other_kind, not how.plain)
+            if best is None or rank < best[1]:
+                best = found, rank
+        return best[0] if best else None
 
 
 def reach(side: Side, value: str) -> float:

@@ -18,6 +18,8 @@ from verax.numerics.statistics import CLEARLY, root_mean_square
 
 MAX_RANK = 6
 """Arrays of higher rank are compared as they are and reshaped only."""
+FLAT_RANK = 2
+"""Arrays up to this rank may be flattened images, whose numbers stand in any order."""
 MAX_PAIRS = 1 << 26
 """Differences of elements computed at most to pair slices one by one."""
 Shape = tuple[int, ...]
@@ -151,8 +153,8 @@ def arrange(source: np.ndarray, target: np.ndarray, limit: float) -> Arrangement
     """How `source` is `target` within a distance of `limit`; None when it is not.
 
     Layouts are tried first, then layouts with the slices of one axis reordered, then the set of
-    numbers alone. The smallest distance between the sets bounds every other one from below, so
-    that strangers are dismissed by sorting.
+    numbers alone (of flattened images). The smallest distance between the sets bounds every other
+    one from below, so that strangers are dismissed by sorting.
     """
     if source.size != target.size:
         return None
@@ -164,11 +166,17 @@ def arrange(source: np.ndarray, target: np.ndarray, limit: float) -> Arrangement
         return None
     for found in layouts:
         moved = found.apply(source)
-        for axis in range(target.ndim):
+        for axis in _orderless(target.ndim):
             channels = match_slices(moved, target, axis, limit)
             if channels is not None:
                 return Arrangement(found.shape, found.axes, found.squeeze, axis, channels)
-    return Arrangement(target.shape, shuffled=True)
+    flat = min(source.ndim, target.ndim) <= FLAT_RANK
+    return Arrangement(target.shape, shuffled=True) if flat else None
+
+
+def _orderless(rank: int) -> range:
+    """Axes along which two files may keep another order: channels, classes, boxes; not pixels."""
+    return range(1, 2) if rank > 3 else range(rank)
 
 
 def match_slices(
