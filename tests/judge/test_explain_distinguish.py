@@ -81,7 +81,7 @@ def test_rivals_that_rounding_hides_from_each_other_stay_together() -> None:
     run = subject("epsilon 0")
     (given,) = run(node, inputs)
     after, sentence = tell_apart(node, inputs, given, types, run)
-    assert {"epsilon 0", "epsilon 1e-12"} <= names(after, refuted=False)
+    assert {"epsilon 1e-06", "epsilon 1e-07"} <= names(after, refuted=False)
     assert "by no more than rounding" in sentence
 
 
