@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,16 @@ from verax.base.errors import UnsupportedError, UsageError
 
 @dataclass(frozen=True)
 class Format:
-    """One kind of file. reader: "module:function" taking (path, **options)."""
+    """One kind of file. reader: "module:function" taking (path, **options).
+
+    folders: suffixes of folders that are one model.
+    """
 
     name: str
     suffixes: tuple[str, ...]
     holds: str
     reader: str
+    folders: tuple[str, ...] = ()
 
     def read(self, source: object, **options: Any) -> Any:
         """What the reader makes of `source`."""
@@ -49,9 +52,10 @@ MXNET = Format(
 )
 COREML = Format(
     "CoreML",
-    (".mlmodel",),
-    "a neural network specification",
+    (".mlmodel", ".mlpackage"),
+    "a neural network, or the package of an ML program",
     "verax.frontends.coreml:load_coreml",
+    folders=(".mlpackage",),
 )
 PYTORCH = Format(
     "PyTorch",
@@ -65,13 +69,16 @@ KERAS = Format(
     "a functional or sequential model",
     "verax.frontends.keras:load_keras",
 )
-FORMATS = (ONNX, PYTORCH, TFLITE, KERAS, COREML, MXNET, VX)
+TENSORFLOW = Format(
+    "TensorFlow",
+    (".pb",),
+    "a frozen graph, or the folder of a SavedModel",
+    "verax.frontends.tensorflow:load_tensorflow",
+)
+FORMATS = (ONNX, PYTORCH, TENSORFLOW, TFLITE, KERAS, COREML, MXNET, VX)
 
-DESIGNED: Mapping[str, str] = {
-    ".mlpackage": "CoreML",
-    ".pb": "TensorFlow",
-}
-"""Suffixes of formats that Verax does not read yet, for a helpful error."""
+SAVED_MODEL = "saved_model.pb"
+"""The file that makes a folder a SavedModel."""
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
@@ -84,16 +91,18 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     known = ", ".join(s for f in FORMATS for s in f.suffixes)
     if not file.exists():
         raise UsageError("there is no such file", place=str(file), next_step=_similar(file))
+    if (file / SAVED_MODEL).is_file():
+        return TENSORFLOW
     for found in FORMATS:
         if file.suffix.lower() in found.suffixes:
-            if file.is_dir():
+            if file.is_dir() and file.suffix.lower() not in found.folders:
                 raise UsageError("this is a folder, not a model", place=str(file))
             return found
-    other = DESIGNED.get(file.suffix.lower())
+    what = "folder holds no model" if file.is_dir() else "file's suffix is not known"
     raise UnsupportedError(
-        f"Verax does not read {other} files yet" if other else "the file's suffix is not known",
+        f"the {what}",
         place=str(file),
-        next_step=f"export the model as ONNX; Verax reads {known}",
+        next_step=f"Verax reads {known} and SavedModel folders",
     )
 
 

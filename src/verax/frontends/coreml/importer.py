@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,13 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.messages import parse, refuse_unknown
 from verax.frontends.coreml.network import KINDS, read_network
+from verax.frontends.coreml.program import read_program
 from verax.frontends.coreml.table import TABLE
-from verax.frontends.foreign import ForeignNode
 from verax.frontends.importing import Importer, Shapes
-from verax.frontends.ledger import Attributes
 from verax.frontends.model import Model
+
+MANIFEST = "Manifest.json"
+MAX_MANIFEST = 1 << 20
 
 
 def load_coreml(
@@ -23,7 +27,7 @@ def load_coreml(
     shapes: Shapes | None = None,
     values: Mapping[str, np.ndarray] | None = None,
 ) -> Model:
-    """Import a CoreML model from the path of a .mlmodel, or from its bytes.
+    """Import a CoreML model from the path of a .mlmodel or .mlpackage, or from a file's bytes.
 
     An image input is float32 [1, channels, height, width] of pixels 0 to 255 in the channel order
     that the model declares (and the metadata name); its scaling is part of the graph.
@@ -32,30 +36,59 @@ def load_coreml(
     `UsageError` for an unreadable path, `MissingPackageError` without coremltools.
     """
     place = "bytes" if isinstance(source, bytes) else os.fspath(source)
-    if not isinstance(source, bytes):
+    folder = None
+    if isinstance(source, bytes):
+        data = source
+    else:
+        path = Path(source)
         try:
-            source = Path(source).read_bytes()
+            if path.is_dir():
+                path = _inside(path)
+            data, folder = path.read_bytes(), path.parent
         except OSError as error:
             raise UsageError(
                 f"cannot read the file: {error.strerror}", place=place, next_step="check the path"
             ) from error
-    model = parse(source, place)
+    model = parse(data, place)
     kind, name = model.WhichOneof("Type"), Path(place).stem
     refuse_unknown(model, place)
-    if kind not in KINDS:
+    if kind not in (*KINDS, "mlProgram"):
         raise UnsupportedError(
-            f"the model is a {kind}", place=place, next_step=f"supported are {', '.join(KINDS)}"
+            f"the model is a {kind}",
+            place=place,
+            next_step=f"supported are {', '.join(KINDS)} and mlProgram",
         )
     try:
-        foreign = read_network(model, name)
-    except (UnicodeDecodeError, RecursionError, OverflowError) as error:
+        if kind == "mlProgram":
+            foreign = read_program(model, name, Blobs(folder))
+        else:
+            foreign = read_network(model, name)
+    except (UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise ModelError(f"the model is damaged: {error}", place=place) from error
     version = model.specificationVersion
-    return _CoremlImporter(foreign, TABLE, shapes, values).run(
-        place, f"CoreML {kind}, specification {version}"
-    )
+    del model, data
+    importer = Importer(foreign, TABLE, shapes, values)
+    return importer.run(place, f"CoreML {kind}, specification {version}")
 
 
-class _CoremlImporter(Importer):
-    def attributes(self, node: ForeignNode) -> Attributes:
-        return super().attributes(node)
+def _inside(package: Path) -> Path:
+    """The model's file in a package, as its manifest says. It must not leave the package.
+
+    Raises `ModelError` for a folder that is no package.
+    """
+    manifest, root = package / MANIFEST, (package / "Data").resolve()
+    try:
+        if manifest.stat().st_size > MAX_MANIFEST:
+            raise ModelError("the manifest is larger than any real one", place=str(manifest))
+        content = json.loads(manifest.read_bytes())
+        entry = content["itemInfoEntries"][content["rootModelIdentifier"]]
+        path = (root / entry["path"]).resolve()
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(
+            f"this folder is no CoreML package: its {MANIFEST} names no model",
+            place=str(package),
+            next_step="give the folder that ends in .mlpackage",
+        ) from error
+    if not path.is_relative_to(root):
+        raise ModelError("the manifest names a file outside of the package", place=str(manifest))
+    return path

@@ -1,6 +1,24 @@
-"""The table: one row per CoreML layer, by family. Importing this module fills `TABLE`."""
+"""The table: one row per CoreML layer, and per operation of ML programs, by family.
 
-from verax.frontends.coreml import table_elementwise, table_movement, table_windows
+Importing this module fills `TABLE`.
+"""
+
+from verax.frontends.coreml import (
+    mil_elementwise,
+    mil_movement,
+    mil_windows,
+    table_elementwise,
+    table_movement,
+    table_windows,
+)
 from verax.frontends.coreml.rows import TABLE
 
-__all__ = ["TABLE", "table_elementwise", "table_movement", "table_windows"]
+__all__ = [
+    "TABLE",
+    "mil_elementwise",
+    "mil_movement",
+    "mil_windows",
+    "table_elementwise",
+    "table_movement",
+    "table_windows",
+]

@@ -1,0 +1,91 @@
+"""The weight file of an ML program: arrays at offsets, mapped and never copied.
+
+A record is a header of 64 bytes (sentinel, element type, size, offset of the data) and the data
+somewhere else in the file. Format: MILBlob/Blob/StorageFormat.hpp of apple/coremltools.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from pathlib import Path, PurePosixPath
+
+import ml_dtypes
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError
+
+PREFIX = "@model_path/"
+"""How a program names the folder that its own file is in."""
+
+SENTINEL = 0xDEADBEEF
+TYPES = {
+    1: np.dtype("<f2"),
+    2: np.dtype("<f4"),
+    3: np.dtype("u1"),
+    4: np.dtype("i1"),
+    5: np.dtype(ml_dtypes.bfloat16),
+    6: np.dtype("<i2"),
+    7: np.dtype("<u2"),
+    14: np.dtype("<i4"),
+    15: np.dtype("<u4"),
+}
+"""Element types by number; the others have fewer than 8 bits."""
+
+
+class Blobs:
+    """The weight files beside one program. folder: where it lies, None when it came as bytes."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.files: dict[str, memoryview] = {}
+
+    def read(self, name: str, offset: int, shape: tuple[int, ...], place: str) -> np.ndarray:
+        """The array at `offset` of file `name`, a view of the mapped file.
+
+        Raises `ModelError` for a record that is none, or has another size.
+        """
+        data = self._file(name, place)
+        if not 0 <= offset <= len(data) - 64:
+            raise ModelError(f"the weights at {offset} lie beyond the file's end", place=place)
+        sentinel, number, size, start = struct.unpack_from("<IIQQ", data, offset)
+        if sentinel != SENTINEL:
+            raise ModelError(f"there are no weights at {offset} of {name}", place=place)
+        dtype = TYPES.get(number)
+        if dtype is None:
+            raise UnsupportedError(f"weights of element type {number}", place=place)
+        count = math.prod(shape)
+        if size != count * dtype.itemsize or start > len(data) or size > len(data) - start:
+            raise ModelError(
+                f"{size} bytes of weights at {start} are no {dtype} array of shape {shape}",
+                place=place,
+            )
+        return np.frombuffer(data, dtype, count, start).reshape(shape)
+
+    def _file(self, name: str, place: str) -> memoryview:
+        if name in self.files:
+            return self.files[name]
+        path = self._path(name, place)
+        try:
+            with path.open("rb") as file:
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as error:
+            raise ModelError(
+                f"the weight file {name} cannot be read ({error})",
+                place=place,
+                next_step="a package is a folder; all of it must be there",
+            ) from error
+        self.files[name] = data
+        return data
+
+    def _path(self, name: str, place: str) -> Path:
+        """Where a named file lies. It must not leave the program's folder."""
+        inner = PurePosixPath(name.removeprefix(PREFIX))
+        if self.folder is None:
+            raise ModelError("weights in another file need the model's path", place=place)
+        root = self.folder.resolve()
+        path = (root / inner).resolve()
+        if not name.startswith(PREFIX) or inner.is_absolute() or not path.is_relative_to(root):
+            raise ModelError(f"the weight file {name!r} lies outside of the package", place=place)
+        return path

@@ -1,0 +1,234 @@
+"""ML program operations that move data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion
+from verax.frontends.coreml.mil_rows import (
+    arg,
+    flag,
+    integer,
+    known,
+    like,
+    mil,
+    needed,
+    numbers,
+    rank_of,
+    refuse,
+    several,
+    text,
+)
+from verax.frontends.coreml.rows import Result
+
+MOST = 2**31 - 1
+"""An end that no axis reaches."""
+
+
+@mil("reshape")
+def reshape(c: Conversion) -> Result:
+    """To a shape that is constant or computed; -1 is inferred, 0 copies."""
+    x, shape = needed(c, "x"), known_or_none(c, "shape")
+    if shape is not None:
+        return c.result("Reshape", [x, c.ints(shape)])
+    return c.result("Reshape", [x, c.add("Cast", [needed(c, "shape")], to="int64")])
+
+
+def known_or_none(c: Conversion, name: str) -> tuple[int, ...] | None:
+    """A constant list of integers, None when the argument is computed."""
+    if name in c.attributes.get("inputs", ()):
+        return None
+    found: tuple[int, ...] | None = numbers(c, name)
+    return found
+
+
+@mil("transpose")
+def transpose(c: Conversion) -> Result:
+    x, perm = needed(c, "x"), numbers(c, "perm", ())
+    return c.result("Transpose", [x], perm=tuple(p % max(1, rank_of(c, x)) for p in perm))
+
+
+@mil("expand_dims")
+def expand_dims(c: Conversion) -> Result:
+    return c.result("Unsqueeze", [needed(c, "x"), c.ints(numbers(c, "axes", ()))])
+
+
+@mil("squeeze")
+def squeeze(c: Conversion) -> Result:
+    axes = numbers(c, "axes")
+    return c.result("Squeeze", [needed(c, "x"), *([] if axes is None else [c.ints(axes)])])
+
+
+@mil("slice_by_index")
+def slice_by_index(c: Conversion) -> Result:
+    """From begin to end per axis; a mask means from the first, or to the last; squeezed axes go."""
+    x = needed(c, "x")
+    rank = rank_of(c, x)
+    begin, end = list(numbers(c, "begin", ())), list(numbers(c, "end", ()))
+    steps = list(numbers(c, "stride", (1,) * rank))
+    masks = [numbers(c, f"{n}_mask", (0,) * rank) for n in ("begin", "end", "squeeze")]
+    if any(len(v) != rank for v in (begin, end, steps, *masks)):
+        raise ModelError(f"the slice does not speak of {rank} axes", place=c.node.place)
+    for i in range(rank):
+        if masks[0][i]:
+            begin[i] = 0 if steps[i] > 0 else MOST
+        if masks[2][i]:
+            steps[i], end[i] = 1, begin[i] + 1 if begin[i] != -1 else MOST
+        elif masks[1][i]:
+            end[i] = MOST if steps[i] > 0 else -MOST
+    lists = [c.ints(v) for v in (begin, end, range(rank), steps)]
+    gone = [i for i in range(rank) if masks[2][i]]
+    if not gone:
+        return c.result("Slice", [x, *lists])
+    return c.result("Squeeze", [c.add("Slice", [x, *lists]), c.ints(gone)])
+
+
+@mil("slice_by_size")
+def slice_by_size(c: Conversion) -> Result:
+    """A size of -1 means to the end."""
+    x, begin, size = needed(c, "x"), numbers(c, "begin", ()), numbers(c, "size", ())
+    if len(begin) != rank_of(c, x) or len(size) != len(begin):
+        raise ModelError("begin and size do not fit the input", place=c.node.place)
+    ends = [MOST if n == -1 else b + n for b, n in zip(begin, size)]
+    if any(b < 0 for b in begin):
+        refuse(c, "begin", "it is negative")
+    return c.result("Slice", [x, c.ints(begin), c.ints(ends), c.ints(range(len(begin)))])
+
+
+@mil("concat")
+def concat(c: Conversion) -> Result:
+    if flag(c, "interleave"):
+        refuse(c, "interleave", "it is not supported")
+    return c.result("Concat", several(c, "values"), axis=integer(c, "axis"))
+
+
+@mil("split")
+def split(c: Conversion) -> Result:
+    x, axis, count = needed(c, "x"), integer(c, "axis"), len(c.node.outputs)
+    sizes = numbers(c, "split_sizes")
+    said = integer(c, "num_splits", len(sizes) if sizes is not None else count)
+    size = c.builder.types[x].dims[axis]
+    if said != count or (sizes is None and isinstance(size, int) and size % count):
+        raise ModelError(f"{said} parts of {size} for {count} outputs", place=c.node.place)
+    inputs = [x] if sizes is None else [x, c.ints(sizes)]
+    return c.finish(c.operator("Split", num_outputs=count, axis=axis), inputs)
+
+
+@mil("stack")
+def stack(c: Conversion) -> Result:
+    values, axis = several(c, "values"), integer(c, "axis")
+    axis = axis if axis >= 0 else axis + rank_of(c, values[0]) + 1
+    parts = [c.add("Unsqueeze", [v, c.ints((axis,))]) for v in values]
+    return c.result("Concat", parts, axis=axis)
+
+
+@mil("pad")
+def pad(c: Conversion) -> Result:
+    """Pairs for the last axes."""
+    x, flat = needed(c, "x"), numbers(c, "pad", ())
+    rank = rank_of(c, x)
+    if len(flat) % 2 or len(flat) > 2 * rank:
+        raise ModelError(f"pad = {flat} for {rank} axes", place=c.node.place)
+    lead = [0] * (rank - len(flat) // 2)
+    pads = c.ints([*lead, *flat[::2], *lead, *flat[1::2]])
+    mode = text(c, "mode", "constant")
+    if mode == "constant":
+        value = arg(c, "constant_val") or like(c, x, 0)
+        return c.result("Pad", [x, pads, value], mode="constant")
+    c.attributes.irrelevant("constant_val", f"mode {mode} does not read it")
+    if mode not in ("reflect", "replicate"):
+        refuse(c, "mode", "there is no such mode")
+    return c.result("Pad", [x, pads], mode="reflect" if mode == "reflect" else "edge")
+
+
+@mil("crop")
+def crop(c: Conversion) -> Result:
+    """Rows and columns, the last two axes, cut away at both ends."""
+    x = needed(c, "x")
+    cut = [numbers(c, name, (0, 0)) for name in ("crop_height", "crop_width")]
+    if any(len(v) != 2 or min(v) < 0 for v in cut):
+        raise ModelError(f"a crop of {cut}", place=c.node.place)
+    rank = rank_of(c, x)
+    ends = [-e if e else MOST for _, e in cut]
+    axes = c.ints((rank - 2, rank - 1))
+    return c.result("Slice", [x, c.ints([s for s, _ in cut]), c.ints(ends), axes])
+
+
+@mil("tile")
+def tile(c: Conversion) -> Result:
+    return c.result("Tile", [needed(c, "x"), c.ints(numbers(c, "reps", ()))])
+
+
+@mil("flatten2d")
+def flatten2d(c: Conversion) -> Result:
+    x, axis = needed(c, "x"), integer(c, "axis", 1)
+    return c.result("Flatten", [x], axis=axis if axis >= 0 else axis + rank_of(c, x))
+
+
+@mil("depth_to_space")
+def depth_to_space(c: Conversion) -> Result:
+    return c.result("DepthToSpace", [needed(c, "x")], blocksize=integer(c, "block_size"))
+
+
+@mil("space_to_depth")
+def space_to_depth(c: Conversion) -> Result:
+    return c.result("SpaceToDepth", [needed(c, "x")], blocksize=integer(c, "block_size"))
+
+
+@mil("pixel_shuffle")
+def pixel_shuffle(c: Conversion) -> Result:
+    size = integer(c, "upscale_factor")
+    return c.result("DepthToSpace", [needed(c, "x")], blocksize=size, mode="CRD")
+
+
+@mil("reverse")
+def reverse(c: Conversion) -> Result:
+    x = needed(c, "x")
+    axes = numbers(c, "axes", tuple(range(rank_of(c, x))))
+    first, last, step = ([v] * len(axes) for v in (MOST, -MOST, -1))
+    return c.result("Slice", [x, c.ints(first), c.ints(last), c.ints(axes), c.ints(step)])
+
+
+@mil("shape")
+def shape(c: Conversion) -> Result:
+    found = c.add("Shape", [needed(c, "x")])
+    return c.result("Cast", [found], to=text(c, "output_dtype", "int32"))
+
+
+@mil("gather")
+def gather(c: Conversion) -> Result:
+    x, indices = needed(c, "x"), needed(c, "indices")
+    if integer(c, "batch_dims", 0):
+        refuse(c, "batch_dims", "it is not supported")
+    c.attributes.irrelevant("validate_indices", "indices outside of the input are an error here")
+    if not np.issubdtype(c.builder.types[indices].dtype.numpy, np.signedinteger):
+        indices = c.add("Cast", [indices], to="int64")
+    return c.result("Gather", [x, indices], axis=integer(c, "axis", 0))
+
+
+@mil("gather_along_axis")
+def gather_along_axis(c: Conversion) -> Result:
+    c.attributes.irrelevant("validate_indices", "indices outside of the input are an error here")
+    inputs = [needed(c, "x"), needed(c, "indices")]
+    return c.result("GatherElements", inputs, axis=integer(c, "axis", 0))
+
+
+@mil("band_part")
+def band_part(c: Conversion) -> Result:
+    """Only the whole upper or lower triangle."""
+    lower, upper = integer(c, "lower", -1), integer(c, "upper", -1)
+    if sorted((lower, upper)) != [-1, 0]:
+        refuse(c, "lower", "only a whole triangle is supported")
+    return c.result("Trilu", [needed(c, "x")], upper=lower == 0)
+
+
+@mil("range_1d")
+def range_1d(c: Conversion) -> Result:
+    start, end, step = (known(c, n) for n in ("start", "end", "step"))
+    if any(v is None or isinstance(v, str) for v in (start, end, step)):
+        raise ModelError("start, end and step must be given", place=c.node.place)
+    count = max(0, int(np.ceil((float(end) - float(start)) / float(step))))
+    if count > 2**24:
+        raise ModelError(f"a range of {count} numbers", place=c.node.place)
+    return c.named_constant(np.asarray(start + np.arange(count) * step, np.asarray(start).dtype))

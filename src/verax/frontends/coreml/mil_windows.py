@@ -1,0 +1,284 @@
+"""ML program operations with weights or windows: convolution, pooling, dense, normalisation.
+
+Meanings and defaults: coremltools, converters/mil/mil/ops/defs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion
+from verax.frontends.coreml.mil_rows import (
+    arg,
+    dtype_of,
+    flag,
+    integer,
+    known,
+    like,
+    mil,
+    needed,
+    number,
+    numbers,
+    pairs,
+    rank_of,
+    refuse,
+    text,
+)
+from verax.frontends.coreml.rows import Result, sizes_of
+
+RULES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
+Pads = tuple[tuple[int, int], ...]
+
+
+def _pads(c: Conversion, rank: int) -> Pads | str:
+    """Pads in numbers, or a rule; `pad` belongs to the type custom."""
+    kind = text(c, "pad_type", "valid")
+    if kind == "custom":
+        return pairs(_sized(c, "pad", 2 * rank, 0))
+    if any(numbers(c, "pad", ())):
+        refuse(c, "pad", f"pad_type is {kind}")
+    if kind == "valid":
+        return ((0, 0),) * rank
+    if kind not in RULES:
+        refuse(c, "pad_type", "there is no such rule")
+    return RULES[kind]
+
+
+def _sized(c: Conversion, name: str, count: int, default: int) -> tuple[int, ...]:
+    found: tuple[int, ...] = numbers(c, name, (default,) * count)
+    if len(found) != count:
+        raise ModelError(f"{name} = {found} needs {count} numbers", place=c.node.place)
+    return found
+
+
+def _inputs(c: Conversion, *names: str) -> list[str | None]:
+    """Graph values of arguments, without omitted ones at the end."""
+    found = [arg(c, n) for n in names]
+    while found and found[-1] is None:
+        found.pop()
+    return found
+
+
+@mil("conv")
+def conv(c: Conversion) -> Result:
+    inputs = _inputs(c, "x", "weight", "bias")
+    rank = rank_of(c, needed(c, "x")) - 2
+    return c.result(
+        "Conv",
+        inputs,
+        strides=_sized(c, "strides", rank, 1),
+        pads=_pads(c, rank),
+        dilations=_sized(c, "dilations", rank, 1),
+        groups=integer(c, "groups", 1),
+    )
+
+
+@mil("conv_transpose")
+def conv_transpose(c: Conversion) -> Result:
+    """Its output_shape, with batch and channels, adds to the end; SAME crops half at the start."""
+    inputs = _inputs(c, "x", "weight", "bias")
+    weights = c.builder.types[str(inputs[1])]
+    rank = weights.rank - 2
+    strides, dilations = _sized(c, "strides", rank, 1), _sized(c, "dilations", rank, 1)
+    fields: dict[str, Any] = {"strides": strides, "dilations": dilations}
+    fields["groups"] = integer(c, "groups", 1)
+    reach = [(int(k) - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations)]
+    wanted, pads = numbers(c, "output_shape"), _pads(c, rank)
+    if isinstance(pads, str):
+        shape: Sequence[int] | None = None if wanted is None else wanted[2:]
+        if shape is not None:
+            return c.result("ConvTranspose", inputs, output_shape=shape, pads=pads, **fields)
+        cropped = []
+        for e, s in zip(reach, strides):
+            total = max(0, e - s)
+            small, large = total // 2, total - total // 2
+            cropped.append((small, large) if pads == "SAME_UPPER" else (large, small))
+        more = tuple(max(0, s - e) for e, s in zip(reach, strides))
+        return c.result("ConvTranspose", inputs, pads=tuple(cropped), output_padding=more, **fields)
+    if wanted is None:
+        return c.result("ConvTranspose", inputs, pads=pads, **fields)
+    x = c.builder.types[str(inputs[0])]
+    sizes = [d for d in x.dims[2:] if isinstance(d, int)]
+    if len(wanted) != x.rank or len(sizes) != rank:
+        refuse(c, "output_shape", f"the input is {x}")
+    plain = [s * (n - 1) + e - sum(p) for n, s, e, p in zip(sizes, strides, reach, pads)]
+    extra = tuple(w - n for w, n in zip(wanted[2:], plain))
+    if min(extra) < 0:
+        refuse(c, "output_shape", f"without it the output has the sizes {plain}")
+    return c.result("ConvTranspose", inputs, pads=pads, output_padding=extra, **fields)
+
+
+def _pool(name: str, kind: str, **more: Any) -> None:
+    def convert(c: Conversion) -> Result:
+        x = needed(c, "x")
+        rank = rank_of(c, x) - 2
+        fields: dict[str, Any] = {
+            "kernel_shape": _sized(c, "kernel_sizes", rank, 0),
+            "strides": _sized(c, "strides", rank, 1),
+            "pads": _pads(c, rank),
+            "ceil_mode": flag(c, "ceil_mode"),
+            **more,
+        }
+        if kind == "AveragePool":
+            fields["count_include_pad"] = not flag(c, "exclude_padding_from_average")
+        return c.result(kind, [x], **fields)
+
+    mil(name)(convert)
+
+
+_pool("max_pool", "MaxPool")
+_pool("avg_pool", "AveragePool")
+_pool("l2_pool", "LpPool", p=2)
+
+
+@mil("linear")
+def linear(c: Conversion) -> Result:
+    """x [..., k] times weight [m, k], plus bias [m]."""
+    x, bias = needed(c, "x"), arg(c, "bias")
+    weight = known(c, "weight")
+    if weight is None or np.ndim(weight) != 2:
+        raise ModelError("the weight is no constant matrix", place=c.node.place)
+    product = [x, c.constant(np.ascontiguousarray(weight.T))]
+    if bias is None:
+        return c.result("MatMul", product)
+    return c.result("Add", [c.add("MatMul", product), bias])
+
+
+@mil("matmul")
+def matmul(c: Conversion) -> Result:
+    sides = []
+    for name in ("x", "y"):
+        side = needed(c, name)
+        if flag(c, f"transpose_{name}"):
+            rank = rank_of(c, side)
+            side = c.add("Transpose", [side], perm=(*range(rank - 2), rank - 1, rank - 2))
+        sides.append(side)
+    return c.result("MatMul", sides)
+
+
+def _per_channel(c: Conversion, name: str, x: str, default: float) -> str:
+    """A constant per channel; `default` everywhere when the operation gives none."""
+    found = arg(c, name)
+    if found is not None:
+        return found
+    channels = c.builder.types[x].dims[1]
+    if not isinstance(channels, int):
+        c.refuse("the number of channels is not known")
+    return like(c, x, np.full(channels, default))
+
+
+@mil("batch_norm")
+def batch_norm(c: Conversion) -> Result:
+    x = needed(c, "x")
+    scale, shift = (_per_channel(c, n, x, d) for n, d in (("gamma", 1.0), ("beta", 0.0)))
+    inputs = [x, scale, shift, needed(c, "mean"), needed(c, "variance")]
+    return c.result("BatchNormalization", inputs, epsilon=number(c, "epsilon", 1e-5))
+
+
+@mil("instance_norm")
+def instance_norm(c: Conversion) -> Result:
+    x = needed(c, "x")
+    scale, shift = (_per_channel(c, n, x, d) for n, d in (("gamma", 1.0), ("beta", 0.0)))
+    return c.result("InstanceNormalization", [x, scale, shift], epsilon=number(c, "epsilon", 1e-5))
+
+
+@mil("layer_norm")
+def layer_norm(c: Conversion) -> Result:
+    """Over the last axes; others are refused."""
+    x, epsilon = needed(c, "x"), number(c, "epsilon", 1e-5)
+    rank = rank_of(c, x)
+    axes = sorted(a % rank for a in numbers(c, "axes", tuple(range(rank))))
+    if axes != list(range(rank - len(axes), rank)):
+        refuse(c, "axes", "only the last axes are supported")
+    scale, shift = arg(c, "gamma"), arg(c, "beta")
+    if scale is None:
+        dims = [d for d in c.builder.types[x].dims[-len(axes) :] if isinstance(d, int)]
+        scale = c.constant(np.ones(dims, dtype_of(c, x)))
+    inputs = [x, scale] if shift is None else [x, scale, shift]
+    return c.result("LayerNormalization", inputs, axis=-len(axes), epsilon=epsilon)
+
+
+@mil("l2_norm")
+def l2_norm(c: Conversion) -> Result:
+    """x / sqrt(sum of squares + epsilon) over the last three axes."""
+    x = needed(c, "x")
+    rank = rank_of(c, x)
+    squares = c.add("ReduceSumSquare", [x, c.ints(range(rank - 3, rank))])
+    norm = c.add("Sqrt", [c.add("Add", [squares, like(c, x, number(c, "epsilon", 1e-6))])])
+    return c.result("Div", [x, norm])
+
+
+@mil("local_response_norm")
+def local_response_norm(c: Conversion) -> Result:
+    return c.result(
+        "LRN",
+        [needed(c, "x")],
+        size=integer(c, "size"),
+        alpha=number(c, "alpha", 1e-4),
+        beta=number(c, "beta", 0.75),
+        bias=number(c, "k", 1.0),
+    )
+
+
+def _scales(c: Conversion, x: str) -> list[int]:
+    """Height and width after scaling: the whole part of size times factor."""
+    factors = [number(c, f"scale_factor_{n}", 1.0) for n in ("height", "width")]
+    dims = c.builder.types[x].dims[-2:]
+    if not all(isinstance(d, int) for d in dims):
+        sizes_of(c, 0, (-2, -1), "the new size")
+    return [int(np.floor(f * int(d))) for f, d in zip(factors, dims)]  # type: ignore[call-overload]
+
+
+def _resized(c: Conversion, x: str, mode: str, rule: str, sizes: Sequence[int]) -> Result:
+    """Scales are those of the sizes, as coremltools says of upsample_bilinear."""
+    rank = rank_of(c, x)
+    return c.result(
+        "Resize",
+        [x, None, None, c.ints(sizes)],
+        mode=mode,
+        coordinate_transformation_mode=rule,
+        nearest_mode="floor",
+        axes=(rank - 2, rank - 1),
+    )
+
+
+@mil("upsample_nearest_neighbor")
+def upsample_nearest(c: Conversion) -> Result:
+    x = needed(c, "x")
+    return _resized(c, x, "nearest", "asymmetric", _scales(c, x))
+
+
+@mil("upsample_bilinear")
+def upsample_bilinear(c: Conversion) -> Result:
+    x, corners = needed(c, "x"), flag(c, "align_corners", True)
+    rule = "align_corners" if corners else "half_pixel"
+    if not corners and text(c, "half_pixel_centers", "True") != "True":
+        refuse(c, "half_pixel_centers", "it is not supported")
+    return _resized(c, x, "linear", rule, _scales(c, x))
+
+
+def _target(c: Conversion) -> tuple[int, int]:
+    return integer(c, "target_size_height", 1), integer(c, "target_size_width", 1)
+
+
+@mil("resize_nearest_neighbor")
+def resize_nearest(c: Conversion) -> Result:
+    return _resized(c, needed(c, "x"), "nearest", "asymmetric", _target(c))
+
+
+@mil("resize_bilinear")
+def resize_bilinear(c: Conversion) -> Result:
+    mode, size = text(c, "sampling_mode", "DEFAULT"), _target(c)
+    rules = {
+        "STRICT_ALIGN_CORNERS": "align_corners",
+        "ALIGN_CORNERS": "align_corners",
+        "UNALIGN_CORNERS": "half_pixel",
+        "DEFAULT": "asymmetric",
+    }
+    if mode not in rules or (mode == "ALIGN_CORNERS" and 1 in size):
+        refuse(c, "sampling_mode", "this grid is not supported")
+    return _resized(c, needed(c, "x"), "linear", rules[mode], size)

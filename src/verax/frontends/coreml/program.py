@@ -1,0 +1,180 @@
+"""A CoreML ML program -> foreign nodes of domain "mil".
+
+Operations take named arguments. Constants become attributes of the operations that use them;
+values that are computed become inputs, and the attribute "inputs" names their arguments in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.coreml.blob import Blobs
+from verax.frontends.coreml.compressed import COMPRESSED, decompressed
+from verax.frontends.coreml.messages import refuse_unknown
+from verax.frontends.coreml.network import metadata_of
+from verax.frontends.coreml.values import constant_of, value_of
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+
+
+def read_program(model: Any, name: str, blobs: Blobs) -> ForeignModel:
+    """The content of a Model message that holds an ML program; its function is "main".
+
+    Raises `ModelError`, `UnsupportedError`.
+    """
+    functions = model.mlProgram.functions
+    wanted = model.description.defaultFunctionName or "main"
+    if wanted not in functions:
+        raise ModelError(f"the program has no function {wanted!r}, only {sorted(functions)[:5]}")
+    function = functions[wanted]
+    if function.opset not in function.block_specializations:
+        raise ModelError(f"the function has no block for {function.opset!r}")
+    reader = _Reader(model, function.block_specializations[function.opset], blobs)
+    return reader.read(name, function)
+
+
+class _Reader:
+    def __init__(self, model: Any, block: Any, blobs: Blobs) -> None:
+        self.model, self.block, self.blobs = model, block, blobs
+        self.known: dict[str, Any] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.declared: dict[str, ForeignValue] = {}
+        self.defined: set[str] = set()
+        self.nodes: list[ForeignNode] = []
+        self.metadata = metadata_of(model)
+        self.outputs = [str(o) for o in block.outputs]
+
+    def read(self, name: str, function: Any) -> ForeignModel:
+        inputs = [value_of(v) for v in function.inputs]
+        for value in inputs:
+            self._define(value.name, "the program's inputs")
+        images = {f.name: f.type for f in self.model.description.input}
+        for value in inputs:
+            kind = images.get(value.name)
+            if kind is not None and kind.WhichOneof("Type") == "imageType":
+                color = type(kind.imageType).ColorSpace.Name(kind.imageType.colorSpace)
+                self.metadata[f"input {value.name}"] = f"pixels 0..255, {color}"
+        for operation in self.block.operations:
+            self._operation(operation)
+        outputs = [self.declared.get(o, ForeignValue(o, None, None)) for o in self.outputs]
+        for output in outputs:
+            if output.name in self.known:
+                self.constants[output.name] = np.asarray(self.known[output.name])
+            elif output.name not in self.defined:
+                raise ModelError(f"nothing computes the output {output.name!r}")
+        if not outputs:
+            raise ModelError("the program has no outputs")
+        return ForeignModel(
+            name=name,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            nodes=tuple(self.nodes),
+            constants=self.constants,
+            declared=self.declared,
+            versions={"specification": int(self.model.specificationVersion)},
+            metadata=self.metadata,
+        )
+
+    def _define(self, name: str, place: str) -> None:
+        if not name or name in self.defined:
+            raise ModelError(f"the value {name!r} is unnamed or defined twice", place=place)
+        self.defined.add(name)
+
+    def _operation(self, operation: Any) -> None:
+        first = operation.outputs[0].name if len(operation.outputs) else ""
+        place = f"operation {first!r} ({operation.type})"
+        refuse_unknown(operation, place)
+        if len(operation.blocks):
+            raise UnsupportedError(f"{operation.type} holds blocks (control flow)", place=place)
+        for made in operation.outputs:
+            self._define(made.name, place)
+        if operation.type == "const":
+            if "val" not in operation.attributes:
+                raise ModelError("a constant without a value", place=place)
+            self.known[first] = constant_of(operation.attributes["val"], self.blobs, place)
+            return
+        inputs, attributes = self._arguments(operation, place)
+        if operation.type in COMPRESSED:
+            self.known[first] = decompressed(operation.type, attributes, place)
+            return
+        if operation.type == "classify":
+            self._classify(operation, inputs, attributes, place)
+            return
+        for made in operation.outputs:
+            self.declared[made.name] = value_of(made)
+        outputs = tuple(str(o.name) for o in operation.outputs)
+        self._add(operation.type, tuple(inputs), outputs, attributes, first)
+
+    def _arguments(self, operation: Any, place: str) -> tuple[list[str], dict[str, Any]]:
+        """Computed values in the order of their arguments' names, and everything that is known."""
+        inputs: list[str] = []
+        bound: list[str] = []
+        attributes: dict[str, Any] = {}
+        for argument in sorted(operation.inputs):
+            bindings = operation.inputs[argument].arguments
+            values = [self._binding(b, place) for b in bindings]
+            if len(values) == 1 and not isinstance(values[0], _Computed):
+                attributes[argument] = values[0]
+                continue
+            for value in values:
+                bound.append(argument)
+                inputs.append(value.name if isinstance(value, _Computed) else self._kept(value))
+        for key in operation.attributes:
+            if key != "name":
+                attributes[key] = constant_of(operation.attributes[key], self.blobs, place)
+        if bound:
+            attributes["inputs"] = tuple(bound)
+        return inputs, attributes
+
+    def _binding(self, binding: Any, place: str) -> Any:
+        if binding.WhichOneof("binding") == "value":
+            return constant_of(binding.value, self.blobs, place)
+        name = str(binding.name)
+        if name in self.known:
+            return self.known[name]
+        if name not in self.defined:
+            raise ModelError(
+                f"{name!r} is read before anything defines it",
+                place=place,
+                next_step="the operations are not sorted, form a cycle, or the file is damaged",
+            )
+        return _Computed(name)
+
+    def _kept(self, value: Any) -> str:
+        """A constant that stands among computed values, as a value of the graph."""
+        name = f"constant.{len(self.constants)}"
+        while name in self.defined:
+            name += "_"
+        self._define(name, "constants")
+        self.constants[name] = np.asarray(value)
+        return name
+
+    def _classify(
+        self, operation: Any, inputs: list[str], attributes: Mapping[str, Any], place: str
+    ) -> None:
+        """The probabilities go out under the dictionary's name; the labels become metadata."""
+        bound = attributes.get("inputs", ())
+        if bound != ("probabilities",) or len(operation.outputs) != 2:
+            raise ModelError("the classifier has no computed probabilities", place=place)
+        labels = attributes.get("classes", ())
+        listed = labels if isinstance(labels, tuple) else np.asarray(labels).ravel().tolist()
+        self.metadata["labels"] = "\n".join(map(str, listed))
+        label, scores = (str(o.name) for o in operation.outputs)
+        self.outputs = [o for o in self.outputs if o != label]
+        self._add("identity", (inputs[0],), (scores,), {"inputs": ("x",)}, scores)
+
+    def _add(
+        self, kind: str, inputs: tuple[str, ...], outputs: tuple[str, ...],
+        attributes: dict[str, Any], name: str,
+    ) -> None:  # fmt: skip
+        self.nodes.append(ForeignNode(kind, inputs, outputs, attributes, name, "mil"))
+
+
+class _Computed:
+    """A value that running computes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name

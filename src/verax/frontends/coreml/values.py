@@ -1,0 +1,122 @@
+"""Types and constants of ML programs (MIL.proto) as NumPy arrays, texts and foreign values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.coreml.blob import Blobs
+from verax.frontends.foreign import ForeignValue
+from verax.ir.types import DType
+
+NAMES = {
+    1: "bool",
+    10: "float16",
+    11: "float32",
+    12: "float64",
+    13: "bfloat16",
+    21: "int8",
+    22: "int16",
+    23: "int32",
+    24: "int64",
+    31: "uint8",
+    32: "uint16",
+    33: "uint32",
+    34: "uint64",
+}
+"""Element types by their number in MIL.proto."""
+
+STRING = 2
+MAX_ELEMENTS = 2**40
+
+
+def value_of(named: Any) -> ForeignValue:
+    """A NamedValueType: a declared tensor, or something that is none."""
+    kind = named.type.WhichOneof("type") or "no type"
+    if kind != "tensorType":
+        return ForeignValue(named.name, None, None, kind.removesuffix("Type"))
+    tensor = named.type.tensorType
+    name = NAMES.get(tensor.dataType)
+    dtype = DType(name) if name in list(DType) else None
+    dims: tuple[int | str | None, ...] | None = None
+    if tensor.rank >= 0:
+        dims = tuple(_dim(d) for d in tensor.dimensions)
+        if len(dims) != tensor.rank or math.prod(d or 1 for d in dims) > MAX_ELEMENTS:  # type: ignore[misc]
+            raise ModelError(
+                f"a tensor of {tensor.rank} axes {dims}", place=f"value {named.name!r}"
+            )
+    return ForeignValue(named.name, dtype, dims, f"element type {tensor.dataType}")
+
+
+def _dim(message: Any) -> int | None:
+    return int(message.constant.size) if message.WhichOneof("dimension") == "constant" else None
+
+
+def constant_of(message: Any, blobs: Blobs, place: str) -> Any:
+    """A Value: an array (of rank 0 for a number), a text, or a tuple of texts; a list as a tuple.
+
+    Raises `ModelError` when its content does not fit its type.
+    """
+    kind = message.type.WhichOneof("type")
+    if kind == "listType" and message.immediateValue.WhichOneof("value") == "list":
+        items = message.immediateValue.list.values
+        return tuple(_item(v, blobs, place) for v in items)
+    if kind != "tensorType":
+        raise UnsupportedError(f"a constant that is a {kind}", place=place)
+    tensor = message.type.tensorType
+    dims = [_dim(d) for d in tensor.dimensions]
+    if None in dims or len(dims) != tensor.rank:
+        raise ModelError(f"a constant of open shape {dims}", place=place)
+    shape = tuple(int(d) for d in dims if d is not None)
+    if math.prod(shape) > MAX_ELEMENTS:
+        raise ModelError(f"a constant of shape {shape}", place=place)
+    if message.WhichOneof("value") == "blobFileValue":
+        blob = message.blobFileValue
+        found = blobs.read(blob.fileName, blob.offset, shape, place)
+        return _typed(found, tensor.dataType, place)
+    content = message.immediateValue
+    if content.WhichOneof("value") != "tensor":
+        raise UnsupportedError("a constant that is no tensor", place=place)
+    field = content.tensor.WhichOneof("value")
+    if field is None:
+        if math.prod(shape):
+            raise ModelError("a constant without content", place=place)
+        return np.zeros(shape, _numpy(tensor.dataType, place))
+    values = getattr(content.tensor, field).values
+    if tensor.dataType == STRING:
+        if field != "strings" or len(values) != math.prod(shape):
+            raise ModelError("a text of another kind", place=place)
+        return str(values[0]) if not shape else tuple(map(str, values))
+    dtype = _numpy(tensor.dataType, place)
+    if field == "bytes":
+        if len(values) != math.prod(shape) * dtype.itemsize:
+            raise ModelError(f"{len(values)} bytes are no {dtype} of shape {shape}", place=place)
+        return np.frombuffer(values, dtype).reshape(shape)
+    if len(values) != math.prod(shape):
+        raise ModelError(f"{len(values)} values for the shape {shape}", place=place)
+    return np.array(values, dtype).reshape(shape)
+
+
+def _item(message: Any, blobs: Blobs, place: str) -> Any:
+    """One constant of a list, which is no list itself."""
+    if message.type.WhichOneof("type") != "tensorType":
+        raise UnsupportedError("a constant that is a list of lists", place=place)
+    return constant_of(message, blobs, place)
+
+
+def _numpy(number: int, place: str) -> np.dtype:
+    name = NAMES.get(number)
+    if name is None:
+        raise UnsupportedError(f"constants of element type {number}", place=place)
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def _typed(array: np.ndarray, number: int, place: str) -> np.ndarray:
+    """The array in its declared type, which must be that of its record."""
+    if array.dtype != _numpy(number, place):
+        raise ModelError(f"{array.dtype} weights for element type {number}", place=place)
+    return array
