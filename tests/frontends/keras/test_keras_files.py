@@ -249,9 +249,32 @@ def test_gigantic_arrays_are_refused_before_memory_is_taken() -> None:
     stream = io.BytesIO(sequential([("PReLU", {}, [np.ones(5, np.float32)])], [None, 5]))
     with h5py.File(stream, "a") as file:
         del file["model_weights/l0/l0/w0:0"]
-        huge = (1 << 20, 1 << 20)
-        file.create_dataset("model_weights/l0/l0/w0:0", huge, np.float32, chunks=(1, 1 << 10))
-    refuse(stream.getvalue(), "does not fit the file")
+        file.create_dataset("model_weights/l0/l0/w0:0", (1 << 20, 1 << 20), np.float32)
+    refuse(stream.getvalue(), "damaged")
+
+
+@pytest.mark.parametrize("options", [{"chunks": (2,)}, {"compression": "gzip"}])
+def test_arrays_in_pieces_are_refused(options: dict[str, Any]) -> None:
+    stream = io.BytesIO(sequential([("PReLU", {}, [np.ones(5, np.float32)])], [None, 5]))
+    with h5py.File(stream, "a") as file:
+        del file["model_weights/l0/l0/w0:0"]
+        file.create_dataset("model_weights/l0/l0/w0:0", data=np.ones(5, np.float32), **options)
+    refuse(stream.getvalue(), "pieces|compressed", UnsupportedError)
+
+
+def test_the_newer_layout_is_named() -> None:
+    stream = io.BytesIO()
+    with h5py.File(stream, "w", libver="latest") as file:
+        file.attrs["model_config"] = "{}"
+    refuse(stream.getvalue(), "newer layout", UnsupportedError)
+
+
+def test_weights_are_views_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "net.h5"
+    path.write_bytes(sequential([("PReLU", {}, [np.arange(5, dtype=np.float32)])], [None, 5]))
+    (array,) = load(path).graph.constants.values()
+    assert not array.flags.owndata
+    np.testing.assert_array_equal(array, np.arange(5))
 
 
 def archive(**members: bytes) -> bytes:

@@ -1,7 +1,8 @@
 """Keras: reading functional and sequential models from .h5 and .keras files, without Keras.
 
-`archive` opens the file, `reader` makes foreign nodes of configuration and weights, the `table_*`
-modules say what each layer means. Code in a file (Lambda layers, custom classes) is never run.
+`archive` opens the file (`hdf5` reads what is inside), `reader` makes foreign nodes of
+configuration and weights, the `table_*` modules say what each layer means. Code in a file (Lambda
+layers, custom classes) is never run.
 """
 
 import os
@@ -28,7 +29,7 @@ def load_keras(
 
     Values are named as their layers. shapes, values: as for `load_onnx`. Raises `ModelError` for a
     damaged file, `UnsupportedError` listing what Verax lacks, `UsageError` for an unreadable path
-    or shapes that do not fit, `MissingPackageError` without h5py.
+    or shapes that do not fit.
     """
     archive = open_archive(source)
     foreign = read_model(archive)

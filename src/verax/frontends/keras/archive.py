@@ -1,38 +1,35 @@
 """Opening Keras files: the configuration as JSON, and the weights of every layer by name.
 
 A .h5 file is HDF5 with the configuration in an attribute; a .keras file is a zip of `config.json`
-and an HDF5 file of weights. Nothing is unpacked to disk, links that leave the file are refused, and
-no array may be larger than what the file could hold.
+and an HDF5 file of weights. Nothing is unpacked to disk; a .h5 file is memory-mapped.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import math
+import mmap
 import os
 import re
+import struct
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
-from verax.base.optional import optional
+from verax.frontends.keras.hdf5 import SIGNATURE, File, Object
 
 MAX_RATIO = 200
 """How many times larger than the file its compressed contents may claim to be."""
-MAX_ATTRIBUTE = 1 << 28
+MAX_CONFIG = 1 << 28
 """Most bytes that the configuration may have."""
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-
-Group = Any
-"""An open h5py group."""
 
 
 @dataclass(frozen=True)
@@ -44,80 +41,77 @@ class Archive:
     weights: Weights
 
 
-class Weights:
-    """The weights below one group of a file; `size` is that of the file in bytes."""
+class Weights(Protocol):
+    """The weights of a file."""
 
-    def __init__(self, group: Group, size: int, scope: str = "") -> None:
-        self.group, self.size, self.scope = group, size, scope
-
-    def of_layer(self, path: tuple[str, ...], classes: tuple[str, ...]) -> list[np.ndarray]:
+    def of_layer(self, path: tuple[str, ...], stored: tuple[str, ...]) -> list[np.ndarray]:
         """Weights in the layer's own order. path: names from the outermost model to the layer.
-        classes: the name by which each of them may be stored instead (see `stored_names`)."""
-        raise NotImplementedError
-
-    def read(self, dataset: Any, place: str) -> np.ndarray:
-        """The array of a dataset, checked before it is read."""
-        h5py = optional("h5py", "to read Keras files")
-        if not isinstance(dataset, h5py.Dataset):
-            raise ModelError("the file stores no array here", place=place)
-        if dataset.external or dataset.is_virtual:
-            raise UnsupportedError("the array lies outside of the file", place=place)
-        if dataset.dtype.kind not in "fiu":
-            raise UnsupportedError(f"weights of {dataset.dtype} are not supported", place=place)
-        if math.prod(dataset.shape) * dataset.dtype.itemsize > MAX_RATIO * self.size:
-            raise ModelError(f"the shape {dataset.shape} does not fit the file", place=place)
-        return np.asarray(dataset[()])
-
-    def child(self, group: Group, name: str) -> Any:
-        """A member of a group that lies in the same file; None when there is none."""
-        h5py = optional("h5py", "to read Keras files")
-        for part in name.split("/"):
-            if not isinstance(group, h5py.Group) or part not in group:
-                return None
-            if not isinstance(group.get(part, getlink=True), h5py.HardLink):
-                raise UnsupportedError("links to other places are not followed", place=name)
-            group = group[part]
-        return group
+        stored: the name by which each of them may be stored instead (see `stored_names`)."""
+        ...
 
 
-class H5Weights(Weights):
+@dataclass(frozen=True)
+class H5Weights:
     """Of a .h5 file: a group per layer of the outermost model, whose attribute lists the weights of
     the layer, or of all layers of a nested model."""
 
-    def of_layer(self, path: tuple[str, ...], classes: tuple[str, ...]) -> list[np.ndarray]:
-        group = self.child(self.group, path[0])
+    group: Object | None
+
+    def of_layer(self, path: tuple[str, ...], stored: tuple[str, ...]) -> list[np.ndarray]:
+        group = self.group and self.group.child(path[0])
         if group is None:
             return []
-        names = [_text(n) for n in np.ravel(group.attrs.get("weight_names", []))]
+        names = texts(group.attributes.get("weight_names", ()))
         if len(path) > 1:
             names = [n for n in names if n.split("/")[-2:-1] == [path[-1]]]
-        return [self.read(self.child(group, n), f"weight {n!r}") for n in names]
+        return [_array(group.child(n), f"weight {n!r}") for n in names]
 
 
-class KerasWeights(Weights):
+@dataclass(frozen=True)
+class KerasWeights:
     """Of a .keras file: a group `layers/NAME/vars` per layer, its weights numbered. Newer files
     give the layer's own name as an attribute; NAME is made of its class."""
 
-    def of_layer(self, path: tuple[str, ...], classes: tuple[str, ...]) -> list[np.ndarray]:
-        group: Any = self.group
-        for name, stored in zip(path, classes, strict=True):
-            layers = self.child(group, "layers")
-            group = None if layers is None else self._layer(layers, name, stored)
-        variables = None if group is None else self.child(group, "vars")
+    group: Object
+
+    def of_layer(self, path: tuple[str, ...], stored: tuple[str, ...]) -> list[np.ndarray]:
+        group: Object | None = self.group
+        for name, stored_name in zip(path, stored, strict=True):
+            layers = group and group.child("layers")
+            group = layers and self._layer(layers, name, stored_name)
+        variables = group and group.child("vars")
         if variables is None:
             return []
         place = f"weights of {'/'.join(path)!r}"
-        return [self.read(self.child(variables, f"{i}"), place) for i in range(len(variables))]
+        return [_array(variables.child(f"{i}"), place) for i in range(len(variables.members))]
 
-    def _layer(self, layers: Group, name: str, stored: str) -> Any:
-        for key in layers:
-            variables = self.child(layers, f"{key}/vars")
-            if variables is not None and _text(variables.attrs.get("name", "")) == name:
-                return layers[key]
-        group = self.child(layers, stored)
-        if group is not None and "name" in group.get("vars", group).attrs:
-            return None  # it is another layer's
-        return group
+    def _layer(self, layers: Object, name: str, stored: str) -> Object | None:
+        for group in layers.members.values():
+            if _own_name(group) == name:
+                return group
+        found = layers.child(stored)
+        return (
+            None if found is None or _own_name(found) else found
+        )  # a named one is another layer's
+
+
+def _own_name(group: Object) -> str:
+    """The layer's own name, where the file gives it."""
+    variables = group.child("vars")
+    return "".join(texts(variables.attributes.get("name", ()))[:1]) if variables else ""
+
+
+def _array(found: Object | None, place: str) -> np.ndarray:
+    if found is None:
+        raise ModelError("the file stores no array here", place=place)
+    return found.array()
+
+
+def texts(attribute: Any) -> list[str]:
+    """The strings of an attribute: an array of fixed-length ones, or a list."""
+    if isinstance(attribute, np.ndarray):
+        attribute = attribute.ravel().tolist()
+    return [v.decode() for v in attribute if isinstance(v, bytes)]
 
 
 def stored_names(classes: list[str]) -> list[str]:
@@ -134,80 +128,87 @@ def stored_names(classes: list[str]) -> list[str]:
 
 def open_archive(source: str | os.PathLike[str] | bytes) -> Archive:
     """Open a .h5 or .keras file; which one it is, its first bytes say."""
-    try:
-        if isinstance(source, bytes):
-            size, start = len(source), source[:8]
-        else:
-            size = os.path.getsize(source)
-            with Path(source).open("rb") as stream:
-                start = stream.read(8)
-    except OSError as error:
-        raise UsageError(f"cannot read the file: {error.strerror}", place=str(source)) from error
-    content = io.BytesIO(source) if isinstance(source, bytes) else os.fspath(source)
     with damage_told():
-        if start == HDF5_SIGNATURE:
-            return _open_h5(content, size)
-        if start[:2] == b"PK":
-            return _open_zip(content, size)
+        data = open_bytes(source)
+        if data[:8] == SIGNATURE:
+            return _open_h5(data)
+        if data[:2] == b"PK":
+            return _open_zip(data, io.BytesIO(source) if isinstance(source, bytes) else source)
     raise ModelError(
         "the file is neither HDF5 nor a .keras archive",
         next_step="save the model again with model.save()",
     )
 
 
-def _open_h5(content: Any, size: int) -> Archive:
-    file = optional("h5py", "to read Keras files").File(content, "r")
-    text, version = file.attrs.get("model_config"), _text(file.attrs.get("keras_version", "2"))
-    if text is None:
+def open_bytes(source: str | os.PathLike[str] | bytes) -> memoryview:
+    """The file's bytes, mapped; raises `UsageError` when it cannot be read."""
+    if isinstance(source, bytes):
+        return memoryview(source)
+    try:
+        with Path(source).open("rb") as stream:
+            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise UsageError(f"cannot read the file: {error.strerror}", place=str(source)) from error
+    except ValueError as error:
+        raise ModelError("the file is empty", place=str(source)) from error
+
+
+def _open_h5(data: memoryview) -> Archive:
+    root = File(data).root
+    config = texts(root.attributes.get("model_config", ()))
+    version = texts(root.attributes.get("keras_version", ())) or ["2"]
+    if not config:
         raise UnsupportedError(
             "the file holds weights and no model",
             next_step="save the whole model with model.save(), not its weights",
         )
-    weights = H5Weights(file, size)
-    group = weights.child(file, "model_weights")
-    return Archive(_json(text), version, H5Weights({} if group is None else group, size))
+    return Archive(_json(config[0]), version[0], H5Weights(root.child("model_weights")))
 
 
-def _open_zip(content: Any, size: int) -> Archive:
-    with zipfile.ZipFile(content) as archive:
-        config = _json(_member(archive, "config.json", size))
-        metadata = _json(_member(archive, "metadata.json", size))
-        stored = _member(archive, "model.weights.h5", size)
-    version = str(metadata.get("keras_version", "3"))
-    weights = optional("h5py", "to read Keras files").File(io.BytesIO(stored), "r")
-    return Archive(config, version, KerasWeights(weights, len(stored)))
+def _open_zip(data: memoryview, file: Any) -> Archive:
+    with zipfile.ZipFile(file) as archive:
+        config = _json(bytes(_member(archive, "config.json", data)))
+        metadata = _json(bytes(_member(archive, "metadata.json", data)))
+        weights = File(_member(archive, "model.weights.h5", data))
+    return Archive(config, str(metadata.get("keras_version", "3")), KerasWeights(weights.root))
 
 
-def _member(archive: zipfile.ZipFile, name: str, size: int) -> bytes:
-    """A member of a zip, no larger than it says and than is plausible."""
+def _member(archive: zipfile.ZipFile, name: str, data: memoryview) -> memoryview:
+    """A member of a zip: a view of the file when it is stored as it is, which is what Keras does;
+    else no larger than is plausible."""
     if name not in archive.namelist():
         raise ModelError(f"the archive holds no {name}")
-    claimed = archive.getinfo(name).file_size
-    if claimed > MAX_RATIO * size:
-        raise ModelError(f"{name} claims to have {claimed} bytes, the archive has {size}")
+    info = archive.getinfo(name)
+    if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1:
+        lengths = struct.unpack_from("<HH", data, info.header_offset + 26)
+        start = info.header_offset + 30 + sum(lengths)
+        content = data[start : start + info.file_size]
+        if zlib.crc32(content) != info.CRC:
+            raise ModelError(f"{name} is damaged: its checksum is wrong")
+        return content
+    if info.file_size > MAX_RATIO * len(data):
+        raise ModelError(
+            f"{name} claims to have {info.file_size} bytes, the archive has {len(data)}"
+        )
     with archive.open(name) as stream:
-        return stream.read(claimed)
+        return memoryview(stream.read(info.file_size))
 
 
-def _json(text: Any) -> Mapping[str, Any]:
-    if len(text) > MAX_ATTRIBUTE:
+def _json(text: str | bytes) -> Mapping[str, Any]:
+    if len(text) > MAX_CONFIG:
         raise ModelError("the configuration is too large")
-    found = json.loads(_text(text))
+    found = json.loads(text)
     if not isinstance(found, dict):
         raise ModelError("the configuration is no JSON object")
     return found
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 CHOKED = (
     ArithmeticError, AttributeError, EOFError, IndexError, KeyError, MemoryError,
     NotImplementedError, OSError, RecursionError, RuntimeError, TypeError, ValueError,
-    zipfile.BadZipFile,
+    struct.error, zipfile.BadZipFile,
 )  # fmt: skip
-"""What h5py, zipfile and json raise on damaged files, and our own reading of their contents."""
+"""What zipfile, json and struct raise on damaged files, and our own reading of their contents."""
 
 
 @contextmanager
