@@ -27,14 +27,23 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from verax.campaign.outcomes import RUNNERS, Case, HonestCase, Outcome, PlantCase, died, run_case
+from verax.campaign.outcomes import (
+    RUNNERS,
+    Case,
+    HonestCase,
+    Outcome,
+    PairCase,
+    PlantCase,
+    died,
+    run_case,
+)
 from verax.campaign.placements import PLANTS
 from verax.campaign.plants_numbers import NUMBER_PLANTS
 from verax.campaign.summary import honest_rows, judged, plant_figures, plant_rows, reasons
 from verax.campaign.workers import run_cases
 
-NETWORKS, PLACEMENTS = 500, 10
-"""Random networks for every honest implementation, and placements of every kind of mistake."""
+NETWORKS, PLACEMENTS, PAIRS = 500, 10, 100
+"""Random networks for every honest implementation; placements of every kind; pairs of mistakes."""
 WRITTEN_EVERY = 20
 """Outcomes between two writings of the record."""
 SLOW_EVERY = 4
@@ -66,6 +75,14 @@ def plant_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
             yield PlantCase(name, seed + number, deep=number % 2 == 1, in_file=in_file)
 
 
+def pair_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
+    """Random pairs of kinds."""
+    draw = random.Random(seed)
+    names = [n for n in PLANTS if re.search(only, n)]
+    for number in range(limit or PAIRS):
+        yield PairCase(draw.choice(names), draw.choice(names), seed + number)
+
+
 def honest_table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(*HONEST_COLUMNS, title="Honest implementations on random networks")
     for row in honest_rows(outcomes):
@@ -80,6 +97,13 @@ def plant_table(outcomes: Sequence[Outcome]) -> Table:
         table.add_row(*row)
     table.add_section()
     table.add_row("all", *map(str, plant_figures(judged(outcomes))))
+    return table
+
+
+def pair_table(outcomes: Sequence[Outcome]) -> Table:
+    table = Table(*PLANT_COLUMNS[1:4], "located by cutting", title="Two mistakes at once")
+    placed, detected, located, _, _, cut, *_ = plant_figures(judged(outcomes))
+    table.add_row(*map(str, (placed, detected, located, cut)))
     return table
 
 
@@ -109,6 +133,7 @@ class Part:
 PARTS = {
     "honest": Part(honest_cases, honest_table),
     "plants": Part(plant_cases, plant_table),
+    "pairs": Part(pair_cases, pair_table),
     "models": Part(real_cases, real_table, run_model, model_died),
 }
 
@@ -149,7 +174,8 @@ def main(arguments: list[str] | None = None) -> int:
         if interrupted:
             break
     alarms = [a for part in results.values() for o in part for a in o.alarms]
-    missed = [o for o in judged(results.get("plants", [])) if not (o.detected and o.located)]
+    planted = [o for part in ("plants", "pairs") for o in judged(results.get(part, []))]
+    missed = [o for o in planted if not (o.detected and o.located)]
     for alarm in alarms[:20]:
         console.print(f"  alarm: {alarm}", markup=False)
     for outcome in missed[:20]:

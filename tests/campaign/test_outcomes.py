@@ -63,7 +63,7 @@ def test_what_changes_nothing_is_not_placed(name: str) -> None:
         assert found is not None
         graph, inputs = found.network.graph, found.network.inputs
         (value,) = next(n.outputs for n in graph.nodes if n.name == found.node)
-        wrong = PlantedNumbers(found.node, found.change).run(graph, inputs, [value])
+        wrong = PlantedNumbers({found.node: found.change}).run(graph, inputs, [value])
         honest = PlantedNumbers().run(graph, inputs, [value])
         assert not np.array_equal(wrong[value], honest[value])
 

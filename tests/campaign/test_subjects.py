@@ -23,7 +23,7 @@ def placed(name: str):
 def test_only_what_depends_on_the_guilty_node_changes() -> None:
     found, graph, inputs = placed("bias missing")
     every = [v for n in graph.nodes for v in n.outputs]
-    wrong = PlantedNumbers(found.node, found.change).run(graph, inputs, every)
+    wrong = PlantedNumbers({found.node: found.change}).run(graph, inputs, every)
     honest = PlantedNumbers().run(graph, inputs, every)
     changed = {v for v in every if not np.array_equal(wrong[v], honest[v])}
     (guilty,) = (n for n in graph.nodes if n.name == found.node)
@@ -37,7 +37,7 @@ def test_the_file_holds_the_mistake_that_the_numbers_hold() -> None:
     found, graph, inputs = placed("kernel flipped")
     check_graph(rewritten(graph, found.node, found.change))
     file = PlantedFile(found.node, found.change).run(graph, inputs)
-    numbers = PlantedNumbers(found.node, found.change).run(graph, inputs)
+    numbers = PlantedNumbers({found.node: found.change}).run(graph, inputs)
     honest = PlantedNumbers().run(graph, inputs)
     (reached, *_) = (v for v in graph.outputs if not np.array_equal(numbers[v], honest[v]))
     near = np.abs(file[reached] - numbers[reached]).max()
@@ -51,7 +51,7 @@ def test_a_part_without_the_guilty_node_is_honest() -> None:
     first = graph.nodes[0]
     part = cut(graph, inputs, (first.outputs[0],))
     value = first.outputs[0]
-    wrong = PlantedNumbers(found.node, found.change).run(part, inputs)
+    wrong = PlantedNumbers({found.node: found.change}).run(part, inputs)
     honest = PlantedNumbers().run(graph, inputs, [value])
     assert np.array_equal(wrong[value], honest[value])
 

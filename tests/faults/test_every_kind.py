@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from verax.campaign.outcomes import PlantCase, run_case
+from verax.campaign.outcomes import PairCase, PlantCase, run_case
 from verax.campaign.placements import PLANTS, place
+from verax.campaign.plants_nodes import NODE_PLANTS
+from verax.campaign.plants_numbers import NUMBER_PLANTS
+from verax.campaign.plants_windows import WINDOW_PLANTS
 from verax.campaign.subjects import PlantedNumbers
 from verax.judge import check
 from verax.records.verdict import Kind
@@ -16,7 +19,7 @@ def test_a_planted_mistake_is_pinned_to_its_node(name: str) -> None:
     placement = next(filter(None, (place(PLANTS[name], n, deep=False) for n in range(4))), None)
     assert placement is not None, "no visible placement was found"
     network = placement.network
-    subject = PlantedNumbers(placement.node, placement.change)
+    subject = PlantedNumbers({placement.node: placement.change})
     verdict = check(network.graph, subject, network.inputs, explain=False, twice=False)
     assert verdict.kind is Kind.mistake
     assert [b.node for b in verdict.blame] == [placement.node]
@@ -50,3 +53,19 @@ def test_what_nothing_explains_is_not_explained(name: str) -> None:
         outcome = run_case(PlantCase(name, number, deep=False))
         assert outcome.located
         assert outcome.explanations == []
+
+
+PAIRS = [("bias missing", "epsilon 1e-5"), ("kernel flipped", "operand missing")]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_two_mistakes_at_once_are_both_found(first: str, second: str) -> None:
+    outcome = run_case(PairCase(first, second, 1))
+    assert outcome.skipped == ""
+    assert len(outcome.blamed) == 2
+    assert outcome.located
+    assert outcome.located_without
+
+
+def test_kinds_have_names_of_their_own() -> None:
+    assert len(PLANTS) == len(WINDOW_PLANTS) + len(NODE_PLANTS) + len(NUMBER_PLANTS) >= 60

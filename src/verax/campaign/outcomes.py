@@ -11,7 +11,7 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.campaign.deep_networks import deep_network
 from verax.campaign.explaining import explained
-from verax.campaign.placements import PLANTS, Placement, place
+from verax.campaign.placements import PLANTS, Placement, place, place_two
 from verax.campaign.plants import Rewrite
 from verax.campaign.random_networks import Network, random_network
 from verax.campaign.subjects import PlantedFile, PlantedNumbers, Remembering
@@ -57,7 +57,20 @@ class PlantCase:
         return self.plant
 
 
-Case = HonestCase | PlantCase
+@dataclass(frozen=True)
+class PairCase:
+    """Two mistakes at once, in a deep network."""
+
+    first: str
+    second: str
+    number: int
+
+    @property
+    def kind(self) -> str:
+        return "two at once"
+
+
+Case = HonestCase | PlantCase | PairCase
 
 
 @dataclass
@@ -101,6 +114,8 @@ def run_case(case: Case) -> Outcome:
     try:
         if isinstance(case, HonestCase):
             _honest(case, outcome)
+        elif isinstance(case, PairCase):
+            _two(case, outcome)
         else:
             _planted(case, outcome)
     except Exception as error:  # a foreign runtime may raise anything
@@ -163,7 +178,7 @@ def subject_of(placement: Placement, in_file: bool, watches: bool) -> Runner:
     if in_file:
         assert isinstance(placement.change, Rewrite)
         return PlantedFile(placement.node, placement.change, watches)
-    return PlantedNumbers(placement.node, placement.change, watches)
+    return PlantedNumbers({placement.node: placement.change}, watches)
 
 
 def _planted(case: PlantCase, outcome: Outcome) -> None:
@@ -185,6 +200,28 @@ def _planted(case: PlantCase, outcome: Outcome) -> None:
     if outcome.located:
         _explain(placement, subject, outcome)
     _without(case, placement, outcome)
+
+
+def _two(case: PairCase, outcome: Outcome) -> None:
+    """Both have to be blamed, and nobody else; with every value shown, and by cutting."""
+    pair = place_two(PLANTS[case.first], PLANTS[case.second], case.number)
+    if pair is None:
+        outcome.skipped = "no visible placement"
+        return
+    network = pair[0].network
+    changes = {p.node: p.change for p in pair}
+    outcome.network, outcome.node = network.graph.name, ", ".join(changes)
+    outcome.operator = ", ".join(p.operator for p in pair)
+    outcome.effect = min(p.effect for p in pair)
+    subject = PlantedNumbers(changes)
+    verdict = check(network.graph, subject, network.inputs, explain=False, twice=False)
+    outcome.verdict = str(verdict.kind)
+    outcome.detected = verdict.kind is Kind.mistake
+    outcome.blamed = [b.node for b in verdict.blame]
+    outcome.located = set(outcome.blamed) == set(changes)
+    found = locate(network.graph, PlantedNumbers(changes, watches=False), network.inputs)
+    outcome.cuts = found.evaluations
+    outcome.located_without = {b.node for b in found.blame} == set(changes)
 
 
 def _explain(placement: Placement, subject: Runner, outcome: Outcome) -> None:

@@ -7,7 +7,7 @@ than three sigmas.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from verax.campaign.plants_numbers import NUMBER_PLANTS
 from verax.campaign.plants_windows import WINDOW_PLANTS
 from verax.campaign.random_networks import Network, random_network
 from verax.campaign.random_nodes import EXACTLY
+from verax.campaign.subjects import PlantedNumbers
 from verax.numerics.statistics import VISIBLE_T
 from verax.reference.evaluate import evaluate
 
@@ -75,14 +76,35 @@ def _small(plant: Plant, seed: int) -> Network:
     return random_network(seed, must, nodes=int(random.integers(3, 14)))
 
 
-def placements(plant: Plant, network: Network) -> Iterator[Placement]:
-    """Visible placements of a kind of mistake in a network, in random order."""
+def place_two(first: Plant, second: Plant, number: int) -> tuple[Placement, Placement] | None:
+    """Two mistakes at different nodes of one deep network, the second visible beside the first."""
+    for attempt in range(ATTEMPTS):
+        network = deep_network(number * STRIDE + attempt)
+        for one in placements(first, network):
+            subject = PlantedNumbers({one.node: one.change})
+            every = [v for node in network.graph.nodes for v in node.outputs]
+            values = subject.run(network.graph, network.inputs, every)
+            for other in placements(second, network, values):
+                if other.node != one.node:
+                    return one, other
+            break
+    return None
+
+
+def placements(
+    plant: Plant, network: Network, made: Mapping[str, np.ndarray] | None = None
+) -> Iterator[Placement]:
+    """Visible placements of a kind of mistake in a network, in random order.
+
+    made: what nodes gave, where that is not what honest float32 gives.
+    """
     graph = network.graph
     random = np.random.default_rng([network.seed, len(plant.name)])
     nodes = [n for n in graph.nodes if n.op.kind in plant.operators]
     if not nodes:
         return
-    values = evaluate(graph, network.inputs, work=np.float32, keep="all")
+    honest = evaluate(graph, network.inputs, work=np.float32, keep="all")
+    values = {**honest, **(made or {})}
     for i in random.permutation(len(nodes)):
         node = nodes[i]
         arrays = tuple(None if v is None else values[v] for v in node.inputs)

@@ -48,12 +48,13 @@ def bias(edit: Callable[[np.ndarray], np.ndarray]) -> Callable[[Site], Change | 
 
     def make(site: Site) -> Change | None:
         b = site.constant(2)
-        return None if b is None or site.node.op.kind == "Resize" else site.rewrite({2: edit(b)})
+        return None if b is None else site.rewrite({2: edit(b)})
 
     return make
 
 
 def no_bias(site: Site) -> Change | None:
+    """The bias left away."""
     return None if site.constant(2) is None else site.rewrite(keep=2)
 
 

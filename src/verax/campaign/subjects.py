@@ -21,18 +21,16 @@ from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
 
 class PlantedNumbers:
-    """Float32 NumPy with `change` at the node called `guilty`; honest without a change."""
+    """Float32 NumPy with changes at the nodes named; honest without any."""
 
     truncates = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
-    def __init__(
-        self, guilty: str = "", change: Change | None = None, watches: bool = True
-    ) -> None:
-        self.name, self.guilty, self.change, self.watches = "planted", guilty, change, watches
+    def __init__(self, changes: Mapping[str, Change] | None = None, watches: bool = True) -> None:
+        self.name, self.changes, self.watches = "planted", dict(changes or {}), watches
 
     def describe(self) -> dict[str, str]:
-        return {"arithmetic": "float32, NumPy", "guilty": self.guilty}
+        return {"arithmetic": "float32, NumPy", "guilty": ", ".join(self.changes)}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
@@ -45,13 +43,13 @@ class PlantedNumbers:
         return {v: values[v] for v in values if v in wanted}
 
     def _outputs(self, graph: Graph, node: Node, arrays: list[Any]) -> tuple[np.ndarray, ...]:
-        guilty = node.name == self.guilty
-        if guilty and isinstance(self.change, Rewrite):
-            return (evaluate_rewrite(self.change, node, arrays),)
+        change = self.changes.get(node.name)
+        if isinstance(change, Rewrite):
+            return (evaluate_rewrite(change, node, arrays),)
         types = tuple(None if a is None else TensorType.of(a) for a in arrays)
         honest = evaluate_node(node, arrays, types, graph.output_types(node), np.float32)
-        if guilty and self.change is not None and not isinstance(self.change, Rewrite):
-            return (np.asarray(self.change(arrays, honest[0].copy()), np.float32), *honest[1:])
+        if change is not None:
+            return (np.asarray(change(arrays, honest[0].copy()), np.float32), *honest[1:])
         return honest
 
 
