@@ -17,6 +17,7 @@ from verax.judge.align import align
 from verax.ops.activation import LeakyRelu, Relu
 from verax.ops.arithmetic import Mul
 from verax.ops.convolution import Conv
+from verax.ops.softmax import Softmax
 from verax.records.alignment import Alignment, Relation
 
 MODELS = Path(__file__).parents[2].parent / "shared" / "models"
@@ -54,6 +55,8 @@ def test_what_was_done_to_inputs_and_outputs_is_told() -> None:
     (image,) = found.inputs
     assert (image.axes, image.axis, image.channels) == ((0, 2, 3, 1), 3, (2, 1, 0))
     np.testing.assert_allclose(image.scale, 255)
+    words = "NCHW to NHWC, then channels reversed (RGB against BGR), then 255 * x"
+    assert image.words == words
     boxes = next(o for o in found.outputs if o.first == "boxes")
     assert (boxes.second, boxes.channels) == ("out_b", (1, 0, 3, 2))
     assert Alignment.from_json(found.to_json()) == found
@@ -277,6 +280,30 @@ def test_ultraface_was_converted_with_another_epsilon() -> None:
     assert "with the same epsilon in every BatchNormalization" in found.reasons[1]
 
 
+def test_one_training_in_two_frameworks_but_for_a_softmax_at_the_end() -> None:
+    """TensorFlow: NHWC, BGR, boxes in the order [1, 0, 3, 2]; PyTorch: NCHW, RGB, Softmax."""
+    found = align(*real("mtcnn_rnet/rnet_cut.pb", "mtcnn_rnet/rnet.pt2"))
+    (place,) = found.divergences
+    assert not place.first and [layer.operator for layer in place.second] == ["Softmax"]
+    (image,) = found.inputs
+    assert (image.axes, image.channels) == ((0, 3, 1, 2), (2, 1, 0))
+    boxes = next(o for o in found.outputs if not o.reason)
+    assert boxes.channels == (1, 0, 3, 2)
+
+
+def test_a_network_that_goes_on_says_with_what() -> None:
+    found = align(scaled(2.0), scaled(2.0, twice=True))
+    assert found.relation is Relation.same
+    b = Builder("goes on")
+    x = b.input("x", TensorType.parse("float32[n, 7]"))
+    h = b.add(Mul(), [x, b.constant(np.float32(2.0))], ["a"], "scale")
+    longer = b.graph([b.add(Softmax(axis=1), [b.add(Relu(), [h], ["y"])], ["p"], "softmax")])
+    found = align(scaled(2.0), longer)
+    assert found.relation is Relation.different
+    assert "as far as both go they agree; only the second goes on, with Softmax" in found.reasons[0]
+    assert "the second has it inside, as 'y'" in found.outputs[0].reason
+
+
 def test_coreml_padding_modes_are_told_apart() -> None:
     folder = "coreml_same/deconv"
     found = align(*real(f"{folder}_TOP_LEFT_HEAVY.mlmodel", f"{folder}_BOTTOM_RIGHT_HEAVY.mlmodel"))
@@ -292,7 +319,6 @@ def test_coreml_padding_modes_are_told_apart() -> None:
         ("pose_cpm/model.pb", "pose_cpm/model.tflite"),
         ("pose_cpm/model.mlmodel", "pose_cpm/model.tflite"),
         ("fastestdet/FastestDet.onnx", "fastestdet/fastestdet.pt2"),
-        ("mtcnn_rnet/rnet_cut.pb", "mtcnn_rnet/rnet.pt2"),
         ("blazeface_back/face_detection_back.tflite", "blazeface_back/blazefaceback.pt2"),
         ("resnet8/pretrainedResnet.h5", "resnet8/pretrainedResnet.tflite"),
     ],

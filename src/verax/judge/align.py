@@ -87,6 +87,7 @@ def align(
     say("aligning values", 0.6)
     agree = all(not o.reason for o in outputs)
     parting = Parting(match_all(a, b)) if agree else part(a, b)
+    outputs = _restated(outputs, parting)
     notes: list[str] = []
     if agree:
         say("confirming on other inputs", 0.9)
@@ -212,6 +213,18 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 def _gap(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(_wide(a) - _wide(b)).max(initial=0.0))
+
+
+def _restated(outputs: tuple[OutputMatch, ...], parting: Parting) -> tuple[OutputMatch, ...]:
+    """Outputs that the second network has too, but as an inner value, said to be so."""
+    results = []
+    for o in outputs:
+        found = parting.matches.get(o.first)
+        if o.reason and found is not None and not found.arrangement.shuffled:
+            reason = f"the second has it inside, as {found.second!r}, and goes on from there"
+            o = dataclasses.replace(o, reason=reason)
+        results.append(o)
+    return tuple(results)
 
 
 def _confirmed(
@@ -348,6 +361,8 @@ def _say_place(place: Divergence) -> str:
     for side in (place.first, place.second):
         told = [layer for layer in side if layer.operator not in MOVES] or side
         nodes.append(", ".join(_short(layer.node) for layer in told) or "nothing")
+    if not (place.first and place.second):
+        return f"as far as both go they agree; {place.reason}"
     where = f" ({place.where})" if place.where else ""
     return f"they part at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}{where}"
 

@@ -20,7 +20,7 @@ from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.judge.align_values import Index, Side, Values, evaluate_all
 from verax.judge.inputs import choose_sizes
-from verax.judge.permutations import Arrangement, arrangements, distance, nearest
+from verax.judge.permutations import Arrangement, arrangements, distance, nearest, order_words
 from verax.numerics import statistics as st
 from verax.records.alignment import InputMatch
 
@@ -77,7 +77,11 @@ class Way:
         """The way in the record's terms."""
         a = self.arrangement
         scaled = self.scale != (1.0,) or self.offset != (0.0,)
-        parts = [] if a.plain else [str(a)]
+        plain = dataclasses.replace(a, axis=-1, channels=())
+        parts = [] if plain.plain else [str(plain)]
+        if a.axis >= 0:
+            colours = " (RGB against BGR)" if len(a.channels) == 3 else ""
+            parts.append(f"channels {order_words(a.channels)}{colours}")
         if scaled and len(self.scale) == 1:
             shift = f" {self.offset[0]:+.6g}" if self.offset[0] else ""
             parts.append(f"{self.scale[0]:.6g} * x{shift}")

@@ -166,7 +166,7 @@ def arrange(source: np.ndarray, target: np.ndarray, limit: float) -> Arrangement
         return None
     for found in layouts:
         moved = found.apply(source)
-        for axis in _orderless(target.ndim):
+        for axis in _orderless(target.shape):
             channels = match_slices(moved, target, axis, limit)
             if channels is not None:
                 return Arrangement(found.shape, found.axes, found.squeeze, axis, channels)
@@ -174,9 +174,11 @@ def arrange(source: np.ndarray, target: np.ndarray, limit: float) -> Arrangement
     return Arrangement(target.shape, shuffled=True) if flat else None
 
 
-def _orderless(rank: int) -> range:
+def _orderless(shape: Shape) -> list[int]:
     """Axes along which two files may keep another order: channels, classes, boxes; not pixels."""
-    return range(1, 2) if rank > 3 else range(rank)
+    if len(shape) <= 3:
+        return list(range(len(shape)))
+    return [a for a in range(1, len(shape)) if a == 1 or shape[a] == math.prod(shape[1:]) > 1]
 
 
 def match_slices(

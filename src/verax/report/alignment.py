@@ -49,7 +49,7 @@ class _Report:
         for m in record.inputs:
             yield Text(f"input {m.second!r} of the second = {m.first!r} of the first, {m.words}")
         for o in record.outputs:
-            if o.first and o.second:
+            if o.first and o.second and not o.reason:
                 yield Text(f"output {o.second!r} of the second = {o.first!r} of the first, {o.how}")
         if self.verbose:
             yield _values(record)
