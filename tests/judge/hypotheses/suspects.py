@@ -18,10 +18,14 @@ from verax.judge.explain import predict, suspect_of
 from verax.judge.hypotheses.base import Hypothesis, Suspect
 from verax.ops.activation import Clip, HardSigmoid, HardSwish, LeakyRelu, PRelu, Relu
 from verax.ops.activation_smooth import Elu, Gelu, Swish
+from verax.ops.arg import ArgMax
 from verax.ops.arithmetic import Add, Div, Mul, Sub, Sum
+from verax.ops.comparison import Greater
 from verax.ops.convolution import Conv
+from verax.ops.cumulative import CumSum
 from verax.ops.deconvolution import ConvTranspose
 from verax.ops.gather import Gather
+from verax.ops.generation import Trilu
 from verax.ops.global_pooling import GlobalAveragePool, GlobalMaxPool
 from verax.ops.layer_normalization import LayerNormalization, RMSNormalization
 from verax.ops.linear import Gemm, MatMul
@@ -37,9 +41,11 @@ from verax.ops.reduction import ReduceMean, ReduceSum
 from verax.ops.reshaping import DepthToSpace, Flatten, Transpose
 from verax.ops.resize import Resize
 from verax.ops.response_normalization import LRN
+from verax.ops.sampling import GridSample
 from verax.ops.slicing import Concat, Slice
 from verax.ops.softmax import LogSoftmax, Softmax
 from verax.ops.transcendental import Sigmoid, Tanh
+from verax.ops.where import Where
 
 Draw = Callable[[np.random.Generator], tuple[Operator, list[Any]]]
 
@@ -200,6 +206,19 @@ DRAWS: dict[str, Draw] = {
         [_f(r, 2, 3, 9, 8), np.array([1, 2]), np.array([7, 6]), np.array([2, 3])],
     ),
     "gather": lambda r: (Gather(axis=1), [_f(r, 2, 7, 4), np.array([3, 1, -2, 5])]),
+    "grid sample": lambda r: (
+        GridSample(),
+        [_f(r, 2, 3, 6, 7), r.uniform(-1.2, 1.2, (2, 4, 5, 2)).astype(np.float32)],
+    ),
+    "greater": lambda r: (Greater(), [_shape(r), _shape(r)]),
+    "where": lambda r: (Where(), [r.random((2, 6, 5, 7)) < 0.5, _shape(r), _shape(r)]),
+    "trilu": lambda r: (Trilu(), [_f(r, 2, 6, 7)]),
+    "argmax": lambda r: (ArgMax(axis=1), [_shape(r)]),
+    "cumulative sum": lambda r: (CumSum(), [_f(r, 2, 6, 7), np.array(1)]),
+    "batch norm, training": lambda r: (
+        BatchNormalization(training_mode=True),
+        [_f(r, 3, 4, 5, 6), _f(r, 4), _f(r, 4), _f(r, 4), _positive(r, 4)],
+    ),
     "resize": resize,
     "resize by scale": resize_by_scale,
     "quantise": quantise,

@@ -37,6 +37,7 @@ def batch_norm(suspect: Suspect) -> Iterator[Hypothesis]:
             if training
             else "the stored mean and variance were used (inference mode)",
             Prior.common,
+            op=dataclasses.replace(op, training_mode=False),
             inputs=_batch_statistics if training else None,
             attributes={"training_mode": str(training)},
         )

@@ -1,10 +1,11 @@
-"""Which families of hypotheses speak about which operator."""
+"""Which families of hypotheses speak about which operator; the others have `by_attributes`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from verax.judge.hypotheses.activation import activation
+from verax.judge.hypotheses.attributes import by_attributes
 from verax.judge.hypotheses.base import Family, Hypothesis, Suspect
 from verax.judge.hypotheses.batch_norm import batch_norm
 from verax.judge.hypotheses.convolution import convolution
@@ -69,7 +70,6 @@ def hypotheses(suspect: Suspect) -> Iterator[Hypothesis]:
     if suspect.given.shape != suspect.expected.shape:
         yield from other_shape(suspect)
         return
-    family = BY_KIND.get(suspect.op.kind)
-    if family is not None:
-        yield from family(suspect)
+    family = BY_KIND.get(suspect.op.kind, by_attributes)
+    yield from family(suspect)
     yield from generic(suspect)
