@@ -175,3 +175,16 @@ def test_computing_a_shape_is_no_choice() -> None:
     verdict = check(graph, Planted(), {"x": X}, watch=False)
     assert verdict.kind in (Kind.rounding, Kind.identical)
     assert {p.value for p in verdict.power} == {"m", "y"}
+
+
+def test_a_parameter_that_is_computed_is_no_blind_spot() -> None:
+    """A bias of next to no weight cannot be seen, and need not be: it depends on no input."""
+    b = Builder("parameters")
+    x = b.input("x", TensorType.of(X))
+    m = b.add(MatMul(), [x, b.constant(weights(4, 6, 3), "w")], ["m"])
+    parts = [b.constant(np.full(3, 1e-8, np.float32), "p"), b.constant(np.float32(3), "q")]
+    bias = b.add(Mul(), parts, ["bias"])
+    graph = b.graph([b.add(Add(), [m, bias], ["y"])])
+    verdict = check(graph, Planted(), {"x": X}, watch=False)
+    assert verdict.kind in (Kind.rounding, Kind.identical)
+    assert {p.value for p in verdict.power} == {"m", "y"}

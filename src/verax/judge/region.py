@@ -41,14 +41,16 @@ def check_region(
     seed: int,
     *,
     measure_power: bool = True,
+    find_precision: bool = True,
 ) -> tuple[list[Finding], list[Power]]:
     """Judge the shown values of a region. `shown` holds inputs, constants and shown values.
 
-    measure_power: whether to find out what the check could not see. Values stay in their declared
+    measure_power: whether to find out what the check could not see. find_precision: whether errors
+    too large for float32 are tried in coarser arithmetics (slow). Values stay in their declared
     dtypes; float64 is used inside. Deterministic for a seed.
     """
     try:
-        return _Judgement(Sampler(graph, region, shown, seed)).judge(measure_power)
+        return _Judgement(Sampler(graph, region, shown, seed)).judge(measure_power, find_precision)
     except VeraxError as error:
         reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
         return [
@@ -72,7 +74,9 @@ class _Judgement:
         self.graph, self.region, self.shown = sampler.graph, sampler.region, sampler.shown
         self.expected, self.no_rule = sampler.expected, ""
 
-    def judge(self, measure_power: bool) -> tuple[list[Finding], list[Power]]:
+    def judge(
+        self, measure_power: bool, find_precision: bool
+    ) -> tuple[list[Finding], list[Power]]:
         """Findings on the shown values, and the power of the check at the values inside."""
         floats = [v for v in self.region.shown if self.expected[v].dtype.kind == "f"]
         elements = sum(self.expected[v].size for v in floats)
@@ -97,7 +101,7 @@ class _Judgement:
             if value in scale:  # choices (integers) are what they are: nothing inside shows there
                 decision = _unless_blind(decision, power)
             findings.append(finding(node, value, decision, given, expected, self.region.names))
-        return self._with_precision(findings, scale), power
+        return self._with_precision(findings, scale) if find_precision else findings, power
 
     def _with_precision(self, findings: list[Finding], scale: Values) -> list[Finding]:
         """The same, where errors too large for rounding are explained by a coarser arithmetic."""
@@ -136,6 +140,7 @@ class _Judgement:
             )
             for v, r in ((v, found.get(v, Reach(0.0, 0.0))) for v in self.sampler.tape.values)
             if v not in self.sampler.tape.steady
+            and v not in self.sampler.parameters
             and self.sampler.tape.values[v].dtype.kind == "f"
             and np.any(self.sampler.tape.values[v])
         ]
@@ -149,7 +154,9 @@ class _Judgement:
         inner = [
             v
             for v in self.sampler.sigma
-            if v in self.region.hidden and np.any(self.sampler.inner[v])
+            if v in self.region.hidden
+            and v not in self.sampler.parameters
+            and np.any(self.sampler.inner[v])
         ]
         spaced = np.linspace(0, len(inner) - 1, min(PROBES, len(inner)))
         power = []

@@ -41,7 +41,8 @@ class Sampler:
     """One region's expected values, samples and disturbances.
 
     expected: float64 by shown value; inner: by hidden value; sigma: each value's own rounding;
-    tape: the run for derivatives; problems: nodes without an error model.
+    tape: the run for derivatives; parameters: hidden values made of constants alone (weights that
+    are computed); problems: nodes without an error model.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Sampler:
         self.sigma: dict[str, np.ndarray] = {}
         self.inner: Values = {}
         self.tape = Tape(region.hidden)
+        self.parameters: set[str] = set()
         self.problems: list[str] = []
         self.expected = self.run(self._measure)
 
@@ -92,6 +94,11 @@ class Sampler:
                 self.sigma[value] = np.broadcast_to(sigma, array.shape)
             if value in self.region.hidden:
                 self.inner[value] = array
+        known = (
+            v is None or v in self.graph.constants or v in self.parameters for v in node.inputs
+        )
+        if all(known):
+            self.parameters.update(node.outputs)
         self.tape.add(node, found.ev, arrays, found.outputs)
         return found.outputs
 

@@ -27,7 +27,8 @@ def _check_scale(ctx: Inference, axis: int, block_size: int) -> None:
     same_dtype(ctx, (1,), FLOATS)
     if ctx.has(2):
         zero = ctx.type(2)
-        if zero.rank != scale.rank or _differ(zero.dims, scale.dims):
+        both_single = all(t.rank <= 1 and all(d == 1 for d in t.dims) for t in (zero, scale))
+        if not both_single and (zero.rank != scale.rank or _differ(zero.dims, scale.dims)):
             ctx.fail(f"the zero point {zero} and the scale {scale} differ in shape")
     if all(d == 1 for d in scale.dims) and scale.rank <= 1:
         return
