@@ -38,7 +38,7 @@ SAMPLE = 1 << 16
 """Elements from which on the first look is at a sample of them (an eighth of this many)."""
 WORST = 256
 """Elements with the largest errors that are part of the sample."""
-IMPOSSIBLE = (VeraxError, ValueError, IndexError, ZeroDivisionError, TypeError)
+IMPOSSIBLE = (VeraxError, ValueError, LookupError, ArithmeticError, TypeError)
 """What a rival raises that cannot be computed for these shapes."""
 
 

@@ -113,8 +113,9 @@ class Suspect:
 
     @property
     def x(self) -> np.ndarray:
-        """The first input."""
-        return np.asarray(self.inputs[0])
+        """The first input; a zero where there is none."""
+        first = self.inputs[0] if self.inputs else None
+        return np.zeros(()) if first is None else np.asarray(first)
 
     @property
     def expected(self) -> np.ndarray:

@@ -267,7 +267,7 @@ def _fitted(suspect: Suspect) -> Iterator[Hypothesis]:
 def _blank(suspect: Suspect) -> Iterator[Hypothesis]:
     """Places along an axis that hold nothing but zeros and should not."""
     given, expected = suspect.wide, suspect.expected
-    if given.shape != expected.shape:
+    if given.shape != expected.shape or given.size < LEAST:
         return
     found: dict[int, np.ndarray] = {}
     for axis, n in enumerate(given.shape):
