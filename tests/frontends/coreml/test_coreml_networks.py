@@ -145,7 +145,7 @@ def test_half_precision_weights_are_widened():
 
     model = network([("innerProduct", "d", ["x"], ["y"], fill)], {"x": (2, 6)}, {"y": ()})
     (found,) = [a for a in load_coreml(model.SerializeToString()).graph.constants.values()]
-    assert np.array_equal(found.T, w.astype(np.float32))
+    assert np.array_equal(found, w.astype(np.float32))
 
 
 def test_large_weights_are_read_without_going_through_python_numbers():
@@ -153,7 +153,7 @@ def test_large_weights_are_read_without_going_through_python_numbers():
     fill = setting(inputChannels=128, outputChannels=64, weights=w)
     model = network([("innerProduct", "d", ["x"], ["y"], fill)], {"x": (2, 128)}, {"y": ()})
     (found,) = load_coreml(model.SerializeToString()).graph.constants.values()
-    assert np.array_equal(found.T, w)
+    assert np.array_equal(found, w)
 
 
 def same_models():

@@ -279,3 +279,9 @@ def test_random_damage_gives_a_model_or_an_error(tmp_path):
 @pytest.mark.slow
 def test_much_random_damage_gives_a_model_or_an_error(tmp_path):
     assert min(fuzz(tmp_path, 1, 5_000).values()) > 500
+
+
+def test_weights_of_a_program_are_views_of_its_file(tmp_path):
+    constants = load_coreml(package(tmp_path, "convolutions")).graph.constants.values()
+    large = max(constants, key=np.size)
+    assert not large.flags.writeable and not large.flags.owndata

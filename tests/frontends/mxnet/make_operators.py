@@ -183,6 +183,44 @@ def cases():
         found = S.contrib.MultiBoxDetection(x("scores"), x("offsets"), x("anchors"), **form)
         yield f"detection_{i}", found, ssd
 
+    yield "ssd", detector(), (2, 3, 12, 16)
+    yield "argmax", S.argmax(x(), axis=1), (2, 3, 5)
+    yield "argmin", S.argmin(x(), axis=2, keepdims=True), (2, 3, 5)
+    yield "norm", S.norm(x(), ord=2, axis=(1, 2), keepdims=True), (2, 3, 5)
+    yield "broadcast_to", S.broadcast_to(x(), shape=(0, 4, 5)), (2, 1, 5)
+    yield "broadcast_axis", S.broadcast_axis(x(), axis=(0, 2), size=(3, 4)), (1, 2, 1)
+    yield "broadcast_like", S.broadcast_like(x(), x("other")), [(2, 1, 5), (2, 4, 5)]
+    yield "compared", S.broadcast_lesser(x(), x("other")) + (x() > 0.25), [(2, 3, 5), (1, 3, 5)]
+    yield "pooled_1", S.contrib.AdaptiveAvgPooling2D(x(), output_size=1), IMAGE
+    yield "pooled_many", S.contrib.AdaptiveAvgPooling2D(x(), output_size=(2, 3)), (2, 3, 4, 9)
+    yield "repeat", S.repeat(x(), repeats=2, axis=1), (2, 3, 5)
+    yield "group_norm", S.GroupNorm(x(), num_groups=2, eps=0.2), IMAGE
+
+
+def detector():
+    """A small SSD: two scales, each with classes, offsets and anchors, joined and decoded."""
+    small = S.Activation(conv("first", x(), 6, 2), act_type="relu")
+    found = {"classes": [], "offsets": [], "anchors": []}
+    for i, (level, sizes) in enumerate(
+        ((small, (0.2, 0.3)), (conv("second", small, 5, 2), (0.6,)))
+    ):
+        ratios = (1, 2, 0.5)
+        count = len(sizes) + len(ratios) - 1
+        for kind, channels in (("classes", count * 4), ("offsets", count * 4)):
+            made = S.transpose(0.2 * conv(f"{kind}{i}", level, channels, 1), axes=(0, 2, 3, 1))
+            found[kind].append(S.Flatten(made))
+        found["anchors"].append(S.contrib.MultiBoxPrior(level, sizes=sizes, ratios=ratios))
+    joined = {k: S.Concat(*v, dim=1) for k, v in found.items()}
+    scores = S.transpose(S.Reshape(joined["classes"], shape=(0, -1, 4)), axes=(0, 2, 1))
+    scores = S.SoftmaxActivation(scores, mode="channel")
+    form = {"nms_threshold": 0.4, "threshold": 0.2, "nms_topk": 30}
+    return S.contrib.MultiBoxDetection(scores, joined["offsets"], joined["anchors"], **form)
+
+
+def conv(name, data, channels, stride):
+    form = {"kernel": (3, 3), "stride": (stride, stride), "pad": (1, 1), "name": name}
+    return S.Convolution(data, num_filter=channels, **form)
+
 
 def arrays_of(symbol, shapes):
     """Values for every variable; the first ones, as many as `shapes`, are inputs."""

@@ -44,6 +44,8 @@ SAME_ROW = {
 SIMPLE = {
     *("Cast", "sigmoid", "tanh", "softsign", "log", "sqrt", "reciprocal", "sin", "cos", "prod"),
     *("elemwise_add", "broadcast_add", "broadcast_div", "broadcast_minimum", "broadcast_power"),
+    *("broadcast_equal", "broadcast_not_equal", "broadcast_lesser_equal", "broadcast_greater"),
+    *("broadcast_greater_equal", "broadcast_axes"),
     *("LinearRegressionOutput", "MAERegressionOutput"),
 }
 """Rows of one word, which others of the same form stand for."""

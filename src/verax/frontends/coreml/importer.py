@@ -50,6 +50,7 @@ def load_coreml(
                 f"cannot read the file: {error.strerror}", place=place, next_step="check the path"
             ) from error
     model = parse(data, place)
+    del data
     kind, name = model.WhichOneof("Type"), Path(place).stem
     refuse_unknown(model, place)
     if kind not in (*KINDS, "mlProgram"):
@@ -66,7 +67,7 @@ def load_coreml(
     except (UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise ModelError(f"the model is damaged: {error}", place=place) from error
     version = model.specificationVersion
-    del model, data
+    del model
     importer = Importer(foreign, TABLE, shapes, values)
     return importer.run(place, f"CoreML {kind}, specification {version}")
 

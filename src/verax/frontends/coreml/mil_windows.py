@@ -142,6 +142,9 @@ def linear(c: Conversion) -> Result:
     weight = known(c, "weight")
     if weight is None or np.ndim(weight) != 2:
         raise ModelError("the weight is no constant matrix", place=c.node.place)
+    if rank_of(c, x) == 2:
+        rest = [] if bias is None else [bias]
+        return c.result("Gemm", [x, c.constant(weight), *rest], trans_b=True)
     product = [x, c.constant(np.ascontiguousarray(weight.T))]
     if bias is None:
         return c.result("MatMul", product)

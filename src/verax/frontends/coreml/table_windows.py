@@ -141,6 +141,8 @@ def inner_product(c: Conversion) -> Result:
     w = weights(c, "weights", (out, taken))
     if c.rank() > 4:
         require_rank(c, 4)
+    if c.rank() == 2:
+        return c.result("Gemm", [c.required(0), c.constant(w), *bias(c, out)], trans_b=True)
     if c.rank() < 4:
         product = [c.required(0), c.constant(np.ascontiguousarray(w.T))]
         extra = bias(c, out)

@@ -246,3 +246,57 @@ _reduce("ReduceMean", "mean")
 _reduce("ReduceMax", "max", "max_axis")
 _reduce("ReduceMin", "min", "min_axis")
 _reduce("ReduceProd", "prod")
+
+
+@row("norm")
+def norm(c: Conversion) -> Result:
+    a, rank = c.attributes, c.rank()
+    order = a.integer("ord", 2)
+    if order not in (1, 2):
+        a.refuse("ord", "only 1 and 2 are supported")
+    axes = c.ints(sorted(axis % rank for axis in ints(c, "axis", ()) or range(rank)))
+    kind, keep = "ReduceL2" if order == 2 else "ReduceL1", a.flag("keepdims", False)
+    if keep or len(ints(c, "axis", ()) or ()):
+        return c.result(kind, [c.required(0), axes], keepdims=keep)
+    whole = c.add(kind, [c.required(0), axes], keepdims=False)
+    return c.result("Reshape", [whole, c.ints((1,))])
+
+
+def _position(name: str, kind: str) -> None:
+    """The place of the extreme element, as a float like everything in MXNet."""
+
+    def convert(c: Conversion) -> Result:
+        a, axis = c.attributes, c.attributes.integer("axis")
+        if axis is None:
+            a.refuse("axis", "an axis is needed")
+        found = c.add(kind, [c.required(0)], axis=axis, keepdims=a.flag("keepdims", False))
+        return c.result("Cast", [found], to=c.type(0).dtype)
+
+    row(name)(convert)
+
+
+_position("argmax", "ArgMax")
+_position("argmin", "ArgMin")
+
+
+def _compared(name: str, kind: str, *, negated: bool = False) -> None:
+    """Comparisons give 1 or 0 in the type of the inputs."""
+
+    def convert(c: Conversion) -> Result:
+        other = c.input(1)
+        if other is None:
+            c.attributes.irrelevant("is_int", "it only says how the number was written")
+            other = like(c, c.attributes.number("scalar", 0.0))
+        found = c.add(kind, [c.required(0), other])
+        found = c.add("Not", [found]) if negated else found
+        return c.result("Cast", [found], to=c.type(0).dtype)
+
+    row(f"broadcast_{name}", f"_{name}_scalar", f"_{name}")(convert)
+
+
+_compared("equal", "Equal")
+_compared("not_equal", "Equal", negated=True)
+_compared("lesser", "Less")
+_compared("lesser_equal", "LessOrEqual")
+_compared("greater", "Greater")
+_compared("greater_equal", "GreaterOrEqual")

@@ -234,6 +234,49 @@ def tile(c: Conversion) -> Result:
     return c.result("Tile", [c.required(0), c.ints(repeats)])
 
 
+@row("repeat")
+def repeat(c: Conversion) -> Result:
+    """Each element of an axis several times, one after the other."""
+    a, rank = c.attributes, c.rank()
+    count, axis = a.integer("repeats"), a.integer("axis")
+    if axis is None or count < 1:
+        a.refuse("repeats", "an axis and a count of at least 1 are needed")
+    axis %= rank
+    (size,) = known_dims(c, 0, "the repeated positions")[axis : axis + 1]
+    places = c.constant(np.repeat(np.arange(size), count), np.int64)
+    return c.result("Gather", [c.required(0), places], axis=axis)
+
+
+@row("broadcast_to")
+def broadcast_to(c: Conversion) -> Result:
+    """A size of 0 keeps the input's."""
+    shape = ints(c, "shape", ())
+    if len(shape) != c.rank():
+        c.attributes.refuse("shape", f"the input is {c.type(0)}")
+    return c.result("Expand", [c.required(0), c.ints([d or 1 for d in shape])])
+
+
+@row("broadcast_axis", "broadcast_axes")
+def broadcast_axis(c: Conversion) -> Result:
+    axes, sizes = ints(c, "axis", ()), ints(c, "size", ())
+    if len(axes) != len(sizes):
+        raise ModelError(f"axis = {axes}, size = {sizes}", place=c.node.place)
+    shape = [1] * c.rank()
+    for axis, size in zip(axes, sizes):
+        if c.type(0).dims[axis] != 1:
+            c.attributes.refuse("axis", f"the input is {c.type(0)}")
+        shape[axis] = size
+    return c.result("Expand", [c.required(0), c.ints(shape)])
+
+
+@row("broadcast_like")
+def broadcast_like(c: Conversion) -> Result:
+    for name in ("lhs_axes", "rhs_axes"):
+        if c.attributes.has(name):
+            c.attributes.refuse(name, "only whole shapes are supported")
+    return c.result("Expand", [c.required(0), c.add("Shape", [c.required(1)])])
+
+
 @row("Embedding")
 def embedding(c: Conversion) -> Result:
     """Rows of the weights by their numbers, which MXNet keeps as floats."""

@@ -298,3 +298,32 @@ def up_sampling(c: Conversion) -> Result:
     return c.operator(
         "ConvTranspose", strides=(scale, scale), pads=((pad, pad),) * 2, groups=groups
     )
+
+
+@row("GroupNorm")
+def group_norm(c: Conversion) -> Result:
+    """Scale and shift are per group."""
+    a = c.attributes
+    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
+    groups = a.integer("num_groups", 1)
+    per_group = c.type(1).dims == (groups,)
+    return c.operator(
+        "GroupNormalization",
+        num_groups=groups,
+        epsilon=a.number("eps", 1e-5),
+        per_group=per_group,
+    )
+
+
+@row("_contrib_AdaptiveAvgPooling2D")
+def adaptive_average_pool(c: Conversion) -> Result:
+    """Means over equal parts; parts that overlap are refused."""
+    wanted = ints(c, "output_size", (1,)) or (1,)
+    wanted = wanted * 2 if len(wanted) == 1 else wanted
+    if wanted == (1, 1):
+        return c.operator("GlobalAveragePool")
+    sizes = known_dims(c, 0, "the size of the parts")[2:]
+    if len(wanted) != 2 or min(wanted) < 1 or any(n % m for n, m in zip(sizes, wanted)):
+        c.attributes.refuse("output_size", f"it does not divide {sizes} into equal parts")
+    kernel = tuple(n // m for n, m in zip(sizes, wanted))
+    return c.operator("AveragePool", kernel_shape=kernel, strides=kernel)
