@@ -84,6 +84,12 @@ def quantised_cases() -> Iterator[Case]:
         result((2, 3, 4, 4), "int8"), 3, stride_h=1, stride_w=1, padding="VALID",
         dilation_h_factor=2, dilation_w_factor=2,
     )  # fmt: skip
+    for aligned, half in ((0, 0), (1, 0), (0, 1)):
+        for size in ((11, 4), (14, 12)):
+            yield f"RESIZE_BILINEAR int8 {aligned}{half} {size}", one(
+                "RESIZE_BILINEAR", [data(IMAGE, "int8"), const(np.array(size, np.int32))],
+                data((2, *size, 3), "int8"), 3, align_corners=aligned, half_pixel_centers=half,
+            )  # fmt: skip
     operands = [data((3, 2, 4), "int8"), weights((5, 8), "int8", 0), bias(5, "int8")]
     yield (
         "FULLY_CONNECTED int8 per channel, folded",
@@ -164,6 +170,17 @@ def _bytes(dtype: str) -> Iterator[Case]:
     middle = 0 if dtype == "int8" else 128
     yield f"TANH {dtype}", one("TANH", [data((2, 60, 5), dtype)], T(
         (2, 60, 5), dtype, scale=[1 / 128], zero=[middle]), 2)  # fmt: skip
+    for scale in (0.043, 0.0021, 0.7):
+        yield (
+            f"HARD_SWISH {dtype} {scale}",
+            one("HARD_SWISH", [data((2, 60, 5), dtype, scale)], result((2, 60, 5), dtype), 1),
+        )
+    low = np.iinfo(dtype).min
+    alpha = const(np.arange(low, low + 15, dtype=dtype).reshape(3, 5) + 90, [0.013], [low + 97])
+    yield (
+        f"PRELU {dtype}",
+        one("PRELU", [data((2, 3, 5), dtype), alpha], result((2, 3, 5), dtype), 1),
+    )
     axis = const(np.array([1], np.int32))
     yield (
         f"ARG_MAX {dtype}",

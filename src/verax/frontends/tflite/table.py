@@ -4,6 +4,7 @@ from verax.frontends.tflite import (
     table_elementwise,
     table_movement,
     table_quantised,
+    table_quantised_curves,
     table_quantised_products,
     table_windows,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "table_elementwise",
     "table_movement",
     "table_quantised",
+    "table_quantised_curves",
     "table_quantised_products",
     "table_windows",
 ]

@@ -3,8 +3,6 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from verax.frontends.channels_last import channels_first, finish_channels_last
@@ -210,29 +208,61 @@ def mean(c: Conversion) -> Result:
     )
 
 
-CURVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "LOGISTIC": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
-    "TANH": np.tanh,
-}
+@row("PRELU", quantised=True)
+def prelu(c: Conversion) -> Result:
+    """Below zero the product with alpha, in the scale of both."""
+    (x_scale, x_zero), (alpha_scale, alpha_zero) = of_tensor(c, "input0"), of_tensor(c, "input1")
+    scale, zero = of_tensor(c, "output0")
+    fields = {"zero_point": zero, "output_dtype": str(c.type(0).dtype)}
+    x = centred(c, 0, x_zero)
+    product = c.add("Mul", [x, centred(c, 1, alpha_zero)])
+    above = c.add("Requantize", [x, *factors(c, float(x_scale / scale))], **fields)
+    factor = factors(c, float(x_scale * alpha_scale / scale))
+    below = c.add("Requantize", [product, *factor], **fields)
+    positive = c.add("GreaterOrEqual", [x, c.constant(0, np.int32)])
+    return c.result("Where", [positive, above, below])
 
 
-@row(*CURVES, quantised=True)
-def curve(c: Conversion) -> Result:
-    """A table of all 256 results, each computed in float32."""
-    (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    dtype = c.type(0).dtype
-    if dtype not in ("int8", "uint8"):
-        c.refuse(f"a table for {dtype} is not supported")
-    info = np.iinfo(dtype.numpy)
-    x = np.arange(info.min, info.max + 1)
-    y = CURVES[c.node.op_type](x_scale * (x - x_zero).astype(np.float32))
-    whole = y * (np.float32(1) / scale)
-    steps = np.trunc(whole + np.copysign(np.float32(0.5), whole)).astype(np.int64) + zero
-    table = c.constant(np.clip(steps, info.min, info.max).astype(dtype.numpy))
-    index = c.add("Cast", [c.required(0)], to="int64")
-    if info.min:
-        index = c.add("Sub", [index, c.constant(info.min, np.int64)])
-    return c.result("Gather", [table, index], axis=0)
+@row("RESIZE_BILINEAR", quantised=True)
+def resize_bilinear(c: Conversion) -> Result:
+    """Weights have 10 bits per axis; scale and zero point stay."""
+    _alike(c, "input0", "output0")
+    if c.type(0).dtype != "int8":
+        c.refuse(f"resizing {c.type(0).dtype} is not supported")
+    aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
+    if aligned and half:
+        c.attributes.refuse("half_pixel_centers", "together with align_corners")
+    value = c.add("Cast", [c.required(0)], to="int32")
+    for axis, size in zip((1, 2), constant_ints(c, 1, "the size")):
+        whole = c.type(0).dims[axis]
+        if not isinstance(whole, int) or size < 1:
+            c.refuse("the sizes must be known")
+        low, high, weight = _interpolation(whole, size, aligned, half)
+        lanes = (-1, *(1,) * (3 - axis))
+        terms = []
+        for index, factor in ((low, (1 << 10) - weight), (high, weight)):
+            seen = c.add("Gather", [value, c.ints(index.tolist())], axis=axis)
+            terms.append(c.add("Mul", [seen, c.constant(factor.reshape(lanes), np.int32)]))
+        value = c.add("Add", terms)
+    # Twice the sum times 2^-21, of which the first rounding is exact: halves away from zero.
+    twice = c.add("Add", [value, value])
+    return c.result("Requantize", [twice, *factors(c, 2.0**-21)], axis=3)
+
+
+def _interpolation(
+    whole: int, size: int, aligned: bool, half: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lower and upper neighbour of each output position, and the upper one's weight of 10 bits."""
+    if aligned and size > 1:
+        scale = ((whole - 1 << 10) + (size - 1) // 2) // (size - 1)
+    else:
+        scale = ((whole << 10) + size // 2) // size
+    at = np.arange(size, dtype=np.int64) * scale
+    if half:
+        at += scale // 2 - (1 << 9)
+    low = np.maximum(at >> 10, 0)  # negative positions are above -1: their floor and C's differ by
+    high = np.minimum(-(-at >> 10), whole - 1)  # what the bounds cut off
+    return low, np.maximum(high, 0), at - (low << 10)
 
 
 @row("ARG_MAX", "ARG_MIN", quantised=True)
