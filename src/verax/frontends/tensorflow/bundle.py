@@ -1,0 +1,127 @@
+"""The variables of a SavedModel: `variables.index`, a sorted table, and raw `variables.data-*`.
+
+The table is LevelDB's: a footer that points at an index block, whose entries point at blocks of
+entries with shared key prefixes. Nothing is allocated that the file does not hold.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.tensorflow.messages import CLASSES
+from verax.frontends.tensorflow.tensors import DTYPES
+
+MAGIC = 0xDB4775248B80FB57
+FOOTER = 48
+TRAILER = 5
+"""Bytes after a block: how it is compressed, and a checksum."""
+
+
+class Bundle:
+    """Tensors by their checkpoint key. Raises `ModelError` when the files are damaged."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.prefix, self.place = prefix, f"{prefix.name}.index"
+        try:
+            self.index = prefix.with_name(self.place).read_bytes()
+        except OSError as error:
+            raise ModelError(
+                f"the variables cannot be read ({error.strerror})", place=self.place
+            ) from error
+        self.shards: dict[int, Any] = {}
+        try:
+            entries = dict(self._entries())
+            header = CLASSES["BundleHeader"].FromString(entries.pop(b"", b""))
+            self.entries = {k: CLASSES["BundleEntry"].FromString(v) for k, v in entries.items()}
+        except (IndexError, struct.error, DecodeError, ValueError) as error:
+            raise ModelError(
+                f"the index of variables is damaged ({error})", place=self.place
+            ) from error
+        if header.endianness:
+            raise UnsupportedError("the variables are not little-endian", place=self.place)
+        self.count = max(1, header.num_shards)
+
+    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
+        footer = self.index[-FOOTER:]
+        if len(footer) < FOOTER or struct.unpack("<Q", footer[-8:])[0] != MAGIC:
+            raise ValueError("it has no footer")
+        _, at = _varint(footer, 0)
+        _, at = _varint(footer, at)
+        offset, at = _varint(footer, at)
+        size, _ = _varint(footer, at)
+        for _, handle in self._block(offset, size):
+            start, at = _varint(handle, 0)
+            length, _ = _varint(handle, at)
+            yield from self._block(start, length)
+
+    def _block(self, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+        if offset + size + TRAILER > len(self.index) or size < 4:
+            raise ValueError("a block lies outside of the file")
+        if self.index[offset + size]:
+            raise UnsupportedError("the index of variables is compressed", place=self.place)
+        block = self.index[offset : offset + size]
+        (restarts,) = struct.unpack("<I", block[-4:])
+        end = size - 4 - 4 * restarts
+        at, key = 0, b""
+        while at < end:
+            shared, at = _varint(block, at)
+            own, at = _varint(block, at)
+            length, at = _varint(block, at)
+            if shared > len(key) or at + own + length > end:
+                raise ValueError("an entry lies outside of its block")
+            key = key[:shared] + block[at : at + own]
+            yield key, block[at + own : at + own + length]
+            at += own + length
+
+    def _bytes(self, entry: Any) -> memoryview:
+        if entry.shard_id not in range(self.count):
+            raise ModelError(f"there is no shard {entry.shard_id}", place=self.place)
+        if entry.shard_id not in self.shards:
+            name = f"{self.prefix.name}.data-{entry.shard_id:05d}-of-{self.count:05d}"
+            try:
+                with open(self.prefix.with_name(name), "rb") as file:
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:
+                raise ModelError(f"{name} cannot be read ({error})", place=self.place) from error
+            self.shards[entry.shard_id] = memoryview(mapped)
+        data = self.shards[entry.shard_id]
+        if not 0 <= entry.offset <= entry.offset + entry.size <= len(data):
+            raise ModelError("a variable lies outside of its file", place=self.place)
+        return data[entry.offset : entry.offset + entry.size]
+
+    def tensor(self, key: str) -> np.ndarray | None:
+        """A variable, mapped from its file; None when there is none of that key."""
+        entry = self.entries.get(key.encode())
+        if entry is None:
+            return None
+        dtype = DTYPES.get(entry.dtype)
+        if dtype is None:
+            raise UnsupportedError(f"the element type {entry.dtype} of {key!r}", place=self.place)
+        dims = [int(d.size) for d in entry.shape.dim]
+        data = self._bytes(entry)
+        flat = np.frombuffer(data, dtype.numpy, len(data) // dtype.numpy.itemsize)
+        try:
+            return flat.reshape(dims)
+        except ValueError as error:
+            raise ModelError(f"{len(data)} bytes cannot be {dtype}{dims}", place=key) from error
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits per byte, lowest first; and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+        if shift > 63:
+            raise ValueError("a number has no end")

@@ -1,0 +1,358 @@
+"""GraphDef or SavedModel -> foreign model: nodes in an order in which they can run.
+
+Calls of functions are inlined and variables become constants, so that what comes out has neither.
+Values are named as TensorFlow prints them: `node` for a node's first output, `node:1` for others;
+inputs and outputs of a SavedModel are named by its signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.tensorflow.bundle import Bundle
+from verax.frontends.tensorflow.messages import CLASSES
+from verax.frontends.tensorflow.tensors import DTYPES, dims_of, tensor_of
+from verax.frontends.tensorflow.variables import restored_keys
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+NO_VALUE = ("NoOp", "Assert", "SaveV2", "RestoreV2", "MergeV2Checkpoints", "AssignVariableOp")
+MAX_NODES = 200_000
+MAX_DEPTH = 32
+MAX_BYTES = 2**31 - 1
+SECOND = {
+    **{"batch_mean": 1, "batch_variance": 2, "reserve_space_1": 3, "reserve_space_2": 4},
+    **{"reserve_space_3": 5, "indices": 1, "backprop": 1, "valid_outputs": 1, "idx": 1},
+}
+"""Names of outputs that are not the first of their node."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What goes in and out: (public name, value) pairs; types by public name."""
+
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    types: Mapping[str, ForeignValue]
+
+
+def read_graph(data: bytes, place: str) -> ForeignModel:
+    """A frozen graph: placeholders are inputs, values that nobody reads are outputs."""
+    graph = _parse("Graph", data, place)
+    if not graph.node:
+        raise ModelError(
+            "the file holds no graph", place=place, next_step="is it a frozen GraphDef?"
+        )
+    return _Reader(graph, None, place).model(None, {})
+
+
+def read_saved_model(folder: Path) -> ForeignModel:
+    """A SavedModel folder: one graph, its signature and its variables."""
+    place = folder.name
+    file = folder / "saved_model.pb"
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"the folder is no SavedModel ({error.strerror})",
+            place=str(file),
+            next_step="give the folder that holds saved_model.pb",
+        ) from error
+    saved = _parse("SavedModel", data, place)
+    if len(saved.meta_graphs) != 1:
+        raise UnsupportedError(f"the file holds {len(saved.meta_graphs)} graphs", place=place)
+    meta = saved.meta_graphs[0]
+    index = folder / "variables" / "variables"
+    bundle = Bundle(index) if index.with_suffix(".index").exists() else None
+    reader = _Reader(meta.graph_def, bundle, place)
+    chosen = _signature(meta.signature_def, place)
+    metadata = {"tensorflow": meta.meta_info_def.tensorflow_version, "signature": chosen}
+    return reader.model(_pairs(meta.signature_def[chosen]), metadata)
+
+
+def _parse(kind: str, data: bytes, place: str) -> Any:
+    if len(data) > MAX_BYTES:
+        raise ModelError("the file is larger than protobuf allows", place=place)
+    try:
+        return CLASSES[kind].FromString(data)
+    except DecodeError as error:
+        raise ModelError(f"the file is damaged ({error})", place=place) from error
+
+
+def _signature(signatures: Mapping[str, Any], place: str) -> str:
+    """The signature that serves."""
+    usable = [k for k, s in signatures.items() if s.outputs]
+    if "serving_default" in usable:
+        return "serving_default"
+    if len(usable) == 1:
+        return usable[0]
+    raise UnsupportedError(
+        f"the model has {len(usable)} signatures and none is the default: {', '.join(usable[:8])}",
+        place=place,
+        next_step="save it with signatures={'serving_default': ...}",
+    )
+
+
+def _pairs(signature: Any) -> Signature:
+    inputs = tuple((k, _plain(i.name)) for k, i in sorted(signature.inputs.items()))
+    outputs = tuple((k, _plain(o.name)) for k, o in sorted(signature.outputs.items()))
+    types = {
+        k: ForeignValue(k, DTYPES.get(i.dtype), dims_of(i.tensor_shape), f"type {i.dtype}")
+        for k, i in [*signature.inputs.items(), *signature.outputs.items()]
+    }
+    return Signature(inputs, outputs, types)
+
+
+def _plain(name: str) -> str:
+    """`node:0` is called `node`."""
+    return name.removesuffix(":0")
+
+
+class _Reader:
+    def __init__(self, graph: Any, bundle: Bundle | None, place: str) -> None:
+        self.graph, self.bundle, self.place = graph, bundle, place
+        self.functions = {f.signature.name: f for f in graph.library.function}
+        self.constants: dict[str, np.ndarray] = {}
+        self.nodes: dict[str, ForeignNode] = {}
+        self.alias: dict[str, str] = {}
+        self.placeholders: dict[str, ForeignValue] = {}
+        self.variables: dict[str, Any] = {}
+        self.keys: dict[str, str] | None = None
+
+    def model(self, signature: Signature | None, metadata: Mapping[str, str]) -> ForeignModel:
+        self._add(self.graph.node, "", _plain_input, {}, 0)
+        if signature is None:
+            inputs = tuple((name, name) for name in self.placeholders)
+            outputs = tuple((o, o) for o in self._unread())
+            types: Mapping[str, ForeignValue] = {}
+        else:
+            inputs, outputs, types = signature.inputs, signature.outputs, signature.types
+        public = {value: name for name, value in inputs}
+        absent = [v for v in public if v not in self.placeholders]
+        if absent:
+            raise ModelError(f"the input {absent[0]!r} is no placeholder", place=self.place)
+        values = [self._input(name, value, types) for name, value in inputs]
+        wanted = [self._resolved(value) for _, value in outputs]
+        nodes = self._ordered(wanted, public)
+        final = []
+        for (name, _), value in zip(outputs, wanted):
+            if name != value:
+                source = (public.get(value, value),)
+                nodes.append(ForeignNode("Identity", source, (name,), {}, name))
+            final.append(ForeignValue(name, None, None))
+        return ForeignModel(
+            name=self.place,
+            inputs=tuple(values),
+            outputs=tuple(final),
+            nodes=tuple(nodes),
+            constants=self._needed(nodes),
+            declared={k: v for k, v in types.items() if k in dict(outputs)},
+            versions={"": int(self.graph.versions.producer)},
+            metadata=metadata,
+        )
+
+    def _needed(self, nodes: Iterable[ForeignNode]) -> dict[str, np.ndarray]:
+        """The constants and variables that nodes read, or that are outputs."""
+        read = dict.fromkeys(v for node in nodes for v in node.inputs)
+        found = {v: self.constants[v] for v in read if v in self.constants}
+        return found | {v: self._variable(v) for v in read if v in self.variables}
+
+    def _input(self, name: str, value: str, types: Mapping[str, ForeignValue]) -> ForeignValue:
+        said = self.placeholders[value]
+        known = types.get(name)
+        dims = said.dims if known is None or known.dims is None else known.dims
+        return ForeignValue(name, said.dtype, dims, said.kind)
+
+    # Nodes
+
+    def _add(
+        self,
+        nodes: Iterable[Any],
+        prefix: str,
+        named: Callable[[str], str],
+        given: Mapping[str, str],
+        depth: int,
+    ) -> None:
+        """Enter nodes, inlining calls. prefix: of their names; named: an input as node[:port];
+        given: values of a function's arguments."""
+        if depth > MAX_DEPTH:
+            raise ModelError("functions call each other without end", place=self.place)
+
+        def value(text: str) -> str:
+            plain = named(text)
+            base, _, port = plain.partition(":")
+            if base in given and not port:
+                return given[base]
+            return f"{prefix}{plain}"
+
+        for node in nodes:
+            if len(self.nodes) > MAX_NODES:
+                raise ModelError(f"the model has more than {MAX_NODES} nodes", place=self.place)
+            name = f"{prefix}{node.name}"
+            inputs = tuple(value(i) for i in node.input if not i.startswith("^"))
+            if node.op in CALLS:
+                self._call(node, name, inputs, depth)
+            elif node.op not in NO_VALUE:
+                self._enter(node, name, inputs)
+
+    def _call(self, node: Any, name: str, inputs: tuple[str, ...], depth: int) -> None:
+        called = node.attr["f"].func.name
+        function = self.functions.get(called)
+        if function is None:
+            raise ModelError(f"there is no function {called!r}", place=f"node {name!r}")
+        arguments = [a.name for a in function.signature.input_arg]
+        if len(arguments) != len(inputs):
+            raise ModelError(f"{called!r} takes {len(arguments)} inputs", place=f"node {name!r}")
+        prefix = f"{name}/"
+        given = dict(zip(arguments, inputs))
+        self._add(function.node_def, prefix, _function_input, given, depth + 1)
+        for port, result in enumerate(function.signature.output_arg):
+            plain = _function_input(function.ret[result.name])
+            target = given.get(plain, f"{prefix}{plain}")
+            self.alias[name if port == 0 else f"{name}:{port}"] = target
+
+    def _enter(self, node: Any, name: str, inputs: tuple[str, ...]) -> None:
+        place = f"node {name!r} ({node.op})"
+        if name in self.nodes or name in self.constants or name in self.variables:
+            raise ModelError("the name is used twice", place=place)
+        if node.op == "Const":
+            if "value" not in node.attr:
+                raise ModelError("a constant without a value", place=place)
+            if node.attr["value"].tensor.dtype in DTYPES:
+                self.constants[name] = tensor_of(node.attr["value"].tensor, place)
+        elif node.op in VARIABLES:
+            self.variables[name] = node
+        elif node.op == "ReadVariableOp":
+            self.alias[name] = inputs[0]
+        elif node.op == "Placeholder":
+            dims = dims_of(node.attr["shape"].shape) if "shape" in node.attr else None
+            code = node.attr["dtype"].type
+            self.placeholders[name] = ForeignValue(name, DTYPES.get(code), dims, f"type {code}")
+        else:
+            attributes = {k: _attribute(a, place) for k, a in node.attr.items() if k[0] != "_"}
+            self.nodes[name] = ForeignNode(node.op, inputs, (name,), attributes, name)
+
+    def _variable(self, name: str) -> np.ndarray:
+        """The stored value of a variable that the outputs need."""
+        node, place = self.variables[name], f"variable {name!r}"
+        if self.bundle is None:
+            raise UnsupportedError(
+                "the graph has variables, and their values are not in the file",
+                place=place,
+                next_step="give the SavedModel folder, or freeze the graph",
+            )
+        if self.keys is None:
+            self.keys = restored_keys(self.graph)
+        key = self.keys.get(node.name, node.name)
+        found = self.bundle.tensor(key)
+        if found is None:
+            raise ModelError(f"the checkpoint has no variable {key!r}", place=place)
+        return found
+
+    # Order
+
+    def _resolved(self, value: str) -> str:
+        seen = set()
+        while value in self.alias:
+            if value in seen:
+                raise ModelError(f"{value!r} is defined by itself", place=self.place)
+            seen.add(value)
+            value = self.alias[value]
+        return value
+
+    def _unread(self) -> list[str]:
+        read = {_node_of(self._resolved(i)) for node in self.nodes.values() for i in node.inputs}
+        return [name for name in self.nodes if name not in read]
+
+    def _ordered(self, wanted: list[str], public: Mapping[str, str]) -> list[ForeignNode]:
+        """What the outputs need, each node after its inputs. Raises for cycles."""
+        ports: dict[str, int] = {}
+        order: list[str] = []
+        state: dict[str, bool] = {}
+        waiting = [(_node_of(v), False) for v in reversed(wanted)]
+        for value in wanted:
+            _note_port(ports, value)
+        while waiting:
+            name, leaving = waiting.pop()
+            if leaving:
+                state[name] = True
+                order.append(name)
+                continue
+            if name in state or name not in self.nodes:
+                if state.get(name) is False:
+                    raise ModelError(f"node {name!r} depends on itself", place=self.place)
+                continue
+            state[name] = False
+            waiting.append((name, True))
+            for value in self.nodes[name].inputs:
+                found = self._resolved(value)
+                _note_port(ports, found)
+                base = _node_of(found)
+                if state.get(base) is False:
+                    raise ModelError(f"node {base!r} depends on itself", place=self.place)
+                waiting.append((base, False))
+        made = []
+        for name in order:
+            node = self.nodes[name]
+            inputs = [self._resolved(v) for v in node.inputs]
+            outputs = (name, *(f"{name}:{p}" for p in range(1, ports.get(name, 0) + 1)))
+            made.append(
+                replace(node, inputs=tuple(public.get(v, v) for v in inputs), outputs=outputs)
+            )
+        return made
+
+
+def _node_of(value: str) -> str:
+    return value.partition(":")[0]
+
+
+def _note_port(ports: dict[str, int], value: str) -> None:
+    name, _, port = value.partition(":")
+    ports[name] = max(ports.get(name, 0), int(port or 0))
+
+
+def _plain_input(text: str) -> str:
+    return _plain(text)
+
+
+def _function_input(text: str) -> str:
+    """`node:output:2` of a function's body -> node[:port]; an argument stays as it is."""
+    parts = text.split(":")
+    if len(parts) < 3:
+        return _plain(text)
+    port = SECOND.get(parts[1], 0) + int(parts[2])
+    return parts[0] if port == 0 else f"{parts[0]}:{port}"
+
+
+def _attribute(attribute: Any, place: str) -> Any:
+    """An attribute as a number, text, array, or tuple of these; types as their names."""
+    kind = attribute.WhichOneof("value")
+    return None if kind is None else _value(kind, getattr(attribute, kind), place)
+
+
+def _value(kind: str, value: Any, place: str) -> Any:
+    if kind == "s":
+        return value.decode(errors="replace")
+    if kind == "type":
+        return str(DTYPES.get(value, f"type {value}"))
+    if kind == "shape":
+        return dims_of(value)
+    if kind == "tensor":
+        return tensor_of(value, place)
+    if kind == "func":
+        return f"function {value.name}"
+    if kind == "list":
+        for name in ("s", "i", "f", "b", "type", "shape"):
+            items = getattr(value, name)
+            if items:
+                return tuple(_value(name, v, place) for v in items)
+        return ()
+    return value

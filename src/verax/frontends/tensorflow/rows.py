@@ -1,0 +1,132 @@
+"""The table of TensorFlow operators, its entry, and what rows of several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from verax.base.errors import ModelError
+from verax.frontends.channels_last import channels_first, finish_channels_last
+from verax.frontends.conversion import Conversion, Row
+from verax.ir.operator import Operator
+from verax.ir.types import DType
+
+Result = Operator | str | tuple[str, ...]
+TABLE: dict[tuple[str, str], Row] = {}
+"""Rows by (domain, operator); TensorFlow has one domain."""
+
+TYPES = (
+    *("T", "Tidx", "Tperm", "Tshape", "Tpaddings", "Tindices", "Tparams", "Taxis", "Tdim"),
+    *("Index", "Tmultiples", "Tblock_shape", "Tcrops", "TI", "U", "Tlen"),
+)
+"""Attributes that name the element type of operands."""
+
+
+def row(*operators: str) -> Callable[[Row], Row]:
+    """Enter a function as the row of operators. It need not read the attributes that repeat
+    operands' element types; those are checked here."""
+
+    def enter(function: Row) -> Row:
+        def checked(c: Conversion) -> Result:
+            _check_types(c)
+            return function(c)
+
+        for name in operators:
+            assert ("", name) not in TABLE, name
+            TABLE["", name] = checked
+        return function
+
+    return enter
+
+
+def _check_types(c: Conversion) -> None:
+    """Each type that the node states is one of its operands'."""
+    found = {str(c.builder.types[v].dtype) for v in c.inputs if v is not None}
+    for name in TYPES:
+        if c.attributes.has(name):
+            stated = c.attributes.get(name)
+            if found and stated not in found:
+                raise ModelError(
+                    f"{name} = {stated}, the operands are {sorted(found)}", place=c.node.place
+                )
+    c.attributes.irrelevant("use_cudnn_on_gpu", "it chooses an implementation")
+
+
+def constant_ints(c: Conversion, index: int, what: str) -> tuple[int, ...]:
+    """A constant operand as integers."""
+    return tuple(int(v) for v in c.constant_input(index, what).reshape(-1))
+
+
+def static_dims(c: Conversion, index: int, what: str) -> tuple[int, ...]:
+    """Sizes of an operand, all known."""
+    dims = c.type(index).dims
+    if not all(isinstance(d, int) for d in dims):
+        c.refuse(f"the sizes of {what}, {c.type(index)}, are not known: give shapes")
+    return tuple(int(d) for d in dims if isinstance(d, int))
+
+
+def longs(c: Conversion, index: int) -> str:
+    """An operand of integers as int64."""
+    known = c.known(index)
+    if known is not None and known.dtype != object:
+        return c.ints([int(v) for v in known.ravel()])
+    value = c.required(index)
+    return value if c.type(index).dtype is DType.int64 else c.add("Cast", [value], to=DType.int64)
+
+
+class Layout:
+    """Where a node's channels lie, `data_format`, and the moves to channels-first and back."""
+
+    def __init__(self, c: Conversion, default: str) -> None:
+        self.c = c
+        self.format = c.attributes.text("data_format", default)
+        spatial = "DHW"[5 - len(default) :]
+        if self.format not in (f"N{spatial}C", f"NC{spatial}"):
+            c.attributes.refuse("data_format")
+        self.last = self.format.endswith("C")
+        self.rank = len(default)
+
+    def first(self, value: str) -> str:
+        """The value channels-first."""
+        return channels_first(self.c, value) if self.last else value
+
+    def finish(self, kind: str, inputs: Sequence[str | None], **fields: Any) -> tuple[str, ...]:
+        """The node's result, its channels back where they belong."""
+        if not self.last:
+            return self.c.result(kind, inputs, **fields)
+        return finish_channels_last(self.c, self.c.add(kind, inputs, **fields))
+
+    def spatial(self, name: str, default: Any = None) -> tuple[int, ...]:
+        """The spatial entries of a list with one entry per axis; the others must be 1."""
+        values = self.c.attributes.integers(name, default)
+        if values is None or len(values) != self.rank:
+            raise ModelError(
+                f"{name} = {values} needs {self.rank} entries", place=self.c.node.place
+            )
+        if self.last:
+            inner, outer = values[1:-1], (values[0], values[-1])
+        else:
+            inner, outer = values[2:], values[:2]
+        if set(outer) != {1}:
+            self.c.attributes.refuse(name, "across the batch or channels")
+        return tuple(inner)
+
+    def pads(self) -> Any:
+        """Pads: the rule SAME (the odd one at the end), none, or numbers per axis."""
+        a = self.c.attributes
+        rule = a.text("padding")
+        explicit = a.integers("explicit_paddings", ())
+        if rule == "EXPLICIT":
+            pairs = list(zip(explicit[::2], explicit[1::2]))
+            if len(explicit) != 2 * self.rank:
+                a.refuse("explicit_paddings", "it needs two numbers per axis")
+            inner = pairs[1:-1] if self.last else pairs[2:]
+            outer = (pairs[0], pairs[-1]) if self.last else tuple(pairs[:2])
+            if any(p != (0, 0) for p in outer):
+                a.refuse("explicit_paddings", "of the batch or channels")
+            return tuple(inner)
+        if any(explicit):
+            a.refuse("explicit_paddings", f"the padding is {rule}")
+        if rule not in ("SAME", "VALID"):
+            a.refuse("padding")
+        return "SAME_UPPER" if rule == "SAME" else ()

@@ -1,0 +1,13 @@
+"""TensorFlow operators by name: importing the families' rows fills the table."""
+
+from __future__ import annotations
+
+from verax.frontends.tensorflow import (  # noqa: F401  (each registers its rows)
+    table_elementwise,
+    table_movement,
+    table_reduction,
+    table_windows,
+)
+from verax.frontends.tensorflow.rows import TABLE
+
+__all__ = ["TABLE"]

@@ -1,0 +1,152 @@
+"""TensorFlow operators on single elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.conversion import Conversion
+from verax.frontends.tensorflow.rows import Result, row
+from verax.ir.types import DType
+
+SAME = {
+    **{n: n for n in ("Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "Exp", "Log", "Sqrt")},
+    **{n: n for n in ("Abs", "Neg", "Floor", "Ceil", "Sign", "Reciprocal", "Erf", "Sin", "Cos")},
+    **{n: n for n in ("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")},
+    **{n: n for n in ("Add", "Sub", "Mul", "Pow", "Less", "Greater", "Equal")},
+    **{"AddV2": "Add", "RealDiv": "Div", "Maximum": "Max", "Minimum": "Min", "Inv": "Reciprocal"},
+    **{"LessEqual": "LessOrEqual", "GreaterEqual": "GreaterOrEqual", "LogicalAnd": "And"},
+    **{"LogicalOr": "Or", "LogicalNot": "Not", "IsNan": "IsNaN", "Selu": "Selu", "Rint": "Round"},
+}
+"""Operators without attributes of their own -> ours."""
+
+
+@row(*SAME)
+def same(c: Conversion) -> Result:
+    c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
+    return c.operator(SAME[c.node.op_type])
+
+
+@row("Round")
+def round_(c: Conversion) -> Result:
+    """Halves go to the even number."""
+    return c.operator("Round" if c.type(0).dtype.is_float else "Identity")
+
+
+@row("Identity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics", "EnsureShape")
+def identity(c: Conversion) -> Result:
+    """The value itself, also where it is a constant."""
+    for name in ("message", "shape"):
+        c.attributes.irrelevant(name, "it states what is so anyway")
+    return c.required(0)
+
+
+@row("PlaceholderWithDefault")
+def default(c: Conversion) -> Result:
+    c.attributes.irrelevant("dtype", "it repeats the default's type")
+    c.attributes.irrelevant("shape", "the default has one")
+    return c.required(0)
+
+
+@row("NotEqual")
+def not_equal(c: Conversion) -> Result:
+    c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
+    return c.result("Not", [c.add("Equal", [c.required(0), c.required(1)])])
+
+
+@row("Relu6")
+def relu6(c: Conversion) -> Result:
+    dtype = c.type(0).dtype.numpy
+    return c.result("Clip", [c.required(0), c.constant(0, dtype), c.constant(6, dtype)])
+
+
+@row("ClipByValue")
+def clip(c: Conversion) -> Result:
+    """Bounds may be tensors; scalars make it a Clip."""
+    if c.rank(1) == c.rank(2) == 0:
+        return c.result("Clip", [c.required(i) for i in range(3)])
+    upper = c.add("Min", [c.required(0), c.required(2)])
+    return c.result("Max", [upper, c.required(1)])
+
+
+@row("LeakyRelu")
+def leaky_relu(c: Conversion) -> Result:
+    return c.result("LeakyRelu", [c.required(0)], alpha=c.attributes.number("alpha", 0.2))
+
+
+@row("Elu")
+def elu(c: Conversion) -> Result:
+    return c.result("Elu", [c.required(0)], alpha=1.0)
+
+
+@row("Rsqrt")
+def rsqrt(c: Conversion) -> Result:
+    return c.result("Reciprocal", [c.add("Sqrt", [c.required(0)])])
+
+
+@row("Square")
+def square(c: Conversion) -> Result:
+    return c.result("Mul", [c.required(0), c.required(0)])
+
+
+@row("SquaredDifference")
+def squared_difference(c: Conversion) -> Result:
+    apart = c.add("Sub", [c.required(0), c.required(1)])
+    return c.result("Mul", [apart, apart])
+
+
+@row("Expm1", "Log1p")
+def near_zero(c: Conversion) -> Result:
+    one = c.constant(1, c.type(0).dtype.numpy)
+    if c.node.op_type == "Expm1":
+        return c.result("Sub", [c.add("Exp", [c.required(0)]), one])
+    return c.result("Log", [c.add("Add", [c.required(0), one])])
+
+
+@row("Div", "FloorDiv", "FloorMod")
+def division(c: Conversion) -> Result:
+    """Div of integers truncates as C does; the others round down."""
+    x, y, whole = c.required(0), c.required(1), not c.type(0).dtype.is_float
+    if c.node.op_type == "Div":
+        return c.result("Div", [x, y])
+    if whole:
+        rest = c.add("Mod", [x, y])
+        if c.node.op_type == "FloorMod":
+            return c.result("Mod", [x, y])
+        return c.result("Div", [c.add("Sub", [x, rest]), y])
+    if c.node.op_type == "FloorDiv":
+        return c.result("Floor", [c.add("Div", [x, y])])
+    times = c.add("Floor", [c.add("Div", [x, y])])
+    return c.result("Sub", [x, c.add("Mul", [times, y])])
+
+
+@row("AddN")
+def add_n(c: Conversion) -> Result:
+    c.attributes.expect("N", len(c.inputs), why="it counts the operands")
+    return c.operator("Sum")
+
+
+@row("Select", "SelectV2")
+def select(c: Conversion) -> Result:
+    """The condition of the old form may be a vector that chooses along the first axis."""
+    condition = c.required(0)
+    if c.node.op_type == "Select" and c.rank(0) == 1 and c.rank(1) > 1:
+        condition = c.add("Unsqueeze", [condition, c.ints(range(1, c.rank(1)))])
+    return c.result("Where", [condition, c.required(1), c.required(2)])
+
+
+@row("Cast")
+def cast(c: Conversion) -> Result:
+    """Floats become integers by cutting off."""
+    a = c.attributes
+    a.expect("Truncate", False, why="it changes how numbers are rounded")
+    a.expect("SrcT", str(c.type(0).dtype), why="it repeats the operand's type")
+    target = a.text("DstT")
+    if target not in {str(d) for d in DType}:
+        a.refuse("DstT")
+    return c.result("Cast", [c.required(0)], to=DType(target))
+
+
+@row("ZerosLike", "OnesLike")
+def likes(c: Conversion) -> Result:
+    value = np.array(int(c.node.op_type == "OnesLike"), c.type(0).dtype.numpy)
+    return c.result("Expand", [c.constant(value), c.add("Shape", [c.required(0)])])

@@ -1,0 +1,78 @@
+"""TensorFlow reductions, softmax, orderings and cumulative operators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.conversion import Conversion
+from verax.frontends.tensorflow.rows import Result, constant_ints, row
+from verax.ir.types import DType
+
+REDUCTIONS = {
+    "Mean": "ReduceMean",
+    "Sum": "ReduceSum",
+    "Max": "ReduceMax",
+    "Min": "ReduceMin",
+    "Prod": "ReduceProd",
+}
+
+
+@row(*REDUCTIONS)
+def reduce(c: Conversion) -> Result:
+    """No axes at all reduce nothing."""
+    axes = constant_ints(c, 1, "the axes")
+    keep = c.attributes.flag("keep_dims")
+    if not axes:
+        return c.result("Identity", [c.required(0)])
+    return c.result(REDUCTIONS[c.node.op_type], [c.required(0), c.ints(axes)], keepdims=keep)
+
+
+@row("Any", "All")
+def any_or_all(c: Conversion) -> Result:
+    axes, keep = constant_ints(c, 1, "the axes"), c.attributes.flag("keep_dims")
+    if not axes:
+        return c.result("Identity", [c.required(0)])
+    number = c.add("Cast", [c.required(0)], to=DType.int32)
+    kind = "ReduceMax" if c.node.op_type == "Any" else "ReduceMin"
+    return c.result("Cast", [c.add(kind, [number, c.ints(axes)], keepdims=keep)], to=DType.bool_)
+
+
+@row("ArgMax", "ArgMin")
+def arg(c: Conversion) -> Result:
+    (axis,) = constant_ints(c, 1, "the axis")
+    target = c.attributes.text("output_type", "int64")
+    found = c.add(c.node.op_type, [c.required(0)], axis=axis, keepdims=False)
+    if target not in ("int32", "int64"):
+        c.attributes.refuse("output_type")
+    return c.result("Cast", [found], to=DType(target))
+
+
+@row("Softmax", "LogSoftmax")
+def softmax(c: Conversion) -> Result:
+    return c.result(c.node.op_type, [c.required(0)], axis=-1)
+
+
+@row("Cumsum", "Cumprod")
+def cumulative(c: Conversion) -> Result:
+    (axis,) = constant_ints(c, 1, "the axis")
+    kind = "CumSum" if c.node.op_type == "Cumsum" else "CumProd"
+    return c.result(
+        kind,
+        [c.required(0), c.constant(axis, np.int64)],
+        exclusive=c.attributes.flag("exclusive"),
+        reverse=c.attributes.flag("reverse"),
+    )
+
+
+@row("TopKV2")
+def top_k(c: Conversion) -> Result:
+    """Places are int32."""
+    count = constant_ints(c, 1, "k")
+    kept = c.attributes.flag("sorted", True)
+    target = c.attributes.text("index_type", "int32")
+    b, names = c.builder, [*c.node.outputs, c.fresh("places")][:2]
+    op = c.operator("TopK", axis=-1, largest=True, sorted=kept)
+    values, places = b.add_all(
+        op, [c.required(0), c.ints(count)], [names[0], c.fresh(f"{names[0]}/long")], c.node.name
+    )
+    return values, b.add(c.operator("Cast", to=DType(target)), [places], [names[1]], c.node.name)

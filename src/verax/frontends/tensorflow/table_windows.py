@@ -1,0 +1,185 @@
+"""TensorFlow convolutions, pools, normalisations and matrix products.
+
+Filters lie as [*kernel, in, out], depthwise ones as [*kernel, channels, multiplier], those of
+transposed convolutions as [*kernel, out, in].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verax.base.errors import ModelError
+from verax.frontends.channels_last import reshaped, transposed
+from verax.frontends.conversion import Conversion
+from verax.frontends.tensorflow.rows import Layout, Result, constant_ints, row, static_dims
+
+
+def _out_in(c: Conversion, value: str) -> str:
+    """[*kernel, a, b] -> [b, a, *kernel]."""
+    rank = c.builder.types[value].rank
+    return transposed(c, value, (rank - 1, rank - 2, *range(rank - 2)))
+
+
+@row("Conv2D", "Conv3D")
+def convolution(c: Conversion) -> Result:
+    layout = Layout(c, "NHWC" if c.node.op_type == "Conv2D" else "NDHWC")
+    if c.node.op_type == "Conv3D":
+        c.attributes.irrelevant("use_cudnn", "it chooses an implementation")
+    channels = c.type(0).dims[-1 if layout.last else 1]
+    seen = c.type(1).dims[-2]
+    groups = 1
+    if isinstance(channels, int) and isinstance(seen, int):
+        if seen < 1 or channels % seen:
+            raise ModelError(f"filters of {seen} channels on {channels}", place=c.node.place)
+        groups = channels // seen
+    return layout.finish(
+        "Conv",
+        [layout.first(c.required(0)), _out_in(c, c.required(1))],
+        strides=layout.spatial("strides"),
+        pads=layout.pads(),
+        dilations=layout.spatial("dilations", (1,) * layout.rank),
+        groups=groups,
+    )
+
+
+@row("DepthwiseConv2dNative")
+def depthwise_convolution(c: Conversion) -> Result:
+    """Output channel k * multiplier + q is filter q of channel k."""
+    layout = Layout(c, "NHWC")
+    height, width, channels, multiplier = static_dims(c, 1, "the filter")
+    filters = transposed(c, c.required(1), (2, 3, 0, 1))
+    filters = reshaped(c, filters, (channels * multiplier, 1, height, width))
+    return layout.finish(
+        "Conv",
+        [layout.first(c.required(0)), filters],
+        strides=layout.spatial("strides"),
+        pads=layout.pads(),
+        dilations=layout.spatial("dilations", (1,) * 4),
+        groups=channels,
+    )
+
+
+@row("Conv2DBackpropInput", "Conv3DBackpropInputV2")
+def transposed_convolution(c: Conversion) -> Result:
+    """Operands: output shape, filter, data. What is cut off at the beginning is what the forward
+    convolution pads there; where the end lies, the output's shape says."""
+    layout = Layout(c, "NHWC" if c.node.op_type == "Conv2DBackpropInput" else "NDHWC")
+    strides = layout.spatial("strides")
+    dilations = layout.spatial("dilations", (1,) * layout.rank)
+    shape = constant_ints(c, 0, "the output's shape")
+    dims = static_dims(c, 2, "the input")
+    if len(shape) != layout.rank or len(dims) != layout.rank:
+        raise ModelError(f"the output's shape is {shape}", place=c.node.place)
+    inner = slice(1, -1) if layout.last else slice(2, None)
+    kernel = static_dims(c, 1, "the filter")[:-2]
+    rule = layout.pads()
+    pads, extra = [], []
+    for i, (out, size, k) in enumerate(zip(shape[inner], dims[inner], kernel)):
+        wide, stride = (k - 1) * dilations[i] + 1, strides[i]
+        if isinstance(rule, tuple):
+            begin, end_pad = rule[i] if rule else (0, 0)
+            fits = (out + begin + end_pad - wide) // stride + 1
+        else:
+            fits = -(-out // stride)
+            begin = max((fits - 1) * stride + wide - out, 0) // 2
+        if fits != size:
+            raise ModelError(f"an output of {out} does not fit {size} inputs", place=c.node.place)
+        end = (size - 1) * stride + wide - out - begin
+        pads.append((begin, max(end, 0)))
+        extra.append(max(-end, 0))
+    weights = _out_in(c, c.required(1))  # [in, out, *kernel]
+    return layout.finish(
+        "ConvTranspose",
+        [layout.first(c.required(2)), weights],
+        strides=strides,
+        pads=tuple(pads),
+        dilations=dilations,
+        output_padding=tuple(extra),
+    )
+
+
+@row("BiasAdd")
+def bias_add(c: Conversion) -> Result:
+    """One number per channel, which is the last axis or the second."""
+    form = c.attributes.text("data_format", "NHWC")
+    if form not in ("NHWC", "NCHW", "NDHWC", "NCDHW"):
+        c.attributes.refuse("data_format")
+    bias = c.required(1)
+    if form.startswith("NC") and c.rank(0) > 2:
+        bias = c.add("Unsqueeze", [bias, c.ints(range(1, c.rank(0) - 1))])
+    return c.result("Add", [c.required(0), bias])
+
+
+@row("MaxPool", "AvgPool", "MaxPool3D", "AvgPool3D")
+def pool(c: Conversion) -> Result:
+    """Averages do not count what is padded."""
+    layout = Layout(c, "NDHWC" if c.node.op_type.endswith("3D") else "NHWC")
+    kind = "MaxPool" if c.node.op_type.startswith("Max") else "AveragePool"
+    return layout.finish(
+        kind,
+        [layout.first(c.required(0))],
+        kernel_shape=layout.spatial("ksize"),
+        strides=layout.spatial("strides"),
+        pads=layout.pads(),
+    )
+
+
+@row("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+def batch_norm(c: Conversion) -> Result:
+    """Training is the default when the file does not say."""
+    layout = Layout(c, "NHWC")
+    if c.attributes.flag("is_training", True):
+        c.attributes.refuse("is_training", "freeze the graph for inference")
+    c.attributes.irrelevant("exponential_avg_factor", "it only matters in training")
+    if any(c.output_used(i) for i in range(1, 6)):
+        c.refuse("the statistics it gives are used")
+    return layout.finish(
+        "BatchNormalization",
+        [layout.first(c.required(0)), *(c.required(i) for i in range(1, 5))],
+        epsilon=c.attributes.number("epsilon", 1e-4),
+    )
+
+
+@row("LRN")
+def lrn(c: Conversion) -> Result:
+    """Across the last axis, the sum itself where ONNX takes the mean."""
+    layout = Layout(c, "NHWC")
+    a = c.attributes
+    radius = a.integer("depth_radius", 5)
+    return layout.finish(
+        "LRN",
+        [layout.first(c.required(0))],
+        size=2 * radius + 1,
+        alpha=a.number("alpha", 1.0) * (2 * radius + 1),
+        beta=a.number("beta", 0.5),
+        bias=a.number("bias", 1.0),
+    )
+
+
+@row("MatMul")
+def matmul(c: Conversion) -> Result:
+    a = c.attributes
+    for name in ("grad_a", "grad_b"):
+        a.irrelevant(name, "it marks products of the backward pass")
+    fields: dict[str, Any] = {"trans_a": a.flag("transpose_a"), "trans_b": a.flag("transpose_b")}
+    return c.result("Gemm", [c.required(0), c.required(1)], **fields)
+
+
+@row("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def batch_matmul(c: Conversion) -> Result:
+    operands = []
+    for i, name in enumerate(("adj_x", "adj_y")):
+        value, rank = c.required(i), c.rank(i)
+        if c.attributes.flag(name):
+            value = c.add("Transpose", [value], perm=(*range(rank - 2), rank - 1, rank - 2))
+        operands.append(value)
+    for name in ("Ta", "Tb", "Tout", "grad_x", "grad_y"):
+        c.attributes.irrelevant(name, "it repeats the operands' types or marks the backward pass")
+    return c.result("MatMul", operands)
+
+
+@row("Einsum")
+def einsum(c: Conversion) -> Result:
+    c.attributes.expect("N", len(c.inputs), why="it counts the operands")
+    equation = c.attributes.text("equation", "").replace(" ", "")
+    return c.result("Einsum", list(c.inputs), equation=equation)

@@ -1,0 +1,71 @@
+"""TensorFlow's element types, shapes and constant tensors as NumPy's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.ir.types import DType
+
+DTYPES = {
+    **{1: DType.float32, 2: DType.float64, 3: DType.int32, 4: DType.uint8, 5: DType.int16},
+    **{6: DType.int8, 9: DType.int64, 10: DType.bool_, 14: DType.bfloat16, 17: DType.uint16},
+    **{19: DType.float16, 22: DType.uint32, 23: DType.uint64},
+}
+"""Numbers of TensorFlow's element types."""
+FIELDS = {
+    **{DType.float32: "float_val", DType.float64: "double_val", DType.int64: "int64_val"},
+    **{DType.bool_: "bool_val", DType.uint32: "uint32_val", DType.uint64: "uint64_val"},
+    **{d: "int_val" for d in (DType.int32, DType.uint8, DType.int16, DType.int8, DType.uint16)},
+    **{DType.float16: "half_val", DType.bfloat16: "half_val"},
+}
+"""Where a tensor without raw bytes keeps its numbers; 16-bit floats as their bits."""
+MAX_REPEATED = 1 << 28
+"""Elements of a constant that is stored as one number repeated."""
+
+
+def dtype_of(code: int, place: str) -> DType:
+    """The element type behind a number. Raises `UnsupportedError` for others (strings, ...)."""
+    found = DTYPES.get(code)
+    if found is None:
+        raise UnsupportedError(f"the element type {code} is not supported", place=place)
+    return found
+
+
+def dims_of(shape: Any) -> tuple[int | str | None, ...] | None:
+    """Sizes, None where one is open; None when the rank is."""
+    if shape.unknown_rank:
+        return None
+    return tuple(int(d.size) if d.size >= 0 else (d.name or None) for d in shape.dim)
+
+
+def tensor_of(tensor: Any, place: str) -> np.ndarray:
+    """The array of a constant: raw bytes, or numbers of which the last one repeats."""
+    dtype = dtype_of(tensor.dtype, place)
+    dims = [int(d.size) for d in tensor.tensor_shape.dim]
+    if tensor.tensor_shape.unknown_rank or min(dims, default=0) < 0:
+        raise ModelError(f"a constant has the shape {dims}", place=place)
+    count = math.prod(dims)
+    if tensor.tensor_content:
+        if len(tensor.tensor_content) != count * dtype.numpy.itemsize:
+            raise ModelError(
+                f"{len(tensor.tensor_content)} bytes cannot be {dtype}{dims}", place=place
+            )
+        return np.frombuffer(tensor.tensor_content, dtype.numpy).reshape(dims)
+    stored = getattr(tensor, FIELDS[dtype])
+    if dtype in (DType.float16, DType.bfloat16):
+        flat = np.array(stored, np.int64).astype(np.uint16).view(dtype.numpy)
+    else:
+        flat = np.array(stored).astype(dtype.numpy)
+    if flat.size == count:
+        return flat.reshape(dims)
+    if flat.size > count or count > MAX_REPEATED:
+        raise ModelError(f"{flat.size} numbers cannot be {dtype}{dims}", place=place)
+    if flat.size == 0:
+        return np.zeros(dims, dtype.numpy)
+    filled = np.full(count, flat[-1], dtype.numpy)
+    filled[: flat.size] = flat
+    return filled.reshape(dims)
