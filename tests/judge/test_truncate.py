@@ -162,6 +162,30 @@ def test_another_network_is_cut_at_its_own_values() -> None:
     assert names(locate(GRAPH, subject, INPUTS)) == ["leaky"]
 
 
+class Halved(Planted):
+    """Stores the result of every node in float16."""
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        values = dict(inputs)
+        for node in graph.nodes:
+            one = Graph((), node.outputs, (node,), {**graph.constants, **values}, graph.types)
+            made = super().run(one, {})
+            values |= {v: a.astype(np.float16).astype(np.float32) for v, a in made.items()}
+        return {v: values[v] for v in graph.outputs}
+
+
+def test_a_coarse_arithmetic_is_no_mistake_and_hides_none() -> None:
+    """Exact nodes that store in float16 give float16's numbers already."""
+    exact = {"relu", "maxpool", "concat", "flat"}
+    honest = locate(GRAPH, Halved(), INPUTS)
+    assert set(names(honest)) <= exact
+    found = locate(GRAPH, Halved(["grouped"], MISTAKES["pads swapped"][1]), INPUTS)
+    assert "grouped" in names(found)
+    assert set(names(found)) <= {"grouped", *exact}
+
+
 def test_recorded_answers_cannot_be_truncated() -> None:
     assert not truncates(ArraysRunner({"map": np.zeros(3)}))
 

@@ -88,7 +88,8 @@ def bisect(
         method = f"parts of the network, {located.evaluations} runs of the subject"
         verdict, guilty = _with_located(verdict, located, guilty)
     guilty = tuple(_explained(g, subject, seed) for g in guilty)
-    steps = _optimisations(fixed, subject, arrays, seed, winograd, progress)
+    coarse = bool(verdict.precisions)
+    steps = _optimisations(fixed, subject, arrays, seed, winograd, coarse, progress)
     if steps is not None and steps.guilty:
         guilty = tuple(_brought_by(g, steps.guilty) for g in guilty)
     by_value = {g.blame.value: g.blame for g in guilty}
@@ -214,6 +215,7 @@ def _optimisations(
     inputs: Arrays,
     seed: int,
     winograd: bool,
+    coarse: bool,
     progress: Progress | None,
 ) -> Optimisations | None:
     """The optimisation that brings the mistake, when the subject can stop between them."""
@@ -225,7 +227,13 @@ def _optimisations(
 
     def kind(outputs: Arrays) -> Kind:
         judged = survey(
-            graph, inputs, outputs, seed=seed, winograd=winograd, measure_power=False
+            graph,
+            inputs,
+            outputs,
+            seed=seed,
+            winograd=winograd,
+            measure_power=False,
+            find_precision=coarse,
         ).findings
         kinds = {f.kind for f in judged}
         worst = (Kind.mistake, Kind.undecided, Kind.precision, Kind.rounding)

@@ -63,12 +63,14 @@ def survey(
     seed: int = 0,
     winograd: bool = True,
     measure_power: bool = True,
+    find_precision: bool = True,
     progress: Progress | None = None,
 ) -> Survey:
     """Judge every value in `values` (named as in the specialised `graph`) on its actual inputs.
 
     inputs: the network's inputs in their declared types. winograd: whether the subject may use
-    Winograd's algorithm. measure_power: whether regions are tried for blindness.
+    Winograd's algorithm. measure_power: whether regions are tried for blindness. find_precision:
+    whether regions too wrong for float32 are tried in coarser arithmetics.
     """
     shown = {**graph.constants, **inputs}
     produced = set()
@@ -89,7 +91,14 @@ def survey(
         elif _is_single(graph, region):
             found = _judge_single(graph, region, shown, winograd)
         else:
-            found, power = check_region(graph, region, shown, seed, measure_power=measure_power)
+            found, power = check_region(
+                graph,
+                region,
+                shown,
+                seed,
+                measure_power=measure_power,
+                find_precision=find_precision,
+            )
             result.power += power
             result.regions += 1
         result.findings += found

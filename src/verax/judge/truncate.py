@@ -115,6 +115,10 @@ class _Part:
         return self.kind not in (Kind.mistake, Kind.undecided)
 
 
+class _Coarse(Exception):
+    """A node by itself is right in a coarser arithmetic: parts must be judged with that in mind."""
+
+
 class _Search:
     """One search. A cut at position p lies before node p; 0 is the inputs, `size` the outputs."""
 
@@ -133,6 +137,7 @@ class _Search:
         self.size = len(graph.nodes)
         self.alive = _alive(graph)
         self.evaluations = 0
+        self.coarse = False
         self.refused: dict[tuple[int, int], str] = {}
         self.undecided: dict[str, str] = {}
         self.guilty: list[Guilty] = []
@@ -140,24 +145,31 @@ class _Search:
     def all(self, wrong: bool) -> Located:
         """Settle one thing after the other until the rest is clean."""
         start, values = 0, dict(self.inputs)
-        if wrong:
-            start, values = self.first(0, self.size, values, None) or (start, values)
         while start < self.size:
-            rest = self.run(start, self.size, values, power=True, must=start == 0)
-            if rest is None:
-                why = self.refused[start, self.size]
-                self.undecided[self.graph.outputs[-1]] = f"behind {self._name(start)}: {why}"
-                break
-            found = self.first(start, self.size, values, rest)
+            try:
+                found = self.first(start, self.size, values, None) if wrong else None
+                found = found or self.next(start, values)
+            except _Coarse:
+                self.coarse = True
+                continue
             if found is None:
                 break
-            start, values = found
+            (start, values), wrong = found, False
         self._show(self.size, "done")
         cuts = {
             f"{self._name(low)} to {self._name(high)}": why
             for (low, high), why in self.refused.items()
         }
         return Located(tuple(self.guilty), self.evaluations, cuts, self.undecided)
+
+    def next(self, start: int, values: Values) -> tuple[int, Values] | None:
+        """Judge all that lies behind `start`, and settle the first thing in it."""
+        rest = self.run(start, self.size, values, power=True, must=start == 0)
+        if rest is None:
+            why = self.refused[start, self.size]
+            self.undecided[self.graph.outputs[-1]] = f"behind {self._name(start)}: {why}"
+            return None
+        return self.first(start, self.size, values, rest)
 
     def first(
         self, low: int, high: int, values: Values, part: _Part | None
@@ -183,7 +195,8 @@ class _Search:
             known = None if searching else self.run(middle, high, half.after, power=True)
             if searching or known is not None:
                 found = self.first(middle, high, half.after, known)
-        if found is None and part is not None and searching:
+        # In a coarse arithmetic a part as a whole is judged too roughly to accuse it.
+        if found is None and part is not None and searching and not self.coarse:
             return self._together(low, high, values, part)
         return found
 
@@ -256,9 +269,18 @@ class _Search:
         types = self.graph.types
         given = {v: conform(np.asarray(shown[v]), types[v].dtype) for v in made}
         found = survey(
-            part, taken, given, seed=self.seed, winograd=self.winograd, measure_power=power
+            part,
+            taken,
+            given,
+            seed=self.seed,
+            winograd=self.winograd,
+            measure_power=power,
+            find_precision=self.coarse,
         )
-        return _Part(part, taken, given, {**passed, **given}, found)
+        judged = _Part(part, taken, given, {**passed, **given}, found)
+        if high - low == 1 and judged.kind is Kind.precision and not self.coarse:
+            raise _Coarse
+        return judged
 
     def _settle(self, end: int, part: _Part) -> tuple[int, Values]:
         """Blame the part, or note that it cannot be judged; the search goes on behind it."""

@@ -118,6 +118,7 @@ class _Maker:
                 seed=self.seed,
                 winograd=self.winograd,
                 measure_power=False,
+                find_precision=False,
             )
         except VeraxError:
             return None
