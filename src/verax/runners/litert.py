@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from verax.base.optional import optional
+from verax.runners.child_runner import TIMEOUT
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
+
+KERNELS = {
+    "default": "AUTO",
+    "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "reference": "BUILTIN_REF",
+}
+"""Implementations of the operators that LiteRT brings, and what it calls them itself."""
 
 
 def answer(
@@ -17,18 +26,22 @@ def answer(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Run `request["path"]`; inner tensors by their names in the file when "keep" asks for any.
 
-    Then the default delegate (XNNPACK) is left out, because it hides what it fuses.
+    Then the default delegate (XNNPACK) gives way to the built-in kernels, because it hides what it
+    fuses, and that is said.
     """
     runtime = optional("ai_edge_litert.interpreter", "to run the subject 'litert'")
     options: dict[str, Any] = {"num_threads": request["threads"] or None}
-    if request["keep"]:
+    kernels, watched = request["kernels"], bool(request["keep"])
+    if watched:
         options["experimental_preserve_all_tensors"] = True
-        plain = runtime.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        options["experimental_op_resolver_type"] = plain
+        kernels = "builtin" if kernels == "default" else kernels
+    options["experimental_op_resolver_type"] = getattr(runtime.OpResolverType, KERNELS[kernels])
     interpreter = runtime.Interpreter(model_path=request["path"], **options)
     slots = {d["name"]: d for d in interpreter.get_input_details()}
     shapes = {n: tuple(None if i < 0 else int(i) for i in _open(d)) for n, d in slots.items()}
     named, said = feed(shapes, inputs)
+    if watched and kernels != request["kernels"]:
+        said["watched with"] = "the built-in kernels: the default delegate shows nothing inside"
     for name, array in named.items():
         if tuple(slots[name]["shape"]) != array.shape:
             interpreter.resize_tensor_input(slots[name]["index"], array.shape)
@@ -60,9 +73,29 @@ def _open(detail: Mapping[str, Any]) -> Any:
 
 
 class LiteRtRunner(FileRunner):
-    """A .tflite file run by LiteRT."""
+    """A .tflite file run by LiteRT. kernels: one of KERNELS; quantised results depend on it."""
 
     task = prefix = "litert"
     packages = ("ai-edge-litert",)
     suffixes = (".tflite",)
     answer = staticmethod(answer)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        kernels: str = "default",
+        threads: int = 0,
+        isolated: bool = True,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        super().__init__(
+            path,
+            detail=f"{kernels} kernels",
+            request={"kernels": kernels},
+            threads=threads,
+            isolated=isolated,
+            timeout=timeout,
+        )
+        if kernels != "default":
+            self.name = self.name.replace("litert", f"litert-{kernels}", 1)

@@ -29,7 +29,7 @@ from verax.runners.torch_objects import ExportedProgramRunner, TorchModuleRunner
 from verax.runners.tvm import TvmRunner
 
 Source = str | os.PathLike[str] | bytes | None
-FOREIGN = ("torch", "torch-compiled", "litert", "tensorflow")
+FOREIGN = ("torch", "torch-compiled", "litert", "litert-builtin", "litert-reference", "tensorflow")
 """Runners of their own model files; by name alone they run the file of the model under test."""
 
 
@@ -88,8 +88,8 @@ def _foreign(kind: str, asked: Asked, path: str = "") -> Runner:
             next_step=f"give the file: {kind}:FILE",
         )
     options: dict[str, Any] = {"threads": asked.threads, "timeout": asked.timeout}
-    if kind == "litert":
-        return LiteRtRunner(file, **options)
+    if kind.startswith("litert"):
+        return LiteRtRunner(file, kernels=kind.partition("-")[2] or "default", **options)
     if kind == "tensorflow":
         return TensorFlowRunner(file, **options)
     return TorchFileRunner(file, compiled=kind == "torch-compiled", **options)
@@ -130,6 +130,8 @@ def _entries() -> dict[str, Entry]:
         "torch": ("PyTorch, eager, running a .pt2 file", "torch"),
         "torch-compiled": ("PyTorch, torch.compile, running a .pt2 file", "torch"),
         "litert": ("LiteRT, running a .tflite file", "ai_edge_litert"),
+        "litert-builtin": ("LiteRT without XNNPACK, running a .tflite file", "ai_edge_litert"),
+        "litert-reference": ("LiteRT's reference kernels, on a .tflite file", "ai_edge_litert"),
         "tensorflow": ("TensorFlow, running a .pb, SavedModel or Keras file", "tensorflow"),
     }
     for kind, (words, package) in files.items():
