@@ -9,7 +9,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 from verax.judge.local import check_node
-from verax.judge.precision import asymmetric_uint8, symmetric_int8, truncated
+from verax.judge.precision import asymmetric_uint8, find_precision, symmetric_int8, truncated
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to
 from verax.ops.activation import Relu
 from verax.ops.arithmetic import Add
@@ -123,6 +123,20 @@ def test_an_arithmetic_is_named_and_its_unit_estimated(name: str, way: str) -> N
         assert 0.7 < found.precision.unit_roundoff / fmt.unit_roundoff < 1.4
     if "int8" not in way and "fp16" not in way:
         assert found.precision.unit_roundoff > 2.0**-13
+
+
+def test_a_node_can_be_asked_alone() -> None:
+    op, arrays, run, _ = layer("Conv")
+    node = Node(op, ("x", "w", "b"), ("y",), "node")
+    outputs = tuple(op.infer(Inference(tuple(map(TensorType.of, arrays)))))
+    rounded = [round_to(a, BFLOAT16) for a in arrays[:2]]
+    found = find_precision(node, arrays, float32(run, *rounded, arrays[2]), outputs)
+    assert found is not None and (found.format, found.node, found.confirmed) == (
+        "bf16 inputs",
+        "node",
+        True,
+    )
+    assert find_precision(node, arrays, float32(run, *arrays), outputs) is None
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -24,7 +24,7 @@ from verax.judge.orders import (
     winograd_applies,
     winograd_runs,
 )
-from verax.judge.precision import candidates, unit_roundoff
+from verax.judge.precision import candidates, to_float64, unit_roundoff
 from verax.judge.ties import behind_nan, near_tie
 from verax.numerics.compare import plain_figures, worst_places
 from verax.numerics.error_model import KAPPA, Rounding, U
@@ -207,11 +207,6 @@ def _precision(
     wide = [to_float64(x) for x in inputs]
     unit = unit_roundoff(node, found.ev, wide, found.outputs[i], given)
     return Precision(node.outputs[i], node.name or node.outputs[0], name, unit, True)
-
-
-def to_float64(x: Any) -> Any:
-    """Floats of any declared type in float64; other arrays, and None, as they are."""
-    return x.astype(np.float64) if x is not None and x.dtype.kind in "fV" else x
 
 
 def finding(

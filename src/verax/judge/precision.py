@@ -16,13 +16,14 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation, Operator, as_tuple
-from verax.ir.types import DType
+from verax.ir.types import DType, TensorType
 from verax.judge.criterion import Coarse
 from verax.numerics import statistics as st
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to, ulp
 from verax.ops.deconvolution import ConvTranspose
 from verax.ops.linear import Gemm, MatMul
+from verax.records.verdict import Precision
 
 Array = np.ndarray
 Change = Callable[[Array], Array]
@@ -184,7 +185,7 @@ def candidates(
 
     inputs: declared arrays; given: what the subject made of them.
     """
-    wide = [x.astype(np.float64) if x is not None and x.dtype.kind in "fV" else x for x in inputs]
+    wide = [to_float64(x) for x in inputs]
     declared = ev.outputs[output].dtype
     if declared in (DType.float16, DType.bfloat16):
         yield from _evaluated(f"arithmetic in {declared} itself", node, ev, wide, output)
@@ -214,6 +215,34 @@ def candidates(
                 yield replace(found, rounding=Rounding(r.sigma * scale, r.bound * scale))
             else:
                 yield replace(found, grid=arithmetic.output)
+
+
+def find_precision(
+    node: Node,
+    inputs: Sequence[Any],
+    given: Array,
+    outputs: Sequence[TensorType],
+) -> Precision | None:
+    """The arithmetic in which the node's first output was computed; None when none gives it.
+
+    inputs: arrays in their declared types (None where omitted), the subject's own; given: what it
+    made of them; outputs: the declared types. `judge.local.check_node` says the same in a finding.
+    """
+    types = tuple(None if x is None else TensorType.of(x) for x in inputs)
+    ev = Evaluation(types, tuple(outputs))
+    for coarse in candidates(node, ev, inputs, 0, given):
+        if coarse.test(given).statistic <= st.ROUNDING_T:
+            wide = [to_float64(x) for x in inputs]
+            with np.errstate(all="ignore"):
+                expected = np.asarray(as_tuple(node.op.reference(ev, *wide))[0])
+            unit = unit_roundoff(node, ev, wide, expected, given)
+            return Precision(node.outputs[0], node.name or node.outputs[0], coarse.name, unit, True)
+    return None
+
+
+def to_float64(x: Any) -> Any:
+    """Floats of any declared type in float64; other arrays, and None, as they are."""
+    return x.astype(np.float64) if x is not None and x.dtype.kind in "fV" else x
 
 
 def _promising(

@@ -18,8 +18,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node, specialise
-from verax.judge.local import to_float64
-from verax.judge.precision import ARITHMETICS, PRODUCTS, Arithmetic, with_factors
+from verax.judge.precision import ARITHMETICS, PRODUCTS, Arithmetic, to_float64, with_factors
 from verax.judge.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
@@ -153,6 +152,9 @@ class _Search:
     def best(self) -> Match | None:
         """One run of each program, then several of the likeliest."""
         if not self.given or not any(e.any() for e in self.errors.values()):
+            return None
+        far = [_ratio(e, self.sampler.expected[v]) for v, e in self.errors.items()]
+        if min(far) > st.FARTHEST_COARSE:
             return None
         likeness, program = self._likeliest(self._programs())
         if program is None:

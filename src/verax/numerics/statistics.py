@@ -85,6 +85,8 @@ COARSE_T = 8.0
 """T of a region from which on a coarser arithmetic is tried."""
 LIKENESS, CHANCE_ELEMENTS = 0.25, 20.0
 """See `least_likeness`."""
+FARTHEST_COARSE = 0.5
+"""No coarser arithmetic that anybody uses moves a whole network's answer by more than this."""
 SAME_SIZE = 2.0
 """Most that the errors of a subject and of a run in its arithmetic may differ in size."""
 LIKE_ENOUGH = 0.85
