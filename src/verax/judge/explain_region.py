@@ -16,7 +16,6 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
-from verax.judge.criterion import decide
 from verax.judge.explain import IMPOSSIBLE, MOST, predict
 from verax.judge.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.hypotheses.library import hypotheses
@@ -25,7 +24,7 @@ from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Rounding
 from verax.ops.arithmetic import Div, Mul
 from verax.ops.normalization import BatchNormalization
-from verax.records.verdict import Explanation, Kind
+from verax.records.verdict import Explanation
 
 LONGEST = 8
 """Nodes of a region that are still searched one by one."""
@@ -57,6 +56,7 @@ class Rival:
     value: Callable[[Values], np.ndarray | None]
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sigma: np.ndarray | None = None
+    fitted: int = 0
 
 
 def explain_region(
@@ -114,7 +114,9 @@ class _Region:
 
     def explanations(self) -> Iterator[Explanation]:
         """Those that fit, best first."""
-        if self.expected.shape != self.wide.shape or not np.isfinite(self.expected).all():
+        if self.expected.shape != self.wide.shape or self.expected.dtype.kind != "f":
+            return
+        if not (np.isfinite(self.expected).all() and np.isfinite(self.wide).all()):
             return
         before = st.root_mean_square(np.nan_to_num(self.wide - self.expected))
         noise = self._noise()
@@ -133,6 +135,8 @@ class _Region:
             statistic = self._statistic(rival, value)
             if statistic is not None:
                 found.append((rival, statistic))
+        fewest = min((rival.fitted for rival, _ in found), default=0)
+        found = [pair for pair in found if pair[0].fitted == fewest]
         found.sort(key=lambda pair: (pair[0].prior, pair[1]))
         for rival, statistic in found[:MOST]:
             yield Explanation(rival.hypothesis, rival.words, dict(rival.attributes), statistic)
@@ -179,13 +183,11 @@ class _Region:
         with np.errstate(all="ignore"):
             if not np.any(np.abs(value - self.expected) > st.DISTINCT * sigma):
                 return None
-            rounding = Rounding(sigma, np.full(sigma.shape, np.inf))
-            decision = decide(self.given, value, rounding)
-            if decision.kind not in (Kind.identical, Kind.rounding):
-                return None
             z = (st.standardised(self.wide - v, sigma) for v in (value, self.expected))
             after, before = (st.group_test(part).statistic for part in z)
-        return decision.statistic if after <= st.EXPLAINED * before else None
+        # Sigma is sampled, and few samples leave it uncertain.
+        near = after <= st.SUSPICIOUS_T and after <= st.EXPLAINED * before
+        return after if near else None
 
     def rivals(self) -> Iterator[Rival]:
         """Every rival: of two neighbours first, then of each node."""
@@ -194,8 +196,9 @@ class _Region:
             yield from self._exchanged(i)
         for i, node in enumerate(self.nodes):
             suspect = self._suspect(i)
+            last = i == len(self.nodes) - 1
             for hypothesis in hypotheses(suspect):
-                if not hypothesis.fitted:
+                if last or not hypothesis.fitted:
                     yield Rival(
                         f"{node.name or node.outputs[0]}: {hypothesis.name}",
                         f"in {node.place}: {hypothesis.words}",
@@ -203,16 +206,17 @@ class _Region:
                         i,
                         self._predicted(suspect, hypothesis),
                         hypothesis.attributes,
+                        fitted=hypothesis.fitted,
                     )
 
-    def _suspect(self, i: int, values: Values | None = None) -> Suspect:
-        """Node i as if it alone had answered the truth."""
+    def _suspect(self, i: int) -> Suspect:
+        """Node i as if it alone had answered the truth; the last one with its own answer."""
         node, found = self.nodes[i], self.meanings[i]
-        inside = self.truth if values is None else values
-        inputs = tuple(None if v is None else inside[v] for v in node.inputs)
+        inputs = tuple(None if v is None else self.truth[v] for v in node.inputs)
         outputs = tuple(self.types[v] for v in node.outputs)
         with np.errstate(all="ignore"):
             given = found.outputs[0].astype(outputs[0].dtype.numpy)
+        given = self.given if i == len(self.nodes) - 1 else given
         return Suspect(node, inputs, outputs, given, found)
 
     def _predicted(

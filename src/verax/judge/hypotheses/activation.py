@@ -184,8 +184,9 @@ def _folded_scale(suspect: Suspect) -> Iterator[Hypothesis]:
     if suspect.op.kind != "Relu" or x.ndim < 2 or x.shape != given.shape:
         return
     axes = tuple(a for a in range(x.ndim) if a != 1)
-    below = np.minimum(x, 0)
-    flipped = (given == below).all(axis=axes) & (given != np.maximum(x, 0)).any(axis=axes)
+    with np.errstate(all="ignore"):
+        low, high = (np.square(given - f(x, 0)).sum(axis=axes) for f in (np.minimum, np.maximum))
+    flipped = low < high
     if not flipped.any():
         return
     channels = [int(c) for c in np.flatnonzero(flipped)]
