@@ -105,6 +105,16 @@ def test_a_changed_scale_is_seen_through_a_folded_batch_norm() -> None:
     assert place.bridged and "channel 2 of 8" in place.where
 
 
+def test_a_changed_weight_is_shown_through_a_folded_batch_norm() -> None:
+    index = (2, 1, 1, 0)
+    found = align(net(), net(changed("w1", index, 1.2), folded=True, prefix="q"))
+    (place,) = found.divergences
+    (difference,) = place.weights
+    assert (difference.differing, difference.index) == (1, index)
+    assert difference.first == "w1 * gamma"
+    np.testing.assert_allclose(difference.second_value / difference.first_value, 1.2, rtol=1e-6)
+
+
 @pytest.mark.parametrize("swap", [False, True])
 def test_an_epsilon_that_was_folded_away_is_recovered(swap: bool) -> None:
     pair = net(), net(folded=True, epsilon=1.001e-3, explicit_pad=True, prefix="q")

@@ -21,7 +21,8 @@ from verax.judge.align_inputs import (
     pair_names,
     second_inputs,
 )
-from verax.judge.align_reasons import MOVES, idle_attributes, unseen
+from verax.judge.align_reasons import MOVES
+from verax.judge.align_twins import idle_attributes, unseen
 from verax.judge.align_values import (
     Side,
     comparable,
@@ -350,7 +351,8 @@ def _reasons(
         )
     elif len(places) > 1:
         more = "" if parting.complete else " or more"
-        reasons.append(f"they part again at {len(places) - 1}{more} other places")
+        plural = "s" * (len(places) > 2 or bool(more))
+        reasons.append(f"they part again at {len(places) - 1}{more} other place{plural}")
     elif places and places[0].bridged and said:
         reasons.append("this is the only place: with it bridged, everything after it agrees")
     return [*reasons, *said, count]

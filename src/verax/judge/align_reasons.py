@@ -7,7 +7,7 @@ value.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,8 +15,15 @@ from verax.ir.graph import Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge.align_remedies import Remedy, evaluate_changed, folded_epsilon
-from verax.judge.align_values import Found, Side, compare, unit_of
-from verax.judge.permutations import Arrangement, arrange, arrangements, nearest_slices
+from verax.judge.align_values import Found, Side, compare
+from verax.judge.align_weights import (
+    CAUSES_SAID,
+    recognised_weights,
+    replaced,
+    say_weight,
+    weight_differences,
+)
+from verax.judge.permutations import Arrangement
 from verax.numerics import statistics as st
 from verax.records.alignment import AttributeDifference, Divergence, Layer, WeightDifference
 
@@ -26,8 +33,6 @@ MOVES = frozenset(
 """Operators that change no number: they are left out when the two sides are compared."""
 FEW = 4
 """Slices that hold a difference are listed up to this many."""
-CAUSES_SAID = 3
-"""Differences of one place that are said in words; the record holds all."""
 SMALL = 16
 """Constants of at most this many integers are shown like attributes."""
 Nodes = Sequence[Node]
@@ -58,20 +63,22 @@ def explain(
         remedy = folded_epsilon(first, second, cores, ends, arrangement) if arrangement else None
         if remedy is not None:
             return _folded(plain, remedy), remedy
-        return _with_weights(plain, first, second, cores), None
+        return recognised_weights(plain, first, second, cores), None
     attributes: list[AttributeDifference] = []
     weights: list[WeightDifference] = []
     wiring: list[str] = []
     for a, b in zip(*cores):
-        attributes += _attributes(a.op, b.op)
-        weights += _weights(first, second, a, b)
+        attributes += attribute_differences(a.op, b.op)
+        weights += weight_differences(first, second, a, b)
         wiring += _wiring(first, second, a, b, matches)
     proof = ""
     if len(cores[0]) == 1 and arrangement is not None:
         proof = _proof(first, second, cores[0][0], cores[1][0], ends, arrangement)
+        if proof == "attributes":
+            attributes = _needed(attributes, first, second, cores, ends, arrangement)
     causes = {
-        "attributes": [_say_attribute(d) for d in attributes],
-        "weights": [_say_weight(d) for d in weights],
+        "attributes": [say_attribute(d) for d in attributes],
+        "weights": [say_weight(d) for d in weights],
         "wiring": wiring,
     }
     if proof in ("attributes", "weights"):
@@ -98,7 +105,7 @@ def explain(
 def _folded(place: Divergence, remedy: Remedy) -> Divergence:
     d = remedy.record()
     reason = (
-        f"{_say_attribute(d)}: one side folded it into the convolution, with that epsilon by the "
+        f"{say_attribute(d)}: one side folded it into the convolution, with that epsilon by the "
         "weights it has"
     )
     return dataclasses.replace(place, reason=reason, attributes=(d,), proved=True)
@@ -182,7 +189,8 @@ def _where(
     return f"only in {' and '.join(parts)}" if parts else ""
 
 
-def _attributes(a: Operator, b: Operator) -> list[AttributeDifference]:
+def attribute_differences(a: Operator, b: Operator) -> list[AttributeDifference]:
+    """Attributes that two operators of one kind do not share."""
     own, other = a.attributes(), b.attributes()
     return [
         AttributeDifference(a.kind, name, repr(own[name]), repr(other[name]))
@@ -191,161 +199,9 @@ def _attributes(a: Operator, b: Operator) -> list[AttributeDifference]:
     ]
 
 
-def _say_attribute(d: AttributeDifference) -> str:
+def say_attribute(d: AttributeDifference) -> str:
+    """A difference of attributes as a sentence."""
     return f"{d.operator}: {d.attribute} is {d.first} in the first and {d.second} in the second"
-
-
-def _weights(first: Side, second: Side, a: Node, b: Node) -> list[WeightDifference]:
-    found = []
-    for name, other in _constants(first, second, a, b):
-        difference = compare_weights(first, second, name, other)
-        if difference is not None:
-            found.append(difference)
-    return found
-
-
-def _with_weights(
-    place: Divergence, first: Side, second: Side, cores: Sequence[Nodes]
-) -> Divergence:
-    """The place with weights that are recognisably the same and differ in some elements, where the
-    operators that use them differ too."""
-    sides = (first, second)
-    constants = [
-        [v for n in nodes for v in n.inputs if v in s.graph.constants]
-        for s, nodes in zip(sides, cores)
-    ]
-    pairs = [
-        compare_weights(first, second, v, w)
-        for v in constants[0]
-        for w in constants[1]
-        if v is not None and w is not None and first.graph.constants[v].dtype.kind == "f"
-    ]
-    found = tuple(d for d in pairs if d is not None and 2 * d.differing <= d.elements)
-    if not found:
-        return place
-    words = "; ".join([*map(_say_weight, found[:CAUSES_SAID]), place.reason])
-    return dataclasses.replace(place, reason=words, weights=found)
-
-
-def unseen(first: Side, second: Side, matches: Mapping[str, Found]) -> list[Divergence]:
-    """Nodes that agree on these inputs although weights of theirs differ by more than rounding."""
-    places = []
-    for node, other in _twins(first, second, matches):
-        differing = _weights(first, second, node, other)
-        if differing:
-            said = "; ".join(map(_say_weight, differing))
-            places.append(
-                Divergence(
-                    layers(first, [node]),
-                    layers(second, [other]),
-                    f"{said}; too little to show in the values on these inputs",
-                    weights=tuple(differing),
-                    bridged=True,
-                )
-            )
-    return places
-
-
-def idle_attributes(
-    first: Side, second: Side, matches: Mapping[str, Found], seed: int
-) -> list[str]:
-    """Sentences on attributes that differ without effect on these inputs, and would have an effect
-    if other numbers came to the node."""
-    random = np.random.default_rng(seed)
-    notes = []
-    for node, other in _twins(first, second, matches):
-        differing = _attributes(node.op, other.op)
-        if not differing:
-            continue
-        fresh = {
-            v: random.standard_normal(first.values[v].shape)
-            for v in node.inputs
-            if v in first.names and v is not None
-        }
-        trial = dataclasses.replace(first, values={**first.values, **fresh})
-        own, rival = (evaluate_changed(trial, node, op) for op in (node.op, other.op))
-        if own is None or rival is None or np.array_equal(own, rival, equal_nan=True):
-            continue
-        said = "; ".join(map(_say_attribute, differing))
-        notes.append(
-            f"{node.name or node.outputs[0]}: {said}; no difference on these inputs, but on others"
-        )
-    more = len(notes) - CAUSES_SAID
-    return notes[:CAUSES_SAID] + ([f"and so for {more} more nodes"] if more > 0 else [])
-
-
-def _twins(first: Side, second: Side, matches: Mapping[str, Found]) -> Iterator[tuple[Node, Node]]:
-    """Nodes of one kind that make the same value from the same values, held in one order on both
-    sides."""
-    for node in first.graph.nodes:
-        found = matches.get(node.outputs[0])
-        other = second.graph.producers.get(found.second) if found else None
-        if other is None or other.op.kind != node.op.kind or node.op.kind in MOVES:
-            continue
-        inputs = [
-            compare(first, v, second, w)
-            for v, w in zip(node.inputs, other.inputs)
-            if v in first.names and w in second.names
-        ]
-        if all(m is not None and _in_order(m) for m in (found, *inputs)):
-            yield node, other
-
-
-def _in_order(found: Found) -> bool:
-    a = found.arrangement
-    return not a.shuffled and (a.axis < 0 or len(a.channels) == 3)
-
-
-def _constants(first: Side, second: Side, a: Node, b: Node) -> list[tuple[str, str]]:
-    """Names of float constants at the same places of two nodes."""
-    own, others = first.graph.constants, second.graph.constants
-    return [
-        (v, w)
-        for v, w in zip(a.inputs, b.inputs)
-        if v is not None and w is not None
-        if v in own and w in others and own[v].dtype.kind == "f"
-    ]
-
-
-def compare_weights(first: Side, second: Side, name: str, other: str) -> WeightDifference | None:
-    """How two constants differ in the layout that suits them best; None when they are equal up to
-    layout and a few roundings, or have different sizes."""
-    a = first.graph.constants[name].astype(np.float64)
-    b = second.graph.constants[other].astype(np.float64)
-    unit = max(unit_of(first.graph), unit_of(second.graph)) * st.CONSTANT_ROUNDINGS
-    if a.size != b.size or arrange(b, a, unit * st.root_mean_square(a)) is not None:
-        return None
-    best: tuple[int, np.ndarray, np.ndarray] | None = None
-    for moved in _readings(b, a):
-        apart = np.abs(moved - a) > st.group_limit(1) * unit * np.maximum(np.abs(a), np.abs(moved))
-        if best is None or int(apart.sum()) < best[0]:
-            best = int(apart.sum()), moved, np.abs(moved - a)
-    if best is None or best[0] == 0:
-        return None
-    count, moved, gap = best
-    index = tuple(int(i) for i in np.unravel_index(int(gap.argmax()), a.shape))
-    return WeightDifference(name, other, count, a.size, index, float(a[index]), float(moved[index]))
-
-
-def _readings(b: np.ndarray, a: np.ndarray) -> Iterator[np.ndarray]:
-    """Weights in every layout that suits `a`, also with the slices of one axis paired by distance
-    (colours reversed, a flattened image in another order)."""
-    plain = [found.apply(b) for found in arrangements(b.shape, a.shape)]
-    yield from plain
-    for moved in plain:
-        for axis in range(a.ndim if a.ndim > 1 else 0):
-            order = nearest_slices(moved, a, axis)
-            if order is not None and order != tuple(range(len(order))):
-                yield np.take(moved, order, axis=axis)
-
-
-def _say_weight(d: WeightDifference) -> str:
-    place = ", ".join(map(str, d.index))
-    return (
-        f"weights: {d.differing} of {d.elements} elements of {d.first!r} differ from the "
-        f"second's {d.second!r}, most at [{place}]: {d.first_value:.7g} against "
-        f"{d.second_value:.7g}"
-    )
 
 
 def _wiring(first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, Found]) -> list[str]:
@@ -378,8 +234,8 @@ def _proof(
     "both", or "" when none does."""
     rivals = {
         "attributes": (b.op, {}),
-        "weights": (a.op, _replaced(first, second, a, b)),
-        "both": (b.op, _replaced(first, second, a, b)),
+        "weights": (a.op, replaced(first, second, a, b)),
+        "both": (b.op, replaced(first, second, a, b)),
     }
     if a.outputs[0] != ends[0]:
         return ""
@@ -394,16 +250,24 @@ def _proof(
     return ""
 
 
-def _replaced(first: Side, second: Side, a: Node, b: Node) -> dict[str, np.ndarray]:
-    """The second's constants in the first's layout, by the first's names."""
-    found = {}
-    for name, other in _constants(first, second, a, b):
-        target = first.values[name]
-        best: tuple[float, np.ndarray] | None = None
-        for moved in _readings(second.values[other], target):
-            gap = float(np.median(np.abs(moved - target)))
-            if best is None or gap < st.CLEARLY * best[0]:
-                best = gap, moved
-        if best is not None:
-            found[name] = best[1]
+def _needed(
+    found: list[AttributeDifference],
+    first: Side,
+    second: Side,
+    cores: Sequence[Nodes],
+    ends: tuple[str, str],
+    arrangement: Arrangement,
+) -> list[AttributeDifference]:
+    """The one attribute that is enough to explain the place; all when none is."""
+    a, b = cores[0][0], cores[1][0]
+    for difference in found:
+        name = difference.attribute
+        output = evaluate_changed(
+            first, a, dataclasses.replace(a.op, **{name: getattr(b.op, name)})
+        )
+        if output is None or output.shape != arrangement.shape:
+            continue
+        trial = dataclasses.replace(first, values={**first.values, ends[0]: output})
+        if compare(trial, ends[0], second, ends[1], arrangement):
+            return [difference]
     return found
