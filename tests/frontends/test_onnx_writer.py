@@ -20,6 +20,8 @@ NOT_IN_ONNX = {
     ("MaxUnpool", DType.int8): "ONNX has float MaxUnpool only",
     ("MeanVarianceNormalization", DType.float64): "ONNX defines it with float32 constants",
     ("LayerNormalization", DType.float64): "ONNX has float32 and bfloat16 statistics only",
+    ("MultiBoxDetection", DType.float32): "MXNet's own operator",
+    ("MultiBoxDetection", DType.float64): "MXNet's own operator",
 }
 WRITTEN_OTHERWISE = {"Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"}
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""
@@ -175,6 +177,15 @@ def test_a_stated_operator_set_is_written_or_refused_by_node():
     with pytest.raises(UnsupportedError, match=r"opset 17 cannot express it: it has no Gelu") as e:
         to_onnx(gelu, 17)
     assert "late" in str(e.value)
+
+
+def test_nodes_of_one_origin_get_names_of_their_own():
+    b = Builder()
+    value = b.input("x", TensorType.parse("float32[2, 3]"))
+    for kind, name in (("Relu", "layer"), ("Exp", "layer"), ("Abs", "layer_2"), ("Neg", "")):
+        value = b.add(REGISTRY[kind](), [value], name=name)
+    names = [node.name for node in to_onnx(b.graph([value])).graph.node]
+    assert names == ["layer", "layer_3", "layer_2", ""]
 
 
 def test_a_folder_that_cannot_be_written_is_a_usage_error(tmp_path):

@@ -75,10 +75,12 @@ def test_a_program_means_what_its_module_answers(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("subject", ["verax:O1", "onnxruntime"])
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_compiled_program_gives_its_meaning(name, tmp_path):
+def test_a_program_compiled_or_written_as_onnx_gives_its_meaning(name, subject, tmp_path):
+    pytest.importorskip(subject.partition(":")[0])
     model = load_coreml(package(tmp_path, name))
-    verdict = verax.check(model.graph, "verax:O1", inputs_of(name))
+    verdict = verax.check(model.graph, subject, inputs_of(name))
     exact = all(node.op.exact for node in model.graph.nodes)
     assert verdict.kind in ("identical", "rounding") or (exact and verdict.kind == "undecided")
 
@@ -278,7 +280,7 @@ def test_random_damage_gives_a_model_or_an_error(tmp_path):
 
 @pytest.mark.slow
 def test_much_random_damage_gives_a_model_or_an_error(tmp_path):
-    assert min(fuzz(tmp_path, 1, 5_000).values()) > 500
+    assert min(fuzz(tmp_path, 1, 2_000).values()) > 200
 
 
 def test_weights_of_a_program_are_views_of_its_file(tmp_path):

@@ -34,6 +34,22 @@ def test_a_compiled_network_gives_its_meaning(name, tmp_path):
     assert verax.check(case.load(tmp_path).graph, "verax:O1", case.inputs).kind in HONEST
 
 
+NOT_IN_ONNX = {"MultiBoxDetection"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", stored())
+def test_a_network_written_as_onnx_is_the_same_to_onnx_runtime(name, tmp_path):
+    pytest.importorskip("onnxruntime")
+    case = stored()[name]
+    graph = case.load(tmp_path).graph
+    if any(node.op.kind in NOT_IN_ONNX for node in graph.nodes):
+        pytest.skip("ONNX has no such operator")
+    exact = all(node.op.exact for node in graph.nodes)
+    kind = verax.check(graph, "onnxruntime", case.inputs).kind
+    assert kind in HONEST or (exact and kind == "undecided")
+
+
 SAME_ROW = {
     *("Convolution_v1", "Pooling_v1", "BatchNorm_v1", "Softmax", "ElementWiseSum", "_sum"),
     *("BlockGrad", "stop_gradient", "make_loss", "identity", "_copy", "broadcast_plus"),

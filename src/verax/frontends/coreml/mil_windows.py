@@ -28,10 +28,9 @@ from verax.frontends.coreml.mil_rows import (
     refuse,
     text,
 )
-from verax.frontends.coreml.rows import Result, sizes_of
+from verax.frontends.coreml.rows import Pads, Result, resolved, sizes_of
 
 RULES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
-Pads = tuple[tuple[int, int], ...]
 
 
 def _pads(c: Conversion, rank: int) -> Pads | str:
@@ -66,13 +65,15 @@ def _inputs(c: Conversion, *names: str) -> list[str | None]:
 @mil("conv")
 def conv(c: Conversion) -> Result:
     inputs = _inputs(c, "x", "weight", "bias")
-    rank = rank_of(c, needed(c, "x")) - 2
+    x, weights = (c.builder.types[str(v)] for v in inputs[:2])
+    rank = x.rank - 2
+    strides, dilations = _sized(c, "strides", rank, 1), _sized(c, "dilations", rank, 1)
     return c.result(
         "Conv",
         inputs,
-        strides=_sized(c, "strides", rank, 1),
-        pads=_pads(c, rank),
-        dilations=_sized(c, "dilations", rank, 1),
+        strides=strides,
+        pads=resolved(_pads(c, rank), x, weights.shape[2:], strides, dilations),
+        dilations=dilations,
         groups=integer(c, "groups", 1),
     )
 
@@ -116,10 +117,11 @@ def _pool(name: str, kind: str, **more: Any) -> None:
     def convert(c: Conversion) -> Result:
         x = needed(c, "x")
         rank = rank_of(c, x) - 2
+        kernel, strides = _sized(c, "kernel_sizes", rank, 0), _sized(c, "strides", rank, 1)
         fields: dict[str, Any] = {
-            "kernel_shape": _sized(c, "kernel_sizes", rank, 0),
-            "strides": _sized(c, "strides", rank, 1),
-            "pads": _pads(c, rank),
+            "kernel_shape": kernel,
+            "strides": strides,
+            "pads": resolved(_pads(c, rank), c.builder.types[x], kernel, strides),
             "ceil_mode": flag(c, "ceil_mode"),
             **more,
         }

@@ -11,6 +11,8 @@ from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion, Row, ValueNeededError
 from verax.frontends.coreml.weights import Quantised
 from verax.ir.operator import Operator
+from verax.ir.types import TensorType
+from verax.ops.windows import geometry
 
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator): layers of neural networks have domain "", operations of ML programs
@@ -113,6 +115,23 @@ def sizes_of(c: Conversion, index: int, axes: Sequence[int], what: str) -> tuple
             next_step="give the inputs' shapes",
         )
     return tuple(int(d) for d in dims)  # type: ignore[arg-type]
+
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def resolved(
+    rule: Pads | str,
+    x: TensorType,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int] = (),
+) -> Pads | str:
+    """The pads of a window in numbers; a rule stays one while the sizes of x are symbols."""
+    sizes = [d for d in x.dims[2:] if isinstance(d, int)]
+    if len(sizes) != x.rank - 2:
+        return rule
+    return geometry(kernel, tuple(strides), rule, tuple(dilations)).resolved_pads(sizes)
 
 
 def scaled(c: Conversion, x: str, scale: float, shift: float) -> str:

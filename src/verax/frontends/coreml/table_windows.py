@@ -10,12 +10,14 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
 from verax.frontends.coreml.rows import (
+    Pads,
     Result,
     amounts,
     bias,
     like,
     or_default,
     require_rank,
+    resolved,
     row,
     sizes_of,
     two,
@@ -24,8 +26,6 @@ from verax.frontends.coreml.rows import (
 
 SAME = {"BOTTOM_RIGHT_HEAVY": "SAME_UPPER", "TOP_LEFT_HEAVY": "SAME_LOWER"}
 """Where an odd amount of padding goes: to the end, or to the beginning."""
-
-Pads = tuple[tuple[int, int], ...]
 
 
 @row("convolution")
@@ -37,13 +37,15 @@ def convolution(c: Conversion) -> Result:
     a.irrelevant("outputShape", "a convolution's output has no other shape")
     kernel, out = two(c, "kernelSize", (3, 3)), a.integer("outputChannels", 0)
     w = weights(c, "weights", (out, a.integer("kernelChannels", 0), *kernel))
+    strides, dilations = two(c, "stride", (1, 1)), two(c, "dilationFactor", (1, 1))
+    pads = _padding(c, "ConvolutionPaddingType")
     return c.result(
         "Conv",
         [c.required(0), c.constant(w), *bias(c, out)],
         kernel_shape=kernel,
-        strides=two(c, "stride", (1, 1)),
-        pads=_padding(c, "ConvolutionPaddingType"),
-        dilations=two(c, "dilationFactor", (1, 1)),
+        strides=strides,
+        pads=resolved(pads, c.type(0), kernel, strides, dilations),
+        dilations=dilations,
         groups=a.integer("nGroups", 0) or 1,
     )
 
@@ -113,7 +115,7 @@ def pooling(c: Conversion) -> Result:
     if hangs_over:
         pads = _last_pixel(c, kernel, strides)
     else:
-        pads = _padding(c, "PoolingPaddingType")
+        pads = resolved(_padding(c, "PoolingPaddingType"), c.type(0), kernel, strides)
     form = {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": hangs_over}
     if kind == "MAX":
         return c.operator("MaxPool", **form)

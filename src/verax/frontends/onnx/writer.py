@@ -130,6 +130,7 @@ def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
             )
         constants += [tensor_proto(name, a, store) for name, a in form.constants.items()]
         nodes += form.nodes
+    _name_once(nodes)
     body = helper.make_graph(
         nodes,
         graph.name,
@@ -144,6 +145,20 @@ def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
         ir_version=helper.find_min_ir_version_for(imports),
         producer_name="verax",
     )
+
+
+def _name_once(nodes: Sequence[onnx.NodeProto]) -> None:
+    """Number the nodes that one foreign node became: ONNX Runtime refuses a name given twice."""
+    taken = {node.name for node in nodes}
+    used: set[str] = set()
+    for node in nodes:
+        name, i = node.name, 1
+        while node.name and node.name in used:
+            i += 1
+            if f"{name}_{i}" not in taken:
+                node.name = f"{name}_{i}"
+        used.add(node.name)
+        taken.add(node.name)
 
 
 def _opset(graph: Graph) -> int:
