@@ -121,6 +121,31 @@ def test_odd_answers_are_judged_and_recorded(judged, answer: str, tmp_path: Path
     assert (kind == "mistake") == (code == 1)
 
 
+UNSTEADY = {
+    "numbers by chance": ("r = np.random.default_rng(); y *= r.random(y.shape) < 0.7", (1, 3)),
+    "memory that nobody wrote": ("y = np.r_[y, np.empty((60000, 4), 'f4')][-2:]", (1,)),
+}
+
+
+@pytest.mark.parametrize("fault", UNSTEADY)
+def test_an_answer_that_changes_is_no_answer(judged, fault: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    body, codes = UNSTEADY[fault]
+    found = judged(f"{body}; np.savez(OUT, scores=y)", "--json", tmp_path / "record.json")
+    assert found.code in codes
+    assert "does not repeat itself" in found.out
+    repeat = json.loads((tmp_path / "record.json").read_text())["repeat"]
+    assert not repeat["same_bits"]
+
+
+def test_failing_the_second_time_is_said_and_the_verdict_kept(judged, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    mark = tmp_path / "ran"
+    body = f"np.savez(OUT, scores=y); ran = os.path.exists({str(mark)!r}); open({str(mark)!r}, 'w')"
+    found = judged(f"{body}; sys.exit(9 if ran else 0)", "--json", tmp_path / "record.json")
+    assert "exit code 9" in found.out
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["outputs"][0]["kind"] in ("identical", "rounding")
+
+
 def test_a_hanging_program_is_stopped_with_its_children(
     judged,
     monkeypatch: pytest.MonkeyPatch,

@@ -45,7 +45,7 @@ def function(call: Callable[[np.ndarray], np.ndarray]) -> FunctionRunner:
 
 def test_a_steady_subject_keeps_its_bits_in_poisoned_memory() -> None:
     found = again(function(lambda x: x @ W))
-    assert found == Repeat(2, True, "fresh memory of this process")
+    assert found == Repeat(2, True, "bytes 0x7f (fresh memory of this process)")
 
 
 @pytest.mark.parametrize("name", ["verax:O0", "verax:O1", "onnxruntime", "openvino"])
@@ -55,7 +55,8 @@ def test_runtimes_read_nothing_that_they_did_not_write(name: str) -> None:
     runner = resolve(name, threads=1)
     assert isinstance(runner, Poisonable)
     found = again(runner)
-    assert (found.same_bits, found.runs, found.poisoned) == (True, 2, runner.poison)
+    assert (found.same_bits, found.runs) == (True, 2)
+    assert runner.poison in found.poisoned
 
 
 def test_memory_that_nobody_wrote_shows() -> None:

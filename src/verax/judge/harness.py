@@ -106,10 +106,10 @@ class _Judge:
 
     def wrong_at_first(self) -> bool:
         """Whether a value that depends on the inputs directly is a mistake."""
-        if self.part is None:
-            return False
         given = {v: self.given[v] for v in self.first}
-        return self._statistic(self.part, self.inputs, given) is None
+        if self.part is None or not _finite(given):
+            return False
+        return self._statistic(self.part, self.inputs, given, coarse=False) is None
 
     def explains(self, rival: _Rival) -> bool:
         """Whether the answers are within rounding under the rival meaning."""
@@ -140,10 +140,17 @@ class _Judge:
             return replace(found, words=f"{rival.words}; handed over the other way it is right")
         return replace(found, refuted=True)
 
-    def _statistic(self, graph: Graph, inputs: Arrays, given: Arrays) -> float | None:
-        """The worst group's statistic when all of `given` is within rounding, else None."""
+    def _statistic(
+        self, graph: Graph, inputs: Arrays, given: Arrays, *, coarse: bool = True
+    ) -> float | None:
+        """The worst group's statistic when all of `given` is within rounding, else None.
+
+        coarse: whether the rounding of a coarser arithmetic will do.
+        """
         used = {v: inputs[v] for v in graph.inputs}
-        found = survey(graph, used, given, seed=self.seed, measure_power=False).findings
+        found = survey(
+            graph, used, given, seed=self.seed, measure_power=False, find_precision=coarse
+        ).findings
         honest = (Kind.identical, Kind.rounding, Kind.precision)
         if not found or any(f.kind not in honest for f in found):
             return None
@@ -162,7 +169,7 @@ class _Judge:
 
     def output_rivals(self) -> Iterator[_Rival]:
         """Answers that were read wrongly, or taken before or after the last step."""
-        if self.whole is None:
+        if self.whole is None or not _finite({v: self.given[v] for v in self.whole.outputs}):
             return
         whole, ends = self.whole, self.whole.outputs
         given = {v: self.given[v] for v in ends}
@@ -318,6 +325,11 @@ def _other_views(
             if reading.undo is not None:
                 words = reading.words.format(f"the output {value!r}")
                 yield f"output: {reading.name}", words, np.ascontiguousarray(reading.undo(given))
+
+
+def _finite(arrays: Arrays) -> bool:
+    """Whether all are ordinary numbers: no reading of the inputs explains a NaN."""
+    return all(bool(np.isfinite(a.astype(np.float64)).all()) for a in arrays.values())
 
 
 def _centred(a: np.ndarray) -> np.ndarray:

@@ -49,11 +49,11 @@ def repeat(
     """
     if subject.stored_inputs is not None:
         return None
-    poisoned = subject.poison if isinstance(subject, Poisonable) else ""
+    poisoned = f"bytes {FILL:#x} ({subject.poison})" if isinstance(subject, Poisonable) else ""
     try:
         second = _run(subject, graph, inputs, keep, poisoned)
     except VeraxError as error:
-        how = f"with {poisoned} pre-filled" if poisoned else "a second time"
+        how = f"with memory filled with {poisoned}" if poisoned else "a second time"
         return Repeat(2, False, poisoned, {}, f"it failed {how}: {error.cause}")
     differing = _differing(first, second)
     if not differing:
