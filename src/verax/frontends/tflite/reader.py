@@ -22,6 +22,7 @@ import numpy as np
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.tflite.flatbuffer import Table, damaged, root
+from verax.frontends.tflite.flexbuffer import read_map
 from verax.frontends.tflite.schema import (
     CUSTOM,
     ENUMS,
@@ -36,6 +37,8 @@ from verax.ir.types import DType
 
 MAX_ITEMS = 1_000_000
 """Tensors, and operands of all operators together, that a file may have."""
+MAPS = ("TFLite_Detection_PostProcess",)
+"""Custom operators whose options are a FlexBuffers map."""
 MAX_RANK = 16
 MAX_NAME = 4096
 TYPED_BY_OUTPUT = ("CAST", "QUANTIZE")
@@ -256,7 +259,7 @@ def _nodes(
             raise ModelError(f"the operators have more than {MAX_ITEMS} operands")
         sources = [None if i == -1 else _operand(i, tensors) for i in inputs]
         targets = [_operand(i, tensors) for i in outputs]
-        attributes = _options(table, op_type) if not domain else _custom_options(table)
+        attributes = _custom_options(table, op_type) if domain else _options(table, op_type)
         if op_type in TYPED_BY_OUTPUT and targets:
             attributes["output_type"] = targets[0].kind
         for side, side_tensors in (("input", sources), ("output", targets)):
@@ -277,8 +280,10 @@ def _nodes(
         )
 
 
-def _custom_options(table: Table) -> dict[str, Any]:
-    return {"custom_options": table.array(5, "uint8")}
+def _custom_options(table: Table, op_type: str) -> dict[str, Any]:
+    """Entries of a map where that is known to be the form, else the bytes."""
+    options = table.array(5, "uint8")
+    return dict(read_map(options.tobytes())) if op_type in MAPS else {"custom_options": options}
 
 
 def _options(table: Table, op_type: str) -> dict[str, Any]:

@@ -24,7 +24,9 @@ FLOAT: dict[str, Row] = {}
 QUANTISED: dict[str, Row] = {}
 
 
-def row(*operators: str, quantised: bool = False, moves: bool = False) -> Callable[[Row], Row]:
+def row(
+    *operators: str, quantised: bool = False, moves: bool = False, domain: str = ""
+) -> Callable[[Row], Row]:
     """Enter a function as the row of TFLite operators."""
 
     def enter(function: Row) -> Row:
@@ -34,7 +36,7 @@ def row(*operators: str, quantised: bool = False, moves: bool = False) -> Callab
                 _enter(QUANTISED, name, _moving(function))
             else:
                 _enter(QUANTISED if quantised else FLOAT, name, function)
-            TABLE["", name] = _dispatch
+            TABLE[domain, name] = _dispatch
         return function
 
     return enter

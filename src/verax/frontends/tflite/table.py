@@ -1,6 +1,7 @@
 """The table: one row per TFLite operator, by family. Importing this module fills `TABLE`."""
 
 from verax.frontends.tflite import (
+    table_detection,
     table_elementwise,
     table_movement,
     table_quantised,
@@ -12,6 +13,7 @@ from verax.frontends.tflite.rows import TABLE
 
 __all__ = [
     "TABLE",
+    "table_detection",
     "table_elementwise",
     "table_movement",
     "table_quantised",
