@@ -169,9 +169,11 @@ def differences(old: Record, new: Record) -> list[str]:
     if _answer(old) != _answer(new):
         found.append(f"the answer was {_answer(old)}, is {_answer(new)}")
     skipped = ("environment", "replay", "kind", "relation")
-    for f in dataclasses.fields(old):
-        if f.name not in skipped and getattr(old, f.name) != getattr(new, f.name):
-            found.append(f"other {f.name}")
+    names = [f.name for f in dataclasses.fields(old) if f.name not in skipped]
+    if type(old) is type(new):
+        changed = [n for n in names if getattr(old, n) != getattr(new, n)]
+        if changed:
+            found.append(f"other figures or words in {', '.join(changed)}")
     return found
 
 

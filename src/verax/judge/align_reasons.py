@@ -73,9 +73,10 @@ def explain(
         wiring += _wiring(first, second, a, b, matches)
     proof = ""
     if len(cores[0]) == 1 and arrangement is not None:
-        proof = _proof(first, second, cores[0][0], cores[1][0], ends, arrangement)
-        if proof == "attributes":
-            attributes = _needed(attributes, first, second, cores, ends, arrangement)
+        enough = _enough(attributes, first, second, cores, ends, arrangement)
+        proof = "attributes" if enough else ""
+        attributes = enough or attributes
+        proof = proof or _proof(first, second, cores[0][0], cores[1][0], ends, arrangement)
     causes = {
         "attributes": [say_attribute(d) for d in attributes],
         "weights": [say_weight(d) for d in weights],
@@ -250,7 +251,7 @@ def _proof(
     return ""
 
 
-def _needed(
+def _enough(
     found: list[AttributeDifference],
     first: Side,
     second: Side,
@@ -258,7 +259,7 @@ def _needed(
     ends: tuple[str, str],
     arrangement: Arrangement,
 ) -> list[AttributeDifference]:
-    """The one attribute that is enough to explain the place; all when none is."""
+    """The one attribute that is enough to explain the place, if there is one."""
     a, b = cores[0][0], cores[1][0]
     for difference in found:
         name = difference.attribute
@@ -270,4 +271,4 @@ def _needed(
         trial = dataclasses.replace(first, values={**first.values, ends[0]: output})
         if compare(trial, ends[0], second, ends[1], arrangement):
             return [difference]
-    return found
+    return []
