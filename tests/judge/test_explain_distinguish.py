@@ -107,6 +107,22 @@ def test_a_subject_that_refuses_is_reported() -> None:
     assert len(after) > 1 and "no such operator" in sentence
 
 
+def test_a_subject_that_refuses_one_input_is_asked_for_another() -> None:
+    a = positive(2, 3, 4)
+    node, types = one_node(Add(), a, a)
+    asked = []
+
+    def refuse_once(node: Node, inputs: Any) -> list[np.ndarray]:
+        asked.append(inputs[0])
+        if len(asked) == 1:
+            raise UnsupportedError("not this one")
+        return [inputs[1]]
+
+    after, _ = tell_apart(node, [a, a], a, types, refuse_once)
+    assert len(asked) == 2
+    assert names(after, refuted=False) == {"first operand missing"}
+
+
 def test_a_subject_that_is_right_alone_is_reported() -> None:
     x = positive(2, 3, 4, 5) - 1
     inputs = [x, np.float32(-1), np.float32(1)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +88,12 @@ def narrow_down(
         return tuple(explanations), ""
     alive = set(range(len(found)))
     said: list[str] = []
+    refused: dict[str, str] = {}
     for _ in range(ROUNDS):
-        proposal = propose(suspect, [found[i] for i in sorted(alive)], seed)
+        fits_alive = [found[i] for i in sorted(alive)]
+        proposal = propose(suspect, fits_alive, seed, without=refused)
         if proposal is None:
-            said.append(_inseparable(len(alive), bool(said)))
+            said.append(_refused(refused) or _inseparable(len(alive), bool(said)))
             break
         if run is None:
             return tuple(explanations), (
@@ -100,11 +102,8 @@ def narrow_down(
         try:
             statistics = _tried(proposal, sorted(alive), found, run)
         except VeraxError as error:
-            said.append(
-                f"the subject could not run the node alone ({error.cause}); {proposal.words} would "
-                "tell the explanations apart"
-            )
-            break
+            refused[proposal.words] = error.cause
+            continue
         if statistics is None:
             said.append(
                 f"the node alone, on {proposal.words}, is computed rightly: the mistake needs the "
@@ -116,6 +115,8 @@ def narrow_down(
         alive -= gone
         if len(alive) < 2:
             break
+    else:
+        said += [_refused(refused)] if refused else []
     marked = [
         e if i in alive else dataclasses.replace(e, refuted=True)
         for i, e in enumerate(explanations)
@@ -127,6 +128,17 @@ def _sentence(proposal: Proposal, gone: int, count: int) -> str:
     if gone == count:
         return f"none of the {count} explanations holds on {proposal.words}"
     return f"{gone} of {count} explanations were refuted by running the node on {proposal.words}"
+
+
+def _refused(refused: Mapping[str, str]) -> str:
+    """What the subject would not run, and why; "" for nothing."""
+    if not refused:
+        return ""
+    words, cause = next(iter(refused.items()))
+    return (
+        f"the subject could not run the node alone ({cause}); {words} would tell the explanations "
+        "apart"
+    )
 
 
 def _inseparable(count: int, tried: bool) -> str:
@@ -165,13 +177,16 @@ def _fits(suspect: Suspect, fit: Fit, prediction: Prediction) -> float | None:
     return fit_statistic(suspect, fit.hypothesis, prediction)
 
 
-def propose(suspect: Suspect, found: Sequence[Fit], seed: int = 0) -> Proposal | None:
+def propose(
+    suspect: Suspect, found: Sequence[Fit], seed: int = 0, *, without: Collection[str] = ()
+) -> Proposal | None:
     """The input that separates most pairs of rivals, all of them from the truth; None when no input
-    that was tried separates any pair. Deterministic for a seed."""
+    that was tried separates any pair. Deterministic for a seed. without: the words of inputs that are
+    not wanted."""
     best: Proposal | None = None
     pairs = len(found) * (len(found) - 1) // 2
     for words, arrays in drawn(suspect, np.random.default_rng(seed)):
-        proposal = _evaluated(suspect, found, words, arrays)
+        proposal = None if words in without else _evaluated(suspect, found, words, arrays)
         if proposal is None or not proposal.apart:
             continue
         if best is None or len(proposal.apart) > len(best.apart):
