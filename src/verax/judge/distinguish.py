@@ -181,8 +181,10 @@ def propose(
     suspect: Suspect, found: Sequence[Fit], seed: int = 0, *, without: Collection[str] = ()
 ) -> Proposal | None:
     """The input that separates most pairs of rivals, all of them from the truth; None when no input
-    that was tried separates any pair. Deterministic for a seed. without: the words of inputs that are
-    not wanted."""
+    that was tried separates any pair. Deterministic for a seed.
+
+    without: the words of inputs that are not wanted.
+    """
     best: Proposal | None = None
     pairs = len(found) * (len(found) - 1) // 2
     for words, arrays in drawn(suspect, np.random.default_rng(seed)):
