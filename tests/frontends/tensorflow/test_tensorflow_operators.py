@@ -25,7 +25,7 @@ ALIASES = {
     *("IsNan", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Pow"),
     *("StopGradient", "PreventGradient", "Snapshot", "CheckNumerics", "EnsureShape", "Expm1"),
     *("PlaceholderWithDefault", "NonMaxSuppressionV3", "ResizeBicubic", "Select", "Range"),
-    *("Fill", "OnesLike", "ZerosLike", "Size"),
+    *("Fill", "OnesLike", "ZerosLike", "Size", "Shape"),
 }
 
 
@@ -63,6 +63,7 @@ NEUTRAL = {
     ("TopKV2", "sorted"),
     ("StridedSlice", "begin_mask"),
     ("StridedSlice", "end_mask"),
+    ("StridedSlice", "ellipsis_mask"),
 }
 """Attributes whose change may keep the result: a bound that is the default anyway."""
 

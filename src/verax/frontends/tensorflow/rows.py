@@ -15,11 +15,13 @@ Result = Operator | str | tuple[str, ...]
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator); TensorFlow has one domain."""
 
-TYPES = (
-    *("T", "Tidx", "Tperm", "Tshape", "Tpaddings", "Tindices", "Tparams", "Taxis", "Tdim"),
-    *("Index", "Tmultiples", "Tblock_shape", "Tcrops", "TI", "U", "Tlen"),
+TYPES = ("T", "U", "Tparams")
+"""Attributes that name the element type of data."""
+INDEX_TYPES = (
+    *("Tidx", "Tperm", "Tshape", "Tpaddings", "Tindices", "Taxis", "Tdim", "Index", "Tlen"),
+    *("Tmultiples", "Tblock_shape", "Tcrops", "TI", "Tk"),
 )
-"""Attributes that name the element type of operands."""
+"""Attributes that name the element type of operands that count or point."""
 
 
 def row(*operators: str) -> Callable[[Row], Row]:
@@ -42,13 +44,11 @@ def row(*operators: str) -> Callable[[Row], Row]:
 def _check_types(c: Conversion) -> None:
     """Each type that the node states is one of its operands'."""
     found = {str(c.builder.types[v].dtype) for v in c.inputs if v is not None}
-    for name in TYPES:
-        if c.attributes.has(name):
-            stated = c.attributes.get(name)
-            if found and stated not in found:
-                raise ModelError(
-                    f"{name} = {stated}, the operands are {sorted(found)}", place=c.node.place
-                )
+    whole = {name for name in found if "int" in name}
+    for names, types in ((TYPES, found), (INDEX_TYPES, whole)):
+        for name in names:
+            if c.attributes.has(name) and c.attributes.get(name) not in types:
+                c.attributes.refuse(name, f"the operands are {', '.join(sorted(types))}")
     c.attributes.irrelevant("use_cudnn_on_gpu", "it chooses an implementation")
 
 

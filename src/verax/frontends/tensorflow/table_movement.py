@@ -193,6 +193,7 @@ def broadcast_to(c: Conversion) -> Result:
 
 @row("Fill")
 def fill(c: Conversion) -> Result:
+    c.attributes.expect("index_type", str(c.type(0).dtype), why="it repeats an operand's type")
     return c.result("Expand", [c.required(1), longs(c, 0)])
 
 
@@ -207,7 +208,10 @@ def gather(c: Conversion) -> Result:
 @row("GatherNd")
 def gather_nd(c: Conversion) -> Result:
     c.attributes.irrelevant("bad_indices_policy", "indices out of range are errors")
-    return c.result("GatherND", [c.required(0), longs(c, 1)])
+    places = c.required(1)
+    if c.type(1).dtype is not DType.int64:
+        places = c.add("Cast", [places], to=DType.int64)
+    return c.result("GatherND", [c.required(0), places])
 
 
 @row("ReverseV2")
@@ -240,18 +244,20 @@ def range_(c: Conversion) -> Result:
     return c.operator("Range")
 
 
-@row("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic")
+@row("ResizeBicubic")
+def resize_bicubic(c: Conversion) -> Result:
+    """TensorFlow looks the weights up in a table of 1024 positions between two pixels."""
+    c.refuse("its weights are taken from a table, not computed from the positions")
+
+
+@row("ResizeBilinear", "ResizeNearestNeighbor")
 def resize(c: Conversion) -> Result:
-    """Positions: corners aligned, half-pixel centres, or neither. The cubic of half-pixel centres
-    is another one, cut off at the border."""
+    """Positions: corners aligned, half-pixel centres, or neither."""
     aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
     if aligned and half:
         c.attributes.refuse("half_pixel_centers", "together with align_corners")
     mode = {"B": "linear", "N": "nearest"}[c.node.op_type[6]]
     fields: dict[str, object] = {}
-    if c.node.op_type == "ResizeBicubic":
-        mode = "cubic"
-        fields = {"cubic_coeff_a": -0.5, "exclude_outside": True} if half else {}
     if mode == "nearest":
         fields = {"nearest_mode": "round_prefer_ceil" if aligned or half else "floor"}
     position = "align_corners" if aligned else "half_pixel" if half else "asymmetric"
