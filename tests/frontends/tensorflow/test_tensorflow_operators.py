@@ -64,6 +64,7 @@ NEUTRAL = {
     ("StridedSlice", "begin_mask"),
     ("StridedSlice", "end_mask"),
     ("StridedSlice", "ellipsis_mask"),
+    ("StridedSlice", "new_axis_mask"),
 }
 """Attributes whose change may keep the result: a bound that is the default anyway."""
 
