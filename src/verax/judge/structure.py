@@ -22,6 +22,8 @@ FEW = 8
 """Wrong elements that are listed one by one."""
 LISTED = 6
 """Channels or places that a sentence lists."""
+RELATIONS = 3
+"""Channels whose factor and offset are listed."""
 MAX_SHIFT = 4
 """Places by which a shift along an axis is looked for."""
 SPARSE = 64
@@ -131,6 +133,9 @@ def _places(name: str, hit: np.ndarray, n: int) -> str:
         return f"the first {whole} {many}"
     if hit[-1] == n - 1 and contiguous:
         return f"the last {whole} {many}"
+    if n - whole == 1:
+        left = int(np.flatnonzero(~np.isin(np.arange(n), hit))[0])
+        return f"every {name} but {left}" if not name.startswith("axis") else f"{many} but {left}"
     begin = int(np.argmin(np.isin(np.arange(n), hit)))
     end = int(np.argmin(np.isin(np.arange(n), hit)[::-1]))
     if begin and end and begin + end == whole:
@@ -192,10 +197,12 @@ def _relations(error: ErrorMap) -> Iterator[str]:
     """One line for all elements, or one for each channel."""
     if error.count < ENOUGH or not np.isfinite(error.given).all():
         return
-    slope, offset = _line(error.expected.ravel(), error.given.ravel())
-    if error.fits(error.expected * slope + offset):
-        yield f"everywhere the result is {_affine(slope, offset)}"
-        return
+    x, y = error.expected.ravel(), error.given.ravel()
+    factor = float(x @ y) / float(x @ x) if np.any(x) else 1.0
+    for slope, offset in ((factor, 0.0), (1.0, float(np.mean(y - x))), _line(x, y)):
+        if error.fits(error.expected * slope + offset):
+            yield f"everywhere the result is {_affine(slope, offset)}"
+            return
     if error.given.ndim < 2 or error.given.size < ENOUGH * error.given.shape[1]:
         return
     expected, given = (np.moveaxis(a, 1, 0) for a in (error.expected, error.given))
@@ -203,8 +210,8 @@ def _relations(error: ErrorMap) -> Iterator[str]:
     bent = np.stack([x * a + b for x, (a, b) in zip(expected, lines)])
     if error.fits(np.moveaxis(bent, 0, 1)):
         wrong = np.flatnonzero(error.wrong.any(axis=_but(1, error.wrong.ndim)))
-        named = "; ".join(f"{c}: {_affine(*lines[c])}" for c in wrong[:LISTED])
-        more = f"; {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
+        named = "; ".join(f"{c}: {_affine(*lines[c])}" for c in wrong[:RELATIONS])
+        more = f"; {len(wrong) - RELATIONS} more" if len(wrong) > RELATIONS else ""
         yield f"each channel has its own factor and offset ({named}{more})"
 
 
@@ -217,8 +224,13 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def _affine(slope: float, offset: float) -> str:
-    return f"{slope:.6g} times what it should be, {'plus' if offset >= 0 else 'minus'} " \
-        f"{abs(offset):.3g}"  # fmt: skip
+    """`1.25 times what it should be, plus 0.5`, without the part that does nothing."""
+    parts = [] if slope == 1 else [f"{slope:.6g} times what it should be"]
+    if offset and not parts:
+        return f"{abs(offset):.3g} {'more' if offset > 0 else 'less'} than it should be"
+    if offset:
+        parts.append(f"{'plus' if offset > 0 else 'minus'} {abs(offset):.3g}")
+    return ", ".join(parts)
 
 
 def _but(axis: int, rank: int) -> tuple[int, ...]:

@@ -32,6 +32,11 @@ def per_channel(y: np.ndarray) -> np.ndarray:
     return y
 
 
+def all_but_one(y: np.ndarray) -> np.ndarray:
+    y[:, np.arange(6) != 3] += 2
+    return y
+
+
 def negatives(y: np.ndarray) -> np.ndarray:
     return np.where(y < 0, y * 0.3, y)
 
@@ -52,6 +57,9 @@ CASES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
     "zeros": (zeros, "every wrong element is 0"),
     "channels": (zeros, "channels 3 to 4"),
     "affine": (lambda y: y * 1.25 + 0.5, "1.25 times what it should be, plus 0.5"),
+    "factor": (lambda y: y * 1.25, "everywhere the result is 1.25 times what it should be"),
+    "offset": (lambda y: y - 0.5, "everywhere the result is 0.5 less than it should be"),
+    "all but one": (all_but_one, "every channel but 3"),
     "per channel": (per_channel, "2: 1.5 times what it should be, plus 0.25"),
     "negatives": (negatives, "only numbers that should be negative are wrong"),
     "sign": (np.negative, "-1 times what it should be"),
