@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from verax.campaign.hostile_inputs import STYLES
 from verax.campaign.outcomes import (
     RUNNERS,
     Case,
@@ -57,12 +58,19 @@ PLANT_COLUMNS = (
 )
 
 
-def honest_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
+def honest_cases(only: str, limit: int | None, seed: int) -> Iterator[HonestCase]:
     """Every implementation on every network; those that compile for seconds on some of them."""
     for number, name in itertools.product(range(limit or NETWORKS), RUNNERS):
         slow = name.startswith("verax") and number % SLOW_EVERY
         if re.search(only, name) and not slow:
             yield HonestCase(seed + number, name)
+
+
+def hostile_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
+    """As `honest_cases`, on inputs of every style in turn."""
+    styles = list(STYLES)[1:]
+    for case in honest_cases(only, limit, seed):
+        yield dataclasses.replace(case, style=styles[case.seed % len(styles)])
 
 
 def plant_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
@@ -132,6 +140,7 @@ class Part:
 
 PARTS = {
     "honest": Part(honest_cases, honest_table),
+    "hostile": Part(hostile_cases, honest_table),
     "plants": Part(plant_cases, plant_table),
     "pairs": Part(pair_cases, pair_table),
     "models": Part(real_cases, real_table, run_model, model_died),

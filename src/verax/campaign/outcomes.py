@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.campaign.deep_networks import deep_network
 from verax.campaign.explaining import explained
+from verax.campaign.hostile_inputs import draw
 from verax.campaign.placements import PLANTS, Placement, place, place_two
 from verax.campaign.plants import Rewrite
 from verax.campaign.random_networks import Network, random_network
@@ -33,10 +35,11 @@ DEEP_EVERY = 5
 
 @dataclass(frozen=True)
 class HonestCase:
-    """An honest implementation on a random network."""
+    """An honest implementation on a random network. style: of the inputs (`hostile_inputs`)."""
 
     seed: int
     runner: str
+    style: str = "normal"
 
     @property
     def kind(self) -> str:
@@ -141,13 +144,17 @@ RUNNERS: dict[str, Callable[[], Runner]] = {
 """Honest implementations, in this process."""
 
 
-def honest_network(seed: int) -> Network:
+def honest_network(seed: int, style: str = "normal") -> Network:
     """The network of an honest case: mostly small, one in DEEP_EVERY deep."""
-    return deep_network(seed) if seed % DEEP_EVERY == 0 else random_network(seed)
+    network = deep_network(seed) if seed % DEEP_EVERY == 0 else random_network(seed)
+    if style == "normal":
+        return network
+    inputs = {v: draw(style, seed, a.shape) for v, a in network.inputs.items()}
+    return dataclasses.replace(network, inputs=inputs)
 
 
 def _honest(case: HonestCase, outcome: Outcome) -> None:
-    network = honest_network(case.seed)
+    network = honest_network(case.seed, case.style)
     outcome.network = network.graph.name
     subject = Remembering(RUNNERS[case.runner]())
     for watch in (True, False):

@@ -260,7 +260,7 @@ def _decide_rounding(
         spread = np.ones((1,) * z.ndim)
         for run in tiers.orders():
             own = st.standardised(run.astype(np.float64) - expected, sigma)
-            spread = np.maximum(spread, _channel_rms(own))
+            spread = np.maximum(spread, channel_rms(own))
         ordered = st.group_test(z / spread)
         if ordered.statistic <= st.ORDER_T:
             return answer(
@@ -348,11 +348,11 @@ def _fast_algorithm(
 
 def _fft_test(error: np.ndarray, own: np.ndarray, sigma: np.ndarray) -> st.GroupTest:
     """Against the size, per output channel, of the errors of an own run."""
-    size = _channel_rms(own)
+    size = channel_rms(own)
     return st.group_test(st.standardised(error, np.maximum(sigma, size)))
 
 
-def _channel_rms(z: np.ndarray) -> np.ndarray:
+def channel_rms(z: np.ndarray) -> np.ndarray:
     """Root mean square per channel (axis 1 of tensors of rank 3 and more; else over all)."""
     axes = tuple(a for a in range(z.ndim) if a != 1) if z.ndim > 2 else None
     with np.errstate(over="ignore", invalid="ignore"):
@@ -364,7 +364,7 @@ def _winograd_test(
 ) -> st.GroupTest:
     window = st.WINOGRAD_POOL[tile]
     pooled = _pooled_maximum(sigma, window)
-    spread = np.maximum(1.0, _channel_rms(st.standardised(own, pooled)))
+    spread = np.maximum(1.0, channel_rms(st.standardised(own, pooled)))
     spread = np.maximum(spread, np.median(spread))
     return st.group_test(st.standardised(error, pooled * spread))
 

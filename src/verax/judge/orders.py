@@ -11,6 +11,7 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation, Operator, as_tuple
+from verax.judge.orders_normalization import normalization_orders
 from verax.numerics.error_model import U
 from verax.numerics.statistics import FFT_TAPS
 from verax.ops.convolution import Conv
@@ -29,6 +30,8 @@ def float32_runs(node: Node, ev: Evaluation, inputs: Arrays, output: int) -> Ite
             yield from _matmul_orders(inputs)
         elif node.op.kind in SUMS:
             yield from _mean_orders(node.op, ev, inputs)
+        elif output == 0:
+            yield from normalization_orders(node.op, inputs)
         narrow = Evaluation(ev.inputs, ev.outputs, np.dtype(np.float32))
         yield as_tuple(node.op.reference(narrow, *_as(inputs, np.float32)))[output]
         yield as_tuple(node.op.canonical(ev, *inputs))[output]

@@ -22,6 +22,7 @@ from verax.judge.adjoint import NoRule, Reach, reaches, spreads
 from verax.judge.criterion import Decision
 from verax.judge.local import conform, finding, undecided
 from verax.judge.precision_network import best_match
+from verax.judge.region_orders import order_decision
 from verax.judge.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
@@ -74,9 +75,7 @@ class _Judgement:
         self.graph, self.region, self.shown = sampler.graph, sampler.region, sampler.shown
         self.expected, self.no_rule = sampler.expected, ""
 
-    def judge(
-        self, measure_power: bool, find_precision: bool
-    ) -> tuple[list[Finding], list[Power]]:
+    def judge(self, measure_power: bool, find_precision: bool) -> tuple[list[Finding], list[Power]]:
         """Findings on the shown values, and the power of the check at the values inside."""
         floats = [v for v in self.region.shown if self.expected[v].dtype.kind == "f"]
         elements = sum(self.expected[v].size for v in floats)
@@ -251,6 +250,9 @@ class _Judgement:
                 test,
                 *numbers,
             )
+        ordered = order_decision(self.sampler, value, error, sigma)
+        if ordered is not None:
+            return ordered
         reason = (
             f"the difference is {found.statistic:.3g} times the most that honest rounding inside "
             f"these {len(self.region.nodes)} nodes shows (worst in {found.group})"

@@ -61,13 +61,17 @@ class LRN(Operator):
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         """The base's relative error, beta times; then a power, whose own error grows with the
-        logarithm of the base where it is made of exp and log, and a division.
+        logarithm of the base where it is made of exp and log, and a division. The bound allows for
+        a running sum over the channels, which keeps the rounding of every sum before.
         """
-        base = self._base(ev, self._neighbours(inputs[0] ** 2))
+        sums = self._neighbours(inputs[0] ** 2)
+        base = self._base(ev, sums)
         power = np.abs(self.beta * np.log(np.maximum(np.abs(base), U)))
         beta = abs(self.beta)
         found = relative(outputs[0], 2.0 + beta, 24.0 + beta * (self.size + 4))
-        return [Rounding(found.sigma * (1 + power), found.bound * (1 + 8 * power))]
+        before = np.maximum.accumulate(sums, axis=1) * (sums.shape[1] + self.size)
+        running = U * np.abs(outputs[0]) * beta * abs(self.alpha) / self.size * before / base
+        return [Rounding(found.sigma * (1 + power), found.bound * (1 + 8 * power) + 2 * running)]
 
     def _neighbours(self, squares: Any) -> Any:
         padded, channels = self._padded(squares), squares.shape[1]
