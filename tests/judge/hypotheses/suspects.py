@@ -27,6 +27,7 @@ from verax.ops.deconvolution import ConvTranspose
 from verax.ops.gather import Gather
 from verax.ops.generation import Trilu
 from verax.ops.global_pooling import GlobalAveragePool, GlobalMaxPool
+from verax.ops.integer_convolution import ConvInteger
 from verax.ops.layer_normalization import LayerNormalization, RMSNormalization
 from verax.ops.linear import Gemm, MatMul
 from verax.ops.normalization import (
@@ -81,6 +82,13 @@ def square_conv(random: np.random.Generator) -> tuple[Operator, list[Any]]:
 def grouped_conv(random: np.random.Generator) -> tuple[Operator, list[Any]]:
     op = Conv(groups=2, pads=((1, 2), (0, 1)), strides=(2, 1))
     return op, [_f(random, 2, 8, 11, 9), _f(random, 6, 4, 3, 2, scale=0.3), _f(random, 6)]
+
+
+def integer_conv(random: np.random.Generator) -> tuple[Operator, list[Any]]:
+    op = ConvInteger(pads=((1, 2), (0, 1)), strides=(2, 1))
+    x = random.integers(0, 255, (2, 4, 9, 11)).astype(np.uint8)
+    w = random.integers(-128, 127, (5, 4, 3, 2)).astype(np.int8)
+    return op, [x, w, np.array(97, np.uint8), random.integers(-9, 9, 5).astype(np.int8)]
 
 
 def depthwise(random: np.random.Generator) -> tuple[Operator, list[Any]]:
@@ -146,6 +154,7 @@ DRAWS: dict[str, Draw] = {
     "square conv": square_conv,
     "grouped conv": grouped_conv,
     "depthwise conv": depthwise,
+    "integer conv": integer_conv,
     "transposed conv": transposed,
     "conv along one axis": line_conv,
     "batch norm": batch_norm,

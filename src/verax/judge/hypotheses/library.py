@@ -11,6 +11,7 @@ from verax.judge.hypotheses.batch_norm import batch_norm
 from verax.judge.hypotheses.convolution import convolution
 from verax.judge.hypotheses.elementwise import binary, variadic
 from verax.judge.hypotheses.generic import generic
+from verax.judge.hypotheses.integer_convolution import integer_convolution
 from verax.judge.hypotheses.linear import gemm, matmul
 from verax.judge.hypotheses.movement import (
     blocks,
@@ -32,6 +33,7 @@ from verax.judge.hypotheses.softmax import softmax
 
 FAMILIES: dict[Family, str] = {
     convolution: "Conv ConvTranspose",
+    integer_convolution: "ConvInteger ConvTransposeInteger",
     batch_norm: "BatchNormalization",
     pool: "MaxPool AveragePool LpPool",
     global_pool: "GlobalAveragePool GlobalMaxPool GlobalLpPool",
