@@ -17,6 +17,7 @@ from verax.ops.linear import MatMul
 from verax.records.verdict import Kind
 from verax.runners.arrays import ArraysRunner, load_npz
 from verax.runners.functions import FunctionRunner
+from verax.runners.network import NetworkRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
 from verax.runners.process import SubjectError
@@ -203,6 +204,17 @@ def test_other_names_are_matched_where_that_is_clear_and_said() -> None:
     assert verdict.kind is Kind.identical
     assert verdict.subject["inputs renamed"] == "x as z"
     assert verdict.subject["outputs renamed"] == "out as y"
+
+
+def test_a_network_of_other_names_is_a_subject() -> None:
+    b = Builder("other")
+    x = b.input("image", TensorType.parse("float32[batch, 5]"))
+    h = b.add(MatMul(), [x, b.constant(W, "weights")], ["features"], "first")
+    other = b.graph([b.add(Relu(), [h], ["scores"], "last")])
+    verdict = check(network(), NetworkRunner(other), {"x": X})
+    assert verdict.kind is Kind.rounding
+    assert verdict.subject["inputs renamed"] == "x as image"
+    assert verdict.subject["outputs renamed"] == "scores as y"
 
 
 def test_a_hanging_subject_is_stopped() -> None:

@@ -58,7 +58,12 @@ def run_in_child(
                 place=name,
                 next_step="run the model with the runtime itself to see whether it survives",
             )
-        reply = json.loads((folder / REPLY).read_text())
+        try:
+            reply = json.loads((folder / REPLY).read_text())
+        except ValueError as error:
+            raise SubjectError(
+                f"the subject's process wrote no full answer ({error})", place=name
+            ) from error
         if "error" in reply:
             raise SubjectError(
                 f"the subject failed: {reply['error']}", place=name, next_step=reply["next_step"]

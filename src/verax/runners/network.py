@@ -9,14 +9,16 @@ import numpy as np
 from verax.base.settings import Settings
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, reinfer
+from verax.judge.protocol import shape_of
+from verax.runners.feeding import collect, feed
 from verax.runners.own import VeraxRunner
 
 
 class NetworkRunner:
     """Runs `subject`, a graph of its own, and shows its inner values under its own names.
 
-    This answers "are these two files the same network, and where do they part?". Its inputs must
-    be named as those of the network that it is judged against.
+    This answers "are these two files the same network, and where do they part?". Inputs and outputs
+    of other names are matched where that is clear, and it is said.
     """
 
     watches = True
@@ -27,14 +29,19 @@ class NetworkRunner:
         self.subject = subject
         self.runner = VeraxRunner(settings or Settings())
         self.name = name or f"network {subject.name!r}"
+        self._said: dict[str, str] = {}
 
     def describe(self) -> dict[str, str]:
-        return {"network": self.subject.name, **self.runner.describe()}
+        return {"network": self.subject.name, **self.runner.describe(), **self._said}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        return self.runner.run(self.part(graph), inputs, keep)
+        part = self.part(graph)
+        named, renamed = feed({v: shape_of(part, v) for v in part.inputs}, inputs)
+        values, said = collect(graph, self.runner.run(part, named, keep), part.outputs)
+        self._said = {**renamed, **said}
+        return values
 
     def part(self, graph: Graph) -> Graph:
         """What answers to `graph`: the whole subject, or the part between values of these names."""
