@@ -141,3 +141,21 @@ def test_openvino_in_bf16_comes_out_by_itself(watch: bool) -> None:
     assert verdict.kind is Kind.precision, verdict.reasons
     assert all("bf16" in f.precision.format for f in verdict.nodes if f.precision is not None)
     assert dataclasses.asdict(verdict)["blame"] == ()
+
+
+@pytest.mark.parametrize("way", ["bf16 throughout", "fp16 throughout", "TF32 inputs"])
+def test_ten_outputs_are_enough_where_rounding_flips_little(way: str) -> None:
+    graph = dataclasses.replace(small_network(), outputs=("probabilities",))
+    verdict = check(graph, subject(WAYS[way]), seed=SEED)
+    assert verdict.outputs[0].elements == 10
+    assert verdict.kind is Kind.precision, verdict.reasons
+    assert verdict.outputs[0].precision.format == way
+
+
+def test_unrelated_errors_seldom_look_alike() -> None:
+    random = np.random.default_rng(0)
+    for count in (5, 10, 40, 1000):
+        one, other = random.standard_normal((2, 2000, count))
+        alike = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+        assert np.abs(alike).max() < st.least_likeness(count)
+    assert st.least_likeness(4) == np.inf

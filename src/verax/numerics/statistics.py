@@ -83,7 +83,7 @@ COARSE_UNIT = 2.0**-17
 the finest, TF32, has 2**-11; float32 has 2**-24."""
 COARSE_T = 8.0
 """T of a region from which on a coarser arithmetic is tried."""
-LIKENESS, CHANCE_ELEMENTS = 0.25, 20.0
+LIKENESS, CHANCE, CHANCE_ELEMENTS = 0.25, 1e-6, 5
 """See `least_likeness`."""
 FARTHEST_COARSE = 0.5
 """No coarser arithmetic that anybody uses moves a whole network's answer by more than this."""
@@ -200,11 +200,14 @@ def sampled_sigma(squares: np.ndarray) -> np.ndarray:
 
 def least_likeness(elements: int) -> float:
     """Least correlation between a subject's errors and those of a run in a coarser arithmetic for
-    that arithmetic to be looked at closely; few elements correlate by chance, and fewer than half
-    of CHANCE_ELEMENTS prove nothing."""
-    if elements < CHANCE_ELEMENTS / 2:
+    that arithmetic to be looked at closely.
+
+    Unrelated normal errors exceed it with probability CHANCE: (1 - r^2)^((n - 2) / 2). Infinite
+    below CHANCE_ELEMENTS.
+    """
+    if elements < CHANCE_ELEMENTS:
         return math.inf
-    return max(LIKENESS, math.sqrt(min(1 - 2.0**-13, CHANCE_ELEMENTS / max(1, elements))))
+    return max(LIKENESS, math.sqrt(1 - CHANCE ** (2 / (elements - 2))))
 
 
 def root_mean_square(values: np.ndarray) -> float:
