@@ -16,6 +16,7 @@ from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge.explain import predict, suspect_of
 from verax.judge.hypotheses.base import Hypothesis, Suspect
+from verax.judge.local import meaning
 from verax.ops.activation import Clip, HardSigmoid, HardSwish, LeakyRelu, PRelu, Relu
 from verax.ops.activation_smooth import Elu, Gelu, Swish
 from verax.ops.arg import ArgMax
@@ -305,3 +306,20 @@ def strangers(random: np.random.Generator, suspect: Suspect) -> Iterator[tuple[s
         yield "a factor of its own for half of the channels", answered(suspect, some)
     if y.size > 30:
         yield "elements shuffled", answered(suspect, random.permutation(y.ravel()).reshape(y.shape))
+
+
+def wrong_parameters(
+    random: np.random.Generator, suspect: Suspect
+) -> Iterator[tuple[str, Suspect]]:
+    """One number of one parameter off by 0.01 % to 100 %, all else in honest float32."""
+    for i, array in enumerate(suspect.inputs[1:], 1):
+        if array is None or array.dtype.kind != "f" or array.size < 4:
+            continue
+        wrong = array.copy()
+        wrong[tuple(int(random.integers(n)) for n in array.shape)] *= np.float32(
+            1 + 10 ** random.uniform(-4, 0)
+        )
+        arrays = [wrong if k == i else a for k, a in enumerate(suspect.inputs)]
+        found = meaning(suspect.node, arrays, suspect.meaning.ev.inputs, suspect.outputs)
+        value = noisy(random, found.outputs[suspect.output], found.roundings[suspect.output])
+        yield f"one number of input {i}", answered(suspect, value)

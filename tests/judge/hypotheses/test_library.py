@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from suspects import DRAWS, answered, honest, planted, strangers, types_of
+from suspects import DRAWS, answered, honest, planted, strangers, types_of, wrong_parameters
 
 from verax.judge.criterion import decide
 from verax.judge.explain import explain, fits, predict, same_numbers, separated, suspect_of
@@ -66,7 +66,9 @@ def test_the_truth_is_found_and_nothing_ranks_before_it_that_differs(name: str) 
 @pytest.mark.parametrize("name", DRAWS)
 def test_what_nothing_means_is_not_explained(name: str) -> None:
     random = np.random.default_rng([1, *name.encode()])
-    for what, suspect in strangers(random, honest(random, name)):
+    suspect = honest(random, name)
+    several = (*strangers(random, suspect), *wrong_parameters(random, suspect))
+    for what, suspect in several:
         if is_mistake(suspect):
             assert [f.hypothesis.name for f in fits(suspect)] == [], what
 
