@@ -65,7 +65,7 @@ def test_every_stop_of_every_pass_gives_the_same_bits() -> None:
     assert any("node 'pad'" in n for n in notes)
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(networks())
 def test_every_stop_is_a_right_graph_on_random_networks(
     drawn: tuple[Graph, dict[str, np.ndarray]],
