@@ -86,6 +86,24 @@ def test_sizes_are_held_against_the_file_before_anything_is_allocated():
         read_params(struct.pack("<QQQ", 0x112, 0, 2**60))
 
 
+def test_a_params_file_of_another_network_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="lacks 'c_weight'"):
+        load(tmp_path, small()[0], params_bytes({"arg:other": np.zeros(3, np.float32)}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "shape"),
+    [
+        ("repeat", {"repeats": "1000000000", "axis": "0"}, (3, 4)),
+        ("_contrib_MultiBoxPrior", {"sizes": "(0.1, 0.2)"}, (1, 1, 100_000, 100_000)),
+    ],
+)
+def test_constants_that_would_be_gigantic_are_refused(kind, attributes, shape, tmp_path):
+    nodes = symbol(("null", "data", {}, []), (kind, "n", attributes, [0]))
+    with pytest.raises(UnsupportedError, match="numbers"):
+        load_mxnet(write(tmp_path, nodes, params_bytes({})), {"data": shape})
+
+
 def test_sparse_arrays_are_refused_and_named():
     with pytest.raises(UnsupportedError, match="sparse"):
         read_params(struct.pack("<QQQIi", 0x112, 0, 1, 0xF993FAC9, 1) + bytes(64))

@@ -5,6 +5,7 @@ Meanings and defaults: coremltools, converters/mil/mil/ops/defs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ from verax.frontends.coreml.mil_rows import (
     text,
 )
 from verax.frontends.coreml.rows import Pads, Result, resolved, sizes_of
+
+MAX_MADE = 1 << 24
+"""Elements of a constant that an import makes up, rather than reads."""
 
 RULES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
 
@@ -171,8 +175,8 @@ def _per_channel(c: Conversion, name: str, x: str, default: float) -> str:
     if found is not None:
         return found
     channels = c.builder.types[x].dims[1]
-    if not isinstance(channels, int):
-        c.refuse("the number of channels is not known")
+    if not isinstance(channels, int) or channels > MAX_MADE:
+        c.refuse(f"the channels are {channels}, not a number that can be")
     return like(c, x, np.full(channels, default))
 
 
@@ -202,6 +206,8 @@ def layer_norm(c: Conversion) -> Result:
     scale, shift = arg(c, "gamma"), arg(c, "beta")
     if scale is None:
         dims = [d for d in c.builder.types[x].dims[-len(axes) :] if isinstance(d, int)]
+        if len(dims) < len(axes) or math.prod(dims) > MAX_MADE:
+            c.refuse(f"the scale would have the sizes {dims}")
         scale = c.constant(np.ones(dims, dtype_of(c, x)))
     inputs = [x, scale] if shift is None else [x, scale, shift]
     return c.result("LayerNormalization", inputs, axis=-len(axes), epsilon=epsilon)

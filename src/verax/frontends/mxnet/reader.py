@@ -43,6 +43,10 @@ SEVERAL = {"SliceChannel", "split", "_split_v2", "split_v2"}
 AUX = {"BatchNorm": ("moving_mean", "moving_var"), "BatchNorm_v1": ("moving_mean", "moving_var")}
 """States that the oldest symbols do not list as inputs."""
 
+STORED = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var", "_running_mean",
+          "_running_var")  # fmt: skip
+"""How MXNet names the variables that a params file holds."""
+
 KEEP_SHAPE = {"BatchNorm", "Activation", "LeakyReLU", "Cast", "identity", "_copy", "BlockGrad"}
 _LITERAL = re.compile(r"(?:[\d\s.,()\[\]eE+\-L]|True|False|None)+")
 _EPOCH = re.compile(r"-(\d{4,})\.params")
@@ -113,6 +117,12 @@ def read_model(
         if entry.op == "null":
             if entry.name in arrays:
                 constants[entry.name] = arrays[entry.name]
+            elif entry.name.endswith(STORED) and "__shape__" not in entry.attributes:
+                raise ModelError(
+                    f"the params file lacks {entry.name!r}",
+                    place=place,
+                    next_step="is it the params file of this network?",
+                )
             else:
                 inputs.append(_input(i, entries, arrays))
             continue

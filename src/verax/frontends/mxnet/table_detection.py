@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import Result, known_dims, row
+from verax.frontends.mxnet.rows import Result, known_dims, require_small, row
 
 
 @row("_contrib_MultiBoxPrior", "MultiBoxPrior")
@@ -14,11 +14,13 @@ def multi_box_prior(c: Conversion) -> Result:
     """Anchors (x1, y1, x2, y2) in parts of the image: a constant, for the sizes are known."""
     a = c.attributes
     height, width = known_dims(c, 0, "the number of anchors")[2:]
+    sizes, ratios = _floats(c, "sizes", (1.0,)), _floats(c, "ratios", (1.0,))
+    require_small(c, 4 * height * width * (len(sizes) + len(ratios) - 1))
     boxes = prior_boxes(
         height,
         width,
-        _floats(c, "sizes", (1.0,)),
-        _floats(c, "ratios", (1.0,)),
+        sizes,
+        ratios,
         _floats(c, "steps", (-1.0, -1.0)),
         _floats(c, "offsets", (0.5, 0.5)),
     )

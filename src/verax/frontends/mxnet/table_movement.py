@@ -8,7 +8,15 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import Result, dtype_named, ints, known_dims, like, row
+from verax.frontends.mxnet.rows import (
+    Result,
+    dtype_named,
+    ints,
+    known_dims,
+    like,
+    require_small,
+    row,
+)
 from verax.ir.dim import DimLike
 
 MOST = 2**31 - 1
@@ -243,6 +251,7 @@ def repeat(c: Conversion) -> Result:
         a.refuse("repeats", "an axis and a count of at least 1 are needed")
     axis %= rank
     (size,) = known_dims(c, 0, "the repeated positions")[axis : axis + 1]
+    require_small(c, size * count)
     places = c.constant(np.repeat(np.arange(size), count), np.int64)
     return c.result("Gather", [c.required(0), places], axis=axis)
 
