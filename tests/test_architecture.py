@@ -55,6 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "images": {"ir", "base"},
     "formats": {"base"},
     "replay": {"ir", "records", "base"},
+    "conversion": {"frontends", "judge", "runners", "records", "base"},
     "onnx_backend": {"compiler", "frontends", "reference", "ir", "base"},
     "api": {
         *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),
@@ -62,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "cli": {
         *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),
+        "conversion",
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {"api", "base"},

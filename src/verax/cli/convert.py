@@ -1,4 +1,4 @@
-"""`verax convert`: any model that Verax reads, written as ONNX."""
+"""`verax convert`: any model that Verax reads, written as ONNX and judged."""
 
 from __future__ import annotations
 
@@ -8,21 +8,39 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from verax.api import graph_of, load
+from verax.api import load
 from verax.base.errors import UsageError
-from verax.base.files import atomic_write
-from verax.cli.console import Json, Model, Shape, can_write, output, parse_shapes, write_json
+from verax.cli.console import (
+    Json,
+    Model,
+    Seed,
+    Shape,
+    can_write,
+    output,
+    parse_shapes,
+    progress,
+    write_text,
+)
 from verax.compiler.saved import SavedExecutable
-from verax.frontends.onnx.writer import to_bytes
+from verax.conversion import convert
+from verax.report.verdict import render_verdict
 
 
 def command(
     model: Model,
     to: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")],
+    verify: Annotated[
+        bool, typer.Option(help="Judge what ONNX Runtime makes of the written file.")
+    ] = True,
     shape: Shape = None,
+    seed: Seed = 0,
     json: Json = None,
 ) -> None:
-    """Write a model as ONNX, with every attribute and pad spelled out."""
+    """Write a model as ONNX, with every attribute and pad spelled out, and judge the result.
+
+    The verdict is printed and stored in the file. Exit codes are those of `check`: the file is
+    written in any case.
+    """
     can_write(to, json)
     if to.suffix != ".onnx":
         raise UsageError("models are written as ONNX", place=str(to), next_step="name it .onnx")
@@ -33,10 +51,21 @@ def command(
             place=str(model),
             next_step="convert the model that it was compiled from",
         )
-    data = to_bytes(graph_of(loaded))
-    with atomic_write(to) as stream:
-        stream.write(data)
-    output.print(Text(f"{to}: {len(loaded.graph.nodes)} nodes, {len(data) / 1e6:.2f} MB"))
-    write_json(
-        json, "verax.convert/1", {"model": str(model), "output": str(to), "bytes": len(data)}
-    )
+    with progress("converting") as show:
+        made = convert(
+            loaded,
+            to,
+            verify=verify,
+            seed=seed,
+            progress=lambda done, total, what: show(what, done / max(total, 1)),
+        )
+    size = sum(f.stat().st_size for f in made.files) / 1e6
+    listed = ", ".join(f.name for f in made.files)
+    output.print(Text(f"{listed}: {len(loaded.graph.nodes)} nodes, {size:.2f} MB"))
+    if made.verdict is None:
+        output.print(Text(f"not verified: {made.unverified}", style="yellow"))
+        return
+    output.print(render_verdict(made.verdict))
+    write_text(json, made.verdict.to_json())
+    if made.verdict.exit_code:
+        raise typer.Exit(made.verdict.exit_code)

@@ -88,7 +88,7 @@ def check(
     found = survey(fixed, arrays, known, seed=seed, winograd=winograd, progress=progress)
     if watched_apart:
         apart = survey(fixed, arrays, outputs, seed=seed, winograd=winograd, measure_power=False)
-        found.findings += [f for f in apart.findings if f.kind is not Kind.rounding]
+        found.findings += _beyond(found.findings, apart.findings)
     judged_whole = all(v in outputs for v in known) and not _feeds_itself(fixed, outputs)
     meaning = {} if judged_whole and other is None else _whole_meaning(fixed, arrays, notes)
     repeated = None
@@ -123,6 +123,17 @@ def check(
         repeat=repeated,
     )
     return dataclasses.replace(verdict, reasons=tuple(reasons_of(verdict)))
+
+
+def _beyond(watched: Sequence[Finding], apart: Sequence[Finding]) -> list[Finding]:
+    """What the unwatched outputs add: no rounding, and no consequence of a node found guilty."""
+    guilty = {f.node for f in watched if f.kind is Kind.mistake}
+    return [
+        f
+        for f in apart
+        if f.kind is not Kind.rounding
+        and not (f.kind is Kind.mistake and guilty.intersection(f.region))
+    ]
 
 
 def _harness(

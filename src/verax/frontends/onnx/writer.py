@@ -7,7 +7,7 @@ oldest operator set that can say everything is chosen, so that most runtimes can
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,15 +57,17 @@ def write_onnx(
     path: str | os.PathLike[str],
     opset: int | None = None,
     inline_limit: int = INLINE_LIMIT,
+    metadata: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write `graph` to `path`; returns the files written.
 
-    More than `inline_limit` bytes of weights go to `<name>.data` beside it. Raises
-    `UnsupportedError` as `to_onnx` does, `UsageError` when a file cannot be written.
+    metadata: entries that the model is to carry. More than `inline_limit` bytes of weights go to
+    `<name>.data` beside it. Raises `UnsupportedError` as `to_onnx` does, `UsageError` when a file
+    cannot be written.
     """
     target = Path(path)
     if _weight_bytes(graph) <= inline_limit:
-        data = to_onnx(graph, opset).SerializeToString()
+        data = _with_metadata(to_onnx(graph, opset), metadata).SerializeToString()
         with atomic_write(target) as stream:
             stream.write(data)
         return [target]
@@ -83,10 +85,16 @@ def write_onnx(
             stream.write(np.ascontiguousarray(array).data)
             return None
 
-        model = _model(graph, opset, store)
+        model = _with_metadata(_model(graph, opset, store), metadata)
     with atomic_write(target) as stream:
         stream.write(model.SerializeToString())
     return [target, side]
+
+
+def _with_metadata(model: onnx.ModelProto, entries: Mapping[str, str] | None) -> onnx.ModelProto:
+    for key, value in (entries or {}).items():
+        model.metadata_props.add(key=key, value=value)
+    return model
 
 
 def _weight_bytes(graph: Graph) -> int:

@@ -1,0 +1,97 @@
+"""Verified conversion: a model of any format written as ONNX, and judged as a stranger runs it.
+
+The float64 meaning of the source is the judge; ONNX Runtime runs the written file. What came out
+is stored in the file itself, so that whoever gets it knows what it was made from and how it did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from verax.base.errors import UsageError, VeraxError
+from verax.base.optional import installed_version
+from verax.frontends.model import Model
+from verax.frontends.onnx.writer import write_onnx
+from verax.judge import check
+from verax.judge.network import Progress
+from verax.records.verdict import Verdict
+from verax.runners.onnx_runtime import OnnxRuntimeRunner
+
+WITNESS = "onnxruntime"
+"""The package that runs what was written."""
+MARK = "verax."
+"""Prefix of the written file's metadata that speaks of the conversion."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written, and the verdict on it; `unverified` says why there is none."""
+
+    files: tuple[Path, ...]
+    verdict: Verdict | None
+    unverified: str = ""
+
+
+def convert(
+    model: Model,
+    path: str | os.PathLike[str],
+    *,
+    verify: bool = True,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Converted:
+    """Write `model` as ONNX and judge what ONNX Runtime makes of the file, node by node.
+
+    inputs: to judge on; drawn (seeded) when not given. The verdict, the source's format and its
+    SHA-256 are stored as metadata of the file, names beginning with "verax.". Raises
+    `UnsupportedError` when ONNX cannot express the model, `UsageError` when the file cannot be
+    written or is the source itself.
+    """
+    target = Path(path)
+    source = Path(model.source) if model.source else None
+    if source is not None and source.exists() and target.exists() and target.samefile(source):
+        raise UsageError(
+            "the model would be written over itself",
+            place=str(target),
+            next_step="choose another name for the output",
+        )
+    metadata = {**model.metadata, **_origin(model, source)}
+    files = tuple(write_onnx(model.graph, target, metadata=metadata))
+    if not verify:
+        return Converted(files, None, "it was not asked for")
+    if not installed_version(WITNESS, "onnxruntime-gpu"):
+        return Converted(files, None, f"{WITNESS} is not installed: pip install {WITNESS}")
+    try:
+        subject = OnnxRuntimeRunner(target)
+        verdict = check(model.graph, subject, inputs, seed=seed, twice=False, progress=progress)
+    except VeraxError as error:
+        return Converted(files, None, str(error.cause))
+    metadata |= _summary(verdict)
+    return Converted(tuple(write_onnx(model.graph, target, metadata=metadata)), verdict)
+
+
+def _origin(model: Model, source: Path | None) -> dict[str, str]:
+    """What the file was made from."""
+    found = {f"{MARK}source_format": model.format}
+    if source is not None and source.is_file():
+        found[f"{MARK}source"] = source.name
+        with open(source, "rb") as stream:
+            found[f"{MARK}source_sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return found
+
+
+def _summary(verdict: Verdict) -> dict[str, str]:
+    """The verdict in a few entries."""
+    return {
+        f"{MARK}verdict": verdict.kind.value,
+        f"{MARK}verdict_reason": " ".join(verdict.reasons[:1]),
+        f"{MARK}verdict_subject": f"{WITNESS} {verdict.subject.get('version', '')}".strip(),
+        f"{MARK}verdict_inputs": "; ".join(f"{i.name}: {i.origin}" for i in verdict.inputs),
+    }
