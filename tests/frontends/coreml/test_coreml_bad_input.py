@@ -71,6 +71,17 @@ def test_other_kinds_of_models_are_refused_by_name():
         load(model)
 
 
+def test_a_recorded_shape_is_held_against_the_inferred_one():
+    model = small()
+    tensor = model.neuralNetwork.layers[0].outputTensor.add()
+    tensor.rank = 4
+    tensor.dimValue.extend((2, 4, -1, 5))
+    assert load(model).graph.types["c"].shape == (2, 4, 6, 5)
+    tensor.dimValue[3] = 4
+    with pytest.raises(ModelError, match="records 'c'"):
+        load(model)
+
+
 def test_a_field_of_a_newer_format_is_refused():
     model = small()
     layer = model.neuralNetwork.layers[2].pooling

@@ -17,6 +17,8 @@ from verax.frontends.coreml.rows import LEGACY
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.ir.types import DType
 
+MAX_RANK = 32
+
 KINDS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
 
 
@@ -36,6 +38,7 @@ class _Reader:
         self.inputs = [feature_of(f) for f in model.description.input]
         self.nodes: list[ForeignNode] = []
         self.names: dict[str, str] = {}
+        self.declared: dict[str, ForeignValue] = {}
         self.metadata: dict[str, str] = metadata_of(model)
         refuse_unknown(self.network, "the network")
         mappings = {self._mapping(f) for f in self.inputs}
@@ -63,7 +66,7 @@ class _Reader:
             outputs=tuple(ForeignValue(f.name, f.dtype, None, f.kind) for f in outputs),
             nodes=tuple(self.nodes),
             constants={},
-            declared={},
+            declared=self.declared,
             versions={"specification": int(self.model.specificationVersion)},
             metadata=self.metadata,
         )
@@ -142,7 +145,19 @@ class _Reader:
                 raise UnsupportedError("a value that is overwritten (in a loop)", place=place)
             self.names[name] = inner
             outputs.append(inner)
+        if not self.is_legacy:
+            for name, tensor in zip(outputs, layer.outputTensor):
+                self._declare(name, tensor, place)
         self._add(kind, tuple(inputs), tuple(outputs), attributes, layer.name)
+
+    def _declare(self, name: str, tensor: Any, place: str) -> None:
+        """A recorded shape, against which the inferred one is held; -1 is any size."""
+        dims = tuple(int(d) if d >= 0 else None for d in tensor.dimValue)
+        if dims and len(dims) != tensor.rank:
+            raise ModelError(f"a tensor of {tensor.rank} axes has the sizes {dims}", place=place)
+        if dims or tensor.rank:
+            known = dims or (None,) * min(tensor.rank, MAX_RANK)
+            self.declared[name] = ForeignValue(name, DType.float32, known)
 
     def _inner(self, name: str) -> str:
         """The name of a layer's result: its own, unless a border node is to bear that."""
