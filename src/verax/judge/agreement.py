@@ -27,6 +27,10 @@ from verax.reference.evaluate import bind_symbols, evaluate
 
 Arrays = Mapping[str, np.ndarray]
 Progress = Callable[[str, float], None]
+Named = tuple[str, Arrays]
+"""An image's name and the network's inputs."""
+CHUNK = 16
+"""Images that are run in one batch where the network takes any."""
 MEASURED = 12
 """Disagreements whose margin is measured by sampling; further ones borrow the largest sigma."""
 
@@ -55,16 +59,24 @@ def agree(
     refused: dict[str, str] = {}
     hashes: dict[str, str] = {}
     first: tuple[str, Arrays] | None = None
-    for i, (name, load) in enumerate(images.items()):
-        say(name, i / (len(images) + 1))
+    together = CHUNK if _takes_batches(graph, value) else 1
+    waiting: list[Named] = []
+    for i, (name, load) in enumerate(images.items(), 1):
+        say(name, (i - 1) / (len(images) + 1))
         try:
             arrays = load()
         except InputError as error:
             refused[name] = error.cause
-            continue
-        hashes[name] = "".join(array_hash(np.asarray(arrays[v])) for v in graph.inputs)
-        first = first or (name, arrays)
-        found += [(d, arrays) for d in _disagreements(graph, subject, value, name, arrays)]
+        else:
+            hashes[name] = "".join(array_hash(np.asarray(arrays[v])) for v in graph.inputs)
+            first = first or (name, arrays)
+            if waiting and _shapes(waiting[0][1]) != _shapes(arrays):
+                found += _compared(graph, subject, value, waiting)
+                waiting = []
+            waiting.append((name, arrays))
+        if waiting and (len(waiting) == together or i == len(images)):
+            found += _compared(graph, subject, value, waiting)
+            waiting = []
     if first is None:
         raise InputError(
             "no image of the folder can be read" if refused else "the folder holds no image",
@@ -114,10 +126,24 @@ def _chosen_output(graph: Graph, output: str | None) -> str:
     return able[0]
 
 
-def _disagreements(
-    graph: Graph, subject: Runner, value: str, name: str, arrays: Arrays
-) -> list[Disagreement]:
-    """Disagreements on one image; one per row of the output (batch, boxes)."""
+def _takes_batches(graph: Graph, value: str) -> bool:
+    """Whether images can be judged side by side: one symbol is the first axis of all inputs and of
+    the output."""
+    first = {graph.types[v].dims[0] if graph.types[v].rank else 1 for v in (*graph.inputs, value)}
+    return len(first) == 1 and not isinstance(next(iter(first)), int)
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    return {v: np.shape(a) for v, a in arrays.items()}
+
+
+def _compared(
+    graph: Graph, subject: Runner, value: str, group: list[Named]
+) -> list[tuple[Disagreement, Arrays]]:
+    """Disagreements on images of one shape, which are run in one batch."""
+    arrays = {v: np.concatenate([a[v] for _, a in group]) for v in graph.inputs}
+    if len(group) == 1:
+        arrays = {v: np.asarray(a) for v, a in group[0][1].items()}
     expected = evaluate(graph, arrays)[value]
     answer = subject.run(graph, arrays, None)
     if value not in answer:
@@ -133,6 +159,14 @@ def _disagreements(
             place=subject.name,
             next_step="run `verax check` without --images",
         )
+    parts = (np.split(x, len(group)) for x in (expected, given))
+    return [
+        (d, one) for (name, one), y, g in zip(group, *parts) for d in _disagreements(name, y, g)
+    ]
+
+
+def _disagreements(name: str, expected: np.ndarray, given: np.ndarray) -> list[Disagreement]:
+    """Disagreements on one image; one per row of the output (batch, boxes)."""
     rows, others = (x.reshape(-1, x.shape[-1]) for x in (expected, given))
     results = []
     for row, (y, g) in enumerate(zip(rows, others)):
