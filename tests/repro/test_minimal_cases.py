@@ -241,6 +241,20 @@ def test_any_name_of_a_node_or_value_can_be_written(name: str, tmp_path: Path) -
         assert given.files == [name]
 
 
+def test_a_mistake_in_every_layer_gives_a_few_cases_and_says_so(tmp_path: Path) -> None:
+    b = Builder("deep")
+    h = b.input("x", TensorType.parse("float32[2, 3]"))
+    names = [f"leaky{i}" for i in range(11)]
+    for name in names:
+        h = b.add(LeakyRelu(alpha=0.3), [h], [], name)
+    graph = b.graph([h])
+    subject = Planted(names, lambda n, a, y: y * np.float32(1.01))
+    record = write_cases(graph, subject, bisect(graph, subject), tmp_path)
+    assert len(record.verdict.blame) == 11
+    assert [c.nodes for c in record.cases] == [(n,) for n in names[:8]]
+    assert any("first 8 of 11" in n for n in record.verdict.notes)
+
+
 PROGRAM = """
 import sys, numpy as np
 inputs, model = np.load(sys.argv[1]), open(sys.argv[3], "rb").read()

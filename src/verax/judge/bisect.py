@@ -17,7 +17,7 @@ from verax.base.errors import VeraxError
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
 from verax.judge.causes import informed
-from verax.judge.check import check
+from verax.judge.check import EXPLAINED, check
 from verax.judge.inputs import draw_inputs
 from verax.judge.network import Progress, fits, survey
 from verax.judge.optimisations import Optimising, guilty_optimisation
@@ -87,7 +87,8 @@ def bisect(
         )
         method = f"parts of the network, {located.evaluations} runs of the subject"
         verdict, guilty = _with_located(verdict, located, guilty)
-    guilty = tuple(_explained(g, subject, seed) for g in guilty)
+    first, rest = guilty[:EXPLAINED], guilty[EXPLAINED:]
+    guilty = (*(_explained(g, subject, seed) for g in first), *rest)
     coarse = bool(verdict.precisions)
     steps = _optimisations(fixed, subject, arrays, seed, winograd, coarse, progress)
     if steps is not None and steps.guilty:

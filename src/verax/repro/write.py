@@ -32,6 +32,8 @@ from verax.runners.command import CommandRunner
 from verax.runners.network import NetworkRunner
 from verax.runners.own import VeraxRunner
 
+MOST_CASES = 8
+"""Guilty parts of which a case is made: one mistake is often repeated in every layer."""
 FLOAT64 = ".float64"
 """Added to a value's name in expected.npz: the same before it is rounded to its element type."""
 
@@ -97,16 +99,19 @@ def write_cases(
     winograd: bool = True,
     progress: Progress | None = None,
 ) -> Bisection:
-    """A minimal case in `folder` for every guilty part; the record with them.
+    """A minimal case in `folder` for each of the first MOST_CASES guilty parts; the record with them.
 
     progress: called with (cases written, cases in all, what is being made smaller).
     Raises `UsageError` when a file cannot be written.
     """
     cases, notes = [], []
+    if len(found.guilty) > MOST_CASES:
+        notes.append(f"minimal cases were made of the first {MOST_CASES} of {len(found.guilty)}")
     seed = found.record.verdict.seed
-    for number, guilty in enumerate(found.guilty, 1):
+    chosen = found.guilty[:MOST_CASES]
+    for number, guilty in enumerate(chosen, 1):
         if progress is not None:
-            progress(number - 1, len(found.guilty), f"a minimal case of {guilty.blame.node}")
+            progress(number - 1, len(chosen), f"a minimal case of {guilty.blame.node}")
         try:
             case = minimal_case(graph, subject, guilty, found.inputs, seed=seed, winograd=winograd)
         except VeraxError as error:
