@@ -99,7 +99,7 @@ def write_cases(
     winograd: bool = True,
     progress: Progress | None = None,
 ) -> Bisection:
-    """A minimal case in `folder` for each of the first MOST_CASES guilty parts; the record with them.
+    """A minimal case in `folder` for each of the first MOST_CASES guilty parts, and the record.
 
     progress: called with (cases written, cases in all, what is being made smaller).
     Raises `UsageError` when a file cannot be written.
