@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from coreml_layer_cases import cases
+from coreml_plain_cases import elementwise, movement
+from coreml_window_cases import dense, windows
 
 import verax
 from verax.base.errors import VeraxError
@@ -10,7 +11,7 @@ from verax.frontends.coreml import load_coreml
 from verax.frontends.coreml.table import TABLE
 from verax.reference.evaluate import evaluate
 
-CASES = list(cases())
+CASES = [*windows(), *dense(), *elementwise(), *movement()]
 IDS = [f"{case.kind} {case.label}".strip() for case in CASES]
 
 
