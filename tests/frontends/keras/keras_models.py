@@ -78,6 +78,16 @@ LAYERS: dict[str, tuple[tuple[int, ...], Maker]] = {
     "BatchNormalization of rows": ((7,), lambda L: L.BatchNormalization()),
     "LayerNormalization": ((4, 7), lambda L: L.LayerNormalization(epsilon=0.01)),
     "LayerNormalization plain": ((4, 7), lambda L: L.LayerNormalization(scale=False)),
+    "GroupNormalization": (
+        (5, 4, 6),
+        lambda L: L.GroupNormalization(groups=3, epsilon=0.01),
+    ),
+    "GroupNormalization per channel": (
+        (5, 4, 6),
+        lambda L: L.GroupNormalization(groups=-1, center=False),
+    ),
+    "Normalization": (IMAGE, lambda L: L.Normalization()),
+    "Normalization inverted": (IMAGE, lambda L: L.Normalization(axis=(2, 3), invert=True)),
     "ReLU": (IMAGE, lambda L: L.ReLU(max_value=1.5, negative_slope=0.1)),
     "LeakyReLU": (IMAGE, lambda L: L.LeakyReLU(negative_slope=0.15)),
     "PReLU": (IMAGE, lambda L: L.PReLU(shared_axes=[1, 2])),
@@ -175,4 +185,7 @@ def with_weights(model: Any) -> Any:
         values = rng.normal(0.0, 0.2, variable.shape)
         drawn.append(np.abs(values) + 0.2 if "variance" in variable.path else values)
     model.set_weights([v.astype(np.float32) for v in drawn])
+    for layer in model.layers:
+        if hasattr(layer, "finalize_state"):  # Normalization keeps what follows from its weights
+            layer.finalize_state()
     return model

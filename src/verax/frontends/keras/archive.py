@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -73,6 +73,7 @@ class KerasWeights:
     give the layer's own name as an attribute; NAME is made of its class."""
 
     group: Object
+    named: dict[int, dict[str, Object]] = field(default_factory=dict)
 
     def of_layer(self, path: tuple[str, ...], stored: tuple[str, ...]) -> list[np.ndarray]:
         group: Object | None = self.group
@@ -86,9 +87,10 @@ class KerasWeights:
         return [_array(variables.child(f"{i}"), place) for i in range(len(variables.members))]
 
     def _layer(self, layers: Object, name: str, stored: str) -> Object | None:
-        for group in layers.members.values():
-            if _own_name(group) == name:
-                return group
+        if layers.at not in self.named:
+            self.named[layers.at] = {_own_name(group): group for group in layers.members.values()}
+        if name in self.named[layers.at]:
+            return self.named[layers.at][name]
         found = layers.child(stored)
         return (
             None if found is None or _own_name(found) else found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
+from verax.frontends.channels_last import channels_first, finish_channels_last
 from verax.frontends.conversion import Conversion
 from verax.frontends.keras.rows import (
     Layout,
@@ -160,6 +161,55 @@ def layer_normalization(c: Conversion) -> Result:
     beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
     epsilon = a.number("epsilon", 1e-3)
     return c.result("LayerNormalization", [x, gamma, beta], axis=-1, epsilon=epsilon)
+
+
+SMALLEST_DEVIATION = 1e-7
+"""What Normalization divides by at least."""
+
+
+@row("Normalization")
+def normalization(c: Conversion) -> Result:
+    """(x - mean) / max(sqrt(variance), 1e-7), weights [*axes kept]: mean, variance, how many were
+    seen; or its inverse."""
+    a = c.attributes
+    stored = a.values.get("weights")
+    if stored != 3:
+        c.refuse("statistics in the configuration are not supported")
+    mean, variance, _ = (array_of(c, w) for w in weights(c, 3))
+    x, axis = data_input(c, 3), a.get("axis", -1)
+    axes = tuple(i % c.rank() for i in (axis if isinstance(axis, tuple) else (axis,)))
+    fits = mean.ndim == len(axes) and mean.shape == variance.shape and 0 not in axes
+    if not fits or sorted(axes) != list(axes):
+        raise ModelError(f"axis {axis} does not fit {mean.shape}", place=c.node.place)
+    sizes_ = iter(mean.shape)
+    shape = [next(sizes_) if i in axes else 1 for i in range(c.rank())]
+    deviation = np.maximum(np.sqrt(variance), np.float32(SMALLEST_DEVIATION))
+    centre, scale = (c.constant(v.reshape(shape), np.float32) for v in (mean, deviation))
+    if a.flag("invert"):
+        return c.result("Add", [c.add("Mul", [x, scale]), centre])
+    return c.result("Div", [c.add("Sub", [x, centre]), scale])
+
+
+@row("GroupNormalization")
+def group_normalization(c: Conversion) -> Result:
+    """Statistics over groups of channels and all positions; -1 groups: one per channel."""
+    a = c.attributes
+    scale, center = a.flag("scale", True), a.flag("center", True)
+    given = weights(c, scale + center)
+    x, axis = data_input(c, scale + center), _one_axis(c)
+    size = c.type(0).dims[axis]
+    if axis != c.rank() - 1 or not isinstance(size, int):
+        a.refuse("axis", "only the last axis, of known size, is supported")
+    gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
+    beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
+    groups = a.integer("groups", 32)
+    y = c.add(
+        "GroupNormalization",
+        [channels_first(c, x), gamma, beta],
+        num_groups=size if groups == -1 else groups,
+        epsilon=a.number("epsilon", 1e-3),
+    )
+    return finish_channels_last(c, y)
 
 
 MERGES = {"Add": "Add", "Subtract": "Sub", "Multiply": "Mul", "Maximum": "Max", "Minimum": "Min"}
