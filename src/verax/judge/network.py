@@ -9,7 +9,7 @@ another node look guilty.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from verax.ir.types import TensorType
 from verax.judge.criterion import Decision
 from verax.judge.local import check_node, conform, finding, meaning, undecided
 from verax.judge.region import Region, check_region
+from verax.ops.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
 Progress = Callable[[int, int, str], None]
@@ -84,12 +85,15 @@ def survey(
     cut = list(regions(graph, produced))
     for region in cut:
         found: list[Finding]
+        inside = _before_transpose(graph, region)
         lost = sorted(region.hidden & misfits)
         if lost:
             reason = f"it was computed from {lost[0]!r}, which is of a wrong type"
             found = [undecided(graph.producers[v], v, shown[v], reason) for v in region.shown]
         elif _is_single(graph, region):
             found = _judge_single(graph, region, shown, winograd)
+        elif inside is not None and _is_single(graph, inside):
+            found = _judge_transposed(graph, region, inside, shown, winograd)
         else:
             found, power = check_region(
                 graph,
@@ -233,3 +237,40 @@ def _judge_single(
         winograd=winograd,
         region=region.names if len(region.nodes) > 1 else (),
     )
+
+
+def _before_transpose(graph: Graph, region: Region) -> Region | None:
+    """The region without a Transpose at its end, the only value that it shows; None without one.
+
+    Formats whose axes end with channels become such regions, layer by layer.
+    """
+    last = region.nodes[-1]
+    if not isinstance(last.op, Transpose) or region.shown != last.outputs:
+        return None
+    (value,) = last.inputs
+    if value not in region.hidden:
+        return None
+    return Region(region.nodes[:-1], region.hidden - {value}, (value,))
+
+
+def _judge_transposed(
+    graph: Graph, region: Region, inside: Region, shown: Mapping[str, np.ndarray], winograd: bool
+) -> list[Finding]:
+    """Judge the one node before a Transpose on what the subject gave behind it, put back."""
+    last = region.nodes[-1]
+    (value,), (name,) = inside.shown, region.shown
+    rank = shown[name].ndim
+    perm = last.op.perm if isinstance(last.op, Transpose) else None
+    order = [a % rank for a in perm] if perm is not None else [*reversed(range(rank))]
+    given = shown[name].transpose(np.argsort(order))
+    return [
+        replace(
+            f,
+            value=name,
+            node=last.name or name,
+            operator=last.op.kind,
+            worst=tuple(replace(p, index=tuple(p.index[a] for a in order)) for p in f.worst),
+            region=region.names,
+        )
+        for f in _judge_single(graph, inside, {**shown, value: given}, winograd)
+    ]
