@@ -29,6 +29,11 @@ COSTLY: dict[str, tuple[Operator, list[Any], list[str]]] = {
         [normal(2, 24, 19, 17), normal(40, 24, 3, 3), normal(40)],
         ["bias missing", "kernel transposed", "weights read as HWIO", "pads swapped"],
     ),
+    "without a bias": (
+        Conv(pads=((1, 1), (0, 2))),
+        [normal(2, 24, 19, 17), normal(40, 24, 3, 3)],
+        ["kernel transposed", "pads swapped"],
+    ),
     "grouped": (
         Conv(groups=10, pads=((1, 1), (1, 1))),
         [normal(3, 40, 31, 33), normal(60, 4, 3, 3), normal(60)],

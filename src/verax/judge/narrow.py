@@ -39,7 +39,11 @@ class Narrowed:
     expected: np.ndarray
 
     def of(self, op: Operator, arrays: list[Any]) -> tuple[Operator, list[Any]]:
-        """The operator and its inputs for the kept channels only."""
+        """The operator and its inputs for the kept channels only, as many as are given."""
+        rival, parts = self._parts(op, arrays)
+        return rival, parts[: len(arrays)]
+
+    def _parts(self, op: Operator, arrays: list[Any]) -> tuple[Operator, list[Any]]:
         x, w, b = (*arrays, None)[:3]
         if isinstance(op, Gemm):
             b = b if b is None or b.ndim == 0 or b.shape[-1] == 1 else b[..., self.kept]
