@@ -115,9 +115,8 @@ def story() -> int:
     beyond = int((np.abs(ours - theirs) > RTOL * np.abs(theirs)).sum())
     print(f"seven loops against {name}: {beyond} of {ours.size} elements differ by more than")
     print(f"rtol {RTOL:g}; the largest difference is {np.abs(ours - theirs).max():.2g}. A mistake?")
-    verdict = verax.check(
-        graph, FunctionRunner(conv2d, "loops"), inputs, other=FunctionRunner(peer, name)
-    )
+    loops, other = FunctionRunner(conv2d, "loops"), FunctionRunner(peer, name)
+    verdict = verax.check(graph, loops, inputs, other=other, twice=False)
     (found,), (sides,) = verdict.nodes, verdict.comparisons
     print(f"\nverdict: {verdict.kind.value}")
     products, sigma, error = CHANNELS * KERNEL**2, found.sigma, found.error
@@ -128,10 +127,13 @@ def story() -> int:
     )
     print("  the same small error is a large part of it; that is all that the rtol shows.")
     print(f"  Nearer to the exact result: {sides.nearer}.")
-    wrong = verax.check(graph, FunctionRunner(with_an_off_by_one, "one channel short"), inputs)
+    short = FunctionRunner(with_an_off_by_one, "one channel short")
+    wrong = verax.check(graph, short, inputs, twice=False)
     print(f"\nthe same loops, one channel short: {wrong.kind.value}")
-    for reason in wrong.reasons:
-        print(f"  {reason}")
+    for blame in wrong.blame:
+        print(f"  node {blame.node} ({blame.operator}): {blame.reason}")
+        for explanation in blame.explanations[:1]:
+            print(f"  what happened: {explanation.words}")
     return 0 if (verdict.kind, wrong.kind) == (Kind.rounding, Kind.mistake) else 1
 
 

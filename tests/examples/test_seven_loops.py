@@ -68,6 +68,7 @@ def test_the_story_is_told_in_plain_words() -> None:
     ).stdout
     assert "verdict: rounding" in told
     assert "one channel short: mistake" in told
+    assert "last 1 of 16 input channels" in told
     assert re.search(r"\d+ of 6272 elements differ", told)
     assert "sum of 400 products" in told
     assert "ulp" not in told
