@@ -1,4 +1,4 @@
-"""Costly nodes are looked at channel by channel first, and the truth is found all the same."""
+"""Costly nodes are looked at in part first, and the truth is found all the same."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 
 from verax.ir.graph import Builder
 from verax.ir.operator import Operator
-from verax.judge.explain import fits, predict, suspect_of
+from verax.judge.explain import SAMPLE, fits, predict, suspect_of
 from verax.judge.hypotheses.library import hypotheses
 from verax.judge.narrow import narrowed
 from verax.ops.convolution import Conv
 from verax.ops.deconvolution import ConvTranspose
 from verax.ops.linear import Gemm, MatMul
+from verax.ops.normalization import BatchNormalization
+from verax.ops.pooling import MaxPool
 
 RANDOM = np.random.default_rng(0)
 
@@ -57,15 +59,44 @@ COSTLY: dict[str, tuple[Operator, list[Any], list[str]]] = {
 }
 
 
+LARGE: dict[str, tuple[Operator, list[Any], list[str]]] = {
+    "batch norm": (
+        BatchNormalization(epsilon=1e-3),
+        [normal(2, 24, 40, 42), *(np.abs(normal(24)) for _ in range(4))],
+        ["epsilon 1e-05", "beta missing", "reversed along the row axis"],
+    ),
+    "max pool": (
+        MaxPool(kernel_shape=(3, 2), strides=(1, 1), pads=((1, 1), (0, 1))),
+        [-np.abs(normal(2, 20, 41, 43))],
+        ["padding counts as zero", "shifted by 1 along the column axis"],
+    ),
+}
+"""Too many elements to look at each of them at first."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_truth_is_found_on_a_sample(name: str) -> None:
+    op, arrays, truths = LARGE[name]
+    assert arrays[0].size > SAMPLE
+    assert_found(op, arrays, truths)
+
+
 @pytest.mark.parametrize("name", COSTLY)
 def test_the_truth_is_found_on_few_channels(name: str) -> None:
     op, arrays, truths = COSTLY[name]
+    assert_found(op, arrays, truths, narrow=True)
+
+
+def assert_found(
+    op: Operator, arrays: list[Any], truths: list[str], *, narrow: bool = False
+) -> None:
+    """Each planted truth is among the explanations."""
     b = Builder("one")
     y = b.add(op, [b.constant(np.array(a)) for a in arrays], name="suspect")
     types = (b.types[y],)
     empty = np.zeros(types[0].shape, np.float32)
     suspect = suspect_of(b.nodes[0], arrays, empty, types)
-    assert suspect is not None and narrowed(suspect) is not None
+    assert suspect is not None and (narrowed(suspect) is not None) is narrow
     library = {h.name: h for h in hypotheses(suspect)}
     for truth in truths:
         found = predict(suspect, library[truth])
