@@ -200,6 +200,8 @@ def traced(module, shapes):
 
 
 OPTIONS = {"convert_to": "mlprogram", "skip_model_load": True}
+NEWER = {"unshuffle"}
+"""Cases that need an operation of iOS 16."""
 FLOAT = {**OPTIONS, "compute_precision": ct.precision.FLOAT32}
 
 
@@ -225,7 +227,8 @@ def main(target):
         try:
             trace, arrays, answer = traced(module, shapes)
             given = [ct.TensorType(f"x{i}", s) for i, s in enumerate(shapes)]
-            model = ct.convert(trace, inputs=given, **FLOAT)
+            newer = {"minimum_deployment_target": ct.target.iOS16} if name in NEWER else {}
+            model = ct.convert(trace, inputs=given, **FLOAT, **newer)
         except Exception as error:  # What coremltools cannot convert is no test of ours.
             print("left out:", name, str(error).splitlines()[:1])
             continue

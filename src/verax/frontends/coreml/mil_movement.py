@@ -182,6 +182,24 @@ def pixel_shuffle(c: Conversion) -> Result:
     return c.result("DepthToSpace", [needed(c, "x")], blocksize=size, mode="CRD")
 
 
+@mil("pixel_unshuffle")
+def pixel_unshuffle(c: Conversion) -> Result:
+    """[n, c, h, w] -> [n, c * r * r, h / r, w / r], the blocks last in the channels.
+
+    Written as moves where sizes are known: few runtimes know this order of SpaceToDepth.
+    """
+    x, r = needed(c, "x"), integer(c, "downscale_factor")
+    dims = [d for d in c.builder.types[x].dims[1:] if isinstance(d, int)]
+    if len(dims) != 3 or r < 1:
+        return c.result("SpaceToDepth", [x], blocksize=r, mode="CRD")
+    channels, height, width = dims
+    if height % r or width % r:
+        raise ModelError(f"{dims} in blocks of {r}", place=c.node.place)
+    apart = c.ints((0, channels, height // r, r, width // r, r))
+    turned = c.add("Transpose", [c.add("Reshape", [x, apart])], perm=(0, 1, 3, 5, 2, 4))
+    return c.result("Reshape", [turned, c.ints((0, channels * r * r, height // r, width // r))])
+
+
 @mil("reverse")
 def reverse(c: Conversion) -> Result:
     x = needed(c, "x")
