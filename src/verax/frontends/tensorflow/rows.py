@@ -57,6 +57,14 @@ def constant_ints(c: Conversion, index: int, what: str) -> tuple[int, ...]:
     return tuple(int(v) for v in c.constant_input(index, what).reshape(-1))
 
 
+def known_sizes(c: Conversion, index: int, what: str) -> tuple[Any, ...]:
+    """An operand that holds sizes: numbers, and expressions where they are open."""
+    value = c.known(index)
+    if value is None:
+        return constant_ints(c, index, what)
+    return tuple(v if value.dtype == object else int(v) for v in value.reshape(-1))
+
+
 def static_dims(c: Conversion, index: int, what: str) -> tuple[int, ...]:
     """Sizes of an operand, all known."""
     dims = c.type(index).dims

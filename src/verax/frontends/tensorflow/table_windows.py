@@ -11,7 +11,7 @@ from typing import Any
 from verax.base.errors import ModelError
 from verax.frontends.channels_last import reshaped, transposed
 from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Layout, Result, constant_ints, row, static_dims
+from verax.frontends.tensorflow.rows import Layout, Result, known_sizes, row, static_dims
 
 
 def _out_in(c: Conversion, value: str) -> str:
@@ -66,11 +66,12 @@ def transposed_convolution(c: Conversion) -> Result:
     layout = Layout(c, "NHWC" if c.node.op_type == "Conv2DBackpropInput" else "NDHWC")
     strides = layout.spatial("strides")
     dilations = layout.spatial("dilations", (1,) * layout.rank)
-    shape = constant_ints(c, 0, "the output's shape")
-    dims = static_dims(c, 2, "the input")
+    shape, dims = known_sizes(c, 0, "the output's shape"), c.type(2).dims
     if len(shape) != layout.rank or len(dims) != layout.rank:
         raise ModelError(f"the output's shape is {shape}", place=c.node.place)
     inner = slice(1, -1) if layout.last else slice(2, None)
+    if not all(isinstance(n, int) for n in (*shape[inner], *dims[inner])):
+        c.refuse("its sizes are computed while the network runs: give shapes")
     kernel = static_dims(c, 1, "the filter")[:-2]
     rule = layout.pads()
     pads, extra = [], []
