@@ -109,7 +109,7 @@ DERIVATIVE_STEP, DERIVATIVE_FLOOR = 2.0**-20, 2.0**-30
 DISTINCT = 3.0
 """Two meanings that differ by at most this multiple of sigma cannot be told apart on an input."""
 EXPLAINED = 0.6
-"""A rival meaning explains an error only if T under it is at most this part of T under the truth."""
+"""A rival meaning explains an error only if T under it is at most this part of the truth's T."""
 NEAR_EXPLAINED = 0.5
 """Part of an error's size that a rival may leave, at the first look, to be looked at closely."""
 EXPLAINED_NOISE = 8.0
