@@ -7,8 +7,10 @@ from verax.ir.graph import Node
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 from verax.judge.local import check_node, meaning
+from verax.numerics.fixed_point import quantised_factor
 from verax.ops.detection import NonMaxSuppression
 from verax.ops.pooling import MaxPool
+from verax.ops.requantization import Requantize
 from verax.records.verdict import Finding, Kind
 
 GOOD = (Kind.identical, Kind.rounding)
@@ -85,3 +87,23 @@ def test_an_index_behind_nan_proves_nothing() -> None:
     assert (values.kind, places.kind) == (Kind.undecided, Kind.undecided)
     other[0, 0, 0, 0] += 1
     assert judged(op, [x], [y, other])[1].kind is Kind.mistake
+
+
+def test_a_half_way_number_may_be_rounded_either_way() -> None:
+    """LiteRT's optimised kernels round halves otherwise than its reference kernels."""
+    factor, shift = quantised_factor(0.0625)
+    x = np.array([[8, 24, 40, -8, -24], [7, 9, 16, 100, -300]], np.int32)
+    arrays = [x, np.array(factor, np.int32), np.array(shift, np.int32)]
+    op = Requantize(zero_point=3)
+    other = np.array([[3, 4, 5, 3, 2], [3, 4, 4, 9, -16]], np.int8)
+    (right,) = meaning(
+        Node(op, ("x", "m", "s"), ("y",)),
+        arrays,
+        [TensorType.of(a) for a in arrays],
+        (TensorType.of(other),),
+    ).outputs
+    assert np.abs(right.astype(int) - other).max() == 1, "the halves are rounded otherwise"
+    assert judged(op, arrays, [other])[0].kind is Kind.rounding
+    wrong = right.copy()
+    wrong[1, 0] += 1  # 3.4375 is no half
+    assert judged(op, arrays, [wrong])[0].kind is Kind.mistake

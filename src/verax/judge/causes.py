@@ -66,7 +66,8 @@ def informed(
         blame,
         explanations=explanations,
         told_apart=told_apart,
-        structure=(*weights(suspect), *looks),
+        # Wrong weights that a rival meaning explains would be noise beside it.
+        structure=(*(() if explanations else weights(suspect)), *looks),
     )
 
 

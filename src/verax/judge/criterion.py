@@ -280,14 +280,14 @@ def _decide_rounding(
     if ratio > st.BOUND_RATIO and not fast.tried:
         return answer(
             Kind.mistake,
-            f"the largest error is {ratio:.3g} times the most that rounding can do in any order"
+            f"the largest error is {times(ratio)} times the most that rounding can do in any order"
             + tiers.ruled_out,
             "hard bound",
         )
     tried = f"; {fast.tried} would not err like this either" if fast.tried else tiers.ruled_out
     return answer(
         Kind.mistake,
-        f"the errors are {found.statistic:.3g} times the largest that honest rounding shows "
+        f"the errors are {times(found.statistic)} times the largest that honest rounding shows "
         f"(worst in {found.group}){tried}",
         "sigma",
     )
@@ -350,6 +350,11 @@ def _fft_test(error: np.ndarray, own: np.ndarray, sigma: np.ndarray) -> st.Group
     """Against the size, per output channel, of the errors of an own run."""
     size = channel_rms(own)
     return st.group_test(st.standardised(error, np.maximum(sigma, size)))
+
+
+def times(ratio: float) -> str:
+    """A ratio for a sentence; beyond a million its digits say nothing."""
+    return f"{ratio:.3g}" if ratio < 1e6 else "over a million"
 
 
 def channel_rms(z: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from verax.ir.types import TensorType
 from verax.judge.criterion import Decision
 from verax.judge.local import check_node, conform, finding, meaning, undecided
 from verax.judge.region import Region, check_region
+from verax.ops.requantization import Requantize
 from verax.ops.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
@@ -90,10 +91,10 @@ def survey(
         if lost:
             reason = f"it was computed from {lost[0]!r}, which is of a wrong type"
             found = [undecided(graph.producers[v], v, shown[v], reason) for v in region.shown]
-        elif _is_single(graph, region):
-            found = _judge_single(graph, region, shown, winograd)
         elif inside is not None and _is_single(graph, inside):
             found = _judge_transposed(graph, region, inside, shown, winograd)
+        elif _is_single(graph, region):
+            found = _judge_single(graph, region, shown, winograd)
         else:
             found, power = check_region(
                 graph,
@@ -214,7 +215,18 @@ def _is_single(graph: Graph, region: Region) -> bool:
     """Whether only exact operations are hidden, so that one node can be judged by itself."""
     inner = [n for n in region.nodes if any(v in region.hidden for v in n.outputs)]
     last = [n for n in region.nodes if any(v in region.shown for v in n.outputs)]
-    return len(last) == 1 and all(n.op.exact and n not in last for n in inner)
+    return len(last) == 1 and all(_is_exact(graph, n) and n not in last for n in inner)
+
+
+def _is_exact(graph: Graph, node: Node) -> bool:
+    """Whether a node cannot round: by its operator, or because it computes with integers alone.
+
+    A requantisation that nobody sees is none: kernels round its halves in different ways.
+    """
+    if isinstance(node.op, Requantize):
+        return False
+    types = [*(graph.types[v] for v in node.inputs if v is not None), *graph.output_types(node)]
+    return node.op.exact or not any(t.dtype.is_float for t in types)
 
 
 def _judge_single(

@@ -19,7 +19,7 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph
 from verax.judge.adjoint import NoRule, Reach, reaches, spreads
-from verax.judge.criterion import Decision
+from verax.judge.criterion import Decision, times
 from verax.judge.local import conform, finding, undecided
 from verax.judge.precision_network import best_match
 from verax.judge.region_orders import order_decision
@@ -254,8 +254,8 @@ class _Judgement:
         if ordered is not None:
             return ordered
         reason = (
-            f"the difference is {found.statistic:.3g} times the most that honest rounding inside "
-            f"these {len(self.region.nodes)} nodes shows (worst in {found.group})"
+            f"the difference is {times(found.statistic)} times the most that honest rounding "
+            f"inside these {len(self.region.nodes)} nodes shows (worst in {found.group})"
         )
         suspicious = found.statistic <= st.SUSPICIOUS_T
         return Decision(

@@ -21,6 +21,7 @@ from verax.judge.criterion import Decision
 from verax.numerics import statistics as st
 from verax.numerics.error_model import U
 from verax.ops.detection import NonMaxSuppression
+from verax.ops.requantization import Requantize
 from verax.records.verdict import Kind
 
 ORDERS = 4
@@ -31,6 +32,8 @@ def near_tie(
     node: Node, ev: Evaluation, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
 ) -> Decision | None:
     """What to say of a selection that differs from the meaning; None when it was no tie."""
+    if isinstance(node.op, Requantize) and given.shape == expected.shape:
+        return _at_the_edge(node.op, inputs, given, expected)
     if not isinstance(node.op, NonMaxSuppression):
         return None
     open_choice = False
@@ -49,6 +52,48 @@ def near_tie(
             "another selection, where an overlap or equal scores leave the choice to rounding, "
             "though not seen to this answer",
             "near ties",
+        )
+    return None
+
+
+def _real(op: Requantize, inputs: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """What a requantisation rounds, and how far from half-way it may still go either way.
+
+    Kernels round halves up, away from zero or to even, once or twice, and some multiply in
+    float32: each moves the edge by at most the factor's rounding and a unit of the first rounding,
+    2^shift.
+    """
+    x, multiplier, shift = (np.asarray(a, np.float64) for a in inputs)
+    lanes = [-1 if a == op.axis % max(x.ndim, 1) else 1 for a in range(x.ndim)]
+    factor, unit = (np.reshape(a, lanes) if a.ndim else a for a in (multiplier, shift))
+    real = x * factor * 2.0 ** (unit - 31) + op.zero_point
+    return real, 2 * U * np.abs(real) + np.minimum(2.0**unit, 0.5)
+
+
+def rounded_otherwise(
+    op: Requantize, inputs: Sequence[Any], expected: np.ndarray, random: np.random.Generator
+) -> np.ndarray:
+    """A requantisation's result with every half that is open rounded by a toss."""
+    real, slack = _real(op, inputs)
+    low, high = np.floor(real), np.ceil(real)
+    is_open = np.abs(real - (low + 0.5)) <= slack
+    is_open &= (expected == low) | (expected == high)
+    tossed = np.where(random.integers(0, 2, real.shape) == 1, high, low)
+    return np.where(is_open, tossed, expected).astype(expected.dtype)
+
+
+def _at_the_edge(
+    op: Requantize, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
+) -> Decision | None:
+    """Integers that differ where the real number lies half-way between two."""
+    real, slack = _real(op, inputs)
+    differs = given != expected
+    if bool((np.abs(given.astype(np.float64) - real) <= 0.5 + slack)[differs].all()):
+        return Decision(
+            Kind.rounding,
+            f"{int(differs.sum())} of {given.size} integers differ by one, each where the real "
+            "number lies half-way between the two: kernels round halves in different ways",
+            "quantum",
         )
     return None
 

@@ -30,6 +30,7 @@ from verax.ops.resize_tables import (
     Interpolation,
     axis_table,
     float32_positions,
+    nearest_index,
 )
 
 POLICIES = ("stretch", "not_larger", "not_smaller")
@@ -283,14 +284,21 @@ class Resize(Operator):
                 return None
             table = axis_table(self.interpolation, p.in_size, p.out_size, p.scale, p.roi)
             other = float32_positions(self.interpolation, p.in_size, p.out_size, p.scale, p.roi)
-            both = np.stack([table.positions[:, 0], other], axis=1)
-            differs |= bool((both[:, 0] != both[:, 1]).any())
+            moved = [self._moved(table, p.in_size, step) for step in (-6 * U, 6 * U)]
+            both = np.stack([table.positions[:, 0], other, *moved], axis=1)
+            differs |= bool((both != both[:, :1]).any())
             high = _extreme(high, p.axis, both, np.maximum)
             low = _extreme(low, p.axis, both, np.minimum)
         if not differs:
             return None
         distance = np.maximum(high - y, y - low).astype(np.float64) + TINY
         return Rounding(distance, distance)
+
+    def _moved(self, table: AxisTable, in_size: int, step: float) -> Array:
+        """Elements chosen when coordinates err by `step` times their drift (formulas differ)."""
+        coordinates = table.coordinates + step * table.drift
+        chosen = [nearest_index(Fraction(float(x)), self.nearest_mode) for x in coordinates]
+        return np.array(chosen, np.int64).clip(0, in_size - 1)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
