@@ -61,10 +61,14 @@ class LoadedObject:
         with _lock:
             try:
                 # MCJIT consumes the machine and the module that it is given: these are throw-away.
+                # One allocation for all sections: code and constants must lie within 2 GB of each
+                # other, which a process full of mappings does not give by itself.
                 machine = llvm.Target.from_default_triple().create_target_machine(
                     codemodel="jitdefault", jit=True
                 )
-                self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+                self._engine = llvm.create_mcjit_compiler(
+                    llvm.parse_assembly(""), machine, use_lmm=True
+                )
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
                 self._engine.finalize_object()
             except RuntimeError as error:
