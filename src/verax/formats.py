@@ -34,7 +34,7 @@ class Format:
         return getattr(importlib.import_module(module), function)(source, **options)
 
 
-ONNX = Format("ONNX", (".onnx",), "a model, opsets 7 and later", "verax.frontends.onnx:load_onnx")
+ONNX = Format("ONNX", (".onnx",), "a model, opsets 6 to 28", "verax.frontends.onnx:load_onnx")
 VX = Format(
     "Verax", (".vx",), "a compiled program for one machine", "verax.compiler.saved:SavedExecutable"
 )
