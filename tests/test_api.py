@@ -124,3 +124,11 @@ def test_unknown_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError):
         _ = verax.no_such_thing
     assert {"load", "compile", "check", "reference"} <= set(dir(verax))
+
+
+def test_two_files_of_one_network_are_aligned_and_converted(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[1] / "examples" / "digits"
+    made = verax.convert(folder / "digits.h5", tmp_path / "digits.onnx")
+    assert made.verdict is not None and made.verdict.exit_code == 0
+    found = verax.align(folder / "digits.onnx", tmp_path / "digits.onnx", sizes={"n": 2})
+    assert found.exit_code == 0

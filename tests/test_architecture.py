@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "onnx_backend": {"compiler", "frontends", "reference", "ir", "base"},
     "api": {
         *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),
-        *("repro", "ir", "base"),
+        *("repro", "conversion", "ir", "base"),
     },
     "cli": {
         *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),

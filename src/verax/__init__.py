@@ -5,6 +5,7 @@
     exe.run({"x": x})
     verax.check(model, "onnxruntime").kind
     verax.bisect(model, "onnxruntime").verdict.blame
+    verax.align("net.onnx", "net.tflite").relation
 
 Importing this package loads nothing else; each name below is loaded at its first use.
 """
@@ -15,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verax.api import Compiled, bisect, check, compile, load, reference
+    from verax.api import Compiled, align, bisect, check, compile, convert, load, reference
     from verax.base.errors import VeraxError
 
 __version__ = metadata.version("verax")
@@ -23,9 +24,11 @@ __version__ = metadata.version("verax")
 _HOMES = {
     "Compiled": "verax.api",
     "VeraxError": "verax.base.errors",
+    "align": "verax.api",
     "bisect": "verax.api",
     "check": "verax.api",
     "compile": "verax.api",
+    "convert": "verax.api",
     "load": "verax.api",
     "reference": "verax.api",
 }
@@ -34,9 +37,11 @@ __all__ = [
     "Compiled",
     "VeraxError",
     "__version__",
+    "align",
     "bisect",
     "check",
     "compile",
+    "convert",
     "load",
     "reference",
 ]

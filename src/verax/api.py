@@ -15,12 +15,16 @@ from verax.base.errors import UsageError
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
+from verax.conversion import Converted
+from verax.conversion import convert as convert_verified
 from verax.formats import ONNX, PYTORCH, VX, format_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.judge import check as judge_check
+from verax.judge.align import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
 from verax.judge.protocol import Runner
+from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
 from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate
@@ -158,6 +162,29 @@ def check(
     (seeded) when not given. options: those of `verax.judge.check`.
     """
     return judge_check(graph_of(model), subject_of(subject, model), inputs, **options)
+
+
+def align(
+    first: Network, second: Network, inputs: Arrays | None = None, **options: Any
+) -> Alignment:
+    """Whether two networks are one function, whatever their names and layouts; if not, where they
+    part and by what.
+
+    inputs: by the first network's names; drawn (seeded) when not given. options: those of
+    `verax.judge.align.align`.
+    """
+    return judge_align(graph_of(first), graph_of(second), inputs, **options)
+
+
+def convert(model: Model | str | os.PathLike[str], path: str | os.PathLike[str]) -> Converted:
+    """Write a model of any format as ONNX, run the file with ONNX Runtime and judge the result.
+
+    The verdict is stored in the file, too. Raises what `verax.conversion.convert` raises.
+    """
+    loaded = model if isinstance(model, Model) else load(model)
+    if isinstance(loaded, SavedExecutable):
+        raise UsageError("a compiled program cannot be turned back into a model", place=str(model))
+    return convert_verified(loaded, path)
 
 
 def bisect(

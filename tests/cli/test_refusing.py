@@ -26,13 +26,22 @@ def test_a_missing_file_is_answered_with_a_neighbour(cli: Cli, digits: Path) -> 
     assert "did you mean digits.onnx" in found.err
 
 
-@pytest.mark.parametrize("suffix", [".pt2", ".pth", ".xyz", ""])
+@pytest.mark.parametrize("suffix", [".safetensors", ".xyz", ""])
 def test_formats_that_are_not_read_say_so(cli: Cli, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"net{suffix}"
     path.write_bytes(b"something")
     found = cli("inspect", path)
     assert found.code == 2
-    assert "ONNX" in found.err
+    assert ".onnx" in found.err and ".tflite" in found.err
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".pb", ".tflite", ".h5", ".keras", ".json"])
+def test_other_bytes_are_no_model_of_any_format(cli: Cli, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"net{suffix}"
+    path.write_bytes(b"something else")
+    found = cli("inspect", path)
+    assert found.code == 2
+    assert "error:" in found.err and "Traceback" not in found.err
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, 40_000])

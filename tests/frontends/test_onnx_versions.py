@@ -168,6 +168,10 @@ def test_every_row_has_its_operator_and_every_operator_its_row():
     rows = {name for domain, name in TABLE if domain == ""}
     folded = {"Constant", "CastLike", "Scatter", "Upsample"}
     assert rows - set(REGISTRY) == folded
-    assert set(REGISTRY) - rows == set()
+    elsewhere = {
+        *("AveragePoolInteger", "ConvTransposeInteger", "Requantize", "SoftmaxInteger"),
+        "MultiBoxDetection",
+    }
+    assert set(REGISTRY) - rows == elsewhere, "operators of other formats, which ONNX has not"
     unknown = [name for name in rows if not onnx.defs.has(name)]
     assert not unknown

@@ -22,6 +22,14 @@ NOT_IN_ONNX = {
     ("LayerNormalization", DType.float64): "ONNX has float32 and bfloat16 statistics only",
     ("MultiBoxDetection", DType.float32): "MXNet's own operator",
     ("MultiBoxDetection", DType.float64): "MXNet's own operator",
+    **{
+        (kind, dtype): "TensorFlow Lite's integer arithmetic"
+        for kind in (
+            *("AveragePoolInteger", "ConvTransposeInteger", "Requantize", "SoftmaxInteger"),
+            "ConvInteger",
+        )
+        for dtype in (DType.int8, DType.uint8, DType.int16, DType.int32, DType.int64)
+    },
 }
 WRITTEN_OTHERWISE = {"Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"}
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""

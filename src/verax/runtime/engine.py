@@ -12,6 +12,7 @@ from typing import Protocol
 from llvmlite import binding as llvm
 
 from verax.base.errors import CompileError
+from verax.runtime.neighbourhood import neighbourhood
 
 _lock = threading.Lock()
 _ready = False
@@ -52,6 +53,10 @@ def object_code(module: HoldsModule) -> bytes:
         ) from error
 
 
+SLACK = 1 << 20
+"""Bytes beyond twice the object's size that its sections take in memory at most."""
+
+
 class LoadedObject:
     """Code in this process. It must outlive every call into it; `close` unmaps it."""
 
@@ -61,16 +66,13 @@ class LoadedObject:
         with _lock:
             try:
                 # MCJIT consumes the machine and the module that it is given: these are throw-away.
-                # One allocation for all sections: code and constants must lie within 2 GB of each
-                # other, which a process full of mappings does not give by itself.
                 machine = llvm.Target.from_default_triple().create_target_machine(
                     codemodel="jitdefault", jit=True
                 )
-                self._engine = llvm.create_mcjit_compiler(
-                    llvm.parse_assembly(""), machine, use_lmm=True
-                )
-                self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-                self._engine.finalize_object()
+                self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+                with neighbourhood(2 * len(data) + SLACK):
+                    self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+                    self._engine.finalize_object()
             except RuntimeError as error:
                 raise CompileError(
                     f"object code could not be loaded: {error}",

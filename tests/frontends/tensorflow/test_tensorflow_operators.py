@@ -65,6 +65,7 @@ NEUTRAL = {
     ("StridedSlice", "end_mask"),
     ("StridedSlice", "ellipsis_mask"),
     ("StridedSlice", "new_axis_mask"),
+    ("StridedSlice", "shrink_axis_mask"),
 }
 """Attributes whose change may keep the result: a bound that is the default anyway."""
 

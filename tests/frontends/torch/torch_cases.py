@@ -357,7 +357,7 @@ def _making() -> list[Any]:
         ("ones", lambda x: x + torch.ones(3, 5) + torch.scalar_tensor(0.5), X),
         ("new_zeros", lambda x: torch.cat([x, x.new_zeros(2, 3, 1)], 2), X),
         ("zeros_like", lambda x: torch.zeros_like(x) - x, X),
-        ("fill", lambda x: x + torch.empty_like(x).fill_(1.5), X),
+        ("fill", lambda x: x + x.clone().fill_(1.5), X),
         ("one_hot", lambda i: F.one_hot(i, 11), whole(2, 3, low=0, high=10)),
         ("linspace", lambda x: x + torch.linspace(0, 1, 5), X),
     ]

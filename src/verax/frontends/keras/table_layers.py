@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from verax.base.errors import ModelError
@@ -292,20 +294,20 @@ def upsampling(c: Conversion) -> Result:
 
 @row("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
 def zero_padding(c: Conversion) -> Result:
-    rank, layout = spatial_rank(c), Layout(c)
-    ends = pairs(c, "padding", rank)
-    axes = range(1, rank + 1) if layout.last else range(2, rank + 2)
-    flat = [begin for begin, _ in ends] + [end for _, end in ends]
-    return c.result("Pad", [only_input(c), c.ints(flat), None, c.ints(tuple(axes))])
+    return _padded(c, pairs(c, "padding", spatial_rank(c)))
 
 
 @row("Cropping1D", "Cropping2D", "Cropping3D")
 def cropping(c: Conversion) -> Result:
-    rank, layout = spatial_rank(c), Layout(c)
-    ends = pairs(c, "cropping", rank)
-    axes = range(1, rank + 1) if layout.last else range(2, rank + 2)
-    flat = [-begin for begin, _ in ends] + [-end for _, end in ends]
-    return c.result("Pad", [only_input(c), c.ints(flat), None, c.ints(tuple(axes))])
+    return _padded(c, [(-a, -b) for a, b in pairs(c, "cropping", spatial_rank(c))])
+
+
+def _padded(c: Conversion, ends: Sequence[tuple[int, int]]) -> Result:
+    """Zeros around the spatial axes; negative numbers crop."""
+    none = [(0, 0)]
+    every = [*none, *ends, *none] if Layout(c).last else [*none, *none, *ends]
+    flat = [begin for begin, _ in every] + [end for _, end in every]
+    return c.result("Pad", [only_input(c), c.ints(flat)])
 
 
 @row("Rescaling")

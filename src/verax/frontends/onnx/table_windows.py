@@ -22,6 +22,20 @@ def conv(c: Conversion) -> Result:
     )
 
 
+@row("ConvInteger")
+def conv_integer(c: Conversion) -> Result:
+    """Inputs: data, weights, their zero points; sums are int32."""
+    a = c.attributes
+    return c.operator(
+        "ConvInteger",
+        kernel_shape=a.integers("kernel_shape", ()),
+        strides=a.integers("strides", ()),
+        pads=window_pads(c),
+        dilations=a.integers("dilations", ()),
+        groups=a.integer("group", 1),
+    )
+
+
 @row("ConvTranspose")
 def conv_transpose(c: Conversion) -> Result:
     a = c.attributes
