@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -85,15 +86,20 @@ def check(
     missing = [v for v in graph.outputs if v not in outputs and v not in graph.inputs]
     if missing:
         notes.append(f"the subject gave no {', '.join(missing)}")
-    found = survey(fixed, arrays, known, seed=seed, winograd=winograd, progress=progress)
-    if watched_apart:
-        apart = survey(fixed, arrays, outputs, seed=seed, winograd=winograd, measure_power=False)
-        found.findings += _beyond(found.findings, apart.findings)
+    # What does not need each other goes side by side; the subject itself runs once at a time.
+    with ThreadPoolExecutor(2) as pool:
+        again = pool.submit(repeat, subject, graph, arrays, first) if twice else None
+        apart = None
+        if watched_apart:
+            apart = pool.submit(
+                survey, fixed, arrays, outputs, seed=seed, winograd=winograd, measure_power=False
+            )
+        found = survey(fixed, arrays, known, seed=seed, winograd=winograd, progress=progress)
+        if apart is not None:
+            found.findings += _beyond(found.findings, apart.result().findings)
+        repeated = None if again is None else again.result()
     judged_whole = all(v in outputs for v in known) and not _feeds_itself(fixed, outputs)
     meaning = {} if judged_whole and other is None else _whole_meaning(fixed, arrays, notes)
-    repeated = None
-    if twice:
-        repeated = repeat(subject, graph, arrays, first, findings=found.findings)
     kind = _overall(found.findings, repeated)
     causes: tuple[Explanation, ...] = ()
     blame = found.blame(fixed)

@@ -8,7 +8,9 @@ another node look guilty.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +24,8 @@ from verax.ops.requantization import Requantize
 from verax.ops.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
+WORKERS = min(4, os.cpu_count() or 1)
+"""Regions judged at a time; each holds its values in float64."""
 Progress = Callable[[int, int, str], None]
 """Called with (nodes judged, nodes in all, name of the node)."""
 
@@ -82,34 +86,43 @@ def survey(
             produced.add(name)
     result = Survey()
     misfits = _drop_misfits(graph, shown, produced, result)
-    judged = 0
     cut = list(regions(graph, produced))
-    for region in cut:
-        found: list[Finding]
+
+    def judge(region: Region) -> tuple[list[Finding], list[Power], bool]:
+        """Findings, power, and whether several nodes had to be judged together."""
         inside = _before_transpose(graph, region)
         lost = sorted(region.hidden & misfits)
         if lost:
             reason = f"it was computed from {lost[0]!r}, which is of a wrong type"
-            found = [undecided(graph.producers[v], v, shown[v], reason) for v in region.shown]
-        elif inside is not None and _is_single(graph, inside):
-            found = _judge_transposed(graph, region, inside, shown, winograd)
-        elif _is_single(graph, region):
-            found = _judge_single(graph, region, shown, winograd)
-        else:
-            found, power = check_region(
-                graph,
-                region,
-                shown,
-                seed,
-                measure_power=measure_power,
-                find_precision=find_precision,
+            return (
+                [undecided(graph.producers[v], v, shown[v], reason) for v in region.shown],
+                [],
+                False,
             )
+        if inside is not None and _is_single(graph, inside):
+            return _judge_transposed(graph, region, inside, shown, winograd), [], False
+        if _is_single(graph, region):
+            return _judge_single(graph, region, shown, winograd), [], False
+        found, power = check_region(
+            graph,
+            region,
+            shown,
+            seed,
+            measure_power=measure_power,
+            find_precision=find_precision,
+        )
+        return found, power, True
+
+    judged = 0
+    # Regions know nothing of each other, and NumPy computes outside of the interpreter's lock.
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for region, (found, power, together) in zip(cut, pool.map(judge, cut), strict=True):
+            result.findings += found
             result.power += power
-            result.regions += 1
-        result.findings += found
-        judged += len(region.nodes)
-        if progress is not None:
-            progress(min(judged, len(graph.nodes)), len(graph.nodes), region.names[-1])
+            result.regions += together
+            judged += len(region.nodes)
+            if progress is not None:
+                progress(min(judged, len(graph.nodes)), len(graph.nodes), region.names[-1])
     order = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs}
     result.findings.sort(key=lambda f: order[f.value])
     covered = {n for r in cut for n in r.names}
