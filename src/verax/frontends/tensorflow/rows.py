@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import channels_first, finish_channels_last
+from verax.frontends.channels_last import channels_first, constant_ints, finish_channels_last
 from verax.frontends.conversion import Conversion, Row
 from verax.ir.operator import Operator
-from verax.ir.types import DType
 
 Result = Operator | str | tuple[str, ...]
 TABLE: dict[tuple[str, str], Row] = {}
@@ -52,34 +51,12 @@ def _check_types(c: Conversion) -> None:
     c.attributes.irrelevant("use_cudnn_on_gpu", "it chooses an implementation")
 
 
-def constant_ints(c: Conversion, index: int, what: str) -> tuple[int, ...]:
-    """A constant operand as integers."""
-    return tuple(int(v) for v in c.constant_input(index, what).reshape(-1))
-
-
 def known_sizes(c: Conversion, index: int, what: str) -> tuple[Any, ...]:
     """An operand that holds sizes: numbers, and expressions where they are open."""
     value = c.known(index)
     if value is None:
         return constant_ints(c, index, what)
     return tuple(v if value.dtype == object else int(v) for v in value.reshape(-1))
-
-
-def static_dims(c: Conversion, index: int, what: str) -> tuple[int, ...]:
-    """Sizes of an operand, all known."""
-    dims = c.type(index).dims
-    if not all(isinstance(d, int) for d in dims):
-        c.refuse(f"the sizes of {what}, {c.type(index)}, are not known: give shapes")
-    return tuple(int(d) for d in dims if isinstance(d, int))
-
-
-def longs(c: Conversion, index: int) -> str:
-    """An operand of integers as int64."""
-    known = c.known(index)
-    if known is not None and known.dtype != object:
-        return c.ints([int(v) for v in known.ravel()])
-    value = c.required(index)
-    return value if c.type(index).dtype is DType.int64 else c.add("Cast", [value], to=DType.int64)
 
 
 class Layout:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import channels_first, finish_channels_last
+from verax.frontends.channels_last import (
+    channels_first,
+    constant_ints,
+    finish_channels_last,
+    longs,
+    mirror_mode,
+    pads,
+    static_dims,
+)
 from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Layout, Result, constant_ints, longs, row, static_dims
+from verax.frontends.tensorflow.rows import Layout, Result, row
 from verax.ir.types import DType
 
 END = 2**31 - 1
@@ -159,26 +167,12 @@ def strided_slice(c: Conversion) -> Result:
 
 @row("Pad", "PadV2")
 def pad(c: Conversion) -> Result:
-    return c.result("Pad", [c.required(0), _pads(c), c.input(2)])
+    return c.result("Pad", [c.required(0), pads(c), c.input(2)])
 
 
 @row("MirrorPad")
 def mirror_pad(c: Conversion) -> Result:
-    """SYMMETRIC repeats the border element, which for one position is the edge."""
-    mode = {"REFLECT": "reflect", "SYMMETRIC": "edge"}.get(c.attributes.text("mode"))
-    if mode is None:
-        c.attributes.refuse("mode")
-    if mode == "edge" and max(constant_ints(c, 1, "the paddings"), default=0) > 1:
-        c.attributes.refuse("mode", "wider than one position")
-    return c.result("Pad", [c.required(0), _pads(c)], mode=mode)
-
-
-def _pads(c: Conversion) -> str:
-    """Operand 1, (begin, end) per axis, as all begins and then all ends."""
-    flat = np.array(constant_ints(c, 1, "the paddings"), np.int64)
-    if flat.size != 2 * c.rank(0) or (flat < 0).any():
-        raise ModelError(f"paddings {flat.tolist()} for {c.type(0)}", place=c.node.place)
-    return c.ints(flat.reshape(-1, 2).T.ravel().tolist())
+    return c.result("Pad", [c.required(0), pads(c)], mode=mirror_mode(c))
 
 
 @row("Tile")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.frontends.channels_last import constant_ints
 from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Result, constant_ints, row
+from verax.frontends.tensorflow.rows import Result, row
 from verax.ir.types import DType
 
 REDUCTIONS = {

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import reshaped, transposed
+from verax.frontends.channels_last import reshaped, static_dims, transposed
 from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Layout, Result, known_sizes, row, static_dims
+from verax.frontends.tensorflow.rows import Layout, Result, known_sizes, row
 
 
 def _out_in(c: Conversion, value: str) -> str:

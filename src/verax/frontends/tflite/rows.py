@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion, Row
 from verax.ir.operator import Operator
 
@@ -117,22 +114,9 @@ def finish_activated(
     return c.result("Clip", [value, c.constant(low, dtype), c.constant(high, dtype)])
 
 
-def constant_ints(c: Conversion, index: int, what: str) -> tuple[int, ...]:
-    """A constant operand of integers, flat."""
-    return tuple(int(v) for v in np.ravel(c.constant_input(index, what)))
-
-
 def padding(c: Conversion) -> str:
     """SAME or VALID as a rule that the operators resolve; () for VALID."""
     rule: str = c.attributes.text("padding", "SAME")
     if rule not in ("SAME", "VALID"):
         c.attributes.refuse("padding", "there is no such rule")
     return rule
-
-
-def static_dims(c: Conversion, index: int, what: str) -> tuple[int, ...]:
-    """Shape of an operand that must be known; raises `ModelError` else."""
-    dims = c.type(index).dims
-    if not all(isinstance(d, int) for d in dims):
-        raise ModelError(f"the shape of {what} must be known", place=c.node.place)
-    return tuple(int(d) for d in dims)  # type: ignore[arg-type]

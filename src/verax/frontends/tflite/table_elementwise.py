@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import constant_array
+from verax.frontends.channels_last import constant_array, constant_ints
 from verax.frontends.conversion import Conversion
-from verax.frontends.tflite.rows import (
-    ACTIVATIONS,
-    Result,
-    activation,
-    constant_ints,
-    finish_activated,
-    row,
-)
+from verax.frontends.tflite.rows import ACTIVATIONS, Result, activation, finish_activated, row
 
 PLAIN = {
     "ABS": "Abs", "CEIL": "Ceil", "COS": "Cos", "ELU": "Elu", "EQUAL": "Equal", "EXP": "Exp",

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import channels_first, finish_channels_last
-from verax.frontends.conversion import Conversion
-from verax.frontends.tflite.rows import (
-    Result,
-    activation,
+from verax.frontends.channels_last import (
+    channels_first,
     constant_ints,
-    finish_activated,
-    row,
+    finish_channels_last,
+    longs,
+    mirror_mode,
+    pads,
     static_dims,
 )
+from verax.frontends.conversion import Conversion
+from verax.frontends.tflite.rows import Result, activation, finish_activated, row
 
 END = 2**31 - 1
 """Beyond the end of any axis."""
-
-
-def longs(c: Conversion, index: int) -> str:
-    """An operand of integers as int64."""
-    known = c.known(index)
-    if known is not None and known.dtype != object:
-        return c.ints([int(v) for v in known.ravel()])
-    return c.add("Cast", [c.required(index)], to="int64")
 
 
 @row("RESHAPE", moves=True)
@@ -157,21 +148,7 @@ def pad(c: Conversion) -> Result:
 
 @row("MIRROR_PAD", moves=True)
 def mirror_pad(c: Conversion) -> Result:
-    """SYMMETRIC repeats the border element, which for one position is the edge."""
-    mode = {"REFLECT": "reflect", "SYMMETRIC": "edge"}.get(c.attributes.text("mode", "REFLECT"))
-    if mode is None:
-        c.attributes.refuse("mode", "there is no such mode")
-    if mode == "edge" and max(constant_ints(c, 1, "the paddings"), default=0) > 1:
-        c.attributes.refuse("mode", "wider than one position")
-    return c.result("Pad", [c.required(0), pads(c)], mode=mode)
-
-
-def pads(c: Conversion) -> str:
-    """The pads of operand 1 as `Pad` takes them: all begins, then all ends."""
-    flat = np.array(constant_ints(c, 1, "the paddings"), np.int64)
-    if flat.size != 2 * c.rank(0) or (flat < 0).any():
-        raise ModelError(f"paddings {flat.tolist()} for {c.type(0)}", place=c.node.place)
-    return c.ints(flat.reshape(-1, 2).T.ravel().tolist())
+    return c.result("Pad", [c.required(0), pads(c)], mode=mirror_mode(c))
 
 
 @row("SLICE", moves=True)

@@ -5,7 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import channels_first, finish_channels_last
+from verax.frontends.channels_last import (
+    channels_first,
+    constant_ints,
+    finish_channels_last,
+    pads,
+    static_dims,
+)
 from verax.frontends.conversion import Conversion
 from verax.frontends.tflite.quantisation import (
     activation_range,
@@ -14,16 +20,9 @@ from verax.frontends.tflite.quantisation import (
     of_tensor,
     quantisation,
 )
-from verax.frontends.tflite.rows import (
-    ACTIVATIONS,
-    Result,
-    activation,
-    constant_ints,
-    row,
-    static_dims,
-)
+from verax.frontends.tflite.rows import ACTIVATIONS, Result, activation, row
 from verax.frontends.tflite.table_elementwise import arg as position
-from verax.frontends.tflite.table_movement import concatenation, pads
+from verax.frontends.tflite.table_movement import concatenation
 from verax.frontends.tflite.table_windows import pool_fields
 from verax.numerics.fixed_point import quantised_factor
 

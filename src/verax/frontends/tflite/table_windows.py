@@ -9,7 +9,9 @@ from __future__ import annotations
 from verax.base.errors import ModelError
 from verax.frontends.channels_last import (
     channels_first,
+    constant_ints,
     finish_channels_last,
+    static_dims,
     transposed,
 )
 from verax.frontends.conversion import Conversion
@@ -17,11 +19,9 @@ from verax.frontends.tflite.rows import (
     Result,
     activated,
     activation,
-    constant_ints,
     finish_activated,
     padding,
     row,
-    static_dims,
 )
 
 Pads = tuple[tuple[int, int], ...]
