@@ -216,7 +216,8 @@ def test_using_the_python_interface_loads_no_optional_package() -> None:
 
 
 def test_importing_verax_is_quick() -> None:
-    code = "import time; t = time.perf_counter(); import verax; print(time.perf_counter() - t)"
+    # Processor time: what other processes do to the clock is not the import's doing.
+    code = "import time; t = time.process_time(); import verax; print(time.process_time() - t)"
     assert min(float(in_fresh_python(code)) for _ in range(3)) < IMPORT_SECONDS
 
 
