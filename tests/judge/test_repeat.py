@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def test_memory_that_nobody_wrote_shows_in_a_program(tmp_path: Path) -> None:
         "y[1:] = x[1:, :1]\n"
         "np.savez(sys.argv[2], y=y)\n"
     )
-    found = again(resolve(f"cmd:python {program}"))
+    found = again(resolve(f"cmd:{sys.executable} {program}"))
     assert (found.cause, found.runs) == (UNINITIALISED, 3)
 
 

@@ -6,6 +6,7 @@ under our meaning of it, and to show its inner values by name.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def test_a_program_may_be_given_the_network_as_onnx() -> None:
         "r = s.run(None, dict(np.load(sys.argv[1]))); "
         "np.savez(sys.argv[3], **{v.name: a for v, a in zip(s.get_outputs(), r)})"
     )
-    runner = resolve(f"cmd:python -c '{code}' {{input}} {{model}} {{output}}")
+    runner = resolve(f"cmd:{sys.executable} -c '{code}' {{input}} {{model}} {{output}}")
     assert isinstance(runner, CommandRunner)
     assert runner.truncates
     assert check(dense(), runner, {"x": X}).kind is Kind.rounding
@@ -188,7 +189,7 @@ def test_inputs_of_any_name_reach_a_program() -> None:
     graph = b.graph([b.add(Add(), [b.add(Add(), odd[:2]), odd[2]], ["sum"])])
     code = "import sys, numpy as np; np.savez(sys.argv[2], sum=sum(np.load(sys.argv[1]).values()))"
     inputs = {n: X * np.float32(i + 1) for i, n in enumerate(names)}
-    assert check(graph, resolve(f'cmd:python -c "{code}"'), inputs).kind is Kind.identical
+    assert check(graph, resolve(f'cmd:{sys.executable} -c "{code}"'), inputs).kind is Kind.identical
 
 
 def test_a_missing_package_is_answered_with_the_line_to_type(

@@ -284,8 +284,8 @@ class Resize(Operator):
                 return None
             table = axis_table(self.interpolation, p.in_size, p.out_size, p.scale, p.roi)
             other = float32_positions(self.interpolation, p.in_size, p.out_size, p.scale, p.roi)
-            moved = [self._moved(table, p.in_size, step) for step in (-6 * U, 6 * U)]
-            both = np.stack([table.positions[:, 0], other, *moved], axis=1)
+            ratio = self._by_ratio(table, p)
+            both = np.stack([table.positions[:, 0], other, ratio], axis=1)
             differs |= bool((both != both[:, :1]).any())
             high = _extreme(high, p.axis, both, np.maximum)
             low = _extreme(low, p.axis, both, np.minimum)
@@ -294,11 +294,15 @@ class Resize(Operator):
         distance = np.maximum(high - y, y - low).astype(np.float64) + TINY
         return Rounding(distance, distance)
 
-    def _moved(self, table: AxisTable, in_size: int, step: float) -> Array:
-        """Elements chosen when coordinates err by `step` times their drift (formulas differ)."""
-        coordinates = table.coordinates + step * table.drift
+    def _by_ratio(self, table: AxisTable, p: AxisPlan) -> Array:
+        """Elements chosen when aligned corners are computed as i * ((n - 1) / (m - 1)) in float32,
+        as some runtimes do."""
+        if self.coordinate_transformation_mode != "align_corners" or p.out_size < 2:
+            return table.positions[:, 0]
+        step = np.float32(p.in_size - 1) / np.float32(p.out_size - 1)
+        coordinates = np.arange(p.out_size, dtype=np.float32) * step
         chosen = [nearest_index(Fraction(float(x)), self.nearest_mode) for x in coordinates]
-        return np.array(chosen, np.int64).clip(0, in_size - 1)
+        return np.array(chosen, np.int64).clip(0, p.in_size - 1)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
