@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.frontends.keras.h5_files import functional, h5py, sequential, written
+from tests.frontends.from_keras.h5_files import functional, h5py, sequential, written
 from tests.frontends.onnx_models import shared_folder
 
 import verax

@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends.keras.keras_models import LAYERS, MERGES, of, sequential, shared_and_nested
+from tests.frontends.from_keras.keras_models import (
+    LAYERS,
+    MERGES,
+    of,
+    sequential,
+    shared_and_nested,
+)
 
 import verax
 from verax import load

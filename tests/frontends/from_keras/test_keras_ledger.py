@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends.keras.keras_models import LAYERS, MERGES, of
-from tests.frontends.keras.test_keras_layers import inputs_of, keras
+from tests.frontends.from_keras.keras_models import LAYERS, MERGES, of
+from tests.frontends.from_keras.test_keras_layers import inputs_of, keras
 
 from verax.base.errors import VeraxError
 from verax.frontends.foreign import ForeignModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from tests.frontends.tflite.tflite_writer import T, const, one
+from tests.frontends.from_tflite.tflite_writer import T, const, one
 
 Case = tuple[str, bytes]
 RNG_SEED = 11

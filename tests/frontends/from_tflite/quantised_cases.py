@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from tests.frontends.tflite.float_cases import Case
-from tests.frontends.tflite.tflite_writer import T, const, one
+from tests.frontends.from_tflite.float_cases import Case
+from tests.frontends.from_tflite.tflite_writer import T, const, one
 
 IMAGE = (2, 7, 6, 3)
 TYPES = {"int8": (0.043, -5), "uint8": (0.043, 121), "int16": (0.0007, 0)}

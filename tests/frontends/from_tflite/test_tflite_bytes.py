@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.frontends.tflite.float_cases import float_cases
-from tests.frontends.tflite.quantised_cases import quantised_cases
-from tests.frontends.tflite.tflite_peer import shared_folder
-from tests.frontends.tflite.tflite_writer import Op, T, const, model, one
+from tests.frontends.from_tflite.float_cases import float_cases
+from tests.frontends.from_tflite.quantised_cases import quantised_cases
+from tests.frontends.from_tflite.tflite_peer import shared_folder
+from tests.frontends.from_tflite.tflite_writer import Op, T, const, model, one
 
 from verax import load
 from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxError

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends.tflite.tflite_peer import litert
-from tests.frontends.tflite.tflite_writer import Op, T, const, model
+from tests.frontends.from_tflite.tflite_peer import litert
+from tests.frontends.from_tflite.tflite_writer import Op, T, const, model
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError, VeraxError

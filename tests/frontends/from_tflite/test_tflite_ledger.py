@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends.tflite.float_cases import float_cases
-from tests.frontends.tflite.quantised_cases import TYPES, quantised_cases
-from tests.frontends.tflite.tflite_peer import drawn
+from tests.frontends.from_tflite.float_cases import float_cases
+from tests.frontends.from_tflite.quantised_cases import TYPES, quantised_cases
+from tests.frontends.from_tflite.tflite_peer import drawn
 
 from verax.base.errors import VeraxError
 from verax.frontends.foreign import ForeignModel

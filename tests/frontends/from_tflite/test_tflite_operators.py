@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.frontends.tflite.float_cases import float_cases
-from tests.frontends.tflite.tflite_peer import drawn, litert
-from tests.frontends.tflite.tflite_writer import Op, T, const, model, one
+from tests.frontends.from_tflite.float_cases import float_cases
+from tests.frontends.from_tflite.tflite_peer import drawn, litert
+from tests.frontends.from_tflite.tflite_writer import Op, T, const, model, one
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.frontends.tflite.quantised_cases import IMAGE, data, quantised_cases, result
-from tests.frontends.tflite.tflite_peer import drawn, litert, shared_folder
-from tests.frontends.tflite.tflite_writer import T, const, one
+from tests.frontends.from_tflite.quantised_cases import IMAGE, data, quantised_cases, result
+from tests.frontends.from_tflite.tflite_peer import drawn, litert, shared_folder
+from tests.frontends.from_tflite.tflite_writer import T, const, one
 
 import verax
 from verax import load

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.frontends.tflite.tflite_peer import shared_folder
+from tests.frontends.from_tflite.tflite_peer import shared_folder
 
 import verax
 from verax import load
