@@ -1,7 +1,9 @@
-"""Writing files so that an interruption or a full disk never leaves half a file behind."""
+"""Files: written so that an interruption or a full disk never leaves half of one behind, and mapped
+for reading."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from verax.base.errors import UsageError
+from verax.base.errors import ModelError, UsageError
 
 
 @contextmanager
@@ -41,3 +43,19 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def open_bytes(source: str | os.PathLike[str] | bytes) -> memoryview:
+    """The bytes of a file, mapped; bytes as they are.
+
+    Raises `UsageError` when the file cannot be read, `ModelError` when it is empty.
+    """
+    if isinstance(source, bytes):
+        return memoryview(source)
+    try:
+        with Path(source).open("rb") as stream:
+            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise UsageError(f"cannot read the file: {error.strerror}", place=str(source)) from error
+    except ValueError as error:
+        raise ModelError("the file is empty", place=str(source)) from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import mmap
 import os
 import re
 import struct
@@ -18,12 +17,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.errors import ModelError, UnsupportedError
+from verax.base.files import open_bytes
 from verax.frontends.keras.hdf5 import SIGNATURE, File, Object
 
 MAX_RATIO = 200
@@ -140,19 +139,6 @@ def open_archive(source: str | os.PathLike[str] | bytes) -> Archive:
         "the file is neither HDF5 nor a .keras archive",
         next_step="save the model again with model.save()",
     )
-
-
-def open_bytes(source: str | os.PathLike[str] | bytes) -> memoryview:
-    """The file's bytes, mapped; raises `UsageError` when it cannot be read."""
-    if isinstance(source, bytes):
-        return memoryview(source)
-    try:
-        with Path(source).open("rb") as stream:
-            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise UsageError(f"cannot read the file: {error.strerror}", place=str(source)) from error
-    except ValueError as error:
-        raise ModelError("the file is empty", place=str(source)) from error
 
 
 def _open_h5(data: memoryview) -> Archive:

@@ -9,17 +9,14 @@ it decides what the operator computes.
 from __future__ import annotations
 
 import math
-import mmap
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.tflite.flatbuffer import Table, damaged, root
 from verax.frontends.tflite.flexbuffer import read_map
@@ -77,19 +74,6 @@ class Tensor:
         if not self.signature:
             dims = tuple(None if d == 1 else d for d in dims)
         return ForeignValue(self.name, self.dtype, dims, self.kind)
-
-
-def open_bytes(source: str | os.PathLike[str] | bytes) -> memoryview:
-    """The file's bytes, mapped; raises `UsageError` when it cannot be read."""
-    if isinstance(source, bytes):
-        return memoryview(source)
-    try:
-        with Path(source).open("rb") as stream:
-            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise UsageError(f"cannot read the file: {error.strerror}", place=str(source)) from error
-    except ValueError as error:
-        raise ModelError("the file is empty", place=str(source)) from error
 
 
 def read_model(data: memoryview) -> ForeignModel:
