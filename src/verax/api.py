@@ -17,7 +17,7 @@ from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
 from verax.conversion import Converted
 from verax.conversion import convert as convert_verified
-from verax.formats import ONNX, PYTORCH, VX, format_of
+from verax.formats import MXNET, ONNX, PYTORCH, VX, format_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.judge import check as judge_check
@@ -58,11 +58,13 @@ def load(
     *,
     shapes: Mapping[str, Sequence[int | None] | int] | None = None,
     inputs: Sequence[Any] | None = None,
+    params: str | os.PathLike[str] | None = None,
 ) -> Model | SavedExecutable:
     """Load a model (a path of any format, the bytes of an ONNX file, an `onnx.ModelProto`, a
     `torch.export.ExportedProgram`, or a `torch.nn.Module` with example `inputs`) or a .vx file.
 
     shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
+    params: the file with the arrays of an MXNet symbol, if it is not the one beside it.
     Raises `ModelError` when the file is damaged, `UnsupportedError` when it uses what Verax lacks,
     `UsageError` when there is no such file.
     """
@@ -73,6 +75,12 @@ def load(
         model: Model = ONNX.read(source, shapes=shapes)
         return model
     found = format_of(source)
+    if params is not None and found is not MXNET:
+        raise UsageError(
+            f"a model of {found.name} has no second file with its arrays",
+            place=str(params),
+            next_step="params belong to an MXNet symbol, NAME-symbol.json",
+        )
     if found is VX:
         if shapes:
             raise UsageError(
@@ -82,7 +90,8 @@ def load(
             )
         compiled: SavedExecutable = VX.read(source)
         return compiled
-    model = found.read(source, shapes=shapes)
+    options = {} if params is None else {"params": params}
+    model = found.read(source, shapes=shapes, **options)
     return model
 
 

@@ -14,6 +14,7 @@ from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
     Model,
+    Params,
     Seed,
     Shape,
     Threads,
@@ -75,6 +76,7 @@ def command(
     ] = True,
     threads: Threads = 0,
     shape: Shape = None,
+    params: Params = None,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
@@ -89,7 +91,7 @@ def command(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
     shapes = parse_shapes(shape) or None
-    loaded = load(model, shapes=shapes)
+    loaded = load(model, shapes=shapes, params=params)
     if isinstance(loaded, SavedExecutable):
         raise UsageError(
             "a compiled program does not say what is right",

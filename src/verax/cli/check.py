@@ -10,6 +10,7 @@ import typer
 from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
+    Params,
     Seed,
     Shape,
     Threads,
@@ -90,6 +91,7 @@ def command(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every value.")] = False,
     threads: Threads = 0,
     shape: Shape = None,
+    params: Params = None,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
@@ -129,6 +131,7 @@ def command(
             threads,
             tuple(shape or ()),
             seed,
+            _text(params),
         )
         with progress("judging") as show:
             record = perform(request, show)

@@ -15,6 +15,7 @@ from verax.cli.console import (
     Json,
     Level,
     Model,
+    Params,
     Shape,
     can_write,
     output,
@@ -30,6 +31,7 @@ def command(
     opt_level: Level = 1,
     target: Annotated[str, typer.Option(help="host, avx512, avx2 or aarch64.")] = "host",
     shape: Shape = None,
+    params: Params = None,
     disable: Annotated[list[str] | None, typer.Option(help="A pass to leave out.")] = None,
     require: Annotated[list[str] | None, typer.Option(help="A pass to run anyway.")] = None,
     checked: Annotated[
@@ -42,7 +44,7 @@ def command(
     can_write(to, json)
     if to.suffix != ".vx":
         raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
-    loaded = load(model, shapes=parse_shapes(shape) or None)
+    loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
     if isinstance(loaded, SavedExecutable):
         raise UsageError("this is a compiled program already", place=str(model))
     open_sizes = sorted(loaded.graph.symbols())

@@ -32,6 +32,14 @@ Shape = Annotated[
         help="Sizes that the model leaves open: an input's (x=1,3,224,224) or a symbol's (n=1).",
     ),
 ]
+Params = Annotated[
+    Path | None,
+    typer.Option(
+        "--params",
+        metavar="FILE",
+        help="The arrays of an MXNet symbol; else NAME-NNNN.params beside it, the newest epoch.",
+    ),
+]
 Level = Annotated[
     int, typer.Option("-O", "--opt-level", help="0: every node by itself. 1: fused, same bits.")
 ]

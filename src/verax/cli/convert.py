@@ -13,6 +13,7 @@ from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
     Model,
+    Params,
     Seed,
     Shape,
     can_write,
@@ -33,6 +34,7 @@ def command(
         bool, typer.Option(help="Judge what ONNX Runtime makes of the written file.")
     ] = True,
     shape: Shape = None,
+    params: Params = None,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
@@ -44,7 +46,7 @@ def command(
     can_write(to, json)
     if to.suffix != ".onnx":
         raise UsageError("models are written as ONNX", place=str(to), next_step="name it .onnx")
-    loaded = load(model, shapes=parse_shapes(shape) or None)
+    loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
     if isinstance(loaded, SavedExecutable):
         raise UsageError(
             "a compiled program cannot be turned back into a model",

@@ -10,7 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from verax.api import load
-from verax.cli.console import Json, Model, Shape, can_write, output, parse_shapes, write_json
+from verax.cli.console import (
+    Json,
+    Model,
+    Params,
+    Shape,
+    can_write,
+    output,
+    parse_shapes,
+    write_json,
+)
 from verax.compiler.saved import SavedExecutable
 from verax.frontends.model import Model as Loaded
 from verax.ir.types import TensorType
@@ -25,11 +34,12 @@ def command(
         bool, typer.Option("--ledger", help="Print what became of every attribute in the file.")
     ] = False,
     shape: Shape = None,
+    params: Params = None,
     json: Json = None,
 ) -> None:
     """Show what a model file holds: inputs, outputs, operators, and how it was read."""
     can_write(json)
-    loaded = load(model, shapes=parse_shapes(shape) or None)
+    loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
     if isinstance(loaded, SavedExecutable):
         facts = _program(loaded, graph)
     else:

@@ -59,6 +59,7 @@ class Request:
     threads: int = 0
     shape: tuple[str, ...] = ()
     seed: int = 0
+    params: str | None = None
 
     @property
     def photo(self) -> ImageOptions:
@@ -78,13 +79,21 @@ class Request:
         subjects = _files_in(self.subject), _files_in(self.other or "")
         photos = (str(f) for f in _photos(self.images))
         image = (self.image,) if self.image else ()
-        return (self.model, *itertools.chain(*subjects), *image, *photos, *files_of(self.input))
+        params = (self.params,) if self.params else ()
+        return (
+            self.model,
+            *params,
+            *itertools.chain(*subjects),
+            *image,
+            *photos,
+            *files_of(self.input),
+        )
 
     def moved(self, places: Mapping[str, str]) -> Request:
         """The same request with files at other places."""
         one = {
             name: places.get(value, value)
-            for name in ("model", "subject", "other", "image")
+            for name in ("model", "params", "subject", "other", "image")
             if (value := getattr(self, name)) is not None
         }
         inputs = []
@@ -116,7 +125,8 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
     network: hash that the model must have ("" for any). Raises `UsageError` and `InputError` for
     what cannot be done.
     """
-    loaded = load(request.model, shapes=parse_shapes(list(request.shape)) or None)
+    shapes = parse_shapes(list(request.shape)) or None
+    loaded = load(request.model, shapes=shapes, params=request.params)
     if isinstance(loaded, SavedExecutable):
         raise UsageError(
             "a compiled program does not say what is right",

@@ -18,6 +18,7 @@ from verax.cli.console import (
     Json,
     Level,
     Model,
+    Params,
     Seed,
     Shape,
     Threads,
@@ -62,6 +63,7 @@ def command(
     opt_level: Level = 1,
     threads: Threads = 0,
     shape: Shape = None,
+    params: Params = None,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
@@ -70,7 +72,7 @@ def command(
     options = image_options(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
-    loaded = load(model, shapes=parse_shapes(shape) or None)
+    loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
     given = read_inputs(input, image, loaded.inputs, options)
     arrays, steps = given.arrays, dict(given.steps)
     if not arrays and loaded.inputs and not isinstance(loaded, SavedExecutable):

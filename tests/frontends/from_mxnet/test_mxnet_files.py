@@ -8,7 +8,8 @@ import pytest
 from mxnet_models import params_bytes, small, symbol, write
 
 import verax
-from verax.base.errors import UsageError
+from verax.base.errors import ModelError, UsageError
+from verax.cli.main import main
 from verax.frontends.mxnet import load_mxnet
 from verax.frontends.mxnet.params import read_params
 from verax.reference.evaluate import evaluate
@@ -59,10 +60,79 @@ def test_the_newest_epoch_is_chosen_and_named(tmp_path):
     (tmp_path / "net-0012.params").write_bytes(params_bytes(newer))
     (tmp_path / "net-other-0099.params").write_bytes(b"of another network")
     model = load_mxnet(path)
-    assert model.metadata["params"] == "net-0012.params"
+    assert model.metadata["params"] == (
+        "net-0012.params (the newest of net-0000.params, net-0012.params)"
+    )
     assert np.array_equal(model.graph.constants["c_bias"], newer["arg:c_bias"])
     first = load_mxnet(path, params=tmp_path / "net-0000.params")
     assert np.array_equal(first.graph.constants["c_bias"], arrays["arg:c_bias"])
+    assert first.metadata["params"] == "net-0000.params"
+
+
+@pytest.fixture
+def verax_command(monkeypatch):
+    """Call the command line; returns its exit code."""
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["verax", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code
+
+    return call
+
+
+def test_params_are_given_in_python_and_on_the_command_line(tmp_path, capsys, verax_command):
+    path = write(tmp_path, small()[0], b"of a training that went wrong")
+    elsewhere = tmp_path / "best"
+    elsewhere.write_bytes(params_bytes(small()[1]))
+    assert verax.load(path, params=elsewhere).metadata["params"] == "best"
+    with pytest.raises(UsageError, match="no second file"):
+        verax.load(Path(__file__).parents[3] / "examples/digits/digits.onnx", params=elsewhere)
+    with pytest.raises(UsageError, match="two params files"):
+        load_mxnet(tmp_path / "net-0000.params", params=elsewhere)
+    given = ("--params", elsewhere, "--shape", "data=2,3,9,8")
+    for command in ("inspect", "run", "bisect"):
+        assert verax_command(command, path, *given) == 0
+    assert verax_command("compile", path, "-o", tmp_path / "net.vx", *given) == 0
+    assert "params: best" in capsys.readouterr().out
+
+
+def test_a_record_made_with_params_replays(tmp_path, verax_command):
+    path = write(tmp_path, small()[0], b"")
+    arrays, record = tmp_path / "best", tmp_path / "record.json"
+    arrays.write_bytes(params_bytes(small()[1]))
+    given = ("--params", arrays, "--shape", "data=2,3,9,8", "--json", record)
+    assert verax_command("check", path, *given) == 0
+    assert verax_command("check", "--replay", record) == 0
+    arrays.write_bytes(params_bytes({k: 2 * v for k, v in small()[1].items()}))
+    assert verax_command("check", "--replay", record) == 2
+
+
+def test_two_params_files_of_one_epoch_are_not_chosen_between(tmp_path):
+    path = write(tmp_path, small()[0], params_bytes(small()[1]))
+    (tmp_path / "net-00000.params").write_bytes(b"")
+    with pytest.raises(UsageError, match="one epoch"):
+        load_mxnet(path)
+
+
+def test_all_missing_arrays_are_listed_and_gluon_names_explained(tmp_path):
+    nodes, arrays = small()
+    path = write(tmp_path, nodes, params_bytes({"arg:other": arrays["arg:c_bias"]}))
+    with pytest.raises(ModelError, match="lacks 'c_weight', 'c_bias'") as caught:
+        load_mxnet(path)
+    assert "other" in caught.value.next_step
+    write(tmp_path, nodes, params_bytes({"features.0.weight": arrays["arg:c_weight"]}))
+    with pytest.raises(ModelError) as caught:
+        load_mxnet(path)
+    assert "export" in caught.value.next_step
+
+
+def test_arrays_that_no_node_reads_are_named(tmp_path):
+    nodes, arrays = small()
+    extra = {"arg:a_gamma": np.ones(3, np.float32)}
+    path = write(tmp_path, nodes, params_bytes(arrays | extra))
+    assert load_mxnet(path).metadata["arrays that no node reads"] == "a_gamma"
 
 
 def test_either_file_names_the_network(tmp_path):

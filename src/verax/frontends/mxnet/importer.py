@@ -13,7 +13,8 @@ from verax.frontends.foreign import ForeignNode
 from verax.frontends.importing import Importer, Shapes
 from verax.frontends.ledger import Attributes
 from verax.frontends.model import Model
-from verax.frontends.mxnet.reader import MAX_BYTES, find_params, find_symbol, read_model
+from verax.frontends.mxnet.files import find_params, find_symbol
+from verax.frontends.mxnet.reader import MAX_BYTES, read_model
 from verax.frontends.mxnet.table import TABLE
 
 IRRELEVANT = {
@@ -38,25 +39,33 @@ def load_mxnet(
     """Import an MXNet network by the path of NAME-symbol.json (or of its params file).
 
     params: the file with the arrays; by default NAME-NNNN.params beside the symbol, of the newest
-    epoch, which the model's metadata then names. shapes: sizes of inputs, which a symbol rarely
-    states, e.g. {"data": (1, 3, 224, 224)}. values: inputs to be made constants.
+    epoch. The model's metadata names it, and the others that it was chosen from. shapes: sizes of
+    inputs, which a symbol rarely states, e.g. {"data": (1, 3, 224, 224)}. values: inputs to be
+    made constants.
     Raises `ModelError` for damaged files, `UnsupportedError` listing what Verax lacks,
     `UsageError` for unreadable paths or shapes that do not fit.
     """
     path = Path(source)
     if path.suffix == ".params":
+        if params is not None:
+            raise UsageError(
+                "two params files are given", place=str(path), next_step="give the symbol instead"
+            )
         path, params = find_symbol(path), path
     place = str(path)
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ModelError("the symbol is larger than any real one", place=place)
         text = path.read_bytes()
-        chosen = find_params(path) if params is None else Path(params)
+        chosen, candidates = find_params(path) if params is None else (Path(params), [])
     except OSError as error:
         raise UsageError(f"cannot read the file: {error.strerror}", place=place) from error
     name = path.name.removesuffix(".json").removesuffix("-symbol")
     foreign = read_model(text, chosen, name, place)
-    foreign.metadata["params"] = chosen.name  # type: ignore[index]
+    said = chosen.name
+    if len(candidates) > 1:
+        said += f" (the newest of {', '.join(candidates)})"
+    foreign.metadata["params"] = said  # type: ignore[index]
     version = foreign.versions["mxnet"]
     shown = f"{version // 10000}.{version // 100 % 100}.{version % 100}" if version else "unknown"
     return _MxnetImporter(foreign, TABLE, shapes, values).run(place, f"MXNet {shown}")

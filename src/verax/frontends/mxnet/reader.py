@@ -14,12 +14,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.mxnet.params import TYPES, read_params
 from verax.ir.types import DType
@@ -37,19 +36,21 @@ LOSSES = {
 }
 """Inputs of a loss that matter when it is only evaluated."""
 
+LISTED = 20
+"""Arrays that a message names."""
+
 SEVERAL = {"SliceChannel", "split", "_split_v2", "split_v2"}
 """Operators whose outputs are numbered in the names of their values."""
 
 AUX = {"BatchNorm": ("moving_mean", "moving_var"), "BatchNorm_v1": ("moving_mean", "moving_var")}
 """States that the oldest symbols do not list as inputs."""
 
-STORED = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var", "_running_mean",
-          "_running_var")  # fmt: skip
+STORED = ("_weight", "_bias", "_gamma", "_beta", "_alpha", "_moving_mean", "_moving_var",
+          "_running_mean", "_running_var", "_parameters")  # fmt: skip
 """How MXNet names the variables that a params file holds."""
 
 KEEP_SHAPE = {"BatchNorm", "Activation", "LeakyReLU", "Cast", "identity", "_copy", "BlockGrad"}
 _LITERAL = re.compile(r"(?:[\d\s.,()\[\]eE+\-L]|True|False|None)+")
-_EPOCH = re.compile(r"-(\d{4,})\.params")
 
 
 @dataclass
@@ -60,39 +61,6 @@ class Entry:
     name: str
     inputs: list[tuple[int, int]]
     attributes: dict[str, Any] = field(default_factory=dict)
-
-
-def find_params(symbol: Path) -> Path:
-    """The params file that belongs to a symbol: NAME-NNNN.params of the newest epoch.
-
-    Raises `UsageError` when there is none beside it.
-    """
-    stem = symbol.name.removesuffix(".json").removesuffix("-symbol")
-    names = os.listdir(symbol.parent or ".")
-    epochs = [n for n in names if n.startswith(stem) and _EPOCH.fullmatch(n[len(stem) :])]
-    if epochs:
-        return symbol.parent / max(epochs, key=lambda n: int(_EPOCH.fullmatch(n[len(stem) :])[1]))  # type: ignore[index]
-    plain = f"{stem}.params"
-    if plain in names:
-        return symbol.parent / plain
-    raise UsageError(
-        "an MXNet network has a second file with its arrays, and it is not there",
-        place=str(symbol),
-        next_step=f"put {stem}-0000.params beside it, or name the file with params=...",
-    )
-
-
-def find_symbol(params: Path) -> Path:
-    """The symbol that belongs to a params file. Raises `UsageError` when there is none."""
-    stem = _EPOCH.sub("", params.name).removesuffix(".params")
-    for name in (f"{stem}-symbol.json", f"{stem}.json"):
-        if (params.parent / name).exists():
-            return params.parent / name
-    raise UsageError(
-        "an MXNet network has a second file with its nodes, and it is not there",
-        place=str(params),
-        next_step=f"put {stem}-symbol.json beside it",
-    )
 
 
 def read_model(
@@ -111,6 +79,7 @@ def read_model(
     used = _reachable(entries, heads)
     values = _value_names(entries, used, heads)
     nodes, constants, inputs = [], {}, []
+    missing: list[str] = []
     for i, entry in enumerate(entries):
         if i not in used:
             continue
@@ -118,11 +87,7 @@ def read_model(
             if entry.name in arrays:
                 constants[entry.name] = arrays[entry.name]
             elif entry.name.endswith(STORED) and "__shape__" not in entry.attributes:
-                raise ModelError(
-                    f"the params file lacks {entry.name!r}",
-                    place=place,
-                    next_step="is it the params file of this network?",
-                )
+                missing.append(entry.name)
             else:
                 inputs.append(_input(i, entries, arrays))
             continue
@@ -131,11 +96,13 @@ def read_model(
         nodes.append(
             ForeignNode(entry.op, read, outputs, entry.attributes, entry.name, "", version)
         )
+    unread = sorted(arrays.keys() - constants.keys())
+    if missing:
+        raise _lacking(missing, unread, place)
     outputs_of_model = list(dict.fromkeys(values[h] for h in heads))
     metadata = {"mxnet_version": str(version)} if version else {}
-    unread = sorted(arrays.keys() - constants.keys())
     if unread:
-        metadata["arrays that no node reads"] = ", ".join(unread[:20])
+        metadata["arrays that no node reads"] = _listed(unread)
     return ForeignModel(
         name=name,
         inputs=tuple(inputs),
@@ -146,6 +113,26 @@ def read_model(
         versions={"mxnet": version},
         metadata=metadata,
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names, and how many more there are."""
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _lacking(missing: Sequence[str], unread: Sequence[str], place: str) -> ModelError:
+    """The error for a params file without arrays that the symbol must have."""
+    step = "is it the params file of this network?"
+    if unread:
+        step += f" It has {_listed(unread)}, which no node reads"
+    if any(re.fullmatch(r"[\w.]+\.\w+", name) for name in unread):
+        step = (
+            "Gluon's save_parameters wrote the arrays under names of blocks: write both files "
+            "with HybridBlock.export instead"
+        )
+    quoted = _listed([repr(name) for name in missing])
+    return ModelError(f"the params file lacks {quoted}", place=place, next_step=step)
 
 
 def parse_symbol(text: str | bytes, place: str) -> tuple[list[Entry], list[tuple[int, int]], int]:
