@@ -22,17 +22,14 @@ NOT_IN_ONNX = {
     ("LayerNormalization", DType.float64): "ONNX has float32 and bfloat16 statistics only",
     ("MultiBoxDetection", DType.float32): "MXNet's own operator",
     ("MultiBoxDetection", DType.float64): "MXNet's own operator",
-    **{
-        (kind, dtype): "TensorFlow Lite's integer arithmetic"
-        for kind in (
-            *("AveragePoolInteger", "ConvTransposeInteger", "Requantize", "SoftmaxInteger"),
-            "ConvInteger",
-        )
-        for dtype in (DType.int8, DType.uint8, DType.int16, DType.int32, DType.int64)
-    },
+    ("DynamicQuantizeGroups", DType.float32): "TensorFlow Lite's hybrid kernels",
 }
-WRITTEN_OTHERWISE = {"Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"}
+WRITTEN_OTHERWISE = {"Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"} | {
+    *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
+}
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""
+CONSTANT = {"Requantize": (1, 2)}
+"""Inputs whose values the written form holds."""
 
 
 def graph_of(case: Case) -> tuple[Graph, dict[str, np.ndarray]]:
@@ -41,7 +38,7 @@ def graph_of(case: Case) -> tuple[Graph, dict[str, np.ndarray]]:
     for i, array in enumerate(case.inputs):
         if array is None:
             names.append(None)
-        elif i in case.constant:
+        elif i in case.constant or i in CONSTANT.get(case.op.kind, ()):
             names.append(b.constant(np.array(array), f"c{i}"))
         else:
             names.append(b.input(f"x{i}", TensorType.of(array)))

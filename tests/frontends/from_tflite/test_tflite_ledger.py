@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.frontends.from_tflite.float_cases import float_cases
+from tests.frontends.from_tflite.hybrid_cases import hybrid_cases
 from tests.frontends.from_tflite.quantised_cases import TYPES, quantised_cases
 from tests.frontends.from_tflite.tflite_peer import drawn
 
@@ -23,9 +24,10 @@ from verax.frontends.tflite.schema import ENUMS
 from verax.frontends.tflite.table import TABLE
 from verax.reference.evaluate import evaluate
 
-CASES = dict([*float_cases(), *quantised_cases()])
+CASES = dict([*float_cases(), *quantised_cases(), *hybrid_cases()])
 RIVALS = {name: set(values.values()) for name, values in ENUMS.items()}
 
+KINDS = {*TYPES, "hybrid"}
 SYNONYMS = {("quantized_bias_type", "int64")}
 """What an unset option means anyway."""
 
@@ -56,7 +58,7 @@ def mutants(value: Any) -> Iterator[Any]:
 def kind_of(label: str) -> tuple[str, str]:
     """Operator, and type when quantised."""
     words = label.replace(",", "").split()
-    return words[0], next((w for w in words[1:2] if w in TYPES), "float")
+    return words[0], next((w for w in words[1:2] if w in KINDS), "float")
 
 
 def mutations(label: str) -> Iterator[tuple[tuple[str, str], bool]]:

@@ -82,12 +82,6 @@ def test_a_quantised_network_is_judged_identical() -> None:
     assert verax.check(model, "verax:O1", inputs=inputs).kind is Kind.identical
 
 
-def test_weights_of_integers_on_floats_are_refused() -> None:
-    weights = const(np.ones((4, 3), np.int8), [0.1], [0])
-    with pytest.raises(UnsupportedError):
-        load_tflite(one("FULLY_CONNECTED", [T((2, 3)), weights, None], T((2, 4))))
-
-
 def test_scales_along_another_axis_are_refused() -> None:
     weights = const(np.ones((4, 3, 2, 3), np.int8), [0.1, 0.2, 0.3], [0, 0, 0], axis=3)
     made = one("CONV_2D", [data(IMAGE, "int8"), weights, None], result((2, 7, 6, 4), "int8"),

@@ -1,8 +1,9 @@
 """The table's registry, and what rows of several families share.
 
-A row is entered for floating-point operands, for quantised ones (`quantised=True`), or for both
-when it only moves data (`moves=True`: both sides must then be quantised alike). Which one applies
-is told by the attributes `input0.scale` and the like, which the reader adds to quantised operands.
+A row is entered for floating-point operands, for quantised ones (`quantised=True`), for quantised
+weights on floating-point data (`hybrid=True`), or for both of the first two when it only moves data
+(`moves=True`: both sides must then be quantised alike). Which one applies is told by the attributes
+`input0.scale` and the like, which the reader adds to quantised operands.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator)."""
 FLOAT: dict[str, Row] = {}
 QUANTISED: dict[str, Row] = {}
+HYBRID: dict[str, Row] = {}
 
 
 def row(
-    *operators: str, quantised: bool = False, moves: bool = False, domain: str = ""
+    *operators: str,
+    quantised: bool = False,
+    hybrid: bool = False,
+    moves: bool = False,
+    domain: str = "",
 ) -> Callable[[Row], Row]:
     """Enter a function as the row of TFLite operators."""
 
@@ -32,7 +38,7 @@ def row(
                 _enter(FLOAT, name, function)
                 _enter(QUANTISED, name, _moving(function))
             else:
-                _enter(QUANTISED if quantised else FLOAT, name, function)
+                _enter(HYBRID if hybrid else QUANTISED if quantised else FLOAT, name, function)
             TABLE[domain, name] = _dispatch
         return function
 
@@ -49,6 +55,8 @@ def _dispatch(c: Conversion) -> Result:
     name = c.node.op_type
     is_quantised = any("." in key for key in c.attributes.values)
     found = (QUANTISED if is_quantised else FLOAT).get(name)
+    if is_quantised and name in HYBRID and c.type(0).dtype.is_float:
+        found = HYBRID[name]
     if found is None:
         c.refuse(f"{'quantised' if is_quantised else 'floating-point'} operands are not supported")
     return found(c)

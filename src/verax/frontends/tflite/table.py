@@ -3,6 +3,7 @@
 from verax.frontends.tflite import (
     table_detection,
     table_elementwise,
+    table_hybrid,
     table_movement,
     table_quantised,
     table_quantised_curves,
@@ -15,6 +16,7 @@ __all__ = [
     "TABLE",
     "table_detection",
     "table_elementwise",
+    "table_hybrid",
     "table_movement",
     "table_quantised",
     "table_quantised_curves",

@@ -3,6 +3,8 @@ them."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from verax.frontends.channels_last import (
@@ -10,7 +12,6 @@ from verax.frontends.channels_last import (
     constant_ints,
     finish_channels_last,
     pads,
-    static_dims,
 )
 from verax.frontends.conversion import Conversion
 from verax.frontends.tflite.quantisation import (
@@ -22,6 +23,7 @@ from verax.frontends.tflite.quantisation import (
 )
 from verax.frontends.tflite.rows import ACTIVATIONS, Result, activation, row
 from verax.frontends.tflite.table_elementwise import arg as position
+from verax.frontends.tflite.table_elementwise import shape
 from verax.frontends.tflite.table_movement import concatenation
 from verax.frontends.tflite.table_windows import pool_fields
 from verax.numerics.fixed_point import quantised_factor
@@ -189,8 +191,10 @@ def mean(c: Conversion) -> Result:
     """The count divides the multiplier."""
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     axes = constant_ints(c, 1, "the axes")
-    sizes = static_dims(c, 0, "the input")
-    count = int(np.prod([sizes[a] for a in {a % len(sizes) for a in axes}]))
+    sizes = [c.type(0).dims[a] for a in {a % c.rank() for a in axes}]
+    if not all(isinstance(n, int) for n in sizes):
+        c.refuse("the sizes that a mean is taken over are not known: give shapes")
+    count = math.prod(n for n in sizes if isinstance(n, int))
     if not count or not axes:
         c.refuse("a mean of nothing")
     sums = c.add(
@@ -269,3 +273,10 @@ def arg(c: Conversion) -> Result:
     for name in ("scale", "zero_point"):
         c.attributes.irrelevant(f"input0.{name}", "order is that of the integers")
     return position(c)
+
+
+@row("SHAPE", quantised=True)
+def shape_of(c: Conversion) -> Result:
+    for name in ("scale", "zero_point", "quantized_dimension"):
+        c.attributes.irrelevant(f"input0.{name}", "only the sizes count")
+    return shape(c)

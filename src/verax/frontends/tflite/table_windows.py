@@ -200,13 +200,15 @@ def batch_matmul(c: Conversion) -> Result:
     a = c.attributes
     require_float_weights(c)
     a.irrelevant("asymmetric_quantize_inputs", "no operand is quantised")
-    operands = []
-    for i, flag in enumerate(("adj_x", "adj_y")):
-        value, rank = c.required(i), c.rank(i)
-        if a.flag(flag):
-            value = transposed(c, value, (*range(rank - 2), rank - 1, rank - 2))
-        operands.append(value)
-    return c.result("MatMul", operands)
+    return c.result("MatMul", [matrix_operand(c, 0, "adj_x"), matrix_operand(c, 1, "adj_y")])
+
+
+def matrix_operand(c: Conversion, index: int, flag: str) -> str:
+    """An operand of a matrix product, its last two axes swapped if the option `flag` is set."""
+    value, rank = c.required(index), c.rank(index)
+    if not c.attributes.flag(flag):
+        return value
+    return transposed(c, value, (*range(rank - 2), rank - 1, rank - 2))
 
 
 @row("LOCAL_RESPONSE_NORMALIZATION")
