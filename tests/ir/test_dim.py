@@ -94,3 +94,16 @@ def test_what_is_no_dimension_is_refused(text: str) -> None:
 def test_division_by_zero_is_refused() -> None:
     with pytest.raises(GraphError, match="zero"):
         floordiv(symbol("h"), 0)
+
+
+def test_expressions_that_no_network_has_are_refused():
+    """A small file could square a size until its expression fills the memory."""
+    square, nested, total = symbol("n"), symbol("n"), symbol("n")
+    for grown, step in (
+        (square, lambda d: d * d),
+        (nested, lambda d: (d + 1) // 2 * symbol("m") // 3),
+        (total, lambda d: d * (d + symbol("m"))),
+    ):
+        with pytest.raises(GraphError, match="absurdly long"):
+            for _ in range(100):
+                grown = step(grown)

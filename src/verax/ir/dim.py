@@ -11,13 +11,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import Union
+from typing import ClassVar, Union
 
 from verax.base.errors import GraphError
 
 DimLike = Union[int, "Dim"]
+
+MAX_TERMS, MAX_DEGREE, MAX_DEPTH = 4096, 64, 64
+"""Of an expression: terms, factors in one of them, divisions inside of divisions. Sizes of real
+networks have a dozen terms; a small file could ask for any number."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Symbol:
     """A dimension known only when the network is run."""
 
     name: str
+    depth: ClassVar[int] = 0
 
     def __str__(self) -> str:
         return self.name
@@ -37,6 +42,7 @@ class Division:
     numerator: DimLike
     denominator: DimLike
     ceiling: bool
+    depth: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         if self.ceiling:
@@ -50,6 +56,7 @@ class Maximum:
 
     left: DimLike
     right: DimLike
+    depth: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"max({self.left}, {self.right})"
@@ -94,6 +101,8 @@ class Dim:
         return (-self) + other
 
     def __mul__(self, other: DimLike) -> DimLike:
+        _bounded(len(self.terms) * len(_terms(other)), MAX_TERMS)
+        _bounded(_degree(self) + _degree(other), MAX_DEGREE)
         terms: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):
@@ -150,8 +159,33 @@ def _make(terms: Mapping[Monomial, int]) -> DimLike:
         return 0
     if list(kept) == [()]:
         return kept[()]
+    _bounded(len(kept), MAX_TERMS)
     # Symbols first, the constant last: "n + 1", not "1 + n".
     return Dim(tuple(sorted(kept.items(), key=lambda item: (not item[0], str(item[0])))))
+
+
+def _bounded(found: int, limit: int) -> None:
+    """Raises `GraphError` for what no real network has."""
+    if found > limit:
+        raise GraphError(
+            "an expression of dimensions is absurdly long", next_step="give sizes with --shape"
+        )
+
+
+def _degree(dim: DimLike) -> int:
+    """The most factors that a term has."""
+    return max((sum(power for _, power in monomial) for monomial, _ in _terms(dim)), default=0)
+
+
+def _depth(dim: DimLike) -> int:
+    """How many divisions lie inside of each other."""
+    return max((atom.depth for monomial, _ in _terms(dim) for atom, _ in monomial), default=0)
+
+
+def _nested(*dims: DimLike) -> int:
+    depth = 1 + max(map(_depth, dims))
+    _bounded(depth, MAX_DEPTH)
+    return depth
 
 
 def _atom(atom: Atom) -> Dim:
@@ -179,7 +213,9 @@ def _divide(left: DimLike, right: DimLike, ceiling: bool) -> DimLike:
     if left == 0:
         return 0
     quotient = _exact_quotient(left, right)
-    return _atom(Division(left, right, ceiling)) if quotient is None else quotient
+    if quotient is not None:
+        return quotient
+    return _atom(Division(left, right, ceiling, _nested(left, right)))
 
 
 def _exact_quotient(left: DimLike, right: DimLike) -> DimLike | None:
@@ -215,7 +251,7 @@ def maximum(left: DimLike, right: DimLike) -> DimLike:
     for a, b in ((left, right), (right, left)):
         if b == 0 and all(f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)):
             return a
-    return _atom(Maximum(left, right))
+    return _atom(Maximum(left, right, _nested(left, right)))
 
 
 class UndecidedError(GraphError):
