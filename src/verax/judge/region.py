@@ -169,11 +169,13 @@ class _Judgement:
         return power
 
     def _reached(self, result: Values, spreads: Mapping[str, np.ndarray]) -> float:
-        """How far beyond rounding a disturbance shows."""
+        """How far beyond rounding a disturbance shows; another shape, as of kept boxes, shows."""
+        if any(v in result and result[v].shape != self.expected[v].shape for v in spreads):
+            return st.SUSPICIOUS_T
         statistics = [
             st.group_test(st.standardised(result[v] - self.expected[v], s + TINY)).statistic
             for v, s in spreads.items()
-            if v in result and result[v].shape == self.expected[v].shape
+            if v in result
         ]
         return max(statistics, default=0.0)
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.errors import ModelError, UsageError
 from verax.frontends.coreml.blob import Blobs
-from verax.frontends.coreml.messages import parse, refuse_unknown
-from verax.frontends.coreml.network import KINDS, read_network
-from verax.frontends.coreml.program import read_program
+from verax.frontends.coreml.messages import parse
+from verax.frontends.coreml.pipeline import read_model
 from verax.frontends.coreml.table import TABLE
 from verax.frontends.importing import Importer, Shapes
 from verax.frontends.model import Model
@@ -31,7 +30,8 @@ def load_coreml(
 
     An image input is float32 [1, channels, height, width] of pixels 0 to 255 in the channel order
     that the model declares (and the metadata name); its scaling is part of the graph.
-    shapes: sizes that the file leaves open. values: inputs to be made constants.
+    shapes: sizes that the file leaves open. values: inputs to be made constants; an overridable
+    threshold of a box suppression is a constant in any case, the file's unless it is given here.
     Raises `ModelError` for a damaged file, `UnsupportedError` listing what Verax lacks,
     `UsageError` for an unreadable path, `MissingPackageError` without coremltools.
     """
@@ -52,24 +52,21 @@ def load_coreml(
     model = parse(data, place)
     del data
     kind, name = model.WhichOneof("Type"), Path(place).stem
-    refuse_unknown(model, place)
-    if kind not in (*KINDS, "mlProgram"):
-        raise UnsupportedError(
-            f"the model is a {kind}",
-            place=place,
-            next_step=f"supported are {', '.join(KINDS)} and mlProgram",
-        )
+    defaults: dict[str, np.ndarray] = {}
     try:
-        if kind == "mlProgram":
-            foreign = read_program(model, name, Blobs(folder))
-        else:
-            foreign = read_network(model, name)
+        foreign = read_model(model, name, Blobs(folder), defaults)
     except (UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise ModelError(f"the model is damaged: {error}", place=place) from error
     version = model.specificationVersion
     del model
-    importer = Importer(foreign, TABLE, shapes, values)
+    given = {**defaults, **{k: _as(v, defaults.get(k)) for k, v in (values or {}).items()}}
+    importer = Importer(foreign, TABLE, shapes, given)
     return importer.run(place, f"CoreML {kind}, specification {version}")
+
+
+def _as(value: np.ndarray, default: np.ndarray | None) -> np.ndarray:
+    """A given value, in the type of the default that it replaces."""
+    return np.asarray(value) if default is None else np.asarray(value, default.dtype)
 
 
 def _inside(package: Path) -> Path:

@@ -9,6 +9,7 @@ from verax.frontends.coreml import (
     mil_windows,
     table_elementwise,
     table_movement,
+    table_stages,
     table_windows,
 )
 from verax.frontends.coreml.rows import TABLE
@@ -20,5 +21,6 @@ __all__ = [
     "mil_windows",
     "table_elementwise",
     "table_movement",
+    "table_stages",
     "table_windows",
 ]

@@ -1,0 +1,222 @@
+"""Any CoreML model -> foreign nodes; a pipeline is its stages, one after the other.
+
+A feature that a stage declares is what an earlier stage, or the pipeline's caller, gave that name.
+Every such crossing is a node, so that what the stage declares is held against what it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.coreml.blob import Blobs
+from verax.frontends.coreml.features import Feature, feature_of
+from verax.frontends.coreml.messages import refuse_unknown
+from verax.frontends.coreml.network import KINDS, metadata_of, read_network
+from verax.frontends.coreml.program import read_program
+from verax.frontends.coreml.stages import STAGES, read_stage
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.ir.types import DType
+
+PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
+SUPPORTED = (*KINDS, "mlProgram", *PIPELINES, *STAGES)
+MAX_DEPTH = 8
+"""Pipelines within pipelines."""
+
+
+def read_model(
+    model: Any, name: str, blobs: Blobs, defaults: dict[str, np.ndarray], depth: int = 0
+) -> ForeignModel:
+    """The content of a Model message of any supported kind.
+
+    defaults: receives the values of inputs that the file states and a caller may replace.
+    Raises `ModelError`, `UnsupportedError` naming the kind of an unsupported model.
+    """
+    kind = model.WhichOneof("Type")
+    refuse_unknown(model, f"model {name!r}")
+    if kind == "mlProgram":
+        return read_program(model, name, blobs)
+    if kind in KINDS:
+        return read_network(model, name)
+    if kind in STAGES:
+        return read_stage(model, name, defaults)
+    if kind not in PIPELINES:
+        raise UnsupportedError(
+            f"the model is a {kind}" if kind else "the model is of no kind",
+            place=f"model {name!r}",
+            next_step=f"supported are {', '.join(SUPPORTED)}",
+        )
+    if depth >= MAX_DEPTH:
+        raise ModelError(f"pipelines are nested more than {MAX_DEPTH} deep")
+    holder = getattr(model, kind)
+    refuse_unknown(holder, f"model {name!r}")
+    content = holder if kind == "pipeline" else holder.pipeline
+    refuse_unknown(content, f"model {name!r}")
+    if not len(content.models):
+        raise ModelError("the pipeline has no stages", place=f"model {name!r}")
+    said = [str(n) for n in content.names]
+    names = said if len(set(said)) == len(content.models) else map(str, range(len(content.models)))
+    parts = []
+    for title, message in zip(names, content.models):
+        stage = f"stage {title}"
+        parts.append((stage, message, read_model(message, stage, blobs, defaults, depth + 1)))
+    joint = _Joint(model, name, defaults, [o.name for _, _, part in parts for o in part.outputs])
+    for stage, message, part in parts:
+        joint.add(stage, message, part)
+    return joint.whole()
+
+
+class _Joint:
+    """The stages so far. features: what has been given or made; each is the value of its name.
+
+    defaults: values of inputs that the file states. made: features that the stages make.
+    """
+
+    def __init__(
+        self, model: Any, name: str, defaults: Mapping[str, np.ndarray], made: list[str]
+    ) -> None:
+        self.model, self.name, self.defaults = model, name, defaults
+        self.features = {f.name: feature_of(f) for f in model.description.input}
+        if len(self.features) != len(model.description.input):
+            raise ModelError("an input of the pipeline is named twice")
+        self.inputs = {name: f.value() for name, f in self.features.items()}
+        self.nodes: list[ForeignNode] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.declared: dict[str, ForeignValue] = {}
+        self.metadata: dict[str, str] = {}
+        self.taken = {*self.features, *made}
+
+    def add(self, stage: str, message: Any, part: ForeignModel) -> None:
+        """Append a stage, with its values renamed where another stage has the name."""
+        crossing = {f.name: feature_of(f) for f in message.description.input}
+        names = {o.name: o.name for o in part.outputs}
+        for name in names:
+            if name in self.features:
+                raise ModelError(f"the feature {name!r} is made twice", place=stage)
+        for value in part.inputs:
+            names[value.name] = self._cross(stage, value, crossing.get(value.name))
+        produced = dict.fromkeys(o for node in part.nodes for o in node.outputs if o)
+        for name in (*part.constants, *produced):
+            names.setdefault(name, self._free(stage, name))
+        for node in part.nodes:
+            self.nodes.append(
+                ForeignNode(
+                    node.op_type,
+                    tuple(names[i] if i else "" for i in node.inputs),
+                    tuple(names[o] if o else "" for o in node.outputs),
+                    node.attributes,
+                    f"{stage}/{node.name}" if node.name else node.name,
+                    node.domain,
+                    node.version,
+                    node.depth,
+                )
+            )
+        self.constants |= {names[k]: v for k, v in part.constants.items()}
+        for old, value in part.declared.items():
+            if old in names:
+                new = names[old]
+                self.declared[new] = ForeignValue(new, value.dtype, value.dims, value.kind)
+        for key, text in part.metadata.items():
+            self.metadata.setdefault(key, text)
+        images = {
+            f.name for f in message.description.output if f.type.WhichOneof("Type") == "imageType"
+        }
+        for value in part.outputs:
+            kind = "imageType" if value.name in images else value.kind
+            self.features[value.name] = Feature(value.name, kind, None, value.dtype)
+
+    def _free(self, stage: str, name: str) -> str:
+        while name in self.taken:
+            name = f"{stage}/{name}"
+        self.taken.add(name)
+        return name
+
+    def _cross(self, stage: str, wanted: ForeignValue, feature: Feature | None) -> str:
+        """The value that a stage sees as its input."""
+        name, place = wanted.name, f"{stage}, input {wanted.name!r}"
+        if name not in self.features:
+            if name not in self.defaults:
+                raise ModelError(f"no stage before makes the feature {name!r}", place=place)
+            made = self._free(stage, name)
+            self.constants[made] = self.defaults[name]
+            return made
+        source, is_input = self.features[name], name in self.inputs
+        color = feature.color if feature is not None else ""
+        if color != source.color or (source.kind == "imageType" and not is_input):
+            raise UnsupportedError(
+                f"the feature {name!r} is {_words(source)} and becomes {_words(feature)}",
+                place=place,
+                next_step="declare it the same way on both sides of the stage's border",
+            )
+        is_same = (source.dtype, source.dims) == (wanted.dtype, wanted.dims)
+        if is_input and (is_same or source.kind == "doubleType"):
+            return name
+        made = self._free(stage, name)
+        self.nodes.append(ForeignNode("copy", (name,), (made,), {}, f"{stage}/{name}"))
+        self.declared[made] = ForeignValue(made, wanted.dtype, wanted.dims)
+        return made
+
+    def whole(self) -> ForeignModel:
+        """All stages as one model with the pipeline's own inputs and outputs."""
+        about, outputs = self.model.description, []
+        for message in about.output:
+            feature, name = feature_of(message), message.name
+            if name == about.predictedFeatureName and feature.kind in ("stringType", "int64Type"):
+                continue
+            is_scores = (
+                feature.kind == "dictionaryType" and name == about.predictedProbabilitiesName
+            )
+            if not is_scores and feature.kind not in ("multiArrayType", "imageType"):
+                raise UnsupportedError(
+                    f"the output is {feature.kind}, not a tensor", place=f"output {name!r}"
+                )
+            if name not in self.features:
+                raise ModelError(f"no stage makes the output {name!r}")
+            if not is_scores:
+                self._declare(feature)
+            outputs.append(ForeignValue(name, DType.float32, None, feature.kind))
+        if not outputs:
+            raise ModelError("the pipeline has no outputs")
+        inputs = (
+            ForeignValue(k, DType.float32, ()) if k in self.defaults else v
+            for k, v in self.inputs.items()
+        )
+        return ForeignModel(
+            name=self.name,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            nodes=tuple(self.nodes),
+            constants=self.constants,
+            declared=self.declared,
+            versions={"specification": int(self.model.specificationVersion)},
+            metadata={**self.metadata, **metadata_of(self.model)},
+        )
+
+    def _declare(self, feature: Feature) -> None:
+        """Hold the pipeline's declaration of an output against what its stage makes."""
+        name = feature.name
+        wanted = ForeignValue(name, feature.dtype, feature.dims)
+        said = self.declared.setdefault(name, wanted)
+        if said.dtype not in (None, wanted.dtype) or not _agree(said.dims, wanted.dims):
+            raise ModelError(
+                f"the pipeline declares {name!r} as {wanted.dtype} {wanted.dims}, its stage as "
+                f"{said.dtype} {said.dims}"
+            )
+
+
+def _agree(a: tuple[int | str | None, ...] | None, b: tuple[int | str | None, ...] | None) -> bool:
+    """Whether two declared shapes may be one."""
+    if a is None or b is None:
+        return True
+    return len(a) == len(b) and all(
+        not (isinstance(n, int) and isinstance(m, int)) or n == m for n, m in zip(a, b)
+    )
+
+
+def _words(feature: Feature | None) -> str:
+    if feature is None or feature.kind != "imageType":
+        return "an array"
+    return f"an image ({feature.color})" if feature.color else "an image"

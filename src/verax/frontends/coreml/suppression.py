@@ -1,0 +1,114 @@
+"""Non-maximum suppression as CoreML means it, out of the operators of the house.
+
+Boxes are ranked by their largest class score. Those below the threshold go first; then the best
+box that is left is kept and drops every later one that overlaps it by more than the threshold, of
+its own class or of all. Source: NonMaximumSuppression.proto, NeuralNetwork.proto.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.frontends.conversion import Conversion
+
+LOWEST = float(np.finfo(np.float32).min)
+"""The score of a box that is out; no score that a network gives is as low."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a suppression leaves of N boxes in each of B batches, best first.
+
+    order: [B, rows] positions of the boxes, int64. alive: [B, rows] whether a row is a box that
+    stays; those come first. count: [B] how many stay, int64.
+    """
+
+    order: str
+    alive: str
+    count: str
+
+
+def threshold_above(value: float) -> np.float32:
+    """The least float32 that is not below `value`: for float32 scores both say the same."""
+    near = np.float32(value)
+    return near if float(near) >= value else np.nextafter(near, np.float32(np.inf))
+
+
+def suppress(
+    c: Conversion, boxes: str, scores: str, overlap: str, least: str, *,
+    per_class: bool, rows: int, never_empty: bool = False,
+) -> Kept:  # fmt: skip
+    """Suppress boxes [B, N, 4] of centre, width, height with scores [B, N, C], float32.
+
+    overlap, least: the thresholds, values of one element. rows: how many go out at most.
+    never_empty: the best box stays, whatever its score, where none would.
+    Raises `UnsupportedError` while the sizes are not known.
+    """
+    found = c.builder.types[scores]
+    batch, count, classes = (d if isinstance(d, int) else 0 for d in found.dims)
+    if not (batch and count and classes):
+        c.refuse(f"the scores are {found}, their sizes must be known")
+    rows = min(rows, count)
+    lowest = c.constant(LOWEST, np.float32)
+    top = c.add("ReduceMax", [scores, c.ints((2,))], keepdims=False)
+    passed = c.add("Where", [c.add("GreaterOrEqual", [top, least]), top, lowest])
+    ranked = c.add("Unsqueeze", [passed, c.ints((1,))])
+    if per_class:
+        label = c.add("ArgMax", [scores], axis=2, keepdims=False)
+        label = c.add("Unsqueeze", [label, c.ints((1,))])
+        each = c.constant(np.arange(classes).reshape(1, -1, 1), np.int64)
+        ranked = c.add("Where", [c.add("Equal", [label, each]), ranked, lowest])
+    kept = c.add(
+        "NonMaxSuppression",
+        [boxes, ranked, c.ints((count,)), overlap, lowest],
+        center_point_box=True,
+    )
+    where = c.add("Gather", [kept, c.ints((0, 2))], axis=1)
+    length = c.add("Slice", [c.add("Shape", [kept]), c.ints((0,)), c.ints((1,))])
+    ones = c.add("Expand", [c.constant(1, np.int64), length])
+    none = c.constant(np.zeros((batch, count), np.int64))
+    stays = c.add("ScatterND", [none, where, ones])
+    if never_empty:
+        best = c.add("ArgMax", [top], axis=1)
+        is_best = c.add("Equal", [best, c.constant(np.arange(count)[None], np.int64)])
+        total = c.add("ReduceSum", [stays, c.ints((1,))])
+        is_empty = c.add("Equal", [total, c.constant(0, np.int64)])
+        rescued = c.add("Cast", [c.add("And", [is_best, is_empty])], to="int64")
+        stays = c.add("Max", [stays, rescued])
+    total = c.add("ReduceSum", [stays, c.ints((1,))], keepdims=False)
+    score = c.add("Where", [c.add("Cast", [stays], to="bool"), top, lowest])
+    op = c.operator("TopK", axis=1)
+    names = [c.fresh(f"{c.first_output}/{n}") for n in ("best", "order")]
+    best, order = c.builder.add_all(op, [score, c.ints((rows,))], names, c.node.name)
+    alive = c.add("Greater", [best, lowest])
+    most = c.constant(rows, np.int64)
+    return Kept(order, alive, c.add("Min", [total, most]))
+
+
+def picked(c: Conversion, kept: Kept, values: str, rows: int) -> str:
+    """The rows of values [B, N, K] that stay, then rows of zeros: [B, rows, K]."""
+    dims = c.builder.types[values].dims
+    width = dims[2]
+    if not isinstance(width, int):
+        c.refuse(f"values of shape {dims}, their sizes must be known")
+    index = c.add("Unsqueeze", [kept.order, c.ints((2,))])
+    have = c.builder.types[kept.order].dims[1]
+    assert isinstance(have, int)
+    shape = c.ints((1, 1, width))
+    found = c.add("GatherElements", [values, c.add("Tile", [index, shape])], axis=1)
+    mask = c.add("Unsqueeze", [kept.alive, c.ints((2,))])
+    found = c.add("Where", [mask, found, c.constant(0, np.float32)])
+    return padded(c, found, have, rows, 0.0)
+
+
+def padded(c: Conversion, values: str, have: int, rows: int, filler: float) -> str:
+    """Values with rows of `filler` after their `have` rows, axis 1, up to `rows`."""
+    if rows <= have:
+        return values
+    rank = c.builder.types[values].rank
+    pads = [0] * (2 * rank)
+    pads[rank + 1] = rows - have
+    dtype = c.builder.types[values].dtype.numpy
+    return c.add("Pad", [values, c.ints(pads), c.constant(filler, dtype)])
