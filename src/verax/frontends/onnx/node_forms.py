@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
-from verax.frontends.onnx.schemas import schema
-from verax.frontends.onnx.tensors import CODES
+from verax.frontends.onnx.fixed_point_forms import requantize, softmax_integer
+from verax.frontends.onnx.forms import Form, Maker, made_node, plain
+from verax.frontends.onnx.integer_forms import (
+    average_pool_integer,
+    conv_integer,
+    conv_transpose_integer,
+)
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 
-RENAMED = {"groups": "group", "trans_a": "transA", "trans_b": "transB"}
-"""Attributes whose names differ from ONNX's."""
-MEANS_OUTPUTS = {"with_indices", "mask", "with_statistics"}
-"""Attributes that ONNX expresses by naming further outputs."""
 SINCE = {
     "RoiAlign": 16,
     "Resize": 11,
@@ -32,18 +28,6 @@ SINCE = {
 """First operator set in which the same spelling has today's meaning (the rest shows by itself)."""
 
 
-@dataclass
-class Form:
-    """The spelling of one node: nodes (one, as a rule) and constants; or why there is none."""
-
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
-    problem: str = ""
-
-
-Maker = Callable[[Node, Graph, int], Form]
-
-
 def form_of(node: Node, graph: Graph, version: int) -> Form:
     """How `node` is spelled in operator set `version`."""
     kind = node.op.kind
@@ -52,52 +36,10 @@ def form_of(node: Node, graph: Graph, version: int) -> Form:
     return SPECIAL.get(kind, plain)(node, graph, version)
 
 
-def plain(node: Node, graph: Graph, version: int, **changed: Any) -> Form:
-    """Same name, same attributes, same inputs. `changed` attributes replace the node's own."""
-    attributes: dict[str, Any] = {}
-    known = schema(node.op.kind, version)
-    for name, value in {**node.op.attributes(), **changed}.items():
-        if name in MEANS_OUTPUTS:
-            continue
-        spelled = _spell(name, value)
-        for key, item in spelled.items():
-            # A default that an older operator set has no attribute for needs no saying.
-            if known is None or key in known.attributes or not _is_default(node, name, value):
-                attributes[key] = item
-    return Form([_node(node, node.op.kind, node.inputs, node.outputs, **attributes)])
-
-
-def _is_default(node: Node, name: str, value: Any) -> bool:
-    return type(node.op).__dataclass_fields__[name].default == value
-
-
-def _spell(name: str, value: Any) -> dict[str, Any]:
-    if value is None or value == ():
-        return {}
-    if name == "pads" and isinstance(value, str):
-        return {"auto_pad": value}
-    if name == "pads":
-        return {"pads": [begin for begin, _ in value] + [end for _, end in value]}
-    if isinstance(value, DType):
-        value = CODES[value]
-    elif isinstance(value, bool):
-        value = int(value)
-    return {RENAMED.get(name, name): value}
-
-
-def _node(
-    node: Node, kind: str, inputs: Sequence[str | None], outputs: Sequence[str], **attributes: Any
-) -> onnx.NodeProto:
-    made = helper.make_node(kind, [v or "" for v in inputs], list(outputs), name=node.name)
-    for key, value in attributes.items():
-        made.attribute.append(helper.make_attribute(key, value))
-    return made
-
-
 def _constant_of_shape(node: Node, graph: Graph, version: int) -> Form:
     given = node.op.attributes()
     value = numpy_helper.from_array(np.array([given["value"]], given["dtype"].numpy))
-    return Form([_node(node, "ConstantOfShape", node.inputs, node.outputs, value=value)])
+    return Form([made_node(node, "ConstantOfShape", node.inputs, node.outputs, value=value)])
 
 
 def _split(node: Node, graph: Graph, version: int) -> Form:
@@ -105,14 +47,14 @@ def _split(node: Node, graph: Graph, version: int) -> Form:
     op = node.op.attributes()
     axis = {"axis": op["axis"]}
     if len(node.inputs) > 1 and node.inputs[1] is not None:
-        return Form([_node(node, "Split", node.inputs, node.outputs, **axis)])
+        return Form([made_node(node, "Split", node.inputs, node.outputs, **axis)])
     if version >= 18:
         axis["num_outputs"] = op["num_outputs"]
     else:
         size = graph.types[node.outputs[0]].dims[op["axis"]]
         if any(graph.types[v].dims[op["axis"]] != size for v in node.outputs):
             return Form(problem="Split into uneven parts needs opset 18")
-    return Form([_node(node, "Split", node.inputs, node.outputs, **axis)])
+    return Form([made_node(node, "Split", node.inputs, node.outputs, **axis)])
 
 
 def _flattening(node: Node, graph: Graph, version: int) -> Form:
@@ -126,10 +68,10 @@ def _flattening(node: Node, graph: Graph, version: int) -> Form:
     axis = op["axis"] % rank if rank else 0
     return Form(
         [
-            _node(node, "Flatten", [x], [flat], axis=axis),
-            _node(node, node.op.kind, [flat], [done], axis=-1),
-            _node(node, "Shape", [x], [shape]),
-            _node(node, "Reshape", [done, shape], [y]),
+            made_node(node, "Flatten", [x], [flat], axis=axis),
+            made_node(node, node.op.kind, [flat], [done], axis=-1),
+            made_node(node, "Shape", [x], [shape]),
+            made_node(node, "Reshape", [done, shape], [y]),
         ]
     )
 
@@ -150,7 +92,7 @@ def _group_normalization(node: Node, graph: Graph, version: int) -> Form:
     index = np.repeat(np.arange(groups), channels // groups)
     spread = [f"{y}/scale", f"{y}/bias"]
     gathers = [
-        _node(node, "Gather", [v, f"{y}/groups"], [s], axis=0)
+        made_node(node, "Gather", [v, f"{y}/groups"], [s], axis=0)
         for v, s in zip(node.inputs[1:], spread)
     ]
     inner = plain(node, graph, version, per_group=None).nodes[0]
@@ -207,4 +149,9 @@ SPECIAL: dict[str, Maker] = {
     "GroupNormalization": _group_normalization,
     "Pad": _pad,
     "Resize": _resize,
+    "ConvInteger": conv_integer,
+    "ConvTransposeInteger": conv_transpose_integer,
+    "Requantize": requantize,
+    "AveragePoolInteger": average_pool_integer,
+    "SoftmaxInteger": softmax_integer,
 }

@@ -16,7 +16,8 @@ from onnx import helper
 
 from verax.base.errors import UnsupportedError
 from verax.base.files import atomic_write
-from verax.frontends.onnx.node_forms import Form, form_of
+from verax.frontends.onnx.forms import Form
+from verax.frontends.onnx.node_forms import form_of
 from verax.frontends.onnx.reader import NEWEST
 from verax.frontends.onnx.schemas import fits
 from verax.frontends.onnx.tensors import CODES
@@ -126,7 +127,7 @@ def _dim(dim: DimLike) -> int | str | None:
 def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
     version = _opset(graph) if opset is None else opset
     nodes: list[onnx.NodeProto] = []
-    constants = [tensor_proto(name, a, store) for name, a in graph.constants.items()]
+    constants = dict(graph.constants)
     for node in graph.nodes:
         form = form_of(node, graph, version)
         problem = _problem(form, node, graph, version)
@@ -136,15 +137,16 @@ def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
                 place=node.place,
                 next_step="write a newer opset",
             )
-        constants += [tensor_proto(name, a, store) for name, a in form.constants.items()]
+        constants |= form.constants
         nodes += form.nodes
     _name_once(nodes)
+    read = {*graph.outputs, *(name for node in nodes for name in node.input)}
     body = helper.make_graph(
         nodes,
         graph.name,
         [value_info(v, graph.types[v]) for v in graph.inputs],
         [value_info(v, graph.types[v]) for v in graph.outputs],
-        constants,
+        [tensor_proto(name, array, store) for name, array in constants.items() if name in read],
     )
     imports = [helper.make_opsetid("", version)]
     return helper.make_model(
@@ -190,4 +192,5 @@ def _problem(form: Form, node: Node, graph: Graph, version: int) -> str:
     if len(form.nodes) > 1:
         return ""  # made of operators that every version written here has
     types = {v: graph.types[v] for v in (*node.inputs, *node.outputs) if v is not None}
+    types |= {name: TensorType.of(array) for name, array in form.constants.items()}
     return fits(form.nodes[0], types, version)

@@ -1,0 +1,157 @@
+"""Fixed-point arithmetic of quantised networks in ONNX's operators, with exactly the same integers.
+
+A runtime that gets DequantizeLinear and QuantizeLinear around a float operator rounds otherwise,
+so every integer step of `numerics.fixed_point` is spelled out, in int64. Casting an integer to a
+narrower type keeps its low bits (ONNX's table of casts says so).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.onnx.forms import Form, Group
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType
+from verax.numerics.fixed_point import (
+    INT32,
+    exp_of_negative,
+    quantised_factor,
+    rounded_shift,
+    scaled,
+)
+from verax.ops.requantization import DIFF_BITS, SUM_BITS, Requantize, SoftmaxInteger
+
+
+def requantize(node: Node, graph: Graph, version: int) -> Form:
+    """The products and shifts in int64."""
+    op, g = node.op, Group(node, graph)
+    assert isinstance(op, Requantize)
+    multiplier, shift = g.known(1), g.known(2)
+    if multiplier is None or shift is None:
+        return g.refuse("by a factor that is computed while the network runs has no ONNX form")
+    if multiplier.min(initial=0) < 0:
+        return g.refuse("by a negative factor has no ONNX form")
+    rank = g.type(0).rank
+    lanes = [-1 if a == op.axis % max(rank, 1) else 1 for a in range(rank)]
+    factor, shift = (
+        f.astype(np.int64).reshape(lanes if f.ndim else []) for f in (multiplier, shift)
+    )
+    x = g.cast(g.input(0), DType.int64)
+    if op.rounding == "twice":
+        found = _scaled(g, x, factor, shift)
+    else:
+        is_short = op.rounding == "short"
+        if is_short:
+            factor = np.where(factor < 0x7FFF0000, (factor + 2**15) >> 16, 0x7FFF)
+        total = (15 if is_short else 31) - shift
+        if total.min(initial=1) < 1:
+            return g.refuse("by a factor of 2^30 or more has no ONNX form")
+        half = g.constant(np.int64(1) << (total - 1))
+        found = g.add("Add", g.add("Mul", x, g.constant(factor)), half)
+        found = _wrap32(g, _floor_divide(g, found, g.constant(np.int64(1) << total)))
+    info = np.iinfo(op.output_dtype.numpy)
+    low = int(info.min) if op.low is None else max(op.low, int(info.min))
+    high = int(info.max) if op.high is None else min(op.high, int(info.max))
+    if op.zero_point:
+        found = g.add("Add", found, g.constant(op.zero_point))
+    found = g.add("Clip", found, g.constant(low), g.constant(max(low, high)))
+    return g.finish(g.cast(found, op.output_dtype))
+
+
+def _scaled(g: Group, x: str, multiplier: np.ndarray, shift: np.ndarray) -> str:
+    """`numerics.fixed_point.scaled` for multipliers that are not negative."""
+    if shift.max(initial=0) > 0:
+        x = _wrap32(g, g.add("Mul", x, g.constant(np.int64(1) << np.maximum(shift, 0))))
+    found = _doubling_high_product(g, x, g.constant(multiplier))
+    if shift.min(initial=0) == 0:
+        return found
+    exponent = np.maximum(-shift, 0)
+    half = (np.int64(1) << exponent) >> 1
+    # Halves go away from zero: of a negative number one half less is added (nothing is shifted
+    # by 0 bits, and no number lies below -2^31).
+    below = g.constant(np.where(exponent > 0, 0, np.int64(INT32.min)))
+    is_negative = g.cast(g.add("Less", found, below), DType.int64)
+    found = g.add("Sub", g.add("Add", found, g.constant(half)), is_negative)
+    return _shifted(g, found, exponent, 40)
+
+
+def _doubling_high_product(g: Group, a: str, b: str) -> str:
+    """floor((a b + 2^30) / 2^31) of int64 values whose product lies within 2^62 of zero."""
+    raised = g.add("Add", g.add("Mul", a, b), g.constant(2**30))
+    return _shifted(g, raised, 31, 62)
+
+
+def _shifted(g: Group, x: str, exponent: int | np.ndarray, bits: int) -> str:
+    """floor(x / 2^exponent) of int64 values from -2^bits on. ONNX shifts unsigned values."""
+    raised = g.cast(g.add("Add", x, g.constant(2**bits)), DType.uint64)
+    shifted = g.add("BitShift", raised, g.constant(exponent, np.uint64), direction="RIGHT")
+    less = np.int64(1) << (bits - np.asarray(exponent))
+    return g.add("Sub", g.cast(shifted, DType.int64), g.constant(less))
+
+
+def _floor_divide(g: Group, a: str, divisor: str) -> str:
+    """floor(a / divisor), the divisor being positive."""
+    return g.add("Div", g.add("Sub", a, g.add("Mod", a, divisor)), divisor)
+
+
+def _wrap32(g: Group, value: str) -> str:
+    return g.cast(g.cast(value, DType.int32), DType.int64)
+
+
+def softmax_integer(node: Node, graph: Graph, version: int) -> Form:
+    """Exponentials from a table of the 256 differences of two bytes, the rest in int64."""
+    op, g = node.op, Group(node, graph)
+    assert isinstance(op, SoftmaxInteger)
+    exponentials, terms = _tables(op.factor)
+    x = g.cast(g.input(0), DType.int32)
+    if version < 18:
+        largest = g.add("ReduceMax", x, axes=[-1])
+    else:
+        largest = g.add("ReduceMax", x, g.constant([-1]))
+    below = g.add("Sub", largest, x)
+    exponential = g.add("Gather", g.constant(exponentials), below)
+    term = g.add("Gather", g.constant(terms), below)
+    total = g.add("ReduceSum", term, g.constant([-1]))
+    bits = g.cast(g.add("GreaterOrEqual", total, g.constant(2 ** np.arange(1, 32))), DType.int64)
+    lead = g.add("Sub", g.constant(31), g.add("ReduceSum", bits, g.constant([-1])))
+    powers = g.constant(2 ** np.arange(63))
+    normal = g.add("Mul", total, g.add("Gather", powers, lead))
+    reciprocal = _reciprocal_of_one_plus(g, g.add("Sub", normal, g.constant(2**31)))
+    exponent = g.add("Sub", g.constant(SUM_BITS + 31 - 8 * op.output_dtype.itemsize), lead)
+    divisor = g.add("Gather", powers, exponent)
+    product = _doubling_high_product(g, reciprocal, exponential)
+    rounded = g.add("Add", product, g.add("Div", divisor, g.constant(2)))
+    info = np.iinfo(op.output_dtype.numpy)
+    found = g.add("Add", g.add("Div", rounded, divisor), g.constant(info.min))
+    found = g.add("Clip", found, g.constant(info.min), g.constant(info.max))
+    return g.finish(g.cast(found, op.output_dtype))
+
+
+def _tables(factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """exp(-factor d) for d = 0 .. 255 with 31 fraction bits, and as terms of the sum; 0 where
+    `SoftmaxInteger` leaves a difference out."""
+    multiplier, shift = quantised_factor(min(factor * 2 ** (31 - DIFF_BITS), float(INT32.max)))
+    difference = -np.arange(256)
+    radius = (2**DIFF_BITS - 1) * 2.0 ** (31 - DIFF_BITS) / 2.0**shift
+    counted = difference >= -np.floor(radius)
+    exponentials = exp_of_negative(
+        scaled(np.where(counted, difference, 0), multiplier, shift), DIFF_BITS
+    )
+    exponentials = np.where(counted, exponentials, 0)
+    return exponentials, rounded_shift(exponentials, SUM_BITS)
+
+
+def _reciprocal_of_one_plus(g: Group, a: str) -> str:
+    """`numerics.fixed_point.reciprocal_of_one_plus`."""
+    half = g.add("Div", g.add("Add", a, g.constant(2**31)), g.constant(2))
+    x = _doubling_high_product(g, half, g.constant(-1010580540))
+    x = g.add("Add", x, g.constant(1515870810))
+    for _ in range(3):
+        rest = g.add("Sub", g.constant(2**29), _doubling_high_product(g, half, x))
+        x = g.add("Add", x, _saturating_product(g, _doubling_high_product(g, x, rest), 4))
+    return _saturating_product(g, x, 2)
+
+
+def _saturating_product(g: Group, x: str, factor: int) -> str:
+    product = g.add("Mul", x, g.constant(factor))
+    return g.add("Clip", product, g.constant(INT32.min), g.constant(INT32.max))

@@ -1,0 +1,155 @@
+"""How one node is spelled as ONNX nodes: a form, and a builder for those that take several.
+
+A group's inner values are named after the node's first output, so that a reader of the file sees
+what they belong to. Groups use operators that every operator set written here has (13 and later).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from verax.frontends.onnx.schemas import schema
+from verax.frontends.onnx.tensors import CODES
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType, TensorType
+
+RENAMED = {"groups": "group", "trans_a": "transA", "trans_b": "transB"}
+"""Attributes whose names differ from ONNX's."""
+MEANS_OUTPUTS = {"with_indices", "mask", "with_statistics"}
+"""Attributes that ONNX expresses by naming further outputs."""
+
+
+@dataclass
+class Form:
+    """The spelling of one node: nodes (one, as a rule) and constants; or why there is none."""
+
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    problem: str = ""
+
+
+Maker = Callable[[Node, Graph, int], Form]
+
+
+def plain(node: Node, graph: Graph, version: int, **changed: Any) -> Form:
+    """Same name, same attributes, same inputs. `changed` attributes replace the node's own."""
+    attributes: dict[str, Any] = {}
+    known = schema(node.op.kind, version)
+    for name, value in {**node.op.attributes(), **changed}.items():
+        if name in MEANS_OUTPUTS:
+            continue
+        for key, item in spelled(name, value).items():
+            # A default that an older operator set has no attribute for needs no saying.
+            if known is None or key in known.attributes or not _is_default(node, name, value):
+                attributes[key] = item
+    return Form([made_node(node, node.op.kind, node.inputs, node.outputs, **attributes)])
+
+
+def _is_default(node: Node, name: str, value: Any) -> bool:
+    return type(node.op).__dataclass_fields__[name].default == value
+
+
+def spelled(name: str, value: Any) -> dict[str, Any]:
+    """An attribute of an operator as ONNX attributes: nothing when it is left open."""
+    if value is None or value == ():
+        return {}
+    if name == "pads" and isinstance(value, str):
+        return {"auto_pad": value}
+    if name == "pads":
+        return {"pads": [begin for begin, _ in value] + [end for _, end in value]}
+    if isinstance(value, DType):
+        value = CODES[value]
+    elif isinstance(value, bool):
+        value = int(value)
+    return {RENAMED.get(name, name): value}
+
+
+def made_node(
+    node: Node, kind: str, inputs: Sequence[str | None], outputs: Sequence[str], **attributes: Any
+) -> onnx.NodeProto:
+    """An ONNX node under the name of `node`; inputs omitted at the end are left out."""
+    names = [v or "" for v in inputs]
+    while names and not names[-1]:
+        names.pop()
+    made = helper.make_node(kind, names, list(outputs), name=node.name)
+    for key, value in attributes.items():
+        made.attribute.append(helper.make_attribute(key, value))
+    return made
+
+
+class Group:
+    """Collects the ONNX nodes that together are one node of the graph."""
+
+    def __init__(self, node: Node, graph: Graph) -> None:
+        self.node, self.graph = node, graph
+        self.form = Form()
+        self._written: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._count = 0
+
+    def has(self, index: int) -> bool:
+        """Whether input `index` of the node is given."""
+        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+    def input(self, index: int) -> str:
+        """Name of input `index` of the node, which is given."""
+        name = self.node.inputs[index]
+        assert name is not None, (self.node, index)
+        return name
+
+    def type(self, index: int) -> TensorType:
+        """Type of input `index` of the node, which is given."""
+        return self.graph.types[self.input(index)]
+
+    def known(self, index: int) -> np.ndarray | None:
+        """Value of input `index` if it is a constant of the graph."""
+        return self.graph.constants.get(self.input(index))
+
+    def constant(self, value: Any, dtype: Any = np.int64) -> str:
+        """A constant of the group; equal ones are written once."""
+        array = np.asarray(value, dtype)
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self._written:
+            self._written[key] = self._fresh("constant")
+            self.form.constants[self._written[key]] = array
+        return self._written[key]
+
+    def add(self, kind: str, *inputs: str | None, **attributes: Any) -> str:
+        """Append a node of one output; returns its name."""
+        return self.add_all(kind, inputs, 1, **attributes)[0]
+
+    def add_all(
+        self, kind: str, inputs: Sequence[str | None], count: int, **attributes: Any
+    ) -> list[str]:
+        """Append a node of `count` outputs; returns their names."""
+        names = [self._fresh(kind) for _ in range(count)]
+        self.form.nodes.append(made_node(self.node, kind, inputs, names, **attributes))
+        return names
+
+    def cast(self, value: str, to: DType | str) -> str:
+        return self.add("Cast", value, to=CODES[DType(to)])
+
+    def finish(self, *values: str) -> Form:
+        """The form, `values` being the outputs of the node; each is the output of an added node."""
+        renamed = dict(zip(values, self.node.outputs, strict=True))
+        for made in self.form.nodes:
+            made.input[:] = [renamed.get(v, v) for v in made.input]
+            made.output[:] = [renamed.get(v, v) for v in made.output]
+        return self.form
+
+    def refuse(self, why: str) -> Form:
+        """No form, for this reason."""
+        return Form(problem=f"{self.node.op.kind} {why}")
+
+    def _fresh(self, part: str) -> str:
+        """A name that no value of the graph and no other part of this group has."""
+        name = ""
+        while not name or name in self.graph.types:
+            self._count += 1
+            name = f"{self.node.outputs[0]}/{part}{self._count}"
+        return name
