@@ -31,6 +31,12 @@ def quantised_factor(factor: float) -> tuple[int, int]:
     return (0, 0) if shift < -31 else (multiplier, shift)
 
 
+def nearest(x: Any) -> np.ndarray:
+    """Real numbers rounded to whole ones, halves away from zero; float64, exact below 2^52."""
+    wide = np.asarray(x, np.float64)
+    return np.trunc(wide + np.copysign(0.5, wide))
+
+
 def wrap32(x: Ints) -> Ints:
     """int64 numbers as 32 bits hold them."""
     return np.asarray(x, np.int64).astype(np.int32).astype(np.int64)
@@ -135,3 +141,27 @@ def _rounding_half_sum(a: Ints, b: Ints) -> Ints:
     total = a + b
     whole = total + np.where(total >= 0, 1, -1)
     return np.where(whole >= 0, whole >> 1, -(-whole >> 1))
+
+
+def inverse_root(x: Ints) -> tuple[Ints, Ints]:
+    """(multiplier, shift) of 1 / sqrt(x) for whole x >= 1; 0 counts as 1. Five Newton steps from 1.
+
+    Source: GetInvSqrtQuantizedMultiplierExp of TFLite's internal/common.
+    """
+    x = np.asarray(x, np.int64)
+    down = np.maximum(-(-(np.frexp(np.maximum(x, 1))[1] - 29) // 2), 0)
+    whole = x >> (2 * down)  # below 2^29
+    pairs = (31 - np.frexp(np.maximum(whole, 1))[1]) // 2 - 1
+    value = (whole << (2 * pairs)) >> 1  # 3 integer bits
+    half = rounded_shift(value, 1)
+    root = np.full(x.shape, 2**28, np.int64)
+    for _ in range(5):
+        cube = doubling_high_product(doubling_high_product(root, root), root)  # 9 integer bits
+        rest = doubling_high_product(np.int64(3 * 2**27), root)
+        rest = rest - doubling_high_product(half, _saturating_shift(cube, 6))
+        root = _saturating_shift(rest, 3)  # 6 integer bits to 3
+    root = doubling_high_product(root, 1518500250)  # sqrt(1/2)
+    right = 11 + down - pairs
+    root = np.where(right < 0, root << np.maximum(-right, 0), root)
+    is_one = x <= 1
+    return np.where(is_one, INT32.max, root), np.where(is_one, 0, -np.maximum(right, 0))

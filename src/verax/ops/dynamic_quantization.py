@@ -11,6 +11,7 @@ import numpy as np
 
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType
+from verax.numerics.fixed_point import nearest
 from verax.ops.common import draw, same_dtype
 
 LOW, HIGH = -128, 127
@@ -73,7 +74,7 @@ class DynamicQuantizeGroups(Operator):
 
 def _symmetric(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     largest = np.maximum(-low, high)
-    q = _nearest(x * (np.float32(HIGH) / largest))
+    q = nearest(x * (np.float32(HIGH) / largest))
     return np.clip(q, -HIGH, HIGH), largest / np.float32(HIGH)
 
 
@@ -82,13 +83,7 @@ def _asymmetric(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.nd
     step = (high - low).astype(np.float64) / (HIGH - LOW)
     below, above = low / step, high / step
     zero = np.where(-LOW + np.abs(below) < HIGH + np.abs(above), LOW - below, HIGH - above)
-    zero = np.clip(_nearest(zero), LOW, HIGH)
+    zero = np.clip(nearest(zero), LOW, HIGH)
     scale = step.astype(np.float32)
-    q = _nearest(x * (np.float32(1) / scale)) + zero
+    q = nearest(x * (np.float32(1) / scale)) + zero
     return np.clip(q, LOW, HIGH) - zero, scale
-
-
-def _nearest(x: np.ndarray) -> np.ndarray:
-    """The nearest whole number, halves away from zero; exact in float64."""
-    wide = np.asarray(x, np.float64)
-    return np.trunc(wide + np.copysign(0.5, wide))

@@ -5,7 +5,8 @@ All are exact: they mean the integers that LiteRT's reference kernels compute, r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from verax.numerics.fixed_point import (
     scaled_wide,
     wrap32,
 )
+from verax.numerics.lookup_tables import interpolated, interpolation_table
 from verax.ops.common import as_dtype, draw, normalize_axis
 from verax.ops.pooling import AveragePool, window_cases
 from verax.ops.windows import Ints, Pads, expect_dims
@@ -156,9 +158,10 @@ class AveragePoolInteger(Operator):
 class SoftmaxInteger(Operator):
     """Softmax of beta scale (x - zero point) along the last axis, on integers.
 
-    factor: beta times the scale of the input; its zero point plays no part. The result has the
-    scale 1 / 2^bits and the lowest integer as zero point. Source: LiteRT's reference softmax for
-    8-bit inputs (gemmlowp's exponential and reciprocal).
+    factor: beta times the scale of the input; its zero point plays no part. For x of 8 bits the
+    result has the scale 1 / 2^bits and the lowest integer as zero point (gemmlowp's exponential and
+    reciprocal). For x of 16 bits it has 16, the scale 2^-15 and the zero point 0 (tables of both,
+    interpolated). Source: LiteRT's reference softmax.
     """
 
     factor: float = 1.0
@@ -171,8 +174,10 @@ class SoftmaxInteger(Operator):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, to = ctx.type(0), self.output_dtype
-        ctx.require(x.dtype in NARROW[:2], f"the input is {x}, not int8 or uint8")
+        ctx.require(x.dtype in NARROW, f"the input is {x}, not {', '.join(NARROW)}")
         ctx.require(to in NARROW, f"output_dtype is {to}, not {', '.join(NARROW)}")
+        wide = DType.int16
+        ctx.require(x.dtype is not wide or to is wide, f"the input is {x}, output_dtype {to}")
         ctx.require(x.rank > 0, "a scalar has no last axis")
         ctx.require(self.factor > 0, f"the factor {self.factor} is not positive")
         return [x.with_dtype(to)]
@@ -182,6 +187,8 @@ class SoftmaxInteger(Operator):
         info = np.iinfo(to.numpy)
         if not x.size:
             return x.astype(to.numpy)
+        if x.dtype == np.int16:
+            return self._by_tables(x)
         largest = float(2**31 - 1)
         multiplier, shift = quantised_factor(min(self.factor * 2 ** (31 - DIFF_BITS), largest))
         radius = (2**DIFF_BITS - 1) * 2.0 ** (31 - DIFF_BITS) / 2.0**shift
@@ -198,11 +205,47 @@ class SoftmaxInteger(Operator):
         whole = np.where(counted, whole + info.min, info.min)
         return np.clip(whole, info.min, info.max).astype(to.numpy)
 
+    def _by_tables(self, x: np.ndarray) -> np.ndarray:
+        """exp of -10 .. 0 and 1 / (1 + t) of 0 .. 1, both with 15 fraction bits."""
+        steps = 2**16 - 1
+        factor = quantised_factor(self.factor / (10.0 / steps))
+        difference = x.astype(np.int64) - x.max(axis=-1, keepdims=True)
+        at = np.clip(scaled(difference, *factor) + 2**15 - 1, -(2**15), 2**15 - 1)
+        terms = interpolated(at, _exp_table())
+        total = terms.sum(axis=-1, keepdims=True)
+        lead = 32 - np.frexp(total.astype(np.float64))[1]  # leading zeros of 32 bits
+        shifted = ((total << (lead - 1)) + 2**13) >> 14
+        at = np.clip(shifted - 3 * 2**15, -(2**15), 2**15 - 1)
+        right = 31 - lead
+        result = terms * interpolated(at, _reciprocal_table()) + (np.int64(1) << (right - 1))
+        return np.clip(result >> right, 0, 2**15 - 1).astype(np.int16)
+
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
         x = draw(rng, (2, 3, 7), "int8", -128, 127)
+        words = draw(rng, (3, 11), "int16", -9000, 9000)
+        yield Case(cls(factor=0.0007, output_dtype=DType.int16), (words,), label="tables")
         yield Case(cls(factor=0.03), (x,))
         yield Case(cls(factor=0.5), (x,), label="far apart")
         yield Case(cls(factor=0.1, output_dtype=DType.int16), (x,))
         bytes_ = draw(rng, (4, 5), "uint8", 0, 255)
         yield Case(cls(factor=0.02, output_dtype=DType.uint8), (bytes_,))
+
+
+@cache
+def _exp_table() -> np.ndarray:
+    return _unit_table(np.exp, (-10.0, 0.0))
+
+
+@cache
+def _reciprocal_table() -> np.ndarray:
+    return _unit_table(lambda t: 1 / (1 + t), (0.0, 1.0))
+
+
+def _unit_table(function: Callable[[np.ndarray], np.ndarray], ends: tuple[float, float]) -> Any:
+    """`function` over `ends` in 2^16 - 1 steps, with 15 fraction bits."""
+    step, unit = (ends[1] - ends[0]) / (2**16 - 1), 2.0 / (2**16 - 1)
+    zero = -(2**15) - ends[0] / step
+    low, high = (step * (end - zero) for end in (-(2**15), 2**15 - 1))
+    output = (unit * -(2**15), unit * (2**15 - 1))
+    return interpolation_table(function, (low, high), output, np.float64)

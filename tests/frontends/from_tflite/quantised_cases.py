@@ -79,6 +79,8 @@ def quantised_cases() -> Iterator[Case]:
         yield from _pools(dtype)
     for dtype in ("int8", "uint8"):
         yield from _bytes(dtype)
+    yield from _words()
+    yield from _curves()
     yield "CONV_2D int8 one scale", one(
         "CONV_2D", [data(IMAGE, "int8"), weights((4, 3, 2, 3), "int8", None), bias(4, "int8")],
         result((2, 3, 4, 4), "int8"), 3, stride_h=1, stride_w=1, padding="VALID",
@@ -186,3 +188,45 @@ def _bytes(dtype: str) -> Iterator[Case]:
         f"ARG_MAX {dtype}",
         one("ARG_MAX", [data(IMAGE, dtype), axis], T((2, 6, 3), "int32"), 2, output_type="int32"),
     )
+
+
+def _words() -> Iterator[Case]:
+    """What 16-bit data have by tables of their own."""
+    unit = T((2, 3, 10), "int16", scale=[2.0**-15], zero=[0])
+    for scale, beta in ((0.0007, 1.0), (0.00011, 0.7)):
+        yield (
+            f"SOFTMAX int16 {scale}",
+            one("SOFTMAX", [data((2, 3, 10), "int16", scale)], unit, 3, beta=beta),
+        )
+    wide = T((2, 90, 10), "int16", scale=[2.0**-15], zero=[0])
+    for kind in ("LOGISTIC", "TANH"):
+        for scale in (2.0**-12, 2.0**-11, 0.0007, 0.00003, 0.9):
+            operand = data((2, 90, 10), "int16", scale)
+            yield f"{kind} int16 {scale}", one(kind, [operand], wide, 3)
+
+
+def _curves() -> Iterator[Case]:
+    shape = (2, 90, 5)
+    for kind, types in (("ELU", "int8"), ("EXP", "int8 int16"), ("LOG", "int8 int16"),
+                        ("ABS", "int8 int16")):  # fmt: skip
+        for dtype in types.split():
+            operand = data(shape, dtype, 0.0001 if dtype == "int16" else 0.0)
+            yield (
+                f"{kind} {dtype}",
+                one(kind, [operand], result(shape, dtype), 1 if kind == "ELU" else 2),
+            )
+    yield (
+        "ABS int8 kept",
+        one("ABS", [data(shape, "int8")], T(shape, "int8", scale=[0.043], zero=[9]), 2),
+    )
+    for dtype in TYPES:
+        for flag in (0, 1):
+            yield (
+                f"GELU {dtype} {flag}",
+                one("GELU", [data(shape, dtype)], result(shape, dtype), 2, approximate=flag),
+            )
+    for dtype in ("int8", "int16"):
+        lowest = int(np.iinfo(dtype).min) if dtype == "int8" else 0
+        operand = T(shape, dtype, scale=[TYPES[dtype][0]], zero=[lowest])
+        for kind in ("SQRT", "RSQRT"):
+            yield f"{kind} {dtype}", one(kind, [operand], result(shape, dtype), 2)

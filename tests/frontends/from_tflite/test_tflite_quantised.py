@@ -24,6 +24,8 @@ CASES = dict(quantised_cases())
 def test_an_operator_gives_the_integers_of_the_reference_kernels(label: str) -> None:
     loaded = load_tflite(CASES[label])
     inputs = drawn(loaded)
+    if "SQRT int16" in label:  # below zero LiteRT stops
+        inputs = {name: np.maximum(x, 0) for name, x in inputs.items()}
     given = litert(CASES[label], inputs)
     for name, want in verax.reference(loaded, inputs).items():
         np.testing.assert_array_equal(given[name], want.astype(given[name].dtype))

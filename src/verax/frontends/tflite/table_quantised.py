@@ -127,12 +127,13 @@ def _clipped(c: Conversion, value: str, limits: dict[str, int]) -> str:
 def softmax(c: Conversion) -> Result:
     c.attributes.irrelevant("input0.zero_point", "only differences of the input count")
     (scale, _), (out_scale, out_zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    dtype = c.type(0).dtype
-    if dtype not in ("int8", "uint8"):
-        c.refuse(f"a softmax of {dtype} is not supported")
-    if out_scale != np.float32(1 / 256) or out_zero != np.iinfo(dtype.numpy).min:
-        c.attributes.refuse("output0.scale", "LiteRT demands 1/256 and the lowest zero point")
-    factor = c.attributes.number("beta", 0.0) * float(scale)
+    dtype, beta = c.type(0).dtype, c.attributes.number("beta", 0.0)
+    if dtype == "int16":
+        demanded, factor = (2.0**-15, 0), float(np.float32(beta) * scale)
+    else:
+        demanded, factor = (2.0**-8, int(np.iinfo(dtype.numpy).min)), beta * float(scale)
+    if (float(out_scale), out_zero) != demanded:
+        c.attributes.refuse("output0.scale", "LiteRT demands the unit interval's own scale")
     return c.result("SoftmaxInteger", [c.required(0)], factor=factor, output_dtype=str(dtype))
 
 

@@ -1,10 +1,12 @@
-"""TFLite activations of 8 bits: a table of all 256 results, which a Gather looks up.
+"""TFLite operators of one quantised operand: a table of every result, which a Gather looks up.
 
-LiteRT computes the same table when it prepares the operator, or each element by the same steps.
+LiteRT computes a table of 8-bit numbers when it prepares the operator, interpolates in a shorter
+one of 16-bit numbers, or computes each element by the same steps.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,20 +14,24 @@ import numpy as np
 from verax.frontends.conversion import Conversion
 from verax.frontends.tflite.quantisation import of_tensor
 from verax.frontends.tflite.rows import Result, row
-from verax.numerics.fixed_point import quantised_factor, rounded_shift
+from verax.numerics.fixed_point import (
+    inverse_root,
+    nearest,
+    quantised_factor,
+    rounded_shift,
+    scaled,
+)
+from verax.numerics.lookup_tables import interpolated, interpolation_table, sigmoid, tanh
 
 INT16 = np.iinfo(np.int16)
-CURVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "LOGISTIC": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
-    "TANH": np.tanh,
-}
-"""Curves computed in float32."""
+BYTES = ("int8", "uint8")
+F = np.float32
 
 
-def _numbers(c: Conversion) -> np.ndarray:
-    """Every value that the input may have."""
+def _numbers(c: Conversion, *types: str) -> np.ndarray:
+    """Every value that the input may have; other types are refused."""
     dtype = c.type(0).dtype
-    if dtype not in ("int8", "uint8"):
+    if dtype not in types:
         c.refuse(f"a table for {dtype} is not supported")
     info = np.iinfo(dtype.numpy)
     return np.arange(info.min, info.max + 1)
@@ -42,14 +48,146 @@ def _looked_up(c: Conversion, results: np.ndarray) -> Result:
     return c.result("Gather", [table, index], axis=0)
 
 
-@row(*CURVES, quantised=True)
-def curve(c: Conversion) -> Result:
-    """round(y / scale) + zero point, halves away from zero."""
+# Curves by tables of float32 results
+
+Curve = Callable[[np.ndarray, np.float32], np.ndarray]
+"""Results in float32 for x in float32 and the least number that the output can hold."""
+
+
+def _single(function: Callable[[np.ndarray], np.ndarray]) -> Curve:
+    """A function as float32 has it at best: computed in float64 and rounded once."""
+    return lambda x, lowest: function(x.astype(np.float64)).astype(F)
+
+
+_exp = _single(np.exp)
+_tanh = _single(np.tanh)
+_erfc = _single(np.vectorize(math.erfc, otypes=[np.float64]))
+ROOT = F(math.sqrt(2 / math.pi))
+
+
+def _gelu(x: np.ndarray, lowest: np.float32) -> np.ndarray:
+    return F(0.5) * x * _erfc(x * F(-math.sqrt(0.5)), lowest)
+
+
+def _gelu_by_tanh(x: np.ndarray, lowest: np.float32) -> np.ndarray:
+    inner = ROOT * (x + F(0.044715) * x * x * x)
+    return F(0.5) * x * (F(1) + _tanh(inner, lowest))
+
+
+def _log(x: np.ndarray, lowest: np.float32) -> np.ndarray:
+    """The least number where there is no logarithm."""
+    return np.where(x > 0, np.log(np.maximum(x, F(2**-126)).astype(np.float64)).astype(F), lowest)
+
+
+CURVES: dict[str, tuple[Curve, tuple[str, ...]]] = {
+    "LOGISTIC": (lambda x, lowest: F(1) / (F(1) + _exp(-x, lowest)), BYTES),
+    "TANH": (_tanh, BYTES),
+    "ELU": (lambda x, lowest: np.where(x < 0, _single(np.expm1)(x, lowest), x), ("int8",)),
+    "EXP": (_exp, ("int8", "int16")),
+    "LOG": (_log, ("int8", "int16")),
+    "GELU": (_gelu, (*BYTES, "int16")),
+    "GELU by tanh": (_gelu_by_tanh, (*BYTES, "int16")),
+}
+"""Curves computed in float32, and the types that LiteRT has them for."""
+
+
+def _curve(c: Conversion, name: str) -> Result:
+    """8 bits: round(y / scale) + zero point. 16 bits: by interpolation."""
+    function, types = CURVES[name]
+    numbers = _numbers(c, *types)
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    y = CURVES[c.node.op_type](x_scale * (_numbers(c) - x_zero).astype(np.float32))
-    steps = y * (np.float32(1) / scale)
-    whole = np.trunc(steps + np.copysign(np.float32(0.5), steps)).astype(np.int64)
-    return _looked_up(c, whole + zero)
+    if c.type(0).dtype == "int16":
+        return _interpolated(c, lambda x: function(x, F(scale * INT16.min)))
+    lowest = F(scale * F(numbers[0] - zero))
+    y = function(x_scale * (numbers - x_zero).astype(F), lowest)
+    return _looked_up(c, nearest(y * (F(1) / scale)).astype(np.int64) + zero)
+
+
+def _interpolated(c: Conversion, function: Callable[[np.ndarray], np.ndarray]) -> Result:
+    numbers = _numbers(c, "int16")
+    sides = [of_tensor(c, side) for side in ("input0", "output0")]
+    if any(zero for _, zero in sides):
+        c.refuse("LiteRT demands zero points of 0 for 16 bits")
+    ends = [(F(scale * INT16.min), F(scale * INT16.max)) for scale, _ in sides]
+    with np.errstate(all="ignore"):
+        table = interpolation_table(function, ends[0], ends[1], F)
+    return _looked_up(c, interpolated(numbers, table))
+
+
+@row("ELU", "EXP", "LOG", quantised=True)
+def curve(c: Conversion) -> Result:
+    return _curve(c, c.node.op_type)
+
+
+@row("GELU", quantised=True)
+def gelu(c: Conversion) -> Result:
+    return _curve(c, "GELU by tanh" if c.attributes.flag("approximate") else "GELU")
+
+
+@row("LOGISTIC", "TANH", quantised=True)
+def saturating(c: Conversion) -> Result:
+    """16 bits: a table of the sigmoid that is common to both; the output's scale is 2^-15."""
+    name = c.node.op_type
+    if c.type(0).dtype != "int16":
+        if name == "LOGISTIC" and of_tensor(c, "output0")[0] != F(2.0**-8):
+            c.attributes.refuse("output0.scale", "LiteRT demands 1/256")
+        return _curve(c, name)
+    (scale, x_zero), (out_scale, out_zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
+    if x_zero or out_zero or out_scale != F(2.0**-15):
+        c.attributes.refuse("output0.scale", "LiteRT demands 2^-15 and zero points of 0")
+    multiplier, shift = _table_factor(scale, (0,) if name == "LOGISTIC" else (0, 1))
+    half = (1 << shift) >> 1
+    x = (_numbers(c, "int16") * multiplier + half) >> shift
+    return _looked_up(c, (sigmoid if name == "LOGISTIC" else tanh)(x))
+
+
+def _table_factor(scale: np.float32, exact: tuple[int, ...]) -> tuple[int, int]:
+    """(multiplier, right shift) to the table's scale, in which 3 2^12 is 1. A scale of 2^(k - 12)
+    has an exact one for k in `exact`; else 15 bits are cut off. Source: LiteRT's preparation."""
+    exponent = math.log2(float(scale)) + 12
+    if round(exponent) in exact and abs(exponent - round(exponent)) < 1e-3:
+        return 3 << round(exponent), 0
+    multiplier, shift = float(scale) * 4096 * 3, 0
+    while multiplier <= 32767 / 2 and shift <= 30:
+        multiplier, shift = 2 * multiplier, shift + 1
+    return int(multiplier), shift
+
+
+# Each element by integers
+
+
+@row("ABS", quantised=True)
+def absolute(c: Conversion) -> Result:
+    (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
+    value = np.abs(_numbers(c, "int8", "int16") - x_zero)
+    if x_scale != scale:
+        value = scaled(value, *quantised_factor(float(x_scale / scale)))
+    return _looked_up(c, value + zero)
+
+
+@row("SQRT", quantised=True)
+def root(c: Conversion) -> Result:
+    """Cut off, not rounded. Below zero LiteRT stops; here zero stands there."""
+    (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
+    x = x_scale * np.maximum(_numbers(c, "int8", "int16") - x_zero, 0).astype(F)
+    return _looked_up(c, np.trunc(np.sqrt(x) / scale).astype(np.int64) + zero)
+
+
+@row("RSQRT", quantised=True)
+def inverse_square_root(c: Conversion) -> Result:
+    """The largest number at zero. Below zero LiteRT stops; here the largest number stands there.
+
+    16 bits by interpolation; 8 bits by integers with 20 more bits.
+    """
+    (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
+    if c.type(0).dtype == "int16":
+        largest = F(INT16.max) * scale
+        return _interpolated(c, lambda x: np.where(x > 0, F(1) / np.sqrt(np.abs(x)), largest))
+    value = _numbers(c, "int8") - x_zero
+    multiplier, shift = inverse_root(np.maximum(value, 0))
+    data = scaled(np.ones_like(value), multiplier, shift + 20)
+    factor, exponent = quantised_factor(float(1 / (np.float64(np.sqrt(x_scale)) * scale)))
+    return _looked_up(c, np.where(value > 0, scaled(data, factor, exponent - 20) + zero, 127))
 
 
 @row("HARD_SWISH", quantised=True)
@@ -62,7 +200,7 @@ def hard_swish(c: Conversion) -> Result:
     ramp, ramp_shift = quantised_factor(float(fine / (np.float32(3) / np.float32(32768))))
     if out_shift > 0:
         c.attributes.refuse("output0.scale", "LiteRT demands one that is not so much finer")
-    x = (_numbers(c) - x_zero) * 128
+    x = (_numbers(c, *BYTES) - x_zero) * 128
     factor = _saturated(x << max(ramp_shift - 1, 0)) if ramp_shift > 0 else x
     factor = _high_product(factor, _short(ramp))
     if ramp_shift > 0:
