@@ -40,12 +40,29 @@ class Archive:
     weights: Weights
 
 
+PARTS = {
+    "LSTM": ("cell",),
+    "GRU": ("cell",),
+    "SimpleRNN": ("cell",),
+    "MultiHeadAttention": (
+        "query_dense", "key_dense", "gate_dense", "value_dense", "output_dense",
+    ),
+    "GroupQueryAttention": (
+        "query_dense", "key_dense", "gate_dense", "value_dense", "output_dense",
+    ),
+}  # fmt: skip
+"""Parts of a layer that have its weights in a .keras file, in the layer's order."""
+
+
 class Weights(Protocol):
     """The weights of a file."""
 
-    def of_layer(self, path: tuple[str, ...], stored: tuple[str, ...]) -> list[np.ndarray]:
+    def of_layer(
+        self, path: tuple[str, ...], stored: tuple[str, ...], kind: str
+    ) -> list[np.ndarray]:
         """Weights in the layer's own order. path: names from the outermost model to the layer.
-        stored: the name by which each of them may be stored instead (see `stored_names`)."""
+        stored: the name by which each of them may be stored instead (see `stored_names`), or
+        `.NAME` for a part of the layer before. kind: the layer's class."""
         ...
 
 
@@ -56,14 +73,23 @@ class H5Weights:
 
     group: Object | None
 
-    def of_layer(self, path: tuple[str, ...], stored: tuple[str, ...]) -> list[np.ndarray]:
+    def of_layer(
+        self, path: tuple[str, ...], stored: tuple[str, ...], kind: str
+    ) -> list[np.ndarray]:
         group = self.group and self.group.child(path[0])
         if group is None:
             return []
         names = texts(group.attributes.get("weight_names", ()))
-        if len(path) > 1:
-            names = [n for n in names if n.split("/")[-2:-1] == [path[-1]]]
+        for name, step in zip(path[1:], stored[1:]):
+            inside = [n for n in names if name in n.split("/")[:-1]]
+            if not inside and step.startswith("."):  # Keras 2 names only the layer around it
+                inside = [n for n in names if not n.split("/")[-1].startswith(AROUND)]
+            names = inside or (names if name != path[-1] else [])
         return [_array(group.child(n), f"weight {n!r}") for n in names]
+
+
+AROUND = ("vector_u", "sn_u")
+"""Weights of a layer around another that inference has no use for."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +100,26 @@ class KerasWeights:
     group: Object
     named: dict[int, dict[str, Object]] = field(default_factory=dict)
 
-    def of_layer(self, path: tuple[str, ...], stored: tuple[str, ...]) -> list[np.ndarray]:
+    def of_layer(
+        self, path: tuple[str, ...], stored: tuple[str, ...], kind: str
+    ) -> list[np.ndarray]:
         group: Object | None = self.group
-        for name, stored_name in zip(path, stored, strict=True):
+        for name, step in zip(path, stored, strict=True):
+            if step.startswith("."):
+                group = group and group.child(step[1:])
+                continue
             layers = group and group.child("layers")
-            group = layers and self._layer(layers, name, stored_name)
-        variables = group and group.child("vars")
-        if variables is None:
+            group = layers and self._layer(layers, name, step)
+        if group is None:
             return []
+        parts = [group.child(f"{part}/vars") for part in PARTS.get(kind, ())]
         place = f"weights of {'/'.join(path)!r}"
-        return [_array(variables.child(f"{i}"), place) for i in range(len(variables.members))]
+        return [
+            _array(variables.child(f"{i}"), place)
+            for variables in (group.child("vars"), *parts)
+            if variables is not None
+            for i in range(len(variables.members))
+        ]
 
     def _layer(self, layers: Object, name: str, stored: str) -> Object | None:
         if layers.at not in self.named:

@@ -3,12 +3,15 @@
 Functional and Sequential models, nested ones in place. A call of a layer is a node: its operator is
 the layer's class, its attributes are the layer's configuration (what is null counts as absent), its
 inputs are the tensors of the call and then the layer's weights in their own order. A value is named
-as its layer; that of a further call of a shared layer is `NAME:1`, ...
+as its layer; that of a further call of a shared layer is `NAME:1`, ..., a further output of a layer
+`NAME.1`, ... A layer around another (`wrappers`) is a node of its own beside the inner one.
+
+A node's domain tells a layer ("") from an operation of `keras.ops` ("ops"), a function of
+TensorFlow ("tf") and a class of somebody's own ("custom").
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,25 +21,50 @@ import numpy as np
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.keras.archive import Archive, Weights, damage_told, stored_names
+from verax.frontends.keras.calls import (
+    Call,
+    Json,
+    Operand,
+    Reference,
+    calls_of,
+    config_of,
+    in_order,
+    name_of,
+    plain,
+    references,
+)
+from verax.frontends.keras.domains import domain_of
+from verax.frontends.keras.wrappers import WRAPPERS, Around
 from verax.ir.types import DType
 
 MODELS = ("Functional", "Model", "Sequential")
 MAX_CALLS = 100_000
 MAX_DEPTH = 16
-
-Json = Mapping[str, Any]
-Reference = tuple[str, int, int]
-"""Layer, which call of it, which output."""
+LAYER_KEYS = {
+    "module", "class_name", "config", "registered_name", "build_config", "compile_config", "name",
+    "inbound_nodes", "shared_object_id",
+}  # fmt: skip
+"""What a layer's entry may say. How it was built and compiled follows from the rest."""
+MODEL_KEYS = {
+    "name", "trainable", "dtype", "layers", "input_layers", "output_layers", "build_input_shape",
+    "batch_input_shape",
+}  # fmt: skip
+"""What a model's configuration may say."""
 
 
 @dataclass(frozen=True)
-class Call:
-    """One call of a layer: references and numbers it is given, and other arguments."""
+class Place:
+    """Where a layer stands. names: from the outermost model to the layer. stored: the step to each
+    in a .keras file, the name by which it may be stored, or `.NAME` for a layer's own part."""
 
-    layer: Json
-    index: int
-    operands: tuple[Reference | float, ...]
-    arguments: Json
+    names: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
+
+    def step(self, name: str, stored: str) -> Place:
+        return Place((*self.names, name), (*self.stored, stored))
+
+    def __str__(self) -> str:
+        return "/".join(self.names)
 
 
 def read_model(archive: Archive) -> ForeignModel:
@@ -44,9 +72,9 @@ def read_model(archive: Archive) -> ForeignModel:
     for classes of models that are not built of layers."""
     with damage_told():
         reader = _Reader(archive.weights, int(archive.version.partition(".")[0]))
-        outputs = reader.model(archive.config, (), (), None)
+        outputs = reader.model(archive.config, Place(), None)
         return ForeignModel(
-            name=str(_config(archive.config).get("name", "graph")),
+            name=str(config_of(archive.config).get("name", "graph")),
             inputs=tuple(reader.inputs),
             outputs=tuple(ForeignValue(o, DType.float32, None) for o in outputs),
             nodes=tuple(reader.nodes),
@@ -55,20 +83,6 @@ def read_model(archive: Archive) -> ForeignModel:
             versions={"keras": reader.version},
             metadata={"keras_version": archive.version},
         )
-
-
-def _config(layer: Json) -> Json:
-    config = layer["config"]
-    if isinstance(config, list):  # the oldest Sequential models are a bare list
-        return {"layers": config}
-    return dict(config)
-
-
-def _name(layer: Json) -> str:
-    name = layer.get("name", _config(layer).get("name"))
-    if not isinstance(name, str) or not name:
-        raise ModelError("a layer has no name", place=str(layer.get("class_name")))
-    return name
 
 
 @dataclass
@@ -80,47 +94,53 @@ class _Reader:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
     def model(
-        self,
-        model: Json,
-        path: tuple[str, ...],
-        stored: tuple[str, ...],
-        given: Sequence[str] | None,
-        suffix: str = "",
+        self, model: Json, place: Place, given: Sequence[str] | None, suffix: str = ""
     ) -> list[str]:
         """Append a model's nodes; returns its outputs. given: values of a nested model's inputs."""
         kind = str(model.get("class_name"))
-        if kind not in MODELS:
+        if kind not in MODELS or domain_of(model):
             raise UnsupportedError(
                 f"a model of class {kind} is not built of layers by its configuration",
                 next_step="save a functional or sequential model",
             )
-        if len(path) > MAX_DEPTH:
+        if len(place.names) > MAX_DEPTH:
             raise ModelError(f"models are nested more than {MAX_DEPTH} deep")
-        config = _config(model)
+        config = config_of(model)
+        _known(config, MODEL_KEYS, f"model {place}")
         layers: list[Json] = [dict(layer) for layer in config["layers"]]
         names = stored_names([str(layer["class_name"]) for layer in layers])
+        for layer in layers:
+            _known(layer, LAYER_KEYS, f"layer {name_of(layer)!r}")
         if kind == "Sequential":
-            return self._sequential(config, layers, names, path, stored, given, suffix)
-        table = {_name(layer): (layer, name) for layer, name in zip(layers, names)}
+            return self._sequential(config, layers, names, place, given, suffix)
+        table = {name_of(layer): (layer, name) for layer, name in zip(layers, names)}
         if len(table) != len(layers):
-            raise ModelError("two layers have one name", place="/".join(path))
+            raise ModelError("two layers have one name", place=str(place))
         sources = references(config["input_layers"])
         values: dict[Reference, str] = {}
         for i, source in enumerate(sources):
             if source[0] not in table:
-                raise ModelError(f"the input {source[0]!r} is no layer", place="/".join(path))
+                raise ModelError(f"the input {source[0]!r} is no layer", place=str(place))
             if given is None:
-                values[source] = self._input(_name(table[source[0]][0]), table[source[0]][0])
+                values[source] = self._input(name_of(table[source[0]][0]), table[source[0]][0])
             elif i < len(given):
                 values[source] = given[i]
-        calls = [call for layer in layers for call in _calls(layer)]
-        for call in _in_order(calls, set(values)):
-            operands = [self._operand(o, values, path) for o in call.operands]
-            layer, name = table[_name(call.layer)]
-            made = self._call(layer, call, operands, path, (*stored, name), suffix)
-            for i, value in enumerate(made):
-                values[_name(layer), call.index, i] = value
+        if given is not None and len(given) != len(sources):
+            raise ModelError(f"it is called on {len(given)} tensors", place=str(place))
         wanted = references(config["output_layers"])
+        calls = [call for layer in layers for call in calls_of(layer)]
+        used = [*wanted, *(o for call in calls for o in call.operands if isinstance(o, tuple))]
+        counts: dict[tuple[str, int], int] = {}
+        for name, call_index, output in used:
+            counts[name, call_index] = max(counts.get((name, call_index), 1), output + 1)
+        for call in in_order(calls, set(values)):
+            operands = [self._operand(o, values, place) for o in call.operands]
+            layer, name = table[name_of(call.layer)]
+            key = (name_of(layer), call.index)
+            at = place.step(name_of(layer), name)
+            made = self.call(layer, call, operands, at, suffix, counts.get(key, 1))
+            for i, value in enumerate(made):
+                values[*key, i] = value
         missing = [r for r in wanted if r not in values]
         if missing or not wanted:
             raise ModelError(f"the output {missing[0] if missing else '?'} is computed nowhere")
@@ -131,32 +151,31 @@ class _Reader:
         config: Json,
         layers: list[Json],
         names: list[str],
-        path: tuple[str, ...],
-        stored: tuple[str, ...],
+        place: Place,
         given: Sequence[str] | None,
         suffix: str,
     ) -> list[str]:
         if not layers:
-            raise ModelError("a sequential model has no layers", place="/".join(path))
+            raise ModelError("a sequential model has no layers", place=str(place))
         values = list(given or ())
         if not values:
             first = layers[0]
-            shape = config.get("build_input_shape", _config(first).get("batch_input_shape"))
+            shape = config.get("build_input_shape", config_of(first).get("batch_input_shape"))
             if first["class_name"] != "InputLayer":
                 first = {"config": {"batch_shape": shape}}
-            name = _config(first).get("name") or f"{_name(layers[0])}_input"
+            name = config_of(first).get("name") or f"{name_of(layers[0])}_input"
             values = [self._input(str(name), first)]
         for layer, name in zip(layers, names):
             if layer["class_name"] == "InputLayer":
                 continue
             call = Call(layer, 0, (), {})
-            values = self._call(layer, call, values, path, (*stored, name), suffix)
+            values = self.call(layer, call, values, place.step(name_of(layer), name), suffix)
         return values
 
     def _input(self, name: str, layer: Json) -> str:
-        config = _config(layer)
+        config = config_of(layer)
         shape = config.get("batch_shape", config.get("batch_input_shape"))
-        dtype = str(config.get("dtype", "float32"))
+        dtype = str(config.get("dtype") or "float32")
         for key in ("sparse", "ragged"):
             if config.get(key):
                 raise UnsupportedError(f"a {key} input is not supported", place=name)
@@ -165,128 +184,72 @@ class _Reader:
         self.inputs.append(ForeignValue(name, known, dims, dtype))
         return name
 
-    def _operand(
-        self, operand: Reference | float, values: Mapping[Reference, str], path: tuple[str, ...]
-    ) -> str:
+    def _operand(self, operand: Operand, values: Mapping[Reference, str], place: Place) -> str:
         if isinstance(operand, tuple):
+            if operand not in values:
+                raise ModelError(f"output {operand[2]} of {operand[0]!r} is computed nowhere",
+                                 place=str(place))  # fmt: skip
             return values[operand]
-        name = "/".join((*path, f"number {len(self.constants)}"))
-        self.constants[name] = np.array(operand, np.float32)
+        name = "/".join((*place.names, f"number {len(self.constants)}"))
+        self.constants[name] = operand
         return name
 
-    def _call(
+    def call(
         self,
         layer: Json,
         call: Call,
-        operands: list[str],
-        path: tuple[str, ...],
-        stored: tuple[str, ...],
+        operands: Sequence[str],
+        place: Place,
         suffix: str,
+        count: int = 1,
     ) -> list[str]:
-        name, kind = _name(layer), str(layer["class_name"])
+        """Append the nodes of one call of a layer or nested model, of which `count` outputs are
+        used; returns their values."""
+        kind, domain = str(layer["class_name"]), domain_of(layer)
         suffix += f":{call.index}" if call.index else ""
-        if kind in MODELS:
-            return self.model(layer, (*path, name), stored, operands, suffix)
-        if len(self.nodes) >= MAX_CALLS:
-            raise ModelError(f"layers are called more than {MAX_CALLS} times")
-        place = "/".join((*path, name))
+        if kind in MODELS and not domain:
+            given = {k for k in call.arguments if k != "training"}
+            if given:
+                raise UnsupportedError(f"a model is called with {sorted(given)}", place=str(place))
+            return self.model(layer, place, operands, suffix)
+        if kind in WRAPPERS and not domain:
+            around = Around(layer, call, tuple(operands), place, suffix, count)
+            return WRAPPERS[kind](self, around)
         weights = []
-        for i, array in enumerate(self.weights.of_layer((*path, name), stored)):
+        for i, array in enumerate(self.weights.of_layer(place.names, place.stored, kind)):
             weights.append(f"{place}/weight {i}")
             self.constants[weights[-1]] = array
-        attributes = {k: plain(v) for k, v in _config(layer).items() if v is not None}
-        attributes |= {f"call.{k}": plain(v) for k, v in call.arguments.items() if v is not None}
+        attributes = {k: plain(v) for k, v in config_of(layer).items() if v is not None}
+        attributes |= {f"call.{k}": v for k, v in call.arguments.items()}
         attributes["weights"] = len(weights)
-        self.nodes.append(
-            ForeignNode(
-                kind, (*operands, *weights), (place + suffix,), attributes, place, "", self.version
-            )
+        if domain == "custom":
+            kind = str(layer.get("registered_name") or f"{layer.get('module')}.{kind}")
+        return self.node(kind, (*operands, *weights), attributes, place, suffix, count, domain)
+
+    def node(
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        attributes: Json,
+        place: Place,
+        suffix: str,
+        count: int = 1,
+        domain: str = "",
+    ) -> list[str]:
+        """Append a node; returns its outputs."""
+        if len(self.nodes) >= MAX_CALLS or count > MAX_CALLS:
+            raise ModelError(f"layers are called more than {MAX_CALLS} times")
+        name = f"{place}{suffix}"
+        outputs = (name, *(f"{name}.{i}" for i in range(1, count)))
+        node = ForeignNode(
+            kind, tuple(inputs), outputs, attributes, str(place), domain, self.version
         )
-        return [place + suffix]
+        self.nodes.append(node)
+        return list(outputs)
 
 
-def plain(value: Any) -> Any:
-    """A value of the configuration as attributes have it: lists as tuples; an object that only
-    names something as that name, any other as its JSON text."""
-    if isinstance(value, list):
-        return tuple(plain(v) for v in value)
-    if isinstance(value, dict):
-        if value.get("class_name") == "DTypePolicy":
-            return str(value["config"]["name"])
-        return json.dumps(value, sort_keys=True)
-    return value
-
-
-def references(value: Any) -> list[Reference]:
-    """All [layer, call, output] in nested lists and dictionaries, in order."""
-    if isinstance(value, dict):
-        return [r for v in value.values() for r in references(v)]
-    if not isinstance(value, list):
-        return []
-    if len(value) == 3 and isinstance(value[0], str):
-        return [(str(value[0]), int(value[1]), int(value[2]))]
-    return [r for v in value for r in references(v)]
-
-
-def _calls(layer: Json) -> list[Call]:
-    """The calls of a layer: Keras 2 lists tensors as [layer, call, output, arguments], Keras 3 has
-    arguments that are tensors, numbers, or lists of them."""
-    found = []
-    for index, node in enumerate(layer.get("inbound_nodes", [])):
-        operands: list[Reference | float] = []
-        arguments: dict[str, Any] = {}
-        if isinstance(node, dict):
-            for item in _leaves(node["args"]):
-                operands.append(_argument(item, layer))
-            arguments = dict(node["kwargs"])
-        else:
-            for item in node if node and isinstance(node[0], list) else [node]:
-                if len(item) < 3 or not isinstance(item[0], str):
-                    raise UnsupportedError("a layer is called on a number", place=_name(layer))
-                operands.append((item[0], int(item[1]), int(item[2])))
-                arguments |= item[3] if len(item) > 3 else {}
-        found.append(Call(layer, index, tuple(operands), arguments))
-    return found
-
-
-def _leaves(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return [leaf for v in value for leaf in _leaves(v)]
-    return [value]
-
-
-def _argument(item: Any, layer: Json) -> Reference | float:
-    if isinstance(item, int | float) and not isinstance(item, bool):
-        return float(item)
-    if isinstance(item, dict) and item.get("class_name") == "__keras_tensor__":
-        name, call, output = item["config"]["keras_history"]
-        return str(name), int(call), int(output)
-    raise UnsupportedError(
-        f"it is called with {json.dumps(item)[:80]}", place=f"layer {_name(layer)!r}"
-    )
-
-
-def _in_order(calls: list[Call], known: set[Reference]) -> list[Call]:
-    """Calls in an order in which every operand comes first. Raises `ModelError` for a circle."""
-    waiting: dict[tuple[str, int], list[int]] = {}
-    missing = []
-    for i, call in enumerate(calls):
-        needs = {(o[0], o[1]) for o in call.operands if isinstance(o, tuple) and o not in known}
-        missing.append(len(needs))
-        for need in needs:
-            waiting.setdefault(need, []).append(i)
-    ready = [i for i, count in enumerate(missing) if not count][::-1]
-    order = []
-    while ready:
-        i = ready.pop()
-        order.append(calls[i])
-        for j in waiting.pop((_name(calls[i].layer), calls[i].index), []):
-            missing[j] -= 1
-            if not missing[j]:
-                ready.append(j)
-    if len(order) != len(calls):
-        stuck = next(c for i, c in enumerate(calls) if missing[i])
-        raise ModelError(
-            "it needs what is computed nowhere, or itself", place=f"layer {_name(stuck.layer)!r}"
-        )
-    return order
+def _known(found: Mapping[str, Any], keys: set[str], place: str) -> None:
+    """Refuse what the format may say one day and nobody has read."""
+    for key in found:
+        if key not in keys:
+            raise UnsupportedError(f"no rule of the importer reads {key!r}", place=place)

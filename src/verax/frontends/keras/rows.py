@@ -47,6 +47,27 @@ def row(*layers: str) -> Callable[[Row], Row]:
     return enter
 
 
+def operation(*names: str) -> Callable[[Row], Row]:
+    """Enter a function as the row of operations of `keras.ops`, which have no weights."""
+
+    def enter(function: Row) -> Row:
+        for name in names:
+            assert ("ops", name) not in TABLE, name
+            TABLE["ops", name] = _without_weights(function)
+        return function
+
+    return enter
+
+
+def _without_weights(function: Row) -> Row:
+    def convert(c: Conversion) -> Result:
+        c.attributes.irrelevant("name", IRRELEVANT["name"])
+        weights(c, 0)
+        return function(c)
+
+    return convert
+
+
 def _with_common(function: Row) -> Row:
     """The row, with what every layer's configuration has read first."""
 
@@ -121,6 +142,17 @@ def finish(c: Conversion, value: str) -> tuple[str, ...]:
     return c.result("Identity", [value])
 
 
+def finish_all(c: Conversion, values: Sequence[str]) -> tuple[str, ...]:
+    """Let values define the layer's outputs, as many as are used, under their names."""
+    if len(c.node.outputs) > len(values):
+        raise ModelError(f"output {len(values)} is used, there is none", place=c.node.place)
+    kind = c.operator("Identity")
+    return tuple(
+        c.builder.add(kind, [value], [name], c.node.name)
+        for name, value in zip(c.node.outputs, values)
+    )
+
+
 PLAIN_ACTIVATIONS = {
     "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softplus": "Softplus",
     "softsign": "Softsign", "exponential": "Exp", "mish": "Mish",
@@ -140,9 +172,9 @@ ACTIVATION_FIELDS: dict[str, tuple[str, dict[str, Any]]] = {
 """Others: operator and attributes."""
 
 
-def activated(c: Conversion, value: str) -> str:
-    """The value after the layer's `activation`; Keras 2 and 3 differ in hard_sigmoid."""
-    name = c.attributes.text("activation", "linear")
+def activated(c: Conversion, value: str, attribute: str = "activation") -> str:
+    """The value after the layer's activation; Keras 2 and 3 differ in hard_sigmoid."""
+    name = c.attributes.text(attribute, "linear")
     if name == "linear":
         return value
     if name in PLAIN_ACTIVATIONS:
@@ -155,7 +187,7 @@ def activated(c: Conversion, value: str) -> str:
         return c.add("HardSigmoid", [value], alpha=slope, beta=0.5)
     if name == "relu6":
         return clipped(c, value, 0.0, 6.0)
-    c.attributes.refuse("activation", "there is no such activation in Verax")
+    c.attributes.refuse(attribute, "there is no such activation in Verax")
     raise AssertionError
 
 

@@ -1,6 +1,22 @@
-"""The table: one row per Keras layer, by family. Importing this module fills `TABLE`."""
+"""The table: one row per Keras layer and operation, by family. Importing this module fills
+`TABLE`."""
 
-from verax.frontends.keras import table_layers, table_windows
+from verax.frontends.keras import (
+    table_attention,
+    table_layers,
+    table_movement,
+    table_operations,
+    table_recurrent,
+    table_windows,
+)
 from verax.frontends.keras.rows import TABLE
 
-__all__ = ["TABLE", "table_layers", "table_windows"]
+__all__ = [
+    "TABLE",
+    "table_attention",
+    "table_layers",
+    "table_movement",
+    "table_operations",
+    "table_recurrent",
+    "table_windows",
+]

@@ -171,22 +171,27 @@ SMALLEST_DEVIATION = 1e-7
 
 @row("Normalization")
 def normalization(c: Conversion) -> Result:
-    """(x - mean) / max(sqrt(variance), 1e-7), weights [*axes kept]: mean, variance, how many were
-    seen; or its inverse."""
+    """(x - mean) / max(sqrt(variance), 1e-7), or its inverse. Statistics [*axes kept] are weights
+    (the third of which says how many values were seen) or in the configuration."""
     a = c.attributes
-    stored = a.values.get("weights")
-    if stored != 3:
-        c.refuse("statistics in the configuration are not supported")
-    mean, variance, _ = (array_of(c, w) for w in weights(c, 3))
-    x, axis = data_input(c, 3), a.get("axis", -1)
-    axes = tuple(i % c.rank() for i in (axis if isinstance(axis, tuple) else (axis,)))
-    fits = mean.ndim == len(axes) and mean.shape == variance.shape and 0 not in axes
-    if not fits or sorted(axes) != list(axes):
+    axis = a.get("axis", -1)
+    axes = sorted(i % c.rank() for i in (axis if isinstance(axis, tuple) else (axis,)))
+    if len(set(axes)) != len(axes) or 0 in axes:
+        a.refuse("axis", "different axes other than the batch are supported")
+    if a.has("mean") or a.has("variance"):
+        weights(c, 0)
+        mean, variance = (np.array(a.get(n), np.float32) for n in ("mean", "variance"))
+    else:
+        mean, variance, _ = (array_of(c, w) for w in weights(c, 3))
+        if mean.ndim != len(axes):
+            raise ModelError(f"axis {axis} does not fit {mean.shape}", place=c.node.place)
+    x, sizes_ = c.required(0), [1] * c.rank()
+    if mean.shape != variance.shape or mean.ndim > len(axes):
         raise ModelError(f"axis {axis} does not fit {mean.shape}", place=c.node.place)
-    sizes_ = iter(mean.shape)
-    shape = [next(sizes_) if i in axes else 1 for i in range(c.rank())]
+    for i, size in zip(axes[len(axes) - mean.ndim :], mean.shape):
+        sizes_[i] = size
     deviation = np.maximum(np.sqrt(variance), np.float32(SMALLEST_DEVIATION))
-    centre, scale = (c.constant(v.reshape(shape), np.float32) for v in (mean, deviation))
+    centre, scale = (c.constant(v.reshape(sizes_), np.float32) for v in (mean, deviation))
     if a.flag("invert"):
         return c.result("Add", [c.add("Mul", [x, scale]), centre])
     return c.result("Div", [c.add("Sub", [x, centre]), scale])
@@ -317,3 +322,23 @@ def rescaling(c: Conversion) -> Result:
     scale, offset = (np.asarray(c.attributes.get(n, d), np.float32)
                      for n, d in (("scale", 1.0), ("offset", 0.0)))  # fmt: skip
     return c.result("Add", [c.add("Mul", [x, c.constant(scale)]), c.constant(offset)])
+
+
+@row("LayerScale")
+def layer_scale(c: Conversion) -> Result:
+    """Of `keras.applications.ConvNeXt*`: x times a weight per channel."""
+    c.attributes.irrelevant("init_values", "the file has the values")
+    (gamma,) = weights(c, 1)
+    size = array_of(c, gamma).shape[-1]
+    c.attributes.expect("projection_dim", size, why="the weights have another")
+    return c.result("Mul", [data_input(c, 1), gamma])
+
+
+@row("CustomScaleLayer")
+def custom_scale(c: Conversion) -> Result:
+    """Of `keras.applications.InceptionResNetV2`: first + second scale."""
+    weights(c, 0)
+    if len(c.inputs) != 2:
+        raise ModelError(f"it is called on {len(c.inputs)} tensors", place=c.node.place)
+    scale = c.constant(c.attributes.number("scale", 1.0), np.float32)
+    return c.result("Add", [c.required(0), c.add("Mul", [c.required(1), scale])])
