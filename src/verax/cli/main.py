@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
+from rich.markup import escape
 
 from verax import __version__
 from verax.base.errors import VeraxError
@@ -80,7 +81,7 @@ def main() -> None:
         app()
     except VeraxError as error:
         _debug()
-        errors.print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False)
+        errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False)
         sys.exit(error.exit_code)
     except MemoryError:
         _debug()
@@ -94,15 +95,11 @@ def main() -> None:
     except Exception as error:
         _debug()
         errors.print(
-            f"[red]this is a bug of Verax:[/red] {_escaped(f'{type(error).__name__}: {error}')}\n"
+            f"[red]this is a bug of Verax:[/red] {escape(f'{type(error).__name__}: {error}')}\n"
             f"  {_report()}",
             highlight=False,
         )
         sys.exit(2)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 def _debug() -> None:

@@ -9,6 +9,7 @@ inferred ones.
 from __future__ import annotations
 
 import keyword
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ from verax.ops.where import Identity
 
 MAX_NODES = 200_000
 """Nodes that a model may have once everything is expanded."""
+MAX_ELEMENTS = 1 << 40
+"""Elements that one tensor may have."""
 LISTED = 8
 """Places that an error names."""
 
@@ -70,6 +73,7 @@ class Importer:
         Raises `UnsupportedError` listing every operator without a row, `ModelError` for a file
         that contradicts itself, `UsageError` for shapes that do not fit.
         """
+        self._must_be_sane()
         self.refuse_unsupported(self.foreign.nodes, "")
         self._inputs()
         for name, array in self.foreign.constants.items():
@@ -98,7 +102,24 @@ class Importer:
         if refusals:
             raise _together(refusals)
         graph = self.builder.graph([self._output(v.name) for v in self.foreign.outputs])
+        _must_have_room(graph.types)
         return Model(graph, self.ledger, format, source, self.foreign.metadata)
+
+    def _must_be_sane(self) -> None:
+        """Refuse a model that computes nothing, and names that no text can hold."""
+        foreign = self.foreign
+        if not foreign.outputs:
+            raise ModelError(
+                "the model has no outputs",
+                next_step="it may be empty, or everything in it is read by something else",
+            )
+        names = [*foreign.constants, *(v.name for v in (*foreign.inputs, *foreign.outputs))]
+        names += [text for n in foreign.nodes for text in (n.name, *n.inputs, *n.outputs)]
+        try:
+            "\n".join(names).encode()
+        except UnicodeEncodeError as error:
+            part = error.object[max(0, error.start - 20) : error.end + 20]
+            raise ModelError(f"a name is not valid text: {part!a}") from error
 
     def fresh(self, hint: str) -> str:
         """A name that neither the graph nor any part of the file uses."""
@@ -257,6 +278,15 @@ def _together(refusals: Sequence[UnsupportedError]) -> UnsupportedError:
     places = ", ".join(str(error.place) for error in refusals[:LISTED])
     more = f" and {len(refusals) - LISTED} more" if len(refusals) > LISTED else ""
     return UnsupportedError(listed, place=f"{places}{more}", next_step=first.next_step)
+
+
+def _must_have_room(types: Mapping[str, TensorType]) -> None:
+    """Refuse tensors larger than any machine holds: only a damaged file has them."""
+    for name, type_ in types.items():
+        if math.prod(d for d in type_.dims if isinstance(d, int)) > MAX_ELEMENTS:
+            raise ModelError(
+                f"the dimensions of {type_} are absurdly large", place=f"value {name!r}"
+            )
 
 
 def _is_fresh(dim: DimLike) -> bool:

@@ -1,0 +1,124 @@
+"""Loading files that may be hostile, each in a process of its own with limits.
+
+    python -m tests.formats.confined < cases.json
+
+The parent imports every frontend once and forks for each case, so that a case costs milliseconds.
+What a file did is an `Outcome`: a model, a clear error, or anything else, with time and memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import verax
+from verax.base.errors import VeraxError
+from verax.frontends.coreml.messages import model_messages
+
+SECONDS = 10
+MEMORY = 1 << 30
+"""What one import of a small file may take, beyond what the process has."""
+FRONTENDS = ("onnx", "torch", "tensorflow", "tflite", "keras", "coreml", "mxnet")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """kind: "model", an error's class, or how the process ended otherwise. clear: whether `kind` is
+    a model or a `VeraxError` with a cause. memory: bytes of peak above the start."""
+
+    kind: str
+    text: str
+    clear: bool
+    seconds: float
+    memory: int
+
+
+def outcomes(paths: Sequence[Path], shapes: Mapping[str, Any] | None = None) -> list[Outcome]:
+    """Load every path, with the same `shapes`, under the limits."""
+    given = json.dumps({"paths": [str(p) for p in paths], "shapes": shapes})
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.formats.confined"],
+        input=given, capture_output=True, text=True, check=False,
+        cwd=Path(__file__).parents[2], timeout=60 + 2 * SECONDS * len(paths),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [Outcome(**json.loads(line)) for line in done.stdout.splitlines()]
+    assert len(found) == len(paths)
+    return found
+
+
+def _kilobytes(key: str) -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(key))
+
+
+def _limit() -> None:
+    now = _kilobytes("VmSize") << 10
+    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def _load(path: str, shapes: Mapping[str, Any] | None) -> tuple[str, str, bool]:
+    try:
+        verax.load(path, shapes=shapes)
+        return "model", "", True
+    except VeraxError as error:
+        return type(error).__name__, str(error), bool(error.cause)
+    except BaseException as error:
+        return type(error).__name__, repr(error), False
+
+
+def confined(path: str, shapes: Mapping[str, Any] | None) -> Outcome:
+    """Load in a forked process."""
+    read, write = os.pipe()
+    start = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(read)
+            _limit()
+            before = _kilobytes("VmRSS")
+            kind, text, clear = _load(path, shapes)
+            memory = max(0, _kilobytes("VmHWM") - before) << 10
+            told = json.dumps([kind, text[:2000], clear, memory])
+            os.write(write, told.encode("ascii"))
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    seconds = time.perf_counter() - start
+    if not said:
+        return Outcome(f"ended by {os.waitstatus_to_exitcode(status)}", "", False, seconds, 0)
+    kind, text, clear, memory = json.loads(said)
+    return Outcome(kind, text, clear, seconds, memory)
+
+
+def main() -> None:
+    given = json.load(sys.stdin)
+    shapes = given["shapes"]
+    assert callable(verax.load)  # which imports the interface
+    for name in FRONTENDS:
+        importlib.import_module(f"verax.frontends.{name}")
+    with contextlib.suppress(VeraxError):
+        model_messages()
+    for path in given["paths"]:
+        print(json.dumps(vars(confined(path, shapes))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
