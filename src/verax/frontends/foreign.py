@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.errors import ModelError
 from verax.ir.types import DType
+
+MAX_NODES = 200_000
+"""Nodes that a model may have, also once everything is expanded."""
 
 
 @dataclass(frozen=True)
@@ -66,3 +70,9 @@ class ForeignModel:
     declared: Mapping[str, ForeignValue]
     versions: Mapping[str, int]
     metadata: Mapping[str, str]
+
+
+def refuse_many(count: int, place: str = "") -> None:
+    """Raise `ModelError` for more than `MAX_NODES` nodes, before a reader looks at any."""
+    if count > MAX_NODES:
+        raise ModelError(f"the model has {count} nodes; {MAX_NODES} are allowed", place=place)

@@ -18,7 +18,7 @@ import numpy as np
 
 from verax.base.errors import GraphError, ModelError, UnsupportedError, UsageError
 from verax.frontends.conversion import Conversion, Row, ValueNeededError, convert
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.ledger import Attributes, Ledger
 from verax.frontends.model import Model
 from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
@@ -26,8 +26,6 @@ from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.ops.where import Identity
 
-MAX_NODES = 200_000
-"""Nodes that a model may have once everything is expanded."""
 MAX_ELEMENTS = 1 << 40
 """Elements that one tensor may have."""
 LISTED = 8

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue, refuse_many
 from verax.frontends.mxnet.params import TYPES, read_params
 from verax.ir.types import DType
 
@@ -147,6 +147,7 @@ def parse_symbol(text: str | bytes, place: str) -> tuple[list[Entry], list[tuple
         ) from error
     if not isinstance(data, dict) or not isinstance(data.get("nodes"), list):
         raise ModelError("this is not an MXNet symbol: it has no list of nodes", place=place)
+    refuse_many(len(data["nodes"]), place)
     entries = [_entry(i, node) for i, node in enumerate(data["nodes"])]
     heads = _references(data.get("heads"), len(entries), "heads")
     if not heads:

@@ -11,8 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.foreign import ForeignNode
-from verax.frontends.importing import MAX_NODES
+from verax.frontends.foreign import MAX_NODES, ForeignNode
 from verax.frontends.ledger import Attributes
 from verax.frontends.onnx.reader import Function, Opaque, Reference, read_attribute, read_function
 from verax.frontends.onnx.tensors import CODES, TensorReader

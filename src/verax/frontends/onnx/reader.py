@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue, refuse_many
 from verax.frontends.onnx.tensors import DTYPES, MAX_ELEMENTS, TensorReader, dtype_name
 
 OLDEST, NEWEST = 6, onnx.defs.onnx_opset_version()
@@ -125,6 +125,7 @@ class _Reader:
     def read(self) -> tuple[ForeignModel, dict[tuple[str, str], Function]]:
         proto, graph = self.proto, self.proto.graph
         versions = opset_versions(proto.opset_import, "model")
+        refuse_many(len(graph.node))
         if graph.sparse_initializer:
             raise UnsupportedError("the model has sparse initialisers", place="model")
         constants: dict[str, Any] = {}
