@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ class Case:
     label: str = ""
     outputs: int = 1
     low: float = -2.0
+    given: Mapping[int, Any] = field(default_factory=dict)
+    """Inputs whose values matter, by position."""
 
     def names(self) -> list[str]:
         return [f"x{i}" for i in range(len(self.shapes))]
@@ -80,10 +82,13 @@ class Case:
 
     def arrays(self) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(11)
-        return {
+        drawn = {
             n: rng.uniform(self.low, 2.0, s).astype(np.float32)
             for n, s in zip(self.names(), self.shapes)
         }
+        for i, values in self.given.items():
+            drawn[f"x{i}"] = np.asarray(values, np.float32)
+        return drawn
 
 
 def setting(**fields: Any) -> Callable[[Any], None]:

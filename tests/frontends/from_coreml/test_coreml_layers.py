@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from coreml_index_cases import indexing, shapes, volumes
+from coreml_models import network, setting
 from coreml_plain_cases import elementwise, movement
 from coreml_window_cases import dense, windows
 
@@ -11,7 +13,10 @@ from verax.frontends.coreml import load_coreml
 from verax.frontends.coreml.table import TABLE
 from verax.reference.evaluate import evaluate
 
-CASES = [*windows(), *dense(), *elementwise(), *movement()]
+CASES = [
+    *(*windows(), *dense(), *elementwise(), *movement()),
+    *(*indexing(), *shapes(), *volumes()),
+]
 IDS = [f"{case.kind} {case.label}".strip() for case in CASES]
 
 
@@ -48,6 +53,7 @@ SIMILAR = {
     *("reduceL1", "reduceL2", "reduceProd", "reduceLogSum", "reduceSumSquare"),
     *("reduceLogSumExp", "array.input", "array.output", "loadConstant"),
     *("preprocessing.scaler", "preprocessing.meanImage"),
+    *("fillDynamic", "reshapeDynamic", "broadcastToDynamic", "sliceDynamic"),
 }
 """Rows of one word that others of the same form stand for, and borders, tested with networks."""
 
@@ -123,3 +129,57 @@ def test_no_field_is_ignored_in_silence():
             silent[spot] = case.label or "default" if is_same else ""
     assert len(silent) > 80
     assert {spot: where for spot, where in silent.items() if where} == {}
+
+
+def after(kind, read, fill, constants, shape):
+    """A network of one layer on x of this shape, on constants, and on shapes "SHAPE"."""
+    layers = [
+        ("loadConstantND", n, [], [n], setting(shape=(len(v),), data=np.array(v, np.float32)))
+        for n, v in constants.items()
+    ]
+    layers.append(("getShape", "s", ["x"], ["SHAPE"], setting()))
+    layers.append((kind, "l", read, ["y"], fill))
+    return load_coreml(network(layers, {"x": shape}, {"y": ()}).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("kind", "read", "fill", "constants", "meaning"),
+    [
+        ("reshapeDynamic", ["x", "c"], setting(), {"c": (5, 6)}, lambda x: x.reshape(5, 6)),
+        ("fillDynamic", ["SHAPE"], setting(value=1.5), {}, lambda x: np.full((2, 3, 5), 1.5)),
+        (
+            "broadcastToDynamic",
+            ["x", "c"],
+            setting(),
+            {"c": (4, 2, 3, 5)},
+            lambda x: np.broadcast_to(x, (4, 2, 3, 5)),
+        ),
+        (
+            "sliceDynamic",
+            ["x", "b", "SHAPE", "t"],
+            setting(beginMasks=(True, False, False), squeezeMasks=(False, True, False)),
+            {"b": (1, 2, 1), "t": (1, 1, 2)},
+            lambda x: x[:, 2, 1:5:2],
+        ),
+        (
+            "sliceDynamic",
+            ["x", "b"],
+            setting(endIds=(2, 0, 4), endMasks=(False, True, False), strides=(1, 1, 3)),
+            {"b": (1, 1, 0)},
+            lambda x: x[1:2, 1:, 0:4:3],
+        ),
+    ],
+)
+def test_layers_take_sizes_from_shapes_and_constants(kind, read, fill, constants, meaning):
+    x = np.random.default_rng(0).standard_normal((2, 3, 5)).astype(np.float32)
+    (found,) = evaluate(after(kind, read, fill, constants, (2, 3, 5)).graph, {"x": x}).values()
+    assert np.array_equal(found, meaning(x))
+
+
+def test_a_slice_whose_ends_only_running_tells_is_refused():
+    layers = [
+        ("topK", "k", ["x"], ["v", "i"], setting(axis=0, K=1)),
+        ("sliceDynamic", "l", ["x", "i"], ["y"], setting(endIds=(3,))),
+    ]
+    with pytest.raises(VeraxError, match="computed while the network runs"):
+        load_coreml(network(layers, {"x": (4,)}, {"y": ()}).SerializeToString())

@@ -8,8 +8,11 @@ from verax.frontends.coreml import (
     mil_movement,
     mil_windows,
     table_elementwise,
+    table_indexing,
     table_movement,
+    table_shapes,
     table_stages,
+    table_volumes,
     table_windows,
 )
 from verax.frontends.coreml.rows import TABLE
@@ -20,7 +23,10 @@ __all__ = [
     "mil_movement",
     "mil_windows",
     "table_elementwise",
+    "table_indexing",
     "table_movement",
+    "table_shapes",
     "table_stages",
+    "table_volumes",
     "table_windows",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from verax.base.errors import ModelError
@@ -206,9 +208,32 @@ def concat(c: Conversion) -> Result:
 
 @row("concatND")
 def concat_nd(c: Conversion) -> Result:
-    a = c.attributes
-    a.expect("interleave", False, why="interleaving is not supported")
-    return c.operator("Concat", axis=a.integer("axis", 0))
+    a, axis = c.attributes, c.attributes.integer("axis", 0)
+    if not a.flag("interleave"):
+        return c.operator("Concat", axis=axis)
+    return c.result(
+        "Identity", [interleaved(c, [c.required(i) for i in range(len(c.inputs))], axis)]
+    )
+
+
+def interleaved(c: Conversion, values: Sequence[str], axis: int) -> str:
+    """The first elements of all values along an axis, then the second ones, and so on."""
+    type_ = c.builder.types[values[0]]
+    if any(c.builder.types[v].dims != type_.dims for v in values):
+        raise ModelError("interleaved values of several shapes", place=c.node.place)
+    axis = axis if axis >= 0 else axis + type_.rank
+    apart = [c.add("Unsqueeze", [v, c.ints((axis + 1,))]) for v in values]
+    joined = c.add("Concat", apart, axis=axis + 1)
+    shape = [0] * type_.rank
+    shape[axis] = -1
+    if any(d == 0 for d in type_.dims):
+        raise ModelError(f"interleaved values of {type_}", place=c.node.place)
+    if all(isinstance(d, int) for d in type_.dims):
+        shape = [int(d) for d in type_.dims]  # type: ignore[call-overload]
+        shape[axis] *= len(values)
+    elif axis + 1 < type_.rank:
+        c.refuse(f"interleaving of {type_}, its sizes must be known")
+    return c.add("Reshape", [joined, c.ints(shape)])
 
 
 @row("split")
@@ -256,9 +281,37 @@ def slice_(c: Conversion) -> Result:
 def slice_static(c: Conversion) -> Result:
     """Per axis; a mask means from the first element, or to the last; squeezed axes go."""
     a, rank = c.attributes, c.rank()
-    begin, end = (list(a.integers(n, ())) for n in ("beginIds", "endIds"))
-    steps = list(a.integers("strides", ())) or [1] * rank
-    masks = [a.get(n, ()) or (False,) * rank for n in ("beginMasks", "endMasks", "squeezeMasks")]
+    begin, end, steps = (list(a.integers(n, ())) for n in ("beginIds", "endIds", "strides"))
+    masks = [a.get(n, ()) for n in ("beginMasks", "endMasks", "squeezeMasks")]
+    return _sliced_static(c, begin, end, steps or [1] * rank, masks)
+
+
+@row("sliceDynamic")
+def slice_dynamic(c: Conversion) -> Result:
+    """As sliceStatic, with inputs in the place of parameters; they must follow from the shapes."""
+    a = c.attributes
+    names = ("beginIds", "endIds", "strides", "beginMasks", "endMasks", "squeezeMasks")
+    lists = []
+    for i, name in enumerate(names, 1):
+        if c.input(i) is not None:
+            a.irrelevant(name, "an input gives it")
+            lists.append([int(v) for v in c.constant_input(i, name).ravel()])
+        else:
+            lists.append([int(v) for v in a.get(name, ())])
+    begin, end, steps, *masks = lists
+    return _sliced_static(c, begin, end or [0] * c.rank(), steps or [1] * c.rank(), masks)
+
+
+def _sliced_static(
+    c: Conversion,
+    begin: list[int],
+    end: list[int],
+    steps: list[int],
+    masks: Sequence[Sequence[bool | int]],
+) -> Result:
+    """The slice that lists with an entry per axis describe; an empty mask is none."""
+    rank = c.rank()
+    masks = [m or (False,) * rank for m in masks]
     if any(len(v) != rank for v in (begin, end, steps, *masks)):
         raise ModelError(f"the slice does not speak of {rank} axes", place=c.node.place)
     for i in range(rank):
