@@ -20,14 +20,20 @@ NOT_IN_ONNX = {
     ("MaxUnpool", DType.int8): "ONNX has float MaxUnpool only",
     ("MeanVarianceNormalization", DType.float64): "ONNX defines it with float32 constants",
     ("LayerNormalization", DType.float64): "ONNX has float32 and bfloat16 statistics only",
-    ("MultiBoxDetection", DType.float32): "MXNet's own operator",
-    ("MultiBoxDetection", DType.float64): "MXNet's own operator",
-    ("BoxNMS", DType.float32): "CoreML's own operator",
-    ("DynamicQuantizeGroups", DType.float32): "TensorFlow Lite's own operator",
-    ("DynamicQuantizeGroups", DType.float32): "TensorFlow Lite's hybrid kernels",
+    ("MultiBoxDetection", DType.float64): "ONNX's NonMaxSuppression is for float32",
+    ("SoftmaxInteger", DType.int16): "tables that are not written yet",
 }
 WRITTEN_OTHERWISE = {"Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"} | {
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
+    *(
+        "DynamicQuantizeGroups",
+        "MultiBoxDetection",
+        "BoxNMS",
+        "Mod",
+        "Where",
+        "Conv",
+        "SpaceToDepth",
+    ),
 }
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""
 CONSTANT = {"Requantize": (1, 2)}

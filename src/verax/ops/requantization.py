@@ -16,6 +16,7 @@ from verax.ir.types import DType, TensorType
 from verax.numerics.fixed_point import (
     doubling_high_product,
     exp_of_negative,
+    inverse_root,
     quantised_factor,
     reciprocal_of_one_plus,
     rounded_shift,
@@ -230,6 +231,38 @@ class SoftmaxInteger(Operator):
         yield Case(cls(factor=0.1, output_dtype=DType.int16), (x,))
         bytes_ = draw(rng, (4, 5), "uint8", 0, 255)
         yield Case(cls(factor=0.02, output_dtype=DType.uint8), (bytes_,))
+
+
+@operator
+class L2NormalizeInteger(Operator):
+    """x - zero_point over its Euclidean length along the last axis, in units of 1/128, around the
+    middle of the type. Source: LiteRT's reference kernels (an inverse root of 31 bits)."""
+
+    zero_point: int = 0
+
+    exact = True
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        x = ctx.type(0)
+        ctx.require(x.dtype in NARROW[:2], f"the input is {x}, not int8 or uint8")
+        ctx.require(x.rank > 0, "a scalar has no last axis")
+        return [x]
+
+    def reference(self, ev: Evaluation, x: Any) -> Any:
+        info = np.iinfo(x.dtype)
+        centred = x.astype(np.int64) - self.zero_point
+        multiplier, shift = inverse_root((centred * centred).sum(axis=-1, keepdims=True))
+        if info.min:
+            whole = scaled(centred, multiplier, shift + 7)
+        else:
+            whole = scaled(centred * 128, multiplier, shift) + 128
+        return np.clip(whole, info.min, info.max).astype(x.dtype)
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        yield Case(cls(), (draw(rng, (2, 3, 7), "int8", -128, 127),))
+        yield Case(cls(zero_point=113), (draw(rng, (3, 5), "uint8", 0, 255),))
+        yield Case(cls(zero_point=-4), (np.full((2, 3), -4, np.int8),), label="all zero")
 
 
 @cache

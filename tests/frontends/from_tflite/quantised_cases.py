@@ -81,6 +81,8 @@ def quantised_cases() -> Iterator[Case]:
         yield from _bytes(dtype)
     yield from _words()
     yield from _curves()
+    yield from _arithmetic()
+    yield from _reductions()
     yield "CONV_2D int8 one scale", one(
         "CONV_2D", [data(IMAGE, "int8"), weights((4, 3, 2, 3), "int8", None), bias(4, "int8")],
         result((2, 3, 4, 4), "int8"), 3, stride_h=1, stride_w=1, padding="VALID",
@@ -178,6 +180,11 @@ def _bytes(dtype: str) -> Iterator[Case]:
             one("HARD_SWISH", [data((2, 60, 5), dtype, scale)], result((2, 60, 5), dtype), 1),
         )
     low = np.iinfo(dtype).min
+    middle_ = T((2, 3, 10), dtype, scale=[1 / 128], zero=[middle])
+    yield (
+        f"L2_NORMALIZATION {dtype}",
+        one("L2_NORMALIZATION", [data((2, 3, 10), dtype)], middle_, 2),
+    )
     alpha = const(np.arange(low, low + 15, dtype=dtype).reshape(3, 5) + 90, [0.013], [low + 97])
     yield (
         f"PRELU {dtype}",
@@ -230,3 +237,53 @@ def _curves() -> Iterator[Case]:
         operand = T(shape, dtype, scale=[TYPES[dtype][0]], zero=[lowest])
         for kind in ("SQRT", "RSQRT"):
             yield f"{kind} {dtype}", one(kind, [operand], result(shape, dtype), 2)
+
+
+def _arithmetic() -> Iterator[Case]:
+    rng = np.random.default_rng(29)
+    shape, many = (2, 9, 5), (2, 90, 25)
+    for kind, ratio in (("EQUAL", 1), ("NOT_EQUAL", 1), ("LESS", 1.7), ("LESS_EQUAL", 1.7),
+                        ("GREATER", 1.7), ("GREATER_EQUAL", 1.7)):  # fmt: skip
+        for dtype in ("int8", "uint8"):
+            operands = [data(many, dtype), data((90, 1), dtype, TYPES[dtype][0] * ratio)]
+            yield f"{kind} {dtype}", one(kind, operands, T(many, "bool"), 2)
+    operands = [data(shape, "int8"), data((9, 1), "int8", 0.07)]
+    yield "SQUARED_DIFFERENCE int8", one("SQUARED_DIFFERENCE", operands, result(shape, "int8"), 2)
+    for dtype in ("int8", "int16"):
+        for flags in ((0, 0), (1, 1)):
+            shapes = ((2, 4, 3), (2, 5, 4)) if flags[0] else ((2, 3, 4), (2, 4, 5))
+            scales = (0.0, 0.09 if dtype == "int8" else 0.0002)
+            operands = [data(s, dtype, scale) for s, scale in zip(shapes, scales)]
+            yield f"BATCH_MATMUL {dtype} {flags}", one(
+                "BATCH_MATMUL", operands, result((2, 3, 5), dtype), 4, adj_x=flags[0], adj_y=flags[1]
+            )  # fmt: skip
+    parts = [data((2, 3, 4), "uint8"), T((2, 5, 4), "uint8", scale=[0.031], zero=[90]),
+             T((2, 1, 4), "uint8", scale=[0.043], zero=[90])]  # fmt: skip
+    whole = data((2, 9, 4), "uint8")
+    yield "CONCATENATION uint8 converted", one("CONCATENATION", parts, whole, axis=1)
+    alpha = const(rng.integers(-127, 127, (9, 5), dtype="int8", endpoint=True), [0.013], [0])
+    yield "PRELU int16", one("PRELU", [data(shape, "int16"), alpha], result(shape, "int16"), 1)
+    for aligned, half in ((0, 0), (1, 0), (0, 1)):
+        yield f"RESIZE_BILINEAR int16 {aligned}{half}", one(
+            "RESIZE_BILINEAR", [data(IMAGE, "int16"), const(np.array((11, 4), np.int32))],
+            data((2, 11, 4, 3), "int16"), 3, align_corners=aligned, half_pixel_centers=half,
+        )  # fmt: skip
+    for source, target in (("int16", "int8"), ("int8", "int16"), ("int16", "int16")):
+        wide = T(shape, target, scale=[OUTPUTS[target][0] * 0.3], zero=[OUTPUTS[target][1]])
+        yield f"QUANTIZE {source} to {target}", one("QUANTIZE", [data(shape, source)], wide, 3)
+    operand = T(shape, "int32", scale=[3e-9], zero=[0])
+    yield "QUANTIZE int32", one("QUANTIZE", [operand], result(shape, "int8"), 3)
+
+
+def _reductions() -> Iterator[Case]:
+    axes = const(np.array([1, -2], np.int32))
+    for dtype in TYPES:
+        for kind in ("REDUCE_MAX", "REDUCE_MIN"):
+            reduced = data((2, 1, 1, 3), dtype)
+            yield f"{kind} {dtype}", one(kind, [data(IMAGE, dtype), axes], reduced, 3, keep_dims=1)
+    for dtype, scale in (("uint8", 1.9), ("int8", 1.9), ("int16", 0.02)):
+        operands = [data(IMAGE, dtype), axes]
+        yield f"SUM {dtype}", one("SUM", operands, result((2, 3), dtype, scale), 2)
+    condition = const(np.array([[True], [False]]))
+    operands = [condition, data((2, 3), "int8"), data((2, 3), "int8")]
+    yield "SELECT_V2 int8", one("SELECT_V2", operands, data((2, 3), "int8"))

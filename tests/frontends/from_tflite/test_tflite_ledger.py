@@ -40,6 +40,8 @@ def mutants(value: Any) -> Iterator[Any]:
     """Values of the same type with another meaning."""
     if isinstance(value, np.ndarray):
         yield value * 1.25 if value.dtype.kind == "f" else value + 1
+        if value.dtype.kind != "f":
+            yield value + (1 << 24)  # one more is nothing to 32-bit data
     elif isinstance(value, str):
         for values in RIVALS.values():
             if value in values:

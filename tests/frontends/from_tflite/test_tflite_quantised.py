@@ -18,6 +18,8 @@ from verax.frontends.tflite import load_tflite
 from verax.records.verdict import Kind
 
 CASES = dict(quantised_cases())
+REFERENCE_IS_WRONG = {"SUM int8", "SUM int16"}
+"""LiteRT's reference kernel reads these operands as uint8; its optimised one does not."""
 
 
 @pytest.mark.parametrize("label", CASES)
@@ -26,7 +28,7 @@ def test_an_operator_gives_the_integers_of_the_reference_kernels(label: str) -> 
     inputs = drawn(loaded)
     if "SQRT int16" in label:  # below zero LiteRT stops
         inputs = {name: np.maximum(x, 0) for name, x in inputs.items()}
-    given = litert(CASES[label], inputs)
+    given = litert(CASES[label], inputs, reference=label not in REFERENCE_IS_WRONG)
     for name, want in verax.reference(loaded, inputs).items():
         np.testing.assert_array_equal(given[name], want.astype(given[name].dtype))
     assert {n: t.shape for n, t in loaded.outputs.items()} == {n: a.shape for n, a in given.items()}

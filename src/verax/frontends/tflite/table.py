@@ -6,8 +6,10 @@ from verax.frontends.tflite import (
     table_hybrid,
     table_movement,
     table_quantised,
+    table_quantised_arithmetic,
     table_quantised_curves,
     table_quantised_products,
+    table_quantised_reductions,
     table_windows,
 )
 from verax.frontends.tflite.rows import TABLE
@@ -19,7 +21,9 @@ __all__ = [
     "table_hybrid",
     "table_movement",
     "table_quantised",
+    "table_quantised_arithmetic",
     "table_quantised_curves",
     "table_quantised_products",
+    "table_quantised_reductions",
     "table_windows",
 ]

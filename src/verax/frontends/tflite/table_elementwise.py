@@ -71,7 +71,7 @@ def not_equal(c: Conversion) -> Result:
     return c.result("Not", [c.add("Equal", [c.required(0), c.required(1)])])
 
 
-@row("SELECT", "SELECT_V2")
+@row("SELECT", "SELECT_V2", moves=True)
 def select(c: Conversion) -> Result:
     if c.node.op_type == "SELECT" and c.rank(0) not in (0, c.rank(1)):
         c.refuse("a condition per row is not supported")
@@ -130,7 +130,12 @@ REDUCTIONS = {
 }
 
 
-@row(*REDUCTIONS)
+@row("REDUCE_MAX", "REDUCE_MIN", moves=True)
+def selection(c: Conversion) -> Result:
+    return reduction(c)
+
+
+@row("MEAN", "SUM", "REDUCE_PROD")
 def reduction(c: Conversion) -> Result:
     """Over the axes of operand 1; none of them means none."""
     return c.result(

@@ -3,8 +3,6 @@ them."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from verax.frontends.channels_last import (
@@ -22,11 +20,8 @@ from verax.frontends.tflite.quantisation import (
     quantisation,
 )
 from verax.frontends.tflite.rows import ACTIVATIONS, Result, activation, row
-from verax.frontends.tflite.table_elementwise import arg as position
-from verax.frontends.tflite.table_elementwise import shape
-from verax.frontends.tflite.table_movement import concatenation
 from verax.frontends.tflite.table_windows import pool_fields
-from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point import nearest
 
 
 def _alike(c: Conversion, *sides: str) -> tuple[np.float32, int]:
@@ -63,38 +58,6 @@ def dequantise(c: Conversion) -> Result:
     else:
         parameters = [c.constant(q.scale), c.constant(q.zero, dtype)]
     return c.result("DequantizeLinear", [c.required(0), *parameters], axis=q.axis)
-
-
-SUM_BITS = {"int8": 20, "uint8": 20, "int16": 15}
-"""Bits that operands of sums are shifted up by before they are scaled."""
-
-
-@row("ADD", "SUB", quantised=True)
-def add(c: Conversion) -> Result:
-    """Both operands are brought to half the larger scale, with more bits; then to the output's."""
-    (a_scale, a_zero), (b_scale, b_zero) = of_tensor(c, "input0"), of_tensor(c, "input1")
-    scale, zero = of_tensor(c, "output0")
-    dtype = str(c.type(0).dtype)
-    powers = all(np.frexp(s)[0] == np.float32(0.5) for s in (a_scale, b_scale, scale))
-    if dtype != "int16" or not powers:
-        c.attributes.irrelevant("pot_scale_int16", "it needs 16 bits and powers of two as scales")
-    elif c.attributes.flag("pot_scale_int16", True):
-        c.attributes.refuse("pot_scale_int16", "16-bit sums in powers of two")
-    bits = SUM_BITS[dtype]
-    twice = 2 * np.float64(max(a_scale, b_scale))
-    terms = []
-    for i, (own, own_zero) in enumerate(((a_scale, a_zero), (b_scale, b_zero))):
-        shifted = c.add("Mul", [centred(c, i, own_zero), c.constant(1 << bits, np.int32)])
-        factor = factors(c, float(np.float64(own) / twice))
-        terms.append(c.add("Requantize", [shifted, *factor], output_dtype="int32"))
-    total = c.add("Add" if c.node.op_type == "ADD" else "Sub", terms)
-    return c.result(
-        "Requantize",
-        [total, *factors(c, float(twice / ((1 << bits) * np.float64(scale))))],
-        zero_point=zero,
-        output_dtype=dtype,
-        **activation_range(c, activation(c), scale, zero),
-    )
 
 
 @row("AVERAGE_POOL_2D", quantised=True)
@@ -150,15 +113,25 @@ def pad(c: Conversion) -> Result:
 
 @row("CONCATENATION", quantised=True)
 def quantised_concatenation(c: Conversion) -> Result:
-    _alike(c, *(f"input{i}" for i in range(len(c.inputs))), "output0")
+    """Parts quantised otherwise than the result are converted, which LiteRT does for uint8 only."""
     c.attributes.expect("fused_activation_function", "NONE", why="LiteRT demands it")
-    return concatenation(c)
+    axis, target = c.attributes.integer("axis", 0), of_tensor(c, "output0")
+    parts = [_converted(c, i, target) for i in range(len(c.inputs))]
+    return c.result("Concat", parts, axis=axis)
 
 
-@row("MAXIMUM", "MINIMUM", quantised=True)
-def extreme(c: Conversion) -> Result:
-    _alike(c, "input0", "input1", "output0")
-    return c.operator("Max" if c.node.op_type == "MAXIMUM" else "Min")
+def _converted(c: Conversion, index: int, target: tuple[np.float32, int]) -> str:
+    """An operand in the scale of the target, by a table of all results in float32."""
+    value, (x_scale, x_zero) = c.required(index), of_tensor(c, f"input{index}")
+    scale, zero = target
+    if (x_scale, x_zero) == target:
+        return value
+    if c.type(index).dtype != "uint8":
+        c.refuse("its operands are quantised differently, and LiteRT would not convert")
+    factor = x_scale * (np.float32(1) / scale)
+    results = nearest(np.arange(256).astype(np.float32) * factor + np.float32(-x_zero) * factor)
+    table = c.constant(np.clip(results + zero, 0, 255).astype(np.uint8))
+    return c.add("Gather", [table, c.add("Cast", [value], to="int64")], axis=0)
 
 
 @row("RELU", *ACTIVATIONS, quantised=True)
@@ -187,31 +160,6 @@ def leaky_relu(c: Conversion) -> Result:
     return c.result("Where", [positive, above, below])
 
 
-@row("MEAN", quantised=True)
-def mean(c: Conversion) -> Result:
-    """The count divides the multiplier."""
-    (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    axes = constant_ints(c, 1, "the axes")
-    sizes = [c.type(0).dims[a] for a in {a % c.rank() for a in axes}]
-    if not all(isinstance(n, int) for n in sizes):
-        c.refuse("the sizes that a mean is taken over are not known: give shapes")
-    count = math.prod(n for n in sizes if isinstance(n, int))
-    if not count or not axes:
-        c.refuse("a mean of nothing")
-    sums = c.add(
-        "ReduceSum", [centred(c, 0, x_zero), c.ints(axes)], keepdims=c.attributes.flag("keep_dims")
-    )
-    multiplier, shift = quantised_factor(float(np.float64(x_scale) / np.float64(scale)))
-    up = min(count.bit_length() - 1, 32, 31 + shift)
-    pair = ((multiplier << up) // count, shift - up)
-    return c.result(
-        "Requantize",
-        [sums, *(c.constant(v, np.int32) for v in pair)],
-        zero_point=zero,
-        output_dtype=str(c.type(0).dtype),
-    )
-
-
 @row("PRELU", quantised=True)
 def prelu(c: Conversion) -> Result:
     """Below zero the product with alpha, in the scale of both."""
@@ -229,14 +177,15 @@ def prelu(c: Conversion) -> Result:
 
 @row("RESIZE_BILINEAR", quantised=True)
 def resize_bilinear(c: Conversion) -> Result:
-    """Weights have 10 bits per axis; scale and zero point stay."""
+    """Weights have 10 bits per axis; halves away from zero; scale and zero point stay."""
     _alike(c, "input0", "output0")
-    if c.type(0).dtype != "int8":
-        c.refuse(f"resizing {c.type(0).dtype} is not supported")
+    dtype = c.type(0).dtype
+    if dtype not in ("int8", "int16"):
+        c.refuse(f"resizing {dtype} is not supported")
     aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
     if aligned and half:
         c.attributes.refuse("half_pixel_centers", "together with align_corners")
-    value = c.add("Cast", [c.required(0)], to="int32")
+    value = c.add("Cast", [c.required(0)], to="int64")
     for axis, size in zip((1, 2), constant_ints(c, 1, "the size")):
         whole = c.type(0).dims[axis]
         if not isinstance(whole, int) or size < 1:
@@ -246,11 +195,13 @@ def resize_bilinear(c: Conversion) -> Result:
         terms = []
         for index, factor in ((low, (1 << 10) - weight), (high, weight)):
             seen = c.add("Gather", [value, c.ints(index.tolist())], axis=axis)
-            terms.append(c.add("Mul", [seen, c.constant(factor.reshape(lanes), np.int32)]))
+            terms.append(c.add("Mul", [seen, c.constant(factor.reshape(lanes), np.int64)]))
         value = c.add("Add", terms)
-    # Twice the sum times 2^-21, of which the first rounding is exact: halves away from zero.
-    twice = c.add("Add", [value, value])
-    return c.result("Requantize", [twice, *factors(c, 2.0**-21)], axis=3)
+    sign = c.add("Greater", [value, c.constant(0, np.int64)])
+    halves = [c.constant(v, np.int64) for v in (1 << 19, -(1 << 19))]
+    moved = c.add("Add", [value, c.add("Where", [sign, *halves])])
+    quotient = c.add("Div", [moved, c.constant(1 << 20, np.int64)])  # cut off towards zero
+    return c.result("Cast", [quotient], to=str(dtype))
 
 
 def _interpolation(
@@ -267,17 +218,3 @@ def _interpolation(
     low = np.maximum(at >> 10, 0)  # negative positions are above -1: their floor and C's differ by
     high = np.minimum(-(-at >> 10), whole - 1)  # what the bounds cut off
     return low, np.maximum(high, 0), at - (low << 10)
-
-
-@row("ARG_MAX", "ARG_MIN", quantised=True)
-def arg(c: Conversion) -> Result:
-    for name in ("scale", "zero_point"):
-        c.attributes.irrelevant(f"input0.{name}", "order is that of the integers")
-    return position(c)
-
-
-@row("SHAPE", quantised=True)
-def shape_of(c: Conversion) -> Result:
-    for name in ("scale", "zero_point", "quantized_dimension"):
-        c.attributes.irrelevant(f"input0.{name}", "only the sizes count")
-    return shape(c)

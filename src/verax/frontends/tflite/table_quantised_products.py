@@ -11,7 +11,6 @@ from verax.frontends.channels_last import channels_first, finish_channels_last, 
 from verax.frontends.conversion import Conversion
 from verax.frontends.tflite.quantisation import (
     activation_range,
-    centred,
     factors,
     of_tensor,
     quantisation,
@@ -22,6 +21,7 @@ from verax.frontends.tflite.table_windows import (
     depth_multiplier,
     flat_rows,
     groups_of,
+    matrix_operand,
     transposed_fields,
 )
 
@@ -30,10 +30,13 @@ class _Product:
     """What a product's operands say: sums in the scale x w, results in the scale of output 0.
 
     data, weights: indices of the operands. weight_axis: the one that scales per channel must run
-    along, as LiteRT demands.
+    along, as LiteRT demands. by_channel: whether LiteRT takes one scale for one per channel, whose
+    product with the data's is then not rounded to float32.
     """
 
-    def __init__(self, c: Conversion, data: int, weights: int, weight_axis: int) -> None:
+    def __init__(
+        self, c: Conversion, data: int, weights: int, weight_axis: int, by_channel: bool = True
+    ) -> None:
         self.c = c
         self.x_scale, self.x_zero = of_tensor(c, f"input{data}")
         self.out_scale, self.out_zero = of_tensor(c, "output0")
@@ -45,7 +48,7 @@ class _Product:
                 f"input{weights}.quantized_dimension", "LiteRT takes scales per output channel"
             )
         self.w_zero = int(w.zero[0])
-        if self.data_type == "uint8":
+        if self.data_type == "uint8" or (w.scale.size == 1 and not by_channel):
             product = (self.x_scale * w.scale).astype(np.float64)
         else:
             product = np.float64(self.x_scale) * w.scale.astype(np.float64)
@@ -140,7 +143,7 @@ def transpose_conv(c: Conversion) -> Result:
 def fully_connected(c: Conversion) -> Result:
     c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantised already")
     _bias_type(c)
-    product = _Product(c, 0, 1, weight_axis=0)
+    product = _Product(c, 0, 1, weight_axis=0, by_channel=False)
     rows, shape = flat_rows(c)
     x = c.add("Cast", [rows], to=product.sums()["output_dtype"])
     if product.x_zero:
@@ -161,15 +164,24 @@ def _bias_type(c: Conversion, data: int = 0) -> None:
     c.attributes.irrelevant("quantized_bias_type", "sums on 8-bit data have 32 bits")
 
 
-@row("MUL", quantised=True)
-def multiply(c: Conversion) -> Result:
-    (a_scale, a_zero), (b_scale, b_zero) = of_tensor(c, "input0"), of_tensor(c, "input1")
+@row("BATCH_MATMUL", quantised=True)
+def batch_matmul(c: Conversion) -> Result:
+    """Both operands lose their zero points; int16 data are summed in 64 bits."""
+    c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantised already")
+    sides = [of_tensor(c, f"input{i}") for i in (0, 1)]
     scale, zero = of_tensor(c, "output0")
-    product = c.add("Mul", [centred(c, 0, a_zero), centred(c, 1, b_zero)])
+    dtype = c.type(0).dtype
+    wide = dtype == "int16"
+    to = "int64" if wide else "int32"
+    operands = []
+    for i, (flag, (_, own_zero)) in enumerate(zip(("adj_x", "adj_y"), sides)):
+        value = c.add("Cast", [matrix_operand(c, i, flag)], to=to)
+        operands.append(c.add("Sub", [value, c.constant(own_zero, to)]) if own_zero else value)
+    product = np.float64(sides[0][0] * sides[1][0])  # the product is rounded to float32
     return c.result(
         "Requantize",
-        [product, *factors(c, float(a_scale * b_scale / scale))],
+        [c.add("MatMul", operands), *factors(c, float(product / np.float64(scale)))],
         zero_point=zero,
-        output_dtype=str(c.type(0).dtype),
-        **activation_range(c, activation(c), scale, zero),
+        output_dtype=str(dtype),
+        rounding="short" if wide else "twice",
     )

@@ -1,0 +1,120 @@
+"""TFLite operators on two quantised operands of one shape, as LiteRT's reference kernels compute
+them: each operand is shifted up, scaled, and the result is scaled once more."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.frontends.conversion import Conversion
+from verax.frontends.tflite.quantisation import activation_range, centred, factors, of_tensor
+from verax.frontends.tflite.rows import Result, activation, row
+
+SUM_BITS = {"int8": 20, "uint8": 20, "int16": 15}
+"""Bits that operands of sums are shifted up by before they are scaled."""
+NEAR_POWER = 1e-3
+"""How far the logarithm of a scale may be from a whole number for LiteRT to take it as one."""
+
+
+def _is_power(scale: np.float32) -> bool:
+    """Whether LiteRT takes a scale for a power of two."""
+    exponent = math.log2(float(scale))
+    return abs(exponent - round(exponent)) < NEAR_POWER
+
+
+def _terms(c: Conversion, bits: int) -> tuple[list[str], float]:
+    """Both operands in units of twice the larger scale, with `bits` more bits; that unit."""
+    sides = [of_tensor(c, f"input{i}") for i in (0, 1)]
+    unit = 2 * np.float64(max(scale for scale, _ in sides))
+    terms = []
+    for i, (scale, zero) in enumerate(sides):
+        shifted = c.add("Mul", [centred(c, i, zero), c.constant(1 << bits, np.int32)])
+        factor = factors(c, float(np.float64(scale) / unit))
+        terms.append(c.add("Requantize", [shifted, *factor], output_dtype="int32"))
+    return terms, float(unit)
+
+
+@row("ADD", "SUB", quantised=True)
+def add(c: Conversion) -> Result:
+    scale, zero = of_tensor(c, "output0")
+    dtype = str(c.type(0).dtype)
+    scales = (of_tensor(c, "input0")[0], of_tensor(c, "input1")[0], scale)
+    if dtype != "int16" or not all(map(_is_power, scales)):
+        c.attributes.irrelevant("pot_scale_int16", "it needs 16 bits and powers of two as scales")
+    elif c.attributes.flag("pot_scale_int16", True):
+        c.attributes.refuse("pot_scale_int16", "16-bit sums in powers of two")
+    bits = SUM_BITS[dtype]
+    terms, unit = _terms(c, bits)
+    total = c.add("Add" if c.node.op_type == "ADD" else "Sub", terms)
+    return c.result(
+        "Requantize",
+        [total, *factors(c, unit / ((1 << bits) * float(scale)))],
+        zero_point=zero,
+        output_dtype=dtype,
+        **activation_range(c, activation(c), scale, zero),
+    )
+
+
+@row("MUL", quantised=True)
+def multiply(c: Conversion) -> Result:
+    (a_scale, a_zero), (b_scale, b_zero) = of_tensor(c, "input0"), of_tensor(c, "input1")
+    scale, zero = of_tensor(c, "output0")
+    product = c.add("Mul", [centred(c, 0, a_zero), centred(c, 1, b_zero)])
+    return c.result(
+        "Requantize",
+        [product, *factors(c, float(a_scale * b_scale / scale))],
+        zero_point=zero,
+        output_dtype=str(c.type(0).dtype),
+        **activation_range(c, activation(c), scale, zero),
+    )
+
+
+@row("SQUARED_DIFFERENCE", quantised=True)
+def squared_difference(c: Conversion) -> Result:
+    scale, zero = of_tensor(c, "output0")
+    if c.type(0).dtype != "int8":
+        c.refuse(f"LiteRT has none for {c.type(0).dtype}")
+    bits = 7
+    terms, unit = _terms(c, bits)
+    difference = c.add("Sub", terms)
+    factor = unit * unit / ((1 << 2 * bits) * float(scale))
+    return c.result(
+        "Requantize",
+        [c.add("Mul", [difference, difference]), *factors(c, factor)],
+        zero_point=zero,
+        output_dtype="int8",
+    )
+
+
+COMPARISONS = {
+    "EQUAL": "Equal", "NOT_EQUAL": "Equal", "LESS": "Less", "LESS_EQUAL": "LessOrEqual",
+    "GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual",
+}  # fmt: skip
+COMPARED_BITS = 8
+
+
+@row(*COMPARISONS, quantised=True)
+def comparison(c: Conversion) -> Result:
+    """Each operand times its scale, with 8 bits of fraction: nearer numbers are equal."""
+    name = c.node.op_type
+    if c.type(0).dtype not in ("int8", "uint8"):
+        c.refuse(f"comparing {c.type(0).dtype} is not supported")
+    sides = []
+    for i in (0, 1):
+        scale, zero = of_tensor(c, f"input{i}")
+        shifted = c.add("Mul", [centred(c, i, zero), c.constant(1 << COMPARED_BITS, np.int32)])
+        sides.append(
+            c.add("Requantize", [shifted, *factors(c, float(scale))], output_dtype="int32")
+        )
+    if name == "NOT_EQUAL":
+        return c.result("Not", [c.add("Equal", sides)])
+    return c.result(COMPARISONS[name], sides)
+
+
+@row("MAXIMUM", "MINIMUM", quantised=True)
+def extreme(c: Conversion) -> Result:
+    sides = {of_tensor(c, side) for side in ("input0", "input1", "output0")}
+    if len(sides) > 1:
+        c.refuse("its operands are quantised differently")
+    return c.operator("Max" if c.node.op_type == "MAXIMUM" else "Min")
