@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.onnx.forms import Form, Group
+from verax.frontends.onnx.forms import Form, Group, reduced
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.fixed_point import (
@@ -19,6 +19,7 @@ from verax.numerics.fixed_point import (
     rounded_shift,
     scaled,
 )
+from verax.ops.dynamic_quantization import HIGH, LOW, DynamicQuantizeGroups
 from verax.ops.requantization import DIFF_BITS, SUM_BITS, Requantize, SoftmaxInteger
 
 
@@ -102,12 +103,11 @@ def softmax_integer(node: Node, graph: Graph, version: int) -> Form:
     """Exponentials from a table of the 256 differences of two bytes, the rest in int64."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, SoftmaxInteger)
+    if g.type(0).dtype.itemsize > 1:
+        return g.refuse("of 16-bit data has no ONNX form")
     exponentials, terms = _tables(op.factor)
     x = g.cast(g.input(0), DType.int32)
-    if version < 18:
-        largest = g.add("ReduceMax", x, axes=[-1])
-    else:
-        largest = g.add("ReduceMax", x, g.constant([-1]))
+    largest = reduced(g, "ReduceMax", x, [-1], version)
     below = g.add("Sub", largest, x)
     exponential = g.add("Gather", g.constant(exponentials), below)
     term = g.add("Gather", g.constant(terms), below)
@@ -155,3 +155,44 @@ def _reciprocal_of_one_plus(g: Group, a: str) -> str:
 def _saturating_product(g: Group, x: str, factor: int) -> str:
     product = g.add("Mul", x, g.constant(factor))
     return g.add("Clip", product, g.constant(INT32.min), g.constant(INT32.max))
+
+
+def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> Form:
+    """The same steps in float32, and in float64 where the operator takes it."""
+    op, g = node.op, Group(node, graph)
+    assert isinstance(op, DynamicQuantizeGroups)
+    x, axes = g.input(0), list(range(op.axis, g.type(0).rank))
+    zero, one = (g.constant(v, np.float32) for v in (0, 1))
+    low, high = x, x
+    if axes:
+        low = reduced(g, "ReduceMin", x, axes, version)
+        high = reduced(g, "ReduceMax", x, axes, version)
+    low, high = g.add("Min", low, zero), g.add("Max", high, zero)
+    empty = g.add("Equal", low, high)
+    if op.symmetric:
+        top = g.constant(HIGH, np.float32)
+        largest = g.add("Where", empty, one, g.add("Max", g.add("Neg", low), high))
+        scale = g.add("Div", largest, top)
+        q = _nearest(g, g.add("Mul", x, g.add("Div", top, largest)))
+        q = g.add("Clip", q, g.constant(-HIGH, float), g.constant(HIGH, float))
+    else:
+        range_ = g.cast(g.add("Where", empty, one, g.add("Sub", high, low)), DType.float64)
+        step = g.add("Div", range_, g.constant(HIGH - LOW, float))
+        below, above = (g.add("Div", g.cast(v, DType.float64), step) for v in (low, high))
+        bottom, top = g.constant(LOW, float), g.constant(HIGH, float)
+        reach = g.add("Sub", g.add("Abs", below), bottom), g.add("Add", g.add("Abs", above), top)
+        lower, upper = g.add("Sub", bottom, below), g.add("Sub", top, above)
+        start = g.add("Where", g.add("Less", *reach), lower, upper)
+        start = g.add("Clip", _nearest(g, start), bottom, top)
+        scale = g.cast(step, DType.float32)
+        q = g.add("Add", _nearest(g, g.add("Mul", x, g.add("Div", one, scale))), start)
+        q = g.add("Sub", g.add("Clip", q, bottom, top), start)
+    whole = g.cast(g.add("Where", empty, g.constant(0, float), q), DType.int16)
+    return g.finish(whole, g.add("Where", empty, one, scale))
+
+
+def _nearest(g: Group, x: str) -> str:
+    """`numerics.fixed_point.nearest`: halves away from zero, in float64."""
+    wide = g.cast(x, DType.float64)
+    size = g.add("Floor", g.add("Add", g.add("Abs", wide), g.constant(0.5, float)))
+    return g.add("Mul", g.add("Sign", wide), size)

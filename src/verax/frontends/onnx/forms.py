@@ -153,3 +153,10 @@ class Group:
             self._count += 1
             name = f"{self.node.outputs[0]}/{part}{self._count}"
         return name
+
+
+def reduced(g: Group, kind: str, value: str, axes: Sequence[int], version: int) -> str:
+    """A reduction that keeps its axes; which ones it takes as an input since opset 18."""
+    if version < 18:
+        return g.add(kind, value, axes=list(axes))
+    return g.add(kind, value, g.constant(axes))

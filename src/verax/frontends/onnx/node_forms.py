@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 from onnx import numpy_helper
 
-from verax.frontends.onnx.fixed_point_forms import requantize, softmax_integer
-from verax.frontends.onnx.forms import Form, Maker, made_node, plain
+from verax.frontends.onnx.detection_forms import box_nms, multibox_detection
+from verax.frontends.onnx.fixed_point_forms import (
+    dynamic_quantize_groups,
+    requantize,
+    softmax_integer,
+)
+from verax.frontends.onnx.forms import Form, Group, Maker, made_node, plain
 from verax.frontends.onnx.integer_forms import (
     average_pool_integer,
     conv_integer,
@@ -15,6 +20,7 @@ from verax.frontends.onnx.integer_forms import (
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
+from verax.ops.convolution import Conv
 
 SINCE = {
     "RoiAlign": 16,
@@ -136,6 +142,54 @@ def _mean_variance(node: Node, graph: Graph, version: int) -> Form:
     return plain(node, graph, version)
 
 
+def _mod(node: Node, graph: Graph, version: int) -> Form:
+    """ONNX has the remainder with the sign of the divisor for integers only."""
+    g = Group(node, graph)
+    if node.op.attributes()["fmod"] or not graph.types[node.outputs[0]].dtype.is_float:
+        return plain(node, graph, version)
+    divisor = g.input(1)
+    rest = g.add("Mod", g.input(0), divisor, fmod=1)
+    zero = g.constant(0, graph.types[node.outputs[0]].dtype.numpy)
+    turns = g.add("Less", g.add("Mul", g.add("Sign", rest), g.add("Sign", divisor)), zero)
+    return g.finish(g.add("Where", turns, g.add("Add", rest, divisor), rest))
+
+
+def _where(node: Node, graph: Graph, version: int) -> Form:
+    """ONNX Runtime chooses between numbers only: between truths it is logic."""
+    g = Group(node, graph)
+    if g.type(1).dtype is not DType.bool_:
+        return plain(node, graph, version)
+    chosen = g.add("And", g.input(0), g.input(1))
+    return g.finish(g.add("Or", chosen, g.add("And", g.add("Not", g.input(0)), g.input(2))))
+
+
+def _conv(node: Node, graph: Graph, version: int) -> Form:
+    """ONNX Runtime knows no SAME rule with dilations: in numbers as soon as the sizes are known."""
+    op = node.op
+    assert isinstance(op, Conv)
+    x, w = graph.types[str(node.inputs[0])], graph.types[str(node.inputs[1])]
+    known = all(isinstance(d, int) for d in (*x.dims[2:], *w.dims[2:]))
+    if isinstance(op.pads, str) and any(d != 1 for d in op.dilations) and known:
+        sizes = [int(d) for d in x.dims[2:]]
+        return plain(node, graph, version, pads=op.geometry(w.dims[2:]).resolved_pads(sizes))
+    return plain(node, graph, version)
+
+
+def _space_to_depth(node: Node, graph: Graph, version: int) -> Form:
+    """Its mode is as young as opset 28: before, a reshaping."""
+    op, g = node.op.attributes(), Group(node, graph)
+    channels, height, width = g.type(0).dims[1:]
+    b = op["blocksize"]
+    sizes = all(isinstance(d, int) for d in (channels, height, width))
+    if op["mode"] == "DCR" or version >= 28 or not sizes:
+        return plain(node, graph, version)
+    rows, columns = int(height) // b, int(width) // b  # type: ignore[arg-type]
+    cut = g.constant([-1, channels, rows, b, columns, b])
+    turned = g.add("Transpose", g.add("Reshape", g.input(0), cut), perm=[0, 1, 3, 5, 2, 4])
+    joined = g.constant([-1, int(channels) * b * b, rows, columns])  # type: ignore[arg-type]
+    return g.finish(g.add("Reshape", turned, joined))
+
+
 SPECIAL: dict[str, Maker] = {
     "MaxPool": _pool,
     "AveragePool": _pool,
@@ -149,6 +203,13 @@ SPECIAL: dict[str, Maker] = {
     "GroupNormalization": _group_normalization,
     "Pad": _pad,
     "Resize": _resize,
+    "MultiBoxDetection": multibox_detection,
+    "BoxNMS": box_nms,
+    "Mod": _mod,
+    "Where": _where,
+    "Conv": _conv,
+    "SpaceToDepth": _space_to_depth,
+    "DynamicQuantizeGroups": dynamic_quantize_groups,
     "ConvInteger": conv_integer,
     "ConvTransposeInteger": conv_transpose_integer,
     "Requantize": requantize,

@@ -1,0 +1,90 @@
+"""Every operator of the house, written as ONNX, is run by ONNX Runtime with the right numbers, or
+is refused by name: there is no third possibility.
+
+Where ONNX Runtime itself lacks a kernel or computes something else, it is said here.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import onnxruntime
+import pytest
+from written_cases import NOT_IN_ONNX, expected, first_type, graph_of, is_right
+
+from verax.base.errors import UnsupportedError
+from verax.frontends.onnx import to_onnx
+from verax.ir.operator import REGISTRY, Case
+from verax.ir.types import DType
+
+onnxruntime.set_default_logger_severity(4)
+LACKS = {
+    "BitShift": ("model IR version",),  # signed numbers are as young as opset 28
+    "Celu": ("model IR version",),
+    "Div": ("division by zero",),
+    "Gemm": ("NOT_IMPLEMENTED",),
+    "GridSample": ("Only 4-D or 5-D",),
+    "LRN": ("size_ % 2 == 1", "NumDimensions() == 4"),
+    "Mod": ("modulo by zero",),
+    "OneHot": ("NOT_IMPLEMENTED",),
+    "PRelu": ("NOT_IMPLEMENTED",),
+    "Pad": ("Pad reflect",),
+    "Resize": ("anti-aliasing",),
+    "ReverseSequence": ("time_axis",),
+}
+"""Parts of the messages with which ONNX Runtime refuses some valid cases of an operator."""
+DIFFERS = (
+    ("AffineGrid", "align_corners=True.* 3-D", "align_corners of three axes means something else"),
+    ("BatchNormalization", "float64", "epsilon is added in float32"),
+    ("Cast", r"float\d+ to u?int", "numbers beyond the type are taken modulo its size"),
+    ("Gemm", "float64", "alpha and beta are float32"),
+    ("MaxPool", "NaN", "NaN is passed over"),
+    ("MaxUnpool", "output_shape", "places count in the smaller output"),
+    ("Pow", "wraps", "the power is taken in float64"),
+    ("QuantizeLinear", "precision", "the attribute is ignored"),
+    ("RMSNormalization", "float64", "statistics are float32"),
+    ("ReduceLogSumExp", "int32", "rounded where the meaning is cut"),
+    ("Resize", "align_corners", "the length is that of the rounded output"),
+    ("Resize", "keep_aspect_ratio_policy", "with axes the sizes are cut down"),
+    ("TopK", "sorted=False", "another order, as it may"),
+)
+"""(operator, what its case says, what ONNX Runtime does otherwise)."""
+
+
+def described(case: Case) -> str:
+    kinds = {str(x.dtype) for x in case.inputs if x is not None}
+    return f"{case.op} {case.label} {' '.join(sorted(kinds))}"
+
+
+def is_known(kind: str, case: str) -> bool:
+    return any(kind == k and re.search(pattern, case) for k, pattern, _ in DIFFERS)
+
+
+@pytest.mark.parametrize("kind", sorted(REGISTRY))
+def test_every_case_runs_or_is_refused_by_name(kind: str) -> None:
+    ran = 0
+    for case in REGISTRY[kind].cases(np.random.default_rng(0)):
+        graph, values = graph_of(case)
+        types = {graph.types[v].dtype for v in (*graph.inputs, *graph.outputs)}
+        try:
+            proto = to_onnx(graph)
+        except UnsupportedError as error:
+            assert kind in str(error) and (kind, first_type(graph)) in NOT_IN_ONNX, error
+            continue
+        if DType.bfloat16 in types:
+            continue  # NumPy hands ONNX Runtime no bfloat16
+        try:
+            session = onnxruntime.InferenceSession(
+                proto.SerializeToString(), providers=["CPUExecutionProvider"]
+            )
+            outputs = session.run(None, values)
+        except Exception as error:
+            parts = ("NOT_IMPLEMENTED",) if DType.float64 in types else LACKS.get(kind, ())
+            assert any(part in str(error) for part in parts), (case.op, str(error))
+            continue
+        ran += 1
+        for found, (want, bound), name in zip(outputs, expected(graph, values), graph.outputs):
+            known = is_known(kind, described(case))
+            assert known or is_right(found, want, bound, graph.types[name].dtype), case.op
+    assert ran or kind in {k for k, _ in NOT_IN_ONNX}, "no case ran"
