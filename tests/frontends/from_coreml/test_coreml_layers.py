@@ -5,6 +5,7 @@ import pytest
 from coreml_index_cases import indexing, shapes, volumes
 from coreml_models import network, setting
 from coreml_plain_cases import elementwise, movement
+from coreml_recurrent_cases import recurrent
 from coreml_window_cases import dense, windows
 
 import verax
@@ -15,7 +16,7 @@ from verax.reference.evaluate import evaluate
 
 CASES = [
     *(*windows(), *dense(), *elementwise(), *movement()),
-    *(*indexing(), *shapes(), *volumes()),
+    *(*indexing(), *shapes(), *volumes(), *recurrent()),
 ]
 IDS = [f"{case.kind} {case.label}".strip() for case in CASES]
 
@@ -78,6 +79,9 @@ def mutations(message, prefix=""):
                 )
             elif field.message_type.name == "WeightParams":
                 yield path, path, lambda m: m.floatValue.__setitem__(0, m.floatValue[0] + 0.7)
+            elif not hasattr(value, "ListFields"):
+                for i, item in enumerate(value):
+                    yield from mutations(item, f"{path}__{i}__")
             else:
                 yield from mutations(value, f"{path}__")
             continue
@@ -100,7 +104,7 @@ def mutations(message, prefix=""):
 
 def reach(params, way):
     for name in filter(None, way.split("__")):
-        params = getattr(params, name)
+        params = params[int(name)] if name.isdigit() else getattr(params, name)
     return params
 
 

@@ -14,6 +14,9 @@ from verax.base.errors import ModelError
 from verax.frontends.coreml.messages import MAX_DEPTH, enum_name, refuse_unknown
 from verax.frontends.coreml.weights import read_weights
 
+LISTED = ("ActivationParams", "LSTMWeightParams")
+"""Messages that layers hold lists of; item 2's field a is the attribute "list.2.a"."""
+
 
 class Nested:
     """An attribute that no supported layer reads: a list of messages, or a whole network."""
@@ -52,8 +55,11 @@ def attributes_of(message: Message, place: str, prefix: str = "", depth: int = 0
         elif field.message_type.name == "BorderAmounts":
             refuse_unknown(value, place)
             found[name] = tuple((e.startEdgeSize, e.endEdgeSize) for e in value.borderAmounts)
-        elif field.message_type.name == "NeuralNetwork" or not isinstance(value, Message):
-            found[name] = Nested(field.message_type.name)
-        else:
+        elif isinstance(value, Message) and field.message_type.name != "NeuralNetwork":
             found |= attributes_of(value, place, f"{name}.", depth + 1)
+        elif field.message_type.name in LISTED:
+            for i, item in enumerate(value):
+                found |= attributes_of(item, place, f"{name}.{i}.", depth + 1)
+        else:
+            found[name] = Nested(field.message_type.name)
     return found
