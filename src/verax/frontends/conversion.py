@@ -19,6 +19,9 @@ from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import TensorType
 
+MAX_MADE = 1 << 24
+"""Elements of a constant that an import makes up, rather than reads."""
+
 
 class ValueNeededError(UnsupportedError):
     """An import would succeed if shapes or values of some inputs were given."""
@@ -99,6 +102,11 @@ class Conversion:
     def named_constant(self, value: Any) -> str:
         """Append a constant under the name of the node's output."""
         return self.builder.constant(np.asarray(value), self.first_output)
+
+    def must_be_few(self, count: int) -> None:
+        """Refuse to make a constant of absurdly many elements, before it is allocated."""
+        if not 0 <= count <= MAX_MADE:
+            self.refuse(f"it stands for {count} numbers")
 
     def refuse(self, why: str) -> NoReturn:
         """Raise `UnsupportedError` for this node."""
