@@ -16,10 +16,11 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 import verax
 from verax.base.errors import VeraxError
@@ -43,9 +44,9 @@ class Outcome:
     memory: int
 
 
-def outcomes(paths: Sequence[Path], shapes: Mapping[str, Any] | None = None) -> list[Outcome]:
-    """Load every path, with the same `shapes`, under the limits."""
-    given = json.dumps({"paths": [str(p) for p in paths], "shapes": shapes})
+def outcomes(paths: Sequence[Path], *, run: bool = False) -> list[Outcome]:
+    """Load every path under the limits. run: also compile and run what was loaded, on zeros."""
+    given = json.dumps({"paths": [str(p) for p in paths], "run": run})
     done = subprocess.run(
         [sys.executable, "-m", "tests.formats.confined"],
         input=given, capture_output=True, text=True, check=False,
@@ -71,9 +72,15 @@ def _limit() -> None:
         file.write("5")
 
 
-def _load(path: str, shapes: Mapping[str, Any] | None) -> tuple[str, str, bool]:
+def _load(path: str, run: bool) -> tuple[str, str, bool]:
     try:
-        verax.load(path, shapes=shapes)
+        model = verax.load(path)
+        if run:
+            types = {
+                k: t.substitute(dict.fromkeys(t.symbols(), 2)) for k, t in model.inputs.items()
+            }
+            zeros = {k: np.zeros(t.shape, t.dtype.numpy) for k, t in types.items()}
+            verax.compile(model).run(zeros)
         return "model", "", True
     except VeraxError as error:
         return type(error).__name__, str(error), bool(error.cause)
@@ -81,7 +88,7 @@ def _load(path: str, shapes: Mapping[str, Any] | None) -> tuple[str, str, bool]:
         return type(error).__name__, repr(error), False
 
 
-def confined(path: str, shapes: Mapping[str, Any] | None) -> Outcome:
+def confined(path: str, run: bool) -> Outcome:
     """Load in a forked process."""
     read, write = os.pipe()
     start = time.perf_counter()
@@ -91,7 +98,7 @@ def confined(path: str, shapes: Mapping[str, Any] | None) -> Outcome:
             os.close(read)
             _limit()
             before = _kilobytes("VmRSS")
-            kind, text, clear = _load(path, shapes)
+            kind, text, clear = _load(path, run)
             memory = max(0, _kilobytes("VmHWM") - before) << 10
             told = json.dumps([kind, text[:2000], clear, memory])
             os.write(write, told.encode("ascii"))
@@ -110,14 +117,13 @@ def confined(path: str, shapes: Mapping[str, Any] | None) -> Outcome:
 
 def main() -> None:
     given = json.load(sys.stdin)
-    shapes = given["shapes"]
     assert callable(verax.load)  # which imports the interface
     for name in FRONTENDS:
         importlib.import_module(f"verax.frontends.{name}")
     with contextlib.suppress(VeraxError):
         model_messages()
     for path in given["paths"]:
-        print(json.dumps(vars(confined(path, shapes))), flush=True)
+        print(json.dumps(vars(confined(path, given["run"]))), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from tests.formats.small_files import (
     Files,
     mxnet_conv,
     pt2,
-    saved_model,
     tf_const,
     tf_graph,
     tf_node,
@@ -231,7 +230,7 @@ def tensorflow_greedy() -> Iterator[Entry]:
     yield "a node that reads itself", net(lambda g: tf_node(g, "y", "Relu", "y", T=1))
     yield "a port of 10^18", net(lambda g: tf_node(g, "y", "Relu", "x:999999999999999999", T=1))
     deep = lambda g: [tf_node(g, f"n{i}", "Relu", f"n{i - 1}" if i else "x", T=1)  # noqa: E731
-                      for i in range(DEEP)]  # fmt: skip
+                      for i in range(DEEP // 4)]  # fmt: skip
     yield "a long chain", net(deep)
 
 
@@ -363,9 +362,9 @@ GREEDY: dict[str, Callable[[], Iterator[Entry]]] = {
 
 def _zip(entries: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression, compresslevel=9) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in entries.items():
-            archive.writestr(name, data)
+            archive.writestr(name, data, compression)
     return buffer.getvalue()
 
 
@@ -381,8 +380,8 @@ def lying_zips() -> Iterator[Entry]:
         entries = _entries(f"digits.{suffix}")
         (name,) = (n for n in entries if n.endswith(target))
         file = f"net.{suffix}"
-        bomb = _zip({name: b" " * (1 << 28)})
-        yield f"a bomb as {target}", {file: _zip({**entries, name: b" " * (1 << 28)})}
+        bomb = _zip({name: b" " * (1 << 26)})
+        yield f"a bomb as {target}", {file: _zip({**entries, name: b" " * (1 << 26)})}
         yield f"a bomb in a bomb as {target}", {file: _zip({**entries, name: bomb})}
         yield (
             f"a slip from {target}",
@@ -399,7 +398,6 @@ def lying_zips() -> Iterator[Entry]:
             lied[at + 20 : at + 28] = struct.pack("<II", size, size)
             yield f"{target} claims {label} bytes", {file: bytes(lied)}
         moved = bytearray(whole)
-        moved[_central(whole, name) + 42 :][:4] = b""
         at = _central(whole, name)
         moved[at + 42 : at + 46] = struct.pack("<I", len(whole) - 3)
         yield f"{target} lies at the end", {file: bytes(moved)}
@@ -415,9 +413,9 @@ def lying_zips() -> Iterator[Entry]:
         yield f"{target} is there twice", {file: twice.getvalue()}
         yield f"{target} is deep", {file: _zip({**entries, name: b"[" * 10 * DEEP})}
         yield f"{target} is a pickle", {file: _zip({**entries, name: PICKLES[1]})}
-    many = {f"a{i}": b"" for i in range(50_000)}
-    yield "a zip of 50,000 files", {"net.pt2": _zip(many, zipfile.ZIP_STORED)}
-    yield "a keras zip of 50,000 files", {"net.keras": _zip(many, zipfile.ZIP_STORED)}
+    many = {f"a{i}": b"" for i in range(20_000)}
+    yield "a zip of 20,000 files", {"net.pt2": _zip(many, zipfile.ZIP_STORED)}
+    yield "a keras zip of 20,000 files", {"net.keras": _zip(many, zipfile.ZIP_STORED)}
 
 
 def _central(data: bytes, name: str) -> int:
@@ -523,8 +521,3 @@ def _varint(value: int) -> bytes:
         found += bytes([value & 127 | 128])
         value >>= 7
     return found + bytes([value])
-
-
-def without_coreml_files() -> Files:
-    """A SavedModel; for tests that need a folder."""
-    return saved_model()

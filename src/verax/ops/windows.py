@@ -8,6 +8,7 @@ references walk over its taps. Spatial axes are all axes after batch and channel
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -22,6 +23,8 @@ from verax.ir.types import DType, TensorType
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 Slices = tuple[slice, ...]
+MAX_TAPS = 1 << 24
+"""Elements that a window may have: its taps are walked over one by one."""
 SAME_RULES = ("SAME_UPPER", "SAME_LOWER")
 Fail = Callable[[str], NoReturn]
 
@@ -215,6 +218,8 @@ def geometry(
         if any(p < 0 for pair in pads for p in pair):
             fail(f"pads must not be negative: {pads}")
     numbers = tuple(int(k) for k in kernel_shape)  # type: ignore[arg-type]
+    if math.prod(numbers) > MAX_TAPS:
+        fail(f"a window of {numbers} is absurdly large")
     return Geometry(numbers, strides, dilations, pads, ceil_mode)
 
 

@@ -31,7 +31,7 @@ class Bundle:
     def __init__(self, prefix: Path) -> None:
         self.prefix, self.place = prefix, f"{prefix.name}.index"
         try:
-            self.index = prefix.with_name(self.place).read_bytes()
+            self.index = self._inside(self.place).read_bytes()
         except OSError as error:
             raise ModelError(
                 f"the variables cannot be read ({error.strerror})", place=self.place
@@ -48,6 +48,17 @@ class Bundle:
         if header.endianness:
             raise UnsupportedError("the variables are not little-endian", place=self.place)
         self.count = max(1, header.num_shards)
+
+    def _inside(self, name: str) -> Path:
+        """The path of a file of variables. It must not be a link that leaves the model's folder."""
+        path = self.prefix.with_name(name)
+        if not path.resolve().is_relative_to(self.prefix.parent.parent.resolve()):
+            raise ModelError(
+                "the file of variables is a link that leads out of the model's folder",
+                place=str(path),
+                next_step="copy the folder with its links resolved: cp -rL",
+            )
+        return path
 
     def _entries(self) -> Iterator[tuple[bytes, bytes]]:
         footer = self.index[-FOOTER:]
@@ -87,7 +98,7 @@ class Bundle:
         if entry.shard_id not in self.shards:
             name = f"{self.prefix.name}.data-{entry.shard_id:05d}-of-{self.count:05d}"
             try:
-                with open(self.prefix.with_name(name), "rb") as file:
+                with open(self._inside(name), "rb") as file:
                     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
                 raise ModelError(f"{name} cannot be read ({error})", place=self.place) from error
