@@ -1,4 +1,4 @@
-"""MultiBoxDetection: the last layer of SSD detectors as MXNet defines it."""
+"""MultiBoxDetection and BoxNMS: the last layers of SSD and YOLO detectors as MXNet defines them."""
 
 from __future__ import annotations
 
@@ -132,6 +132,106 @@ class MultiBoxDetection(Operator):
             yield Case(cls(**form), arrays, label=str(form))
         yield Case(cls(), tuple(a.astype(np.float64) for a in arrays), label="float64")
         yield Case(cls(), (scores[:, :1], *arrays[1:]), label="background only")
+
+
+@operator
+class BoxNMS(Operator):
+    """Rows of data [..., boxes, width] that survive, by falling score, then rows of -1.
+
+    A row holds a score at score_index, four coordinates from coord_start on (x1, y1, x2, y2, or x,
+    y, width, height about the centre with `center`), a class at id_index (-1: there is none), and
+    whatever else. Rows stay that score above valid_thresh and are not of class background_id; of
+    these the `topk` best (if positive; 0 leaves data as it is). Of two of the same class (of any
+    with force_suppress; classes are compared as whole numbers) whose intersection over union is
+    above overlap_thresh, the later one goes. Equal scores keep their order; areas are compared in
+    the arithmetic of the evaluation.
+    Source: src/operator/contrib/bounding_box-inl.h of apache/mxnet 1.9.
+    """
+
+    overlap_thresh: float = 0.5
+    valid_thresh: float = 0.0
+    topk: int = -1
+    coord_start: int = 2
+    score_index: int = 1
+    id_index: int = -1
+    background_id: int = -1
+    force_suppress: bool = False
+    center: bool = False
+    exact: ClassVar[bool] = True
+    min_inputs: ClassVar[int] = 1
+    max_inputs: ClassVar[int | None] = 1
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        same_floats(ctx, 0)
+        data = ctx.type(0)
+        ctx.require(data.rank >= 2, f"{data} is given where boxes and their width are needed")
+        width = data.dims[-1]
+        ctx.require(isinstance(width, int), f"the last axis of {data} must be known")
+        assert isinstance(width, int)
+        box = range(self.coord_start, self.coord_start + 4)
+        ctx.require(box[0] >= 0 and box[-1] < width, f"coordinates {box[0]} to {box[-1]} of {data}")
+        places = [self.score_index] + ([self.id_index] if self.id_index >= 0 else [])
+        fits = all(0 <= p < width and p not in box for p in places)
+        ctx.require(fits and len(set(places)) == len(places), f"score and class at {places}")
+        return (data,)
+
+    def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
+        """The same comparisons in float32."""
+        return self.reference(ev, *inputs)
+
+    def reference(self, ev: Evaluation, data: Array) -> Array:
+        if self.topk == 0:
+            return data
+        out = np.full(data.shape, data.dtype.type(-1))
+        flat, kept = (a.reshape(-1, *data.shape[-2:]) for a in (data, out))
+        for rows, result in zip(flat, kept):
+            found = self._kept(ev, rows)
+            result[: len(found)] = rows[found]
+        return out
+
+    def _kept(self, ev: Evaluation, rows: Array) -> Array:
+        """Numbers of the rows that stay, by falling score."""
+        scores = rows[:, self.score_index]
+        is_valid = scores > constant(ev, self.valid_thresh)
+        if self.id_index >= 0:
+            is_valid &= rows[:, self.id_index] != self.background_id
+        found = np.flatnonzero(is_valid)
+        order = found[np.argsort(-scores[found], kind="stable")]
+        order = order if self.topk < 0 else order[: self.topk]
+        boxes = rows[:, self.coord_start : self.coord_start + 4]
+        if self.center:
+            middle, half = boxes[:, :2], boxes[:, 2:] / 2
+            boxes = np.concatenate([middle - half, middle + half], axis=1)
+        classes = None
+        if self.id_index >= 0 and not self.force_suppress:
+            classes = rows[:, self.id_index].astype(np.int64)
+        kept = []
+        while len(order):
+            best, order = order[0], order[1:]
+            kept.append(best)
+            is_rival = overlap(boxes[best], boxes[order]) > constant(ev, self.overlap_thresh)
+            if classes is not None:
+                is_rival &= classes[order] == classes[best]
+            order = order[~is_rival]
+        return np.array(kept, np.int64)
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        corner = rng.uniform(0, 3, (2, 9, 2))
+        boxes = np.concatenate([corner, corner + rng.uniform(0.5, 3, (2, 9, 2))], -1)
+        classes = rng.integers(-1, 3, (2, 9, 1))
+        scores = rng.uniform(-0.2, 1, (2, 9, 1))
+        scores[0, 3] = scores[0, 6]
+        rows = np.concatenate([classes, scores, boxes], -1).astype(np.float32)
+        turned = np.concatenate([boxes, scores, classes, boxes[..., :1]], -1).astype(np.float32)
+        yield Case(cls(), (rows,))
+        yield Case(cls(id_index=0, overlap_thresh=0.2), (rows,), label="by class")
+        force = cls(id_index=0, background_id=1, force_suppress=True, overlap_thresh=0.1)
+        yield Case(force, (rows,), label="whatever class, no background")
+        yield Case(cls(topk=3, valid_thresh=0.3), (rows,), label="the best three")
+        yield Case(cls(topk=0), (rows,), label="as it is")
+        placed = cls(coord_start=0, score_index=4, id_index=5, center=True)
+        yield Case(placed, (turned[:, None],), label="about the centre, rank 4")
 
 
 def overlap(box: Array, boxes: Array) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 
 np.bool = bool  # MXNet 1.9.1 still uses this name
 os.environ["MXNET_MKLDNN_ENABLED"] = "0"  # MXNet's own kernels
+import detector_cases  # noqa: E402
 import mxnet as mx  # noqa: E402
 
 S = mx.sym
@@ -195,6 +196,7 @@ def cases():
     yield "pooled_many", S.contrib.AdaptiveAvgPooling2D(x(), output_size=(2, 3)), (2, 3, 4, 9)
     yield "repeat", S.repeat(x(), repeats=2, axis=1), (2, 3, 5)
     yield "group_norm", S.GroupNorm(x(), num_groups=2, eps=0.2), IMAGE
+    yield from detector_cases.cases(S, x)
 
 
 def detector():
@@ -222,6 +224,36 @@ def conv(name, data, channels, stride):
     return S.Convolution(data, num_filter=channels, **form)
 
 
+def corners(value):
+    """Boxes (x1, y1, x2, y2) of numbers in [-1, 1]."""
+    low = np.abs(value[..., :2]) / 2
+    return np.concatenate([low, low + 0.2 + np.abs(value[..., 2:]) / 4], -1)
+
+
+def detections(value):
+    """Rows (class, score, x1, y1, x2, y2)."""
+    classes = np.floor(3 * (value[..., :1] + 1) / 2) - (value[..., :1] > 0.8)
+    return np.concatenate([classes, value[..., 1:2], corners(value[..., 2:]) - 0.1], -1)
+
+
+def regions(value):
+    """Regions (image of 2, x1, y1, x2, y2) of images of about 20 pixels."""
+    return np.concatenate([value[:, :1] > 0, 20 * corners(value[:, 1:])], -1)
+
+
+DRAWN = {
+    "anchors": corners,
+    "boxes": corners,
+    "rows": detections,
+    "rois": regions,
+    "places": lambda v: 8 * v,
+    "numbers": lambda v: np.floor(np.abs(v) * 1.9) - 1,
+    "lengths": lambda v: 1 + np.floor(np.abs(v) * 3),
+    "turned_gamma": lambda v: np.sign(np.sin(30 * v)) * v,
+}
+"""Inputs that must be more than numbers in [-1, 1], by name."""
+
+
 def arrays_of(symbol, shapes):
     """Values for every variable; the first ones, as many as `shapes`, are inputs."""
     names = symbol.list_arguments()
@@ -234,10 +266,7 @@ def arrays_of(symbol, shapes):
         value = RNG.uniform(-1, 1, shape)
         if name.endswith(("var", "gamma")) or name == "scores":
             value = np.abs(value) + 0.1
-        if name == "anchors":
-            corner = np.abs(value[..., :2]) / 2
-            value = np.concatenate([corner, corner + 0.2 + np.abs(value[..., 2:]) / 4], -1)
-        values[name] = value.astype(np.float32)
+        values[name] = DRAWN.get(name, lambda v: v)(value).astype(np.float32)
     return inputs, values
 
 
@@ -253,7 +282,7 @@ def main(target):
             aux_states={n: mx.nd.array(v) for n, v in values.items() if n in states},
         )
         outputs = bound.forward(is_train=False)
-        symbols[name] = json.loads(symbol.tojson())
+        symbols[name] = json.loads(symbol.tojson(remove_amp_cast=False))
         kept = {
             f"{'aux' if n in states else 'arg'}:{n}": mx.nd.array(v)
             for n, v in values.items()

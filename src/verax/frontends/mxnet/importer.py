@@ -71,6 +71,10 @@ def load_mxnet(
     return _MxnetImporter(foreign, TABLE, shapes, values).run(place, f"MXNet {shown}")
 
 
+NONE_COUNTS = {(op, "axis") for op in ("topk", "_npx_topk", "sort", "argsort", "pick")}
+"""Parameters for which None is a value of its own, because their default is another."""
+
+
 class _MxnetImporter(Importer):
     def attributes(self, node: ForeignNode) -> Attributes:
         """The node's parameters without those that say nothing about its values."""
@@ -84,7 +88,7 @@ class _MxnetImporter(Importer):
             reason = IRRELEVANT.get(name)
             if name.startswith("__") and name.endswith("__"):
                 reason = "a remark of the user or of training"
-            elif value is None:
+            elif value is None and (node.op_type, name) not in NONE_COUNTS:
                 reason = "None means that it is not given"
             if reason:
                 found.irrelevant(name, reason)

@@ -39,8 +39,9 @@ LOSSES = {
 LISTED = 20
 """Arrays that a message names."""
 
-SEVERAL = {"SliceChannel", "split", "_split_v2", "split_v2"}
-"""Operators whose outputs are numbered in the names of their values."""
+SEVERAL = {"SliceChannel", "split", "_split_v2", "amp_multicast", "sort", "topk", "_npx_topk",
+           "_contrib_box_nms", "_contrib_box_non_maximum_suppression"}  # fmt: skip
+"""Operators with several outputs, shown or not, whose values' names are numbered."""
 
 AUX = {"BatchNorm": ("moving_mean", "moving_var"), "BatchNorm_v1": ("moving_mean", "moving_var")}
 """States that the oldest symbols do not list as inputs."""
@@ -261,7 +262,7 @@ def _value_names(
             if entry.op == "null":
                 names[i, k] = entry.name
                 continue
-            numbered = entry.op in SEVERAL and entry.attributes.get("num_outputs") != 1
+            numbered = entry.op in SEVERAL and not _is_single(entry)
             wanted = base = f"{entry.name}_output" + (str(k) if numbered or k else "")
             repeat = 1
             while wanted in taken:
@@ -270,6 +271,13 @@ def _value_names(
             taken.add(wanted)
             names[i, k] = wanted
     return names
+
+
+def _is_single(entry: Entry) -> bool:
+    """Whether an operator that may have several outputs has one."""
+    if entry.op in ("topk", "_npx_topk"):
+        return entry.attributes.get("ret_typ", "indices") in ("indices", "mask")
+    return entry.attributes.get("num_outputs") == 1
 
 
 def _input(index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray]) -> ForeignValue:

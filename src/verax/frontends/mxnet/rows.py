@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
+from verax.frontends.channels_last import (
+    channels_first,
+    finish_channels_last,
+    to_first,
+    transposed,
+)
 from verax.frontends.conversion import Conversion, Row, ValueNeededError
 from verax.ir.operator import Operator
 from verax.ir.types import DType
@@ -66,9 +73,9 @@ def dtype_named(c: Conversion, name: str, default: str | None = None) -> DType:
     return DType(text)
 
 
-def known_dims(c: Conversion, index: int, what: str) -> tuple[int, ...]:
-    """Sizes of an input; raises `ValueNeededError` while they are symbols."""
-    dims = c.type(index).dims
+def known_dims(c: Conversion, index: int, what: str, first: int = 0) -> tuple[int, ...]:
+    """Sizes of an input from axis `first` on; raises `ValueNeededError` while they are symbols."""
+    dims = c.type(index).dims[first:]
     if not all(isinstance(d, int) for d in dims):
         raise ValueNeededError(
             f"{what} follows from sizes, and the sizes are {c.type(index)}",
@@ -97,7 +104,46 @@ def count_inputs(c: Conversion, *allowed: int) -> None:
         )
 
 
-def require_channels_second(c: Conversion, spatial: int) -> None:
-    """Refuse any `layout` but the usual one."""
-    usual = {1: "NCW", 2: "NCHW", 3: "NCDHW"}.get(spatial)
-    c.attributes.expect("layout", usual, why=f"only {usual} is known to run on CPUs")
+LAYOUTS: dict[int, tuple[str, ...]] = {
+    1: ("NCW", "NWC"),
+    2: ("NCHW", "NHWC"),
+    3: ("NCDHW", "NDHWC"),
+}
+"""Layouts by the number of spatial axes: channels second, channels last."""
+
+
+def is_channels_last(c: Conversion, spatial: int) -> bool:
+    """Whether `layout` puts channels last; absent or None it puts them second."""
+    allowed = LAYOUTS.get(spatial, ("", ""))
+    found = c.attributes.get("layout")
+    if found is not None and found not in allowed:
+        c.attributes.refuse("layout", f"it is none of {', '.join(allowed)}")
+    return bool(found == allowed[1])
+
+
+def channels_second(c: Conversion) -> Conversion:
+    """The same node on data and weights [x, *spatial, channels] brought to [x, channels, *spatial].
+
+    Its result is brought back by `channels_back`.
+    """
+    rank = c.rank()
+    turned = [channels_first(c, c.required(0))]
+    if len(c.inputs) > 1:
+        turned.append(transposed(c, c.required(1), to_first(rank)))
+    return replace(c, inputs=(*turned, *c.inputs[2:]))
+
+
+def channels_back(c: Conversion, turned: Conversion, result: Operator) -> Result:
+    """Append an operator on what `channels_second` gave, its channels moved back to the end."""
+    names = [c.fresh(f"{c.first_output}/{result.kind}")]
+    made = c.builder.add_all(result, list(turned.inputs), names, c.node.name)
+    return finish_channels_last(c, made[0])
+
+
+def sizes_along(c: Conversion, index: int, axes: Sequence[int]) -> str:
+    """Sizes of an input along axes, as an int64 vector: known ones, or asked for at run time."""
+    dims = [c.type(index).dims[axis] for axis in axes]
+    if all(isinstance(d, int) for d in dims):
+        return c.ints(dims)  # type: ignore[arg-type]
+    whole = c.add("Shape", [c.required(index)])
+    return c.add("Gather", [whole, c.ints(axes)], axis=0)

@@ -1,11 +1,30 @@
 """The table: one row per MXNet operator, by family. Importing this module fills `TABLE`."""
 
 from verax.frontends.mxnet import (
+    table_activations,
+    table_arithmetic,
+    table_boxes,
     table_detection,
-    table_elementwise,
+    table_lookup,
+    table_made,
     table_movement,
+    table_reductions,
+    table_slicing,
     table_windows,
 )
 from verax.frontends.mxnet.rows import TABLE
 
-__all__ = ["TABLE", "table_detection", "table_elementwise", "table_movement", "table_windows"]
+FAMILIES = (
+    table_activations,
+    table_arithmetic,
+    table_boxes,
+    table_detection,
+    table_lookup,
+    table_made,
+    table_movement,
+    table_reductions,
+    table_slicing,
+    table_windows,
+)
+
+__all__ = ["FAMILIES", "TABLE"]

@@ -13,7 +13,7 @@ from verax.frontends.mxnet.rows import Result, known_dims, require_small, row
 def multi_box_prior(c: Conversion) -> Result:
     """Anchors (x1, y1, x2, y2) in parts of the image: a constant, for the sizes are known."""
     a = c.attributes
-    height, width = known_dims(c, 0, "the number of anchors")[2:]
+    height, width = known_dims(c, 0, "the number of anchors", 2)
     sizes, ratios = _floats(c, "sizes", (1.0,)), _floats(c, "ratios", (1.0,))
     require_small(c, 4 * height * width * (len(sizes) + len(ratios) - 1))
     boxes = prior_boxes(

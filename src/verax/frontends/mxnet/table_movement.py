@@ -1,7 +1,8 @@
-"""MXNet operators that move data, resample it, or look it up."""
+"""MXNet operators that reshape, join, repeat or resample arrays."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,14 @@ from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
-    dtype_named,
     ints,
     known_dims,
     like,
     require_small,
     row,
+    sizes_along,
 )
 from verax.ir.dim import DimLike
-
-MOST = 2**31 - 1
-"""An end that no axis reaches."""
 
 
 @row("Flatten", "flatten")
@@ -135,89 +133,6 @@ def reshaped(dims: list[DimLike], codes: list[int], c: Conversion) -> list[DimLi
     return found
 
 
-@row("slice", "crop")
-def slice_(c: Conversion) -> Result:
-    """begin, end and step per axis from the first on; None means to the border."""
-    a = c.attributes
-    begin, end = (_bounds(c, a.get(name)) for name in ("begin", "end"))
-    step = _bounds(c, a.get("step", ())) or (None,) * len(begin)
-    if len(begin) != len(end) or len(step) != len(begin):
-        raise ModelError("begin, end and step have different lengths", place=c.node.place)
-    steps = [1 if s is None else s for s in step]
-    starts = [(0 if s > 0 else MOST) if b is None else b for b, s in zip(begin, steps)]
-    ends = [(MOST if s > 0 else -MOST) if e is None else e for e, s in zip(end, steps)]
-    return _slice(c, starts, ends, list(range(len(begin))), steps)
-
-
-def _bounds(c: Conversion, given: Any) -> tuple[int | None, ...]:
-    items = given if isinstance(given, tuple) else (given,)
-    if not all(item is None or type(item) is int for item in items):
-        raise ModelError(f"{given} is no list of positions", place=c.node.place)
-    return items
-
-
-def _slice(
-    c: Conversion, starts: list[int], ends: list[int], axes: list[int], steps: list[int]
-) -> Result:
-    return c.result("Slice", [c.required(0), *map(c.ints, (starts, ends, axes, steps))])
-
-
-@row("slice_axis")
-def slice_axis(c: Conversion) -> Result:
-    a = c.attributes
-    end = a.integer("end", MOST)
-    return _slice(c, [a.integer("begin")], [end], [a.integer("axis")], [1])
-
-
-@row("slice_like")
-def slice_like(c: Conversion) -> Result:
-    """As long as the second input, along `axes` or all axes."""
-    axes = list(ints(c, "axes", ()) or range(c.rank()))
-    sizes = known_dims(c, 1, "the end of the slice")
-    return _slice(c, [0] * len(axes), [sizes[a] for a in axes], axes, [1] * len(axes))
-
-
-@row("Crop")
-def crop(c: Conversion) -> Result:
-    """The rows and columns of the second input's size, or h_w, at `offset` or in the centre."""
-    a = c.attributes
-    sizes = ints(c, "h_w", (0, 0))
-    if len(c.inputs) == 2:
-        a.irrelevant("h_w", "the second input gives the size")
-        sizes = known_dims(c, 1, "the size of the crop")[2:]
-    start, whole = ints(c, "offset", (0, 0)), known_dims(c, 0, "what is cut away")[2:]
-    if a.flag("center_crop", False):
-        start = tuple((w - s) // 2 for w, s in zip(whole, sizes))
-    fits = len(start) == len(sizes) == len(whole) == 2 and min(*start, *sizes) >= 0
-    if not fits or any(s + n > w for s, n, w in zip(start, sizes, whole)):
-        raise ModelError(f"a crop of {sizes} at {start}", place=c.node.place)
-    return _slice(c, list(start), [s + n for s, n in zip(start, sizes)], [2, 3], [1, 1])
-
-
-@row("SliceChannel", "split")
-def slice_channel(c: Conversion) -> Result:
-    a = c.attributes
-    count, axis = a.integer("num_outputs"), a.integer("axis", 1)
-    squeezed = a.flag("squeeze_axis", False)
-    if not 0 < count <= 4096:
-        a.refuse("num_outputs", "there is no such number of parts")
-    op = c.operator("Split", num_outputs=count, axis=axis)
-    size = c.type(0).dims[axis]
-    if isinstance(size, int) and size % count:
-        a.refuse("num_outputs", f"{size} elements cannot be shared equally")
-    if not squeezed:
-        return c.finish(op, [c.required(0)])
-    names = [c.fresh(f"{c.first_output}/part") for _ in range(count)]
-    made = c.builder.add_all(op, [c.required(0)], names, c.node.name)
-    axes = c.ints((axis,))
-    wanted = (*c.node.outputs, *[""] * (count - len(c.node.outputs)))
-    squeeze_op = c.operator("Squeeze")
-    return tuple(
-        c.builder.add(squeeze_op, [part, axes], [name or c.fresh(part)], c.node.name)
-        for part, name in zip(made, wanted)
-    )
-
-
 @row("Pad", "pad")
 def pad(c: Conversion) -> Result:
     a = c.attributes
@@ -234,26 +149,34 @@ def pad(c: Conversion) -> Result:
     return c.result("Pad", [c.required(0), pads, value], mode=mode)
 
 
-@row("tile")
+@row("tile", "_npi_tile")
 def tile(c: Conversion) -> Result:
-    repeats = ints(c, "reps", ())
-    if len(repeats) != c.rank():
-        c.attributes.refuse("reps", "it must have one number per axis")
-    return c.result("Tile", [c.required(0), c.ints(repeats)])
+    """Of repetitions and axes, whichever are fewer get ones in front."""
+    repeats, rank = ints(c, "reps", ()), c.rank()
+    repeats = (1,) * (rank - len(repeats)) + repeats
+    data, missing = c.required(0), len(repeats) - rank
+    if missing:
+        data = c.add("Unsqueeze", [data, c.ints(tuple(range(missing)))])
+    return c.result("Tile", [data, c.ints(repeats)])
 
 
-@row("repeat")
+@row("repeat", "_np_repeat")
 def repeat(c: Conversion) -> Result:
-    """Each element of an axis several times, one after the other."""
+    """Each element of an axis (without one: of all) several times, one after the other."""
     a, rank = c.attributes, c.rank()
-    count, axis = a.integer("repeats"), a.integer("axis")
-    if axis is None or count < 1:
-        a.refuse("repeats", "an axis and a count of at least 1 are needed")
-    axis %= rank
-    (size,) = known_dims(c, 0, "the repeated positions")[axis : axis + 1]
+    count, axis, data = a.integer("repeats"), a.get("axis"), c.required(0)
+    if count < 1:
+        a.refuse("repeats", "a count of at least 1 is needed")
+    if axis is None:
+        data, axis, size = c.add("Reshape", [data, c.ints((-1,))]), 0, c.type(0).size
+    else:
+        axis %= rank
+        size = c.type(0).dims[axis]
+    if not isinstance(size, int):
+        size = math.prod(known_dims(c, 0, "the repeated positions"))
     require_small(c, size * count)
     places = c.constant(np.repeat(np.arange(size), count), np.int64)
-    return c.result("Gather", [c.required(0), places], axis=axis)
+    return c.result("Gather", [data, places], axis=axis)
 
 
 @row("broadcast_to")
@@ -280,45 +203,38 @@ def broadcast_axis(c: Conversion) -> Result:
 
 @row("broadcast_like")
 def broadcast_like(c: Conversion) -> Result:
-    for name in ("lhs_axes", "rhs_axes"):
-        if c.attributes.has(name):
-            c.attributes.refuse(name, "only whole shapes are supported")
-    return c.result("Expand", [c.required(0), c.add("Shape", [c.required(1)])])
+    """Axes of size 1 grow to those of the second input: all, or lhs_axes to rhs_axes."""
+    mine, other = (ints(c, f"{side}_axes") for side in ("lhs", "rhs"))
+    if mine is None and other is None:
+        return c.result("Expand", [c.required(0), c.add("Shape", [c.required(1)])])
+    if mine is None or other is None or len(mine) != len(other) or not mine:
+        raise ModelError(f"lhs_axes = {mine}, rhs_axes = {other}", place=c.node.place)
+    wanted = {axis % c.rank(): source % c.rank(1) for axis, source in zip(mine, other)}
+    if any(c.type(0).dims[axis] != 1 for axis in wanted):
+        c.attributes.refuse("lhs_axes", f"the input is {c.type(0)}")
+    one = c.ints((1,))
+    sizes = [
+        sizes_along(c, 1, (wanted[axis],)) if axis in wanted else one for axis in range(c.rank())
+    ]
+    return c.result("Expand", [c.required(0), c.add("Concat", sizes, axis=0)])
 
 
-@row("Embedding")
-def embedding(c: Conversion) -> Result:
-    """Rows of the weights by their numbers, which MXNet keeps as floats."""
-    a = c.attributes
-    size = (a.integer("input_dim"), a.integer("output_dim"))
-    if c.type(1).dims != size:
-        raise ModelError(f"the weights are {c.type(1)}, not {size}", place=c.node.place)
-    a.irrelevant("sparse_grad", "it shapes the gradient only")
-    if a.has("dtype") and dtype_named(c, "dtype") is not c.type(1).dtype:
-        a.refuse("dtype", "it differs from the weights'")
-    last = c.constant(size[0] - 1, np.int64)
-    rows = c.add("Cast", [c.required(0)], to="int64")
-    bounded = c.add("Clip", [rows, c.constant(0, np.int64), last])
-    return c.result("Gather", [c.required(1), bounded], axis=0)
-
-
-@row("dot")
-def dot(c: Conversion) -> Result:
-    if c.rank(0) != 2 or c.rank(1) != 2:
-        c.refuse("only matrices are supported")
-    a = c.attributes
-    left, right = a.flag("transpose_a", False), a.flag("transpose_b", False)
-    return c.operator("Gemm", trans_a=left, trans_b=right)
-
-
-@row("batch_dot")
-def batch_dot(c: Conversion) -> Result:
-    sides = []
-    for i, name in enumerate(("transpose_a", "transpose_b")):
-        turned = c.attributes.flag(name, False)
-        side = c.required(i)
-        sides.append(c.add("Transpose", [side], perm=(0, 2, 1)) if turned else side)
-    return c.result("MatMul", sides)
+@row("reshape_like", "_npx_reshape_like")
+def reshape_like(c: Conversion) -> Result:
+    """The axes from lhs_begin to lhs_end get the shape of rhs_begin to rhs_end."""
+    a, ranks = c.attributes, (c.rank(0), c.rank(1))
+    spans = []
+    for side, rank in zip(("lhs", "rhs"), ranks):
+        begin, end = a.get(f"{side}_begin"), a.get(f"{side}_end")
+        begin, end = begin or 0, rank if end is None else end
+        spans.append((begin + rank * (begin < 0), end + rank * (end < 0)))
+    (first, last), (start, stop) = spans
+    if not (0 <= first <= last <= ranks[0] and 0 <= start <= stop <= ranks[1]):
+        raise ModelError(f"axes {spans} of {c.type(0)}, {c.type(1)}", place=c.node.place)
+    parts = [(0, range(first)), (1, range(start, stop)), (0, range(last, ranks[0]))]
+    sizes = [sizes_along(c, index, axes) for index, axes in parts if axes]
+    shape = sizes[0] if len(sizes) == 1 else c.add("Concat", sizes, axis=0)
+    return c.result("Reshape", [c.required(0), shape])
 
 
 @row("depth_to_space")
@@ -333,18 +249,40 @@ def space_to_depth(c: Conversion) -> Result:
 
 @row("_contrib_BilinearResize2D")
 def bilinear_resize(c: Conversion) -> Result:
-    """To height x width or by scales, with the corner pixels in place by default."""
+    """To a size that `mode` says, with the corner pixels in place by default."""
     a = c.attributes
-    a.expect("mode", "size", why="only sizes and plain scales are supported")
-    height, width = known_dims(c, 0, "the new size")[2:]
-    scales = [a.number(name) for name in ("scale_height", "scale_width")]
-    sizes = [a.integer(name, 1) for name in ("height", "width")]
-    if None not in scales:
-        sizes = [int(s * n) for s, n in zip(scales, (height, width))]
+    whole = known_dims(c, 0, "the new size", 2)
+    mode, scales = a.text("mode", "size"), [a.number(f"scale_{n}") for n in ("height", "width")]
+    named = [a.integer(name, 1) for name in ("height", "width")]
+    if mode == "like":
+        sizes = list(known_dims(c, 1, "the new size", 2))
+    elif mode in ("size", "odd_scale"):
+        sizes = named if None in scales else [_scaled(n, s, mode) for n, s in zip(whole, scales)]
+        if (scales[0] is None) != (scales[1] is None) or (mode != "size" and None in scales):
+            a.refuse("mode", "it needs scale_height and scale_width")
+    elif mode in TO_PARITY:
+        odd, step = TO_PARITY[mode]
+        sizes = [n if n % 2 == odd else n + step for n in whole]
+    else:
+        a.refuse("mode", "there is no such mode")
+    if min(sizes) < 1:
+        raise ModelError(f"a new size of {sizes}", place=c.node.place)
     corners = a.flag("align_corners", True)
+    wanted = c.add("Concat", [sizes_along(c, 0, (0, 1)), c.ints(sizes)], axis=0)
     return c.result(
         "Resize",
-        [c.required(0), None, None, c.ints((*known_dims(c, 0, "the new size")[:2], *sizes))],
+        [c.required(0), None, None, wanted],
         mode="linear",
         coordinate_transformation_mode="align_corners" if corners else "half_pixel",
     )
+
+
+TO_PARITY = {"to_even_down": (0, -1), "to_even_up": (0, 1), "to_odd_down": (1, -1),
+             "to_odd_up": (1, 1)}  # fmt: skip
+"""Modes that change a size by 0 or 1: what the new size leaves when halved, and the step."""
+
+
+def _scaled(size: int, scale: float, mode: str) -> int:
+    """A size times a scale, cut off in float32; odd_scale keeps the first of an odd number."""
+    first = 1 if mode == "odd_scale" and size % 2 else 0
+    return int(np.float32(size - first) * np.float32(scale)) + first

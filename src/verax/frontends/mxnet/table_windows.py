@@ -5,31 +5,36 @@ Meanings are those of MXNet 1.9.1 on a CPU; defaults are the ones that its opera
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from verax.base.errors import ModelError
+from verax.frontends.channels_last import finish_channels_last
 from verax.frontends.conversion import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
+    channels_back,
+    channels_second,
     count_inputs,
     ints,
+    is_channels_last,
     known_dims,
     like,
     per_axis,
-    require_channels_second,
     row,
 )
+from verax.ir.operator import Operator
 
 
-@row("Convolution", "Convolution_v1")
+@row("Convolution", "Convolution_v1", "_npx_convolution")
 def convolution(c: Conversion) -> Result:
     a, kernel = c.attributes, ints(c, "kernel", ())
     rank = len(kernel)
     count_inputs(c, 2 if a.flag("no_bias", False) else 3)
-    require_channels_second(c, rank)
     _require_filters(c, c.type(1).dims[0])
     pads = per_axis(c, "pad", rank, 0)
-    return c.operator(
+    op = c.operator(
         "Conv",
         kernel_shape=kernel,
         strides=per_axis(c, "stride", rank, 1),
@@ -37,15 +42,22 @@ def convolution(c: Conversion) -> Result:
         dilations=per_axis(c, "dilate", rank, 1),
         groups=a.integer("num_group", 1),
     )
+    return channels_back(c, channels_second(c), op) if is_channels_last(c, rank) else op
 
 
-@row("Deconvolution")
+@row("Deconvolution", "_npx_deconvolution")
 def deconvolution(c: Conversion) -> Result:
+    if is_channels_last(c, len(ints(c, "kernel", ()))):
+        turned = channels_second(c)
+        return channels_back(c, turned, _deconvolution(turned))
+    return _deconvolution(c)
+
+
+def _deconvolution(c: Conversion) -> Operator:
     """A target_shape other than 0 decides the padding; an odd one is cropped at the beginning."""
     a, kernel = c.attributes, ints(c, "kernel", ())
     rank, groups = len(kernel), a.integer("num_group", 1)
     count_inputs(c, 2 if a.flag("no_bias", True) else 3)
-    require_channels_second(c, rank)
     weights = c.type(1).dims
     _require_filters(c, weights[1] * groups)
     strides, dilations = per_axis(c, "stride", rank, 1), per_axis(c, "dilate", rank, 1)
@@ -54,7 +66,7 @@ def deconvolution(c: Conversion) -> Result:
     if any(target):
         for name in ("pad", "adj"):
             a.irrelevant(name, "MXNet ignores it where target_shape is given")
-        sizes = known_dims(c, 0, "whether target_shape can be reached")[2:]
+        sizes = known_dims(c, 0, "whether target_shape can be reached", 2)
         for n, k, s, d, t in zip(sizes, kernel, strides, dilations, target):
             if not 0 < t <= s * (n - 1) + (k - 1) * d + 1:
                 a.refuse("target_shape", "it is not reached, or an axis is left out")
@@ -74,7 +86,7 @@ def _require_filters(c: Conversion, found: object) -> None:
         raise ModelError(f"num_filter is {said}, the weights are {c.type(1)}", place=c.node.place)
 
 
-@row("FullyConnected")
+@row("FullyConnected", "_npx_fully_connected")
 def fully_connected(c: Conversion) -> Result:
     """x [n, ...] flattened to [n, k], or with flatten=False x [..., k], times weight [m, k]."""
     a = c.attributes
@@ -93,13 +105,22 @@ def fully_connected(c: Conversion) -> Result:
     return c.result("Add", [c.add("MatMul", [data, turned]), *bias])
 
 
-@row("Pooling", "Pooling_v1")
+@row("Pooling", "Pooling_v1", "_npx_pooling")
 def pooling(c: Conversion) -> Result:
+    if not is_channels_last(c, c.rank() - 2):
+        return _pooling(c)
+    turned = replace(channels_second(c), node=replace(c.node, outputs=()))
+    made = _pooling(turned)
+    if isinstance(made, Operator):
+        return channels_back(c, turned, made)
+    return finish_channels_last(c, made if isinstance(made, str) else made[0])
+
+
+def _pooling(c: Conversion) -> Result:
     a = c.attributes
     kind = a.text("pool_type", "max")
     if kind not in ("max", "avg", "sum", "lp"):
         a.refuse("pool_type", "there is no such pool")
-    require_channels_second(c, c.rank() - 2)
     counted = _option(c, "count_include_pad", kind == "avg", True, f"a pool of kind {kind}")
     if kind == "lp":
         kind = _power_kind(c)
@@ -168,7 +189,7 @@ def _pool_pads(
             a.refuse("pooling_convention", "MXNet has it for 1-D max pools only")
         if any(ints(c, "pad", ())):
             a.refuse("pad", "the convention 'same' takes none")
-        (n,) = known_dims(c, 0, "the padding of the convention 'same'")[2:]
+        (n,) = known_dims(c, 0, "the padding of the convention 'same'", 2)
         out = -(-n // strides[0])
         return ((0, max(0, (out - 1) * strides[0] + kernel[0] - n)),), False
     pads = per_axis(c, "pad", len(kernel), 0)
@@ -178,7 +199,7 @@ def _pool_pads(
     if rule != "full":
         a.refuse("pooling_convention", "there is no such convention")
     if any(p > 0 or s > k for p, s, k in zip(pads, strides, kernel)):
-        sizes = known_dims(c, 0, "whether a window lies wholly in the padding")[2:]
+        sizes = known_dims(c, 0, "whether a window lies wholly in the padding", 2)
         for n, k, s, p in zip(sizes, kernel, strides, pads):
             if -(-(n + 2 * p - k) // s) * s - p >= n:
                 c.refuse("the last window of the convention 'full' lies wholly in the padding")
@@ -192,7 +213,7 @@ def _overhang(
     pads: tuple[tuple[int, int], ...],
 ) -> tuple[tuple[int, int], ...]:
     """The pads with what the last window hangs over added at the end."""
-    sizes = known_dims(c, 0, "the overhang of the convention 'full'")[2:]
+    sizes = known_dims(c, 0, "the overhang of the convention 'full'", 2)
     found = []
     for n, k, s, (p, _) in zip(sizes, kernel, strides, pads):
         out = -(-(n + 2 * p - k) // s) + 1
@@ -200,13 +221,17 @@ def _overhang(
     return tuple(found)
 
 
-@row("BatchNorm", "BatchNorm_v1")
+@row("BatchNorm", "BatchNorm_v1", "_npx_batch_norm", "_contrib_SyncBatchNorm")
 def batch_norm(c: Conversion) -> Result:
     """fix_gamma, which is the default, replaces the stored scale by ones."""
     a = c.attributes
     count_inputs(c, 5)
     a.irrelevant("momentum", "it only updates statistics in training")
     a.irrelevant("use_global_stats", "evaluation always uses the moving statistics")
+    for name in ("ndev", "key"):
+        a.irrelevant(name, "it gathers statistics in training")
+    for name in ("min_calib_range", "max_calib_range"):
+        a.irrelevant(name, "a remark for quantisation")
     if any(c.output_used(i) for i in range(1, 3)):
         c.refuse("the statistics as outputs are not supported")
     a.irrelevant("output_mean_var", "the statistics are not read")
@@ -231,14 +256,20 @@ def instance_norm(c: Conversion) -> Result:
     return c.operator("InstanceNormalization", epsilon=c.attributes.number("eps", 1e-3))
 
 
-@row("LayerNorm")
+@row("LayerNorm", "_npx_layer_norm")
 def layer_norm(c: Conversion) -> Result:
+    """Over one axis; another than the last is brought there and back."""
     a = c.attributes
     a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
-    axis = a.integer("axis", -1)
-    if axis % c.rank() != c.rank() - 1:
-        a.refuse("axis", "only the last axis is supported")
-    return c.operator("LayerNormalization", axis=-1, epsilon=a.number("eps", 1e-5))
+    axis, rank = a.integer("axis", -1) % c.rank(), c.rank()
+    op = c.operator("LayerNormalization", axis=-1, epsilon=a.number("eps", 1e-5))
+    if axis == rank - 1:
+        return op
+    perm = [i for i in range(rank) if i != axis] + [axis]
+    turned = c.add("Transpose", [c.required(0)], perm=tuple(perm))
+    names = [c.fresh(f"{c.first_output}/normal")]
+    (normal, *_) = c.builder.add_all(op, [turned, c.required(1), c.required(2)], names, c.node.name)
+    return c.result("Transpose", [normal], perm=tuple(int(i) for i in np.argsort(perm)))
 
 
 @row("LRN")
@@ -274,22 +305,14 @@ def up_sampling(c: Conversion) -> Result:
     """Nearest repeats pixels; bilinear is a transposed convolution with the node's own weights."""
     a = c.attributes
     scale, kind = a.integer("scale"), a.text("sample_type", "nearest")
-    a.irrelevant("multi_input_mode", "there is one input")
     if c.rank() != 4:
         c.refuse("only images (4 axes) are supported")
     if kind == "nearest":
-        count_inputs(c, 1)
         a.irrelevant("num_filter", "nearest upsampling has no filters")
-        scales = c.constant((1, 1, scale, scale), np.float32)
-        return c.result(
-            "Resize",
-            [c.required(0), None, scales],
-            mode="nearest",
-            coordinate_transformation_mode="asymmetric",
-            nearest_mode="floor",
-        )
+        return _nearest(c, scale)
     if kind != "bilinear":
         a.refuse("sample_type", "there is no such kind")
+    a.irrelevant("multi_input_mode", "the inputs are data and weights")
     count_inputs(c, 2)
     groups, kernel = a.integer("num_filter"), 2 * scale - scale % 2
     if c.type(1).dims != (groups, 1, kernel, kernel):
@@ -298,6 +321,36 @@ def up_sampling(c: Conversion) -> Result:
     return c.operator(
         "ConvTranspose", strides=(scale, scale), pads=((pad, pad),) * 2, groups=groups
     )
+
+
+def _nearest(c: Conversion, scale: int) -> Result:
+    """Every input enlarged to `scale` times the first one's size, then joined or added."""
+    form = {
+        "mode": "nearest",
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
+
+    def scales(factor: int) -> str:
+        return c.constant((1, 1, factor, factor), np.float32)
+
+    if len(c.inputs) == 1:
+        c.attributes.irrelevant("multi_input_mode", "there is one input")
+        return c.result("Resize", [c.required(0), None, scales(scale)], **form)
+    height, width = known_dims(c, 0, "the size of the result", 2)
+    parts = []
+    for i in range(len(c.inputs)):
+        size = known_dims(c, i, "how often a pixel is repeated", 2)
+        factor = height * scale // max(size[0], 1)
+        if (size[0] * factor, size[1] * factor) != (height * scale, width * scale):
+            raise ModelError(
+                f"{c.type(i)} does not reach {scale} x {c.type(0)}", place=c.node.place
+            )
+        parts.append(c.add("Resize", [c.required(i), None, scales(factor)], **form))
+    mode = c.attributes.text("multi_input_mode", "concat")
+    if mode not in ("concat", "sum"):
+        c.attributes.refuse("multi_input_mode", "there is no such mode")
+    return c.result("Concat", parts, axis=1) if mode == "concat" else c.result("Sum", parts)
 
 
 @row("GroupNorm")
@@ -322,7 +375,7 @@ def adaptive_average_pool(c: Conversion) -> Result:
     wanted = wanted * 2 if len(wanted) == 1 else wanted
     if wanted == (1, 1):
         return c.operator("GlobalAveragePool")
-    sizes = known_dims(c, 0, "the size of the parts")[2:]
+    sizes = known_dims(c, 0, "the size of the parts", 2)
     if len(wanted) != 2 or min(wanted) < 1 or any(n % m for n, m in zip(sizes, wanted)):
         c.attributes.refuse("output_size", f"it does not divide {sizes} into equal parts")
     kernel = tuple(n // m for n, m in zip(sizes, wanted))

@@ -1,0 +1,255 @@
+"""MXNet operators on single elements: arithmetic, comparisons, logic, element types."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.conversion import Conversion
+from verax.frontends.mxnet.rows import (
+    Result,
+    dtype_named,
+    known_dims,
+    like,
+    plain,
+    row,
+)
+from verax.ir.types import DType
+
+for _name in ("identity", "_copy", "BlockGrad", "stop_gradient", "make_loss"):
+    plain("Identity", _name)
+for _kind, _names in {
+    "Relu": ("relu",),
+    "Sigmoid": ("sigmoid",),
+    "Tanh": ("tanh",),
+    "Softsign": ("softsign",),
+    "Exp": ("exp",),
+    "Log": ("log",),
+    "Sqrt": ("sqrt",),
+    "Abs": ("abs",),
+    "Neg": ("negative",),
+    "Floor": ("floor",),
+    "Ceil": ("ceil",),
+    "Sign": ("sign",),
+    "Reciprocal": ("reciprocal",),
+    "Sin": ("sin",),
+    "Cos": ("cos",),
+    "Tan": ("tan",),
+    "Asin": ("arcsin",),
+    "Acos": ("arccos",),
+    "Atan": ("arctan",),
+    "Sinh": ("sinh",),
+    "Cosh": ("cosh",),
+    "Erf": ("erf",),
+    "Sum": ("add_n", "ElementWiseSum", "_sum"),
+    "Add": ("elemwise_add", "_plus", "_Plus", "_add", "broadcast_add", "broadcast_plus"),
+    "Sub": ("elemwise_sub", "_minus", "_Minus", "_sub", "broadcast_sub", "broadcast_minus"),
+    "Mul": ("elemwise_mul", "_mul", "_Mul", "broadcast_mul"),
+    "Div": ("elemwise_div", "_div", "_Div", "broadcast_div"),
+    "Max": ("_maximum", "_Maximum", "broadcast_maximum"),
+    "Min": ("_minimum", "_Minimum", "broadcast_minimum"),
+    "Pow": ("_power", "_Power", "broadcast_power"),
+}.items():
+    plain(_kind, *_names)
+
+
+@row("square")
+def square(c: Conversion) -> Result:
+    return c.result("Mul", [c.required(0), c.required(0)])
+
+
+@row("rsqrt")
+def reciprocal_square_root(c: Conversion) -> Result:
+    return c.result("Reciprocal", [c.add("Sqrt", [c.required(0)])])
+
+
+def _scalar(kind: str, *names: str, swapped: bool = False) -> None:
+    """Rows of operators with a number in the place of one input."""
+
+    def convert(c: Conversion) -> Result:
+        c.attributes.irrelevant("is_int", "it only says how the number was written")
+        sides = [c.required(0), like(c, c.attributes.number("scalar", 1.0))]
+        return c.result(kind, sides[::-1] if swapped else sides)
+
+    row(*names)(convert)
+
+
+_scalar("Add", "_plus_scalar", "_PlusScalar")
+_scalar("Sub", "_minus_scalar", "_MinusScalar")
+_scalar("Sub", "_rminus_scalar", "_RMinusScalar", swapped=True)
+_scalar("Mul", "_mul_scalar", "_MulScalar")
+_scalar("Div", "_div_scalar", "_DivScalar")
+_scalar("Div", "_rdiv_scalar", "_RDivScalar", swapped=True)
+_scalar("Pow", "_power_scalar", "_PowerScalar")
+_scalar("Pow", "_rpower_scalar", "_RPowerScalar", swapped=True)
+_scalar("Max", "_maximum_scalar", "_MaximumScalar")
+_scalar("Min", "_minimum_scalar", "_MinimumScalar")
+
+
+def _remainder(c: Conversion, left: str, right: str) -> Result:
+    """Of the divisor's sign; 0 where the divisor is 0."""
+    none = c.add("Equal", [right, like(c, 0)])
+    found = c.add("Mod", [left, c.add("Where", [none, like(c, 1), right])])
+    return c.result("Where", [none, like(c, 0), found])
+
+
+@row("broadcast_mod", "_mod", "_Mod")
+def mod(c: Conversion) -> Result:
+    return _remainder(c, c.required(0), c.required(1))
+
+
+@row("_mod_scalar", "_ModScalar")
+def mod_scalar(c: Conversion) -> Result:
+    c.attributes.irrelevant("is_int", "it only says how the number was written")
+    return _remainder(c, c.required(0), like(c, c.attributes.number("scalar", 1.0)))
+
+
+@row("_rmod_scalar", "_RModScalar")
+def reversed_mod_scalar(c: Conversion) -> Result:
+    c.attributes.irrelevant("is_int", "it only says how the number was written")
+    return _remainder(c, like(c, c.attributes.number("scalar", 1.0)), c.required(0))
+
+
+@row("rint")
+def rint(c: Conversion) -> Result:
+    """The nearest whole number, the lower one of two, unlike in NumPy."""
+    x = c.required(0)
+    low, high = c.add("Floor", [x]), c.add("Ceil", [x])
+    is_low = c.add("LessOrEqual", [c.add("Sub", [x, low]), c.add("Sub", [high, x])])
+    return c.result("Where", [is_low, low, high])
+
+
+@row("round")
+def round_(c: Conversion) -> Result:
+    """The nearest whole number, of two the one further from 0."""
+    size = c.add("Abs", [c.required(0)])
+    low = c.add("Floor", [size])
+    is_up = c.add("GreaterOrEqual", [c.add("Sub", [size, low]), like(c, 0.5)])
+    found = c.add("Where", [is_up, c.add("Ceil", [size]), low])
+    return c.result("Mul", [found, c.add("Sign", [c.required(0)])])
+
+
+@row("fix", "trunc")
+def fix(c: Conversion) -> Result:
+    """Cut off towards 0."""
+    x = c.required(0)
+    is_low = c.add("Less", [x, like(c, 0)])
+    return c.result("Where", [is_low, c.add("Ceil", [x]), c.add("Floor", [x])])
+
+
+@row("smooth_l1")
+def smooth_l1(c: Conversion) -> Result:
+    """(scalar x)^2 / 2 near 0, |x| - 1 / (2 scalar^2) beyond 1 / scalar^2."""
+    x, sharpness = c.required(0), np.float32(c.attributes.number("scalar", 1.0))
+    square = sharpness * sharpness
+    size = c.add("Abs", [x])
+    far = c.add("Sub", [size, like(c, np.float32(0.5) / square)])
+    near = c.add("Mul", [c.add("Mul", [x, x]), like(c, np.float32(0.5) * square)])
+    is_far = c.add("Greater", [size, like(c, np.float32(1) / square)])
+    return c.result("Where", [is_far, far, near])
+
+
+@row("broadcast_hypot", "_hypot")
+def hypot(c: Conversion) -> Result:
+    squares = [c.add("Mul", [v, v]) for v in (c.required(0), c.required(1))]
+    return c.result("Sqrt", [c.add("Add", squares)])
+
+
+@row("_contrib_div_sqrt_dim")
+def div_sqrt_dim(c: Conversion) -> Result:
+    """Divided by the root of the last axis's size."""
+    size = known_dims(c, 0, "what to divide by", c.rank() - 1)[0]
+    return c.result("Div", [c.required(0), like(c, np.sqrt(np.float32(size)))])
+
+
+def _compared(name: str, kind: str, *, negated: bool = False) -> None:
+    """Comparisons give 1 or 0 in the type of the inputs."""
+
+    def convert(c: Conversion) -> Result:
+        other = c.input(1)
+        if other is None:
+            c.attributes.irrelevant("is_int", "it only says how the number was written")
+            other = like(c, c.attributes.number("scalar", 0.0))
+        found = c.add(kind, [c.required(0), other])
+        found = c.add("Not", [found]) if negated else found
+        return c.result("Cast", [found], to=c.type(0).dtype)
+
+    row(f"broadcast_{name}", f"_{name}_scalar", f"_{name}")(convert)
+
+
+_compared("equal", "Equal")
+_compared("not_equal", "Equal", negated=True)
+_compared("lesser", "Less")
+_compared("lesser_equal", "LessOrEqual")
+_compared("greater", "Greater")
+_compared("greater_equal", "GreaterOrEqual")
+
+
+def _logic(kind: str, *names: str) -> None:
+    """Logic on numbers: whatever is not 0 counts as true; 1 or 0 in the type of the input."""
+
+    def convert(c: Conversion) -> Result:
+        sides = [c.add("Cast", [v], to="bool") for v in c.inputs]
+        if len(sides) == 1 and kind != "Not":
+            c.attributes.irrelevant("is_int", "it only says how the number was written")
+            sides.append(c.constant(c.attributes.number("scalar", 0.0) != 0, np.bool_))
+        return c.result("Cast", [c.add(kind, sides)], to=c.type(0).dtype)
+
+    row(*names)(convert)
+
+
+_logic("And", "broadcast_logical_and", "_logical_and", "_logical_and_scalar")
+_logic("Or", "broadcast_logical_or", "_logical_or", "_logical_or_scalar")
+_logic("Xor", "broadcast_logical_xor", "_logical_xor", "_logical_xor_scalar")
+_logic("Not", "logical_not")
+
+
+@row("Cast", "cast")
+def cast(c: Conversion) -> Result:
+    return c.operator("Cast", to=dtype_named(c, "dtype"))
+
+
+@row("clip")
+def clip(c: Conversion) -> Result:
+    a = c.attributes
+    low, high = (like(c, a.number(name)) for name in ("a_min", "a_max"))
+    return c.result("Clip", [c.required(0), low, high])
+
+
+@row("where")
+def where(c: Conversion) -> Result:
+    """The condition is a number; whatever is not 0 counts. A vector chooses along axis 0."""
+    condition = c.add("Cast", [c.required(0)], to="bool")
+    rank = c.rank(1)
+    if c.rank(0) == 1 and rank > 1:
+        condition = c.add("Unsqueeze", [condition, c.ints(tuple(range(1, rank)))])
+    elif c.type(0).dims != c.type(1).dims:
+        c.refuse(f"{c.type(0)} chooses between {c.type(1)} and {c.type(2)}")
+    return c.result("Where", [condition, c.required(1), c.required(2)])
+
+
+MIXED = (DType.float16, DType.bfloat16, DType.float32)
+"""Types that mixed precision casts; all others stay."""
+
+
+@row("amp_cast")
+def amp_cast(c: Conversion) -> Result:
+    dtype, own = dtype_named(c, "dtype"), c.type(0).dtype
+    return c.operator("Cast", to=dtype if own in MIXED else own)
+
+
+@row("amp_multicast")
+def amp_multicast(c: Conversion) -> Result:
+    """All inputs of mixed precision take the widest type among them, or the narrowest."""
+    a, types = c.attributes, [c.type(i).dtype for i in range(len(c.inputs))]
+    if a.integer("num_outputs") != len(types):
+        a.refuse("num_outputs", f"there are {len(types)} inputs")
+    order = [t for t in MIXED if t in types]
+    if set(order) >= set(MIXED[:2]) or (order and types[0] not in MIXED):
+        c.refuse(f"casting {', '.join(types)} is not supported")
+    wanted = order[0 if a.flag("cast_narrow", False) else -1] if order else None
+    made = []
+    for i, own in enumerate(types):
+        op = c.operator("Cast", to=wanted if own in MIXED else own)
+        name = c.node.outputs[i] if c.output_used(i) else c.fresh(f"{c.first_output}/cast")
+        made.append(c.builder.add(op, [c.required(i)], [name], c.node.name))
+    return tuple(made)

@@ -1,0 +1,168 @@
+"""MXNet's operators on boxes and regions: GluonCV's detectors end in them."""
+
+from __future__ import annotations
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion
+from verax.frontends.mxnet.rows import Result, count_inputs, ints, like, row
+
+FORMATS = ("corner", "center")
+"""(x1, y1, x2, y2), or (x, y, width, height) about the centre."""
+
+
+def _format(c: Conversion, name: str, default: str = "corner") -> bool:
+    """Whether a parameter says that boxes are given about their centre."""
+    found = c.attributes.text(name, default)
+    if found not in FORMATS:
+        c.attributes.refuse(name, "there is no such format of boxes")
+    return bool(found == "center")
+
+
+def _parts(c: Conversion, boxes: str) -> list[str]:
+    """The four coordinates, each [..., 1]."""
+    axis = c.builder.types[boxes].rank - 1
+    op = c.operator("Split", num_outputs=4, axis=axis)
+    names = [c.fresh(f"{c.first_output}/part") for _ in range(4)]
+    return list(c.builder.add_all(op, [boxes], names, c.node.name))
+
+
+def _halved(c: Conversion, value: str) -> str:
+    return c.add("Mul", [value, like(c, 0.5)])
+
+
+def _corners(c: Conversion, boxes: str, is_center: bool) -> list[str]:
+    """x1, y1, x2, y2 of boxes, each [..., 1]."""
+    parts = _parts(c, boxes)
+    if not is_center:
+        return parts
+    half = [_halved(c, p) for p in parts[2:]]
+    low = [c.add("Sub", [p, h]) for p, h in zip(parts, half)]
+    return [*low, *(c.add("Add", [p, h]) for p, h in zip(parts, half))]
+
+
+@row("_contrib_box_nms", "_contrib_box_non_maximum_suppression")
+def box_nms(c: Conversion) -> Result:
+    """Rows that survive, then -1. Boxes are converted only where their first number is not
+    negative, as MXNet does."""
+    a = c.attributes
+    was, wanted = _format(c, "in_format"), _format(c, "out_format")
+    start = a.integer("coord_start", 2)
+    fields = {
+        "overlap_thresh": a.number("overlap_thresh", 0.5),
+        "valid_thresh": a.number("valid_thresh", 0.0),
+        "topk": a.integer("topk", -1),
+        "coord_start": start,
+        "score_index": a.integer("score_index", 1),
+        "id_index": a.integer("id_index", -1),
+        "background_id": a.integer("background_id", -1),
+        "force_suppress": a.flag("force_suppress", False),
+        "center": was,
+    }
+    if was == wanted or fields["topk"] == 0:
+        return c.result("BoxNMS", [c.required(0)], **fields)
+    kept, last, width = c.add("BoxNMS", [c.required(0)], **fields), c.rank() - 1, c.type(0).dims[-1]
+
+    def cut(begin: int, end: int) -> str:
+        return c.add("Slice", [kept, *(c.ints((v,)) for v in (begin, end, last, 1))])
+
+    boxes = cut(start, start + 4)
+    is_left_alone = c.add("Less", [cut(start, start + 1), like(c, 0)])
+    if wanted:
+        low, high = cut(start, start + 2), cut(start + 2, start + 4)
+        turned = [_halved(c, c.add("Add", [low, high])), c.add("Sub", [high, low])]
+    else:
+        turned = _corners(c, boxes, True)
+    made = c.add("Where", [is_left_alone, boxes, c.add("Concat", turned, axis=last)])
+    parts = [made]
+    if start > 0:
+        parts.insert(0, cut(0, start))
+    if width != start + 4:
+        parts.append(cut(start + 4, 2**31 - 1))
+    return c.result("Concat", parts, axis=last)
+
+
+@row("_contrib_box_iou")
+def box_iou(c: Conversion) -> Result:
+    """Intersection over union of each box [..., 4] with each of the other input; 0 for none."""
+    is_center = _format(c, "format")
+    left, right = c.rank(0) - 1, c.rank(1) - 1
+    spread = c.ints(tuple(range(left, left + right)))
+    first = c.add("Unsqueeze", [c.required(0), spread])
+    sides = [_corners(c, v, is_center) for v in (first, c.required(1))]
+
+    def lengths(corners: list[str]) -> list[str]:
+        found = [c.add("Sub", [corners[i + 2], corners[i]]) for i in range(2)]
+        return [c.add("Relu", [v]) for v in found]
+
+    low = [c.add("Max", [p, q]) for p, q in zip(sides[0][:2], sides[1][:2])]
+    high = [c.add("Min", [p, q]) for p, q in zip(sides[0][2:], sides[1][2:])]
+    common = c.add("Mul", lengths([*low, *high]))
+    areas = [c.add("Mul", lengths(s)) for s in sides]
+    union = c.add("Sub", [c.add("Add", areas), common])
+    none = c.add("LessOrEqual", [common, like(c, 0)])
+    ratio = c.add("Div", [common, c.add("Where", [none, like(c, 1), union])])
+    return c.result("Squeeze", [ratio, c.ints((left + right,))])
+
+
+@row("_contrib_box_decode")
+def box_decode(c: Conversion) -> Result:
+    """Corners of boxes [n, anchors, 4] given as offsets from anchors [1, anchors, 4]."""
+    a = c.attributes
+    count_inputs(c, 2)
+    is_center = _format(c, "format", "center")
+    anchors = _parts(c, c.required(1))
+    if not is_center:
+        size = [c.add("Sub", [anchors[i + 2], anchors[i]]) for i in range(2)]
+        middle = [c.add("Add", [p, _halved(c, s)]) for p, s in zip(anchors, size)]
+        anchors = [*middle, *size]
+    offsets = [
+        c.add("Mul", [part, like(c, a.number(f"std{i}", 1.0))])
+        for i, part in enumerate(_parts(c, c.required(0)))
+    ]
+    limit = a.number("clip", -1.0)
+    if limit > 0:
+        offsets[2:] = [c.add("Min", [v, like(c, limit)]) for v in offsets[2:]]
+    low, high = [], []
+    for i in range(2):
+        moved = c.add("Add", [c.add("Mul", [offsets[i], anchors[i + 2]]), anchors[i]])
+        half = _halved(c, c.add("Mul", [c.add("Exp", [offsets[i + 2]]), anchors[i + 2]]))
+        low.append(c.add("Sub", [moved, half]))
+        high.append(c.add("Add", [moved, half]))
+    return c.result("Concat", [*low, *high], axis=2)
+
+
+@row("ROIPooling")
+def roi_pooling(c: Conversion) -> Result:
+    a = c.attributes
+    return c.operator(
+        "MaxRoiPool", pooled_shape=_pooled(c), spatial_scale=a.number("spatial_scale")
+    )
+
+
+@row("_contrib_ROIAlign")
+def roi_align(c: Conversion) -> Result:
+    """Regions (batch, x1, y1, x2, y2); without `aligned` they are at least a pixel wide."""
+    a = c.attributes
+    a.expect("position_sensitive", False, why="channels by position are not supported")
+    height, width = _pooled(c)
+    samples = a.integer("sample_ratio", -1)
+    begin, end, axis = c.ints((0,)), c.ints((1,)), c.ints((1,))
+    batch = c.add("Squeeze", [c.add("Slice", [c.required(1), begin, end, axis]), axis])
+    boxes = c.add("Slice", [c.required(1), c.ints((1,)), c.ints((5,)), axis])
+    is_aligned = a.flag("aligned", False)
+    return c.result(
+        "RoiAlign",
+        [c.required(0), boxes, c.add("Cast", [batch], to="int64")],
+        coordinate_transformation_mode="half_pixel" if is_aligned else "output_half_pixel",
+        output_height=height,
+        output_width=width,
+        sampling_ratio=max(samples, 0),
+        spatial_scale=a.number("spatial_scale"),
+    )
+
+
+def _pooled(c: Conversion) -> tuple[int, int]:
+    size = ints(c, "pooled_size")
+    if size is None or len(size) != 2 or min(size) < 1:
+        raise ModelError(f"pooled_size = {size}", place=c.node.place)
+    return int(size[0]), int(size[1])

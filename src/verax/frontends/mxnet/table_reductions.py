@@ -1,0 +1,112 @@
+"""MXNet operators that add up: reductions, running sums, products of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.conversion import Conversion
+from verax.frontends.mxnet.rows import (
+    Result,
+    dtype_named,
+    ints,
+    like,
+    row,
+    sizes_along,
+)
+
+
+def _reduce(kind: str, *names: str) -> None:
+    """Rows of reductions: axis None means all; exclude means all others."""
+
+    def convert(c: Conversion) -> Result:
+        a, rank = c.attributes, c.rank()
+        axes = {axis % rank for axis in ints(c, "axis", ()) or range(rank)}
+        if a.flag("exclude", False):
+            axes = set(range(rank)) - axes
+        chosen = c.ints(tuple(sorted(axes)))
+        keep = a.flag("keepdims", False)
+        if len(axes) == rank and not keep:
+            one = c.add(kind, [c.required(0), chosen], keepdims=False)
+            return c.result("Reshape", [one, c.ints((1,))])
+        return c.result(kind, [c.required(0), chosen], keepdims=keep, noop_with_empty_axes=True)
+
+    row(*names)(convert)
+
+
+_reduce("ReduceSum", "sum", "sum_axis")
+_reduce("ReduceMean", "mean")
+_reduce("ReduceMax", "max", "max_axis")
+_reduce("ReduceMin", "min", "min_axis")
+_reduce("ReduceProd", "prod")
+
+
+@row("norm")
+def norm(c: Conversion) -> Result:
+    a, rank = c.attributes, c.rank()
+    order = a.integer("ord", 2)
+    if order not in (1, 2):
+        a.refuse("ord", "only 1 and 2 are supported")
+    axes = c.ints(sorted(axis % rank for axis in ints(c, "axis", ()) or range(rank)))
+    kind, keep = "ReduceL2" if order == 2 else "ReduceL1", a.flag("keepdims", False)
+    if keep or len(ints(c, "axis", ()) or ()):
+        return c.result(kind, [c.required(0), axes], keepdims=keep)
+    whole = c.add(kind, [c.required(0), axes], keepdims=False)
+    return c.result("Reshape", [whole, c.ints((1,))])
+
+
+@row("cumsum", "_np_cumsum")
+def cumsum(c: Conversion) -> Result:
+    a, axis, data = c.attributes, c.attributes.get("axis"), c.required(0)
+    if a.has("dtype") and dtype_named(c, "dtype") is not c.type(0).dtype:
+        a.refuse("dtype", "it differs from the input's")
+    if axis is None:
+        data, axis = c.add("Reshape", [data, c.ints((-1,))]), 0
+    return c.result("CumSum", [data, c.constant(axis, np.int64)])
+
+
+@row("dot")
+def dot(c: Conversion) -> Result:
+    """Over the last axis of the first input and the first of the second."""
+    a = c.attributes
+    a.expect("forward_stype", "default", why="sparse results are not supported")
+    left, right = a.flag("transpose_a", False), a.flag("transpose_b", False)
+    if c.rank(0) == 2 and c.rank(1) == 2:
+        return c.operator("Gemm", trans_a=left, trans_b=right)
+    if left or right or min(c.rank(0), c.rank(1)) < 2:
+        c.refuse(f"{c.type(0)} and {c.type(1)}, turned or vectors, are not supported")
+    if c.rank(1) == 2:
+        return c.operator("MatMul")
+    axes = list(range(1, c.rank(1)))
+    tail = sizes_along(c, 1, axes)
+    first = c.add("Flatten", [c.required(1)], axis=1)
+    head = sizes_along(c, 0, range(c.rank(0) - 1))
+    made = c.add("MatMul", [c.required(0), first])
+    return c.result("Reshape", [made, c.add("Concat", [head, tail], axis=0)])
+
+
+@row("_linalg_gemm2", "linalg_gemm2")
+def linalg_gemm2(c: Conversion) -> Result:
+    a = c.attributes
+    a.expect("axis", -2, why="only the last two axes are supported")
+    factor = a.number("alpha", 1.0)
+    sides = _turned(c)
+    if factor == 1:
+        return c.result("MatMul", sides)
+    return c.result("Mul", [c.add("MatMul", sides), like(c, factor)])
+
+
+def _turned(c: Conversion) -> list[str]:
+    """Both inputs, their last two axes swapped where the parameters say so."""
+    sides = []
+    for i, name in enumerate(("transpose_a", "transpose_b")):
+        side, rank = c.required(i), c.rank(i)
+        if c.attributes.flag(name, False):
+            side = c.add("Transpose", [side], perm=(*range(rank - 2), rank - 1, rank - 2))
+        sides.append(side)
+    return sides
+
+
+@row("batch_dot")
+def batch_dot(c: Conversion) -> Result:
+    c.attributes.expect("forward_stype", "default", why="sparse results are not supported")
+    return c.result("MatMul", _turned(c))

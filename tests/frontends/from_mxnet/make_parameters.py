@@ -1,0 +1,61 @@
+"""Writes parameters.json: what MXNet itself says of each operator's parameters.
+
+Run by hand where MXNet 1.9.1 is installed, after make_operators.py; the tests read the file. It
+holds {operator: {parameter: "type in MXNet's words = default as a symbol writes it"}} for the
+operators of the stored networks; parameters without a default are left out.
+"""
+
+import ctypes
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+np.bool = bool  # MXNet 1.9.1 still uses this name
+from mxnet.base import _LIB, check_call, py_str  # noqa: E402
+
+HERE = Path(__file__).parent
+
+
+def texts(count, pointers):
+    return [py_str(pointers[i]) for i in range(count.value)]
+
+
+def described():
+    """(operator, names of arguments, their types) of everything that MXNet has."""
+    size, handles = ctypes.c_uint(), ctypes.POINTER(ctypes.c_void_p)()
+    check_call(_LIB.MXSymbolListAtomicSymbolCreators(ctypes.byref(size), ctypes.byref(handles)))
+    for i in range(size.value):
+        name, about, variable, kind = (ctypes.c_char_p() for _ in range(4))
+        count = ctypes.c_uint()
+        names, types, texts_ = (ctypes.POINTER(ctypes.c_char_p)() for _ in range(3))
+        found = (name, about, count, names, types, texts_, variable, kind)
+        check_call(
+            _LIB.MXSymbolGetAtomicSymbolInfo(
+                ctypes.c_void_p(handles[i]), *(ctypes.byref(f) for f in found)
+            )
+        )
+        yield py_str(name.value), texts(count, names), texts(count, types)
+
+
+def main():
+    with np.load(HERE / "operators.npz") as stored:
+        symbols = json.loads(stored["symbols"].tobytes())
+    used = {node["op"] for symbol in symbols.values() for node in symbol["nodes"]}
+    found = {}
+    for name, arguments, types in described():
+        if name not in used:
+            continue
+        parameters = {}
+        for argument, said in zip(arguments, types):
+            default = re.search(r"default=(.*)$", said)
+            if default:
+                kind = re.split(r" ?, ?optional", said)[0]
+                parameters[argument] = f"{kind} = {default[1].strip(chr(39))}"
+        found[name] = parameters
+    (HERE / "parameters.json").write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
