@@ -119,6 +119,7 @@ CASES: dict[str, tuple[Any, ...]] = {
             tf.round(x * 3),
             tf.sign(x),
             tf.math.erf(x),
+            tf.math.erfc(x),
             tf.sin(x),
             tf.cos(x),
             tf.square(x),

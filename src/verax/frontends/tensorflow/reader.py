@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.tensorflow.bundle import Bundle
 from verax.frontends.tensorflow.messages import CLASSES
+from verax.frontends.tensorflow.names import in_function, node_of, plain
 from verax.frontends.tensorflow.tensors import DTYPES, dims_of, tensor_of
 from verax.frontends.tensorflow.variables import restored_keys
 
@@ -28,11 +30,6 @@ NO_VALUE = ("NoOp", "Assert", "SaveV2", "RestoreV2", "MergeV2Checkpoints", "Assi
 MAX_NODES = 200_000
 MAX_DEPTH = 32
 MAX_BYTES = 2**31 - 1
-SECOND = {
-    **{"batch_mean": 1, "batch_variance": 2, "reserve_space_1": 3, "reserve_space_2": 4},
-    **{"reserve_space_3": 5, "indices": 1, "backprop": 1, "valid_outputs": 1, "idx": 1},
-}
-"""Names of outputs that are not the first of their node."""
 
 
 @dataclass(frozen=True)
@@ -102,18 +99,13 @@ def _signature(signatures: Mapping[str, Any], place: str) -> str:
 
 
 def _pairs(signature: Any) -> Signature:
-    inputs = tuple((k, _plain(i.name)) for k, i in sorted(signature.inputs.items()))
-    outputs = tuple((k, _plain(o.name)) for k, o in sorted(signature.outputs.items()))
+    inputs = tuple((k, plain(i.name)) for k, i in sorted(signature.inputs.items()))
+    outputs = tuple((k, plain(o.name)) for k, o in sorted(signature.outputs.items()))
     types = {
         k: ForeignValue(k, DTYPES.get(i.dtype), dims_of(i.tensor_shape), f"type {i.dtype}")
         for k, i in [*signature.inputs.items(), *signature.outputs.items()]
     }
     return Signature(inputs, outputs, types)
-
-
-def _plain(name: str) -> str:
-    """`node:0` is called `node`."""
-    return name.removesuffix(":0")
 
 
 class _Reader:
@@ -128,7 +120,7 @@ class _Reader:
         self.keys: dict[str, str] | None = None
 
     def model(self, signature: Signature | None, metadata: Mapping[str, str]) -> ForeignModel:
-        self._add(self.graph.node, "", _plain_input, {}, 0)
+        self._add(self.graph.node, "", plain, {}, 0)
         if signature is None:
             inputs = tuple((name, name) for name in self.placeholders)
             outputs = tuple((o, o) for o in self._unread())
@@ -187,11 +179,11 @@ class _Reader:
             raise ModelError("functions call each other without end", place=self.place)
 
         def value(text: str) -> str:
-            plain = named(text)
-            base, _, port = plain.partition(":")
+            source = named(text)
+            base, _, port = source.partition(":")
             if base in given and not port:
                 return given[base]
-            return f"{prefix}{plain}"
+            return f"{prefix}{source}"
 
         for node in nodes:
             if len(self.nodes) > MAX_NODES:
@@ -213,10 +205,12 @@ class _Reader:
             raise ModelError(f"{called!r} takes {len(arguments)} inputs", place=f"node {name!r}")
         prefix = f"{name}/"
         given = dict(zip(arguments, inputs))
-        self._add(function.node_def, prefix, _function_input, given, depth + 1)
+        operators = {n.name: n.op for n in function.node_def}
+        body = partial(in_function, operators)
+        self._add(function.node_def, prefix, body, given, depth + 1)
         for port, result in enumerate(function.signature.output_arg):
-            plain = _function_input(function.ret[result.name])
-            target = given.get(plain, f"{prefix}{plain}")
+            source = body(function.ret[result.name])
+            target = given.get(source, f"{prefix}{source}")
             self.alias[name if port == 0 else f"{name}:{port}"] = target
 
     def _enter(self, node: Any, name: str, inputs: tuple[str, ...]) -> None:
@@ -237,7 +231,7 @@ class _Reader:
             code = node.attr["dtype"].type
             self.placeholders[name] = ForeignValue(name, DTYPES.get(code), dims, f"type {code}")
         else:
-            attributes = {k: _attribute(a, place) for k, a in node.attr.items() if k[0] != "_"}
+            attributes = {k: _attribute(a, place) for k, a in node.attr.items() if not k.startswith("_")}
             self.nodes[name] = ForeignNode(node.op, inputs, (name,), attributes, name)
 
     def _variable(self, name: str) -> np.ndarray:
@@ -269,7 +263,7 @@ class _Reader:
         return value
 
     def _unread(self) -> list[str]:
-        read = {_node_of(self._resolved(i)) for node in self.nodes.values() for i in node.inputs}
+        read = {node_of(self._resolved(i)) for node in self.nodes.values() for i in node.inputs}
         return [name for name in self.nodes if name not in read]
 
     def _ordered(self, wanted: list[str], public: Mapping[str, str]) -> list[ForeignNode]:
@@ -277,7 +271,7 @@ class _Reader:
         ports: dict[str, int] = {}
         order: list[str] = []
         state: dict[str, bool] = {}
-        waiting = [(_node_of(v), False) for v in reversed(wanted)]
+        waiting = [(node_of(v), False) for v in reversed(wanted)]
         for value in wanted:
             _note_port(ports, value)
         while waiting:
@@ -295,7 +289,7 @@ class _Reader:
             for value in self.nodes[name].inputs:
                 found = self._resolved(value)
                 _note_port(ports, found)
-                base = _node_of(found)
+                base = node_of(found)
                 if state.get(base) is False:
                     raise ModelError(f"node {base!r} depends on itself", place=self.place)
                 waiting.append((base, False))
@@ -310,26 +304,9 @@ class _Reader:
         return made
 
 
-def _node_of(value: str) -> str:
-    return value.partition(":")[0]
-
-
 def _note_port(ports: dict[str, int], value: str) -> None:
     name, _, port = value.partition(":")
     ports[name] = max(ports.get(name, 0), int(port or 0))
-
-
-def _plain_input(text: str) -> str:
-    return _plain(text)
-
-
-def _function_input(text: str) -> str:
-    """`node:output:2` of a function's body -> node[:port]; an argument stays as it is."""
-    parts = text.split(":")
-    if len(parts) < 3:
-        return _plain(text)
-    port = SECOND.get(parts[1], 0) + int(parts[2])
-    return parts[0] if port == 0 else f"{parts[0]}:{port}"
 
 
 def _attribute(attribute: Any, place: str) -> Any:

@@ -9,12 +9,13 @@ from verax.base.errors import ModelError
 from verax.frontends.channels_last import channels_first, constant_ints, finish_channels_last
 from verax.frontends.conversion import Conversion, Row
 from verax.ir.operator import Operator
+from verax.ir.types import DType
 
 Result = Operator | str | tuple[str, ...]
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator); TensorFlow has one domain."""
 
-TYPES = ("T", "U", "Tparams")
+TYPES = ("T", "U", "Tparams", "T_threshold")
 """Attributes that name the element type of data."""
 INDEX_TYPES = (
     *("Tidx", "Tperm", "Tshape", "Tpaddings", "Tindices", "Taxis", "Tdim", "Index", "Tlen"),
@@ -43,10 +44,12 @@ def row(*operators: str) -> Callable[[Row], Row]:
 def _check_types(c: Conversion) -> None:
     """Each type that the node states is one of its operands'."""
     found = {str(c.builder.types[v].dtype) for v in c.inputs if v is not None}
-    whole = {name for name in found if "int" in name}
+    counts = c.node.op_type != "Range"  # its Tidx is the type of what it gives
+    whole = {name for name in found if "int" in name} if counts else found
     for names, types in ((TYPES, found), (INDEX_TYPES, whole)):
         for name in names:
-            if c.attributes.has(name) and c.attributes.get(name) not in types:
+            stated = c.attributes.get(name) if c.attributes.has(name) else None
+            if isinstance(stated, str) and stated not in types:
                 c.attributes.refuse(name, f"the operands are {', '.join(sorted(types))}")
     c.attributes.irrelevant("use_cudnn_on_gpu", "it chooses an implementation")
 
@@ -57,6 +60,20 @@ def known_sizes(c: Conversion, index: int, what: str) -> tuple[Any, ...]:
     if value is None:
         return constant_ints(c, index, what)
     return tuple(v if value.dtype == object else int(v) for v in value.reshape(-1))
+
+
+def stated_integer(c: Conversion, name: str) -> int:
+    """An integer attribute that has no default."""
+    value: int | None = c.attributes.integer(name)
+    if value is None:
+        raise ModelError(f"the attribute {name} is missing", place=c.node.place)
+    return value
+
+
+def as_long(c: Conversion, index: int) -> str:
+    """An operand of integers as int64, in its own shape."""
+    value = c.required(index)
+    return value if c.type(index).dtype is DType.int64 else c.add("Cast", [value], to=DType.int64)
 
 
 class Layout:

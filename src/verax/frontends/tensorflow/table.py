@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from verax.frontends.tensorflow import (  # noqa: F401  (each registers its rows)
+    table_detection,
     table_elementwise,
     table_movement,
     table_reduction,
+    table_slicing,
     table_windows,
 )
 from verax.frontends.tensorflow.rows import TABLE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
 from verax.frontends.tensorflow.rows import Result, row
 from verax.ir.types import DType
@@ -38,6 +39,17 @@ def identity(c: Conversion) -> Result:
     for name in ("message", "shape"):
         c.attributes.irrelevant(name, "it states what is so anyway")
     return c.required(0)
+
+
+@row("IdentityN")
+def identities(c: Conversion) -> Result:
+    """All the values themselves; networks with gradients of their own pass through it."""
+    c.attributes.expect(
+        "T", tuple(str(c.type(i).dtype) for i in range(len(c.inputs))), why="it repeats types"
+    )
+    if len(c.node.outputs) > len(c.inputs):
+        raise ModelError(f"it has {len(c.inputs)} outputs", place=c.node.place)
+    return tuple(c.required(i) for i in range(len(c.node.outputs)))
 
 
 @row("PlaceholderWithDefault")
@@ -81,6 +93,11 @@ def elu(c: Conversion) -> Result:
 @row("Rsqrt")
 def rsqrt(c: Conversion) -> Result:
     return c.result("Reciprocal", [c.add("Sqrt", [c.required(0)])])
+
+
+@row("Erfc")
+def erfc(c: Conversion) -> Result:
+    return c.result("Sub", [c.constant(1, c.type(0).dtype.numpy), c.add("Erf", [c.required(0)])])
 
 
 @row("Square")

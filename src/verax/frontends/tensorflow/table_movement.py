@@ -15,11 +15,8 @@ from verax.frontends.channels_last import (
     static_dims,
 )
 from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Layout, Result, row
+from verax.frontends.tensorflow.rows import Layout, Result, as_long, row, stated_integer
 from verax.ir.types import DType
-
-END = 2**31 - 1
-"""Beyond the end of any axis."""
 
 
 @row("Reshape")
@@ -65,7 +62,7 @@ def pack(c: Conversion) -> Result:
 
 @row("Unpack")
 def unpack(c: Conversion) -> Result:
-    axis, count = c.attributes.integer("axis", 0), c.attributes.integer("num", 0)
+    axis, count = c.attributes.integer("axis", 0), stated_integer(c, "num")
     size = c.type(0).dims[axis]
     if isinstance(size, int) and size != count:
         raise ModelError(f"{size} elements are not {count}", place=c.node.place)
@@ -77,94 +74,6 @@ def unpack(c: Conversion) -> Result:
     )
 
 
-@row("Split", "SplitV")
-def split(c: Conversion) -> Result:
-    """Operands of Split: axis, data; of SplitV: data, sizes (-1: what is left), axis."""
-    if c.node.op_type == "Split":
-        (axis,), data = constant_ints(c, 0, "the axis"), c.required(1)
-        size, count = c.type(1).dims[axis], c.attributes.integer("num_split", 1)
-        if not isinstance(size, int) or size % count:
-            c.refuse(f"an axis of size {size} in {count} parts")
-        sizes = [int(size) // count] * count
-    else:
-        (axis,), data = constant_ints(c, 2, "the axis"), c.required(0)
-        sizes = list(constant_ints(c, 1, "the sizes"))
-        c.attributes.expect("num_split", len(sizes), why="it counts the sizes")
-        if -1 in sizes:
-            whole = static_dims(c, 0, "the input")[axis]
-            sizes[sizes.index(-1)] = whole - (sum(sizes) + 1)
-    names = [n or c.fresh(f"{c.node.name}.{i}") for i, n in enumerate(c.node.outputs)]
-    names += [c.fresh(f"{c.node.name}.{i}") for i in range(len(names), len(sizes))]
-    op = c.operator("Split", num_outputs=len(sizes), axis=axis)
-    return c.builder.add_all(op, [data, c.ints(sizes)], names, c.node.name)
-
-
-@row("Slice")
-def slice_(c: Conversion) -> Result:
-    """Operands: data, begins, sizes (-1: to the end)."""
-    begins, sizes = constant_ints(c, 1, "the begins"), constant_ints(c, 2, "the sizes")
-    if min(begins, default=0) < 0 or not len(begins) == len(sizes) == c.rank(0):
-        raise ModelError(f"it begins at {begins}, sizes {sizes}", place=c.node.place)
-    ends = [END if n == -1 else b + n for b, n in zip(begins, sizes)]
-    return c.result("Slice", [c.required(0), c.ints(begins), c.ints(ends)])
-
-
-@row("StridedSlice")
-def strided_slice(c: Conversion) -> Result:
-    """Bit i of a mask speaks of entry i of the bounds: begin_mask and end_mask leave a bound out,
-    shrink_axis_mask takes one element and drops the axis, new_axis_mask inserts an axis, and one
-    entry in ellipsis_mask stands for all axes that the others leave."""
-    a = c.attributes
-    masks = {n: a.integer(n, 0) for n in ("begin_mask", "end_mask", "shrink_axis_mask")}
-    new, dots = a.integer("new_axis_mask", 0), a.integer("ellipsis_mask", 0)
-    bounds = [constant_ints(c, i, what) for i, what in ((1, "begins"), (2, "ends"), (3, "strides"))]
-    count = len(bounds[0])
-    if len({len(b) for b in bounds}) != 1 or 0 in bounds[2]:
-        raise ModelError(f"begins, ends and strides are {bounds}", place=c.node.place)
-    if (
-        dots & (dots - 1)
-        or max(*masks.values(), new, dots) >> count
-        or min(*masks.values(), new) < 0
-    ):
-        raise ModelError("a mask names an entry that there is not", place=c.node.place)
-    named = sum(not (new | dots) >> i & 1 for i in range(count))
-    axis = 0
-    starts: list[int] = []
-    ends: list[int] = []
-    steps: list[int] = []
-    axes: list[int] = []
-    dropped: list[int] = []
-    inserted: list[int] = []
-    made = 0
-    for i, (begin, end, step) in enumerate(zip(*bounds)):
-        if dots >> i & 1:
-            axis, made = axis + c.rank(0) - named, made + c.rank(0) - named
-            continue
-        if new >> i & 1:
-            inserted.append(made)
-            made += 1
-            continue
-        if masks["shrink_axis_mask"] >> i & 1:
-            starts, ends, steps = [*starts, begin], [*ends, begin + 1 or END], [*steps, 1]
-            dropped.append(axis)
-        else:
-            first, last = (0, END) if step > 0 else (END, -END)
-            starts.append(first if masks["begin_mask"] >> i & 1 else begin)
-            ends.append(last if masks["end_mask"] >> i & 1 else end)
-            steps.append(step)
-            made += 1
-        axes.append(axis)
-        axis += 1
-    if axis > c.rank(0):
-        raise ModelError(f"{axis} bounds for {c.type(0)}", place=c.node.place)
-    value = c.add("Slice", [c.required(0), *(c.ints(v) for v in (starts, ends, axes, steps))])
-    if dropped:
-        value = c.add("Squeeze", [value, c.ints(dropped)])
-    if inserted:
-        value = c.add("Unsqueeze", [value, c.ints(inserted)])
-    return c.result("Identity", [value])
-
-
 @row("Pad", "PadV2")
 def pad(c: Conversion) -> Result:
     return c.result("Pad", [c.required(0), pads(c), c.input(2)])
@@ -172,6 +81,8 @@ def pad(c: Conversion) -> Result:
 
 @row("MirrorPad")
 def mirror_pad(c: Conversion) -> Result:
+    if not c.attributes.has("mode"):
+        raise ModelError("it does not say how it mirrors", place=c.node.place)
     return c.result("Pad", [c.required(0), pads(c)], mode=mirror_mode(c))
 
 
@@ -193,26 +104,36 @@ def fill(c: Conversion) -> Result:
 
 @row("GatherV2", "Gather")
 def gather(c: Conversion) -> Result:
+    """The first batch_dims axes of data and indices are walked together."""
     c.attributes.irrelevant("validate_indices", "indices out of range are errors either way")
-    c.attributes.expect("batch_dims", 0, why="batched gathering")
     axis = constant_ints(c, 2, "the axis")[0] if c.node.op_type == "GatherV2" else 0
-    return c.result("Gather", [c.required(0), c.required(1)], axis=axis)
+    batch = c.attributes.integer("batch_dims", 0)
+    axis, batch = axis % max(c.rank(0), 1), batch + c.rank(1) if batch < 0 else batch
+    if batch == 0:
+        return c.result("Gather", [c.required(0), c.required(1)], axis=axis)
+    if not 0 < batch <= min(axis, c.rank(1)):
+        raise ModelError(f"batch_dims {batch} of axis {axis}", place=c.node.place)
+    # [batch, between, axis, rest] -> [batch, axis, between, rest], and back once gathered
+    between, rest = range(batch, axis), range(axis + 1, c.rank(0))
+    data = c.add("Transpose", [c.required(0)], perm=(*range(batch), axis, *between, *rest))
+    places = c.add("Unsqueeze", [as_long(c, 1), c.ints((-1,))])
+    found = c.add("GatherND", [data, places], batch_dims=batch)
+    inner = c.rank(1) - batch
+    moved = [*range(batch + inner, batch + inner + len(between)), *range(batch, batch + inner)]
+    tail = range(batch + len(moved), c.builder.types[found].rank)
+    return c.result("Transpose", [found], perm=(*range(batch), *moved, *tail))
 
 
 @row("GatherNd")
 def gather_nd(c: Conversion) -> Result:
-    c.attributes.irrelevant("bad_indices_policy", "indices out of range are errors")
-    places = c.required(1)
-    if c.type(1).dtype is not DType.int64:
-        places = c.add("Cast", [places], to=DType.int64)
-    return c.result("GatherND", [c.required(0), places])
+    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", why="what is out of range")
+    return c.result("GatherND", [c.required(0), as_long(c, 1)])
 
 
-@row("ReverseV2")
-def reverse(c: Conversion) -> Result:
-    axes = constant_ints(c, 1, "the axes")
-    bounds = [c.ints([v] * len(axes)) for v in (-1, -END)]
-    return c.result("Slice", [c.required(0), *bounds, c.ints(axes), c.ints([-1] * len(axes))])
+@row("Where")
+def where(c: Conversion) -> Result:
+    """Positions of what is not zero, int64 [count, rank]."""
+    return c.result("Transpose", [c.add("NonZero", [c.required(0)])], perm=(1, 0))
 
 
 @row("OneHot")
@@ -222,7 +143,7 @@ def one_hot(c: Conversion) -> Result:
     scalars = [c.add("Unsqueeze", [c.required(i), c.ints([0])]) for i in (3, 2)]
     values = c.add("Concat", scalars, axis=0)
     depth = c.ints(constant_ints(c, 1, "the depth"))
-    return c.result("OneHot", [longs(c, 0), depth, values], axis=axis)
+    return c.result("OneHot", [as_long(c, 0), depth, values], axis=axis)
 
 
 @row("Shape", "Size", "Rank")
@@ -271,7 +192,7 @@ def resize(c: Conversion) -> Result:
 @row("SpaceToDepth", "DepthToSpace")
 def space_to_depth(c: Conversion) -> Result:
     layout = Layout(c, "NHWC")
-    size = c.attributes.integer("block_size")
+    size = stated_integer(c, "block_size")
     return layout.finish(c.node.op_type, [layout.first(c.required(0))], blocksize=size)
 
 
@@ -322,15 +243,3 @@ def batch_to_space(c: Conversion) -> Result:
     x = c.add("Reshape", [x, shape])
     ends = [d - e for d, e in zip(big, crops[1::2])]
     return c.result("Slice", [x, c.ints(crops[::2]), c.ints(ends), c.ints(range(1, m + 1))])
-
-
-@row("NonMaxSuppressionV3")
-def non_max_suppression(c: Conversion) -> Result:
-    """Operands: boxes [n, 4] as (y1, x1, y2, x2), scores [n], count, IoU, score thresholds."""
-    boxes = c.add("Unsqueeze", [c.required(0), c.ints([0])])
-    scores = c.add("Unsqueeze", [c.required(1), c.ints([0, 1])])
-    count = c.ints(constant_ints(c, 2, "the count"))
-    limits = [c.add("Unsqueeze", [c.required(i), c.ints([0])]) for i in (3, 4)]
-    found = c.add("NonMaxSuppression", [boxes, scores, count, *limits])
-    column = c.add("Gather", [found, c.constant(2, np.int64)], axis=1)
-    return c.result("Cast", [column], to=DType.int32)
