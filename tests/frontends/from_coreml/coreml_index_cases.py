@@ -343,3 +343,88 @@ def pool3(x, kernel, strides, pads, join):
         )
         y[n, c, *at] = join(x[n, c, *window])
     return y
+
+
+def hat(image: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Bilinear samples of [..., H, W]; beyond the image they are 0."""
+    height, width = image.shape[-2:]
+    y = np.zeros((*image.shape[:-2], len(rows), len(columns)))
+    for (i, p), (j, q) in itertools.product(enumerate(rows), enumerate(columns)):
+        if 0 <= p <= height - 1 and 0 <= q <= width - 1:
+            a, b = int(p), int(q)
+            c, d = min(a + 1, height - 1), min(b + 1, width - 1)
+            top = image[..., a, b] * (1 - q + b) + image[..., a, d] * (q - b)
+            low = image[..., c, b] * (1 - q + b) + image[..., c, d] * (q - b)
+            y[..., i, j] = top * (1 - p + a) + low * (p - a)
+    return y
+
+
+def spread(mode: int, start: float, end: float, count: int) -> np.ndarray:
+    """Positions of a box's samples; its interval [0, X - 1] is [start, end]."""
+    size = end - start + 1
+    if mode in (0, 1):
+        if mode == 1 and count == 1:
+            return np.array([(start + end) / 2])
+        return np.linspace(start, end, count)
+    if mode == 2:
+        return start + np.minimum(size - 1, np.linspace(0, size - size / count, count))
+    spacing = max(1, size - 1) / count
+    return start + np.minimum(size - 1, 0.5 * spacing + np.arange(count) * spacing)
+
+
+BOXES = np.array([[0.5, 1.0, 3.25, 5.5], [2.0, 0.25, 3.5, 7.0], [-0.5, 2.0, 4.0, 3.0]])
+
+
+def sampling() -> Iterator[Case]:
+    for label, mode, size in (
+        ("offset", 3, (4, 9)),
+        ("align one", 1, (1, 4)),
+        ("offset one", 3, (2, 1)),
+    ):
+        yield Case(
+            "resizeBilinear", ((2, 3, 5, 7),), setting(targetSize=size, mode__samplingMethod=mode),
+            lambda x, m=mode, s=size: hat(x, *(spread(m, 0, n - 1, k) for n, k in zip((5, 7), s))),
+            label,
+        )  # fmt: skip
+    shape, boxes = (1, 2, 3, 5, 7), BOXES.reshape(3, 1, 4, 1, 1)
+    for mode, size in itertools.product(range(4), ((2, 3), (1, 1))):
+
+        def each(x, b, m=mode, s=size):
+            return np.stack(
+                [
+                    hat(
+                        x[0],
+                        spread(m, v[0] / 2, v[2] / 2, s[0]),
+                        spread(m, v[1] / 2, v[3] / 2, s[1]),
+                    )
+                    for v in b[:, 0, :, 0, 0]
+                ]
+            )
+
+        yield Case(
+            "cropResize", (shape, boxes.shape),
+            setting(targetSize=size, spatialScale=0.5, mode__samplingMethod=mode), each,
+            f"{mode} {size}", given={1: boxes},
+        )  # fmt: skip
+    orders = (
+        lambda v: v, lambda v: v[[1, 0, 3, 2]],
+        lambda v: np.array([v[0] - v[2] / 2, v[1] - v[3] / 2, v[0] + v[2] / 2, v[1] + v[3] / 2]),
+        lambda v: np.array([v[1] - v[3] / 2, v[0] - v[2] / 2, v[1] + v[3] / 2, v[0] + v[2] / 2]),
+    )  # fmt: skip
+    of = np.array([[1, 0.1, 0.3, 0.6, 0.9], [0, 0.25, 0.5, 0.75, 0.5]]).reshape(2, 1, 5, 1, 1)
+    for kind, corners in enumerate(orders):
+
+        def chosen(x, b, f=corners):
+            parts = []
+            for batch, *box in b[:, 0, :, 0, 0]:
+                top, left, low, right = f(np.array(box)) * [4, 6, 4, 6]
+                parts.append(
+                    hat(x[0, int(batch)], np.linspace(top, low, 2), np.linspace(left, right, 3))
+                )
+            return np.stack(parts)[:, None]
+
+        yield Case(
+            "cropResize", (shape, of.shape),
+            setting(targetSize=(2, 3), spatialScale=1.0, normalizedCoordinates=True,
+                    boxIndicesMode__boxMode=kind), chosen, f"order {kind}", given={1: of},
+        )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from coreml_index_cases import indexing, shapes, volumes
+from coreml_index_cases import indexing, sampling, shapes, volumes
 from coreml_models import network, setting
 from coreml_plain_cases import elementwise, movement
 from coreml_recurrent_cases import recurrent
@@ -16,7 +16,7 @@ from verax.reference.evaluate import evaluate
 
 CASES = [
     *(*windows(), *dense(), *elementwise(), *movement()),
-    *(*indexing(), *shapes(), *volumes(), *recurrent()),
+    *(*indexing(), *shapes(), *volumes(), *recurrent(), *sampling()),
 ]
 IDS = [f"{case.kind} {case.label}".strip() for case in CASES]
 

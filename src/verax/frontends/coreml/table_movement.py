@@ -1,4 +1,4 @@
-"""CoreML layers that move data or resample it, and the borders of a network."""
+"""CoreML layers that move data, and the borders of a network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from verax.frontends.coreml.rows import (
     amounts,
     like,
     require_rank,
-    resized,
     row,
     sizes_of,
     sliced,
@@ -101,42 +100,6 @@ def padding(c: Conversion) -> Result:
         return c.result("Pad", [c.required(0), pads, value], mode="constant")
     mode = "reflect" if kind == "reflection" else "edge"
     return c.result("Pad", [c.required(0), pads], mode=mode)
-
-
-@row("upsample")
-def upsample(c: Conversion) -> Result:
-    """Nearest repeats; bilinear samples at i * in / out unless linearUpsampleMode differs."""
-    a, rank = c.attributes, c.rank()
-    mode = a.text("mode", "NN")
-    factors: tuple[float, ...] = a.numbers("fractionalScalingFactor", ())
-    if not factors:
-        factors = two(c, "scalingFactor", (1, 1))
-    if len(factors) != 2 or min(factors) <= 0:
-        raise ModelError(f"the scaling factors are {factors}", place=c.node.place)
-    rule = a.text("linearUpsampleMode", "DEFAULT") if mode == "BILINEAR" else "DEFAULT"
-    a.irrelevant("linearUpsampleMode", "it belongs to bilinear interpolation")
-    if mode == "NN" and any(f != int(f) for f in factors):
-        a.refuse("fractionalScalingFactor", "nearest neighbours of fractions are not defined")
-    rules = {"ALIGN_CORNERS_TRUE": "align_corners", "ALIGN_CORNERS_FALSE": "half_pixel"}
-    return c.result(
-        "Resize",
-        [c.required(0), None, c.constant([np.float32(f) for f in factors], np.float32)],
-        mode="nearest" if mode == "NN" else "linear",
-        coordinate_transformation_mode=rules.get(rule, "asymmetric"),
-        nearest_mode="floor",
-        axes=(rank - 2, rank - 1),
-    )
-
-
-@row("resizeBilinear")
-def resize_bilinear(c: Conversion) -> Result:
-    size = two(c, "targetSize", (1, 1))
-    method = c.attributes.text("mode.samplingMethod", "STRICT_ALIGN_ENDPOINTS_MODE")
-    rules = {"STRICT_ALIGN_ENDPOINTS_MODE": "align_corners", "UPSAMPLE_MODE": "asymmetric"}
-    rules["ALIGN_ENDPOINTS_MODE"] = "align_corners"
-    if method not in rules or (method == "ALIGN_ENDPOINTS_MODE" and 1 in size):
-        c.attributes.refuse("mode.samplingMethod", "this grid is not supported")
-    return resized(c, "linear", rules[method], size)
 
 
 @row("loadConstant")

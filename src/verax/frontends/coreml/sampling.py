@@ -1,0 +1,152 @@
+"""Bilinear samples of the last two axes on the grids that CoreML has, as products with matrices.
+
+A grid along an axis is a list of positions; the sample at p is the sum over pixels i of
+max(0, 1 - |p - i|) times the pixel. Grids: `SamplingMode` of NeuralNetwork.proto; the documentation
+of resize_bilinear and crop_resize in coremltools.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion
+
+MAX_MADE = 1 << 24
+"""Elements of a matrix of weights."""
+
+STRICT, ALIGN, UPSAMPLE, OFFSET, UNALIGN = "strict", "align", "upsample", "offset", "unalign"
+
+
+def grid(mode: str, size: int, count: int) -> tuple[np.ndarray, int]:
+    """Positions [count] on an axis of `size` pixels as whole numbers, and what divides them."""
+    steps = np.arange(count)
+    match mode:
+        case "strict" | "align":
+            if count == 1:
+                return np.full(1, size - 1 if mode == ALIGN else 0), 2
+            return steps * (size - 1), count - 1
+        case "upsample":
+            return steps * size, count
+        case "offset":
+            return (2 * steps + 1) * max(1, size - 1), 2 * count
+    return (2 * steps + 1) * size - count, 2 * count
+
+
+def resampled(c: Conversion, x: str, mode: str, sizes: tuple[int, int]) -> str:
+    """The last two axes of x, whose sizes must be known, at new sizes.
+
+    Raises `UnsupportedError` for unknown sizes.
+    """
+    type_ = c.builder.types[x]
+    dims = [d for d in type_.dims[-2:] if isinstance(d, int)]
+    if len(dims) != 2 or type_.rank < 2:
+        c.refuse(f"the grid of {type_} follows from its sizes, which must be known")
+    if any(m < 1 or n * m > MAX_MADE for n, m in zip(dims, sizes)):
+        raise ModelError(f"{dims} at the sizes {sizes}", place=c.node.place)
+    hats = []
+    for n, m in zip(dims, sizes):
+        whole, divisor = grid(mode, n, m)
+        at = c.add("Div", [_row(c, x, whole), _like(c, x, divisor)])
+        at = c.add("Clip", [at, _like(c, x, 0), _like(c, x, n - 1)])
+        hats.append(c.add("Squeeze", [_hats(c, at, n)[0], c.ints((0,))]))
+    columns = c.add("Transpose", [hats[1]], perm=(1, 0))
+    return c.add("MatMul", [c.add("MatMul", [hats[0], x]), columns])
+
+
+def crops(
+    c: Conversion, x: str, boxes: str, batches: str | None, sizes: tuple[int, int], mode: str, *,
+    order: str, normalized: bool, scale: float, outside: float = 0.0,
+) -> str:  # fmt: skip
+    """Boxes [N, 4] of images x [B, C, H, W] at `sizes`.
+
+    batches: [N], int64, which image each box is of: [N, C, h, w]; None: each is of all images,
+    [N, B, C, h, w]. order: what the numbers of a box are. normalized: they are shares of H - 1 and
+    W - 1. Samples beyond the image are `outside`.
+    """
+    type_ = c.builder.types[x]
+    known = [d for d in type_.dims if isinstance(d, int)]
+    if type_.rank != 4 or len(known) < 2 or not all(isinstance(d, int) for d in type_.dims[2:]):
+        c.refuse(f"boxes of {type_}, its height and width must be known")
+    if mode == UNALIGN:
+        c.refuse("this grid has no meaning for boxes in the format's documentation")
+    if min(sizes) < 1 or max(sizes) > MAX_MADE:
+        raise ModelError(f"boxes at the sizes {sizes}", place=c.node.place)
+    limits = (int(known[-2]), int(known[-1]))
+    weights = []
+    for axis, (limit, count) in enumerate(zip(limits, sizes)):
+        start, end = _interval(c, boxes, axis, order)
+        factor = scale * (limit - 1 if normalized else 1)
+        if factor != 1:
+            start, end = (c.add("Mul", [v, _like(c, v, factor)]) for v in (start, end))
+        weights.append(_hats(c, _positions(c, mode, start, end, count), limit))
+    (rows, inside_h), (columns, inside_w) = weights
+    lift: tuple[int, ...] = (1,)
+    if batches is None:
+        lift = (1, 2)
+        image = c.add("Unsqueeze", [x, c.ints((0,))])
+    else:
+        image = c.add("Gather", [x, batches], axis=0)
+    rows = c.add("Unsqueeze", [rows, c.ints(lift)])
+    rank = 2 + len(lift) + 1
+    columns = c.add("Unsqueeze", [columns, c.ints(lift)])
+    turned = c.add("Transpose", [columns], perm=(*range(rank - 2), rank - 1, rank - 2))
+    found = c.add("MatMul", [c.add("MatMul", [rows, image]), turned])
+    high = c.add("Unsqueeze", [inside_h, c.ints((*lift, rank - 1))])
+    wide = c.add("Unsqueeze", [inside_w, c.ints((*lift, rank - 2))])
+    return c.add("Where", [c.add("And", [high, wide]), found, _like(c, x, outside)])
+
+
+def _like(c: Conversion, x: str, value: float) -> str:
+    return c.constant(value, c.builder.types[x].dtype.numpy)
+
+
+def _interval(c: Conversion, boxes: str, axis: int, order: str) -> tuple[str, str]:
+    """Start and end of boxes along height (axis 0) or width (1), [N, 1]."""
+    first = axis if order.endswith("HEIGHT_FIRST") else 1 - axis
+    a, b = (
+        c.add("Slice", [boxes, c.ints((i,)), c.ints((i + 1,)), c.ints((1,))])
+        for i in (first, first + 2)
+    )
+    if order.startswith("CORNERS"):
+        return a, b
+    half = c.add("Mul", [b, _like(c, b, 0.5)])
+    return c.add("Sub", [a, half]), c.add("Add", [a, half])
+
+
+def _positions(c: Conversion, mode: str, start: str, end: str, count: int) -> str:
+    """[N, count] positions between start and end [N, 1], as `grid` for an interval of that size."""
+    length = c.add("Sub", [end, start])
+    match mode:
+        case "strict" | "align":
+            size, whole, divisor = length, np.arange(count), max(1, count - 1)
+            if count == 1 and mode == ALIGN:
+                whole, divisor = np.arange(1, 2), 2
+        case "upsample":
+            size, whole, divisor = (
+                c.add("Add", [length, _like(c, length, 1)]),
+                np.arange(count),
+                count,
+            )
+        case _:
+            size = c.add("Max", [length, _like(c, length, 1)])
+            whole, divisor = 2 * np.arange(count) + 1, 2 * count
+    moved = c.add("Mul", [size, _row(c, length, whole)])
+    moved = c.add("Div", [moved, _like(c, length, divisor)])
+    if mode in (UPSAMPLE, OFFSET):
+        moved = c.add("Min", [moved, length])
+    return c.add("Add", [start, moved])
+
+
+def _row(c: Conversion, x: str, values: np.ndarray) -> str:
+    return c.constant(values[None].astype(c.builder.types[x].dtype.numpy))
+
+
+def _hats(c: Conversion, at: str, size: int) -> tuple[str, str]:
+    """Weights [N, count, size] of the pixels for positions [N, count]; which lie on the image."""
+    pixels = np.arange(size).reshape(1, 1, -1).astype(c.builder.types[at].dtype.numpy)
+    distance = c.add("Sub", [c.add("Unsqueeze", [at, c.ints((2,))]), c.constant(pixels)])
+    weights = c.add("Sub", [_like(c, at, 1), c.add("Abs", [distance])])
+    low = c.add("GreaterOrEqual", [at, _like(c, at, 0)])
+    high = c.add("LessOrEqual", [at, _like(c, at, size - 1)])
+    return c.add("Relu", [weights]), c.add("And", [low, high])

@@ -1,0 +1,88 @@
+"""CoreML layers that resample images: upsample, resizeBilinear, cropResize.
+
+Formulas: apple/coremltools, mlmodel/format/NeuralNetwork.proto.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion
+from verax.frontends.coreml.rows import LEGACY, Result, resized, row, two
+from verax.frontends.coreml.sampling import ALIGN, OFFSET, STRICT, UPSAMPLE, crops, resampled
+
+
+@row("upsample")
+def upsample(c: Conversion) -> Result:
+    """Nearest repeats; bilinear samples at i * in / out unless linearUpsampleMode differs."""
+    a, rank = c.attributes, c.rank()
+    mode = a.text("mode", "NN")
+    factors: tuple[float, ...] = a.numbers("fractionalScalingFactor", ())
+    if not factors:
+        factors = two(c, "scalingFactor", (1, 1))
+    if len(factors) != 2 or min(factors) <= 0:
+        raise ModelError(f"the scaling factors are {factors}", place=c.node.place)
+    rule = a.text("linearUpsampleMode", "DEFAULT") if mode == "BILINEAR" else "DEFAULT"
+    a.irrelevant("linearUpsampleMode", "it belongs to bilinear interpolation")
+    if mode == "NN" and any(f != int(f) for f in factors):
+        a.refuse("fractionalScalingFactor", "nearest neighbours of fractions are not defined")
+    rules = {"ALIGN_CORNERS_TRUE": "align_corners", "ALIGN_CORNERS_FALSE": "half_pixel"}
+    return c.result(
+        "Resize",
+        [c.required(0), None, c.constant([np.float32(f) for f in factors], np.float32)],
+        mode="nearest" if mode == "NN" else "linear",
+        coordinate_transformation_mode=rules.get(rule, "asymmetric"),
+        nearest_mode="floor",
+        axes=(rank - 2, rank - 1),
+    )
+
+
+GRIDS = {
+    "STRICT_ALIGN_ENDPOINTS_MODE": STRICT,
+    "ALIGN_ENDPOINTS_MODE": ALIGN,
+    "UPSAMPLE_MODE": UPSAMPLE,
+    "ROI_ALIGN_MODE": OFFSET,
+}
+
+
+@row("resizeBilinear")
+def resize_bilinear(c: Conversion) -> Result:
+    size = two(c, "targetSize", (1, 1))
+    mode = GRIDS[c.attributes.text("mode.samplingMethod", "STRICT_ALIGN_ENDPOINTS_MODE")]
+    rules = {STRICT: "align_corners", UPSAMPLE: "asymmetric"}
+    rules |= {} if 1 in size else {ALIGN: "align_corners"}
+    if mode in rules:
+        return resized(c, "linear", rules[mode], size)
+    return c.result("Identity", [resampled(c, c.required(0), mode, size)])
+
+
+@row("cropResize")
+def crop_resize(c: Conversion) -> Result:
+    """Images [1, B, C, H, W] and boxes [N, 1, 4, 1, 1], or 5 numbers, the first a batch's."""
+    a, x, boxes = c.attributes, c.type(0), c.type(1)
+    mode = GRIDS[a.text("mode.samplingMethod", "STRICT_ALIGN_ENDPOINTS_MODE")]
+    order = a.text("boxIndicesMode.boxMode", "CORNERS_HEIGHT_FIRST")
+    scale = a.number("spatialScale", 0.0)
+    if not scale:
+        a.refuse("spatialScale", "a scale of 0, or none, has no stated meaning")
+    if c.version <= LEGACY or x.rank != 5 or x.dims[0] != 1 or boxes.rank != 5:
+        c.refuse(f"images {x} and boxes {boxes} do not have five axes")
+    if tuple(boxes.dims[3:]) != (1, 1) or boxes.dims[1] != 1 or boxes.dims[2] not in (4, 5):
+        c.refuse(f"boxes {boxes}")
+    flat = c.add("Squeeze", [c.required(1), c.ints((1, 3, 4))])
+    batches = None
+    if boxes.dims[2] == 5:
+        first, flat = (
+            c.add("Slice", [flat, c.ints((s,)), c.ints((e,)), c.ints((1,))])
+            for s, e in ((0, 1), (1, 5))
+        )
+        batches = c.add("Cast", [c.add("Squeeze", [first, c.ints((1,))])], to="int64")
+    found = crops(
+        c, c.add("Squeeze", [c.required(0), c.ints((0,))]), flat, batches,
+        two(c, "targetSize", (1, 1)), mode,
+        order=order, normalized=a.flag("normalizedCoordinates"), scale=scale,
+    )  # fmt: skip
+    if batches is None:
+        return c.result("Identity", [found])
+    return c.result("Unsqueeze", [found, c.ints((1,))])
