@@ -52,7 +52,7 @@ Shape = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=SIZES",
-        help="Sizes that the model leaves open: an input's (x=1,3,224,224) or a symbol's (n=1).",
+        help="Sizes that the model leaves open: an input's (x=1x3x224x224) or a symbol's (n=1).",
     ),
 ]
 Params = Annotated[
@@ -106,18 +106,18 @@ def can_write(*paths: Path | None) -> None:
 
 
 def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | None, ...] | int]:
-    """`x=1,3,?,224` and `n=2` as `verax.load` takes them. Raises `UsageError`."""
+    """`x=1x3x?x224`, `x=1,3,?,224` and `n=2` as `verax.load` takes them. Raises `UsageError`."""
     found: dict[str, tuple[int | None, ...] | int] = {}
     for text in texts or ():
         name, equals, sizes = text.rpartition("=")
         try:
-            parts = [None if s.strip() == "?" else int(s) for s in sizes.split(",")]
+            parts = [None if s.strip() == "?" else int(s) for s in re.split("[,x]", sizes)]
         except ValueError:
             parts = []
         if not equals or not name or not parts or any(p is not None and p < 0 for p in parts):
             raise UsageError(
                 f"--shape {text!r} is not of the form NAME=SIZES",
-                next_step="for instance --shape image=1,3,224,224 or --shape n=1",
+                next_step="for instance --shape image=1x3x224x224 or --shape n=1",
             )
         one = parts[0] if len(parts) == 1 else None
         found[name] = one if one is not None else tuple(parts)
