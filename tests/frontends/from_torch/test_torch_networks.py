@@ -1,4 +1,4 @@
-"""Whole networks: real ones from files, transformers' families, open sizes, writing in place."""
+"""Whole networks: real ones from files, transformers' families, open sizes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch_families import FAMILIES, family
 from torch_programs import agree, arrays, export, saved, torch
 
 import verax
-from verax.base.errors import UnsupportedError, UsageError
+from verax.base.errors import UsageError
 from verax.frontends.torch import load_torch
 from verax.records.verdict import Kind
 
@@ -39,105 +40,29 @@ def test_a_real_network_gives_pytorchs_stored_answers(name: str) -> None:
         assert verdict.kind in (Kind.rounding, Kind.identical), verdict.reasons
 
 
-def _families() -> dict[str, Any]:
-    transformers = pytest.importorskip("transformers")
-    t = transformers
-    wide = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}
-    return {
-        "resnet": lambda: t.ResNetForImageClassification(
-            t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 2])
-        ),
-        "mobilenet_v2": lambda: t.MobileNetV2ForImageClassification(
-            t.MobileNetV2Config(depth_multiplier=0.25, image_size=48)
-        ),
-        "segformer": lambda: t.SegformerForSemanticSegmentation(
-            t.SegformerConfig(
-                **wide, num_attention_heads=[1, 2, 2, 2], decoder_hidden_size=12, num_labels=5
-            )
-        ),
-        "vit": lambda: t.ViTForImageClassification(
-            t.ViTConfig(
-                hidden_size=24,
-                num_hidden_layers=2,
-                num_attention_heads=3,
-                intermediate_size=37,
-                image_size=48,
-                patch_size=16,
-            )
-        ),
-        "convnext": lambda: t.ConvNextForImageClassification(
-            t.ConvNextConfig(hidden_sizes=[8, 12], depths=[1, 1], num_stages=2)
-        ),
-        "regnet": lambda: t.RegNetForImageClassification(
-            t.RegNetConfig(embedding_size=8, **wide, groups_width=8)
-        ),
-        "mobilenet_v1": lambda: t.MobileNetV1ForImageClassification(
-            t.MobileNetV1Config(depth_multiplier=0.25, image_size=48)
-        ),
-        "efficientnet": lambda: t.EfficientNetForImageClassification(
-            t.EfficientNetConfig(width_coefficient=0.25, depth_coefficient=0.2, hidden_dim=320)
-        ),
-        "detr": lambda: t.DetrForObjectDetection(
-            t.DetrConfig(
-                use_timm_backbone=False,
-                use_pretrained_backbone=False,
-                backbone=None,
-                backbone_config=t.ResNetConfig(
-                    embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
-                ),
-                d_model=24,
-                encoder_layers=1,
-                decoder_layers=1,
-                encoder_attention_heads=3,
-                decoder_attention_heads=3,
-                encoder_ffn_dim=37,
-                decoder_ffn_dim=37,
-                num_queries=5,
-            )
-        ),
-        "swin": lambda: t.SwinForImageClassification(
-            t.SwinConfig(
-                embed_dim=12, depths=[1, 2], num_heads=[2, 3], image_size=48, window_size=3
-            )
-        ),
-    }
-
-
-FAST = ("resnet", "mobilenet_v2", "vit")
-SLOW = ("segformer", "convnext", "regnet", "mobilenet_v1", "efficientnet", "detr", "swin")
-
-
-class Tensors(torch.nn.Module):
-    """A module of transformers' that gives its tensors as a tuple."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Any) -> Any:
-        return tuple(v for v in self.module(x).to_tuple() if isinstance(v, torch.Tensor))
+FAST = ("resnet", "vit")
 
 
 @pytest.mark.parametrize(
-    "family", [*FAST, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
+    "name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES]
 )
-def test_a_family_of_vision_networks(family: str) -> None:
-    torch.manual_seed(7)
-    module = Tensors(_families()[family]()).eval()
-    for buffer in module.modules():
-        if isinstance(buffer, torch.nn.BatchNorm2d):
-            torch.nn.init.uniform_(buffer.weight, 0.5, 2.0)
-            torch.nn.init.uniform_(buffer.running_var, 0.01, 0.2)
-    x = torch.randn(2, 3, 48, 48)
+def test_a_family_of_vision_networks(name: str) -> None:
+    module, x = family(name)
     model = load_torch(saved(export(module, (x,))))
     with torch.no_grad():
         want = module(x)
-    inputs = arrays(model, (x,))
-    meaning = verax.reference(model, inputs)
-    for value, expected in zip(meaning.values(), want, strict=True):
-        # Float32 of a whole network against float64; the judge says it exactly, node by node.
-        assert np.abs(value - expected.numpy()).max() <= 1e-3 * np.abs(value).max()
-    assert verax.check(model, "verax:O1", inputs).kind in (Kind.rounding, Kind.identical)
+    agree(model, arrays(model, (x,)), list(want))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_decomposed_network_means_the_same(name: str) -> None:
+    """The core ATen operators that `run_decompositions` leaves."""
+    module, x = family(name)
+    model = load_torch(saved(export(module, (x,)).run_decompositions()))
+    with torch.no_grad():
+        want = module(x)
+    agree(model, arrays(model, (x,)), list(want))
 
 
 class Open(torch.nn.Module):
@@ -168,34 +93,6 @@ def test_open_sizes_stay_open_and_can_be_given() -> None:
     fixed = load_torch(data, shapes={"x": (5, 3, 4, 8)})
     assert not fixed.graph.symbols()
     assert fixed.outputs[next(iter(fixed.outputs))].shape == (5, 32, 4)
-
-
-class Writer(torch.nn.Module):
-    """Writes in place: `later` reads the changed tensor under its old name."""
-
-    def forward(self, x: Any) -> Any:
-        y = x * 2
-        y.add_(1)
-        y.relu_()
-        return y + x, y
-
-
-class Sharer(torch.nn.Module):
-    """Writes into a tensor that a view shows."""
-
-    def forward(self, x: Any) -> Any:
-        y = x * 2
-        view = y[0]
-        y.add_(1)
-        return view
-
-
-def test_writing_in_place_is_followed_or_refused() -> None:
-    x = torch.randn(2, 3)
-    model = load_torch(saved(export(Writer(), (x,))))
-    agree(model, arrays(model, (x,)), list(Writer()(x)))
-    with pytest.raises(UnsupportedError, match="shows as well"):
-        load_torch(saved(export(Sharer(), (x,))))
 
 
 def test_modules_and_programs_are_loaded_as_they_are() -> None:

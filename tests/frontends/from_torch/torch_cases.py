@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch_index_cases import formula_calls, index_calls
 from torch_programs import torch
 
 F = torch.nn.functional
@@ -59,6 +60,8 @@ def _calls() -> list[Any]:
         *_products(),
         *_resampling(),
         *_making(),
+        *index_calls(),
+        *formula_calls(),
     ]
 
 

@@ -7,66 +7,18 @@ renamed, so that a value never changes.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import SCALAR_TYPES, Archive
+from verax.frontends.torch.arguments import Ref, dim, names_of, output_names
+from verax.frontends.torch.inlining import inlined
 
 SCHEMA = 8
 """Major version of the program's schema that is understood."""
-VIEWS = frozenset(
-    [
-        "view",
-        "reshape",
-        "_unsafe_view",
-        "flatten",
-        "unflatten",
-        "permute",
-        "transpose",
-        "t",
-        "squeeze",
-        "unsqueeze",
-        "expand",
-        "expand_as",
-        "slice",
-        "select",
-        "narrow",
-        "split",
-        "split_with_sizes",
-        "chunk",
-        "unbind",
-        "detach",
-        "contiguous",
-        "alias",
-        "to",
-        "dropout",
-        "diagonal",
-        "unfold",
-        "view_as",
-        "reshape_as",
-        "movedim",
-        "swapaxes",
-        "type_as",
-        "feature_dropout",
-    ]
-)
-"""Operators whose result may lie in the memory of their first argument."""
-DEPTH_LIMIT = 200
-
-
-@dataclass(frozen=True)
-class Ref:
-    """Argument that is the node's input number `index`."""
-
-    index: int
-    name: str
-
-    def __repr__(self) -> str:
-        return f"%{self.name}"
 
 
 def read_program(archive: Archive) -> ForeignModel:
@@ -93,9 +45,15 @@ class _Reader:
                 next_step="export it with PyTorch 2.8 or later",
             )
         self.program = program
-        self.graph = program["graph_module"]["graph"]
-        self.renamed: dict[str, str] = {}
-        self.memory: dict[str, str] = {}
+        self.graph = inlined(program["graph_module"]["graph"])
+        self.nodes: list[ForeignNode] = []
+        last_read = {
+            n: i for i, node in enumerate(self.graph["nodes"]) for n in names_of(node["inputs"])
+        }
+        kept = self._outputs(program["graph_module"]["signature"]["output_specs"])
+        last_read.update((name, len(self.graph["nodes"])) for name in kept)
+        self.last_read = last_read
+        self.aliases = Aliases(self.graph["tensor_values"], last_read, self.nodes.append)
 
     def model(self) -> ForeignModel:
         signature = self.program["graph_module"]["signature"]
@@ -116,22 +74,21 @@ class _Reader:
                 constants[content["arg"]["name"]] = weights[label]
             elif kind != "constant_input":
                 raise UnsupportedError(f"an input of kind {kind}", place=self.archive.place)
-        used = {n for node in self.graph["nodes"] for n in _names(node["inputs"])}
         outputs = self._outputs(signature["output_specs"])
-        used.update(outputs)
-        nodes = self._nodes(used)
+        for position, node in enumerate(self.graph["nodes"]):
+            self._read(node, position)
         final: list[str] = []
-        for name in (self._current(o) for o in outputs):
+        for name in [self.aliases.read(o) for o in outputs]:
             if name in final or name in constants:
                 copy = ForeignNode("copy", (name,), (f"{name}.out{len(final)}",), {}, "", "verax")
-                nodes.append(copy)
+                self.nodes.append(copy)
                 name = copy.outputs[0]
             final.append(name)
         return ForeignModel(
             name="exported",
             inputs=tuple(inputs),
             outputs=tuple(ForeignValue(o, None, None) for o in final),
-            nodes=tuple(nodes),
+            nodes=tuple(self.nodes),
             constants=constants,
             declared={name: self._value(name) for name in self.graph["tensor_values"]},
             versions={k: v for k, v in self.program["opset_version"].items()},
@@ -168,51 +125,48 @@ class _Reader:
     def _value(self, name: str) -> ForeignValue:
         meta = self.graph["tensor_values"][name]
         dtype = SCALAR_TYPES.get(meta["dtype"])
-        dims = tuple(_dim(d) for d in meta["sizes"])
+        dims = tuple(dim(d) for d in meta["sizes"])
         return ForeignValue(name, dtype, dims, f"of element type {meta['dtype']}")
 
     # Nodes
 
-    def _nodes(self, used: set[str]) -> list[ForeignNode]:
-        nodes = []
-        for position, node in enumerate(self.graph["nodes"]):
-            made = self._node(node, used)
-            if _writes_in_place(made):
-                made = self._overwrite(made, position)
-            elif made.op_type.partition(".")[0] in VIEWS and made.inputs:
-                for output in made.outputs:
-                    self.memory[output] = self._storage(made.inputs[0])
-            nodes.append(made)
-        return nodes
-
-    def _node(self, node: Any, used: set[str]) -> ForeignNode:
+    def _read(self, node: Any, position: int) -> None:
+        """Append a node, and what has to be computed again before it."""
         domain, op_type = _target(node["target"])
         inputs: list[str] = []
         attributes: dict[str, Any] = {}
         for i, argument in enumerate(node["inputs"]):
-            value = self._argument(argument["arg"], inputs, 0)
+            value = self._argument(argument["arg"], inputs)
             if value is not None:
                 attributes[argument["name"] or f"argument{i}"] = value
-        outputs = tuple(
-            n if n in used else "" for output in node["outputs"] for n in _output_names(output)
-        )
-        name = node.get("name") or next((o for o in outputs if o), "")
-        return ForeignNode(
+        if op_type == "as_strided.default":
+            recorded = self.graph["tensor_values"][inputs[0]]
+            attributes["recorded_strides"] = tuple(dim(s) for s in recorded["strides"])
+            attributes["recorded_offset"] = dim(recorded["storage_offset"])
+        names = tuple(n for output in node["outputs"] for n in output_names(output))
+        outputs = tuple(n if n in self.last_read else "" for n in names)
+        made = ForeignNode(
             op_type,
-            tuple(inputs),
+            tuple(self.aliases.read(name) for name in inputs),
             outputs,
             attributes,
-            str(name),
+            str(node.get("name") or next((o for o in outputs if o), "")),
             domain,
             int(self.program["opset_version"].get("aten", 0)),
         )
+        if _writes_in_place(made):
+            self.aliases.write(made, inputs[0], position)
+        else:
+            self.nodes.append(made)
+            self.aliases.note(made, tuple(inputs), names)
 
-    def _argument(self, argument: Mapping[str, Any], inputs: list[str], depth: int) -> Any:
-        """An argument as a number, text, `Ref` or tuple; None where none is given."""
+    def _argument(self, argument: Mapping[str, Any], inputs: list[str]) -> Any:
+        """An argument as a number, text, `Ref` or tuple, the names of its values added to `inputs`;
+        None where none is given."""
         ((kind, value),) = argument.items()
 
         def ref(name: str) -> Ref:
-            inputs.append(self._current(name))
+            inputs.append(name)
             return Ref(len(inputs) - 1, name)
 
         if kind == "as_none":
@@ -249,52 +203,6 @@ class _Reader:
         ((kind, content),) = value.items()
         return ref(content) if kind == "as_name" else content
 
-    # Writing in place
-
-    def _current(self, name: str) -> str:
-        """The value that a name stands for now."""
-        while name in self.renamed:
-            name = self.renamed[name]
-        return name
-
-    def _storage(self, name: str) -> str:
-        return self.memory.get(name, name)
-
-    def _overwrite(self, node: ForeignNode, position: int) -> ForeignNode:
-        """An in-place node: from here on its first input's name means its output.
-
-        Refused when a view of the same memory is read later: it would have changed, too.
-        """
-        overload = node.op_type.partition(".")
-        target, output = node.inputs[0], node.outputs[0] or f"{node.name}.written"
-        storage = self._storage(target)
-        later = {
-            self._current(n)
-            for other in self.graph["nodes"][position + 1 :]
-            for n in _names(other["inputs"])
-        }
-        later.update(
-            self._current(o["as_tensor"]["name"]) for o in self.graph["outputs"] if "as_tensor" in o
-        )
-        shared = [n for n in later if n != target and self._storage(n) == storage]
-        if shared:
-            raise UnsupportedError(
-                f"{node.op_type} writes into memory that {shared[0]!r} shows as well",
-                place=node.place,
-                next_step="use the operator that returns a new tensor, and export again",
-            )
-        self.renamed[target] = output
-        self.memory[output] = storage
-        return ForeignNode(
-            f"{overload[0][:-1]}.{overload[2]}",
-            node.inputs,
-            (output,),
-            node.attributes,
-            node.name,
-            node.domain,
-            node.version,
-        )
-
 
 def _writes_in_place(node: ForeignNode) -> bool:
     """`add_` does, `__and__` does not."""
@@ -309,61 +217,3 @@ def _target(target: str) -> tuple[str, str]:
         return domain, op_type
     domain, _, op_type = target.rpartition(".")
     return domain or "python", op_type
-
-
-def _output_names(output: Mapping[str, Any]) -> list[str]:
-    ((kind, value),) = output.items()
-    if kind == "as_tensor":
-        return [value["name"]]
-    if kind == "as_tensors":
-        return [v["name"] for v in value]
-    if kind in ("as_sym_int", "as_sym_float", "as_sym_bool"):
-        return [value["as_name"]]
-    if kind == "as_none":
-        return [""]
-    raise UnsupportedError(f"a node's output is {kind}")
-
-
-def _names(arguments: Any) -> list[str]:
-    """Every value that a node's arguments name."""
-    found: list[str] = []
-    waiting = [a["arg"] for a in arguments]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, Mapping):
-            for key, value in item.items():
-                if key in ("as_name", "name") and isinstance(value, str):
-                    found.append(value)
-                else:
-                    waiting.append(value)
-        elif isinstance(item, list):
-            waiting.extend(item)
-    return found
-
-
-def _dim(size: Mapping[str, Any]) -> int | str:
-    """A recorded size as a number, or as text over the names of sizes."""
-    if "as_int" in size:
-        return int(size["as_int"])
-    text = size["as_expr"]["expr_str"]
-    try:
-        return _expression(ast.parse(text, mode="eval").body, 0)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return str(text)
-
-
-def _expression(node: ast.expr, depth: int) -> str:
-    """SymPy's constructor text as arithmetic: Mul(Integer(2), Symbol('s')) -> 2*s."""
-    if depth > DEPTH_LIMIT or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise ValueError("no expression of sizes")
-    name = node.func.id
-    if name in ("Symbol", "Integer") and node.args and isinstance(node.args[0], ast.Constant):
-        return str(node.args[0].value)
-    parts = [_expression(a, depth + 1) for a in node.args]
-    if name == "Add":
-        return f"({' + '.join(parts)})"
-    if name == "Mul":
-        return "*".join(parts)
-    if name == "FloorDiv" and len(parts) == 2:
-        return f"({parts[0]} // {parts[1]})"
-    raise ValueError(f"no expression of sizes: {name}")

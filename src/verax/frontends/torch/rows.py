@@ -10,7 +10,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion, Row
 from verax.frontends.ledger import show
-from verax.frontends.torch.reader import Ref
+from verax.frontends.torch.arguments import Ref
 from verax.ir.operator import Operator
 from verax.ir.types import DType, TensorType
 
@@ -19,6 +19,15 @@ AtenRow = Callable[["Aten"], Result]
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator.overload)."""
 
+OTHER_NAMES = {
+    **{"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div"},
+    **{"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le"},
+    **{"not_equal": "ne", "negative": "neg", "absolute": "abs", "clip": "clamp"},
+    **{"arctan": "atan", "arcsin": "asin", "arccos": "acos", "arctanh": "atanh"},
+    **{"arcsinh": "asinh", "arccosh": "acosh", "concat": "cat", "concatenate": "cat"},
+    **{"swapdims": "transpose", "moveaxis": "movedim", "fix": "trunc"},
+}
+"""PyTorch's other names of operators that have the same overloads and arguments."""
 NO_MEANING = "it chooses where or how a tensor is stored, not what is in it"
 
 
@@ -34,6 +43,15 @@ def row(*operators: str, domain: str = "aten") -> Callable[[AtenRow], AtenRow]:
     return enter
 
 
+def enter_other_names() -> None:
+    """Rows of operators serve their other names as well, once all rows are entered."""
+    for (domain, name), function in list(TABLE.items()):
+        kind, _, overload = name.partition(".")
+        if domain == "aten":
+            for new in (n for n, old in OTHER_NAMES.items() if old == kind):
+                TABLE[domain, f"{new}.{overload}"] = function
+
+
 class Aten:
     """A node's arguments by name. Values of the graph are given as their names."""
 
@@ -43,8 +61,9 @@ class Aten:
 
     @property
     def kind(self) -> str:
-        """The operator without its overload."""
-        return self.c.node.op_type.partition(".")[0]
+        """The operator without its overload, under its first name."""
+        kind = self.c.node.op_type.partition(".")[0]
+        return OTHER_NAMES.get(kind, kind)
 
     def wrong(self, name: str, value: object, wanted: str) -> NoReturn:
         """Raise `ModelError` for an argument of another kind."""
@@ -193,6 +212,20 @@ class Aten:
     def result(self, kind: str, inputs: Sequence[str | None], **fields: Any) -> tuple[str, ...]:
         """Append the node that makes this node's outputs."""
         return self.c.result(kind, inputs, **fields)
+
+    def output(self, index: int, kind: str, inputs: Sequence[str | None], **fields: Any) -> str:
+        """Append the node that makes this node's output `index` alone."""
+        names = self.c.node.outputs
+        name = (names[index] if index < len(names) else "") or self.c.fresh(
+            f"{self.c.first_output}.{index}"
+        )
+        return self.c.builder.add(self.op(kind, **fields), inputs, [name], self.c.node.name)
+
+    def each(
+        self, kind: str, inputs: Sequence[Sequence[str | None]], **fields: Any
+    ) -> tuple[str, ...]:
+        """One node per output of this node, each on inputs of its own."""
+        return tuple(self.output(i, kind, given, **fields) for i, given in enumerate(inputs))
 
     def constant(self, value: Any, dtype: Any = None) -> str:
         return self.c.constant(value, dtype)

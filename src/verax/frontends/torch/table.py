@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from verax.frontends.torch import (  # noqa: F401  (each registers its rows)
+    table_detection,
     table_elementwise,
+    table_formulas,
+    table_indexing,
     table_making,
     table_movement,
     table_normalization,
     table_products,
     table_reduction,
     table_resampling,
+    table_sizes,
+    table_unfolding,
     table_windows,
 )
-from verax.frontends.torch.rows import TABLE
+from verax.frontends.torch.rows import TABLE, enter_other_names
+
+enter_other_names()
 
 __all__ = ["TABLE"]

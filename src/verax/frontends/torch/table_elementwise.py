@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.reader import Ref
+from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.rows import Aten, Result, row
 from verax.ir.types import DType
 
@@ -117,7 +116,21 @@ def div(t: Aten) -> Result:
         return t.result("Floor", [y])
     if mode != "trunc":
         t.a.refuse("rounding_mode")
-    return t.result("Mul", [t.add("Sign", [y]), t.add("Floor", [t.add("Abs", [y])])])
+    return truncated(t, y)
+
+
+def truncated(t: Aten, x: str) -> Result:
+    """Floats rounded towards zero."""
+    return t.result("Mul", [t.add("Sign", [x]), t.add("Floor", [t.add("Abs", [x])])])
+
+
+@row("trunc.default", "frac.default")
+def trunc(t: Aten) -> Result:
+    x = t.tensor("self")
+    if t.kind == "frac":
+        whole = t.add("Mul", [t.add("Sign", [x]), t.add("Floor", [t.add("Abs", [x])])])
+        return t.result("Sub", [x, whole])
+    return truncated(t, x) if t.type(x).dtype.is_float else t.result("Identity", [x])
 
 
 def _integer_division(t: Aten, a: str | Number, b: str | Number, dtype: DType, mode: str) -> Result:
@@ -167,9 +180,9 @@ def compare(t: Aten) -> Result:
     return t.result(COMPARISONS[t.kind], inputs)
 
 
-@row("maximum.default", "minimum.default")
+@row("maximum.default", "minimum.default", "max.other", "min.other")
 def extreme(t: Aten) -> Result:
-    return binary(t, "Max" if t.kind == "maximum" else "Min")
+    return binary(t, "Max" if t.kind.startswith("max") else "Min")
 
 
 BITS = {"and": ("And", "BitwiseAnd"), "or": ("Or", "BitwiseOr"), "xor": ("Xor", "BitwiseXor")}
@@ -396,25 +409,3 @@ def threshold(t: Aten) -> Result:
 @row("log_sigmoid.default")
 def log_sigmoid(t: Aten) -> Result:
     return t.result("Neg", [t.add("Softplus", [t.add("Neg", [t.tensor("self")])])])
-
-
-# Integers that sizes are computed with
-
-SCALARS: dict[str, Callable[[Aten, list[str]], Result]] = {
-    "add": lambda t, xs: t.result("Add", xs),
-    "sub": lambda t, xs: t.result("Sub", xs),
-    "mul": lambda t, xs: t.result("Mul", xs),
-    "floordiv": lambda t, xs: t.result("Div", xs),
-}
-
-
-@row(*SCALARS, domain="_operator")
-def scalar(t: Aten) -> Result:
-    """Python's arithmetic on sizes, which are never negative."""
-    values = []
-    for name, given in list(t.a.values.items()):
-        found = t.a.get(name)
-        if not isinstance(given, Ref) and type(found) is not int:
-            t.a.refuse(name, "it is no integer")
-        values.append(t.tensor(name) if isinstance(given, Ref) else t.constant(found, np.int64))
-    return SCALARS[t.c.node.op_type](t, values)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.reader import Ref
+from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.rows import Aten, Result, row
 from verax.frontends.torch.table_elementwise import in_type, operand
 from verax.ir.types import DType
@@ -26,33 +27,39 @@ def arange(t: Aten) -> Result:
     whole = all(isinstance(v, Ref) or type(v) is int for v in parts.values())
     dtype = _dtype(t, DType.int64 if whole else DType.float32)
     if not any(isinstance(v, Ref) for v in parts.values()):
-        return t.c.named_constant(np.arange(*parts.values()).astype(dtype.numpy))
-    bounds: list[str | None] = [
-        t.c.required(v.index) if isinstance(v, Ref) else t.constant(v, np.int64)
-        for v in parts.values()
-    ]
-    made = t.add("Range", bounds)
-    return t.result(
-        "Identity" if dtype is DType.int64 else "Cast",
-        [made],
-        **({} if dtype is DType.int64 else {"to": dtype}),
-    )
+        start, end, step = parts.values()
+        t.c.must_be_few(math.ceil((end - start) / step))
+        return t.c.named_constant(np.arange(start, end, step).astype(dtype.numpy))
+    bounds: list[str | None] = []
+    for value in parts.values():
+        bound = t.c.required(value.index) if isinstance(value, Ref) else t.constant(value)
+        bounds.append(t.cast(bound, DType.int64 if whole else DType.float64))
+    return t.result("Identity", [t.cast(t.add("Range", bounds), dtype)])
 
 
 def _filled(t: Aten, sizes: Any, value: Any, dtype: DType) -> Result:
-    if all(type(v) is int for v in sizes):
+    """A tensor of one value, which may be a number or a `Ref` to one."""
+    if isinstance(value, Ref):
+        scalar = t.cast(t.c.required(value.index), dtype)
+    elif all(type(v) is int for v in sizes):
+        t.c.must_be_few(math.prod(sizes))
         return t.c.named_constant(np.full(sizes, value, dtype.numpy))
-    scalar = t.constant(value, dtype.numpy)
+    else:
+        scalar = t.constant(value, dtype.numpy)
     return t.result("Expand", [scalar, t.vector(sizes)])
+
+
+def _value(t: Aten, name: str) -> Any:
+    """A number, or a `Ref` to a size."""
+    given = t.a.get(name)
+    return given if isinstance(given, Ref) else t.number(name)
 
 
 @row("zeros.default", "ones.default", "full.default", "scalar_tensor.default")
 def fill(t: Aten) -> Result:
     value: Any = {"zeros": 0, "ones": 1}.get(t.kind)
-    if t.kind == "full":
-        value = t.number("fill_value")
-    if t.kind == "scalar_tensor":
-        value = t.number("s")
+    if t.kind in ("full", "scalar_tensor"):
+        value = _value(t, "fill_value" if t.kind == "full" else "s")
     default = DType.float32
     if t.kind == "full" and not isinstance(value, float):
         default = DType.bool_ if isinstance(value, bool) else DType.int64
@@ -65,7 +72,7 @@ def fill(t: Aten) -> Result:
 )
 def fill_new(t: Aten) -> Result:
     dtype = _dtype(t, t.type(t.tensor("self")).dtype)
-    value = t.number("fill_value") if t.kind == "new_full" else int(t.kind == "new_ones")
+    value = _value(t, "fill_value") if t.kind == "new_full" else int(t.kind == "new_ones")
     return _filled(t, t.a.get("size", ()), value, dtype)
 
 
@@ -77,10 +84,33 @@ def fill_like(t: Aten) -> Result:
     return t.result("Expand", [t.constant(value, dtype.numpy), t.add("Shape", [x])])
 
 
-@row("fill.Scalar", "fill.Tensor")
+@row("empty.memory_format", "new_empty.default", "empty_like.default")
+def uninitialised(t: Aten) -> Result:
+    """Memory before anything was written: NaN, or the lowest integer, so that a network whose
+    result depends on it is noticed."""
+    x = None if t.kind == "empty" else t.tensor("self")
+    dtype = _dtype(t, DType.float32 if x is None else t.type(x).dtype)
+    value: Any = np.nan
+    if not dtype.is_float:
+        value = False if dtype is DType.bool_ else np.iinfo(dtype.numpy).min
+    if t.kind == "empty_like" and x is not None:
+        return t.result("Expand", [t.constant(value, dtype.numpy), t.add("Shape", [x])])
+    return _filled(t, t.a.get("size", ()), value, dtype)
+
+
+@row("eye.default", "eye.m")
+def eye(t: Aten) -> Result:
+    rows = t.integer("n")
+    return t.c.named_constant(
+        np.eye(rows, t.integer("m", rows), dtype=_dtype(t, DType.float32).numpy)
+    )
+
+
+@row("fill.Scalar", "fill.Tensor", "zero.default")
 def fill_values(t: Aten) -> Result:
     x = t.tensor("self")
-    value = in_type(t, operand(t, "value"), t.type(x).dtype)
+    given = 0 if t.kind == "zero" else operand(t, "value")
+    value = in_type(t, given, t.type(x).dtype)
     return t.result("Expand", [value, t.add("Shape", [x])])
 
 

@@ -62,7 +62,7 @@ def permute(t: Aten) -> Result:
 @row("transpose.int", "swapaxes.default")
 def transpose(t: Aten) -> Result:
     x = t.tensor("self")
-    names = ("dim0", "dim1") if t.kind == "transpose" else ("axis0", "axis1")
+    names = ("axis0", "axis1") if t.kind == "swapaxes" else ("dim0", "dim1")
     a, b = (t.axis(n, x) for n in names)
     perm = list(range(t.rank(x)))
     if perm:
@@ -97,7 +97,7 @@ def unsqueeze(t: Aten) -> Result:
     return t.result("Unsqueeze", [x, t.ints([t.integer("dim") % (t.rank(x) + 1)])])
 
 
-@row("expand.default")
+@row("expand.default", "broadcast_to.default")
 def expand(t: Aten) -> Result:
     """-1 keeps an axis."""
     x = t.tensor("self")
@@ -107,20 +107,56 @@ def expand(t: Aten) -> Result:
     return t.result("Expand", [x, t.vector(kept)])
 
 
+@row("view_as.default", "reshape_as.default")
+def reshape_as(t: Aten) -> Result:
+    return t.result("Reshape", [t.tensor("self"), t.add("Shape", [t.tensor("other")])])
+
+
+@row("movedim.int", "movedim.intlist")
+def movedim(t: Aten) -> Result:
+    """The axes `source` go to the places `destination`; the others keep their order."""
+    x = t.tensor("self")
+    rank = t.rank(x)
+    source, target = ([d % rank for d in t.integers(n)] for n in ("source", "destination"))
+    rest = iter(a for a in range(rank) if a not in source)
+    came_from = dict(zip(target, source, strict=True))
+    perm = tuple(came_from[a] if a in came_from else next(rest) for a in range(rank))
+    return t.result("Transpose", [x], perm=perm)
+
+
 @row("expand_as.default")
 def expand_as(t: Aten) -> Result:
     return t.result("Expand", [t.tensor("self"), t.add("Shape", [t.tensor("other")])])
 
 
-@row("repeat.default")
+@row("repeat.default", "tile.default")
 def repeat(t: Aten) -> Result:
-    """More repeats than axes add axes in front."""
-    x = t.tensor("self")
-    repeats = t.a.values.get("repeats", ())
-    more = len(repeats) - t.rank(x)
-    if more:
+    """More repeats than axes add axes in front; `tile` may name fewer, which are the last."""
+    x, name = t.tensor("self"), "repeats" if t.kind == "repeat" else "dims"
+    more = len(t.a.values.get(name, ())) - t.rank(x)
+    if more > 0:
         x = t.add("Unsqueeze", [x, t.ints(range(more))])
-    return t.result("Tile", [x, t.sizes("repeats")])
+    repeats = t.sizes(name)
+    if more < 0 and t.kind == "tile":
+        repeats = t.add("Concat", [t.ints([1] * -more), repeats], axis=0)
+    return t.result("Tile", [x, repeats])
+
+
+@row("repeat_interleave.self_int")
+def repeat_interleave(t: Aten) -> Result:
+    """Each element so many times in a row, along an axis or in the flattened tensor."""
+    x, count = t.tensor("self"), t.integer("repeats")
+    t.irrelevant("output_size", reason="it repeats what repeats says")
+    if t.a.has("dim"):
+        axis = t.axis("dim", x)
+    else:
+        x, axis = t.add("Reshape", [x, t.ints([-1])]), 0
+    before, behind = t.add("Shape", [x], end=axis + 1), t.add("Shape", [x], start=axis + 1)
+    single = t.add("Unsqueeze", [x, t.ints([axis + 1])])
+    wide = t.add("Concat", [before, t.ints([count]), behind], axis=0)
+    copies = t.add("Expand", [single, wide])
+    joined: list[str | None] = [t.add("Shape", [x], end=axis), t.ints([-1]), behind]
+    return t.result("Reshape", [copies, t.add("Concat", joined, axis=0)])
 
 
 @row("cat.default", "stack.default")
@@ -166,77 +202,26 @@ def narrow(t: Aten) -> Result:
     return t.result("Slice", [x, t.ints([start]), t.ints([end]), t.ints([axis])])
 
 
-@row("select.int")
-def select(t: Aten) -> Result:
-    x = t.tensor("self")
-    index = t.a.get("index")
-    chosen = t.constant(index, np.int64) if type(index) is int else t.tensor("index")
-    return t.result("Gather", [x, chosen], axis=t.axis("dim", x, 0))
-
-
-@row("index_select.default", "embedding.default")
-def index_select(t: Aten) -> Result:
-    if t.kind == "embedding":
-        for name in ("padding_idx", "scale_grad_by_freq", "sparse"):
-            t.irrelevant(name, reason="it only matters for gradients")
-        return t.result("Gather", [t.tensor("weight"), t.tensor("indices")], axis=0)
-    x = t.tensor("self")
-    return t.result("Gather", [x, t.tensor("index")], axis=t.axis("dim", x))
-
-
-@row("gather.default")
-def gather(t: Aten) -> Result:
-    t.irrelevant("sparse_grad", reason="it only matters for gradients")
-    x = t.tensor("self")
-    return t.result("GatherElements", [x, t.tensor("index")], axis=t.axis("dim", x))
-
-
-@row("index.Tensor")
-def index(t: Aten) -> Result:
-    """Indexing by integer tensors on neighbouring axes, which broadcast with each other."""
-    x, indices = t.tensor("self"), t.tensors("indices")
-    axes = [i for i, v in enumerate(indices) if v is not None]
-    given = [v for v in indices if v is not None]
-    if any(t.type(v).dtype is DType.bool_ for v in given):
-        t.c.refuse("indexing by a mask, whose result has a size that only running can tell")
-    if axes != list(range(axes[0], axes[0] + len(axes))):
-        t.c.refuse("indexing axes that are not neighbours")
-    if len(given) == 1:
-        return t.result("Gather", [x, given[0]], axis=axes[0])
-    shapes = [t.type(v) for v in given]
-    if not all(s.is_static for s in shapes):
-        t.c.refuse("indices whose shapes are not known")
-    shape = np.broadcast_shapes(*(s.shape for s in shapes))
-    columns: list[str | None] = []
-    for v in given:
-        wide = t.add("Expand", [t.cast(v, DType.int64), t.ints(shape)])
-        columns.append(t.add("Unsqueeze", [wide, t.ints([len(shape)])]))
-    places = t.add("Concat", columns, axis=len(shape))
-    if not axes[0]:
-        return t.result("GatherND", [x, places])
-    # The indexed axes go to the front, and what they became goes back behind the axes before.
-    before, rank, depth = axes[0], t.rank(x), len(shape)
-    front = (*axes, *(a for a in range(rank) if a not in axes))
-    found = t.add("GatherND", [t.add("Transpose", [x], perm=front), places])
-    order = (*range(depth, depth + before), *range(depth), *range(depth + before, t.rank(found)))
-    return t.result("Transpose", [found], perm=order)
-
-
 def _parts(t: Aten, x: str, axis: int, sizes: Sequence[int]) -> Result:
     return t.result("Split", [x, t.ints(sizes)], num_outputs=len(sizes), axis=axis)
 
 
-@row("split.Tensor", "split_with_sizes.default", "chunk.default")
+@row(
+    *("split.Tensor", "split.sizes", "split_with_sizes.default", "chunk.default"),
+    *("unsafe_split.Tensor", "unsafe_split_with_sizes.default", "unsafe_chunk.default"),
+)
 def split(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x, 0)
     total = t.type(x).dims[axis]
-    if t.kind == "split_with_sizes":
+    if t.a.has("split_sizes"):
         return _parts(t, x, axis, t.integers("split_sizes"))
+    if t.c.node.op_type == "split.sizes":
+        return _parts(t, x, axis, t.integers("split_size"))
     if not isinstance(total, int):
         t.c.refuse("the size of its axis is not known")
     total = int(total)
-    if t.kind == "chunk":
+    if t.a.has("chunks"):
         step = -(-total // t.integer("chunks")) or 1
     else:
         step = t.integer("split_size")
@@ -248,17 +233,8 @@ def split(t: Aten) -> Result:
 def unbind(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x, 0)
-    values = []
-    for i, name in enumerate(t.c.node.outputs):
-        values.append(
-            t.c.builder.add(
-                t.op("Gather", axis=axis),
-                [x, t.constant(i, np.int64)],
-                [name or t.c.fresh(f"{t.c.first_output}.{i}")],
-                t.c.node.name,
-            )
-        )
-    return tuple(values)
+    count = len(t.c.node.outputs)
+    return t.each("Gather", [[x, t.constant(i, np.int64)] for i in range(count)], axis=axis)
 
 
 # Pads
@@ -310,8 +286,9 @@ def roll(t: Aten) -> Result:
     """Elements shifted beyond the end come in at the front, axis by axis."""
     x = t.tensor("self")
     shifts, axes = t.integers("shifts"), t.integers("dims", ())
-    if not axes:
-        t.a.refuse("shifts", "rolling the flattened tensor")
+    shape = None if axes else t.add("Shape", [x])
+    if shape is not None:
+        x, axes = t.add("Reshape", [x, t.ints([-1])]), (0,)
     for shift, axis in zip(shifts, axes, strict=True):
         axis %= t.rank(x)
         size = t.type(x).dims[axis]
@@ -320,7 +297,7 @@ def roll(t: Aten) -> Result:
         cut = -shift % max(int(size), 1)
         parts: list[str | None] = [_slice(t, x, axis, cut, LAST), _slice(t, x, axis, 0, cut)]
         x = t.add("Concat", parts, axis=axis)
-    return t.result("Identity", [x])
+    return t.result("Identity", [x]) if shape is None else t.result("Reshape", [x, shape])
 
 
 @row("pixel_shuffle.default", "pixel_unshuffle.default")
@@ -337,13 +314,15 @@ def pixel_shuffle(t: Aten) -> Result:
 @row("channel_shuffle.default")
 def channel_shuffle(t: Aten) -> Result:
     x, groups = t.tensor("self"), t.integer("groups")
-    shape = t.type(x)
-    if not shape.is_static or len(shape.shape) != 4:
-        t.c.refuse(f"its input is {shape}")
-    n, c, h, w = shape.shape
-    y = t.add("Reshape", [x, t.ints([n, groups, c // groups, h, w])])
-    y = t.add("Transpose", [y], perm=(0, 2, 1, 3, 4))
-    return t.result("Reshape", [y, t.ints([n, c, h, w])])
+    rank, channels = t.rank(x), t.type(x).dims[1]
+    if not isinstance(channels, int) or channels % groups:
+        t.c.refuse(f"{channels} channels in {groups} groups")
+    shape = t.add("Shape", [x])
+    batch, space = t.add("Shape", [x], end=1), t.add("Shape", [x], start=2)
+    pair = t.ints([groups, int(channels) // groups])
+    y = t.add("Reshape", [x, t.add("Concat", [batch, pair, space], axis=0)])
+    y = t.add("Transpose", [y], perm=(0, 2, 1, *range(3, rank + 1)))
+    return t.result("Reshape", [y, shape])
 
 
 @row("meshgrid.indexing", "meshgrid.default")
@@ -356,13 +335,11 @@ def meshgrid(t: Aten) -> Result:
     order = [1, 0, *range(2, len(values))] if xy else list(range(len(values)))
     sizes = [t.add("Shape", [values[i]]) for i in order]
     target = t.add("Concat", sizes, axis=0)
-    made = []
-    for i, (value, name) in enumerate(zip(values, t.c.node.outputs)):
+    wide = []
+    for i, value in enumerate(values):
         axes = [a for a in range(len(values)) if order[a] != i]
-        wide = t.add("Unsqueeze", [value, t.ints(axes)])
-        name = name or t.c.fresh(f"{t.c.first_output}.{i}")
-        made.append(t.c.builder.add(t.op("Expand"), [wide, target], [name], t.c.node.name))
-    return tuple(made)
+        wide.append([t.add("Unsqueeze", [value, t.ints(axes)]), target])
+    return t.each("Expand", wide)
 
 
 # Copies that keep the values
@@ -399,19 +376,3 @@ def dropout(t: Aten) -> Result:
         t.a.refuse("train", "call module.eval() before exporting")
     t.irrelevant("p", reason="nothing is dropped at inference")
     return t.result("Identity", [x])
-
-
-@row("sym_size.int")
-def size(t: Aten) -> Result:
-    x = t.tensor("self")
-    axis = t.axis("dim", x)
-    part = t.add("Shape", [x], start=axis, end=axis + 1)
-    return t.result("Squeeze", [part, t.ints([0])])
-
-
-@row("_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default")
-def assertion(t: Aten) -> Result:
-    """The types that it asserts were inferred by the importer; it computes nothing."""
-    for name in list(t.a.values):
-        t.irrelevant(name, reason="an assertion computes nothing")
-    return ()

@@ -20,14 +20,30 @@ def _per_channel(t: Aten, name: str, x: str, fill: float) -> str:
     return t.constant(np.full(channels, fill, t.type(x).dtype.numpy))
 
 
-@row("batch_norm.default", "_native_batch_norm_legit_no_training.default")
+@row(
+    *("batch_norm.default", "_native_batch_norm_legit_no_training.default"),
+    *("_native_batch_norm_legit.default", "_native_batch_norm_legit.no_stats"),
+)
 def batch_norm(t: Aten) -> Result:
+    """By running statistics, or by the batch's own where there are none to change."""
     x = t.tensor("input")
-    if t.flag("training"):
+    if t.c.output_used(1) or t.c.output_used(2):
+        t.c.refuse("its statistics are used")
+    own = t.flag("training")
+    if own and t.a.has("running_mean"):
         t.a.refuse("training", "call module.eval() before exporting")
     t.irrelevant("momentum", reason=ONLY_TRAINING)
     t.irrelevant("cudnn_enabled", reason="it chooses an implementation")
-    return _normalised(t, x)
+    return _by_own_statistics(t, x) if own else _normalised(t, x)
+
+
+def _by_own_statistics(t: Aten, x: str) -> Result:
+    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    epsilon = t.number("eps", 1e-5)
+    if t.type(x).dims[0] == 1 and t.rank(x) > 2:
+        return t.result("InstanceNormalization", [x, scale, bias], epsilon=epsilon)
+    fields = {"epsilon": epsilon, "training_mode": True}
+    return t.result("BatchNormalization", [x, scale, bias, bias, scale], **fields)
 
 
 def _normalised(t: Aten, x: str) -> Result:

@@ -58,15 +58,20 @@ def einsum(t: Aten) -> Result:
     return t.result("Einsum", t.tensors("tensors"), equation=equation)
 
 
-@row("scaled_dot_product_attention.default")
+@row(
+    "scaled_dot_product_attention.default",
+    "_scaled_dot_product_flash_attention_for_cpu.default",
+)
 def attention(t: Aten) -> Result:
     """softmax(q k^T scale + mask) v, scale 1/sqrt(features) unless given; a boolean mask keeps
     where it is true."""
+    if t.c.output_used(1):
+        t.c.refuse("its sums of exponentials are used")
     q, k, v = (t.tensor(n) for n in ("query", "key", "value"))
     if t.number("dropout_p", 0.0):
         t.a.refuse("dropout_p", "call module.eval() before exporting")
     if t.flag("enable_gqa"):
-        t.a.refuse("enable_gqa")
+        t.a.refuse("enable_gqa", "groups of queries that share keys")
     dtype = t.type(q).dtype
     features = t.type(q).dims[-1]
     scale = t.number("scale")

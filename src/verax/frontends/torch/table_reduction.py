@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ def _typed(t: Aten, x: str) -> str:
     named = t.text("dtype")
     if named is not None:
         return t.cast(x, DType(named))
-    if t.kind in ("sum", "prod", "cumsum") and not t.type(x).dtype.is_float:
+    if t.kind in ("sum", "prod", "cumsum", "cumprod") and not t.type(x).dtype.is_float:
         return t.cast(x, DType.int64)
     return x
 
@@ -53,14 +54,9 @@ def extreme_and_place(t: Aten) -> Result:
     x = t.tensor("self")
     axis, keep = t.axis("dim", x), t.flag("keepdim")
     upper = t.kind == "max"
-    names = t.c.node.outputs
-    node = t.c.node.name
-    values, places = (n or t.c.fresh(f"{t.c.first_output}.{i}") for i, n in enumerate(names))
-    b = t.c.builder
-    reduced = t.op("ReduceMax" if upper else "ReduceMin", keepdims=keep)
-    first = b.add(reduced, [x, t.ints([axis])], [values], node)
-    found = t.op("ArgMax" if upper else "ArgMin", axis=axis, keepdims=keep)
-    return first, b.add(found, [x], [places], node)
+    kind = "ReduceMax" if upper else "ReduceMin"
+    first = t.output(0, kind, [x, t.ints([axis])], keepdims=keep)
+    return first, t.output(1, "ArgMax" if upper else "ArgMin", [x], axis=axis, keepdims=keep)
 
 
 @row("argmax.default", "argmin.default")
@@ -70,9 +66,8 @@ def place(t: Aten) -> Result:
     keep = t.flag("keepdim")
     if t.integer("dim") is None:
         flat = t.add("Reshape", [x, t.ints([-1])])
-        if keep:
-            t.a.refuse("keepdim", "without dim")
-        return t.result(kind, [flat], axis=0, keepdims=False)
+        found = t.add(kind, [flat], axis=0, keepdims=False)
+        return t.result("Reshape", [found, t.ints([1] * t.rank(x) if keep else [])])
     return t.result(kind, [x], axis=t.axis("dim", x), keepdims=keep)
 
 
@@ -104,20 +99,57 @@ def _variance(t: Aten, x: str) -> tuple[str, bool]:
     return t.add("Mul", [total, t.constant(share, t.type(x).dtype.numpy)]), keep
 
 
-@row("var.correction", "var.dim", "var.default", "std.correction", "std.dim", "std.default")
+OVERLOADS = ("correction", "dim", "default")
+
+
+@row(*(f"{kind}{mean}.{o}" for kind in ("var", "std") for mean in ("", "_mean") for o in OVERLOADS))
 def variance(t: Aten) -> Result:
-    found, _ = _variance(t, t.tensor("self"))
-    return t.result("Sqrt" if t.kind == "std" else "Identity", [found])
+    x = t.tensor("self")
+    found, keep = _variance(t, x)
+    kind = "Sqrt" if t.kind.startswith("std") else "Identity"
+    if not t.kind.endswith("_mean"):
+        return t.result(kind, [found])
+    mean = t.output(1, "ReduceMean", [x, *_axes(t, x)], keepdims=keep)
+    return t.output(0, kind, [found]), mean
+
+
+@row("aminmax.default")
+def both_extremes(t: Aten) -> Result:
+    x, keep = t.tensor("self"), t.flag("keepdim")
+    axes = _axes(t, x)
+    kinds = ("ReduceMin", "ReduceMax")
+    return tuple(t.output(i, kind, [x, *axes], keepdims=keep) for i, kind in enumerate(kinds))
+
+
+@row("count_nonzero.default", "count_nonzero.dim_IntList")
+def count_nonzero(t: Aten) -> Result:
+    x = t.tensor("self")
+    return t.result("ReduceSum", [t.cast(truth(t, x), DType.int64), *_axes(t, x)], keepdims=False)
 
 
 @row("linalg_vector_norm.default", "norm.ScalarOpt_dim")
 def norm(t: Aten) -> Result:
     x = t.tensor("self")
     order = t.number("ord" if t.kind.startswith("linalg") else "p", 2)
-    if order not in (1, 2):
+    x, axes, keep = _typed(t, x), _axes(t, x), t.flag("keepdim")
+    if order in (1, 2):
+        return t.result("ReduceL1" if order == 1 else "ReduceL2", [x, *axes], keepdims=keep)
+    if order not in (math.inf, -math.inf):
         t.c.refuse(f"the norm of order {order}")
-    kind = "ReduceL1" if order == 1 else "ReduceL2"
-    return t.result(kind, [_typed(t, x), *_axes(t, x)], keepdims=t.flag("keepdim"))
+    kind = "ReduceMax" if order > 0 else "ReduceMin"
+    return t.result(kind, [t.add("Abs", [x]), *axes], keepdims=keep)
+
+
+@row("_safe_softmax.default")
+def safe_softmax(t: Aten) -> Result:
+    """Softmax, and zeros where everything is minus infinity."""
+    x = _typed(t, t.tensor("self"))
+    axis, dtype = t.axis("dim", x), t.type(x).dtype.numpy
+    largest = t.add("ReduceMax", [x, t.ints([axis])], keepdims=True)
+    nothing = t.add("Equal", [largest, t.constant(-np.inf, dtype)])
+    zero = t.constant(0, dtype)
+    share = t.add("Softmax", [t.add("Where", [nothing, zero, x])], axis=axis)
+    return t.result("Where", [nothing, zero, share])
 
 
 @row("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default")
@@ -129,11 +161,13 @@ def softmax(t: Aten) -> Result:
     return t.result(kind, [x], axis=t.axis("dim", x))
 
 
-@row("cumsum.default")
-def cumsum(t: Aten) -> Result:
+@row("cumsum.default", "cumprod.default")
+def cumulative(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x)
-    return t.result("CumSum", [_typed(t, x), t.constant(axis, np.int64)])
+    return t.result(
+        "CumSum" if t.kind == "cumsum" else "CumProd", [_typed(t, x), t.constant(axis, np.int64)]
+    )
 
 
 @row("topk.default")
@@ -148,7 +182,7 @@ def topk(t: Aten) -> Result:
     )
 
 
-@row("sort.default", "sort.stable")
+@row("sort.default", "sort.stable", "argsort.default", "argsort.stable")
 def sort(t: Aten) -> Result:
     """TopK of the whole axis, which is stable."""
     x = t.tensor("self")
@@ -158,4 +192,11 @@ def sort(t: Aten) -> Result:
         t.c.refuse("the size of its axis is not known")
     t.irrelevant("stable", reason="equal elements keep their order either way")
     descending = t.flag("descending")
-    return t.result("TopK", [x, t.ints([int(size)])], axis=axis, largest=descending, sorted=True)
+    fields = {"axis": axis, "largest": descending, "sorted": True}
+    if t.kind == "sort":
+        return t.result("TopK", [x, t.ints([int(size)])], **fields)
+    names = [t.c.fresh(f"{t.c.first_output}/TopK") for _ in range(2)]
+    found = t.c.builder.add_all(
+        t.op("TopK", **fields), [x, t.ints([int(size)])], names, t.c.node.name
+    )
+    return t.result("Identity", [found[1]])

@@ -101,19 +101,27 @@ def _pool_fields(t: Aten, rank: int) -> dict[str, Any]:
     }
 
 
-@row(
-    *(f"max_pool{n}d.default" for n in (1, 2, 3)),
-    *(f"max_pool{n}d_with_indices.default" for n in (2, 3)),
-)
+@row(*(f"max_pool{n}d{suffix}.default" for n in (1, 2, 3) for suffix in ("", "_with_indices")))
 def max_pool(t: Aten) -> Result:
     rank = int(t.kind[len("max_pool")])
-    if t.c.output_used(1):
-        t.c.refuse("its indices are used: they count within one channel")
     x, added = t.batched(t.tensor("self"), rank + 2)
     fields = _pool_fields(t, rank)
-    return t.unbatched(
-        "MaxPool", [x], added, dilations=t.integers("dilation", (1,), rank), **fields
-    )
+    fields["dilations"] = t.integers("dilation", (1,), rank)
+    if t.c.output_used(1):
+        return _with_indices(t, x, added, fields)
+    return t.unbatched("MaxPool", [x], added, **fields)
+
+
+def _with_indices(t: Aten, x: str, added: bool, fields: dict[str, Any]) -> Result:
+    """Indices count within one channel, where those of MaxPool count in the whole input."""
+    op = t.op("MaxPool", with_indices=True, **fields)
+    names = [t.c.fresh(f"{t.c.first_output}/MaxPool") for _ in range(2)]
+    y, places = t.c.builder.add_all(op, [x], names, t.c.node.name)
+    plane = t.add("ReduceProd", [t.add("Shape", [x], start=2), t.ints([0])], keepdims=False)
+    places = t.add("Mod", [places, plane])
+    if not added:
+        return t.output(0, "Identity", [y]), t.output(1, "Identity", [places])
+    return t.each("Squeeze", [[y, t.ints([0])], [places, t.ints([0])]])
 
 
 @row(*(f"avg_pool{n}d.default" for n in (1, 2, 3)))
@@ -190,7 +198,21 @@ def adaptive_max_pool(t: Aten) -> Result:
     if output == (1,) * rank:
         return t.unbatched("GlobalMaxPool", [x], added)
     dims = t.type(x).dims[2:]
-    if not all(isinstance(n, int) and m and n % m == 0 for n, m in zip(dims, output)):
-        t.a.refuse("output_size", f"it does not divide the input's {dims}")
-    steps = tuple(int(n) // m for n, m in zip(dims, output) if isinstance(n, int))
-    return t.unbatched("MaxPool", [x], added, kernel_shape=steps, strides=steps)
+    sizes = [int(n) for n in dims if isinstance(n, int)]
+    if len(sizes) != rank or min(output, default=0) < 1:
+        t.c.refuse("its input's size is not known: give shapes")
+    if all(n % m == 0 for n, m in zip(sizes, output)):
+        steps = tuple(n // m for n, m in zip(sizes, output))
+        return t.unbatched("MaxPool", [x], added, kernel_shape=steps, strides=steps)
+    for axis, (n, m) in enumerate(zip(sizes, output), 2):
+        windows = t.add("Gather", [x, t.constant(_adaptive_places(n, m))], axis=axis)
+        x = t.add("ReduceMax", [windows, t.ints([axis + 1])], keepdims=False)
+    return t.result("Squeeze", [x, t.ints([0])]) if added else t.result("Identity", [x])
+
+
+def _adaptive_places(n: int, m: int) -> np.ndarray:
+    """Positions [m, longest window]; a shorter window repeats its last one."""
+    bounds = [(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
+    longest = max(last - first for first, last in bounds)
+    places = [[min(first + j, last - 1) for j in range(longest)] for first, last in bounds]
+    return np.array(places, np.int64)

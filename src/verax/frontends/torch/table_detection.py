@@ -1,0 +1,54 @@
+"""torchvision's operators of detectors: nms and roi_align."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.torch.rows import Aten, Result, row
+from verax.ir.types import DType
+
+
+@row("nms.default", domain="torchvision")
+def nms(t: Aten) -> Result:
+    """Indices of boxes kept, by falling score; of boxes (x1, y1, x2, y2) [n, 4], scores [n].
+
+    A box whose second corner lies before its first overlaps nothing in torchvision; here it gets no
+    area, which overlaps nothing either. A score that is NaN comes last here, first there.
+    """
+    boxes, scores, overlap = t.tensor("dets"), t.tensor("scores"), t.number("iou_threshold")
+    if overlap is None or not 0 <= overlap <= 1:
+        t.a.refuse("iou_threshold", "it lies outside [0, 1]")
+    first, second = _columns(t, boxes, 0, 2), _columns(t, boxes, 2, 4)
+    ordered = t.add("Concat", [first, t.add("Max", [first, second])], axis=1)
+    batch = t.add("Unsqueeze", [ordered, t.ints([0])])
+    classes = t.add("Unsqueeze", [scores, t.ints([0, 1])])
+    count = t.add("Shape", [scores])
+    found = t.add("NonMaxSuppression", [batch, classes, count, t.constant(_below(overlap))])
+    return t.result("Squeeze", [_columns(t, found, 2, 3), t.ints([1])])
+
+
+def _below(threshold: float) -> np.ndarray:
+    """The largest float32 that is at most `threshold`: a float32 ratio exceeds both or neither."""
+    near = np.float32(threshold)
+    below = near if float(near) <= threshold else np.nextafter(near, np.float32(-np.inf))
+    return np.array([below], np.float32)
+
+
+def _columns(t: Aten, x: str, start: int, end: int) -> str:
+    return t.add("Slice", [x, *(t.ints([v]) for v in (start, end, 1))])
+
+
+@row("roi_align.default", domain="torchvision")
+def roi_align(t: Aten) -> Result:
+    """Regions [n, 5]: the image's number, then two corners; `aligned` shifts by half a pixel."""
+    regions = t.tensor("rois")
+    image = t.add("Squeeze", [_columns(t, regions, 0, 1), t.ints([1])])
+    return t.result(
+        "RoiAlign",
+        [t.tensor("input"), _columns(t, regions, 1, 5), t.cast(image, DType.int64)],
+        coordinate_transformation_mode="half_pixel" if t.flag("aligned") else "output_half_pixel",
+        output_height=t.integer("pooled_height"),
+        output_width=t.integer("pooled_width"),
+        sampling_ratio=max(t.integer("sampling_ratio"), 0),
+        spatial_scale=float(t.number("spatial_scale")),
+    )

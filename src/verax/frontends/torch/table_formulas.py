@@ -1,0 +1,126 @@
+"""ATen operators that are short formulas over others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.torch.table_elementwise import in_type, operand, promoted
+from verax.ir.types import DType
+
+
+def _scaled(t: Aten, x: str, factor: float) -> str:
+    return x if factor == 1 else t.add("Mul", [x, t.constant(factor, t.type(x).dtype.numpy)])
+
+
+@row("addcmul.default", "addcdiv.default")
+def add_product(t: Aten) -> Result:
+    """self + value * tensor1 (* or /) tensor2."""
+    operands = [t.tensor(n) for n in ("self", "tensor1", "tensor2")]
+    dtype = promoted(t, list(operands))
+    x, a, b = (t.cast(v, dtype) for v in operands)
+    kind = "Mul" if t.kind == "addcmul" else "Div"
+    if kind == "Div" and not dtype.is_float:
+        t.c.refuse("a division of integers")
+    return t.result("Add", [x, t.add(kind, [_scaled(t, a, t.number("value", 1)), b])])
+
+
+@row("lerp.Scalar", "lerp.Tensor")
+def lerp(t: Aten) -> Result:
+    """self + weight * (end - self)."""
+    x, end, weight = t.tensor("self"), t.tensor("end"), operand(t, "weight")
+    dtype = t.type(x).dtype
+    apart = t.add("Sub", [end, x])
+    return t.result("Add", [x, t.add("Mul", [in_type(t, weight, dtype), apart])])
+
+
+@row("outer.default", "dot.default", "mv.default")
+def vector_product(t: Aten) -> Result:
+    x = t.tensor("self")
+    y = t.tensor({"outer": "vec2", "dot": "tensor", "mv": "vec"}[t.kind])
+    if t.kind == "outer":
+        x, y = t.add("Unsqueeze", [x, t.ints([1])]), t.add("Unsqueeze", [y, t.ints([0])])
+    return t.result("Mul" if t.kind == "outer" else "MatMul", [x, y])
+
+
+@row("isfinite.default")
+def isfinite(t: Aten) -> Result:
+    x = t.tensor("self")
+    unusual = t.add("Or", [t.add("IsInf", [x]), t.add("IsNaN", [x])])
+    return t.result("Not", [unusual])
+
+
+@row("nan_to_num.default")
+def nan_to_num(t: Aten) -> Result:
+    """NaN and the infinities replaced; by 0 and the type's largest numbers unless given."""
+    x = t.tensor("self")
+    dtype = t.type(x).dtype
+    if not dtype.is_float or dtype is DType.bfloat16:
+        t.c.refuse(f"an input of {dtype}")
+    largest = float(np.finfo(dtype.numpy).max)
+    for name, kind, fields, default in (
+        ("nan", "IsNaN", {}, 0.0),
+        ("posinf", "IsInf", {"detect_negative": False}, largest),
+        ("neginf", "IsInf", {"detect_positive": False}, -largest),
+    ):
+        given = t.number(name)
+        value = t.constant(default if given is None else given, dtype.numpy)
+        x = t.add("Where", [t.add(kind, [x], **fields), value, x])
+    return t.result("Identity", [x])
+
+
+@row("hardshrink.default", "softshrink.default")
+def shrink(t: Aten) -> Result:
+    """0 within lambda of 0; outside, softshrink moves towards 0 by it."""
+    x, width = t.tensor("self"), float(t.number("lambd", 0.5))
+    return t.result("Shrink", [x], lambd=width, bias=width if t.kind == "softshrink" else 0.0)
+
+
+@row("tanhshrink.default")
+def tanhshrink(t: Aten) -> Result:
+    x = t.tensor("self")
+    return t.result("Sub", [x, t.add("Tanh", [x])])
+
+
+@row("rrelu.default")
+def rrelu(t: Aten) -> Result:
+    """At inference the slope is the middle of its range."""
+    if t.flag("training"):
+        t.a.refuse("training", "call module.eval() before exporting")
+    slope = (t.number("lower", 1 / 8) + t.number("upper", 1 / 3)) / 2
+    return t.result("LeakyRelu", [t.tensor("self")], alpha=slope)
+
+
+@row("logaddexp.default")
+def logaddexp(t: Aten) -> Result:
+    """max + log(1 + exp(min - max))."""
+    x, y = t.tensor("self"), t.tensor("other")
+    apart = t.add("Neg", [t.add("Abs", [t.add("Sub", [x, y])])])
+    return t.result("Add", [t.add("Max", [x, y]), t.add("Softplus", [apart])])
+
+
+@row("cosine_similarity.default")
+def cosine_similarity(t: Aten) -> Result:
+    """x1 x2 summed along an axis, each divided by its length, which is at least eps."""
+    first, second = t.tensor("x1"), t.tensor("x2")
+    eps, axis = t.number("eps", 1e-8), t.axis("dim", first, 1)
+    if t.rank(first) != t.rank(second):
+        t.c.refuse("inputs of different ranks")
+    least = t.constant(eps, t.type(first).dtype.numpy)
+    parts: list[str | None] = []
+    for x in (first, second):
+        length = t.add("ReduceL2", [x, t.ints([axis])], keepdims=True)
+        parts.append(t.add("Div", [x, t.add("Max", [length, least])]))
+    return t.result("ReduceSum", [t.add("Mul", parts), t.ints([axis])], keepdims=False)
+
+
+@row("_weight_norm.default", "_weight_norm_interface.default")
+def weight_norm(t: Aten) -> Result:
+    """v scaled so that its slices along `dim` have the lengths g."""
+    if t.c.output_used(1):
+        t.c.refuse("its norms are used")
+    v, g = t.tensor("v"), t.tensor("g")
+    axis = t.axis("dim", v, 0)
+    others = [a for a in range(t.rank(v)) if a != axis]
+    length = t.add("ReduceL2", [v, t.ints(others)], keepdims=True)
+    return t.result("Mul", [v, t.add("Div", [g, length])])

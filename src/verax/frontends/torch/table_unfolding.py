@@ -1,0 +1,123 @@
+"""ATen operators that lay windows out as elements and back: unfold, im2col, col2im, as_strided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from verax.frontends.torch.rows import Aten, Result, row
+
+
+def _size(t: Aten, x: str, axis: int) -> int:
+    size = t.type(x).dims[axis]
+    if not isinstance(size, int):
+        t.c.refuse("the size of its axis is not known: give shapes")
+    return int(size)
+
+
+@row("unfold.default")
+def unfold(t: Aten) -> Result:
+    """Windows along one axis, their elements on a new last axis."""
+    x = t.tensor("self")
+    axis, size, step = t.axis("dimension", x), t.integer("size"), t.integer("step")
+    if not t.rank(x) or step < 1 or not 0 <= size <= _size(t, x, axis):
+        t.c.refuse(f"windows of {size} every {step} on {t.type(x)}")
+    count = (_size(t, x, axis) - size) // step + 1
+    places = np.arange(count)[:, None] * step + np.arange(size)
+    found = t.add("Gather", [x, t.constant(places, np.int64)], axis=axis)
+    rank = t.rank(found)
+    perm = (*(a for a in range(rank) if a != axis + 1), axis + 1)
+    return t.result("Transpose", [found], perm=perm)
+
+
+def _windows(t: Aten, sizes: Sequence[int]) -> list[np.ndarray]:
+    """For each axis the positions [kernel, windows] in the padded input."""
+    kernel, dilation = t.integers("kernel_size", None, 2), t.integers("dilation", (1,), 2)
+    padding, stride = t.integers("padding", (0,), 2), t.integers("stride", (1,), 2)
+    found = []
+    for n, k, d, p, s in zip(sizes, kernel, dilation, padding, stride):
+        count = (n + 2 * p - d * (k - 1) - 1) // s + 1 if s > 0 else 0
+        if min(k, d, s) < 1 or p < 0 or count < 1:
+            t.c.refuse(f"windows of {k}, dilation {d}, padding {p}, stride {s} on {n} elements")
+        found.append(np.arange(k)[:, None] * d + np.arange(count) * s)
+    return found
+
+
+@row("im2col.default")
+def im2col(t: Aten) -> Result:
+    """[n, c, h, w] -> [n, c kernel positions, windows], both row-major."""
+    x, added = t.batched(t.tensor("self"), 4)
+    rows, columns = _windows(t, [_size(t, x, 2), _size(t, x, 3)])
+    pads = t.integers("padding", (0,), 2)
+    channels = _size(t, x, 1)
+    zero = t.constant(0, t.type(x).dtype.numpy)
+    wide = t.add("Pad", [x, t.ints([0, 0, *pads, 0, 0, *pads]), zero])
+    lines = t.add("Gather", [wide, t.constant(rows, np.int64)], axis=2)
+    found = t.add("Gather", [lines, t.constant(columns, np.int64)], axis=4)
+    turned = t.add("Transpose", [found], perm=(0, 1, 2, 4, 3, 5))
+    kernel = rows.shape[0] * columns.shape[0]
+    sizes = [channels * kernel, rows.shape[1] * columns.shape[1]]
+    batch = t.add("Shape", [x], end=1)
+    shape = t.ints(sizes) if added else t.add("Concat", [batch, t.ints(sizes)], axis=0)
+    return t.result("Reshape", [turned, shape])
+
+
+@row("col2im.default")
+def col2im(t: Aten) -> Result:
+    """Sums of overlapping windows: a transposed convolution that puts every element at its kernel
+    position, channel by channel."""
+    x, added = t.batched(t.tensor("self"), 3)
+    output = t.integers("output_size", None, 2)
+    rows, columns = _windows(t, output)
+    kernel = (rows.shape[0], columns.shape[0])
+    counts = (rows.shape[1], columns.shape[1])
+    total = _size(t, x, 1)
+    if total % math.prod(kernel) or _size(t, x, 2) != math.prod(counts):
+        t.wrong("output_size", output, f"one that {t.type(x)} are the windows of")
+    pads, strides = t.integers("padding", (0,), 2), t.integers("stride", (1,), 2)
+    dilations = t.integers("dilation", (1,), 2)
+    channels = total // math.prod(kernel)
+    single = np.eye(math.prod(kernel)).reshape(math.prod(kernel), 1, *kernel)
+    weight = t.constant(np.tile(single, (channels, 1, 1, 1)), t.type(x).dtype.numpy)
+    images = t.add("Concat", [t.add("Shape", [x], end=2), t.ints(counts)], axis=0)
+    behind = [
+        n - ((c - 1) * s - 2 * p + d * (k - 1) + 1)
+        for n, c, s, p, d, k in zip(output, counts, strides, pads, dilations, kernel)
+    ]
+    return t.unbatched(
+        "ConvTranspose",
+        [t.add("Reshape", [x, images]), weight],
+        added,
+        strides=strides,
+        pads=tuple((p, p) for p in pads),
+        dilations=dilations,
+        groups=channels,
+        output_padding=tuple(behind),
+    )
+
+
+@row("as_strided.default")
+def as_strided(t: Aten) -> Result:
+    """Elements by their places in memory, which follow from the strides that the program records
+    of the input; it must fill its memory without gaps."""
+    x = t.tensor("self")
+    sizes, strides = t.integers("size"), t.integers("stride")
+    own, offset = t.integers("recorded_strides"), t.integer("recorded_offset")
+    offset = t.integer("storage_offset", offset) - offset
+    dims = [_size(t, x, axis) for axis in range(t.rank(x))]
+    same = [(n, s) for n, s in zip(dims, own) if n != 1]
+    if same == [(n, s) for n, s in zip(sizes, strides) if n != 1] and not offset:
+        return t.result("Reshape", [x, t.ints(sizes)])
+    order = sorted(range(len(dims)), key=lambda a: (-own[a], a))
+    expected = [math.prod(dims[a] for a in order[i + 1 :]) for i in range(len(order))]
+    if any(dims[a] != 1 and own[a] != stride for a, stride in zip(order, expected)):
+        t.c.refuse(f"an input of strides {own}, which has gaps")
+    places = np.full(sizes, offset)
+    for axis, (n, stride) in enumerate(zip(sizes, strides)):
+        places += (np.arange(n) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))
+    if places.size and not 0 <= places.min() <= places.max() < math.prod(dims):
+        t.c.refuse("places outside of its input")
+    flat = t.add("Reshape", [t.add("Transpose", [x], perm=tuple(order)), t.ints([-1])])
+    return t.result("Gather", [flat, t.constant(places, np.int64)], axis=0)
