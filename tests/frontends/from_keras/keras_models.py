@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.frontends.from_keras.keras_graphs import GRAPHS, graph
 
 IMAGE = (9, 8, 3)
 LINE = (11, 3)
@@ -88,12 +89,32 @@ LAYERS: dict[str, tuple[tuple[int, ...], Maker]] = {
     ),
     "Normalization": (IMAGE, lambda L: L.Normalization()),
     "Normalization inverted": (IMAGE, lambda L: L.Normalization(axis=(2, 3), invert=True)),
+    "LayerNormalization of several axes": (
+        (5, 4, 6),
+        lambda L: L.LayerNormalization(axis=[1, 3], epsilon=0.02),
+    ),
+    "GroupNormalization axis": (
+        (4, 6, 5),
+        lambda L: L.GroupNormalization(groups=2, axis=1),
+    ),
+    "RMSNormalization": ((4, 7), lambda L: L.RMSNormalization(epsilon=0.01)),
+    "UnitNormalization": ((4, 7, 3), lambda L: L.UnitNormalization(axis=2)),
+    "Normalization stated": (
+        IMAGE,
+        lambda L: L.Normalization(mean=[0.5, 1.25, -0.75], variance=[0.25, 2.0, 3.0]),
+    ),
     "ReLU": (IMAGE, lambda L: L.ReLU(max_value=1.5, negative_slope=0.1)),
+    "ReLU above": (IMAGE, lambda L: L.ReLU(threshold=0.5, negative_slope=0.25, max_value=2.0)),
     "LeakyReLU": (IMAGE, lambda L: L.LeakyReLU(negative_slope=0.15)),
     "PReLU": (IMAGE, lambda L: L.PReLU(shared_axes=[1, 2])),
     "PReLU whole": (IMAGE, lambda L: L.PReLU()),
     "ELU": (IMAGE, lambda L: L.ELU(alpha=0.7)),
     "Softmax": (IMAGE, lambda L: L.Softmax(axis=1)),
+    "Softmax of several axes": (IMAGE, lambda L: L.Softmax(axis=(1, 3))),
+    "EinsumDense": (
+        (4, 7),
+        lambda L: L.EinsumDense("abc,cde->abde", (None, 3, 5), bias_axes="de", activation="tanh"),
+    ),
     "Flatten": (IMAGE, lambda L: L.Flatten()),
     "Flatten first": (IMAGE, lambda L: L.Flatten(data_format="channels_first")),
     "Reshape": (IMAGE, lambda L: L.Reshape((6, -1, 4))),
@@ -120,6 +141,12 @@ LAYERS: dict[str, tuple[tuple[int, ...], Maker]] = {
 }  # fmt: skip
 """Shape without batch, and the layer."""
 
+BY_DEVIATION: tuple[tuple[int, ...], Maker] = (
+    (5, 4, 6),
+    lambda L: L.LayerNormalization(axis=2, rms_scaling=True),
+)
+"""x over its deviation, in which an error of the mean cannot be seen."""
+
 MERGES: dict[str, Maker] = {
     "Add": lambda L: L.Add(),
     "Subtract": lambda L: L.Subtract(),
@@ -134,6 +161,8 @@ MERGES: dict[str, Maker] = {
 def of(keras: Any, label: str) -> Any:
     """The model of one layer, with drawn weights."""
     layers = keras.layers
+    if label in GRAPHS:
+        return with_weights(graph(keras, label), 0.4)
     if label in MERGES:
         a = keras.Input((4, 7), name="a")
         b = keras.Input((4, 7 if label != "Concatenate" else 5), name="b")
@@ -177,12 +206,12 @@ def sequential(keras: Any) -> Any:
     )
 
 
-def with_weights(model: Any) -> Any:
+def with_weights(model: Any, spread: float = 0.2) -> Any:
     """The model with all weights drawn; those of variances positive."""
     rng = np.random.default_rng(17)
     drawn = []
     for variable in model.weights:
-        values = rng.normal(0.0, 0.2, variable.shape)
+        values = rng.normal(0.0, spread, variable.shape)
         drawn.append(np.abs(values) + 0.2 if "variance" in variable.path else values)
     model.set_weights([v.astype(np.float32) for v in drawn])
     for layer in model.layers:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.frontends.from_keras.keras_graphs import GRAPHS
 from tests.frontends.from_keras.keras_models import LAYERS, MERGES, of
 from tests.frontends.from_keras.test_keras_layers import inputs_of, keras
 
@@ -61,6 +62,8 @@ def mutants(value: Any) -> Iterator[Any]:
 
 
 def _raised(value: Any) -> Any:
+    if isinstance(value, str):
+        return f"{value}?"
     return tuple(_raised(v) for v in value) if isinstance(value, tuple) else value + 1
 
 
@@ -80,7 +83,7 @@ def told(foreign: ForeignModel, node: int, name: str, mutant: Any, want: Any, in
     )
 
 
-@pytest.mark.parametrize("label", [*LAYERS, *MERGES])
+@pytest.mark.parametrize("label", [*LAYERS, *MERGES, *GRAPHS])
 def test_every_attribute_matters_or_is_said_not_to(
     keras: Any,
     tmp_path: Path,
@@ -91,11 +94,11 @@ def test_every_attribute_matters_or_is_said_not_to(
     model = imported(foreign)
     inputs = {k: 3 * v for k, v in inputs_of(model).items()}  # beyond what relu6 clips
     want = evaluate(model.graph, inputs)
-    (node,) = foreign.nodes
-    entries = {e.attribute: e for e in model.ledger.entries}
-    assert entries.keys() == set(node.attributes)
-    for name, value in node.attributes.items():
-        if entries[name].outcome is Outcome.irrelevant:
-            continue
-        silent = [m for m in mutants(value) if not told(foreign, 0, name, m, want, inputs)]
-        assert not silent, f"{name} = {silent[0]!r} instead of {value!r}"
+    outcomes = {(e.node, e.attribute): e.outcome for e in model.ledger.entries}
+    assert set(outcomes) == {(n.place, name) for n in foreign.nodes for name in n.attributes}
+    for i, node in enumerate(foreign.nodes):
+        for name, value in node.attributes.items():
+            if outcomes[node.place, name] is Outcome.irrelevant:
+                continue
+            silent = [m for m in mutants(value) if not told(foreign, i, name, m, want, inputs)]
+            assert not silent, f"{node.place}: {name} = {silent[0]!r} instead of {value!r}"

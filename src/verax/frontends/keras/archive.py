@@ -40,17 +40,15 @@ class Archive:
     weights: Weights
 
 
+PROJECTIONS = ("query_dense", "key_dense", "gate_dense", "value_dense", "output_dense")
+
 PARTS = {
     "LSTM": ("cell",),
     "GRU": ("cell",),
     "SimpleRNN": ("cell",),
-    "MultiHeadAttention": (
-        "query_dense", "key_dense", "gate_dense", "value_dense", "output_dense",
-    ),
-    "GroupQueryAttention": (
-        "query_dense", "key_dense", "gate_dense", "value_dense", "output_dense",
-    ),
-}  # fmt: skip
+    "MultiHeadAttention": PROJECTIONS,
+    "GroupQueryAttention": tuple(f"_{part}" for part in PROJECTIONS),
+}
 """Parts of a layer that have its weights in a .keras file, in the layer's order."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ Result = Operator | str | tuple[str, ...]
 
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, class of the layer)."""
+
+TRAINING = "it matters in training only"
 
 IRRELEVANT = {
     "name": "it names the value",
@@ -114,6 +116,16 @@ def data_input(c: Conversion, weight_count: int) -> str:
     return c.required(0)
 
 
+def known_sizes(c: Conversion, axes: Iterable[int]) -> tuple[int, ...]:
+    """Sizes of some axes of the first input; refuses the node when they are open."""
+    axes, rank = tuple(axes), c.rank()
+    dims = [c.type(0).dims[i] for i in axes if i < rank]
+    known = [d for d in dims if isinstance(d, int)]
+    if len(known) != len(axes):
+        c.refuse(f"axes {list(axes)} of {c.type(0)} must have known sizes: give shapes")
+    return tuple(known)
+
+
 class Layout:
     """Where a layer has its channels, by `data_format`; moves values to channels-first and back."""
 
@@ -151,6 +163,14 @@ def finish_all(c: Conversion, values: Sequence[str]) -> tuple[str, ...]:
         c.builder.add(kind, [value], [name], c.node.name)
         for name, value in zip(c.node.outputs, values)
     )
+
+
+def gives_more(c: Conversion, attribute: str) -> bool:
+    """A flag that says whether there are outputs behind the first."""
+    if len(c.node.outputs) == 1:
+        c.attributes.irrelevant(attribute, "no output behind the first is used")
+        return False
+    return c.attributes.flag(attribute)
 
 
 PLAIN_ACTIVATIONS = {

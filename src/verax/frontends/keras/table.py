@@ -3,8 +3,10 @@
 
 from verax.frontends.keras import (
     table_attention,
+    table_images,
     table_layers,
     table_movement,
+    table_normalization,
     table_operations,
     table_recurrent,
     table_windows,
@@ -14,8 +16,10 @@ from verax.frontends.keras.rows import TABLE
 __all__ = [
     "TABLE",
     "table_attention",
+    "table_images",
     "table_layers",
     "table_movement",
+    "table_normalization",
     "table_operations",
     "table_recurrent",
     "table_windows",

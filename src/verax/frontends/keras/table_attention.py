@@ -12,19 +12,20 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
 from verax.frontends.keras.rows import (
+    TRAINING,
     Result,
     activated,
     array_of,
     data_input,
     finish,
     finish_all,
+    gives_more,
     row,
     weights,
 )
 from verax.frontends.keras.table_movement import repeated
 from verax.frontends.keras.table_operations import normalized
 
-TRAINING = "it matters in training only"
 FAR_BELOW = -1e9
 """What Attention adds to the score of what may not be seen."""
 
@@ -78,7 +79,8 @@ def causal(c: Conversion, scores: str, below: float) -> str:
 
 @row("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention")
 def multi_head_attention(c: Conversion) -> Result:
-    """softmax(q k^T / sqrt(size)) v per head, over the one axis between batch and features."""
+    """softmax(q k^T / sqrt(size)) v per head, over the one axis between batch and features. One
+    class has two names: the public one, and in .h5 files its own."""
     a, grouped = c.attributes, c.node.op_type != "MultiHeadAttention"
     for name in ("dropout", "flash_attention"):
         a.irrelevant(name, TRAINING)
@@ -107,7 +109,7 @@ def multi_head_attention(c: Conversion) -> Result:
     if gated:
         y = c.add("Mul", [y, c.add("Sigmoid", [projected(c, query, gate[0])])])
     y = _joined(c, c.add("Transpose", [y], perm=(0, 2, 1, 3)), out)
-    return finish_all(c, [y, *([scores] if a.flag("call.return_attention_scores") else [])])
+    return finish_all(c, [y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
 
 
 def _agree(c: Conversion, grouped: bool, heads: int, depth: int, values: tuple[int, ...]) -> None:
@@ -166,7 +168,7 @@ def attention(c: Conversion) -> Result:
         scores = causal(c, scores, FAR_BELOW)
     scores = c.add("Softmax", [scores], axis=-1)
     y = c.add("MatMul", [scores, v])
-    return finish_all(c, [y, *([scores] if a.flag("call.return_attention_scores") else [])])
+    return finish_all(c, [y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
 
 
 @row("Dot")

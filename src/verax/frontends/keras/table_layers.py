@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import channels_first, finish_channels_last
 from verax.frontends.conversion import Conversion
 from verax.frontends.keras.rows import (
+    TRAINING,
     Layout,
     Result,
     activated,
@@ -24,8 +24,7 @@ from verax.frontends.keras.rows import (
     spatial_rank,
     weights,
 )
-
-TRAINING = "it matters in training only"
+from verax.frontends.keras.table_operations import promoted
 
 
 @row("Activation")
@@ -35,12 +34,22 @@ def activation(c: Conversion) -> Result:
 
 @row("ReLU")
 def relu(c: Conversion) -> Result:
-    """max_value caps it; below threshold the slope is negative_slope, seen from the threshold."""
+    """max_value caps it; up to threshold, which must not be negative, it is
+    negative_slope (x - threshold)."""
     a = c.attributes
     top, slope = a.number("max_value"), a.number("negative_slope", 0.0)
-    a.expect("threshold", 0, 0.0, why="only zero is supported")
+    threshold = a.number("threshold", 0.0)
     x = only_input(c)
-    y = c.add("LeakyRelu", [x], alpha=slope) if slope else c.add("Relu", [x])
+    if threshold < 0:
+        a.refuse("threshold", "Keras has no negative one")
+    if threshold:
+        edge = c.constant(threshold, np.float32)
+        below = c.add("Mul", [c.add("Sub", [x, edge]), c.constant(slope, np.float32)])
+        y = c.add("Where", [c.add("Greater", [x, edge]), x, below])
+    elif slope:
+        y = c.add("LeakyRelu", [x], alpha=slope)
+    else:
+        y = c.add("Relu", [x])
     return finish(c, y if top is None else clipped(c, y, None, top))
 
 
@@ -76,7 +85,14 @@ def thresholded_relu(c: Conversion) -> Result:
 
 @row("Softmax")
 def softmax(c: Conversion) -> Result:
-    return c.result("Softmax", [only_input(c)], axis=c.attributes.integer("axis", -1))
+    """Along an axis; along several, exp(x - log(sum(exp(x))))."""
+    axis = c.attributes.get("axis", -1)
+    axis = axis[0] if isinstance(axis, tuple) and len(axis) == 1 else axis
+    if not isinstance(axis, tuple):
+        return c.result("Softmax", [only_input(c)], axis=axis)
+    x = only_input(c)
+    total = c.add("ReduceLogSumExp", [x, c.ints(axis)], keepdims=True)
+    return c.result("Exp", [c.add("Sub", [x, total])])
 
 
 @row("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout",
@@ -112,130 +128,25 @@ def embedding(c: Conversion) -> Result:
     return c.result("Gather", [table, index], axis=0)
 
 
-@row("BatchNormalization")
-def batch_normalization(c: Conversion) -> Result:
-    """Weights: gamma where `scale`, beta where `center`, mean, variance."""
-    a = c.attributes
-    for name in ("momentum", "renorm_momentum", "renorm_clipping", "virtual_batch_size"):
-        a.irrelevant(name, TRAINING)
-    a.irrelevant("fused", "it chooses a kernel")
-    a.expect("renorm", False)
-    scale, center = a.flag("scale", True), a.flag("center", True)
-    *given, mean, variance = weights(c, 2 + scale + center)
-    size = array_of(c, mean).size
-    gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
-    beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
-    x = data_input(c, 2 + scale + center)
-    axis, rank = _one_axis(c), c.rank()
-    perm = (0, axis, *(i for i in range(1, rank) if i != axis))
-    moved = x if axis == 1 else c.add("Transpose", [x], perm=perm)
-    inputs = [moved, gamma, beta, mean, variance]
-    epsilon = a.number("epsilon", 1e-3)
-    y = c.add("BatchNormalization", inputs, epsilon=epsilon)
-    if axis == 1:
-        return finish(c, y)
-    return c.result("Transpose", [y], perm=tuple(int(i) for i in np.argsort(perm)))
-
-
-def _one_axis(c: Conversion) -> int:
-    """`axis`, a number or a list of one, counted from the front."""
-    axis, rank = c.attributes.get("axis", -1), c.rank()
-    axis = axis[0] if isinstance(axis, tuple) and len(axis) == 1 else axis
-    if type(axis) is not int or not -rank <= axis < rank or axis % rank == 0:
-        c.attributes.refuse("axis", "one axis other than the batch is supported")
-    return int(axis) % rank
-
-
-@row("LayerNormalization")
-def layer_normalization(c: Conversion) -> Result:
-    """Over the last axis."""
-    a = c.attributes
-    a.expect("rms_scaling", False)
-    scale, center = a.flag("scale", True), a.flag("center", True)
-    given = weights(c, scale + center)
-    x = data_input(c, scale + center)
-    if _one_axis(c) != c.rank() - 1:
-        a.refuse("axis", "only the last axis is supported")
-    size = c.type(0).dims[-1]
-    if not isinstance(size, int):
-        c.refuse("the size of the last axis must be known")
-    gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
-    beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
-    epsilon = a.number("epsilon", 1e-3)
-    return c.result("LayerNormalization", [x, gamma, beta], axis=-1, epsilon=epsilon)
-
-
-SMALLEST_DEVIATION = 1e-7
-"""What Normalization divides by at least."""
-
-
-@row("Normalization")
-def normalization(c: Conversion) -> Result:
-    """(x - mean) / max(sqrt(variance), 1e-7), or its inverse. Statistics [*axes kept] are weights
-    (the third of which says how many values were seen) or in the configuration."""
-    a = c.attributes
-    axis = a.get("axis", -1)
-    axes = sorted(i % c.rank() for i in (axis if isinstance(axis, tuple) else (axis,)))
-    if len(set(axes)) != len(axes) or 0 in axes:
-        a.refuse("axis", "different axes other than the batch are supported")
-    if a.has("mean") or a.has("variance"):
-        weights(c, 0)
-        mean, variance = (np.array(a.get(n), np.float32) for n in ("mean", "variance"))
-    else:
-        mean, variance, _ = (array_of(c, w) for w in weights(c, 3))
-        if mean.ndim != len(axes):
-            raise ModelError(f"axis {axis} does not fit {mean.shape}", place=c.node.place)
-    x, sizes_ = c.required(0), [1] * c.rank()
-    if mean.shape != variance.shape or mean.ndim > len(axes):
-        raise ModelError(f"axis {axis} does not fit {mean.shape}", place=c.node.place)
-    for i, size in zip(axes[len(axes) - mean.ndim :], mean.shape):
-        sizes_[i] = size
-    deviation = np.maximum(np.sqrt(variance), np.float32(SMALLEST_DEVIATION))
-    centre, scale = (c.constant(v.reshape(sizes_), np.float32) for v in (mean, deviation))
-    if a.flag("invert"):
-        return c.result("Add", [c.add("Mul", [x, scale]), centre])
-    return c.result("Div", [c.add("Sub", [x, centre]), scale])
-
-
-@row("GroupNormalization")
-def group_normalization(c: Conversion) -> Result:
-    """Statistics over groups of channels and all positions; -1 groups: one per channel."""
-    a = c.attributes
-    scale, center = a.flag("scale", True), a.flag("center", True)
-    given = weights(c, scale + center)
-    x, axis = data_input(c, scale + center), _one_axis(c)
-    size = c.type(0).dims[axis]
-    if axis != c.rank() - 1 or not isinstance(size, int):
-        a.refuse("axis", "only the last axis, of known size, is supported")
-    gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
-    beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
-    groups = a.integer("groups", 32)
-    y = c.add(
-        "GroupNormalization",
-        [channels_first(c, x), gamma, beta],
-        num_groups=size if groups == -1 else groups,
-        epsilon=a.number("epsilon", 1e-3),
-    )
-    return finish_channels_last(c, y)
-
-
 MERGES = {"Add": "Add", "Subtract": "Sub", "Multiply": "Mul", "Maximum": "Max", "Minimum": "Min"}
 
 
 @row(*MERGES, "Average")
 def merge(c: Conversion) -> Result:
-    """Of two or more tensors, from left to right. Ranks must agree: Keras aligns others in front.
-
-    The operators x + y, x * 2 and the like of Keras 3 have the same names and the same meaning.
-    """
+    """Of two or more tensors, from left to right. Axes are counted from the batch: a tensor of
+    fewer ones gets new ones behind it."""
     weights(c, 0)
     kind = MERGES.get(c.node.op_type, "Add")
     values = [c.required(i) for i in range(len(c.inputs))]
     if len(values) < 2 or (kind == "Sub" and len(values) != 2):
         raise ModelError(f"it is called on {len(values)} tensors", place=c.node.place)
-    ranks = {c.rank(i) for i in range(len(values))} - {0}
-    if len(ranks) > 1:
-        c.refuse("tensors of different ranks are not supported")
+    ranks = [c.rank(i) for i in range(len(values))]
+    for i, rank in enumerate(ranks):
+        missing = max(ranks) - rank
+        if rank and missing:
+            new = c.ints(tuple(range(1, 1 + missing)))
+            values[i] = c.add("Unsqueeze", [values[i], new])
+    values = promoted(c, values)
     y = values[0]
     for value in values[1:]:
         y = c.add(kind, [y, value])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +19,8 @@ from verax.frontends.keras.rows import (
     array_of,
     finish,
     finish_all,
+    gives_more,
+    known_sizes,
     row,
     weights,
 )
@@ -64,19 +65,17 @@ class Recurrence:
             total = self.c.add("Add", [total, term])
         return total
 
-    def pieces(self, value: str, count: int) -> list[str]:
-        """The gates that lie side by side in a value."""
-        gates = [self.units * i for i in range(count + 1)]
-        return [self._cut(value, begin, end) for begin, end in pairwise(gates)]
-
-    def _cut(self, value: str, begin: int, end: int) -> str:
-        bounds = [self.c.ints((n,)) for n in (begin, end, -1)]
+    def piece(self, value: str | None, index: int) -> str | None:
+        """One of the gates that lie side by side in a value."""
+        if value is None:
+            return None
+        bounds = [self.c.ints((n,)) for n in (index * self.units, (index + 1) * self.units, -1)]
         return self.c.add("Slice", [value, *bounds])
 
-    def curve(self, value: str, attribute: str = "activation") -> str:
-        return activated(self.c, value, attribute)
+    def curve(self, value: str | None, attribute: str = "activation") -> str:
+        return activated(self.c, str(value), attribute)
 
-    def gate(self, value: str) -> str:
+    def gate(self, value: str | None) -> str:
         return self.curve(value, "recurrent_activation")
 
     def simple(self, x: str) -> None:
@@ -84,40 +83,42 @@ class Recurrence:
 
     def lstm(self, x: str) -> None:
         """Gates lie in the order input, forget, cell, output."""
-        i, f, g, o = self.pieces(self.sum(x, self.product(self.recurrent)), 4)
-        cell = self.c.add("Mul", [self.gate(i), self.curve(g)])
-        if self.states[1] is not None:
-            kept = self.c.add("Mul", [self.gate(f), self.states[1]])
-            cell = self.c.add("Add", [kept, cell])
-        self.states = [self.c.add("Mul", [self.gate(o), self.curve(cell)]), cell]
+        c, cell = self.c, self.states[1]
+        gates = self.sum(x, self.product(self.recurrent))
+        fresh = c.add("Mul", [self.gate(self.piece(gates, 0)), self.curve(self.piece(gates, 2))])
+        kept = None if cell is None else c.add("Mul", [self.gate(self.piece(gates, 1)), cell])
+        cell = self.sum(kept, fresh)
+        self.states = [c.add("Mul", [self.gate(self.piece(gates, 3)), self.curve(cell)]), cell]
 
     def gru_after(self, x: str) -> None:
         """The reset gate acts after the product with the state. Gates: update, reset, new."""
-        c, bias = self.c, self.biases[0] if self.biases else None
-        product = self.product(self.recurrent)
-        xz, xr, xh = self.pieces(x, 3)
-        if product is None and bias is None:
-            self._gru_finish(self.gate(xz), self.curve(xh))
-            return
-        hz, hr, hh = self.pieces(self._whole(self.sum(product, bias)), 3)
-        new = c.add("Mul", [self.gate(self.sum(xr, hr)), hh])
-        self._gru_finish(self.gate(self.sum(xz, hz)), self.curve(self.sum(xh, new)))
+        c = self.c
+        terms = [t for t in (self.product(self.recurrent), *self.biases) if t is not None]
+        h = self._row(self.sum(*terms)) if terms else None
+        new = self.piece(x, 2)
+        if h is not None:
+            reset = self.gate(self.sum(self.piece(x, 1), self.piece(h, 1)))
+            new = self.sum(new, c.add("Mul", [reset, self.piece(h, 2)]))
+        update = self.gate(self.sum(self.piece(x, 0), self.piece(h, 0)))
+        self._gru_finish(update, self.curve(new))
 
-    def _whole(self, value: str) -> str:
-        """A bias alone, as a row."""
+    def _row(self, value: str) -> str:
+        """A bias alone as a row; what is one already, as it is."""
         rank = self.c.builder.types[value].rank
         return value if rank > 1 else self.c.add("Unsqueeze", [value, self.c.ints((0,))])
 
     def gru_before(self, x: str) -> None:
         """The reset gate acts on the state before its product."""
-        c, state = self.c, self.states[0]
-        xz, xr, xh = self.pieces(x, 3)
-        self.matrices = self.matrices or self.pieces(self.recurrent, 3)
-        hz, hr = (self.product(m) for m in self.matrices[:2])
-        reset = self.gate(self.sum(xr, hr))
-        kept = None if state is None else c.add("Mul", [reset, state])
-        hh = None if kept is None else c.add("MatMul", [kept, self.matrices[2]])
-        self._gru_finish(self.gate(self.sum(xz, hz)), self.curve(self.sum(xh, hh)))
+        c, state, new = self.c, self.states[0], self.piece(x, 2)
+        if state is None:
+            self._gru_finish(self.gate(self.piece(x, 0)), self.curve(new))
+            return
+        self.matrices = self.matrices or [str(self.piece(self.recurrent, i)) for i in range(3)]
+        update, reset = (
+            self.gate(self.sum(self.piece(x, i), self.product(self.matrices[i]))) for i in (0, 1)
+        )
+        kept = c.add("MatMul", [c.add("Mul", [reset, state]), self.matrices[2]])
+        self._gru_finish(update, self.curve(self.sum(new, kept)))
 
     def _gru_finish(self, update: str, new: str) -> None:
         c, state = self.c, self.states[0]
@@ -155,7 +156,7 @@ def recurrent(c: Conversion) -> Result:
         step(x)
         outputs.append(str(work.states[0]))
     made = _sequence(c, outputs) if a.flag("return_sequences") else outputs[-1]
-    ends = [str(s) for s in work.states] if a.flag("return_state") else []
+    ends = [str(s) for s in work.states] if gives_more(c, "return_state") else []
     return finish_all(c, [made, *ends])
 
 
@@ -182,9 +183,9 @@ def _states(c: Conversion, weight_count: int, count: int) -> list[str | None]:
 
 def _steps(c: Conversion, kernel: str, bias: Sequence[str]) -> list[str]:
     """What the input gives to every step, in their order: x @ kernel + bias."""
-    length = c.type(0).dims[1] if c.rank() == 3 else None
-    if not isinstance(length, int) or length == 0:
-        c.refuse(f"the number of steps of {c.type(0)} must be known: give shapes")
+    (length,) = known_sizes(c, (1,))
+    if c.rank() != 3 or length == 0:
+        raise ModelError(f"it is called on {c.type(0)}", place=c.node.place)
     x = c.add("MatMul", [c.required(0), kernel])
     x = c.add("Add", [x, *bias]) if bias else x
     order = range(length)
@@ -225,10 +226,8 @@ def bidirectional(c: Conversion) -> Result:
 @row("TimeDistributed.fold")
 def fold(c: Conversion) -> Result:
     """[batch, time, ...] -> [batch time, ...]."""
-    sizes = c.type(0).dims[2:]
-    if not all(isinstance(n, int) for n in sizes) or c.rank() < 3:
-        c.refuse(f"sizes of {c.type(0)} after time must be known: give shapes")
-    return c.result("Reshape", [c.required(0), c.ints((-1, *(int(str(n)) for n in sizes)))])
+    sizes = known_sizes(c, range(2, max(3, c.rank())))
+    return c.result("Reshape", [c.required(0), c.ints((-1, *sizes))])
 
 
 @row("TimeDistributed")
