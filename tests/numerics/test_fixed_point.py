@@ -75,7 +75,14 @@ def test_scaling_rounds_within_one_of_the_product(x: int, factor: float) -> None
     )  # LiteRT shifts in 32 bits, and what overflows is undefined
     exact = Fraction(x) * Fraction(multiplier) * Fraction(2) ** (shift - 31)
     assert abs(int(scaled(x, multiplier, shift)) - exact) <= 1
-    assert int(scaled_once(x, multiplier, shift)) == up(exact)
+    assert int(scaled_once(x, multiplier, shift)) == away(exact)
+
+
+@given(st.integers(-(2**46), 2**46), st.floats(1e-9, 1e-5))
+def test_wide_sums_are_rounded_once(x: int, factor: float) -> None:
+    multiplier, shift = quantised_factor(factor)
+    exact = Fraction(x) * Fraction(multiplier) * Fraction(2) ** (shift - 31)
+    assert int(scaled_once(x, multiplier, shift)) == away(exact)
 
 
 @given(st.integers(-(2**40), 2**40), st.floats(1e-9, 1e-4))

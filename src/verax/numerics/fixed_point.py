@@ -78,10 +78,17 @@ def scaled_wide(x: Ints, multiplier: Ints, shift: Ints) -> Ints:
 
 
 def scaled_once(x: Ints, multiplier: Ints, shift: Ints) -> Ints:
-    """As `scaled` for sums of up to 48 bits, with the whole multiplier; one rounding, halves up."""
-    total = 31 - np.asarray(shift, np.int64)
-    product = np.asarray(x, np.int64) * np.asarray(multiplier, np.int64)
-    return wrap32((product + (np.int64(1) << (total - 1))) >> total)
+    """As `scaled` for sums of up to 47 bits, with the whole multiplier; one rounding, halves away
+    from zero; shift at most 14.
+
+    LiteRT does this in float64 with the factor unrounded: results differ where the product is
+    nearer to a half than 2^-31 of itself.
+    """
+    x, multiplier = np.asarray(x, np.int64), np.asarray(multiplier, np.int64)
+    high, low = np.abs(x) >> 16, np.abs(x) & 0xFFFF
+    product = high * multiplier + (low * multiplier >> 16)  # without its lowest 16 bits
+    total = 15 - np.asarray(shift, np.int64)
+    return wrap32(np.sign(x) * ((product + (np.int64(1) << total >> 1)) >> total))
 
 
 def exp_of_negative(a: Ints, integer_bits: int) -> Ints:

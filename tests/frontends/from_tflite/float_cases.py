@@ -156,6 +156,10 @@ def _movements(image: tuple[int, ...]) -> Iterator[Case]:
     yield "SPACE_TO_BATCH_ND", one("SPACE_TO_BATCH_ND", blocks, T((12, 3, 2, 3)))
     blocks = [T((12, 3, 2, 3)), ints(2, 3), ints(1, 0, 0, 2, shape=(2, 2))]
     yield "BATCH_TO_SPACE_ND", one("BATCH_TO_SPACE_ND", blocks, T((2, 5, 4, 3)))
+    blocks = [T((2, 5, 3)), ints(3), ints(1, 0, shape=(1, 2))]
+    yield "SPACE_TO_BATCH_ND rows", one("SPACE_TO_BATCH_ND", blocks, T((6, 2, 3)))
+    blocks = [T((6, 2, 3)), ints(3), ints(1, 0, shape=(1, 2))]
+    yield "BATCH_TO_SPACE_ND rows", one("BATCH_TO_SPACE_ND", blocks, T((2, 5, 3)))
     yield "DEPTH_TO_SPACE", one("DEPTH_TO_SPACE", [T((2, 3, 4, 12))], T((2, 6, 8, 3)), block_size=2)
     yield "SPACE_TO_DEPTH", one("SPACE_TO_DEPTH", [T((2, 6, 4, 3))], T((2, 3, 2, 12)), block_size=2)
     yield "SHAPE", one("SHAPE", [T(image)], T((4,), "int32"), out_type="int32")

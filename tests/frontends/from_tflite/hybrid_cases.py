@@ -47,6 +47,13 @@ def hybrid_cases() -> Iterator[Case]:
         "DEPTHWISE_CONV_2D", operands, T((2, 7, 6, 6)), 6, stride_h=1, stride_w=1,
         depth_multiplier=2, fused_activation_function="RELU",
     )  # fmt: skip
+    shape = const(np.array([2, 8, 9, 4], np.int32))
+    for axis in (None, 0):
+        operands = [shape, weights((4, 3, 2, 3), axis), T((2, 4, 5, 3)), bias(4)]
+        yield f"TRANSPOSE_CONV hybrid {axis}", one(
+            "TRANSPOSE_CONV", operands, T((2, 8, 9, 4)), 5, stride_h=2, stride_w=2,
+            fused_activation_function="RELU",
+        )  # fmt: skip
     for axis in (None, 0):
         for asymmetric in (0, 1):
             yield f"FULLY_CONNECTED hybrid {axis} {asymmetric}", one(

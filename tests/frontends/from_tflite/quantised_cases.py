@@ -255,7 +255,8 @@ def _arithmetic() -> Iterator[Case]:
             scales = (0.0, 0.09 if dtype == "int8" else 0.0002)
             operands = [data(s, dtype, scale) for s, scale in zip(shapes, scales)]
             yield f"BATCH_MATMUL {dtype} {flags}", one(
-                "BATCH_MATMUL", operands, result((2, 3, 5), dtype), 4, adj_x=flags[0], adj_y=flags[1]
+                "BATCH_MATMUL", operands, result((2, 3, 5), dtype), 4, adj_x=flags[0],
+                adj_y=flags[1],
             )  # fmt: skip
     parts = [data((2, 3, 4), "uint8"), T((2, 5, 4), "uint8", scale=[0.031], zero=[90]),
              T((2, 1, 4), "uint8", scale=[0.043], zero=[90])]  # fmt: skip
@@ -284,6 +285,12 @@ def _reductions() -> Iterator[Case]:
     for dtype, scale in (("uint8", 1.9), ("int8", 1.9), ("int16", 0.02)):
         operands = [data(IMAGE, dtype), axes]
         yield f"SUM {dtype}", one("SUM", operands, result((2, 3), dtype, scale), 2)
+    block, pads = const(np.array([2, 3], np.int32)), const(np.array([[1, 0], [0, 2]], np.int32))
+    operands = [data((2, 5, 4, 3), "int8"), block, pads]
+    yield (
+        "SPACE_TO_BATCH_ND int8",
+        one("SPACE_TO_BATCH_ND", operands, data((12, 3, 2, 3), "int8"), 2),
+    )
     condition = const(np.array([[True], [False]]))
     operands = [condition, data((2, 3), "int8"), data((2, 3), "int8")]
     yield "SELECT_V2 int8", one("SELECT_V2", operands, data((2, 3), "int8"))

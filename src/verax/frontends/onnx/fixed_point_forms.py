@@ -48,7 +48,10 @@ def requantize(node: Node, graph: Graph, version: int) -> Form:
         if total.min(initial=1) < 1:
             return g.refuse("by a factor of 2^30 or more has no ONNX form")
         half = g.constant(np.int64(1) << (total - 1))
-        found = g.add("Add", g.add("Mul", x, g.constant(factor)), half)
+        found = g.add("Mul", x, g.constant(factor))
+        if not is_short:  # halves go away from zero
+            half = g.add("Sub", half, g.cast(g.add("Less", found, g.constant(0)), DType.int64))
+        found = g.add("Add", found, half)
         found = _wrap32(g, _floor_divide(g, found, g.constant(np.int64(1) << total)))
     info = np.iinfo(op.output_dtype.numpy)
     low = int(info.min) if op.low is None else max(op.low, int(info.min))

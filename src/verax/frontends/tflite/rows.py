@@ -21,6 +21,8 @@ TABLE: dict[tuple[str, str], Row] = {}
 FLOAT: dict[str, Row] = {}
 QUANTISED: dict[str, Row] = {}
 HYBRID: dict[str, Row] = {}
+DATA = {"TRANSPOSE_CONV": 2}
+"""Which operand is the data, where it is not the first."""
 
 
 def row(
@@ -55,7 +57,7 @@ def _dispatch(c: Conversion) -> Result:
     name = c.node.op_type
     is_quantised = any("." in key for key in c.attributes.values)
     found = (QUANTISED if is_quantised else FLOAT).get(name)
-    if is_quantised and name in HYBRID and c.type(0).dtype.is_float:
+    if is_quantised and name in HYBRID and c.type(DATA.get(name, 0)).dtype.is_float:
         found = HYBRID[name]
     if found is None:
         c.refuse(f"{'quantised' if is_quantised else 'floating-point'} operands are not supported")

@@ -24,11 +24,12 @@ from verax.frontends.tflite.table_windows import (
     flat_rows,
     groups_of,
     matrix_operand,
+    transposed_fields,
 )
 
 
 def _scales(c: Conversion, axis: int) -> np.ndarray:
-    """Scales of the weights, one or one per output channel; zero points must be 0."""
+    """Scales of the weights (operand 1), one or one per output channel; zero points must be 0."""
     found = quantisation(c, "input1")
     if c.type(1).dtype != "int8":
         c.refuse(f"weights of {c.type(1).dtype} on floating-point data are not supported")
@@ -82,6 +83,19 @@ def depthwise_conv_2d(c: Conversion) -> Result:
     return _finished(c, c.add("Mul", [_float(c, sums), factor]))
 
 
+@row("TRANSPOSE_CONV", hybrid=True)
+def transpose_conv(c: Conversion) -> Result:
+    """Operands: output shape, weights [out, *kernel, in], data, bias. LiteRT adds up scaled
+    products, not integers, so that its sums round."""
+    c.attributes.irrelevant("quantized_bias_type", "no bias is quantised")
+    scale = _scales(c, 0)
+    x, by_image = _quantised(c, channels_first(c, c.required(2)), 1, symmetric=False)
+    weights = _float(c, transposed(c, c.required(1), (3, 0, 1, 2)))
+    y = c.add("ConvTranspose", [_float(c, x), weights], **transposed_fields(c))
+    y = c.add("Mul", [y, c.constant(scale.reshape(-1, 1, 1))])
+    return _finished(c, c.add("Mul", [y, by_image]), 3)
+
+
 def _sums(c: Conversion, weights: str, groups: int, symmetric: bool) -> tuple[str, str]:
     """Exact sums of the convolution [n, o, h, w], and scales of the images [n, 1, 1, 1]."""
     x, scale = _quantised(c, channels_first(c, c.required(0)), 1, symmetric)
@@ -89,11 +103,11 @@ def _sums(c: Conversion, weights: str, groups: int, symmetric: bool) -> tuple[st
     return c.add("ConvInteger", [x, weights], groups=groups, **fields), scale
 
 
-def _finished(c: Conversion, y: str) -> Result:
-    """Bias, activation, and channels moved back."""
-    act, bias = activation(c), c.input(2)
+def _finished(c: Conversion, y: str, index: int = 2) -> Result:
+    """Bias (operand `index`), activation, and channels moved back."""
+    act, bias = activation(c), c.input(index)
     if bias is not None:
-        channels = static_dims(c, 2, "the bias")
+        channels = static_dims(c, index, "the bias")
         y = c.add("Add", [y, c.add("Reshape", [bias, c.ints((*channels, 1, 1))])])
     return finish_channels_last(c, activated(c, y, act))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from verax.base.errors import ModelError
@@ -230,41 +231,56 @@ def resize(c: Conversion, mode: str) -> Result:
 
 @row("SPACE_TO_BATCH_ND", moves=True)
 def space_to_batch(c: Conversion) -> Result:
-    """Operands: data [n, h, w, c], block, (begin, end) pads. Blocks become batches, the position
-    in the block being the outer index."""
+    """Operands: data [n, *spatial, c], block, (begin, end) pads. Blocks become batches, the
+    position in the block being the outer index. Quantised data is padded by its zero point."""
     block, ends = constant_ints(c, 1, "the block"), constant_ints(c, 2, "the paddings")
-    _require_images(c, block, ends)
-    dims, (bh, bw) = static_dims(c, 0, "the input"), block
-    if not c.type(0).dtype.is_float and any(ends):
-        c.refuse("padding of quantised data is not supported")
-    begin_end = [0, ends[0], ends[2], 0, 0, ends[1], ends[3], 0]
-    x = c.add("Pad", [c.required(0), c.ints(begin_end)]) if any(ends) else c.required(0)
-    n, h, w, depth = dims[0], dims[1] + ends[0] + ends[1], dims[2] + ends[2] + ends[3], dims[3]
-    if h % bh or w % bw:
-        raise ModelError(f"{h} x {w} is not a multiple of {bh} x {bw}", place=c.node.place)
-    x = c.add("Reshape", [x, c.ints((n, h // bh, bh, w // bw, bw, depth))])
-    x = c.add("Transpose", [x], perm=(2, 4, 0, 1, 3, 5))
-    return c.result("Reshape", [x, c.ints((bh * bw * n, h // bh, w // bw, depth))])
+    *spatial, depth = _images(c, block, ends)
+    m = len(block)
+    spatial = [n + a + b for n, a, b in zip(spatial, ends[::2], ends[1::2])]
+    if any(n % b for n, b in zip(spatial, block)):
+        raise ModelError(f"{spatial} is not a multiple of {block}", place=c.node.place)
+    x = c.required(0)
+    if any(ends):
+        begin_end = (0, *ends[::2], 0, 0, *ends[1::2], 0)
+        zero = c.attributes.tensor("input0.zero_point")
+        value = None if zero is None else c.constant(zero[0], c.type(0).dtype.numpy)
+        x = c.add("Pad", [x, c.ints(begin_end), value])
+    inner = [n // b for n, b in zip(spatial, block)]
+    pairs = [k for pair in zip(inner, block) for k in pair]
+    x = c.add("Reshape", [x, c.ints((-1, *pairs, depth))])
+    positions, places = range(2, 2 * m + 1, 2), range(1, 2 * m, 2)
+    x = c.add("Transpose", [x], perm=(*positions, 0, *places, 2 * m + 1))
+    return c.result("Reshape", [x, c.ints((-1, *inner, depth))])
 
 
 @row("BATCH_TO_SPACE_ND", moves=True)
 def batch_to_space(c: Conversion) -> Result:
-    """Operands: data [n bh bw, h, w, c], block, (begin, end) crops."""
+    """Operands: data [n blocks, *spatial, c], block, (begin, end) crops."""
     block, crops = constant_ints(c, 1, "the block"), constant_ints(c, 2, "the crops")
-    _require_images(c, block, crops)
-    (n, h, w, depth), (bh, bw) = static_dims(c, 0, "the input"), block
-    if n % (bh * bw):
-        raise ModelError(f"{n} batches in blocks of {bh} x {bw}", place=c.node.place)
-    x = c.add("Reshape", [c.required(0), c.ints((bh, bw, n // (bh * bw), h, w, depth))])
-    x = c.add("Transpose", [x], perm=(2, 3, 0, 4, 1, 5))
-    shape = c.ints((n // (bh * bw), h * bh, w * bw, depth))
+    *spatial, depth = _images(c, block, crops)
+    m, n = len(block), c.type(0).dims[0]
+    if isinstance(n, int) and n % math.prod(block):
+        raise ModelError(f"{n} batches in blocks of {block}", place=c.node.place)
+    x = c.add("Reshape", [c.required(0), c.ints((*block, -1, *spatial, depth))])
+    pairs = [k for i in range(m) for k in (m + 1 + i, i)]
+    x = c.add("Transpose", [x], perm=(m, *pairs, 2 * m + 1))
+    whole = [n * b for n, b in zip(spatial, block)]
+    shape = c.ints((-1, *whole, depth))
     if not any(crops):
         return c.result("Reshape", [x, shape])
-    bounds = ((crops[0], crops[2]), (h * bh - crops[1], w * bw - crops[3]), (1, 2))
+    ends = [n - crop for n, crop in zip(whole, crops[1::2])]
     x = c.add("Reshape", [x, shape])
-    return c.result("Slice", [x, *(c.ints(b) for b in bounds)])
+    return c.result("Slice", [x, *(c.ints(b) for b in (crops[::2], ends, range(1, m + 1)))])
 
 
-def _require_images(c: Conversion, block: tuple[int, ...], pads: tuple[int, ...]) -> None:
-    if c.rank() != 4 or len(block) != 2 or len(pads) != 4 or min(block) < 1 or min(pads) < 0:
+def _images(c: Conversion, block: tuple[int, ...], ends: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes of the data but for its batch; refuses what is no stack of images or rows."""
+    m = len(block)
+    if c.rank() != m + 2 or m not in (1, 2) or len(ends) != 2 * m or min((*block, *ends, 1)) < 0:
         c.refuse(f"blocks of {block} on {c.type(0)} are not supported")
+    if 0 in block:
+        raise ModelError(f"the block is {block}", place=c.node.place)
+    sizes = c.type(0).dims[1:]
+    if not all(isinstance(n, int) for n in sizes):
+        c.refuse(f"the sizes of the input, {c.type(0)}, are not known: give shapes")
+    return tuple(n for n in sizes if isinstance(n, int))

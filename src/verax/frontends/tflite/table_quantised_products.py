@@ -30,13 +30,10 @@ class _Product:
     """What a product's operands say: sums in the scale x w, results in the scale of output 0.
 
     data, weights: indices of the operands. weight_axis: the one that scales per channel must run
-    along, as LiteRT demands. by_channel: whether LiteRT takes one scale for one per channel, whose
-    product with the data's is then not rounded to float32.
+    along, as LiteRT demands.
     """
 
-    def __init__(
-        self, c: Conversion, data: int, weights: int, weight_axis: int, by_channel: bool = True
-    ) -> None:
+    def __init__(self, c: Conversion, data: int, weights: int, weight_axis: int) -> None:
         self.c = c
         self.x_scale, self.x_zero = of_tensor(c, f"input{data}")
         self.out_scale, self.out_zero = of_tensor(c, "output0")
@@ -48,7 +45,7 @@ class _Product:
                 f"input{weights}.quantized_dimension", "LiteRT takes scales per output channel"
             )
         self.w_zero = int(w.zero[0])
-        if self.data_type == "uint8" or (w.scale.size == 1 and not by_channel):
+        if self.data_type == "uint8":
             product = (self.x_scale * w.scale).astype(np.float64)
         else:
             product = np.float64(self.x_scale) * w.scale.astype(np.float64)
@@ -85,7 +82,7 @@ class _Product:
         shape = (-1, *(1,) * channel_rank)
         return c.add("Add", [sums, c.constant(array.reshape(shape))])
 
-    def result(self, sums: str, axis: int, wide_rounding: str = "short") -> str:
+    def result(self, sums: str, axis: int, rounding: str = "") -> str:
         """Sums rounded to the output's scale and clipped by the activation."""
         return self.c.add(
             "Requantize",
@@ -93,7 +90,7 @@ class _Product:
             axis=axis,
             zero_point=self.out_zero,
             output_dtype=str(self.data_type),
-            rounding=wide_rounding if self.wide else "twice",
+            rounding=rounding or ("short" if self.wide else "twice"),
             **activation_range(self.c, self.act, self.out_scale, self.out_zero),
         )
 
@@ -143,7 +140,7 @@ def transpose_conv(c: Conversion) -> Result:
 def fully_connected(c: Conversion) -> Result:
     c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantised already")
     _bias_type(c)
-    product = _Product(c, 0, 1, weight_axis=0, by_channel=False)
+    product = _Product(c, 0, 1, weight_axis=0)
     rows, shape = flat_rows(c)
     x = c.add("Cast", [rows], to=product.sums()["output_dtype"])
     if product.x_zero:
@@ -153,7 +150,8 @@ def fully_connected(c: Conversion) -> Result:
         c.refuse("weights that are computed while the network runs")
     centre = weights.astype(product.sums()["output_dtype"]) - product.w_zero
     sums = c.add("MatMul", [x, c.constant(np.ascontiguousarray(centre.T))])
-    y = product.result(product.with_bias(sums, 2, 0), axis=1, wide_rounding="once")
+    rounding = "" if product.data_type == "uint8" else "once"  # in float64
+    y = product.result(product.with_bias(sums, 2, 0), axis=1, rounding=rounding)
     return c.result("Identity", [y]) if shape is None else c.result("Reshape", [y, c.ints(shape)])
 
 

@@ -119,13 +119,15 @@ def transposed_fields(c: Conversion) -> dict[str, object]:
     The pads at the beginning are those of the forward convolution from the output, half of what
     SAME needs and none for VALID; the end is wherever the output's shape says.
     """
-    shape = constant_ints(c, 0, "the output's shape")
-    kernel, sizes = static_dims(c, 1, "the weights")[1:3], static_dims(c, 2, "the input")[1:3]
+    shape = _sizes(c, 0, "the output's shape")
+    kernel, sizes = static_dims(c, 1, "the weights")[1:3], c.type(2).dims[1:3]
     steps, same = strides(c, "hw"), padding(c) == "SAME"
-    if len(shape) != 4 or min(steps) < 1:
-        raise ModelError(f"the output's shape is {shape}, strides {steps}", place=c.node.place)
+    if len(shape) != 2 or min(steps) < 1:
+        raise ModelError(f"the output is {shape} wide, strides {steps}", place=c.node.place)
     pads, extra = [], []
-    for out, size, k, s in zip(shape[1:3], sizes, kernel, steps):
+    for out, size, k, s in zip(shape, sizes, kernel, steps):
+        if not isinstance(size, int):
+            c.refuse(f"the sizes of the input, {c.type(2)}, are not known: give shapes")
         if size != (-(-out // s) if same else (out - k + s) // s):
             raise ModelError(f"an output of {out} does not fit {size} inputs", place=c.node.place)
         begin = max((-(-out // s) - 1) * s + k - out, 0) // 2 if same else 0
@@ -133,6 +135,16 @@ def transposed_fields(c: Conversion) -> dict[str, object]:
         pads.append((begin, max(end, 0)))
         extra.append(max(-end, 0))
     return {"strides": steps, "pads": tuple(pads), "output_padding": tuple(extra)}
+
+
+def _sizes(c: Conversion, index: int, what: str) -> tuple[int, ...]:
+    """Height and width in a shape [n, h, w, c] that is known but for its batch."""
+    shape = c.known(index)
+    if shape is not None and shape.dtype == object and shape.shape == (4,):
+        inner = shape[1:3].tolist()
+        if all(isinstance(n, int) for n in inner):
+            return tuple(inner)
+    return constant_ints(c, index, what)[1:3]
 
 
 @row("MAX_POOL_2D")
