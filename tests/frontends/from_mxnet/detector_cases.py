@@ -160,3 +160,19 @@ def elements(S, x):
     )
     yield "dot_3d", S.dot(x(), x("other")), [(2, 3, 4), (4, 5, 6)]
     yield "dot_turned", S.dot(x(), x("other"), transpose_a=True), [(4, 3), (4, 5)]
+
+
+def recurrent(S, x):
+    for mode, layers, both in (
+        ("rnn_relu", 1, False),
+        ("rnn_tanh", 2, False),
+        ("gru", 1, True),
+        ("lstm", 2, True),
+        ("lstm", 1, False),
+    ):
+        form = {"num_layers": layers, "bidirectional": both, "mode": mode, "state_size": 3}
+        states = [x("state"), x("memory")][: 2 if mode == "lstm" else 1]
+        named = dict(zip(("state", "state_cell"), states))
+        found = S.RNN(x(), x("rnn_parameters"), **named, state_outputs=True, p=0.3, **form)
+        count = layers * (1 + both)
+        yield f"rnn_{mode}_{count}", found, [(4, 2, 5), *[(count, 2, 3)] * len(states)]

@@ -7,14 +7,13 @@ Each case holds the bytes of its params file (without arrays: none), its inputs,
 
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 np.bool = bool  # MXNet 1.9.1 still uses this name
-os.environ["MXNET_MKLDNN_ENABLED"] = "0"  # MXNet's own kernels
+os.environ.setdefault("MXNET_MKLDNN_ENABLED", "0")  # MXNet's own kernels
 import detector_cases  # noqa: E402
 import mxnet as mx  # noqa: E402
 
@@ -254,10 +253,14 @@ DRAWN = {
 """Inputs that must be more than numbers in [-1, 1], by name."""
 
 
+PARAMETERS = ("weight", "bias", "gamma", "beta", "label", "parameters")
+"""Last parts of the names of what is no input."""
+
+
 def arrays_of(symbol, shapes):
     """Values for every variable; the first ones, as many as `shapes`, are inputs."""
     names = symbol.list_arguments()
-    params = [n for n in names if n.split("_")[-1] in ("weight", "bias", "gamma", "beta", "label")]
+    params = [n for n in names if n.split("_")[-1] in PARAMETERS]
     inputs = [n for n in names if n not in params]
     known = dict(zip(inputs, shapes))
     found, _, states = symbol.infer_shape(**known)
@@ -270,9 +273,10 @@ def arrays_of(symbol, shapes):
     return inputs, values
 
 
-def main(target):
+def write(target, chosen):
+    """Answer the chosen cases and store them."""
     stored, symbols = {}, {}
-    for name, symbol, given in cases():
+    for name, symbol, given in chosen:
         shapes = given if isinstance(given, list) else [given]
         inputs, values = arrays_of(symbol, shapes)
         states = set(symbol.list_auxiliary_states())
@@ -303,4 +307,4 @@ def main(target):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).with_name("operators.npz"))
+    write(Path(__file__).with_name("operators.npz"), cases())

@@ -1,8 +1,8 @@
 """Writes parameters.json: what MXNet itself says of each operator's parameters.
 
-Run by hand where MXNet 1.9.1 is installed, after make_operators.py; the tests read the file. It
-holds {operator: {parameter: "type in MXNet's words = default as a symbol writes it"}} for the
-operators of the stored networks; parameters without a default are left out.
+Run by hand where MXNet 1.9.1 is installed, after make_operators.py and make_recurrent.py; the tests
+read the file. It holds {operator: {parameter: "type in MXNet's words = default as a symbol writes
+it"}} for the operators of the stored networks; parameters without a default are left out.
 """
 
 import ctypes
@@ -40,9 +40,11 @@ def described():
 
 
 def main():
-    with np.load(HERE / "operators.npz") as stored:
-        symbols = json.loads(stored["symbols"].tobytes())
-    used = {node["op"] for symbol in symbols.values() for node in symbol["nodes"]}
+    used = set()
+    for name in ("operators.npz", "recurrent.npz"):
+        with np.load(HERE / name) as stored:
+            symbols = json.loads(stored["symbols"].tobytes())
+        used |= {node["op"] for symbol in symbols.values() for node in symbol["nodes"]}
     found = {}
     for name, arguments, types in described():
         if name not in used:

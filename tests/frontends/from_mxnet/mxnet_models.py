@@ -33,8 +33,13 @@ class Stored:
 
 @cache
 def stored() -> Mapping[str, Stored]:
-    """The cases that make_operators.py wrote."""
-    with np.load(Path(__file__).with_name("operators.npz")) as file:
+    """The cases that make_operators.py and make_recurrent.py wrote."""
+    return {**read("operators.npz"), **read("recurrent.npz")}
+
+
+def read(file_name: str) -> Mapping[str, Stored]:
+    """The cases in a file that make_operators.py wrote, by name."""
+    with np.load(Path(__file__).with_name(file_name)) as file:
         arrays = {k: file[k] for k in file.files}
     found = {}
     for name, symbol in json.loads(arrays.pop("symbols").tobytes()).items():

@@ -22,7 +22,15 @@ BLIND = {"embedding", "up_concat", "rint", "round", "fix"}
 """Networks that choose or cut off: the judge cannot judge them by outputs, so bits must agree."""
 
 
-@pytest.mark.parametrize("name", stored())
+LONG = {"rnn_lstm_4", "rnn_gru_2"}
+"""Networks of many nodes, which take seconds to judge."""
+
+
+def fast_and_slow():
+    return [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in stored()]
+
+
+@pytest.mark.parametrize("name", fast_and_slow())
 def test_a_network_means_what_mxnet_answers(name, tmp_path):
     case = stored()[name]
     model = case.load(tmp_path)
@@ -46,7 +54,7 @@ def test_a_compiled_network_gives_its_meaning(name, tmp_path):
 NOT_IN_ONNX = {"MultiBoxDetection", "BoxNMS"}
 
 
-@pytest.mark.parametrize("name", stored())
+@pytest.mark.parametrize("name", fast_and_slow())
 def test_a_network_written_as_onnx_is_the_same_to_onnx_runtime(name, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     case = stored()[name]

@@ -43,6 +43,9 @@ SEVERAL = {"SliceChannel", "split", "_split_v2", "amp_multicast", "sort", "topk"
            "_contrib_box_nms", "_contrib_box_non_maximum_suppression"}  # fmt: skip
 """Operators with several outputs, shown or not, whose values' names are numbered."""
 
+FURTHER = {"RNN": ("state_output", "statecell_output")}
+"""Names of an operator's second output and on."""
+
 AUX = {"BatchNorm": ("moving_mean", "moving_var"), "BatchNorm_v1": ("moving_mean", "moving_var")}
 """States that the oldest symbols do not list as inputs."""
 
@@ -263,7 +266,10 @@ def _value_names(
                 names[i, k] = entry.name
                 continue
             numbered = entry.op in SEVERAL and not _is_single(entry)
-            wanted = base = f"{entry.name}_output" + (str(k) if numbered or k else "")
+            base = f"{entry.name}_output" + (str(k) if numbered or k else "")
+            if 0 < k <= len(FURTHER.get(entry.op, ())):
+                base = f"{entry.name}_{FURTHER[entry.op][k - 1]}"
+            wanted = base
             repeat = 1
             while wanted in taken:
                 repeat += 1

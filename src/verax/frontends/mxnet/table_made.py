@@ -22,6 +22,8 @@ from verax.frontends.mxnet.rows import (
 def _filled(c: Conversion, value: Any) -> Result:
     """A constant of the shape and type that the parameters say."""
     shape = ints(c, "shape", ())
+    if min(shape, default=1) < 1:
+        c.attributes.refuse("shape", "its sizes follow from whoever reads it")
     require_small(c, math.prod(shape))
     c.attributes.irrelevant("ctx", "the device that holds it")
     dtype = dtype_named(c, "dtype", "float32")
