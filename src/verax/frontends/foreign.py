@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,9 @@ from verax.ir.types import DType
 
 MAX_NODES = 200_000
 """Nodes that a model may have, also once everything is expanded."""
+
+UNBOUNDED = 1 << 62
+"""Larger than any size: the end of a range that has none."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,11 @@ class ForeignValue:
 
 @dataclass(frozen=True)
 class ForeignModel:
-    """A file's content: values, constants, nodes in order."""
+    """A file's content: values, constants, nodes in order.
+
+    sizes: which sizes the file allows for a dimension that it leaves open: a `range` or some
+    numbers, by the dimension's name, or by "input.axis" if it has none.
+    """
 
     name: str
     inputs: tuple[ForeignValue, ...]
@@ -70,6 +77,7 @@ class ForeignModel:
     declared: Mapping[str, ForeignValue]
     versions: Mapping[str, int]
     metadata: Mapping[str, str]
+    sizes: Mapping[str, Collection[int]] = field(default_factory=dict)
 
 
 def refuse_many(count: int, place: str = "") -> None:

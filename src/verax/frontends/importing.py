@@ -12,7 +12,7 @@ import keyword
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class Importer:
         self.shapes, self.values = shapes or {}, values or {}
         self.builder = Builder(foreign.name)
         self.ledger = Ledger()
+        self.metadata = dict(foreign.metadata)
         self.names: dict[str, str] = {}
         self.taken = {*foreign.constants, *(v.name for v in foreign.inputs)}
         self.taken.update(o for node in foreign.nodes for o in node.outputs)
@@ -101,7 +102,7 @@ class Importer:
             raise _together(refusals)
         graph = self.builder.graph([self._output(v.name) for v in self.foreign.outputs])
         _must_have_room(graph.types)
-        return Model(graph, self.ledger, format, source, self.foreign.metadata)
+        return Model(graph, self.ledger, format, source, self.metadata)
 
     def _must_be_sane(self) -> None:
         """Refuse a model that computes nothing, and names that no text can hold."""
@@ -148,7 +149,9 @@ class Importer:
             for axis, dim in enumerate(declared[value.name]):
                 given = self.shapes.get(value.name, ())
                 size = given[axis] if isinstance(given, Sequence) and given else None
-                dims.append(_dim(dim if size is None else size, value.name, axis, known, taken))
+                found = _dim(dim if size is None else size, value.name, axis, known, taken)
+                self._must_be_allowed(dim, found, value.name, axis)
+                dims.append(found)
             assert value.dtype is not None
             type_ = TensorType(value.dtype, tuple(dims))
             if value.name in self.values:
@@ -196,6 +199,19 @@ class Importer:
                 raise UsageError(
                     f"the shape {tuple(given)} does not fit {dims}", place=f"input {name!r}"
                 )
+
+    def _must_be_allowed(self, dim: int | str | None, found: DimLike, name: str, axis: int) -> None:
+        """Hold a size against what the file allows; state that of a size that stays open."""
+        allowed = self.foreign.sizes.get(dim if isinstance(dim, str) else f"{name}.{axis}")
+        if allowed is None:
+            return
+        if not isinstance(found, int):
+            self.metadata[f"sizes of {found}"] = _allowed(allowed)
+        elif found not in allowed:
+            raise UsageError(
+                f"the size {found} is given for axis {axis}; the file allows {_allowed(allowed)}",
+                place=f"input {name!r}",
+            )
 
     def _constant(self, name: str, array: np.ndarray) -> None:
         self.names[name] = self.builder.constant(array, name)
@@ -285,6 +301,13 @@ def _must_have_room(types: Mapping[str, TensorType]) -> None:
             raise ModelError(
                 f"the dimensions of {type_} are absurdly large", place=f"value {name!r}"
             )
+
+
+def _allowed(sizes: Collection[int]) -> str:
+    """Allowed sizes in words."""
+    if not isinstance(sizes, range) or not sizes:
+        return "no size" if not sizes else " or ".join(str(n) for n in sorted(set(sizes)))
+    return f"{sizes[0]} and more" if sizes[-1] >= MAX_ELEMENTS else f"{sizes[0]} to {sizes[-1]}"
 
 
 def _is_fresh(dim: DimLike) -> bool:

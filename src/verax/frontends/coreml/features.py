@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.foreign import ForeignNode, ForeignValue
+from verax.frontends.foreign import UNBOUNDED, ForeignNode, ForeignValue
 from verax.ir.types import DType
 
 INT32, FLOAT16 = 131104, 65552
@@ -54,6 +55,38 @@ def feature_of(message: Any) -> Feature:
             raise UnsupportedError("the allowed shapes differ in their number of axes", place=place)
         dims = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes))
     return Feature(name, kind, dims or None, dtype)
+
+
+def allowed_sizes(descriptions: Iterable[Any]) -> dict[str, Collection[int]]:
+    """The sizes that FeatureDescriptions allow for axes that they leave open, by "feature.axis"."""
+    found: dict[str, Collection[int]] = {}
+    for message in descriptions:
+        kind = message.type.WhichOneof("Type")
+        axes: list[Collection[int]] = []
+        if kind == "multiArrayType":
+            array = message.type.multiArrayType
+            flexible = array.WhichOneof("ShapeFlexibility")
+            if flexible == "shapeRange":
+                axes = [_range(r) for r in array.shapeRange.sizeRanges]
+            elif flexible == "enumeratedShapes":
+                axes = list(zip(*(s.shape for s in array.enumeratedShapes.shapes)))
+        elif kind == "imageType":
+            image = message.type.imageType
+            flexible = image.WhichOneof("SizeFlexibility")
+            if flexible == "imageSizeRange":
+                area = image.imageSizeRange
+                axes = [(1,), (), _range(area.heightRange), _range(area.widthRange)]
+            elif flexible == "enumeratedSizes":
+                sizes = image.enumeratedSizes.sizes
+                axes = [(1,), (), {s.height for s in sizes}, {s.width for s in sizes}]
+        found |= {f"{message.name}.{i}": axis for i, axis in enumerate(axes) if axis}
+    return found
+
+
+def _range(bounds: Any) -> range:
+    """A SizeRange; an upper bound below zero is none."""
+    top = UNBOUNDED if bounds.upperBound < 0 else min(int(bounds.upperBound), UNBOUNDED)
+    return range(int(bounds.lowerBound), top + 1)
 
 
 def _sizes(sizes: Any, place: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.coreml.features import Feature, feature_of, preprocessing_node
+from verax.frontends.coreml.features import Feature, allowed_sizes, feature_of, preprocessing_node
 from verax.frontends.coreml.layers import attributes_of
 from verax.frontends.coreml.messages import refuse_unknown
 from verax.frontends.coreml.rows import LEGACY
@@ -69,6 +69,7 @@ class _Reader:
             declared=self.declared,
             versions={"specification": int(self.model.specificationVersion)},
             metadata=self.metadata,
+            sizes=allowed_sizes(self.model.description.input),
         )
 
     def _input(self, feature: Feature) -> None:

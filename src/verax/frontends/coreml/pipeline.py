@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.coreml.blob import Blobs
-from verax.frontends.coreml.features import Feature, feature_of
+from verax.frontends.coreml.features import Feature, allowed_sizes, feature_of
 from verax.frontends.coreml.messages import refuse_unknown
 from verax.frontends.coreml.network import KINDS, metadata_of, read_network
 from verax.frontends.coreml.program import read_program
@@ -193,6 +193,7 @@ class _Joint:
             declared=self.declared,
             versions={"specification": int(self.model.specificationVersion)},
             metadata={**self.metadata, **metadata_of(self.model)},
+            sizes=allowed_sizes(self.model.description.input),
         )
 
     def _declare(self, feature: Feature) -> None:

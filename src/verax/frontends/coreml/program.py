@@ -14,6 +14,7 @@ import numpy as np
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.compressed import COMPRESSED, decompressed
+from verax.frontends.coreml.features import allowed_sizes
 from verax.frontends.coreml.messages import refuse_unknown
 from verax.frontends.coreml.network import metadata_of
 from verax.frontends.coreml.values import constant_of, value_of
@@ -32,12 +33,17 @@ def read_program(model: Any, name: str, blobs: Blobs) -> ForeignModel:
     function = functions[wanted]
     if function.opset not in function.block_specializations:
         raise ModelError(f"the function has no block for {function.opset!r}")
-    reader = _Reader(model, function.block_specializations[function.opset], blobs)
-    return reader.read(name, function)
+    digits = function.opset.removeprefix("CoreML")
+    if not digits.isdecimal() or len(digits) > 2:
+        raise UnsupportedError(f"operations of {function.opset!r}, which is no CoreML version")
+    block = function.block_specializations[function.opset]
+    return _Reader(model, block, blobs, int(digits)).read(name, function)
 
 
 class _Reader:
-    def __init__(self, model: Any, block: Any, blobs: Blobs) -> None:
+    """version: of the operation set, 5 for CoreML5 (iOS 15)."""
+
+    def __init__(self, model: Any, block: Any, blobs: Blobs, version: int) -> None:
         self.model, self.block, self.blobs = model, block, blobs
         self.known: dict[str, Any] = {}
         self.constants: dict[str, np.ndarray] = {}
@@ -46,6 +52,7 @@ class _Reader:
         self.nodes: list[ForeignNode] = []
         self.metadata = metadata_of(model)
         self.outputs = [str(o) for o in block.outputs]
+        self.version = version
 
     def read(self, name: str, function: Any) -> ForeignModel:
         inputs = [value_of(v) for v in function.inputs]
@@ -76,6 +83,7 @@ class _Reader:
             declared=self.declared,
             versions={"specification": int(self.model.specificationVersion)},
             metadata=self.metadata,
+            sizes=allowed_sizes(self.model.description.input),
         )
 
     def _define(self, name: str, place: str) -> None:
@@ -170,7 +178,7 @@ class _Reader:
         self, kind: str, inputs: tuple[str, ...], outputs: tuple[str, ...],
         attributes: dict[str, Any], name: str,
     ) -> None:  # fmt: skip
-        self.nodes.append(ForeignNode(kind, inputs, outputs, attributes, name, "mil"))
+        self.nodes.append(ForeignNode(kind, inputs, outputs, attributes, name, "mil", self.version))
 
 
 class _Computed:
