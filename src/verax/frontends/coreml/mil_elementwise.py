@@ -294,28 +294,6 @@ _arg("reduce_argmax", "ArgMax")
 _arg("reduce_argmin", "ArgMin")
 
 
-@mil("topk")
-def topk(c: Conversion) -> Result:
-    """Values and their positions, int32."""
-    x, k = needed(c, "x"), c.ints((integer(c, "k", 1),))
-    if not flag(c, "return_indices", True):
-        refuse(c, "return_indices", "the positions are always given")
-    op = c.operator(
-        "TopK",
-        axis=integer(c, "axis", -1),
-        largest=not flag(c, "ascending"),
-        sorted=flag(c, "sort", True),
-    )
-    kind = text(c, "output_indices_dtype", "int32")
-    names = [c.node.outputs[0], c.fresh(f"{c.first_output}/indices")]
-    values, found = c.builder.add_all(op, [x, k], names, c.node.name)
-    outputs = [values]
-    if c.output_used(1):
-        cast_op = c.operator("Cast", to=kind)
-        outputs.append(c.builder.add(cast_op, [found], [c.node.outputs[1]], c.node.name))
-    return tuple(outputs)
-
-
 @mil("fill")
 def fill(c: Conversion) -> Result:
     value = arg(c, "value")

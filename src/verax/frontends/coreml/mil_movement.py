@@ -21,6 +21,8 @@ from verax.frontends.coreml.mil_rows import (
     text,
 )
 from verax.frontends.coreml.rows import Result
+from verax.frontends.coreml.table_movement import interleaved
+from verax.frontends.coreml.table_shapes import band
 
 MOST = 2**31 - 1
 """An end that no axis reaches."""
@@ -98,9 +100,10 @@ def slice_by_size(c: Conversion) -> Result:
 
 @mil("concat")
 def concat(c: Conversion) -> Result:
+    values, axis = several(c, "values"), integer(c, "axis")
     if flag(c, "interleave"):
-        refuse(c, "interleave", "it is not supported")
-    return c.result("Concat", several(c, "values"), axis=integer(c, "axis"))
+        return c.result("Identity", [interleaved(c, values, axis)])
+    return c.result("Concat", values, axis=axis)
 
 
 @mil("split")
@@ -214,31 +217,10 @@ def shape(c: Conversion) -> Result:
     return c.result("Cast", [found], to=text(c, "output_dtype", "int32"))
 
 
-@mil("gather")
-def gather(c: Conversion) -> Result:
-    x, indices = needed(c, "x"), needed(c, "indices")
-    if integer(c, "batch_dims", 0):
-        refuse(c, "batch_dims", "it is not supported")
-    c.attributes.irrelevant("validate_indices", "indices outside of the input are an error here")
-    if not np.issubdtype(c.builder.types[indices].dtype.numpy, np.signedinteger):
-        indices = c.add("Cast", [indices], to="int64")
-    return c.result("Gather", [x, indices], axis=integer(c, "axis", 0))
-
-
-@mil("gather_along_axis")
-def gather_along_axis(c: Conversion) -> Result:
-    c.attributes.irrelevant("validate_indices", "indices outside of the input are an error here")
-    inputs = [needed(c, "x"), needed(c, "indices")]
-    return c.result("GatherElements", inputs, axis=integer(c, "axis", 0))
-
-
 @mil("band_part")
 def band_part(c: Conversion) -> Result:
-    """Only the whole upper or lower triangle."""
     lower, upper = integer(c, "lower", -1), integer(c, "upper", -1)
-    if sorted((lower, upper)) != [-1, 0]:
-        refuse(c, "lower", "only a whole triangle is supported")
-    return c.result("Trilu", [needed(c, "x")], upper=lower == 0)
+    return c.result("Identity", [band(c, needed(c, "x"), lower, upper)])
 
 
 @mil("range_1d")
@@ -250,3 +232,74 @@ def range_1d(c: Conversion) -> Result:
     if count > 2**24:
         raise ModelError(f"a range of {count} numbers", place=c.node.place)
     return c.named_constant(np.asarray(start + np.arange(count) * step, np.asarray(start).dtype))
+
+
+@mil("fill_like")
+def fill_like(c: Conversion) -> Result:
+    value = known(c, "value")
+    value = c.constant(np.float32(0) if value is None else np.asarray(value))
+    return c.result("Expand", [value, c.add("Shape", [needed(c, "ref_tensor")])])
+
+
+def _listed(c: Conversion, name: str) -> list[int]:
+    """The numbers of an argument that takes a list of constants."""
+    bound = c.attributes.get("inputs", ())
+    if name not in bound:
+        return [integer(c, name)]
+    values = [c.constant_input(i, name) for i, n in enumerate(bound) if n == name]
+    if any(v.size != 1 for v in values):
+        raise ModelError(f"{name} are not single numbers", place=c.node.place)
+    return [int(v.ravel()[0]) for v in values]
+
+
+@mil("reshape_like")
+def reshape_like(c: Conversion) -> Result:
+    """To parts of the shapes of some tensors, one after the other."""
+    x, models = needed(c, "x"), several(c, "ref_tensors")
+    lists = [_listed(c, n) for n in ("begins", "ends", "end_masks")]
+    if any(len(v) != len(models) for v in lists):
+        raise ModelError(f"{len(models)} tensors, {lists}", place=c.node.place)
+    parts = []
+    for model, begin, end, is_open in zip(models, *lists):
+        lists_ = (c.ints((begin,)), c.ints((MOST if is_open else end,)))
+        parts.append(c.add("Slice", [c.add("Shape", [model]), *lists_]))
+    shape = parts[0] if len(parts) == 1 else c.add("Concat", parts, axis=0)
+    return c.result("Reshape", [x, shape])
+
+
+def _blocks(c: Conversion, name: str) -> tuple[str, tuple[int, ...], tuple[int, int], list[int]]:
+    """x, its sizes, the block's, and the four amounts of `name`."""
+    x = needed(c, "x")
+    dims = tuple(d for d in c.builder.types[x].dims if isinstance(d, int))
+    block, amounts = numbers(c, "block_shape", ()), list(numbers(c, name, ()))
+    if len(dims) != 4 or c.builder.types[x].rank != 4:
+        c.refuse(f"blocks of {c.builder.types[x]}, its four sizes must be known")
+    if len(block) != 2 or min(block) < 1 or len(amounts) != 4 or min(amounts) < 0:
+        raise ModelError(f"blocks {block}, {name} {amounts}", place=c.node.place)
+    return x, dims, (block[0], block[1]), amounts
+
+
+@mil("space_to_batch")
+def space_to_batch(c: Conversion) -> Result:
+    """The places of a block become the slowest part of the batch."""
+    x, (n, channels, height, width), (a, b), pads = _blocks(c, "paddings")
+    spread = c.ints((0, 0, pads[0], pads[2], 0, 0, pads[1], pads[3]))
+    x = c.add("Pad", [x, spread, like(c, x, 0)], mode="constant")
+    height, width = height + pads[0] + pads[1], width + pads[2] + pads[3]
+    if height % a or width % b:
+        raise ModelError(f"{height} x {width} in blocks of {a} x {b}", place=c.node.place)
+    apart = c.add("Reshape", [x, c.ints((n, channels, height // a, a, width // b, b))])
+    turned = c.add("Transpose", [apart], perm=(3, 5, 0, 1, 2, 4))
+    return c.result("Reshape", [turned, c.ints((n * a * b, channels, height // a, width // b))])
+
+
+@mil("batch_to_space")
+def batch_to_space(c: Conversion) -> Result:
+    x, (n, channels, height, width), (a, b), cut = _blocks(c, "crops")
+    if n % (a * b):
+        raise ModelError(f"a batch of {n} in blocks of {a} x {b}", place=c.node.place)
+    apart = c.add("Reshape", [x, c.ints((a, b, n // (a * b), channels, height, width))])
+    turned = c.add("Transpose", [apart], perm=(2, 3, 4, 0, 5, 1))
+    whole = c.add("Reshape", [turned, c.ints((n // (a * b), channels, height * a, width * b))])
+    first, last = c.ints((cut[0], cut[2])), c.ints((height * a - cut[1], width * b - cut[3]))
+    return c.result("Slice", [whole, first, last, c.ints((2, 3))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -123,3 +124,20 @@ def like(c: Conversion, x: str, value: Any) -> str:
 def pairs(flat: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """(b0, e0, b1, e1, ...) as ((b0, e0), (b1, e1), ...)."""
     return tuple(zip(flat[::2], flat[1::2]))
+
+
+def positions(c: Conversion, name: str) -> str:
+    """The graph value of an argument of indices, int64."""
+    found = needed(c, name)
+    if c.builder.types[found].dtype == "int64":
+        return found
+    return c.add("Cast", [found], to="int64")
+
+
+def named(c: Conversion, values: Sequence[str], **casts: str) -> tuple[str, ...]:
+    """Nodes that give values the names of the operation's outputs; to: their element type."""
+    kind = "Cast" if casts else "Identity"
+    return tuple(
+        c.builder.add(c.operator(kind, **casts), [v], [name], c.node.name)
+        for v, name in zip(values, c.node.outputs)
+    )

@@ -29,7 +29,7 @@ from verax.frontends.coreml.mil_rows import (
     refuse,
     text,
 )
-from verax.frontends.coreml.rows import Pads, Result, resolved, sizes_of
+from verax.frontends.coreml.rows import Pads, Result, resolved
 
 MAX_MADE = 1 << 24
 """Elements of a constant that an import makes up, rather than reads."""
@@ -197,13 +197,13 @@ def instance_norm(c: Conversion) -> Result:
 
 @mil("layer_norm")
 def layer_norm(c: Conversion) -> Result:
-    """Over the last axes; others are refused."""
+    """(x - mean) / sqrt(variance + epsilon) over some axes, times gamma plus beta on these."""
     x, epsilon = needed(c, "x"), number(c, "epsilon", 1e-5)
     rank = rank_of(c, x)
     axes = sorted(a % rank for a in numbers(c, "axes", tuple(range(rank))))
-    if axes != list(range(rank - len(axes), rank)):
-        refuse(c, "axes", "only the last axes are supported")
     scale, shift = arg(c, "gamma"), arg(c, "beta")
+    if axes != list(range(rank - len(axes), rank)):
+        return _normalized(c, x, axes, epsilon, scale, shift)
     if scale is None:
         dims = [d for d in c.builder.types[x].dims[-len(axes) :] if isinstance(d, int)]
         if len(dims) < len(axes) or math.prod(dims) > MAX_MADE:
@@ -211,6 +211,77 @@ def layer_norm(c: Conversion) -> Result:
         scale = c.constant(np.ones(dims, dtype_of(c, x)))
     inputs = [x, scale] if shift is None else [x, scale, shift]
     return c.result("LayerNormalization", inputs, axis=-len(axes), epsilon=epsilon)
+
+
+def _normalized(
+    c: Conversion, x: str, axes: list[int], epsilon: float, scale: str | None, shift: str | None
+) -> Result:
+    """Over axes that are not the last ones."""
+    chosen = c.ints(axes)
+    moved = c.add("Sub", [x, c.add("ReduceMean", [x, chosen])])
+    variance = c.add("ReduceMean", [c.add("Mul", [moved, moved]), chosen])
+    deviation = c.add("Sqrt", [c.add("Add", [variance, like(c, x, epsilon)])])
+    found = c.add("Div", [moved, deviation])
+    others = c.ints([i for i in range(rank_of(c, x)) if i not in axes])
+    for kind, values in (("Mul", scale), ("Add", shift)):
+        if values is not None:
+            if rank_of(c, values) != len(axes):
+                raise ModelError(f"{c.builder.types[values]} on axes {axes}", place=c.node.place)
+            found = c.add(kind, [found, c.add("Unsqueeze", [values, others])])
+    return c.result("Identity", [found])
+
+
+@mil("scaled_dot_product_attention")
+def attention(c: Conversion) -> Result:
+    """softmax(Q K^T / sqrt(E) + mask) V; a mask of flags hides where it is false."""
+    query, key, value = (needed(c, n) for n in ("query", "key", "value"))
+    rank, size = rank_of(c, query), c.builder.types[query].dims[-1]
+    if not isinstance(size, int):
+        c.refuse(f"queries {c.builder.types[query]} of unknown size")
+    turned = c.add("Transpose", [key], perm=(*range(rank - 2), rank - 1, rank - 2))
+    root = c.add("Sqrt", [like(c, query, size)])
+    scores = c.add("Div", [c.add("MatMul", [query, turned]), root])
+    mask = arg(c, "attn_mask")
+    if mask is not None and c.builder.types[mask].dtype == "bool":
+        scores = c.add("Where", [mask, scores, like(c, query, -np.inf)])
+    elif mask is not None:
+        scores = c.add("Add", [scores, mask])
+    return c.result("MatMul", [c.add("Softmax", [scores], axis=-1), value])
+
+
+def _quantization(c: Conversion, x: str) -> tuple[list[str | None], int]:
+    """Scale and zero point, numbers or vectors along the axis."""
+    scale, zero = needed(c, "scale"), arg(c, "zero_point")
+    axis = integer(c, "axis", 0)
+    if not rank_of(c, scale):
+        c.attributes.irrelevant("axis", "there is one scale")
+    return [x, scale, *([] if zero is None else [zero])], axis
+
+
+@mil("quantize")
+def quantize(c: Conversion) -> Result:
+    """round(x / scale) + zero_point, held in the range of the element type."""
+    inputs, axis = _quantization(c, needed(c, "input"))
+    kind = text(c, "output_dtype", "")
+    if kind not in ("int8", "uint8"):
+        refuse(c, "output_dtype", "it is not supported")
+    if len(inputs) == 2:
+        inputs.append(c.constant(np.zeros(_shape(c, str(inputs[1])), kind)))
+    return c.result("QuantizeLinear", inputs, axis=axis)
+
+
+def _shape(c: Conversion, value: str) -> tuple[int, ...]:
+    found = c.builder.known.get(value)
+    if found is None:
+        c.refuse("scales that are computed while the network runs")
+    return tuple(found.shape)
+
+
+@mil("dequantize")
+def dequantize(c: Conversion) -> Result:
+    """scale * (x - zero_point)."""
+    inputs, axis = _quantization(c, needed(c, "input"))
+    return c.result("DequantizeLinear", inputs, axis=axis)
 
 
 @mil("l2_norm")
@@ -233,63 +304,3 @@ def local_response_norm(c: Conversion) -> Result:
         beta=number(c, "beta", 0.75),
         bias=number(c, "k", 1.0),
     )
-
-
-def _scales(c: Conversion, x: str) -> list[int]:
-    """Height and width after scaling: the whole part of size times factor."""
-    factors = [number(c, f"scale_factor_{n}", 1.0) for n in ("height", "width")]
-    dims = c.builder.types[x].dims[-2:]
-    if not all(isinstance(d, int) for d in dims):
-        sizes_of(c, 0, (-2, -1), "the new size")
-    return [int(np.floor(f * int(d))) for f, d in zip(factors, dims)]  # type: ignore[call-overload]
-
-
-def _resized(c: Conversion, x: str, mode: str, rule: str, sizes: Sequence[int]) -> Result:
-    """Scales are those of the sizes, as coremltools says of upsample_bilinear."""
-    rank = rank_of(c, x)
-    return c.result(
-        "Resize",
-        [x, None, None, c.ints(sizes)],
-        mode=mode,
-        coordinate_transformation_mode=rule,
-        nearest_mode="floor",
-        axes=(rank - 2, rank - 1),
-    )
-
-
-@mil("upsample_nearest_neighbor")
-def upsample_nearest(c: Conversion) -> Result:
-    x = needed(c, "x")
-    return _resized(c, x, "nearest", "asymmetric", _scales(c, x))
-
-
-@mil("upsample_bilinear")
-def upsample_bilinear(c: Conversion) -> Result:
-    x, corners = needed(c, "x"), flag(c, "align_corners", True)
-    rule = "align_corners" if corners else "half_pixel"
-    if not corners and text(c, "half_pixel_centers", "True") != "True":
-        refuse(c, "half_pixel_centers", "it is not supported")
-    return _resized(c, x, "linear", rule, _scales(c, x))
-
-
-def _target(c: Conversion) -> tuple[int, int]:
-    return integer(c, "target_size_height", 1), integer(c, "target_size_width", 1)
-
-
-@mil("resize_nearest_neighbor")
-def resize_nearest(c: Conversion) -> Result:
-    return _resized(c, needed(c, "x"), "nearest", "asymmetric", _target(c))
-
-
-@mil("resize_bilinear")
-def resize_bilinear(c: Conversion) -> Result:
-    mode, size = text(c, "sampling_mode", "DEFAULT"), _target(c)
-    rules = {
-        "STRICT_ALIGN_CORNERS": "align_corners",
-        "ALIGN_CORNERS": "align_corners",
-        "UNALIGN_CORNERS": "half_pixel",
-        "DEFAULT": "asymmetric",
-    }
-    if mode not in rules or (mode == "ALIGN_CORNERS" and 1 in size):
-        refuse(c, "sampling_mode", "this grid is not supported")
-    return _resized(c, needed(c, "x"), "linear", rules[mode], size)

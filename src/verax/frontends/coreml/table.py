@@ -5,8 +5,10 @@ Importing this module fills `TABLE`.
 
 from verax.frontends.coreml import (
     mil_elementwise,
+    mil_indexing,
     mil_movement,
     mil_recurrent,
+    mil_sampling,
     mil_windows,
     table_elementwise,
     table_indexing,
@@ -23,8 +25,10 @@ from verax.frontends.coreml.rows import TABLE
 __all__ = [
     "TABLE",
     "mil_elementwise",
+    "mil_indexing",
     "mil_movement",
     "mil_recurrent",
+    "mil_sampling",
     "mil_windows",
     "table_elementwise",
     "table_indexing",

@@ -105,7 +105,9 @@ def floats(message: Any) -> np.ndarray:
     count = len(message.floatValue)
     if count < 4096:
         return np.array(message.floatValue, np.float32)
-    only = type(message)()
-    only.floatValue.MergeFrom(message.floatValue)
+    only = message
+    if len(message.ListFields()) > 1:
+        only = type(message)()
+        only.floatValue.MergeFrom(message.floatValue)
     data = only.SerializeToString()
     return np.frombuffer(data, "<f4", count, len(data) - 4 * count)

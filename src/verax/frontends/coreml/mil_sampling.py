@@ -1,0 +1,270 @@
+"""ML program operations that resample images on a grid.
+
+Meanings and defaults: coremltools, converters/mil/mil/ops/defs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion
+from verax.frontends.coreml.mil_rows import (
+    flag,
+    integer,
+    known,
+    like,
+    mil,
+    needed,
+    number,
+    numbers,
+    positions,
+    rank_of,
+    refuse,
+    text,
+)
+from verax.frontends.coreml.rows import Result, sizes_of
+from verax.frontends.coreml.sampling import (
+    ALIGN,
+    OFFSET,
+    STRICT,
+    UNALIGN,
+    UPSAMPLE,
+    crops,
+    resampled,
+)
+
+GRIDS = {
+    "STRICT_ALIGN_CORNERS": STRICT,
+    "ALIGN_CORNERS": ALIGN,
+    "DEFAULT": UPSAMPLE,
+    "OFFSET_CORNERS": OFFSET,
+    "UNALIGN_CORNERS": UNALIGN,
+}
+RULES = {STRICT: "align_corners", UPSAMPLE: "asymmetric", UNALIGN: "half_pixel"}
+"""Grids that are a rule of the operator Resize whatever the sizes."""
+
+
+def _grid(c: Conversion) -> str:
+    mode = text(c, "sampling_mode", "DEFAULT")
+    if mode not in GRIDS:
+        refuse(c, "sampling_mode", "there is no such grid")
+    return GRIDS[mode]
+
+
+def _scales(c: Conversion, x: str) -> tuple[int, int]:
+    """Height and width after scaling: the whole part of size times factor."""
+    factors = [number(c, f"scale_factor_{n}", 1.0) for n in ("height", "width")]
+    dims = c.builder.types[x].dims[-2:]
+    if not all(isinstance(d, int) for d in dims):
+        sizes_of(c, 0, (-2, -1), "the new size")
+    found = [int(np.floor(f * int(d))) for f, d in zip(factors, dims)]  # type: ignore[call-overload]
+    return found[0], found[1]
+
+
+def _resized(c: Conversion, x: str, mode: str, rule: str, sizes: Sequence[int]) -> Result:
+    """Scales are those of the sizes, as coremltools says of upsample_bilinear."""
+    rank = rank_of(c, x)
+    return c.result(
+        "Resize",
+        [x, None, None, c.ints(sizes)],
+        mode=mode,
+        coordinate_transformation_mode=rule,
+        nearest_mode="floor",
+        axes=(rank - 2, rank - 1),
+    )
+
+
+def _linear(c: Conversion, x: str, grid: str, sizes: tuple[int, int]) -> Result:
+    if grid in RULES:
+        return _resized(c, x, "linear", RULES[grid], sizes)
+    if grid == ALIGN and 1 not in sizes:
+        return _resized(c, x, "linear", "align_corners", sizes)
+    return c.result("Identity", [resampled(c, x, grid, sizes)])
+
+
+@mil("upsample_nearest_neighbor")
+def upsample_nearest(c: Conversion) -> Result:
+    x = needed(c, "x")
+    return _resized(c, x, "nearest", "asymmetric", _scales(c, x))
+
+
+@mil("upsample_bilinear")
+def upsample_bilinear(c: Conversion) -> Result:
+    """half_pixel_centers is what align_corners is not, unless it is given."""
+    x, corners = needed(c, "x"), flag(c, "align_corners", True)
+    centres = flag(c, "half_pixel_centers", not corners)
+    if corners and centres:
+        refuse(c, "half_pixel_centers", "align_corners is true")
+    rule = "align_corners" if corners else "half_pixel" if centres else "asymmetric"
+    return _resized(c, x, "linear", rule, _scales(c, x))
+
+
+def _target(c: Conversion, word: str = "size_") -> tuple[int, int]:
+    return integer(c, f"target_{word}height", 1), integer(c, f"target_{word}width", 1)
+
+
+@mil("resize_nearest_neighbor")
+def resize_nearest(c: Conversion) -> Result:
+    return _resized(c, needed(c, "x"), "nearest", "asymmetric", _target(c))
+
+
+@mil("resize_bilinear")
+def resize_bilinear(c: Conversion) -> Result:
+    return _linear(c, needed(c, "x"), _grid(c), _target(c))
+
+
+@mil("resize")
+def resize(c: Conversion) -> Result:
+    """The last resized_dims axes get the last sizes of `shape`; a 0 leaves an axis as it is."""
+    x, shape, count = needed(c, "x"), numbers(c, "shape", ()), integer(c, "resized_dims")
+    rank, grid = rank_of(c, x), _grid(c)
+    mode = text(c, "interpolation_mode", "LINEAR")
+    if not 0 < count <= len(shape) <= rank:
+        raise ModelError(f"{count} axes of {rank} by {shape}", place=c.node.place)
+    dims = c.builder.types[x].dims
+    sizes = [n or d for n, d in zip(shape[-count:], dims[-count:])]
+    if not all(isinstance(n, int) for n in (*sizes, *dims[-2:])) or rank < 2:
+        c.refuse(f"{c.builder.types[x]} by {shape}: the sizes must be known")
+    if any(n != d for n, d in zip(sizes[:-2], dims[-count:])):
+        refuse(c, "resized_dims", "only height and width can change")
+    last = [int(n) for n in (*dims[-2:], *sizes)[-2:]]  # type: ignore[arg-type]
+    if mode == "LINEAR":
+        return _linear(c, x, grid, (last[0], last[1]))
+    if mode != "NEAREST_NEIGHBOR" or grid != UPSAMPLE:
+        refuse(c, "interpolation_mode", "it is not supported on this grid")
+    return _resized(c, x, "nearest", "asymmetric", last)
+
+
+@mil("crop_resize")
+def crop_resize(c: Conversion) -> Result:
+    """Up to iOS 16 boxes are roi [N, 1, 4 or 5, 1, 1]; then boxes [N, 4] with box_indices [N]."""
+    x, size = needed(c, "x"), _target(c, "")
+    order = text(c, "box_coordinate_mode", "CORNERS_HEIGHT_FIRST")
+    if order not in (f"{a}_{b}_FIRST" for a in ("CORNERS", "CENTER_SIZE")
+                     for b in ("HEIGHT", "WIDTH")):  # fmt: skip
+        refuse(c, "box_coordinate_mode", "there is no such mode")
+    batches: str | None = None
+    if c.version >= 7:
+        boxes = needed(c, "boxes")
+        count = c.builder.types[boxes].dims[0]
+        if known(c, "box_indices") is not None or "box_indices" in c.attributes.get("inputs", ()):
+            batches = positions(c, "box_indices")
+        elif isinstance(count, int):
+            c.must_be_few(count)
+            batches = c.ints(range(count))
+        else:
+            c.refuse("boxes in an unknown number without box_indices")
+        lift: tuple[int, ...] | None = None
+    else:
+        roi = needed(c, "roi")
+        type_ = c.builder.types[roi]
+        if type_.rank != 5 or tuple(type_.dims[3:]) != (1, 1) or type_.dims[1] != 1:
+            c.refuse(f"boxes {type_}")
+        boxes, lift = c.add("Squeeze", [roi, c.ints((1, 3, 4))]), None
+        if type_.dims[2] == 5:
+            first, boxes = (
+                c.add("Slice", [boxes, c.ints((s,)), c.ints((e,)), c.ints((1,))])
+                for s, e in ((0, 1), (1, 5))
+            )
+            batches, lift = c.add("Squeeze", [first, c.ints((1,))]), (1,)
+            batches = c.add("Cast", [batches], to="int64")
+    found = crops(
+        c, x, boxes, batches, size, _grid(c), order=order,
+        normalized=flag(c, "normalized_coordinates"), scale=number(c, "spatial_scale", 1.0),
+        outside=number(c, "pad_value", 0.0),
+    )  # fmt: skip
+    if lift is None:
+        return c.result("Identity", [found])
+    return c.result("Unsqueeze", [found, c.ints(lift)])
+
+
+PADDINGS = {
+    ("constant", True): "zeros",
+    ("constant", False): "zeros",
+    ("border", True): "border",
+    ("border", False): "border",
+    ("reflection", True): "reflection",
+    ("symmetric", False): "reflection",
+}
+"""How GridSample names the padding, by padding_mode and align_corners: it reflects about the
+centres of the outer pixels, or about their edges."""
+
+
+@mil("resample")
+def resample(c: Conversion) -> Result:
+    """x [B, C, H, W] at coordinates [B, h, w, 2] of (x, y)."""
+    x, at = needed(c, "x"), needed(c, "coordinates")
+    sampling, padding = text(c, "sampling_mode", ""), text(c, "padding_mode", "")
+    coordinates, corners = text(c, "coordinates_mode", ""), flag(c, "align_corners")
+    if padding == "constant" and number(c, "padding_value"):
+        refuse(c, "padding_value", "only 0 is supported")
+    c.attributes.irrelevant("padding_value", f"padding_mode is {padding}")
+    if c.builder.types[at].dtype != c.builder.types[x].dtype:
+        at = c.add("Cast", [at], to=str(c.builder.types[x].dtype))
+    if coordinates == "unnormalized":
+        dims = c.builder.types[x].dims[-2:]
+        if any(not isinstance(d, int) or d < 2 for d in dims):
+            c.refuse(f"coordinates in pixels of {c.builder.types[x]}")
+        last = like(c, x, [int(dims[1]) - 1, int(dims[0]) - 1])  # type: ignore[arg-type]
+        at, corners = c.add("Div", [at, last]), True
+    elif coordinates not in ("normalized_zero_to_one", "normalized_minus_one_to_one"):
+        refuse(c, "coordinates_mode", "there is no such mode")
+    if coordinates != "normalized_minus_one_to_one":
+        at = c.add("Sub", [c.add("Mul", [at, like(c, x, 2)]), like(c, x, 1)])
+    if (padding, corners) not in PADDINGS:
+        refuse(c, "padding_mode", f"it is not supported with align_corners = {corners}")
+    return _sampled(c, x, at, sampling, PADDINGS[padding, corners], corners=corners)
+
+
+def _sampled(
+    c: Conversion, x: str, at: str, sampling: str, padding: str, *, corners: bool
+) -> Result:
+    modes = {"bilinear": "linear", "nearest": "nearest"}
+    if sampling not in modes:
+        refuse(c, "sampling_mode", "there is no such mode")
+    return c.result(
+        "GridSample",
+        [x, at],
+        mode=modes[sampling],
+        padding_mode=padding,
+        align_corners=corners,
+    )
+
+
+@mil("affine")
+def affine(c: Conversion) -> Result:
+    """Samples at (a0 x + a1 y + a2, b0 x + b1 y + b2) of coordinates from -1 to 1."""
+    x, matrix = needed(c, "x"), needed(c, "transform_matrix")
+    height, width = integer(c, "output_height"), integer(c, "output_width")
+    wanted = {"padding_mode": "constant", "coordinates_mode": "normalized_minus_one_to_one"}
+    for name, value in wanted.items():
+        if text(c, name, "") != value:
+            refuse(c, name, "the format has no other value")
+    if number(c, "padding_value"):
+        refuse(c, "padding_value", "only 0 is supported")
+    if not flag(c, "align_corners"):
+        refuse(c, "align_corners", "the format has no other value")
+    if min(height, width) < 2:
+        c.refuse(f"an output of {height} x {width}")
+    c.must_be_few(height * width)
+    batch, rows = c.builder.types[x].dims[0], c.builder.types[matrix].dims[0]
+    if rows == 1 and batch != 1:
+        if not isinstance(batch, int):
+            c.refuse("one matrix for an unknown number of images")
+        matrix = c.add("Expand", [matrix, c.ints((batch, 6))])
+    axes = []
+    for i, count in enumerate((height, width)):
+        whole = c.add("Div", [like(c, x, 2 * np.arange(count) - (count - 1)),
+                              like(c, x, count - 1)])  # fmt: skip
+        lone = c.add("Unsqueeze", [whole, c.ints((1 - i,))])
+        axes.append(c.add("Expand", [lone, c.ints((height, width))]))
+    ones = like(c, x, np.ones((height, width)))
+    parts = [c.add("Unsqueeze", [v, c.ints((2,))]) for v in (axes[1], axes[0], ones)]
+    base = c.add("Reshape", [c.add("Concat", parts, axis=2), c.ints((1, height * width, 3))])
+    turned = c.add("Reshape", [matrix, c.ints((0, 2, 3))])
+    product = c.add("MatMul", [base, c.add("Transpose", [turned], perm=(0, 2, 1))])
+    at = c.add("Reshape", [product, c.ints((0, height, width, 2))])
+    return _sampled(c, x, at, text(c, "sampling_mode", ""), "zeros", corners=True)

@@ -1,0 +1,114 @@
+"""ML program operations, each alone in a program, against what their documentation says."""
+
+import numpy as np
+import pytest
+from coreml_operation_cases import operations
+from coreml_operations import Operation, program
+
+import verax
+from verax.base.errors import ModelError, UnsupportedError, VeraxError
+from verax.frontends.coreml import load_coreml
+from verax.reference.evaluate import evaluate
+
+CASES = operations()
+IDS = [f"{case.kind} {case.label}".strip() for case in CASES]
+
+
+def results(case, model):
+    graph = load_coreml(model.SerializeToString()).graph
+    return list(evaluate(graph, case.inputs()).values())
+
+
+def near(found, want):
+    """Whether two results are the same numbers but for the order of float64 operations."""
+    scale = max(1.0, np.abs(want).max()) if np.size(want) else 1.0
+    return found.shape == np.shape(want) and bool(
+        (np.abs(found.astype(float) - want) <= 2**10 * np.finfo(np.float64).eps * scale).all()
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_an_operation_means_what_its_documentation_says(case):
+    found = results(case, case.model())
+    exact = {n: a.astype(np.float64) if a.dtype == np.float32 else a
+             for n, a in case.inputs().items()}  # fmt: skip
+    want = case.meaning(*exact.values())
+    want = list(want) if isinstance(want, list | tuple) else [want]
+    assert len(found) == len(want)
+    for got, expected in zip(found, want):
+        assert near(got, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_a_compiled_operation_gives_its_meaning(case):
+    graph = load_coreml(case.model().SerializeToString()).graph
+    verdict = verax.check(graph, "verax:O1", case.inputs())
+    exact = all(node.op.exact for node in graph.nodes)
+    assert verdict.kind in ("identical", "rounding") or (exact and verdict.kind == "undecided")
+
+
+def other(content):
+    """Another value of an argument, as different as can be while it makes sense."""
+    if isinstance(content, bool):
+        return not content
+    if isinstance(content, str):
+        return "no such thing"
+    array = np.asarray(content)
+    changed = ~array if array.dtype.kind == "b" else array + array.dtype.type(1)
+    return changed if array.shape else changed[()]
+
+
+def test_no_argument_of_an_operation_is_ignored():
+    """Each constant argument changes the result, or is refused, in some case."""
+    silent, read = {}, {}
+    for case in CASES:
+        model = case.model()
+        want = results(case, model)
+        ledger = load_coreml(model.SerializeToString()).ledger
+        read |= {(case.kind, e.attribute): e.outcome for e in ledger.entries}
+        for name, content in case.arguments.items():
+            spot = (case.kind, name)
+            if isinstance(content, list) or str(content).startswith("%"):
+                continue
+            if silent.get(spot) == "" or read.get(spot) == "irrelevant":
+                continue
+            try:
+                found = results(case, case.model(**{name: other(content)}))
+            except VeraxError:
+                silent[spot] = ""
+                continue
+            same = len(found) == len(want) and all(near(a, b) for a, b in zip(found, want))
+            silent[spot] = case.label or "only" if same else ""
+    assert len(silent) > 50
+    assert {spot: label for spot, label in silent.items() if label} == {}
+
+
+@pytest.mark.parametrize(
+    "kind", ["cond", "random_normal", "read_state", "make_list", "conv_quantized", "while_loop"]
+)
+def test_what_is_not_supported_is_refused_by_name(kind):
+    model = program([Operation(kind, {"x": "%x0"})], {"x0": ("float32", (2, 3))})
+    with pytest.raises(UnsupportedError, match=kind):
+        load_coreml(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "said"),
+    [
+        ("gather", {"x": "%x0", "indices": np.int32([0]), "axis": 9}, "gather"),
+        ("one_hot", {"indices": np.int32([0]), "one_hot_vector_size": 2**30}, "vectors"),
+        ("sliding_windows", {"x": "%x0", "axis": 0, "size": 9}, "windows"),
+        (
+            "resize_bilinear",
+            {"x": "%x0", "target_size_height": 2**30},
+            "sizes|shape|elements|large",
+        ),
+        ("scatter_nd", {"data": "%x0", "indices": np.int32([[0]]), "updates": "%x0"}, "mode"),
+        ("affine", {"x": "%x0", "transform_matrix": "%x0"}, "one integer"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(kind, arguments, said):
+    model = program([Operation(kind, arguments)], {"x0": ("float32", (2, 3))})
+    with pytest.raises((ModelError, UnsupportedError), match=said):
+        load_coreml(model.SerializeToString())
