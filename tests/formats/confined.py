@@ -2,7 +2,7 @@
 
     python -m tests.formats.confined < cases.json
 
-The parent imports every frontend once and forks for each case, so that a case costs milliseconds.
+The parent imports every frontend once and forks for every few cases, so that a case costs little.
 What a file did is an `Outcome`: a model, a clear error, or anything else, with time and memory.
 """
 
@@ -16,9 +16,10 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from verax.frontends.coreml.messages import model_messages
 SECONDS = 10
 MEMORY = 1 << 30
 """What one import of a small file may take, beyond what the process has."""
+TOGETHER = 16
+"""Loads of one process."""
 FRONTENDS = ("onnx", "torch", "tensorflow", "tflite", "keras", "coreml", "mxnet")
 
 
@@ -64,10 +67,9 @@ def _kilobytes(key: str) -> int:
 
 
 def _limit() -> None:
-    now = _kilobytes("VmSize") << 10
-    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """For the next case: so many seconds of processor more, and a new peak of memory."""
+    used = int(time.process_time()) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (used + SECONDS, resource.RLIM_INFINITY))
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 
@@ -88,31 +90,50 @@ def _load(path: str, run: bool) -> tuple[str, str, bool]:
         return type(error).__name__, repr(error), False
 
 
-def confined(path: str, run: bool) -> Outcome:
-    """Load in a forked process."""
-    read, write = os.pipe()
-    start = time.perf_counter()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(read)
-            _limit()
-            before = _kilobytes("VmRSS")
-            kind, text, clear = _load(path, run)
-            memory = max(0, _kilobytes("VmHWM") - before) << 10
-            told = json.dumps([kind, text[:2000], clear, memory])
-            os.write(write, told.encode("ascii"))
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        said = pipe.read()
-    _, status = os.waitpid(child, 0)
+def _outcome(path: str, run: bool) -> Outcome:
+    _limit()
+    before, start = _kilobytes("VmRSS"), time.perf_counter()
+    kind, text, clear = _load(path, run)
     seconds = time.perf_counter() - start
-    if not said:
-        return Outcome(f"ended by {os.waitstatus_to_exitcode(status)}", "", False, seconds, 0)
-    kind, text, clear, memory = json.loads(said)
-    return Outcome(kind, text, clear, seconds, memory)
+    memory = max(0, _kilobytes("VmHWM") - before) << 10
+    return Outcome(kind, text[:2000], clear, seconds, memory)
+
+
+def _worker(paths: Sequence[str], run: bool, pipe: int) -> NoReturn:
+    """Tell of one path after the other; never returns."""
+    try:
+        room = (_kilobytes("VmSize") << 10) + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for path in paths:
+            os.write(pipe, json.dumps(vars(_outcome(path, run))).encode("ascii") + b"\n")
+    finally:
+        os._exit(0)
+
+
+def confined(paths: Sequence[str], run: bool) -> Iterator[Outcome]:
+    """Load in forked processes: a new one after every `TOGETHER` paths, and after every death."""
+    left = list(paths)
+    while left:
+        read, write = os.pipe()
+        start = time.perf_counter()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            _worker(left[:TOGETHER], run, write)
+        os.close(write)
+        told = 0
+        with os.fdopen(read, "rb") as pipe:
+            for line in pipe:
+                yield Outcome(**json.loads(line))
+                told += 1
+                start = time.perf_counter()
+        _, status = os.waitpid(child, 0)
+        if told < len(left[:TOGETHER]):
+            end = f"ended by {os.waitstatus_to_exitcode(status)}"
+            yield Outcome(end, "", False, time.perf_counter() - start, 0)
+            told += 1
+        left = left[told:]
 
 
 def main() -> None:
@@ -122,8 +143,8 @@ def main() -> None:
         importlib.import_module(f"verax.frontends.{name}")
     with contextlib.suppress(VeraxError):
         model_messages()
-    for path in given["paths"]:
-        print(json.dumps(vars(confined(path, given["run"]))), flush=True)
+    for found in confined(given["paths"], given["run"]):
+        print(json.dumps(vars(found)), flush=True)
 
 
 if __name__ == "__main__":

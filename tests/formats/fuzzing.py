@@ -1,0 +1,161 @@
+"""Damage for files of any format: bytes, words and whole tokens, also inside of archives.
+
+    python -m tests.formats.fuzzing 1000 pt2 keras      # that many mutations of each seed; figures
+
+The figures name whatever was neither a model nor a clear error, the slowest and the largest.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import sys
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from tests.formats.confined import Outcome, outcomes
+from tests.formats.open_files import OPEN
+from tests.formats.small_files import EXAMPLES, SMALL, Files, written
+
+BYTES = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
+WORDS = (0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32 - 4)
+NUMBERS = (b"0", b"-1", b"1", b"2", b"9999999999", b"1e999", b"-9223372036854775809", b"null",
+           b"[]", b"{}", b'""', b"true", b"NaN")  # fmt: skip
+TOKEN = re.compile(rb'"[^"]{0,80}"|-?\d[\d.e+-]*|true|false|null|\(.*?\)')
+BATCH = 500
+
+
+def mutated(data: bytes, rng: np.random.Generator) -> bytes:
+    """The data with one to four changes."""
+    changed = bytearray(data)
+    for _ in range(int(rng.integers(1, 5))):
+        if changed:
+            _mutate(changed, rng)
+    return bytes(changed)
+
+
+def _mutate(data: bytearray, rng: np.random.Generator) -> None:
+    at, kind = int(rng.integers(len(data))), int(rng.integers(8))
+    if kind == 0:
+        data[at] ^= 1 << int(rng.integers(8))
+    elif kind == 1:
+        data[at] = int(rng.choice(BYTES))
+    elif kind == 2:
+        word = int(rng.choice((*WORDS, len(data), at)))
+        data[at : at + 4] = struct.pack("<I", word)
+    elif kind == 3:
+        del data[at : at + int(rng.integers(1, 40))]
+    elif kind == 4:
+        data[at:at] = rng.bytes(int(rng.integers(1, 9)))
+    elif kind == 5:
+        other = int(rng.integers(len(data)))
+        data[at:at] = data[other : other + int(rng.integers(1, 60))]
+    elif kind == 6 and rng.random() < 0.2:
+        del data[at:]
+    else:
+        _token(data, at, rng)
+
+
+def _token(data: bytearray, at: int, rng: np.random.Generator) -> None:
+    """Replace a token of text by another of the same file, or by an extreme value."""
+    found = TOKEN.search(data, at, at + 4000)
+    if found is None:
+        return
+    other = TOKEN.search(data, int(rng.integers(len(data))))
+    swap = other is not None and rng.random() < 0.5
+    new = other[0] if other is not None and swap else NUMBERS[int(rng.integers(len(NUMBERS)))]
+    data[found.start() : found.end()] = new
+
+
+def damaged(files: Files, rng: np.random.Generator) -> Files:
+    """The files with one of them damaged; half of the damage to a zip is inside of a member."""
+    name = list(files)[int(rng.integers(len(files)))]
+    data = files[name]
+    if data[:2] == b"PK" and rng.random() < 0.5:
+        return {**files, name: _inside(data, rng)}
+    return {**files, name: mutated(data, rng)}
+
+
+def _inside(data: bytes, rng: np.random.Generator) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        entries = {n: archive.read(n) for n in archive.namelist()}
+    sizes = np.array([len(d) ** 0.5 for d in entries.values()])
+    chosen = list(entries)[int(rng.choice(len(entries), p=sizes / sizes.sum()))]
+    entries[chosen] = mutated(entries[chosen], rng)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def seeds() -> dict[str, list[Files]]:
+    """What is mutated: the small files, those with open sizes, and the example network."""
+    found = {kind: [make()] for kind, make in SMALL.items()}
+    for kind, (make, *_) in OPEN.items():
+        found[kind.partition(" ")[0]].append(make())
+    for path in EXAMPLES.glob("digits.*"):
+        kind = path.suffix[1:]
+        files = {path.name: path.read_bytes()}
+        if files not in found[kind]:
+            found[kind].append(files)
+    return found
+
+
+@dataclass
+class Tally:
+    """What became of the mutations of one format."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    unclear: list[tuple[int, Outcome]] = field(default_factory=list)
+    slowest: float = 0.0
+    largest: int = 0
+
+    def add(self, number: int, outcome: Outcome) -> None:
+        self.kinds[outcome.kind] += 1
+        if not outcome.clear:
+            self.unclear.append((number, outcome))
+        self.slowest = max(self.slowest, outcome.seconds)
+        self.largest = max(self.largest, outcome.memory)
+
+
+def fuzzed(kinds: Sequence[str], each: int, seed: int = 0) -> dict[str, Tally]:
+    """Mutate every seed of the formats `each` times; mutation i is `damaged(files,
+    default_rng(seed + i))`, and the numbers of unclear ones are those i."""
+    tallies = {kind: Tally() for kind in kinds}
+    jobs = [
+        (kind, files, seed + i) for kind in kinds for files in seeds()[kind] for i in range(each)
+    ]
+    for at in range(0, len(jobs), BATCH):
+        part = jobs[at : at + BATCH]
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [
+                written(Path(folder) / str(j), damaged(files, np.random.default_rng(number)))
+                for j, (_, files, number) in enumerate(part)
+            ]
+            found = outcomes(paths)
+        for (kind, _, number), outcome in zip(part, found, strict=True):
+            tallies[kind].add(number, outcome)
+    return tallies
+
+
+def main() -> None:
+    each, *kinds = sys.argv[1:]
+    for kind in kinds or SMALL:
+        tally = fuzzed([kind], int(each))[kind]
+        print(
+            f"{kind:10} {dict(tally.kinds)}; unclear {len(tally.unclear)}; slowest "
+            f"{tally.slowest:.2f} s, largest {tally.largest / 1e6:.0f} MB", flush=True,
+        )  # fmt: skip
+        for number, outcome in tally.unclear:
+            print("   ", number, outcome.kind, outcome.text[-300:], flush=True)
+
+
+if __name__ == "__main__":
+    main()
