@@ -11,8 +11,8 @@ import numpy as np
 from verax.frontends.coreml.messages import model_messages
 
 NUMBERS = {"bool": 1, "str": 2, "float16": 10, "float32": 11, "int8": 21, "int16": 22, "int32": 23,
-           "uint8": 31, "uint16": 32, "uint1": 40, "uint2": 41, "uint3": 42, "uint4": 35,
-           "int4": 25, "uint6": 43}  # fmt: skip
+           "uint8": 31, "uint16": 32, "uint1": 37, "uint2": 36, "uint3": 39, "uint4": 35,
+           "int4": 25, "uint6": 38}  # fmt: skip
 FIELDS = {"bool": "bools", "str": "strings", "float32": "floats", "int32": "ints"}
 
 

@@ -99,11 +99,6 @@ def test_what_is_not_supported_is_refused_by_name(kind):
         ("gather", {"x": "%x0", "indices": np.int32([0]), "axis": 9}, "gather"),
         ("one_hot", {"indices": np.int32([0]), "one_hot_vector_size": 2**30}, "vectors"),
         ("sliding_windows", {"x": "%x0", "axis": 0, "size": 9}, "windows"),
-        (
-            "resize_bilinear",
-            {"x": "%x0", "target_size_height": 2**30},
-            "sizes|shape|elements|large",
-        ),
         ("scatter_nd", {"data": "%x0", "indices": np.int32([[0]]), "updates": "%x0"}, "mode"),
         ("affine", {"x": "%x0", "transform_matrix": "%x0"}, "one integer"),
     ],

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.coreml.packing import bits_of, packed_size, small
 
 PREFIX = "@model_path/"
 """How a program names the folder that its own file is in."""
@@ -31,7 +32,10 @@ TYPES = {
     14: np.dtype("<i4"),
     15: np.dtype("<u4"),
 }
-"""Element types by number; the others have fewer than 8 bits."""
+"""Element types by number."""
+
+SMALL = {8: "int4", 9: "uint1", 10: "uint2", 11: "uint4", 12: "uint3", 13: "uint6"}
+"""Element types of fewer than 8 bits, packed."""
 
 
 class Blobs:
@@ -41,26 +45,38 @@ class Blobs:
         self.folder = folder
         self.files: dict[str, memoryview] = {}
 
-    def read(self, name: str, offset: int, shape: tuple[int, ...], place: str) -> np.ndarray:
+    def read(
+        self, name: str, offset: int, shape: tuple[int, ...], kind: str, place: str
+    ) -> np.ndarray:
         """The array at `offset` of file `name`, a view of the mapped file.
 
-        Raises `ModelError` for a record that is none, or has another size.
+        kind: its element type, as "float16"; one of fewer than 8 bits becomes int8 or uint8.
+        Raises `ModelError` for a record that is none, or has another size or type.
         """
         data = self._file(name, place)
         if not 0 <= offset <= len(data) - 64:
             raise ModelError(f"the weights at {offset} lie beyond the file's end", place=place)
-        sentinel, number, size, start = struct.unpack_from("<IIQQ", data, offset)
+        sentinel, number, size, start, unused = struct.unpack_from("<IIQQQ", data, offset)
         if sentinel != SENTINEL:
             raise ModelError(f"there are no weights at {offset} of {name}", place=place)
-        dtype = TYPES.get(number)
-        if dtype is None:
+        count, dtype = math.prod(shape), TYPES.get(number, np.dtype("u1"))
+        said = SMALL.get(number) or (dtype.name if number in TYPES else "")
+        if not said:
             raise UnsupportedError(f"weights of element type {number}", place=place)
-        count = math.prod(shape)
-        if size != count * dtype.itemsize or start > len(data) or size > len(data) - start:
+        if said != kind:
+            raise ModelError(f"{said} weights for the element type {kind}", place=place)
+        wanted = count * dtype.itemsize
+        if number in SMALL:
+            wanted = packed_size(count, bits_of(kind))
+            if unused != 8 * size - count * bits_of(kind):
+                raise ModelError(f"{unused} bits that are not used in {size} bytes", place=place)
+        if size != wanted or start > len(data) or size > len(data) - start:
             raise ModelError(
-                f"{size} bytes of weights at {start} are no {dtype} array of shape {shape}",
+                f"{size} bytes of weights at {start} are no {kind} array of shape {shape}",
                 place=place,
             )
+        if number in SMALL:
+            return small(data[start : start + size], kind, shape)
         return np.frombuffer(data, dtype, count, start).reshape(shape)
 
     def _file(self, name: str, place: str) -> memoryview:

@@ -17,7 +17,7 @@ from verax.frontends.coreml.compressed import COMPRESSED, decompressed
 from verax.frontends.coreml.features import allowed_sizes
 from verax.frontends.coreml.messages import refuse_unknown
 from verax.frontends.coreml.network import metadata_of
-from verax.frontends.coreml.values import constant_of, value_of
+from verax.frontends.coreml.values import constant_of, is_small, value_of
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 
 
@@ -46,6 +46,7 @@ class _Reader:
     def __init__(self, model: Any, block: Any, blobs: Blobs, version: int) -> None:
         self.model, self.block, self.blobs = model, block, blobs
         self.known: dict[str, Any] = {}
+        self.small: set[str] = set()
         self.constants: dict[str, np.ndarray] = {}
         self.declared: dict[str, ForeignValue] = {}
         self.defined: set[str] = set()
@@ -103,10 +104,12 @@ class _Reader:
             if "val" not in operation.attributes:
                 raise ModelError("a constant without a value", place=place)
             self.known[first] = constant_of(operation.attributes["val"], self.blobs, place)
+            if is_small(operation.attributes["val"]):
+                self.small.add(str(first))
             return
         inputs, attributes = self._arguments(operation, place)
         if operation.type in COMPRESSED:
-            self.known[first] = decompressed(operation.type, attributes, place)
+            self._decompress(operation, attributes, place)
             return
         if operation.type == "classify":
             self._classify(operation, inputs, attributes, place)
@@ -116,6 +119,21 @@ class _Reader:
         outputs = tuple(str(o.name) for o in operation.outputs)
         self._add(operation.type, tuple(inputs), outputs, attributes, first)
 
+    def _decompress(self, operation: Any, attributes: Mapping[str, Any], place: str) -> None:
+        """The arrays of a compressed constant, which must be what the operation declares."""
+        found = decompressed(operation.type, attributes, place)
+        if len(found) != len(operation.outputs):
+            raise ModelError(f"{len(operation.outputs)} outputs", place=place)
+        for made, array in zip(operation.outputs, found):
+            said = value_of(made)
+            if is_small(made):
+                self.small.add(str(made.name))
+            elif said.dtype is not None and said.dtype.numpy != array.dtype:
+                raise ModelError(f"{array.dtype} weights declared as {said.dtype}", place=place)
+            if said.dims is not None and said.dims != array.shape:
+                raise ModelError(f"weights {array.shape} declared as {said.dims}", place=place)
+            self.known[str(made.name)] = array
+
     def _arguments(self, operation: Any, place: str) -> tuple[list[str], dict[str, Any]]:
         """Computed values in the order of their arguments' names, and everything that is known."""
         inputs: list[str] = []
@@ -124,6 +142,12 @@ class _Reader:
         for argument in sorted(operation.inputs):
             bindings = operation.inputs[argument].arguments
             values = [self._binding(b, place) for b in bindings]
+            if operation.type not in COMPRESSED and any(map(self._is_small, bindings)):
+                raise UnsupportedError(
+                    f"{argument} has fewer than 8 bits per element, and {operation.type} is no "
+                    "compressed constant",
+                    place=place,
+                )
             if len(values) == 1 and not isinstance(values[0], _Computed):
                 attributes[argument] = values[0]
                 continue
@@ -150,6 +174,11 @@ class _Reader:
                 next_step="the operations are not sorted, form a cycle, or the file is damaged",
             )
         return _Computed(name)
+
+    def _is_small(self, binding: Any) -> bool:
+        if binding.WhichOneof("binding") == "value":
+            return is_small(binding.value)
+        return str(binding.name) in self.small
 
     def _kept(self, value: Any) -> str:
         """A constant that stands among computed values, as a value of the graph."""

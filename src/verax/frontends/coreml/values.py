@@ -10,6 +10,7 @@ import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.coreml.blob import Blobs
+from verax.frontends.coreml.packing import bits_of, packed_size, small
 from verax.frontends.foreign import ForeignValue
 from verax.ir.types import DType
 
@@ -29,6 +30,9 @@ NAMES = {
     34: "uint64",
 }
 """Element types by their number in MIL.proto."""
+
+SMALL = {25: "int4", 35: "uint4", 36: "uint2", 37: "uint1", 38: "uint6", 39: "uint3"}
+"""Element types of fewer than 8 bits, which only compressed weights have."""
 
 STRING = 2
 MAX_ELEMENTS = 2**40
@@ -76,8 +80,8 @@ def constant_of(message: Any, blobs: Blobs, place: str) -> Any:
         raise ModelError(f"a constant of shape {shape}", place=place)
     if message.WhichOneof("value") == "blobFileValue":
         blob = message.blobFileValue
-        found = blobs.read(blob.fileName, blob.offset, shape, place)
-        return _typed(found, tensor.dataType, place)
+        kind = SMALL.get(tensor.dataType) or NAMES.get(tensor.dataType, "")
+        return blobs.read(blob.fileName, blob.offset, shape, kind, place)
     content = message.immediateValue
     if content.WhichOneof("value") != "tensor":
         raise UnsupportedError("a constant that is no tensor", place=place)
@@ -91,6 +95,11 @@ def constant_of(message: Any, blobs: Blobs, place: str) -> Any:
         if field != "strings" or len(values) != math.prod(shape):
             raise ModelError("a text of another kind", place=place)
         return str(values[0]) if not shape else tuple(map(str, values))
+    if tensor.dataType in SMALL:
+        kind = SMALL[tensor.dataType]
+        if field != "bytes" or len(values) != packed_size(math.prod(shape), bits_of(kind)):
+            raise ModelError(f"{field} hold no {kind} array of shape {shape}", place=place)
+        return small(values, kind, shape)
     dtype = _numpy(tensor.dataType, place)
     if field == "bytes":
         if len(values) != math.prod(shape) * dtype.itemsize:
@@ -115,8 +124,7 @@ def _numpy(number: int, place: str) -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
-def _typed(array: np.ndarray, number: int, place: str) -> np.ndarray:
-    """The array in its declared type, which must be that of its record."""
-    if array.dtype != _numpy(number, place):
-        raise ModelError(f"{array.dtype} weights for element type {number}", place=place)
-    return array
+def is_small(named: Any) -> bool:
+    """Whether a NamedValueType or a Value is of fewer than 8 bits per element."""
+    kind = named.type.WhichOneof("type")
+    return kind == "tensorType" and named.type.tensorType.dataType in SMALL
