@@ -106,6 +106,7 @@ def float_cases() -> Iterator[Case]:
         axis = const(np.array([1], np.int32))
         yield kind, one(kind, [T(image), axis], T((2, 6, 3), "int32"), output_type="int32")
     yield from _movements(image)
+    yield from _general(image)
 
 
 def _movements(image: tuple[int, ...]) -> Iterator[Case]:
@@ -167,3 +168,52 @@ def _movements(image: tuple[int, ...]) -> Iterator[Case]:
                       out_data_type="int32")  # fmt: skip
     condition = const(np.array([[True], [False]]))
     yield "SELECT_V2", one("SELECT_V2", [condition, T((2, 3)), T((2, 3))], T((2, 3)))
+
+
+def _general(image: tuple[int, ...]) -> Iterator[Case]:
+    rng = np.random.default_rng(RNG_SEED)
+
+    def ints(*values: int, shape: tuple[int, ...] = (-1,)) -> T:
+        return const(np.array(values, np.int32).reshape(shape))
+
+    yield "ADD_N", one("ADD_N", [T((2, 3)), T((2, 3)), T((2, 3))], T((2, 3)))
+    divisor = const(np.array([[3, -7, 2]], np.int32))
+    for kind in ("FLOOR_DIV", "FLOOR_MOD"):
+        yield kind, one(kind, [T((5, 3), "int32"), divisor], T((5, 3), "int32"))
+    divisor = const(np.array([0.7, -1.3, 2.1], np.float32))
+    yield "FLOOR_DIV real", one("FLOOR_DIV", [T((5, 3)), divisor], T((5, 3)), 2)
+    for flags in ((0, 0), (1, 0), (0, 1)):
+        yield f"CUMSUM {flags}", one(
+            "CUMSUM", [T((2, 5, 3)), const(np.int32(1))], T((2, 5, 3)),
+            exclusive=flags[0], reverse=flags[1],
+        )  # fmt: skip
+    mask = const(rng.integers(0, 2, (2, 3, 4)).astype(bool))
+    for kind in ("REDUCE_ANY", "REDUCE_ALL"):
+        condition = one(kind, [mask, ints(2)], T((2, 3), "bool"), keep_dims=0)
+        yield kind, condition
+    yield "L2_POOL_2D", one(
+        "L2_POOL_2D", [T(image)], T((2, 4, 2, 3)), stride_h=2, stride_w=3, filter_height=3,
+        filter_width=2, fused_activation_function="RELU_N1_TO_1",
+    )  # fmt: skip
+    yield "ZEROS_LIKE", one("ZEROS_LIKE", [T((2, 3))], T((2, 3)))
+    operands = [ints(1, -1, 4, 0), const(np.int32(3)), const(np.float32(2.5)), T(())]
+    yield "ONE_HOT", one("ONE_HOT", operands, T((4, 3)), axis=-1)
+    yield "REVERSE_V2", one("REVERSE_V2", [T((2, 3, 4)), ints(1)], T((2, 3, 4)), 2)
+    yield (
+        "REVERSE_SEQUENCE",
+        one(
+            "REVERSE_SEQUENCE", [T((3, 5, 2)), ints(2, 5, 1)], T((3, 5, 2)), seq_dim=1, batch_dim=0
+        ),
+    )
+    scattered = [ints(3, 1, 3, shape=(3, 1)), T((3, 2)), ints(5, 2)]
+    yield "SCATTER_ND", one("SCATTER_ND", scattered, T((5, 2)))
+    yield "EMBEDDING_LOOKUP", one("EMBEDDING_LOOKUP", [ints(2, 0), T((4, 3))], T((2, 3)))
+    rows = [T((2, 4, 3)), ints(3, 0, 1, 2, 2, 1, shape=(2, 3))]
+    yield "GATHER batched", one("GATHER", rows, T((2, 3, 3)), 5, axis=1, batch_dims=1)
+    for padding, out in (("SAME", (4, 7, 5)), ("VALID", (5, 9, 6))):
+        weights = const(rng.standard_normal((3, 3, 2, 4, 3)).astype(np.float32))
+        bias = const(rng.standard_normal(4).astype(np.float32))
+        yield f"CONV_3D_TRANSPOSE {padding}", one(
+            "CONV_3D_TRANSPOSE", [ints(2, *out, 4), weights, T((2, 2, 4, 5, 3)), bias],
+            T((2, *out, 4)), stride_d=2, stride_h=2, stride_w=1, padding=padding,
+        )  # fmt: skip

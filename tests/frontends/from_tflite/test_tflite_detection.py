@@ -34,16 +34,25 @@ def packed(options: dict[str, Any]) -> bytes:
     return bytes(b.Finish())
 
 
-def detector(background: int = 1, **changed: Any) -> bytes:
+def detector(background: int = 1, quantised: bool = False, **changed: Any) -> bytes:
+    options = {**OPTIONS, **changed}
+    most = options["max_detections"]
+    if not options["use_regular_nms"]:
+        most *= max(options["max_classes_per_detection"], 1)
     rng = np.random.default_rng(2)
     anchors = np.hstack([rng.uniform(0, 1, (BOXES, 2)), rng.uniform(0.1, 0.4, (BOXES, 2))])
+    codes, scores = T((1, BOXES, 4)), T((1, BOXES, background + CLASSES))
+    fixed = const(anchors.astype(np.float32))
+    if quantised:
+        codes = T(codes.shape, "uint8", scale=[0.07], zero=[131])
+        scores = T(scores.shape, "uint8", scale=[0.0041], zero=[3])
+        fixed = const(np.rint(anchors * 250).astype(np.uint8), [1 / 250], [0])
+    codes.name, scores.name = "codes", "scores"
     tensors = [
-        T((1, BOXES, 4), name="codes"), T((1, BOXES, background + CLASSES), name="scores"),
-        const(anchors.astype(np.float32)), T((1, MOST, 4), name="boxes"),
-        T((1, MOST), name="classes"), T((1, MOST), name="best"), T((1,), name="count"),
+        codes, scores, fixed, T((1, most, 4), name="boxes"), T((1, most), name="classes"),
+        T((1, most), name="best"), T((1,), name="count"),
     ]  # fmt: skip
-    custom = packed({**OPTIONS, **changed})
-    op = Op("TFLite_Detection_PostProcess", [0, 1, 2], [3, 4, 5, 6], custom=custom)
+    op = Op("TFLite_Detection_PostProcess", [0, 1, 2], [3, 4, 5, 6], custom=packed(options))
     return model(tensors, [op], [0, 1], [3, 4, 5, 6])
 
 
@@ -74,16 +83,62 @@ def test_the_boxes_kept_are_those_of_litert(seed: int, threshold: float, backgro
     assert verdict.exit_code == 0, verdict.reasons
 
 
+def require_same(made: bytes, x: dict[str, np.ndarray], per_box: int = 1, shown: int = 1) -> int:
+    """What is kept is what LiteRT keeps, by its indices and by our judge; returns the count."""
+    want, loaded = litert(made, x), load_tflite(made)
+    found = verax.compile(loaded).run(x)
+    (count,) = want["count"].astype(int)
+    assert found["count"] == count
+    kept = {"count": want["count"]}
+    for name in ("classes", "best", "boxes"):
+        rows = want[name].reshape(1, -1, per_box, *want[name].shape[2:]).copy()
+        rows[:, count:] = 0  # LiteRT's fast form leaves them as they were
+        rows[:, :, shown:] = 0
+        kept[name] = rows.reshape(want[name].shape)
+    np.testing.assert_array_equal(found["classes"], kept["classes"])
+    verdict = verax.check(loaded, kept, inputs=x)
+    assert verdict.exit_code == 0, verdict.reasons
+    return int(count)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("per_class", [2, 100])
+def test_classes_that_are_suppressed_one_by_one(seed: int, per_class: int) -> None:
+    changed = {"use_regular_nms": True, "detections_per_class": per_class, "max_detections": 9}
+    count = require_same(detector(**changed), inputs(seed))
+    assert count == min(9, per_class * CLASSES)
+    changed["nms_score_threshold"] = 0.93
+    assert 0 < require_same(detector(**changed), inputs(seed)) <= 9
+
+
+@pytest.mark.parametrize("each", [2, 3, 5])
+def test_boxes_that_show_several_classes(each: int) -> None:
+    made = detector(max_classes_per_detection=each, nms_score_threshold=0.8)
+    assert require_same(made, inputs(5), each, min(each, CLASSES)) > 1
+
+
+@pytest.mark.parametrize("regular", [False, True])
+def test_operands_of_bytes(regular: bool) -> None:
+    made = detector(quantised=True, use_regular_nms=regular)
+    rng = np.random.default_rng(8)
+    scores = rng.permutation(BOXES * (1 + CLASSES)).reshape(1, BOXES, 1 + CLASSES)
+    codes = rng.integers(100, 160, (1, BOXES, 4))
+    x = {"codes": codes.astype(np.uint8), "scores": scores.astype(np.uint8)}
+    assert require_same(made, x) == MOST
+
+
+def test_an_option_that_is_not_known_is_refused() -> None:
+    with pytest.raises(UnsupportedError):
+        load_tflite(detector(novel=3))
+
+
 @pytest.mark.parametrize(
     "changed",
-    [{"use_regular_nms": True}, {"max_classes_per_detection": 2}, {"novel": 3}],
+    [
+        *({"num_classes": 9}, {"y_scale": 0.0}, {"max_detections": 0}),
+        *({"nms_iou_threshold": 0.0}, {"max_classes_per_detection": 0}),
+    ],
 )
-def test_forms_that_mean_something_else_are_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedError):
-        load_tflite(detector(**changed))
-
-
-@pytest.mark.parametrize("changed", [{"num_classes": 9}, {"y_scale": 0.0}, {"max_detections": 0}])
 def test_options_that_do_not_fit_are_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ModelError):
         load_tflite(detector(**changed))
@@ -114,3 +169,40 @@ def test_damaged_options_end_in_an_error_of_ours() -> None:
             read_map(bytes(copy))
         except VeraxError:
             pass
+
+
+def suppression(sigma: float | None, most: int) -> bytes:
+    """NON_MAX_SUPPRESSION_V4, or V5 with a sigma."""
+    limits = [const(np.int32(most)), const(np.float32(0.3)), const(np.float32(0.2))]
+    tensors = [T((BOXES, 4), name="boxes"), T((BOXES,), name="scores"), *limits]
+    if sigma is not None:
+        tensors.append(const(np.float32(sigma)))
+    operands = list(range(len(tensors)))
+    tensors.append(T((most,), "int32", name="chosen"))
+    if sigma is not None:
+        tensors.append(T((most,), name="best"))
+    tensors.append(T((), "int32", name="count"))
+    results = list(range(len(operands), len(tensors)))
+    op = Op(f"NON_MAX_SUPPRESSION_V{4 if sigma is None else 5}", operands, results)
+    return model(tensors, [op], [0, 1], results)
+
+
+@pytest.mark.parametrize("sigma", [None, 0.0])
+@pytest.mark.parametrize("most", [6, 38])
+def test_plain_suppression_keeps_what_litert_keeps(sigma: float | None, most: int) -> None:
+    rng = np.random.default_rng(17)
+    corners = rng.uniform(0, 1, (BOXES, 2))
+    boxes = np.hstack([corners, corners + rng.uniform(0.05, 0.4, (BOXES, 2))])
+    boxes[::3] = boxes[::3][:, [2, 3, 0, 1]]  # corners in any order
+    x = {"boxes": boxes.astype(np.float32), "scores": rng.permutation(BOXES).astype(np.float32)}
+    x["scores"] /= BOXES
+    made = suppression(sigma, most)
+    want, loaded = litert(made, x), load_tflite(made)
+    assert 1 < want["count"] <= most
+    for name, found in verax.compile(loaded).run(x).items():
+        np.testing.assert_array_equal(found, want[name])
+
+
+def test_scores_that_decay_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="decay"):
+        load_tflite(suppression(0.5, 6))

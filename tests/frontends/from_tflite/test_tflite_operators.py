@@ -88,6 +88,17 @@ def test_tensors_without_a_name_of_their_own_get_their_index() -> None:
     assert [n.outputs[0] for n in loaded.graph.nodes] == ["tensor:1", "y:2", "y:3"]
 
 
+def test_a_rank_and_the_best_of_rows() -> None:
+    tensors = [T((3, 7), name="x"), const(np.int32(4)), T((3, 4), name="best"),
+               T((3, 4), "int32", name="where"), T((), "int32", name="rank")]  # fmt: skip
+    ops = [Op("TOPK_V2", [0, 1], [2, 3]), Op("RANK", [0], [4])]
+    made = model(tensors, ops, [0], [2, 3, 4])
+    loaded = load_tflite(made)
+    inputs = drawn(loaded)
+    for name, want in litert(made, inputs).items():
+        np.testing.assert_array_equal(verax.compile(loaded).run(inputs)[name], want)
+
+
 def test_unsupported_operators_are_listed_at_once() -> None:
     tensors = [T((2, 3), name=n) for n in "abcd"]
     ops = [Op("RFFT2D", [0], [1]), Op("MyOwn", [1], [2]), Op("RFFT2D", [2], [3])]

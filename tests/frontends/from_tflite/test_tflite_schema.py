@@ -60,7 +60,7 @@ def test_options(operator: str) -> None:
         table.lower() == f"{known}options"
         or not options.fields
         or table.startswith(
-            ("Pool2D", "Reducer", "Concatenation", "L2Norm", "TopK", "MaximumMinimum")
+            ("Pool2D", "Reducer", "Concatenation", "L2Norm", "TopK", "MaximumMinimum", "Conv3D")
         )
     )
     generated = generated_fields(table)

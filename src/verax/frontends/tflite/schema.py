@@ -94,6 +94,11 @@ _REDUCER = _options(27, "keep_dims:bool")
 _MAXIMUM_MINIMUM = _options(39, "")
 _SQUEEZE = _options(30, "squeeze_dims:ints")
 _TYPE = "quantized_bias_type:type"
+_CONV_3D = _options(
+    106,
+    f"padding:padding stride_d stride_w stride_h {_ACTIVATION} dilation_d_factor=1 "
+    "dilation_w_factor=1 dilation_h_factor=1",
+)
 
 OPTIONS: dict[str, Options] = {
     "CONV_2D": _options(
@@ -185,11 +190,25 @@ OPTIONS: dict[str, Options] = {
     "SELECT_V2": _options(98, ""),
     "BATCH_MATMUL": _options(101, "adj_x:bool adj_y:bool asymmetric_quantize_inputs:bool"),
     "BROADCAST_TO": _options(104, ""),
-    "CONV_3D": _options(
-        106,
-        f"padding:padding stride_d stride_w stride_h {_ACTIVATION} dilation_d_factor=1 "
-        "dilation_w_factor=1 dilation_h_factor=1",
-    ),
+    "CONV_3D": _CONV_3D,
     "GELU": _options(116, "approximate:bool"),
+    "CONV_3D_TRANSPOSE": _CONV_3D,
+    "FLOOR_DIV": _options(65, ""),
+    "ZEROS_LIKE": _options(67, ""),
+    "FLOOR_MOD": _options(72, ""),
+    "ONE_HOT": _options(61, "axis"),
+    "RANGE": _options(73, ""),
+    "REDUCE_ANY": _REDUCER,
+    "REDUCE_ALL": _REDUCER,
+    "REVERSE_V2": _options(81, ""),
+    "ADD_N": _options(82, ""),
+    "WHERE": _options(85, ""),
+    "RANK": _options(86, ""),
+    "REVERSE_SEQUENCE": _options(87, "seq_dim batch_dim"),
+    "NON_MAX_SUPPRESSION_V4": _options(95, ""),
+    "NON_MAX_SUPPRESSION_V5": _options(96, ""),
+    "SCATTER_ND": _options(97, ""),
+    "CUMSUM": _options(102, "exclusive:bool reverse:bool"),
+    "SIGN": _options(123, ""),
 }
 """Options by operator; an operator that is not listed has none."""

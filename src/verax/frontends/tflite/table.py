@@ -3,6 +3,7 @@
 from verax.frontends.tflite import (
     table_detection,
     table_elementwise,
+    table_general,
     table_hybrid,
     table_movement,
     table_quantised,
@@ -18,6 +19,7 @@ __all__ = [
     "TABLE",
     "table_detection",
     "table_elementwise",
+    "table_general",
     "table_hybrid",
     "table_movement",
     "table_quantised",

@@ -1,8 +1,10 @@
-"""TFLite_Detection_PostProcess: decodes the boxes of an SSD detector and keeps the best.
+"""Detectors: TFLite_Detection_PostProcess, which decodes an SSD's boxes and keeps the best, and
+NON_MAX_SUPPRESSION_V4 and V5.
 
-Operands: encodings [1, n, 4] (y, x, height, width), scores [1, n, background + classes], anchors
-[n, 4] (the same four). Results: boxes [1, m, 4] (top, left, bottom, right), classes, scores, and
-how many of the m are meant. What lies behind them is zero here, and undefined in LiteRT.
+Operands of the first: encodings [1, n, 4] (y, x, height, width), scores [1, n, background +
+classes], anchors [n, 4] (the same four); results: boxes [1, m, 4] (top, left, bottom, right),
+classes, scores, and how many are meant. What lies behind them is zero here; LiteRT's fast form
+leaves it undefined.
 """
 
 from __future__ import annotations
@@ -11,52 +13,137 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
+from verax.frontends.tflite.quantisation import of_tensor
 from verax.frontends.tflite.rows import Result, row
 
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
+PER_CLASS = 100
+"""Detections per class where the option is missing."""
+Shown = tuple[str, str, tuple[int, ...]]
+"""Values, which of them are meant, and the shape that they get."""
+DETECTOR = "TFLite_Detection_PostProcess"
 
 
-@row("TFLite_Detection_PostProcess", domain="custom")
+@row(DETECTOR, domain="custom")
 def detection(c: Conversion) -> Result:
-    """The fast form: one class per box, all classes compete."""
+    return _detection(c, [c.required(i) for i in range(3)])
+
+
+@row(DETECTOR, domain="custom", quantised=True)
+def quantised_detection(c: Conversion) -> Result:
+    """Operands of uint8 become real numbers first."""
+    operands = []
+    for i in range(3):
+        value = c.required(i)
+        if c.attributes.has(f"input{i}.scale"):
+            if c.type(i).dtype != "uint8":
+                c.refuse(f"operands of {c.type(i).dtype} are not supported")
+            scale, zero = of_tensor(c, f"input{i}")
+            parameters = [c.constant(scale), c.constant(zero, np.uint8)]
+            value = c.add("DequantizeLinear", [value, *parameters])
+        operands.append(value)
+    return _detection(c, operands)
+
+
+def _detection(c: Conversion, operands: list[str]) -> Result:
     a = c.attributes
-    a.expect("use_regular_nms", 0, why="suppression class by class")
-    a.expect("max_classes_per_detection", 1, why="more classes per box")
-    a.irrelevant("detections_per_class", "it matters where classes are suppressed one by one")
     a.irrelevant("_output_quantized", "the outputs are floating-point")
-    a.irrelevant("_support_output_type_float_in_quantized_op", "no operand is quantised")
+    a.irrelevant("_support_output_type_float_in_quantized_op", "the outputs are floating-point")
     most, classes = a.integer("max_detections", 0), a.integer("num_classes", 0)
     boxes, scores, anchors = (c.type(i) for i in range(3))
     background = scores.dims[2] - classes if scores.rank == 3 else 0
     sizes = (boxes.rank, scores.rank, anchors.rank, boxes.dims[:1], scores.dims[:1])
     if sizes != (3, 3, 2, (1,), (1,)) or background not in (0, 1) or most < 1 or classes < 1:
-        raise ModelError(f"{boxes}, {scores}, {anchors} do not fit {classes} classes",
-                         place=c.node.place)  # fmt: skip
-    corners = _decoded(c)
-    own = _part(c, c.required(1), 2, int(background), int(background) + classes)
-    best = c.add("ReduceMax", [own, c.ints((2,))], keepdims=False)
-    names = c.add("ArgMax", [own], axis=2, keepdims=False)
-    chosen = _suppressed(c, corners, best, most)
+        raise ModelError(
+            f"{boxes}, {scores}, {anchors} do not fit {classes} classes and one image",
+            place=c.node.place,
+        )
+    corners = _decoded(c, operands[0], operands[2])
+    own = _part(c, operands[1], 2, int(background), int(background) + classes)
+    if a.flag("use_regular_nms"):
+        a.irrelevant("max_classes_per_detection", "each class is suppressed by itself")
+        per_class = min(a.integer("detections_per_class", PER_CLASS), most)
+        return _by_class(c, corners, own, per_class, most)
+    a.irrelevant("detections_per_class", "it matters where classes are suppressed one by one")
+    return _by_box(c, corners, own, classes, most)
+
+
+def _by_box(c: Conversion, corners: str, own: str, classes: int, most: int) -> Result:
+    """The fast form: boxes compete by their best class, and each that is kept shows its `each`
+    best classes. The count is that of boxes."""
+    each = c.attributes.integer("max_classes_per_detection", 0)
+    if each < 1:
+        raise ModelError(f"it shows {each} classes per box", place=c.node.place)
+    shown = min(each, classes)
+    op = c.operator("TopK", axis=2)
+    names = [c.fresh(f"{c.first_output}/{what}") for what in ("best", "classes")]
+    values, indices = c.builder.add_all(op, [own, c.ints((shown,))], names)
+    best = c.add("Squeeze", [_part(c, values, 2, 0, 1), c.ints((2,))])
+    chosen = _suppressed(c, corners, c.add("Unsqueeze", [best, c.ints((1,))]), most)
+    chosen = c.add("Squeeze", [_part(c, chosen, 1, 2, 3), c.ints((1,))])
     count = c.add("Shape", [chosen])
-    padded = c.add("Concat", [chosen, c.ints((0,) * most)], axis=0)
-    padded = _part(c, padded, 0, 0, most)
     kept = c.add("Less", [c.ints(tuple(range(most))), count])
-    out = c.node.outputs
-    return (
-        _gathered(c, corners, padded, c.add("Unsqueeze", [kept, c.ints((1,))]), out[0]),
-        _gathered(c, c.add("Cast", [names], to="float32"), padded, kept, out[1]),
-        _gathered(c, best, padded, kept, out[2]),
-        c.builder.add(c.operator("Cast", to="float32"), [count], [out[3]]),
+    kept = c.add("Unsqueeze", [kept, c.ints((1,))])
+    padded = _part(c, c.add("Concat", [chosen, c.ints((0,) * most)], axis=0), 0, 0, most)
+    where = c.add("Unsqueeze", [c.add("Gather", [corners, padded], axis=1), c.ints((2,))])
+    where = c.add("Expand", [where, c.ints((1, most, shown, 4))])
+    found: list[Shown] = [(where, c.add("Unsqueeze", [kept, c.ints((2,))]), (1, most * each, 4))]
+    for value in (c.add("Cast", [indices], to="float32"), values):
+        found.append((c.add("Gather", [value, padded], axis=1), kept, (1, most * each)))
+    return _outputs(c, found, each - shown, count)
+
+
+def _by_class(c: Conversion, corners: str, own: str, per_class: int, most: int) -> Result:
+    """The regular form: boxes compete within each class, then the best of all classes are kept.
+
+    Between equal scores the lower class comes first. The list of survivors is followed by `most`
+    entries that lose against every score.
+    """
+    if per_class < 1:
+        raise ModelError(f"it keeps {per_class} boxes per class", place=c.node.place)
+    scores = c.add("Transpose", [own], perm=(0, 2, 1))
+    found = _suppressed(c, corners, scores, per_class)
+    count = c.add("Slice", [c.add("Shape", [found]), *(c.ints((v,)) for v in (0, 1))])
+    survivors = c.add("GatherND", [scores, found])
+    loser = c.constant([np.float32(-np.inf)] * most)
+    survivors = c.add("Concat", [survivors, loser], axis=0)
+    op = c.operator("TopK", axis=0)
+    names = [c.fresh(f"{c.first_output}/{what}") for what in ("best", "order")]
+    best, order = c.builder.add_all(op, [survivors, c.ints((most,))], names)
+    kept = c.add("Less", [order, count])
+    padded = c.add("Concat", [found, c.constant(np.zeros((most, 3), np.int64))], axis=0)
+    places = c.add("Gather", [padded, order], axis=0)
+    classes, boxes = (
+        c.add("Squeeze", [_part(c, places, 1, i, i + 1), c.ints((1,))]) for i in (1, 2)
     )
+    where = c.add("Gather", [corners, boxes], axis=1)
+    outputs: list[Shown] = [(where, c.add("Unsqueeze", [kept, c.ints((1,))]), (1, most, 4))]
+    for value in (c.add("Cast", [classes], to="float32"), best):
+        outputs.append((value, kept, (1, most)))
+    return _outputs(c, outputs, 0, c.add("Min", [count, c.ints((most,))]))
 
 
-def _decoded(c: Conversion) -> str:
+def _outputs(c: Conversion, found: list[Shown], missing: int, count: str) -> Result:
+    """Boxes, classes and scores: (values, which are meant, shape), zero elsewhere; `missing`
+    entries more per box. Then the count."""
+    names = []
+    for name, (value, kept, shape) in zip(c.node.outputs, found, strict=False):
+        value = c.add("Where", [kept, value, c.constant(0, np.float32)])
+        if missing:
+            rank = c.builder.types[value].rank
+            ends = [missing if axis == 2 else 0 for axis in range(rank)]
+            value = c.add("Pad", [value, c.ints((*(0,) * rank, *ends))])
+        names.append(c.builder.add(c.operator("Reshape"), [value, c.ints(shape)], [name]))
+    to_float = c.operator("Cast", to="float32")
+    return (*names, c.builder.add(to_float, [count], [c.node.outputs[3]]))
+
+
+def _decoded(c: Conversion, encodings: str, anchors: str) -> str:
     """Corners [1, n, 4]: centres move by parts of the anchor, sizes are multiples of it."""
     scales = [c.attributes.number(name, 0.0) for name in SCALES]
     if min(scales) <= 0:
         raise ModelError(f"the scales are {scales}", place=c.node.place)
-    codes = c.add("Div", [c.required(0), c.constant(scales, np.float32)])
-    anchors = c.required(2)
+    codes = c.add("Div", [encodings, c.constant(scales, np.float32)])
     where, reach = _part(c, anchors, 1, 0, 2), _part(c, anchors, 1, 2, 4)
     centre = c.add("Add", [c.add("Mul", [_part(c, codes, 2, 0, 2), reach]), where])
     grown = c.add("Exp", [_part(c, codes, 2, 2, 4)])
@@ -65,15 +152,20 @@ def _decoded(c: Conversion) -> str:
     return c.add("Concat", ends, axis=2)
 
 
-def _suppressed(c: Conversion, corners: str, best: str, most: int) -> str:
-    """Indices of the boxes that are kept, best first. A score at the threshold counts."""
+def _suppressed(c: Conversion, corners: str, scores: str, most: int) -> str:
+    """(image, class, box) of what is kept of scores [1, classes, n], by class, best first. A score
+    at the threshold counts."""
     threshold = np.float32(c.attributes.number("nms_score_threshold", 0.0))
-    below = np.nextafter(threshold, np.float32(-np.inf))
     overlap = np.float32(c.attributes.number("nms_iou_threshold", 0.0))
-    scores = c.add("Unsqueeze", [best, c.ints((1,))])
-    limits = [c.ints((most,)), c.constant([overlap]), c.constant([below])]
-    found = c.add("NonMaxSuppression", [corners, scores, *limits])
-    return c.add("Squeeze", [_part(c, found, 1, 2, 3), c.ints((1,))])
+    if not 0 < overlap <= 1:
+        raise ModelError(f"nms_iou_threshold is {overlap}", place=c.node.place)
+    limits = [c.ints((most,)), c.constant([overlap]), c.constant([_below(threshold)])]
+    return c.add("NonMaxSuppression", [corners, scores, *limits])
+
+
+def _below(threshold: np.float32) -> np.float32:
+    """The next lower number: what is above it reaches the threshold."""
+    return np.nextafter(threshold, np.float32(-np.inf))
 
 
 def _part(c: Conversion, value: str, axis: int, begin: int, end: int) -> str:
@@ -81,8 +173,34 @@ def _part(c: Conversion, value: str, axis: int, begin: int, end: int) -> str:
     return c.add("Slice", [value, *bounds])
 
 
-def _gathered(c: Conversion, values: str, where: str, kept: str, name: str) -> str:
-    """values [1, n, ...] at these indices, zero where not kept, under the output's name."""
-    seen = c.add("Gather", [values, where], axis=1)
-    zero = c.constant(0, np.float32)
-    return c.builder.add(c.operator("Where"), [kept, seen, zero], [name])
+@row("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
+def non_max_suppression(c: Conversion) -> Result:
+    """Operands: boxes [n, 4], scores [n], how many, overlap from which a box is dropped, score
+    that a box must exceed; V5: sigma, whose soft suppression is refused.
+
+    Results: indices [how many], zero behind those that are kept; V5: their scores; the count.
+    """
+    soft = c.node.op_type.endswith("5")
+    if soft and np.any(c.constant_input(5, "sigma")):
+        c.refuse("scores that decay with the overlap are not supported")
+    (most,) = (int(n) for n in c.constant_input(2, "the number of boxes").ravel())
+    overlap = np.float32(c.constant_input(3, "the overlap").ravel()[0])
+    if most < 0 or not 0 < overlap <= 1:
+        raise ModelError(f"{most} boxes, overlapping by {overlap}", place=c.node.place)
+    boxes = c.add("Unsqueeze", [c.required(0), c.ints((0,))])
+    scores = c.add("Unsqueeze", [c.required(1), c.ints((0, 1))])
+    limits = [c.ints((most,)), c.constant([_below(overlap)]), c.required(4)]
+    found = c.add("NonMaxSuppression", [boxes, scores, *limits])
+    chosen = c.add("Squeeze", [_part(c, found, 1, 2, 3), c.ints((1,))])
+    count = c.add("Shape", [chosen])
+    padded = _part(c, c.add("Concat", [chosen, c.ints((0,) * most)], axis=0), 0, 0, most)
+    out = c.node.outputs
+    to_int = c.operator("Cast", to="int32")
+    names = [c.builder.add(to_int, [padded], [out[0]])]
+    if soft:
+        kept = c.add("Less", [c.ints(tuple(range(most))), count])
+        value = c.add("Gather", [c.required(1), padded], axis=0)
+        operands = [kept, value, c.constant(0, np.float32)]
+        names.append(c.builder.add(c.operator("Where"), operands, [out[1]]))
+    number = c.add("Squeeze", [count, c.ints((0,))])
+    return (*names, c.builder.add(to_int, [number], [out[-1]]))

@@ -116,8 +116,13 @@ def _split(
 
 @row("GATHER", moves=True)
 def gather(c: Conversion) -> Result:
-    c.attributes.expect("batch_dims", 0, why="batched gathering")
-    return c.operator("Gather", axis=c.attributes.integer("axis", 0))
+    batch, axis = c.attributes.integer("batch_dims", 0), c.attributes.integer("axis", 0)
+    if not batch:
+        return c.operator("Gather", axis=axis)
+    if axis % c.rank() != batch or batch < 0:
+        c.attributes.refuse("batch_dims", f"together with axis {axis}")
+    indices = c.add("Unsqueeze", [c.required(1), c.ints((-1,))])
+    return c.result("GatherND", [c.required(0), indices], batch_dims=batch)
 
 
 @row("GATHER_ND", moves=True)

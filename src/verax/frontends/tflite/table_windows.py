@@ -68,10 +68,11 @@ def groups_of(c: Conversion) -> int:
     return channels // seen
 
 
-def require_float_weights(c: Conversion) -> None:
+def require_float_weights(c: Conversion, data: int = 0) -> None:
     """Integer weights under floating-point data quantise the data while running."""
-    if c.type(0).dtype != c.type(1).dtype:
-        c.refuse(f"weights of {c.type(1).dtype} on data of {c.type(0).dtype} are not supported")
+    kinds = c.type(data).dtype, c.type(1).dtype
+    if kinds[0] != kinds[1]:
+        c.refuse(f"weights of {kinds[1]} on data of {kinds[0]} are not supported")
 
 
 @row("CONV_2D")
@@ -106,23 +107,35 @@ def _convolution(c: Conversion, weights: str, axes: str, groups: int) -> Result:
 def transpose_conv(c: Conversion) -> Result:
     """Operands: output shape, weights [out, *kernel, in], data, bias."""
     c.attributes.irrelevant("quantized_bias_type", "no operand is quantised")
-    act = activation(c)
-    x = channels_first(c, c.required(2))
-    weights = transposed(c, c.required(1), (3, 0, 1, 2))
-    y = c.add("ConvTranspose", [x, weights, c.input(3)], **transposed_fields(c))
+    return _transposed(c, transposed(c, c.required(1), (3, 0, 1, 2)), "hw")
+
+
+@row("CONV_3D_TRANSPOSE")
+def conv_3d_transpose(c: Conversion) -> Result:
+    """Operands: output shape, weights [*kernel, out, in], data, bias."""
+    for axis in "dhw":
+        c.attributes.expect(f"dilation_{axis}_factor", 1, why="LiteRT has no dilation here")
+    return _transposed(c, transposed(c, c.required(1), (4, 3, 0, 1, 2)), "dhw")
+
+
+def _transposed(c: Conversion, weights: str, axes: str) -> Result:
+    require_float_weights(c, 2)
+    act, x = activation(c), channels_first(c, c.required(2))
+    y = c.add("ConvTranspose", [x, weights, c.input(3)], **transposed_fields(c, axes))
     return finish_channels_last(c, activated(c, y, act))
 
 
-def transposed_fields(c: Conversion) -> dict[str, object]:
+def transposed_fields(c: Conversion, axes: str = "hw") -> dict[str, object]:
     """Strides, pads and output padding of a transposed convolution from its output's shape.
 
     The pads at the beginning are those of the forward convolution from the output, half of what
     SAME needs and none for VALID; the end is wherever the output's shape says.
     """
-    shape = _sizes(c, 0, "the output's shape")
-    kernel, sizes = static_dims(c, 1, "the weights")[1:3], c.type(2).dims[1:3]
-    steps, same = strides(c, "hw"), padding(c) == "SAME"
-    if len(shape) != 2 or min(steps) < 1:
+    shape = _sizes(c, len(axes) + 2, "the output's shape")
+    kernel, sizes = static_dims(c, 1, "the weights"), c.type(2).dims[1:-1]
+    kernel = kernel[1:3] if axes == "hw" else kernel[:3]
+    steps, same = strides(c, axes), padding(c) == "SAME"
+    if len(shape) != len(axes) or min(steps) < 1:
         raise ModelError(f"the output is {shape} wide, strides {steps}", place=c.node.place)
     pads, extra = [], []
     for out, size, k, s in zip(shape, sizes, kernel, steps):
@@ -137,14 +150,15 @@ def transposed_fields(c: Conversion) -> dict[str, object]:
     return {"strides": steps, "pads": tuple(pads), "output_padding": tuple(extra)}
 
 
-def _sizes(c: Conversion, index: int, what: str) -> tuple[int, ...]:
-    """Height and width in a shape [n, h, w, c] that is known but for its batch."""
-    shape = c.known(index)
-    if shape is not None and shape.dtype == object and shape.shape == (4,):
-        inner = shape[1:3].tolist()
+def _sizes(c: Conversion, rank: int, what: str) -> tuple[int, ...]:
+    """Spatial sizes in the shape that operand 0 holds, which is known but perhaps for its batch."""
+    shape = c.known(0)
+    if shape is not None and shape.dtype == object and shape.shape == (rank,):
+        inner = shape[1:-1].tolist()
         if all(isinstance(n, int) for n in inner):
             return tuple(inner)
-    return constant_ints(c, index, what)[1:3]
+    sizes = constant_ints(c, 0, what)
+    return sizes[1:-1] if len(sizes) == rank else ()
 
 
 @row("MAX_POOL_2D")
