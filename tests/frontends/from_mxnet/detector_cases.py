@@ -60,6 +60,8 @@ def windows(S, x):
     yield "pool_1d_last", wide, (2, 8, 3)
     deep = S.Pooling(x(), kernel=(2, 1, 2), pool_type="avg", layout="NDHWC")
     yield "pool_3d_last", deep, (2, 4, 3, 5, 2)
+    parts = S.contrib.AdaptiveAvgPooling2D(x(), output_size=(3, 4))
+    yield "pooled_overlapping", parts, (2, 3, 7, 9)
     yield "layer_norm_axis", S.LayerNorm(x(), axis=1, eps=0.02), (2, 3, 5)
     up = {"scale": 4, "sample_type": "nearest", "num_args": 2}
     for mode in ("concat", "sum"):

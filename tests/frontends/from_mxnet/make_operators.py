@@ -253,6 +253,11 @@ DRAWN = {
 """Inputs that must be more than numbers in [-1, 1], by name."""
 
 
+def drawn(name, value):
+    """A variable's value, made of numbers in [-1, 1]."""
+    return DRAWN.get(name, lambda v: v)(value)
+
+
 PARAMETERS = ("weight", "bias", "gamma", "beta", "label", "parameters")
 """Last parts of the names of what is no input."""
 
@@ -269,7 +274,7 @@ def arrays_of(symbol, shapes):
         value = RNG.uniform(-1, 1, shape)
         if name.endswith(("var", "gamma")) or name == "scores":
             value = np.abs(value) + 0.1
-        values[name] = DRAWN.get(name, lambda v: v)(value).astype(np.float32)
+        values[name] = drawn(name, value).astype(np.float32)
     return inputs, values
 
 

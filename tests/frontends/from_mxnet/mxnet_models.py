@@ -25,10 +25,10 @@ class Stored:
     inputs: dict[str, np.ndarray]
     outputs: dict[str, np.ndarray]
 
-    def load(self, folder: Path, symbol: dict[str, Any] | None = None) -> Model:
-        """Write the case, perhaps with another symbol, and import it."""
+    def load(self, folder: Path, symbol: dict[str, Any] | None = None, shapes: Any = None) -> Model:
+        """Write the case, perhaps with another symbol, and import it (with the inputs' shapes)."""
         path = write(folder, self.symbol if symbol is None else symbol, self.params)
-        return load_mxnet(path, {k: v.shape for k, v in self.inputs.items()})
+        return load_mxnet(path, shapes or {k: v.shape for k, v in self.inputs.items()})
 
 
 @cache
@@ -37,6 +37,7 @@ def stored() -> Mapping[str, Stored]:
     return {**read("operators.npz"), **read("recurrent.npz")}
 
 
+@cache
 def read(file_name: str) -> Mapping[str, Stored]:
     """The cases in a file that make_operators.py wrote, by name."""
     with np.load(Path(__file__).with_name(file_name)) as file:

@@ -86,10 +86,27 @@ def reshape(c: Conversion) -> Result:
         dims, codes = dims[::-1], codes[::-1]
     found = reshaped(dims, list(codes), c)
     found = found[::-1] if backwards else found
-    if sum(isinstance(d, int) for d in found) < len(found) - 1:
+    return c.result("Reshape", [c.required(0), _sizes(c, found)])
+
+
+def _sizes(c: Conversion, wanted: list[DimLike]) -> str:
+    """A shape for Reshape: a symbol that keeps its place is 0, one that is left to infer -1, and
+    others are asked of the input."""
+    dims = c.type(0).dims
+    sizes = [
+        0 if not isinstance(d, int) and dims[i : i + 1] == (d,) else d for i, d in enumerate(wanted)
+    ]
+    unknown = [i for i, d in enumerate(sizes) if not isinstance(d, int)]
+    if -1 not in sizes and unknown:
+        sizes[unknown.pop()] = -1
+    if any(sizes[i] not in dims for i in unknown):
         known_dims(c, 0, "the new shape")
-    sizes = [d if isinstance(d, int) else -1 for d in found]
-    return c.result("Reshape", [c.required(0), c.ints(sizes)])
+    if not unknown:
+        return c.ints(sizes)  # type: ignore[arg-type]
+    parts = [
+        c.ints((d,)) if isinstance(d, int) else sizes_along(c, 0, (dims.index(d),)) for d in sizes
+    ]
+    return c.add("Concat", parts, axis=0)
 
 
 def reshaped(dims: list[DimLike], codes: list[int], c: Conversion) -> list[DimLike]:

@@ -370,13 +370,27 @@ def group_norm(c: Conversion) -> Result:
 
 @row("_contrib_AdaptiveAvgPooling2D")
 def adaptive_average_pool(c: Conversion) -> Result:
-    """Means over equal parts; parts that overlap are refused."""
+    """Output i averages over floor(i n / m) up to ceil((i + 1) n / m), for n inputs and m outputs:
+    equal windows where m divides n, else one product with a matrix of weights per axis."""
     wanted = ints(c, "output_size", (1,)) or (1,)
     wanted = wanted * 2 if len(wanted) == 1 else wanted
+    if len(wanted) != 2 or min(wanted) < 1 or c.rank() != 4:
+        c.attributes.refuse("output_size", f"the input is {c.type(0)}")
     if wanted == (1, 1):
         return c.operator("GlobalAveragePool")
     sizes = known_dims(c, 0, "the size of the parts", 2)
-    if len(wanted) != 2 or min(wanted) < 1 or any(n % m for n, m in zip(sizes, wanted)):
-        c.attributes.refuse("output_size", f"it does not divide {sizes} into equal parts")
-    kernel = tuple(n // m for n, m in zip(sizes, wanted))
-    return c.operator("AveragePool", kernel_shape=kernel, strides=kernel)
+    if not any(n % m for n, m in zip(sizes, wanted)):
+        kernel = tuple(n // m for n, m in zip(sizes, wanted))
+        return c.operator("AveragePool", kernel_shape=kernel, strides=kernel)
+    rows, columns = (_averaging(n, m) for n, m in zip(sizes, wanted))
+    wide = c.add("MatMul", [c.required(0), like(c, columns)])
+    return c.result("MatMul", [like(c, rows.T), wide])
+
+
+def _averaging(n: int, m: int) -> np.ndarray:
+    """Matrix [n, m] whose column i averages over part i."""
+    matrix = np.zeros((n, m))
+    for i in range(m):
+        first, last = i * n // m, -(-(i + 1) * n // m)
+        matrix[first:last, i] = 1 / (last - first)
+    return matrix
