@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 ROWS, OTHER, SHORT, VECTOR, IMAGE = (4, 6), (3, 6), (2, 6), (5,), (9, 8, 3)
 Builder = Callable[..., Any]
 """From keras and the inputs to an output or several."""
@@ -139,6 +141,43 @@ def ranked(keras: Any, x: Any) -> Any:
     return [y, layers.RNN(layers.LSTMCell(2, recurrent_activation="hard_sigmoid"))(x)]
 
 
+CLASSES, ANCHORS = 4, 3
+"""Of the detector: classes, and anchors per position."""
+
+
+def anchors_of(sizes: list[tuple[int, int]]) -> np.ndarray:
+    """Centres and sides of the anchors of some maps in parts of the picture, [anchors, 4]."""
+    found = []
+    for level, (height, width) in enumerate(sizes):
+        for y in range(height):
+            for x in range(width):
+                for k in range(ANCHORS):
+                    side = 0.2 * (level + 1) * (1 + 0.3 * k)
+                    centre = [(y + 0.5) / height, (x + 0.5) / width]
+                    found.append([*centre, side, side * (0.8 + 0.2 * k)])
+    return np.array(found, np.float32)
+
+
+def detector(keras: Any, x: Any) -> Any:
+    """A detector of the SSD kind: two maps, scores, corners of boxes around known anchors. Keras
+    goes no further: it has no suppression of doubles."""
+    layers, ops = keras.layers, keras.ops
+    maps = [layers.Conv2D(6, 3, strides=2, padding="same", activation="relu")(x)]
+    maps.append(layers.Conv2D(5, 3, strides=2, padding="same", activation="relu")(maps[0]))
+    scores, offsets = [], []
+    for i, level in enumerate(maps):
+        score = layers.Conv2D(ANCHORS * CLASSES, 3, padding="same", name=f"scores{i}")(level)
+        offset = layers.Conv2D(ANCHORS * 4, 3, padding="same", name=f"offsets{i}")(level)
+        scores.append(layers.Reshape((-1, CLASSES))(score))
+        offsets.append(layers.Reshape((-1, 4))(offset))
+    classes = layers.Softmax(name="classes")(layers.Concatenate(axis=1)(scores))
+    offset = layers.Concatenate(axis=1)(offsets)
+    anchors = anchors_of([(m.shape[1], m.shape[2]) for m in maps])
+    centres = offset[..., :2] * (anchors[:, 2:] * 0.1) + anchors[:, :2]
+    sides = ops.exp(offset[..., 2:] * 0.2) * anchors[:, 2:]
+    return [classes, ops.concatenate([centres - sides / 2, centres + sides / 2], axis=-1)]
+
+
 GRAPHS: dict[str, tuple[tuple[tuple[int, ...], ...], Builder]] = {
     "LSTM": ((OTHER, SHORT), recurrent("LSTM", states=2)),
     "LSTM without bias": ((OTHER, SHORT), recurrent("LSTM", states=2, use_bias=False)),
@@ -154,6 +193,7 @@ GRAPHS: dict[str, tuple[tuple[tuple[int, ...], ...], Builder]] = {
     "arithmetic": ((ROWS, OTHER), arithmetic),
     "movement": ((ROWS, OTHER), moved),
     "pictures": ((IMAGE,), pictured),
+    "detector": ((IMAGE,), detector),
     "cells": ((SHORT,), ranked),
 }
 """Shapes of the inputs without batch, and what is computed from them."""

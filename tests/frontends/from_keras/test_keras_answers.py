@@ -1,0 +1,71 @@
+"""Every layer and small networks against stored answers of Keras on TensorFlow: no Keras needed."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import verax
+from verax.frontends.keras import load_keras
+from verax.frontends.model import Model
+from verax.records.verdict import Kind
+
+HONEST = (Kind.identical, Kind.rounding)
+Stored = dict[str, dict[str, np.ndarray]]
+
+
+@cache
+def stored() -> Stored:
+    """Arrays by label and what they are (see `make_answers`)."""
+    found: Stored = {}
+    with np.load(Path(__file__).with_name("answers.npz")) as file:
+        for name in file.files:
+            label, _, what = name.partition("|")
+            found.setdefault(label, {})[what] = file[name]
+    return found
+
+
+LABELS = sorted(stored())
+FILES = [(label, w) for label in LABELS for w in stored()[label] if w.startswith("file")]
+
+
+def case(label: str, form: str) -> tuple[Model, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The model of a file, its inputs, and Keras's answers."""
+    arrays = stored()[label]
+    model = load_keras(arrays[form].tobytes())
+    inputs = [v for w, v in arrays.items() if w.startswith("in:")]
+    answers = [arrays[f"out:{i}"] for i in range(len(model.outputs))]
+    assert f"out:{len(answers)}" not in arrays
+    return (
+        model,
+        dict(zip(model.inputs, inputs, strict=True)),
+        dict(zip(model.outputs, answers, strict=True)),
+    )
+
+
+@pytest.mark.parametrize(("label", "form"), FILES)
+def test_a_file_means_what_keras_computes(label: str, form: str) -> None:
+    model, inputs, given = case(label, form)
+    verdict = verax.check(model, given, inputs=inputs)
+    if verdict.kind is Kind.undecided:  # a nearest pixel is a choice
+        for name, want in verax.reference(model, inputs).items():
+            np.testing.assert_array_equal(given[name], want.astype(np.float32))
+    else:
+        assert verdict.kind in HONEST, verdict.reasons
+
+
+@pytest.mark.parametrize("label", [x for x in LABELS if x.startswith(("graph", "network"))])
+def test_a_network_compiled_means_the_same(label: str) -> None:
+    model, inputs, _ = case(label, "file.keras")
+    assert verax.check(model, "verax:O1", inputs=inputs).kind in HONEST
+
+
+@pytest.mark.parametrize("label", [x for x in LABELS if x.startswith(("graph", "network"))])
+def test_both_forms_of_a_file_are_one_network(label: str) -> None:
+    new, inputs, _ = case(label, "file.keras")
+    old, _, _ = case(label, "file.h5")
+    found = zip(verax.reference(new, inputs).values(), verax.reference(old, inputs).values())
+    assert all(np.array_equal(a, b) for a, b in found)
