@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from tests.frontends.from_tflite.float_cases import Case
+from tests.frontends.from_tflite.quantised_cases import packed
 from tests.frontends.from_tflite.tflite_writer import T, const, one
 
 IMAGE = (2, 7, 6, 3)
@@ -71,3 +72,8 @@ def hybrid_cases() -> Iterator[Case]:
             "BATCH_MATMUL", [T((2, 3, 4)), weights(shape, axis)], T((2, 3, 5)), 4,
             adj_y=adjoint, asymmetric_quantize_inputs=adjoint,
         )  # fmt: skip
+    halves = packed((5, 8), [0.02, 0.07, 0.05, 0.03, 0.011])
+    yield (
+        "FULLY_CONNECTED hybrid 4 bits",
+        one("FULLY_CONNECTED", [T((3, 8)), halves, bias(5)], T((3, 5)), 12),
+    )

@@ -83,6 +83,7 @@ def quantised_cases() -> Iterator[Case]:
     yield from _curves()
     yield from _arithmetic()
     yield from _reductions()
+    yield from _halves()
     yield "CONV_2D int8 one scale", one(
         "CONV_2D", [data(IMAGE, "int8"), weights((4, 3, 2, 3), "int8", None), bias(4, "int8")],
         result((2, 3, 4, 4), "int8"), 3, stride_h=1, stride_w=1, padding="VALID",
@@ -294,3 +295,32 @@ def _reductions() -> Iterator[Case]:
     condition = const(np.array([[True], [False]]))
     operands = [condition, data((2, 3), "int8"), data((2, 3), "int8")]
     yield "SELECT_V2 int8", one("SELECT_V2", operands, data((2, 3), "int8"))
+
+
+def packed(shape: tuple[int, ...], scale: list[float], axis: int = 0) -> T:
+    """Weights of 4 bits, two to a byte, the first in the lower half."""
+    values = np.random.default_rng(37).integers(-8, 8, int(np.prod(shape)))
+    values = np.append(values, [0] * (values.size % 2)).astype(np.uint8) & 15
+    pairs = values[::2] | values[1::2] << 4
+    return T(shape, "int4", pairs, scale, [0] * len(scale), axis)
+
+
+def _halves() -> Iterator[Case]:
+    scales = [0.02, 0.07, 0.05, 0.03, 0.011]
+    bias = const(np.arange(-300, 200, 100, dtype=np.int32), [0.001], [0])
+    operands = [data((3, 7), "int8"), packed((5, 7), scales), bias]
+    yield (
+        "FULLY_CONNECTED int8 4 bits",
+        one("FULLY_CONNECTED", operands, result((3, 5), "int8"), 10),
+    )
+    operands = [data(IMAGE, "int8"), packed((5, 3, 1, 3), scales), bias]
+    yield (
+        "CONV_2D int8 4 bits",
+        one("CONV_2D", operands, result((2, 7, 6, 5), "int8"), 7, stride_h=1, stride_w=1),
+    )
+    operands = [data(IMAGE, "int8"), packed((1, 3, 2, 3), scales[:3], 3)]
+    operands.append(const(np.array([90, -70, 20], np.int32), [0.001], [0]))
+    yield "DEPTHWISE_CONV_2D int8 4 bits", one(
+        "DEPTHWISE_CONV_2D", operands, result((2, 7, 6, 3), "int8"), 7, stride_h=1,
+        stride_w=1, depth_multiplier=1,
+    )  # fmt: skip

@@ -36,6 +36,8 @@ MAX_ITEMS = 1_000_000
 """Tensors, and operands of all operators together, that a file may have."""
 MAPS = ("TFLite_Detection_PostProcess",)
 """Custom operators whose options are a FlexBuffers map."""
+PACKED = "int4"
+"""Constants of this type lie two to a byte, and are read as int8."""
 MAX_RANK = 16
 MAX_NAME = 4096
 TYPED_BY_OUTPUT = ("CAST", "QUANTIZE")
@@ -171,14 +173,18 @@ def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
     if table.has(9):
         raise UnsupportedError("variant tensors are not supported", place=place)
     kind = TENSOR_TYPES.get(code, f"type {code}")
+    data = buffers[buffer] if len(buffers[buffer]) else None
+    dtype = kind if isinstance(kind, DType) else None
+    if kind == PACKED and data is not None:
+        dtype = DType.int8
     scale, zero, axis = _quantisation(table.table(4), place)
     return Tensor(
         name,
-        kind if isinstance(kind, DType) else None,
+        dtype,
         str(kind),
         tuple(dims.tolist()),
         tuple(signature.tolist()),
-        buffers[buffer] if len(buffers[buffer]) else None,
+        data,
         scale,
         zero,
         axis,
@@ -212,14 +218,23 @@ def _constant(tensor: Tensor) -> np.ndarray:
     if tensor.dtype is None:
         raise UnsupportedError(f"a constant is {tensor.kind}", place=place)
     assert tensor.data is not None
-    size = math.prod(tensor.dims) * tensor.dtype.itemsize
+    count, packed = math.prod(tensor.dims), tensor.kind == PACKED
+    size = -(-count // 2) if packed else count * tensor.dtype.itemsize
     if size != len(tensor.data):
         raise ModelError(
             f"its shape {list(tensor.dims)} needs {size} bytes, the file has {len(tensor.data)}",
             place=place,
         )
+    if packed:
+        return _unpacked(np.frombuffer(tensor.data, np.uint8))[:count].reshape(tensor.dims)
     array = np.frombuffer(tensor.data, tensor.dtype.numpy).reshape(tensor.dims)
     return array if array.flags.aligned else array.copy()
+
+
+def _unpacked(pairs: np.ndarray) -> np.ndarray:
+    """Signed numbers of 4 bits as int8; the lower half of a byte comes first."""
+    halves = np.stack([pairs & 15, pairs >> 4], axis=-1).astype(np.int8)
+    return ((halves ^ 8) - 8).ravel()
 
 
 def _operand(index: int, tensors: list[Tensor]) -> Tensor:
