@@ -58,3 +58,11 @@ def agree(model: Model, inputs: Mapping[str, np.ndarray], outputs: list[Any]) ->
             assert {f.test for f in verdict.nodes if f.kind is Kind.undecided} == {"power"}
             continue
         assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
+
+
+def agree_inside(model: Model, program: Any, tensors: tuple[Any, ...]) -> None:
+    """As `agree`, each node of PyTorch's program judged by itself: choices (of boxes, of masks)
+    that rounding may tip say nothing about what is before them."""
+    for subject in (program, "verax:O1"):
+        verdict = verax.check(model, subject, arrays(model, tensors))
+        assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons

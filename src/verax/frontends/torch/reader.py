@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.foreign import UNBOUNDED, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import SCALAR_TYPES, Archive
 from verax.frontends.torch.arguments import Ref, dim, names_of, output_names
@@ -93,6 +93,10 @@ class _Reader:
             declared={name: self._value(name) for name in self.graph["tensor_values"]},
             versions={k: v for k, v in self.program["opset_version"].items()},
             metadata={"torch": str(self.program.get("torch_version", "unknown"))},
+            sizes={
+                symbol: range(bounds["min_val"] or 0, (bounds["max_val"] or UNBOUNDED) + 1)
+                for symbol, bounds in self.program["range_constraints"].items()
+            },
         )
 
     def _user_input(self, argument: Mapping[str, Any]) -> str | None:
