@@ -66,6 +66,7 @@ def program(
     """A Model message whose outputs are those of the last operation."""
     model = model_messages().Model()
     model.specificationVersion = opset + 1
+    model.description.SetInParent()
     function = model.mlProgram.functions["main"]
     function.opset = f"CoreML{opset}"
     block = function.block_specializations[function.opset]

@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 from coreml_operation_cases import operations
 from coreml_operations import Operation, program
+from coreml_plain_operations import plain_operations
+from coreml_sequence_cases import INPUT, SIZE, STEPS, numbers, sequences
+from test_coreml_programs import PLAIN, block, message
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError, VeraxError
 from verax.frontends.coreml import load_coreml
+from verax.frontends.coreml.table import TABLE
 from verax.reference.evaluate import evaluate
 
-CASES = operations()
+CASES = [*operations(), *sequences(), *plain_operations()]
 IDS = [f"{case.kind} {case.label}".strip() for case in CASES]
 
 
@@ -106,4 +110,61 @@ def test_what_is_not_supported_is_refused_by_name(kind):
 def test_arguments_that_make_no_sense_are_refused(kind, arguments, said):
     model = program([Operation(kind, arguments)], {"x0": ("float32", (2, 3))})
     with pytest.raises((ModelError, UnsupportedError), match=said):
+        load_coreml(model.SerializeToString())
+
+
+def test_no_operation_is_without_a_case():
+    used = {o.type for name in PLAIN for o in block(message(name)).operations}
+    rows = {name for domain, name in TABLE if domain == "mil"}
+    assert rows - used - {case.kind for case in CASES} == set()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_an_lstm_is_that_of_pytorch(both):
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.LSTM(INPUT, SIZE, bidirectional=both).double()
+    order = np.concatenate([np.arange(k * SIZE, (k + 1) * SIZE) for k in (0, 1, 3, 2)])
+    arguments = {"x": "%x", "initial_h": "%h", "initial_c": "%c", "output_sequence": True}
+    arguments |= {"direction": "bidirectional" if both else "forward"}
+    with torch.no_grad():
+        for i, suffix in enumerate(("", "_back")[: 1 + both]):
+            made = numbers(4, 50 + i)
+            ending = "_l0" + ("_reverse" if i else "")
+            for name in ("weight_ih", "weight_hh"):
+                getattr(layer, name + ending).copy_(torch.from_numpy(made[name]))
+                arguments[name + suffix] = made[name][order]
+            getattr(layer, "bias_ih" + ending).copy_(torch.from_numpy(made["bias"]))
+            getattr(layer, "bias_hh" + ending).zero_()
+            arguments["bias" + suffix] = made["bias"][order]
+    width, batch = SIZE * (1 + both), 2
+    shapes = {"x": (STEPS, batch, INPUT), "h": (batch, width), "c": (batch, width)}
+    rng = np.random.default_rng(1)
+    inputs = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    made = Operation("lstm", arguments, dict.fromkeys(("y", "last", "cell"), "float32"))
+    model = program([made], {n: ("float32", s) for n, s in shapes.items()})
+    found = evaluate(load_coreml(model.SerializeToString()).graph, inputs)
+    x, h, c = (torch.from_numpy(v).double() for v in inputs.values())
+    parts = [torch.stack(v.chunk(1 + both, 1)) for v in (h, c)]
+    y, (last, cell) = layer(x, tuple(parts))
+    for name, want in (
+        ("y", y),
+        ("last", torch.cat(list(last), 1)),
+        ("cell", torch.cat(list(cell), 1)),
+    ):
+        assert near(found[name], want.detach().numpy())
+
+
+def test_a_gate_of_unclear_meaning_is_refused():
+    arguments = {"x": "%x", "initial_h": "%h", **numbers(3, 1), "reset_after": True}
+    model = program(
+        [Operation("gru", arguments, {"y": "float32", "h": "float32"})],
+        {"x": ("float32", (STEPS, 2, INPUT)), "h": ("float32", (2, SIZE))}, 8,
+    )  # fmt: skip
+    with pytest.raises(ModelError, match="defined twice"):
+        load_coreml(model.SerializeToString())
+    model = program(
+        [Operation("gru", arguments, {"y": "float32", "last": "float32"})],
+        {"x": ("float32", (STEPS, 2, INPUT)), "h": ("float32", (2, SIZE))}, 8,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedError, match="reset_after"):
         load_coreml(model.SerializeToString())

@@ -7,6 +7,7 @@ import numpy as np
 from verax.frontends.conversion import Conversion
 from verax.frontends.coreml.mil_rows import (
     arg,
+    dtype_of,
     flag,
     integer,
     like,
@@ -90,7 +91,11 @@ def not_equal(c: Conversion) -> Result:
 
 @mil("floor_div")
 def floor_div(c: Conversion) -> Result:
-    return c.result("Floor", [c.add("Div", [needed(c, "x"), needed(c, "y")])])
+    """The quotient rounded down; of whole numbers by way of the remainder, which is exact."""
+    x, y = needed(c, "x"), needed(c, "y")
+    if dtype_of(c, x).kind == "f":
+        return c.result("Floor", [c.add("Div", [x, y])])
+    return c.result("Div", [c.add("Sub", [x, c.add("Mod", [x, y])]), y])
 
 
 @mil("square")

@@ -6,6 +6,8 @@ is what coremltools' own tests of the operation compute.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from verax.base.errors import ModelError
@@ -89,9 +91,7 @@ def gru_(c: Conversion) -> Result:
     if flag(c, "reset_after"):
         refuse(c, "reset_after", "the format contradicts itself about its meaning")
     if known(c, "input_bias") is not None:
-        more = _matrix(c, "input_bias", 3, vector=True)
-        bias = more if cell.b is None else cell.b + more
-        cell = Cell(cell.w, cell.r, bias, None, cell.reverse)
+        cell = replace(cell, more=_matrix(c, "input_bias", 3, vector=True))
     f = _function(c, "recurrent_activation", "sigmoid")
     g = _function(c, "activation", "tanh")
     found = gru(c, needed(c, "x"), needed(c, "initial_h"), cell, f, g)

@@ -23,7 +23,7 @@ Function = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Cell:
-    """What all steps share. G gates of H units: w [G * H, I], r [G * H, H], b [G * H].
+    """What all steps share. G gates of H units: w [G * H, I], r [G * H, H], b, more [G * H].
 
     limit: preactivations are held between -limit and limit; None: they are not.
     """
@@ -33,6 +33,7 @@ class Cell:
     b: np.ndarray | None
     limit: float | None
     reverse: bool
+    more: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ def _steps(c: Conversion, x: str, cell: Cell) -> list[str]:
     if cell.w.ndim != 2 or cell.w.shape[1] != size or cell.r.shape[0] != cell.w.shape[0]:
         raise ModelError(f"weights {cell.w.shape} for {c.builder.types[x]}", place=c.node.place)
     product = c.add("MatMul", [x, c.constant(np.ascontiguousarray(cell.w.T))])
-    if cell.b is not None:
-        product = c.add("Add", [product, c.constant(cell.b)])
+    for bias in (cell.b, cell.more):
+        if bias is not None:
+            product = c.add("Add", [product, c.constant(bias)])
     parts = _split(c, product, steps, 0)
     flat = [c.add("Squeeze", [p, c.ints((0,))]) for p in parts]
     return flat[::-1] if cell.reverse else flat
