@@ -17,7 +17,7 @@ from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
 from verax.conversion import Converted
 from verax.conversion import convert as convert_verified
-from verax.formats import MXNET, ONNX, PYTORCH, VX, format_of
+from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.judge import check as judge_check
@@ -59,12 +59,14 @@ def load(
     shapes: Mapping[str, Sequence[int | None] | int] | None = None,
     inputs: Sequence[Any] | None = None,
     params: str | os.PathLike[str] | None = None,
+    signature: str | None = None,
 ) -> Model | SavedExecutable:
     """Load a model (a path of any format, the bytes of an ONNX file, an `onnx.ModelProto`, a
     `torch.export.ExportedProgram`, or a `torch.nn.Module` with example `inputs`) or a .vx file.
 
     shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
     params: the file with the arrays of an MXNet symbol, if it is not the one beside it.
+    signature: which one of a SavedModel's, if not the default.
     Raises `ModelError` when the file is damaged, `UnsupportedError` when it uses what Verax lacks,
     `UsageError` when there is no such file.
     """
@@ -81,6 +83,12 @@ def load(
             place=str(params),
             next_step="params belong to an MXNet symbol, NAME-symbol.json",
         )
+    if signature is not None and found is not TENSORFLOW:
+        raise UsageError(
+            f"a model of {found.name} has no signatures",
+            place=str(source),
+            next_step="signatures belong to SavedModel folders of TensorFlow",
+        )
     if found is VX:
         if shapes:
             raise UsageError(
@@ -90,7 +98,8 @@ def load(
             )
         compiled: SavedExecutable = VX.read(source)
         return compiled
-    options = {} if params is None else {"params": params}
+    given = {"params": params, "signature": signature}
+    options = {name: value for name, value in given.items() if value is not None}
     model = found.read(source, shapes=shapes, **options)
     return model
 

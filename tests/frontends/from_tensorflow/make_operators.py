@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tf_cases import CASES, frozen, tf
 from tf_cases_detection import DETECTION
+from tf_cases_more import MORE
 
 from verax.frontends.tensorflow.table import TABLE
 
@@ -44,7 +45,7 @@ def definitions() -> dict[str, Any]:
 
 def main() -> None:
     arrays: dict[str, np.ndarray] = {}
-    for name, (function, *inputs) in {**CASES, **DETECTION}.items():
+    for name, (function, *inputs) in {**CASES, **DETECTION, **MORE}.items():
         data, answers = frozen(function, tuple(inputs))
         arrays[f"{name}|graph"] = np.frombuffer(data, np.uint8)
         arrays |= {f"{name}|x{i}": x for i, x in enumerate(inputs)}
@@ -52,7 +53,7 @@ def main() -> None:
     np.savez_compressed(HERE / "operators.npz", **arrays)
     text = json.dumps(definitions(), indent=1, sort_keys=True)
     (HERE / "op_defs.json").write_text(text + "\n")
-    print(f"{len(CASES) + len(DETECTION)} graphs by TensorFlow {tf.__version__}")
+    print(f"{len(CASES) + len(DETECTION) + len(MORE)} graphs by TensorFlow {tf.__version__}")
 
 
 if __name__ == "__main__":

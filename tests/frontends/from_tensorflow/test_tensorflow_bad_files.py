@@ -5,34 +5,18 @@ The graphs are written with the reader's own message classes, so these need no T
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tf_graphs import node
 
 from verax.base.errors import ModelError, UnsupportedError, VeraxError
 from verax.frontends.tensorflow import load_tensorflow
+from verax.frontends.tensorflow.lifting import lifted
 from verax.frontends.tensorflow.messages import CLASSES
-
-
-def node(graph: Any, name: str, op: str, *inputs: str, **attributes: Any) -> Any:
-    made = graph.node.add(name=name, op=op, input=inputs)
-    for key, value in attributes.items():
-        attribute = made.attr[key]
-        if isinstance(value, str):
-            attribute.s = value.encode()
-        elif isinstance(value, bool):
-            attribute.b = value
-        elif isinstance(value, int):
-            attribute.type = value
-        elif isinstance(value, np.ndarray):
-            attribute.tensor.dtype = {"float32": 1, "int32": 3}[str(value.dtype)]
-            for size in value.shape:
-                attribute.tensor.tensor_shape.dim.add(size=size)
-            attribute.tensor.tensor_content = value.tobytes()
-        else:
-            attribute.list.i.extend(value)
-    return made
 
 
 def small() -> Any:
@@ -92,6 +76,98 @@ def test_training_is_refused() -> None:
         load_tensorflow(graph.SerializeToString())
 
 
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def with_a_port(graph: Any, port: str) -> None:
+    node(graph, "p", "Relu", f"c:{port}", T=1)
+
+
+def with_shape(graph: Any, op: str, *sizes: int, **attributes: Any) -> None:
+    node(graph, "sizes", "Const", dtype=3, value=ints(*sizes))
+    node(graph, "big", op, "x", "sizes", T=1, **attributes)
+
+
+def with_calls(graph: Any, levels: int) -> None:
+    """Functions that call the one before four times each; the first calls nothing."""
+    for level in range(levels):
+        function = graph.library.function.add()
+        function.signature.name = f"f{level}"
+        function.signature.input_arg.add(name="a", type=1)
+        function.signature.output_arg.add(name="o", type=1)
+        function.ret["o"] = "c0:output:0"
+        for i in range(4):
+            call = function.node_def.add(name=f"c{i}", op="PartitionedCall", input=["a"])
+            call.attr["f"].func.name = f"f{max(level - 1, 0)}"
+    node(graph, "call", "PartitionedCall", "x").attr["f"].func.name = f"f{levels - 1}"
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda g: with_a_port(g, "999999999999"), "names no output"),
+        (lambda g: with_a_port(g, "abc"), "names no output"),
+        (lambda g: with_a_port(g, "1:2"), "names no output"),
+        (lambda g: node(g, "q", "Relu", "nowhere", T=1), "defined nowhere"),
+        (lambda g: node(g, "y", "Relu", "c", T=1), "used twice"),
+        (lambda g: with_shape(g, "Tile", *[2**30] * 4), "absurdly large"),
+        (lambda g: with_shape(g, "ResizeBilinear", 2**31 - 1, 2**31 - 1), "absurdly large"),
+        (lambda g: with_shape(g, "ResizeBicubic", 2**31 - 1, 3), "at most"),
+        (lambda g: with_calls(g, 1), "without end"),
+        (lambda g: with_calls(g, 25), "without end|more than"),
+    ],
+)
+def test_dishonest_graphs_are_refused(change: Any, cause: str) -> None:
+    graph = small()
+    change(graph)
+    with pytest.raises(VeraxError, match=cause):
+        load_tensorflow(graph.SerializeToString())
+
+
+def large(count: int = 3000) -> Any:
+    """A graph whose weights are long enough to be lifted out of the message."""
+    graph = CLASSES["Graph"]()
+    holder = node(graph, "x", "Placeholder", dtype=1)
+    for size in (2, count):
+        holder.attr["shape"].shape.dim.add(size=size)
+    node(graph, "w", "Const", dtype=1, value=np.arange(3 * count, dtype=np.float32).reshape(-1, 3))
+    node(graph, "y", "MatMul", "x", "w", T=1)
+    return graph
+
+
+def test_large_contents_are_lifted_and_mean_the_same() -> None:
+    data = large().SerializeToString()
+    small_message, contents = lifted(memoryview(data), "Graph")
+    assert len(small_message) < 300 and [len(c) for c in contents] == [36_000]
+    model = load_tensorflow(data)
+    assert np.array_equal(model.graph.constants["w"].ravel(), np.arange(9000, dtype=np.float32))
+
+
+def test_what_is_lifted_is_what_protobuf_would_have_read() -> None:
+    """Two contents: the last one counts. A field that only lifting writes is not trusted."""
+    graph = large()
+    tensor = graph.node[1].attr["value"].tensor
+    other = CLASSES["Tensor"](tensor_content=bytes(36_000)).SerializeToString()
+    twice = tensor.SerializeToString() + other
+    message, contents = lifted(memoryview(twice), "Tensor")
+    assert message == twice and not contents
+    tensor.lifted = 1
+    with pytest.raises(ModelError, match="two contents"):
+        load_tensorflow(graph.SerializeToString())
+
+
+def test_loading_does_not_copy_the_weights(tmp_path: Path) -> None:
+    path = tmp_path / "large.pb"
+    path.write_bytes(large(1_000_000).SerializeToString())
+    load_tensorflow(path)  # imports what it needs
+    tracemalloc.start()
+    model = load_tensorflow(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert model.graph.constants["w"].nbytes == 12_000_000 > 4 * peak
+
+
 @pytest.mark.parametrize("data", [b"", b"\x00" * 64, b"not a graph at all", b"\xff" * 200])
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(VeraxError):
@@ -110,8 +186,7 @@ def mutated(data: bytes, seed: int) -> bytes:
     return bytes(changed)
 
 
-def outcomes(first: int, count: int) -> None:
-    data = small().SerializeToString()
+def outcomes(data: bytes, first: int, count: int) -> None:
     for seed in range(first, first + count):
         try:
             load_tensorflow(mutated(data, seed))
@@ -121,9 +196,29 @@ def outcomes(first: int, count: int) -> None:
 
 @pytest.mark.parametrize("part", range(3))
 def test_mutations_give_a_model_or_a_clear_error(part: int) -> None:
-    outcomes(200 * part, 200)
+    outcomes(small().SerializeToString(), 200 * part, 200)
 
 
 @pytest.mark.slow
 def test_thousands_of_mutations() -> None:
-    outcomes(10_000, 20_000)
+    outcomes(small().SerializeToString(), 10_000, 10_000)
+
+
+@pytest.mark.slow
+def test_thousands_of_mutations_of_a_detector(tmp_path: Path) -> None:
+    """The frozen graph, then the graph and the index of the folder."""
+    with np.load(Path(__file__).with_name("ssd.npz")) as stored:
+        frozen = stored["frozen"].tobytes()
+        files = {k[5:]: stored[k].tobytes() for k in stored.files if k.startswith("file:")}
+    outcomes(frozen, 0, 500)
+    for name, data in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    for name in ("saved_model.pb", "variables/variables.index"):
+        for seed in range(500):
+            (tmp_path / name).write_bytes(mutated(files[name], seed))
+            try:
+                load_tensorflow(tmp_path)
+            except VeraxError as error:
+                assert error.cause
+        (tmp_path / name).write_bytes(files[name])

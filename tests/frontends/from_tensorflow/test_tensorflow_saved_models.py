@@ -11,7 +11,7 @@ import pytest
 from tf_cases import draw, tf
 
 import verax
-from verax.base.errors import ModelError, UnsupportedError, VeraxError
+from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxError
 from verax.records.verdict import Kind
 
 
@@ -74,6 +74,100 @@ def test_a_keras_model_saved_as_a_folder(tmp_path: Path) -> None:
     want = {answer: np.asarray(net(image))}
     verdict = verax.check(model, want, {given: image}, twice=False)
     assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
+
+
+def test_a_signature_is_chosen_by_name(tmp_path: Path) -> None:
+    class Two(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = tf.Variable(draw(3))
+
+        @tf.function(input_signature=[tf.TensorSpec([2, 3], tf.float32, name="a")])
+        def scaled(self, a: Any) -> dict[str, Any]:
+            return {"y": a * self.scale}
+
+        @tf.function(input_signature=[tf.TensorSpec([2, 3], tf.float32, name="b")])
+        def moved(self, b: Any) -> dict[str, Any]:
+            return {"z": b + self.scale}
+
+    net = Two()
+    path = str(tmp_path / "two")
+    tf.saved_model.save(net, path, signatures={"scaled": net.scaled, "moved": net.moved})
+    with pytest.raises(UnsupportedError, match=r"2 signatures .*moved, scaled") as caught:
+        verax.load(path)
+    assert "signature='moved'" in str(caught.value)
+    with pytest.raises(UsageError, match="no signature 'other'"):
+        verax.load(path, signature="other")
+    x = draw(2, 3)
+    for name, given, answer, want in (
+        ("scaled", "a", "y", x * net.scale.numpy()),
+        ("moved", "b", "z", x + net.scale.numpy()),
+    ):
+        found = verax.check(verax.load(path, signature=name), {answer: want}, {given: x})
+        assert found.kind in (Kind.identical, Kind.rounding), found.reasons
+
+
+def test_variables_that_are_restored_as_copies(tmp_path: Path) -> None:
+    """`tf.saved_model.save` of a Keras 3 model reads variables that its restoring part omits; two
+    variables of one shape must not be confused."""
+    keras = pytest.importorskip("keras")
+    x = keras.Input((6,))
+    y = keras.layers.Dense(6, name="first")(x)
+    y = keras.layers.Dense(6, name="second", activation="tanh")(y)
+    net = keras.Model(x, y)
+    net.set_weights([draw(*w.shape, seed=i) for i, w in enumerate(net.get_weights())])
+    tf.saved_model.save(net, str(tmp_path / "net"))
+    model = verax.load(tmp_path / "net")
+    (given,), (answer,) = model.inputs, model.outputs
+    data = draw(2, 6)
+    verdict = verax.check(model, {answer: np.asarray(net(data))}, {given: data}, twice=False)
+    assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
+
+
+def test_half_and_whole_number_variables(tmp_path: Path) -> None:
+    class Narrow(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.half = tf.Variable(draw(4).astype(np.float16))
+            self.brain = tf.Variable(tf.cast(draw(4, seed=1), tf.bfloat16))
+            self.short = tf.Variable(np.array([1, 65535, 7, 300], np.uint16))
+
+        @tf.function(input_signature=[tf.TensorSpec([2, 4], tf.float32, name="x")])
+        def serve(self, x: Any) -> dict[str, Any]:
+            parts = [tf.cast(v, tf.float32) for v in (self.half, self.brain, self.short)]
+            return {"y": x * parts[0] + parts[1] - parts[2]}
+
+    net, x = Narrow(), draw(2, 4)
+    tf.saved_model.save(net, str(tmp_path / "n"), signatures={"serving_default": net.serve})
+    found = verax.reference(verax.load(tmp_path / "n"), {"x": x})["y"]
+    want = net.serve(x)["y"].numpy()
+    assert np.array_equal(found.astype(np.float32), want)
+
+
+def test_tables_and_loops_are_refused_by_name(tmp_path: Path) -> None:
+    class Lookup(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            pairs = tf.lookup.KeyValueTensorInitializer(tf.constant([1, 2], tf.int64), [0.5, 1.5])
+            self.table = tf.lookup.StaticHashTable(pairs, 0.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([3], tf.int64, name="x")])
+        def serve(self, x: Any) -> dict[str, Any]:
+            return {"y": self.table.lookup(x)}
+
+        @tf.function(input_signature=[tf.TensorSpec([3], tf.float32, name="x")])
+        def loop(self, x: Any) -> dict[str, Any]:
+            return {"y": tf.map_fn(lambda v: v * 2.0, x)}
+
+    net = Lookup()
+    path = str(tmp_path / "net")
+    tf.saved_model.save(net, path, signatures={"serving_default": net.serve, "loop": net.loop})
+    with pytest.raises(UnsupportedError, match="LookupTableFindV2") as caught:
+        verax.load(path)
+    assert "export the network behind them" in str(caught.value.next_step)
+    with pytest.raises(UnsupportedError, match="While") as caught:
+        verax.load(path, signature="loop")
+    assert "unrolled" in str(caught.value.next_step)
 
 
 def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ entries with shared key prefixes. Nothing is allocated that the file does not ho
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Iterator
@@ -23,6 +24,10 @@ MAGIC = 0xDB4775248B80FB57
 FOOTER = 48
 TRAILER = 5
 """Bytes after a block: how it is compressed, and a checksum."""
+CHECKSUM = 4
+"""Bytes of a checksum, which also lies between the lengths and the bytes of strings."""
+OBJECTS, STRING = b"_CHECKPOINTABLE_OBJECT_GRAPH", 7
+"""Key and element type of the table of objects."""
 
 
 class Bundle:
@@ -113,16 +118,39 @@ class Bundle:
         entry = self.entries.get(key.encode())
         if entry is None:
             return None
+        if entry.slices:
+            raise UnsupportedError(
+                f"the variable {key!r} is stored in {len(entry.slices)} parts",
+                place=self.place,
+                next_step="freeze the graph, or save it without partitioned variables",
+            )
         dtype = DTYPES.get(entry.dtype)
         if dtype is None:
             raise UnsupportedError(f"the element type {entry.dtype} of {key!r}", place=self.place)
         dims = [int(d.size) for d in entry.shape.dim]
         data = self._bytes(entry)
-        flat = np.frombuffer(data, dtype.numpy, len(data) // dtype.numpy.itemsize)
+        if min(dims, default=0) < 0 or math.prod(dims) * dtype.numpy.itemsize != len(data):
+            raise ModelError(f"{len(data)} bytes cannot be {dtype}{dims}", place=key)
+        return np.frombuffer(data, dtype.numpy).reshape(dims)
+
+    def keys_by_name(self) -> dict[str, str]:
+        """Checkpoint keys by the names that variables had when they were saved; names that several
+        bear are left out. The table lies in the checkpoint as a string tensor."""
+        entry = self.entries.get(OBJECTS)
+        if entry is None or entry.dtype != STRING:
+            return {}
+        data = bytes(self._bytes(entry))
         try:
-            return flat.reshape(dims)
-        except ValueError as error:
-            raise ModelError(f"{len(data)} bytes cannot be {dtype}{dims}", place=key) from error
+            length, at = _varint(data, 0)
+            saved = CLASSES["SavedObjects"].FromString(data[at + CHECKSUM :][:length])
+        except (IndexError, ValueError, DecodeError) as error:
+            raise ModelError(
+                f"the table of objects is damaged ({error})", place=self.place
+            ) from error
+        found: dict[str, set[str]] = {}
+        for attribute in (a for node in saved.nodes for a in node.attributes):
+            found.setdefault(attribute.full_name, set()).add(attribute.checkpoint_key)
+        return {name: keys.pop() for name, keys in found.items() if name and len(keys) == 1}
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -32,7 +32,8 @@ MESSAGES: dict[str, str] = {
     "Shape": "dim=2:*Dim unknown_rank=3:bool",
     "Tensor": "dtype=1:enum tensor_shape=2:Shape tensor_content=4:bytes half_val=13:*int32 "
     "float_val=5:*float double_val=6:*double int_val=7:*int32 string_val=8:*bytes "
-    "int64_val=10:*int64 bool_val=11:*bool uint32_val=16:*uint32 uint64_val=17:*uint64",
+    "int64_val=10:*int64 bool_val=11:*bool uint32_val=16:*uint32 uint64_val=17:*uint64 "
+    "lifted=1000:int64",
     "List": "s=2:*bytes i=3:*int64 f=4:*float b=5:*bool type=6:*enum shape=7:*Shape "
     "tensor=8:*Tensor",
     "NamedFunction": "name=1:string",
@@ -51,9 +52,15 @@ MESSAGES: dict[str, str] = {
     "MetaGraph": "meta_info_def=1:MetaInfo graph_def=2:Graph signature_def=5:@ServingSignature",
     "SavedModel": "saved_model_schema_version=1:int64 meta_graphs=2:*MetaGraph",
     "BundleHeader": "num_shards=1:int32 endianness=2:enum",
-    "BundleEntry": "dtype=1:enum shape=2:Shape shard_id=3:int32 offset=4:int64 size=5:int64",
+    "BundleEntry": "dtype=1:enum shape=2:Shape shard_id=3:int32 offset=4:int64 size=5:int64 "
+    "slices=7:*Slice",
+    "Slice": "",
+    "SavedAttribute": "name=1:string full_name=2:string checkpoint_key=3:string",
+    "SavedObject": "attributes=2:*SavedAttribute",
+    "SavedObjects": "nodes=1:*SavedObject",
 }
-"""Message -> fields: `name=number:type`, * for repeated, @ for a map from text."""
+"""Message -> fields: `name=number:type`, * for repeated, @ for a map from text. `lifted` is
+written by `lifting`, not by TensorFlow."""
 ONE_OF = ("Attribute",)
 """Messages of which one field is set, `WhichOneof("value")`, even to 0."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from verax.base.errors import UnsupportedError
+from verax.base.errors import ModelError, UnsupportedError
 
 NORMALIZED = ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2")
 SUPPRESSED = ("nmsed_boxes", "nmsed_scores", "nmsed_classes", "valid_detections")
@@ -18,6 +18,8 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
     "CombinedNonMaxSuppression": SUPPRESSED,
 }
 """Outputs in order, of operators that have more than one by name."""
+MAX_PORTS = 10_000
+"""Outputs that a node may have."""
 
 
 def plain(name: str) -> str:
@@ -28,6 +30,16 @@ def plain(name: str) -> str:
 def node_of(value: str) -> str:
     """The node that gives a value."""
     return value.partition(":")[0]
+
+
+def port_of(value: str) -> int:
+    """Which output of its node a value is. Raises `ModelError` when the name tells none."""
+    _, _, port = value.partition(":")
+    if not port:
+        return 0
+    if not (port.isascii() and port.isdigit()) or len(port) > 5 or int(port) > MAX_PORTS:
+        raise ModelError(f"{value[:80]!r} names no output of a node", place=node_of(value)[:80])
+    return int(port)
 
 
 def in_function(operators: Mapping[str, str], text: str) -> str:
@@ -41,7 +53,7 @@ def in_function(operators: Mapping[str, str], text: str) -> str:
         return plain(text)
     name, output, place = parts[0], parts[1], parts[2]
     known = OUTPUTS.get(operators.get(name, ""), (output,))
-    if output not in known or not place.isdigit():
+    if output not in known:
         raise UnsupportedError(f"the output {text!r} is not known", place=f"node {name!r}")
-    port = known.index(output) + int(place)
+    port = known.index(output) + port_of(f"{name}:{place}")
     return name if port == 0 else f"{name}:{port}"

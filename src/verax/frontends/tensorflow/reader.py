@@ -7,8 +7,8 @@ inputs and outputs of a SavedModel are named by its signature.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,100 +17,76 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.files import open_bytes
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.tensorflow.bundle import Bundle
+from verax.frontends.tensorflow.lifting import lifted
 from verax.frontends.tensorflow.messages import CLASSES
-from verax.frontends.tensorflow.names import in_function, node_of, plain
+from verax.frontends.tensorflow.names import in_function, node_of, plain, port_of
+from verax.frontends.tensorflow.signatures import (
+    Signature,
+    chosen_signature,
+    serving_graph,
+    signature_of,
+)
 from verax.frontends.tensorflow.tensors import DTYPES, dims_of, tensor_of
 from verax.frontends.tensorflow.variables import restored_keys
+from verax.ir.types import DType
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 NO_VALUE = ("NoOp", "Assert", "SaveV2", "RestoreV2", "MergeV2Checkpoints", "AssignVariableOp")
 MAX_NODES = 200_000
-MAX_DEPTH = 32
+MAX_DEPTH, MAX_CALLS = 32, 10_000
 MAX_BYTES = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Signature:
-    """What goes in and out: (public name, value) pairs; types by public name."""
-
-    inputs: tuple[tuple[str, str], ...]
-    outputs: tuple[tuple[str, str], ...]
-    types: Mapping[str, ForeignValue]
-
-
-def read_graph(data: bytes, place: str) -> ForeignModel:
+def read_graph(data: bytes | memoryview, place: str) -> ForeignModel:
     """A frozen graph: placeholders are inputs, values that nobody reads are outputs."""
-    graph = _parse("Graph", data, place)
+    graph, contents = _parse("Graph", memoryview(data), place)
     if not graph.node:
         raise ModelError(
             "the file holds no graph", place=place, next_step="is it a frozen GraphDef?"
         )
-    return _Reader(graph, None, place).model(None, {})
+    return _Reader(graph, contents, None, place).model(None, {})
 
 
-def read_saved_model(folder: Path) -> ForeignModel:
-    """A SavedModel folder: one graph, its signature and its variables."""
+def read_saved_model(folder: Path, wanted: str | None = None) -> ForeignModel:
+    """A SavedModel folder: one graph, its signature (`wanted` or the default), its variables."""
     place = folder.name
     file = folder / "saved_model.pb"
-    try:
-        data = file.read_bytes()
-    except OSError as error:
+    if not file.is_file():
         raise UsageError(
-            f"the folder is no SavedModel ({error.strerror})",
+            "the folder is no SavedModel",
             place=str(file),
             next_step="give the folder that holds saved_model.pb",
-        ) from error
-    saved = _parse("SavedModel", data, place)
-    if len(saved.meta_graphs) != 1:
-        raise UnsupportedError(f"the file holds {len(saved.meta_graphs)} graphs", place=place)
-    meta = saved.meta_graphs[0]
+        )
+    saved, contents = _parse("SavedModel", open_bytes(file), place)
+    meta = serving_graph(saved, place)
     index = folder / "variables" / "variables"
     bundle = Bundle(index) if index.with_suffix(".index").exists() else None
-    reader = _Reader(meta.graph_def, bundle, place)
-    chosen = _signature(meta.signature_def, place)
+    reader = _Reader(meta.graph_def, contents, bundle, place)
+    chosen = chosen_signature(meta.signature_def, wanted, place)
     metadata = {"tensorflow": meta.meta_info_def.tensorflow_version, "signature": chosen}
-    return reader.model(_pairs(meta.signature_def[chosen]), metadata)
+    return reader.model(signature_of(meta.signature_def[chosen]), metadata)
 
 
-def _parse(kind: str, data: bytes, place: str) -> Any:
-    if len(data) > MAX_BYTES:
+def _parse(kind: str, data: memoryview, place: str) -> tuple[Any, Sequence[memoryview]]:
+    """The message, and the large contents that its tensors refer to."""
+    small, contents = lifted(data, kind)
+    if len(small) > MAX_BYTES:
         raise ModelError("the file is larger than protobuf allows", place=place)
     try:
-        return CLASSES[kind].FromString(data)
+        return CLASSES[kind].FromString(small), contents
     except DecodeError as error:
         raise ModelError(f"the file is damaged ({error})", place=place) from error
 
 
-def _signature(signatures: Mapping[str, Any], place: str) -> str:
-    """The signature that serves."""
-    usable = [k for k, s in signatures.items() if s.outputs]
-    if "serving_default" in usable:
-        return "serving_default"
-    if len(usable) == 1:
-        return usable[0]
-    raise UnsupportedError(
-        f"the model has {len(usable)} signatures and none is the default: {', '.join(usable[:8])}",
-        place=place,
-        next_step="save it with signatures={'serving_default': ...}",
-    )
-
-
-def _pairs(signature: Any) -> Signature:
-    inputs = tuple((k, plain(i.name)) for k, i in sorted(signature.inputs.items()))
-    outputs = tuple((k, plain(o.name)) for k, o in sorted(signature.outputs.items()))
-    types = {
-        k: ForeignValue(k, DTYPES.get(i.dtype), dims_of(i.tensor_shape), f"type {i.dtype}")
-        for k, i in [*signature.inputs.items(), *signature.outputs.items()]
-    }
-    return Signature(inputs, outputs, types)
-
-
 class _Reader:
-    def __init__(self, graph: Any, bundle: Bundle | None, place: str) -> None:
-        self.graph, self.bundle, self.place = graph, bundle, place
+    def __init__(
+        self, graph: Any, contents: Sequence[memoryview], bundle: Bundle | None, place: str
+    ) -> None:
+        self.graph, self.contents, self.bundle, self.place = graph, contents, bundle, place
         self.functions = {f.signature.name: f for f in graph.library.function}
         self.constants: dict[str, np.ndarray] = {}
         self.nodes: dict[str, ForeignNode] = {}
@@ -118,6 +94,7 @@ class _Reader:
         self.placeholders: dict[str, ForeignValue] = {}
         self.variables: dict[str, Any] = {}
         self.keys: dict[str, str] | None = None
+        self.calls = 0
 
     def model(self, signature: Signature | None, metadata: Mapping[str, str]) -> ForeignModel:
         self._add(self.graph.node, "", plain, {}, 0)
@@ -196,6 +173,9 @@ class _Reader:
                 self._enter(node, name, inputs)
 
     def _call(self, node: Any, name: str, inputs: tuple[str, ...], depth: int) -> None:
+        self.calls += 1
+        if self.calls > MAX_CALLS:
+            raise ModelError(f"functions are called more than {MAX_CALLS} times", place=self.place)
         called = node.attr["f"].func.name
         function = self.functions.get(called)
         if function is None:
@@ -221,7 +201,7 @@ class _Reader:
             if "value" not in node.attr:
                 raise ModelError("a constant without a value", place=place)
             if node.attr["value"].tensor.dtype in DTYPES:
-                self.constants[name] = tensor_of(node.attr["value"].tensor, place)
+                self.constants[name] = tensor_of(node.attr["value"].tensor, place, self.contents)
         elif node.op in VARIABLES:
             self.variables[name] = node
         elif node.op == "ReadVariableOp":
@@ -231,7 +211,7 @@ class _Reader:
             code = node.attr["dtype"].type
             self.placeholders[name] = ForeignValue(name, DTYPES.get(code), dims, f"type {code}")
         else:
-            attributes = {k: _attribute(a, place) for k, a in node.attr.items() if not k.startswith("_")}
+            attributes = {k: _attribute(a, place, self.contents) for k, a in node.attr.items()}
             self.nodes[name] = ForeignNode(node.op, inputs, (name,), attributes, name)
 
     def _variable(self, name: str) -> np.ndarray:
@@ -244,11 +224,18 @@ class _Reader:
                 next_step="give the SavedModel folder, or freeze the graph",
             )
         if self.keys is None:
-            self.keys = restored_keys(self.graph)
+            self.keys = {**self.bundle.keys_by_name(), **restored_keys(self.graph)}
         key = self.keys.get(node.name, node.name)
         found = self.bundle.tensor(key)
         if found is None:
             raise ModelError(f"the checkpoint has no variable {key!r}", place=place)
+        code, said = node.attr["dtype"].type, dims_of(node.attr["shape"].shape)
+        fits = said is None or len(said) == found.ndim
+        fits = fits and all(d in (n, None) for d, n in zip(said or (), found.shape))
+        if DTYPES.get(code) != DType(str(found.dtype)) or not fits:
+            raise ModelError(
+                f"the checkpoint holds {found.dtype}{list(found.shape)} as {key!r}", place=place
+            )
         return found
 
     # Order
@@ -305,17 +292,17 @@ class _Reader:
 
 
 def _note_port(ports: dict[str, int], value: str) -> None:
-    name, _, port = value.partition(":")
-    ports[name] = max(ports.get(name, 0), int(port or 0))
+    name = node_of(value)
+    ports[name] = max(ports.get(name, 0), port_of(value))
 
 
-def _attribute(attribute: Any, place: str) -> Any:
+def _attribute(attribute: Any, place: str, contents: Sequence[memoryview]) -> Any:
     """An attribute as a number, text, array, or tuple of these; types as their names."""
     kind = attribute.WhichOneof("value")
-    return None if kind is None else _value(kind, getattr(attribute, kind), place)
+    return None if kind is None else _value(kind, getattr(attribute, kind), place, contents)
 
 
-def _value(kind: str, value: Any, place: str) -> Any:
+def _value(kind: str, value: Any, place: str, contents: Sequence[memoryview]) -> Any:
     if kind == "s":
         return value.decode(errors="replace")
     if kind == "type":
@@ -323,13 +310,13 @@ def _value(kind: str, value: Any, place: str) -> Any:
     if kind == "shape":
         return dims_of(value)
     if kind == "tensor":
-        return tensor_of(value, place)
+        return tensor_of(value, place, contents)
     if kind == "func":
         return f"function {value.name}"
     if kind == "list":
         for name in ("s", "i", "f", "b", "type", "shape"):
             items = getattr(value, name)
             if items:
-                return tuple(_value(name, v, place) for v in items)
+                return tuple(_value(name, v, place, contents) for v in items)
         return ()
     return value

@@ -19,7 +19,7 @@ TYPES = ("T", "U", "Tparams", "T_threshold")
 """Attributes that name the element type of data."""
 INDEX_TYPES = (
     *("Tidx", "Tperm", "Tshape", "Tpaddings", "Tindices", "Taxis", "Tdim", "Index", "Tlen"),
-    *("Tmultiples", "Tblock_shape", "Tcrops", "TI", "Tk"),
+    *("Tmultiples", "Tblock_shape", "Tcrops", "TI", "Tk", "Tshift"),
 )
 """Attributes that name the element type of operands that count or point."""
 
@@ -52,6 +52,9 @@ def _check_types(c: Conversion) -> None:
             if isinstance(stated, str) and stated not in types:
                 c.attributes.refuse(name, f"the operands are {', '.join(sorted(types))}")
     c.attributes.irrelevant("use_cudnn_on_gpu", "it chooses an implementation")
+    for name in c.attributes.values:
+        if name.startswith("_"):
+            c.attributes.irrelevant(name, "a hint for TensorFlow's own machinery")
 
 
 def known_sizes(c: Conversion, index: int, what: str) -> tuple[Any, ...]:
@@ -60,6 +63,19 @@ def known_sizes(c: Conversion, index: int, what: str) -> tuple[Any, ...]:
     if value is None:
         return constant_ints(c, index, what)
     return tuple(v if value.dtype == object else int(v) for v in value.reshape(-1))
+
+
+MAX_PARTS = 4096
+"""Nodes that one foreign node may become part by part."""
+MAX_COMPUTED = 1 << 24
+"""Elements of a constant that a row computes."""
+
+
+def bounded(c: Conversion, count: int, limit: int = MAX_PARTS) -> int:
+    """The count; refuses the node when it asks for more than importing should make."""
+    if count > limit:
+        c.refuse(f"{count} parts, at most {limit} are made")
+    return count
 
 
 def stated_integer(c: Conversion, name: str) -> int:
@@ -100,17 +116,20 @@ class Layout:
 
     def spatial(self, name: str, default: Any = None) -> tuple[int, ...]:
         """The spatial entries of a list with one entry per axis; the others must be 1."""
-        values = self.c.attributes.integers(name, default)
+        return self.inner(self.c.attributes.integers(name, default), name)
+
+    def inner(self, values: tuple[int, ...] | None, name: str) -> tuple[int, ...]:
+        """The spatial ones of numbers per axis; the others must be 1."""
         if values is None or len(values) != self.rank:
             raise ModelError(
                 f"{name} = {values} needs {self.rank} entries", place=self.c.node.place
             )
         if self.last:
-            inner, outer = values[1:-1], (values[0], values[-1])
+            inner, outer = values[1:-1], values[:1] + values[-1:]
         else:
             inner, outer = values[2:], values[:2]
         if set(outer) != {1}:
-            self.c.attributes.refuse(name, "across the batch or channels")
+            self.c.refuse(f"{name} = {values} across the batch or channels")
         return tuple(inner)
 
     def pads(self) -> Any:

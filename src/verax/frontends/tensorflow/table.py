@@ -5,7 +5,9 @@ from __future__ import annotations
 from verax.frontends.tensorflow import (  # noqa: F401  (each registers its rows)
     table_detection,
     table_elementwise,
+    table_images,
     table_movement,
+    table_quantised,
     table_reduction,
     table_slicing,
     table_windows,

@@ -16,7 +16,14 @@ SAME = {
     **{n: n for n in ("Add", "Sub", "Mul", "Pow", "Less", "Greater", "Equal")},
     **{"AddV2": "Add", "RealDiv": "Div", "Maximum": "Max", "Minimum": "Min", "Inv": "Reciprocal"},
     **{"LessEqual": "LessOrEqual", "GreaterEqual": "GreaterOrEqual", "LogicalAnd": "And"},
-    **{"LogicalOr": "Or", "LogicalNot": "Not", "IsNan": "IsNaN", "Selu": "Selu", "Rint": "Round"},
+    **{
+        "LogicalOr": "Or",
+        "LogicalNot": "Not",
+        "IsNan": "IsNaN",
+        "IsInf": "IsInf",
+        "Selu": "Selu",
+        "Rint": "Round",
+    },
 }
 """Operators without attributes of their own -> ours."""
 
@@ -33,11 +40,27 @@ def round_(c: Conversion) -> Result:
     return c.operator("Round" if c.type(0).dtype.is_float else "Identity")
 
 
-@row("Identity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics", "EnsureShape")
+@row(
+    *("Identity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics"),
+    "GuaranteeConst",
+)
 def identity(c: Conversion) -> Result:
     """The value itself, also where it is a constant."""
-    for name in ("message", "shape"):
-        c.attributes.irrelevant(name, "it states what is so anyway")
+    c.attributes.irrelevant("message", "it is what an error would say")
+    return c.required(0)
+
+
+@row("EnsureShape")
+def ensure_shape(c: Conversion) -> Result:
+    """The value itself, whose shape is what the file says."""
+    if not c.attributes.has("shape"):
+        raise ModelError("the attribute shape is missing", place=c.node.place)
+    said, found = c.attributes.get("shape"), c.type(0).dims
+    if said is not None and (
+        len(said) != len(found)
+        or any(isinstance(d, int) and isinstance(n, int) and d != n for d, n in zip(said, found))
+    ):
+        raise ModelError(f"{c.type(0)} should be of shape {list(said)}", place=c.node.place)
     return c.required(0)
 
 
@@ -134,6 +157,36 @@ def division(c: Conversion) -> Result:
         return c.result("Floor", [c.add("Div", [x, y])])
     times = c.add("Floor", [c.add("Div", [x, y])])
     return c.result("Sub", [x, c.add("Mul", [times, y])])
+
+
+@row("TruncateDiv", "TruncateMod", "Mod")
+def truncated(c: Conversion) -> Result:
+    """Quotients towards zero, and what they leave, as in C."""
+    whole = not c.type(0).dtype.is_float
+    if c.node.op_type == "TruncateDiv":
+        if not whole:
+            c.refuse("of floating-point numbers")
+        return c.operator("Div")
+    return c.operator("Mod", fmod=True)
+
+
+@row("DivNoNan", "MulNoNan")
+def no_nan(c: Conversion) -> Result:
+    """0 where the second operand is 0, whatever the first."""
+    x, y = c.required(0), c.required(1)
+    zero, one = (c.constant(v, c.type(0).dtype.numpy) for v in (0, 1))
+    is_zero = c.add("Equal", [y, zero])
+    if c.node.op_type == "DivNoNan":
+        found = c.add("Div", [x, c.add("Where", [is_zero, one, y])])
+    else:
+        found = c.add("Mul", [x, y])
+    return c.result("Where", [is_zero, zero, found])
+
+
+@row("IsFinite")
+def is_finite(c: Conversion) -> Result:
+    bad = c.add("Or", [c.add("IsNaN", [c.required(0)]), c.add("IsInf", [c.required(0)])])
+    return c.result("Not", [bad])
 
 
 @row("AddN")

@@ -6,16 +6,22 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.channels_last import (
-    channels_first,
     constant_ints,
-    finish_channels_last,
     longs,
     mirror_mode,
     pads,
     static_dims,
 )
 from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Layout, Result, as_long, row, stated_integer
+from verax.frontends.tensorflow.rows import (
+    MAX_COMPUTED,
+    Layout,
+    Result,
+    as_long,
+    bounded,
+    row,
+    stated_integer,
+)
 from verax.ir.types import DType
 
 
@@ -136,6 +142,64 @@ def where(c: Conversion) -> Result:
     return c.result("Transpose", [c.add("NonZero", [c.required(0)])], perm=(1, 0))
 
 
+@row("ScatterNd", "TensorScatterUpdate", "TensorScatterAdd")
+def scatter(c: Conversion) -> Result:
+    """Operands of ScatterNd: indices, updates, shape; it adds to zeros. Of the others: data,
+    indices, updates."""
+    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", why="what is out of range")
+    if c.node.op_type != "ScatterNd":
+        reduction = "add" if c.node.op_type.endswith("Add") else "none"
+        given = [c.required(0), as_long(c, 1), c.required(2)]
+        return c.result("ScatterND", given, reduction=reduction)
+    zero = c.constant(0, c.type(1).dtype.numpy)
+    data = c.add("Expand", [zero, longs(c, 2)])
+    return c.result("ScatterND", [data, as_long(c, 0), c.required(1)], reduction="add")
+
+
+@row("Roll")
+def roll(c: Conversion) -> Result:
+    """Along each axis by a constant number of places, forward."""
+    value = c.required(0)
+    for shift, axis in zip(constant_ints(c, 1, "the shift"), constant_ints(c, 2, "the axis")):
+        size = static_dims(c, 0, "the input")[axis]
+        cut = -shift % max(size, 1)
+        parts = [
+            c.add("Slice", [value, c.ints((b,)), c.ints((e,)), c.ints((axis,))])
+            for b, e in ((cut, size), (0, cut))
+        ]
+        value = c.add("Concat", parts, axis=axis)
+    return c.result("Identity", [value])
+
+
+@row("ReverseSequence")
+def reverse_sequence(c: Conversion) -> Result:
+    a = c.attributes
+    a.expect("Tlen", str(c.type(1).dtype), why="it repeats an operand's type")
+    time, batch = stated_integer(c, "seq_dim"), a.integer("batch_dim", 0)
+    given = [c.required(0), as_long(c, 1)]
+    return c.result("ReverseSequence", given, batch_axis=batch, time_axis=time)
+
+
+@row("LinSpace")
+def linear_space(c: Conversion) -> Result:
+    """Operands, all constant: start, stop, count. Multiples of the step in the operands' type, the
+    last one the stop itself, as TensorFlow computes them."""
+    first, last = (c.constant_input(i, "a bound").reshape(()) for i in (0, 1))
+    (count,) = constant_ints(c, 2, "the count")
+    if bounded(c, count, MAX_COMPUTED) < 1:
+        raise ModelError(f"{count} numbers", place=c.node.place)
+    step = (last - first) / first.dtype.type(max(count - 1, 1))
+    values = first + step * np.arange(count, dtype=first.dtype)
+    values[count - 1 if count > 1 else 1 :] = last
+    return c.named_constant(values.astype(first.dtype))
+
+
+@row("InvertPermutation")
+def inverse(c: Conversion) -> Result:
+    return c.named_constant(np.argsort(c.constant_input(0, "the permutation")).astype(
+        c.type(0).dtype.numpy))  # fmt: skip
+
+
 @row("OneHot")
 def one_hot(c: Conversion) -> Result:
     """Operands: indices, depth, value at the index, value elsewhere."""
@@ -159,36 +223,6 @@ def range_(c: Conversion) -> Result:
     return c.operator("Range")
 
 
-@row("ResizeBicubic")
-def resize_bicubic(c: Conversion) -> Result:
-    """TensorFlow looks the weights up in a table of 1024 positions between two pixels."""
-    c.refuse("its weights are taken from a table, not computed from the positions")
-
-
-@row("ResizeBilinear", "ResizeNearestNeighbor")
-def resize(c: Conversion) -> Result:
-    """Positions: corners aligned, half-pixel centres, or neither."""
-    aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
-    if aligned and half:
-        c.attributes.refuse("half_pixel_centers", "together with align_corners")
-    mode = {"B": "linear", "N": "nearest"}[c.node.op_type[6]]
-    fields: dict[str, object] = {}
-    if mode == "nearest":
-        fields = {"nearest_mode": "round_prefer_ceil" if aligned or half else "floor"}
-    position = "align_corners" if aligned else "half_pixel" if half else "asymmetric"
-    x = channels_first(c, c.required(0))
-    sizes = c.ints(constant_ints(c, 1, "the size"))
-    y = c.add(
-        "Resize",
-        [x, None, None, sizes],
-        mode=mode,
-        coordinate_transformation_mode=position,
-        axes=(2, 3),
-        **fields,
-    )
-    return finish_channels_last(c, y)
-
-
 @row("SpaceToDepth", "DepthToSpace")
 def space_to_depth(c: Conversion) -> Result:
     layout = Layout(c, "NHWC")
@@ -196,11 +230,20 @@ def space_to_depth(c: Conversion) -> Result:
     return layout.finish(c.node.op_type, [layout.first(c.required(0))], blocksize=size)
 
 
-@row("SpaceToBatchND")
+def _block(c: Conversion) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Size of the blocks, and the (begin, end) pads or crops, the last operand."""
+    ends = constant_ints(c, len(c.inputs) - 1, "the paddings or crops")
+    if c.node.op_type.endswith("ND"):
+        return constant_ints(c, 1, "the block"), ends
+    return (stated_integer(c, "block_size"),) * 2, ends
+
+
+@row("SpaceToBatchND", "SpaceToBatch")
 def space_to_batch(c: Conversion) -> Result:
-    """Operands: data [n, *spatial, ...], block, (begin, end) pads. Blocks become batches, the
-    position in the block being the outer index."""
-    block, ends = constant_ints(c, 1, "the block"), constant_ints(c, 2, "the paddings")
+    """Operands: data [n, *spatial, ...], block, (begin, end) pads; the old form has square blocks
+    of two axes as an attribute. Blocks become batches, the position in the block being the outer
+    index."""
+    block, ends = _block(c)
     dims, m = list(static_dims(c, 0, "the input")), len(block)
     if len(ends) != 2 * m or min(*block, 1) < 1 or min(*ends, 0) < 0 or m >= len(dims):
         raise ModelError(f"blocks of {block}, pads {ends} on {c.type(0)}", place=c.node.place)
@@ -224,10 +267,10 @@ def space_to_batch(c: Conversion) -> Result:
     return c.result("Reshape", [x, c.ints([batch, *small, *dims[m + 1 :]])])
 
 
-@row("BatchToSpaceND")
+@row("BatchToSpaceND", "BatchToSpace")
 def batch_to_space(c: Conversion) -> Result:
     """Operands: data [n * blocks, *spatial, ...], block, (begin, end) crops."""
-    block, crops = constant_ints(c, 1, "the block"), constant_ints(c, 2, "the crops")
+    block, crops = _block(c)
     dims, m = list(static_dims(c, 0, "the input")), len(block)
     whole = int(np.prod(block))
     if len(crops) != 2 * m or min(*block, 1) < 1 or dims[0] % whole or m >= len(dims):
@@ -237,6 +280,8 @@ def batch_to_space(c: Conversion) -> Result:
     pairs = [v for i in range(m) for v in (m + 1 + i, i)]
     x = c.add("Transpose", [x], perm=(m, *pairs, *range(2 * m + 1, 2 * m + 1 + rest)))
     big = [d * b for d, b in zip(dims[1 : m + 1], block)]
+    if any(b < 0 or e < 0 or b + e > d for b, e, d in zip(crops[::2], crops[1::2], big)):
+        raise ModelError(f"crops {crops} of {big}", place=c.node.place)
     shape = c.ints([dims[0] // whole, *big, *dims[m + 1 :]])
     if not any(crops):
         return c.result("Reshape", [x, shape])

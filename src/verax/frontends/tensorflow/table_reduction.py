@@ -15,6 +15,7 @@ REDUCTIONS = {
     "Max": "ReduceMax",
     "Min": "ReduceMin",
     "Prod": "ReduceProd",
+    "EuclideanNorm": "ReduceL2",
 }
 
 
@@ -77,3 +78,10 @@ def top_k(c: Conversion) -> Result:
         op, [c.required(0), c.ints(count)], [names[0], c.fresh(f"{names[0]}/long")], c.node.name
     )
     return values, b.add(c.operator("Cast", to=DType(target)), [places], [names[1]], c.node.name)
+
+
+@row("L2Loss")
+def l2_loss(c: Conversion) -> Result:
+    """Half of the sum of all squares."""
+    half = c.constant(0.5, c.type(0).dtype.numpy)
+    return c.result("Mul", [c.add("ReduceSumSquare", [c.required(0)], keepdims=False), half])

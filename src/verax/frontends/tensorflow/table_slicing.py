@@ -12,7 +12,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.channels_last import constant_ints, static_dims
 from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Result, as_long, row, stated_integer
+from verax.frontends.tensorflow.rows import Result, as_long, bounded, row, stated_integer
 
 END = 2**31 - 1
 """Beyond the end of any axis."""
@@ -144,7 +144,7 @@ def split(c: Conversion) -> Result:
     if c.node.op_type == "Split":
         (axis,), data = constant_ints(c, 0, "the axis"), c.required(1)
         size, count = c.type(1).dims[axis], stated_integer(c, "num_split")
-        if not isinstance(size, int) or count < 1 or size % count:
+        if not isinstance(size, int) or bounded(c, count) < 1 or size % count:
             c.refuse(f"an axis of size {size} in {count} parts")
         sizes = [int(size) // count] * count
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import reshaped, static_dims, transposed
+from verax.frontends.channels_last import constant_ints, reshaped, static_dims, transposed
 from verax.frontends.conversion import Conversion
 from verax.frontends.tensorflow.rows import Layout, Result, known_sizes, row
 
@@ -121,6 +121,20 @@ def pool(c: Conversion) -> Result:
         [layout.first(c.required(0))],
         kernel_shape=layout.spatial("ksize"),
         strides=layout.spatial("strides"),
+        pads=layout.pads(),
+    )
+
+
+@row("MaxPoolV2")
+def pool_of_operands(c: Conversion) -> Result:
+    """Window and strides are operands."""
+    layout = Layout(c, "NHWC")
+    sizes = [layout.inner(constant_ints(c, i, w), w) for i, w in ((1, "ksize"), (2, "strides"))]
+    return layout.finish(
+        "MaxPool",
+        [layout.first(c.required(0))],
+        kernel_shape=sizes[0],
+        strides=sizes[1],
         pads=layout.pads(),
     )
 

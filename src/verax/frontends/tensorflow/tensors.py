@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,19 +43,25 @@ def dims_of(shape: Any) -> tuple[int | str | None, ...] | None:
     return tuple(int(d.size) if d.size >= 0 else (d.name or None) for d in shape.dim)
 
 
-def tensor_of(tensor: Any, place: str) -> np.ndarray:
-    """The array of a constant: raw bytes, or numbers of which the last one repeats."""
+def tensor_of(tensor: Any, place: str, contents: Sequence[memoryview] = ()) -> np.ndarray:
+    """The array of a constant: raw bytes, or numbers of which the last one repeats.
+
+    contents: raw bytes that were lifted out of the message, which gives their place from 1.
+    """
     dtype = dtype_of(tensor.dtype, place)
     dims = [int(d.size) for d in tensor.tensor_shape.dim]
     if tensor.tensor_shape.unknown_rank or min(dims, default=0) < 0:
         raise ModelError(f"a constant has the shape {dims}", place=place)
     count = math.prod(dims)
-    if tensor.tensor_content:
-        if len(tensor.tensor_content) != count * dtype.numpy.itemsize:
-            raise ModelError(
-                f"{len(tensor.tensor_content)} bytes cannot be {dtype}{dims}", place=place
-            )
-        return np.frombuffer(tensor.tensor_content, dtype.numpy).reshape(dims)
+    content = tensor.tensor_content
+    if tensor.lifted:
+        if content or not 0 < tensor.lifted <= len(contents):
+            raise ModelError("a constant has two contents", place=place)
+        content = contents[tensor.lifted - 1]
+    if content:
+        if len(content) != count * dtype.numpy.itemsize:
+            raise ModelError(f"{len(content)} bytes cannot be {dtype}{dims}", place=place)
+        return np.frombuffer(content, dtype.numpy).reshape(dims)
     stored = getattr(tensor, FIELDS[dtype])
     if dtype in (DType.float16, DType.bfloat16):
         flat = np.array(stored, np.int64).astype(np.uint16).view(dtype.numpy)

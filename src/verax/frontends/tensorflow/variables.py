@@ -1,7 +1,9 @@
 """Which checkpoint key belongs to which variable: what the graph's own restoring part assigns.
 
 Names alone do not tell: two variables may bear one name. The graph of a SavedModel contains the
-operations that would restore it, RestoreV2 with a list of keys and assignments of its results.
+operations that would restore it, RestoreV2 with a list of keys and assignments of its results. What
+they leave out is found by the name in the checkpoint's table of objects: models of Keras 3 saved by
+`tf.saved_model.save` restore copies of their variables, and read the variables.
 """
 
 from __future__ import annotations

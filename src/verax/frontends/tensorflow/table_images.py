@@ -1,0 +1,176 @@
+"""TensorFlow operators that resample images or cut patches out of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.channels_last import (
+    channels_first,
+    constant_ints,
+    finish_channels_last,
+    static_dims,
+)
+from verax.frontends.conversion import Conversion
+from verax.frontends.tensorflow.rows import MAX_COMPUTED, Layout, Result, bounded, row
+from verax.ir.types import DType
+
+STEPS = 1024
+"""Positions between two pixels for which ResizeBicubic has weights."""
+
+
+@row("ResizeBilinear", "ResizeNearestNeighbor")
+def resize(c: Conversion) -> Result:
+    """Positions: corners aligned, half-pixel centres, or neither."""
+    aligned, half = _positions(c)
+    mode = {"B": "linear", "N": "nearest"}[c.node.op_type[6]]
+    fields: dict[str, object] = {}
+    if mode == "nearest":
+        fields = {"nearest_mode": "round_prefer_ceil" if aligned or half else "floor"}
+    position = "align_corners" if aligned else "half_pixel" if half else "asymmetric"
+    x = _floats(c) if mode == "linear" else c.required(0)
+    sizes = c.ints(constant_ints(c, 1, "the size"))
+    y = c.add(
+        "Resize",
+        [channels_first(c, x), None, None, sizes],
+        mode=mode,
+        coordinate_transformation_mode=position,
+        axes=(2, 3),
+        **fields,
+    )
+    return finish_channels_last(c, y)
+
+
+@row("ResizeBicubic")
+def resize_bicubic(c: Conversion) -> Result:
+    """Four rows, then four columns, weighted. TensorFlow rounds a position to one of 1024 between
+    two pixels; with half-pixel centres, weights outside of the image are dropped and the others
+    scaled to a sum of 1, else border pixels repeat.
+    Source: core/kernels/image/resize_bicubic_op.cc of tensorflow/tensorflow.
+    """
+    aligned, half = _positions(c)
+    old, new = static_dims(c, 0, "the image")[1:3], constant_ints(c, 1, "the size")
+    if len(new) != 2 or min(*new, *old) < 1:
+        raise ModelError(f"{c.type(0)} to {new}", place=c.node.place)
+    bounded(c, max(new), MAX_COMPUTED)
+    value = _floats(c)
+    for axis in (1, 2):
+        places, weights = bicubic_taps(old[axis - 1], new[axis - 1], aligned, half)
+        shape = [-1 if a == axis else 1 for a in range(4)]
+        terms = []
+        for k in range(4):
+            taken = c.add("Gather", [value, c.constant(places[k], np.int64)], axis=axis)
+            terms.append(c.add("Mul", [taken, c.constant(weights[k].reshape(shape))]))
+        value = c.add("Sum", terms)
+    return c.result("Identity", [value])
+
+
+def bicubic_taps(old: int, new: int, aligned: bool, half: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Which pixels an axis shows and how weighted: int64 and float32, both [4, new].
+
+    Every step is in float32, as TensorFlow takes it.
+    """
+    f = np.float32
+    scale = f(old - 1) / f(new - 1) if aligned and new > 1 else f(old) / f(new)
+    at = np.arange(new, dtype=f)
+    at = (at + f(0.5)) * scale - f(0.5) if half else at * scale
+    first = np.floor(at)
+    step = np.rint((at - first) * f(STEPS)).astype(np.int64)
+    near, far = _cubic_table(-0.5 if half else -0.75)
+    weights = np.stack([far[step], near[step], near[STEPS - step], far[STEPS - step]])
+    wanted = first.astype(np.int64) + np.arange(-1, 3)[:, None]
+    places = wanted.clip(0, old - 1)
+    if half:
+        weights = np.where(places == wanted, weights, f(0))
+        total = weights[0] + weights[1] + weights[2] + weights[3]
+        inner = np.abs(total) >= f(1000) * np.finfo(f).tiny
+        weights = np.where(inner, weights * (f(1) / np.where(inner, total, f(1))), weights)
+    return places, weights.astype(f)
+
+
+def _cubic_table(a: float) -> tuple[np.ndarray, np.ndarray]:
+    """Keys' kernel at i / 1024 and at 1 + i / 1024, for i up to 1024, in float32."""
+    x = np.arange(STEPS + 1) / STEPS
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    x = x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return near.astype(np.float32), far.astype(np.float32)
+
+
+@row("CropAndResize")
+def crop_and_resize(c: Conversion) -> Result:
+    """Operands: images [b, h, w, c], boxes [n, 4] as parts of the image, the image of each box, the
+    size. Boxes must be constants: each is cut and resized by itself."""
+    a = c.attributes
+    method = {"bilinear": "linear", "nearest": "nearest"}.get(a.text("method", "bilinear"))
+    if method is None:
+        a.refuse("method")
+    fill = a.number("extrapolation_value", 0.0)
+    boxes, images = c.known(1), c.known(2)
+    if boxes is None or images is None:
+        c.refuse("boxes that the network computes")
+    sizes = constant_ints(c, 3, "the size")
+    bounded(c, images.size)
+    x, parts = channels_first(c, _floats(c)), []
+    for box, image in zip(boxes.reshape(-1, 4), images.reshape(-1)):
+        one = c.add("Slice", [x, c.ints((int(image),)), c.ints((int(image) + 1,))])
+        roi = c.constant(np.asarray(box, np.float32))
+        parts.append(
+            c.add(
+                "Resize",
+                [one, roi, None, c.ints(sizes)],
+                mode=method,
+                coordinate_transformation_mode="tf_crop_and_resize",
+                nearest_mode="round_prefer_ceil",
+                extrapolation_value=fill,
+                axes=(2, 3),
+            )
+        )
+    return finish_channels_last(c, c.add("Concat", parts, axis=0))
+
+
+@row("ExtractImagePatches")
+def extract_patches(c: Conversion) -> Result:
+    """[b, rows, columns, ksize * channels]: the pixels of each window, row by row. A convolution
+    with weights of 0 and 1 would do; slices are exact for every value."""
+    layout = Layout(c, "NHWC")
+    kernel, strides = layout.spatial("ksizes"), layout.spatial("strides")
+    rates = layout.spatial("rates")
+    rule, dims = layout.pads(), static_dims(c, 0, "the image")
+    begins: list[int] = []
+    ends: list[int] = []
+    counts: list[int] = []
+    for size, k, s, r in zip(dims[1:3], kernel, strides, rates):
+        wide = (k - 1) * r + 1
+        count = -(-size // s) if rule else max(0, (size - wide) // s + 1)
+        lost = max((count - 1) * s + wide - size, 0) if rule else 0
+        begins, ends = [*begins, lost // 2], [*ends, lost - lost // 2]
+        counts.append(count)
+    bounded(c, kernel[0] * kernel[1])
+    if min(counts) < 1:
+        c.refuse("windows larger than the image")
+    x = c.add("Pad", [c.required(0), c.ints([0, *begins, 0, 0, *ends, 0])])
+    parts = []
+    for i, j in np.ndindex(*kernel):
+        first = [i * rates[0], j * rates[1]]
+        last = [f + (n - 1) * s + 1 for f, n, s in zip(first, counts, strides)]
+        bounds = (c.ints(first), c.ints(last), c.ints((1, 2)), c.ints(strides))
+        parts.append(c.add("Slice", [x, *bounds]))
+    return c.result("Concat", parts, axis=3)
+
+
+def _positions(c: Conversion) -> tuple[bool, bool]:
+    """Whether corners are aligned, and whether pixels have their centres in the middle."""
+    aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
+    if aligned and half:
+        c.attributes.refuse("half_pixel_centers", "together with align_corners")
+    return aligned, half
+
+
+def _floats(c: Conversion) -> str:
+    """The image in float32, in which TensorFlow resamples whatever it is given."""
+    if c.type(0).dtype is DType.float32:
+        return c.required(0)
+    if c.type(0).dtype is DType.float64:
+        c.refuse("images of float64, which it reads as float32")
+    return c.add("Cast", [c.required(0)], to=DType.float32)
