@@ -42,6 +42,7 @@ def convert(
     model: Model,
     path: str | os.PathLike[str],
     *,
+    opset: int | None = None,
     verify: bool = True,
     inputs: Mapping[str, np.ndarray] | None = None,
     seed: int = 0,
@@ -49,8 +50,9 @@ def convert(
 ) -> Converted:
     """Write `model` as ONNX and judge what ONNX Runtime makes of the file, node by node.
 
-    inputs: to judge on; drawn (seeded) when not given. The verdict, the source's format and its
-    SHA-256 are stored as metadata of the file, names beginning with "verax.". Raises
+    opset: the operator set to write, by default the oldest that can say everything. inputs: to
+    judge on; drawn (seeded) when not given. The verdict, the source's name, format and SHA-256 and
+    the version of Verax are stored as metadata of the file, names beginning with "verax.". Raises
     `UnsupportedError` when ONNX cannot express the model, `UsageError` when the file cannot be
     written or is the source itself.
     """
@@ -63,7 +65,7 @@ def convert(
             next_step="choose another name for the output",
         )
     metadata = {**model.metadata, **_origin(model, source)}
-    files = tuple(write_onnx(model.graph, target, metadata=metadata))
+    files = tuple(write_onnx(model.graph, target, opset=opset, metadata=metadata))
     if not verify:
         return Converted(files, None, "it was not asked for")
     if not installed_version(WITNESS, "onnxruntime-gpu"):
@@ -72,14 +74,23 @@ def convert(
         subject = OnnxRuntimeRunner(target)
         verdict = check(model.graph, subject, inputs, seed=seed, twice=False, progress=progress)
     except VeraxError as error:
-        return Converted(files, None, str(error.cause))
+        return Converted(files, None, _why_not(error, model))
     metadata |= _summary(verdict)
-    return Converted(tuple(write_onnx(model.graph, target, metadata=metadata)), verdict)
+    return Converted(tuple(write_onnx(model.graph, target, opset=opset, metadata=metadata)), verdict)
+
+
+def _why_not(error: VeraxError, model: Model) -> str:
+    """Why the written file was not judged. Open sizes are drawn, and may not fit together."""
+    what = f"{error.cause} (at {error.place})" if error.place else error.cause
+    if not model.graph.symbols():
+        return what
+    inputs = ", ".join(f"{name} is {type_}" for name, type_ in model.inputs.items())
+    return f"{what}; sizes that the model leaves open were drawn, state them: {inputs}"
 
 
 def _origin(model: Model, source: Path | None) -> dict[str, str]:
     """What the file was made from."""
-    found = {f"{MARK}source_format": model.format}
+    found = {f"{MARK}version": installed_version("verax"), f"{MARK}source_format": model.format}
     if source is not None and source.is_file():
         found[f"{MARK}source"] = source.name
         with open(source, "rb") as stream:

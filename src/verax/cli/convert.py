@@ -26,6 +26,9 @@ from verax.compiler.saved import SavedExecutable
 from verax.conversion import convert
 from verax.report.verdict import render_verdict
 
+UNDECIDED = 3
+"""Exit code when a verdict was wanted and there is none."""
+
 
 def command(
     model: Model,
@@ -33,6 +36,11 @@ def command(
     verify: Annotated[
         bool, typer.Option(help="Judge what ONNX Runtime makes of the written file.")
     ] = True,
+    opset: Annotated[
+        int | None,
+        typer.Option(help="Operator set; by default the oldest, from 13 on, that says it all."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     shape: Shape = None,
     params: Params = None,
     seed: Seed = 0,
@@ -40,12 +48,16 @@ def command(
 ) -> None:
     """Write a model as ONNX, with every attribute and pad spelled out, and judge the result.
 
-    The verdict is printed and stored in the file. Exit codes are those of `check`: the file is
-    written in any case.
+    The verdict is printed and stored in the file. Exit codes are those of `check`, 3 also when
+    the result could not be judged; the file is written in any case.
     """
     can_write(to, json)
     if to.suffix != ".onnx":
         raise UsageError("models are written as ONNX", place=str(to), next_step="name it .onnx")
+    if to.exists() and not force:
+        raise UsageError(
+            "the file exists", place=str(to), next_step="choose another name, or add --force"
+        )
     loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
     if isinstance(loaded, SavedExecutable):
         raise UsageError(
@@ -57,6 +69,7 @@ def command(
         made = convert(
             loaded,
             to,
+            opset=opset,
             verify=verify,
             seed=seed,
             progress=lambda done, total, what: show(what, done / max(total, 1)),
@@ -66,6 +79,8 @@ def command(
     output.print(Text(f"{listed}: {len(loaded.graph.nodes)} nodes, {size:.2f} MB"))
     if made.verdict is None:
         output.print(Text(f"not verified: {made.unverified}", style="yellow"))
+        if verify:
+            raise typer.Exit(UNDECIDED)
         return
     output.print(render_verdict(made.verdict))
     write_text(json, made.verdict.to_json())

@@ -91,7 +91,7 @@ class Conversion:
         """Append a node on graph values; returns its first output."""
         op = self.operator(kind, **fields)
         names = [self.fresh(f"{self.first_output}/{kind}") for _ in range(op.output_count)]
-        return self.builder.add(op, inputs, names, self.node.name)
+        return self.builder.add(op, _trimmed(inputs), names, self.node.name)
 
     def constant(self, value: Any, dtype: Any = None) -> str:
         """Append a constant; returns its name."""
@@ -135,7 +135,7 @@ class Conversion:
             wanted[i] if i < len(wanted) and wanted[i] else self.fresh(f"{self.first_output}.{i}")
             for i in range(op.output_count)
         ]
-        return self.builder.add_all(op, inputs, names, self.node.name)
+        return self.builder.add_all(op, _trimmed(inputs), names, self.node.name)
 
     @property
     def first_output(self) -> str:
@@ -156,7 +156,7 @@ def convert(row: Row, conversion: Conversion) -> tuple[str, ...]:
         made = row(conversion)
         conversion.attributes.close()
         if isinstance(made, Operator):
-            return conversion.finish(made, _trimmed(conversion.inputs))
+            return conversion.finish(made, conversion.inputs)
         return (made,) if isinstance(made, str) else made
     except (GraphError, ModelError, UnsupportedError) as error:
         error_type = ModelError if isinstance(error, GraphError) else type(error)

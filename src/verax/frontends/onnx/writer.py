@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from verax.base.errors import UnsupportedError
+from verax.base.errors import UnsupportedError, UsageError
 from verax.base.files import atomic_write
 from verax.frontends.onnx.forms import Form
 from verax.frontends.onnx.node_forms import form_of
@@ -31,6 +31,8 @@ INLINE_LIMIT = 1_500_000_000
 """Bytes of weights above which they go to a file of their own (a message holds 2 GiB at most)."""
 SMALL = 1024
 """Constants of fewer bytes stay in the model: readers want to see shapes and axes."""
+OTHERWISE = "ONNX cannot say this; `verax run` and `verax compile` take the model as it is"
+"""What is left to do with a network that has no ONNX form."""
 
 Store = Callable[[onnx.TensorProto, np.ndarray], None]
 
@@ -126,16 +128,22 @@ def _dim(dim: DimLike) -> int | str | None:
 
 def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
     version = _opset(graph) if opset is None else opset
+    if not OLDEST_WRITTEN <= version <= NEWEST:
+        raise UsageError(
+            f"opset {version} cannot be written",
+            next_step=f"choose one from {OLDEST_WRITTEN} to {NEWEST}",
+        )
     nodes: list[onnx.NodeProto] = []
     constants = dict(graph.constants)
     for node in graph.nodes:
         form = form_of(node, graph, version)
         problem = _problem(form, node, graph, version)
         if problem:
+            newest = _problem(form_of(node, graph, NEWEST), node, graph, NEWEST)
             raise UnsupportedError(
                 f"opset {version} cannot express it: {problem}",
                 place=node.place,
-                next_step="write a newer opset",
+                next_step=OTHERWISE if newest else "write a newer opset",
             )
         constants |= form.constants
         nodes += form.nodes
@@ -176,8 +184,9 @@ def _opset(graph: Graph) -> int:
     for version in range(OLDEST_WRITTEN, NEWEST + 1):
         if all(not _problem(form_of(n, graph, version), n, graph, version) for n in graph.nodes):
             return version
-    problems = _newest_problems(graph)
-    raise UnsupportedError("; ".join(problems[:3]) or "no single opset expresses all nodes")
+    problems = _newest_problems(graph) or ["no single opset expresses all nodes"]
+    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+    raise UnsupportedError("; ".join(problems[:3]) + more, next_step=OTHERWISE)
 
 
 def _newest_problems(graph: Graph) -> Sequence[str]:
