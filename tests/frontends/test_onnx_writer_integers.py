@@ -97,6 +97,14 @@ def test_softmax(seed, kind, to, factor) -> None:
     assert_same(network("SoftmaxInteger", x, factor=factor, output_dtype=to), x)
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-5, 7e-4, 0.02]), st.sampled_from([1, 13]))
+def test_softmax_of_16_bits(seed, factor, size) -> None:
+    x = np.random.default_rng(seed).integers(-(2**15), 2**15, (4, size), np.int16)
+    x[1], x[2] = 2**15 - 1, x[2] // 300
+    assert_same(network("SoftmaxInteger", x, factor=factor, output_dtype="int16"), x)
+
+
 WINDOWS = (
     {"kernel_shape": (2, 3)},
     {"kernel_shape": (3, 2), "strides": (2, 3), "pads": ((1, 0), (1, 1))},

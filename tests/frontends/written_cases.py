@@ -21,7 +21,6 @@ NOT_IN_ONNX = {
     ("MultiBoxDetection", DType.float64): "ONNX's NonMaxSuppression is for float32",
     ("L2NormalizeInteger", DType.int8): "TensorFlow Lite's own operator",
     ("L2NormalizeInteger", DType.uint8): "TensorFlow Lite's own operator",
-    ("SoftmaxInteger", DType.int16): "TensorFlow Lite's interpolated tables",
 }
 """Refused by the writer: an operator, and the first type of its inputs."""
 CONSTANT = {"Requantize": (1, 2)}

@@ -212,13 +212,13 @@ class SoftmaxInteger(Operator):
         factor = quantised_factor(self.factor / (10.0 / steps))
         difference = x.astype(np.int64) - x.max(axis=-1, keepdims=True)
         at = np.clip(scaled(difference, *factor) + 2**15 - 1, -(2**15), 2**15 - 1)
-        terms = interpolated(at, _exp_table())
+        terms = interpolated(at, exp_table())
         total = terms.sum(axis=-1, keepdims=True)
         lead = 32 - np.frexp(total.astype(np.float64))[1]  # leading zeros of 32 bits
         shifted = ((total << (lead - 1)) + 2**13) >> 14
         at = np.clip(shifted - 3 * 2**15, -(2**15), 2**15 - 1)
         right = 31 - lead
-        result = terms * interpolated(at, _reciprocal_table()) + (np.int64(1) << (right - 1))
+        result = terms * interpolated(at, reciprocal_table()) + (np.int64(1) << (right - 1))
         return np.clip(result >> right, 0, 2**15 - 1).astype(np.int16)
 
     @classmethod
@@ -266,12 +266,14 @@ class L2NormalizeInteger(Operator):
 
 
 @cache
-def _exp_table() -> np.ndarray:
+def exp_table() -> np.ndarray:
+    """exp of -10 .. 0, [513], to be `interpolated`."""
     return _unit_table(np.exp, (-10.0, 0.0))
 
 
 @cache
-def _reciprocal_table() -> np.ndarray:
+def reciprocal_table() -> np.ndarray:
+    """1 / (1 + t) of 0 .. 1, likewise."""
     return _unit_table(lambda t: 1 / (1 + t), (0.0, 1.0))
 
 

@@ -20,7 +20,14 @@ from verax.numerics.fixed_point import (
     scaled,
 )
 from verax.ops.dynamic_quantization import HIGH, LOW, DynamicQuantizeGroups
-from verax.ops.requantization import DIFF_BITS, SUM_BITS, Requantize, SoftmaxInteger
+from verax.ops.requantization import (
+    DIFF_BITS,
+    SUM_BITS,
+    Requantize,
+    SoftmaxInteger,
+    exp_table,
+    reciprocal_table,
+)
 
 
 def requantize(node: Node, graph: Graph, version: int) -> Form:
@@ -107,7 +114,7 @@ def softmax_integer(node: Node, graph: Graph, version: int) -> Form:
     op, g = node.op, Group(node, graph)
     assert isinstance(op, SoftmaxInteger)
     if g.type(0).dtype.itemsize > 1:
-        return g.refuse("of 16-bit data has no ONNX form")
+        return _softmax_by_tables(g, op.factor, version)
     exponentials, terms = _tables(op.factor)
     x = g.cast(g.input(0), DType.int32)
     largest = reduced(g, "ReduceMax", x, [-1], version)
@@ -115,8 +122,7 @@ def softmax_integer(node: Node, graph: Graph, version: int) -> Form:
     exponential = g.add("Gather", g.constant(exponentials), below)
     term = g.add("Gather", g.constant(terms), below)
     total = g.add("ReduceSum", term, g.constant([-1]))
-    bits = g.cast(g.add("GreaterOrEqual", total, g.constant(2 ** np.arange(1, 32))), DType.int64)
-    lead = g.add("Sub", g.constant(31), g.add("ReduceSum", bits, g.constant([-1])))
+    lead = _leading_zeros(g, total)
     powers = g.constant(2 ** np.arange(63))
     normal = g.add("Mul", total, g.add("Gather", powers, lead))
     reciprocal = _reciprocal_of_one_plus(g, g.add("Sub", normal, g.constant(2**31)))
@@ -128,6 +134,44 @@ def softmax_integer(node: Node, graph: Graph, version: int) -> Form:
     found = g.add("Add", g.add("Div", rounded, divisor), g.constant(info.min))
     found = g.add("Clip", found, g.constant(info.min), g.constant(info.max))
     return g.finish(g.cast(found, op.output_dtype))
+
+
+def _leading_zeros(g: Group, x: str) -> str:
+    """Of numbers of 32 bits above 0, whose last axis has the size 1."""
+    bits = g.cast(g.add("GreaterOrEqual", x, g.constant(2 ** np.arange(1, 32))), DType.int64)
+    return g.add("Sub", g.constant(31), g.add("ReduceSum", bits, g.constant([-1])))
+
+
+def _softmax_by_tables(g: Group, factor: float, version: int) -> Form:
+    """Softmax of 16 bits: two interpolated tables."""
+    multiplier, shift = quantised_factor(factor / (10.0 / (2**16 - 1)))
+    x = g.cast(g.input(0), DType.int64)
+    below = g.add("Sub", x, reduced(g, "ReduceMax", x, [-1], version))
+    scaled_ = _scaled(g, below, np.array(multiplier), np.array(shift))
+    terms = _interpolated(g, g.add("Add", scaled_, g.constant(2**15 - 1)), exp_table())
+    total = g.add("ReduceSum", terms, g.constant([-1]))
+    lead = _leading_zeros(g, total)
+    powers = g.constant(2 ** np.arange(63))
+    normal = g.add("Mul", total, g.add("Gather", powers, g.add("Sub", lead, g.constant(1))))
+    at = _shifted(g, g.add("Add", normal, g.constant(2**13)), 14, 40)
+    at = g.add("Sub", at, g.constant(3 * 2**15))
+    reciprocal = _interpolated(g, at, reciprocal_table())
+    divisor = g.add("Gather", powers, g.add("Sub", g.constant(31), lead))
+    half = g.add("Div", divisor, g.constant(2))
+    rounded = g.add("Add", g.add("Mul", terms, reciprocal), half)
+    found = g.add("Clip", g.add("Div", rounded, divisor), g.constant(0), g.constant(2**15 - 1))
+    return g.finish(g.cast(found, DType.int16))
+
+
+def _interpolated(g: Group, x: str, table: np.ndarray) -> str:
+    """`numerics.lookup_tables.interpolated` of x cut to 16 bits."""
+    x = g.add("Clip", x, g.constant(-(2**15)), g.constant(2**15 - 1))
+    index = _shifted(g, g.add("Add", x, g.constant(2**15)), 7, 20)
+    base = g.add("Gather", g.constant(table), index)
+    step = g.add("Gather", g.constant(np.diff(table)), index)
+    rest = g.add("Sub", g.add("Add", x, g.constant(2**15)), g.add("Mul", index, g.constant(128)))
+    moved = g.add("Add", g.add("Mul", step, rest), g.constant(64))
+    return g.add("Add", base, _shifted(g, moved, 7, 40))
 
 
 def _tables(factor: float) -> tuple[np.ndarray, np.ndarray]:
