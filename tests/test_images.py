@@ -56,6 +56,14 @@ def test_bytes_stay_bytes(png: Path, pixels: np.ndarray) -> None:
     np.testing.assert_array_equal(found[0], pixels)
 
 
+def test_bytes_with_sign_are_moved_by_128(png: Path, pixels: np.ndarray) -> None:
+    found = read_image(png, type_of(f"int8[1, {ROWS}, {COLUMNS}, 3]"))
+    np.testing.assert_array_equal(found.array[0].astype(int), pixels.astype(int) - 128)
+    assert any("less 128" in step for step in found.steps)
+    with pytest.raises(UsageError, match="do not apply"):
+        read_image(png, type_of("int8[1, 3, 5, 7]"), ImageOptions(low=0.0, high=1.0))
+
+
 def test_bgr_reverses_the_channels(png: Path, pixels: np.ndarray) -> None:
     found = read_image(
         png, type_of(f"uint8[1, 3, {ROWS}, {COLUMNS}]"), ImageOptions(order="BGR")

@@ -23,6 +23,8 @@ MAX_PIXELS = 64_000_000
 LAYOUTS = ("NCHW", "NHWC", "CHW", "HWC", "NHW", "HW")
 ORDERS = ("RGB", "BGR", "GRAY")
 FITS = ("stretch", "crop", "pad")
+BYTES = (DType.uint8, DType.int8)
+"""Pixels as they are, or moved by 128 as quantised networks take them."""
 _ORIENTATION = 0x0112
 _READABLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
@@ -117,7 +119,7 @@ def _validate(options: ImageOptions, layout: str, type_: TensorType) -> None:
         raise UsageError(f"there is no fit {options.fit!r}", next_step=f"one of {', '.join(FITS)}")
     if len(layout) != type_.rank:
         raise UsageError(f"the layout {layout} does not fit an input of type {type_}")
-    if not (type_.dtype.is_float or type_.dtype is DType.uint8):
+    if not (type_.dtype.is_float or type_.dtype in BYTES):
         raise UsageError(f"an image cannot be an input of type {type_}")
     if layout.startswith("N") and isinstance(type_.dims[0], int) and type_.dims[0] != 1:
         raise UsageError(
@@ -131,7 +133,7 @@ def _validate(options: ImageOptions, layout: str, type_: TensorType) -> None:
             raise UsageError(f"{len(given)} values of {name} given, the image has {count} channels")
     if any(v == 0 for v in options.std):
         raise UsageError("a std of 0 divides by zero")
-    if type_.dtype is DType.uint8 and (options.mean or options.std or options.low is not None):
+    if type_.dtype in BYTES and (options.mean or options.std or options.low is not None):
         raise UsageError("the input takes bytes: range, mean and std do not apply")
 
 
@@ -216,6 +218,9 @@ def _scale(pixels: np.ndarray, dtype: DType, options: ImageOptions, steps: list[
     if dtype is DType.uint8:
         steps.append("values 0..255 as bytes")
         return pixels
+    if dtype is DType.int8:
+        steps.append("values 0..255 less 128 as bytes")
+        return (pixels.astype(np.int16) - 128).astype(np.int8)
     low = 0.0 if options.low is None else options.low
     high = 1.0 if options.high is None else options.high
     values = low + pixels.astype(np.float64) * ((high - low) / 255)

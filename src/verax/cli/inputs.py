@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from verax.base.errors import InputError, UsageError
-from verax.images import FITS, LAYOUTS, ORDERS, ImageOptions, read_image
+from verax.images import BYTES, FITS, LAYOUTS, ORDERS, ImageOptions, read_image
 from verax.ir.types import TensorType
 
 MAX_BYTES = 1 << 33
@@ -158,7 +158,7 @@ def _only(types: Mapping[str, TensorType]) -> str:
 
 def photogenic(types: Mapping[str, TensorType]) -> str:
     """The only input that can take a photo. Raises `UsageError` when it is not clear."""
-    able = [n for n, t in types.items() if t.rank >= 3 and (t.dtype.is_float or t.dtype == "uint8")]
+    able = [n for n, t in types.items() if t.rank >= 3 and (t.dtype.is_float or t.dtype in BYTES)]
     if len(able) == 1:
         return able[0]
     return _only(types)
