@@ -96,6 +96,7 @@ class QuantizeLinear(Operator):
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_dtype(ctx, (0,), (*FLOATS, DType.int32))
         _check_scale(ctx, self.axis, self.block_size)
+        ctx.require(self.precision in (None, *FLOATS), f"precision is {self.precision}")
         to = ctx.type(2).dtype if ctx.has(2) else self.output_dtype or DType.uint8
         ctx.require(to in QUANTISED, f"{to} is no quantised type, only {', '.join(QUANTISED)}")
         if self.output_dtype not in (None, to):

@@ -1,0 +1,219 @@
+"""No attribute of an ONNX operator is ignored in silence.
+
+ONNX's own operator cases are the networks. Each attribute that an operator's schema has is given
+values with another meaning, whether a case spells it out or leaves it to its default: the result
+must change, or the import refuse, or the ledger say why it cannot matter.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import AttributeProto, helper, numpy_helper
+from tests.frontends.onnx_models import model as onnx_model
+
+from verax.base.errors import VeraxError
+from verax.frontends.ledger import Outcome
+from verax.frontends.model import Model
+from verax.frontends.onnx import load_onnx
+from verax.frontends.onnx.table import TABLE
+from verax.reference.evaluate import evaluate
+
+Arrays = Mapping[str, np.ndarray]
+Spot = tuple[str, str]
+"""Operator and attribute."""
+
+KINDS = AttributeProto
+MINE = sorted(name for domain, name in TABLE if not domain)
+"""Operators of ONNX's own domain that have a row."""
+
+
+RNG = np.random.default_rng(5)
+IMAGE = RNG.standard_normal((2, 3, 5, 4), dtype=np.float32)
+OWN: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
+    ("GlobalLpPool", {}, [IMAGE]),
+    ("LpPool", {"kernel_shape": [2, 3], "strides": [2, 2]}, [IMAGE]),
+    ("MaxRoiPool", {"pooled_shape": [2, 3]},
+     [IMAGE, np.float32([[0, 0, 0, 3, 3], [1, 1, 0, 2, 4]])]),
+    ("Reshape", {"allowzero": 1}, [np.zeros((0, 0, 3), np.float32), np.array([0, 3, 0])]),
+]  # fmt: skip
+"""What ONNX's cases leave out: operator, attributes, operands."""
+
+
+@cache
+def cases() -> dict[str, list[tuple[onnx.ModelProto, Arrays]]]:
+    """Models of one node by operator, with arrays for their inputs; declared types removed."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        found = collect_testcases(None)
+    chosen: dict[str, list[tuple[onnx.ModelProto, Arrays]]] = {}
+    for case in found:
+        model = case.model
+        if len(model.graph.node) != 1 or model.graph.node[0].op_type not in MINE:
+            continue
+        given = [numpy_of(a) for a in case.data_sets[0][0]]
+        if any(a is None for a in given):
+            continue
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        for output in copy.graph.output:
+            output.ClearField("type")
+        names = [v.name for v in copy.graph.input]
+        chosen.setdefault(model.graph.node[0].op_type, []).append((copy, dict(zip(names, given))))
+    for operator, attributes, arrays in OWN:
+        named = {f"x{i}": a for i, a in enumerate(arrays)}
+        node = helper.make_node(operator, list(named), ["y"], **attributes)
+        inputs = {k: a.shape for k, a in named.items()}
+        copy = onnx_model([node], inputs, {"y": None}, opset=22)
+        for value, array in zip(copy.graph.input, arrays):
+            value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+        copy.graph.output[0].ClearField("type")
+        chosen.setdefault(operator, []).append((copy, named))
+    return chosen
+
+
+def numpy_of(given: Any) -> np.ndarray | None:
+    """The array of a case's input; None for sequences, texts and the like."""
+    if isinstance(given, onnx.TensorProto):
+        if given.data_type == onnx.TensorProto.STRING:
+            return None
+        given = numpy_helper.to_array(given)
+    found = np.asarray(given) if isinstance(given, np.ndarray | np.generic) else None
+    return None if found is None or found.dtype.kind in "OUS" else found
+
+
+def imported(model: onnx.ModelProto, arrays: Arrays) -> Model:
+    """Operands that are integers or scalars are constants: many rows need to know them."""
+    known = {k: a for k, a in arrays.items() if a.dtype.kind in "iub" or a.ndim == 0}
+    return load_onnx(model, values=known if len(known) < len(arrays) else None)
+
+
+def results(model: Model, arrays: Arrays) -> list[tuple[str, np.ndarray]]:
+    """Type and value of every output."""
+    inputs = {k: arrays[k] for k in model.inputs}
+    with np.errstate(all="ignore"):
+        found = evaluate(model.graph, inputs).values()
+    return list(zip(map(str, model.outputs.values()), found, strict=True))
+
+
+def differ(first: list[tuple[str, np.ndarray]], second: list[tuple[str, np.ndarray]]) -> bool:
+    return any(
+        s != t or a.shape != b.shape or not np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        for (s, a), (t, b) in zip(first, second, strict=True)
+    )
+
+
+@cache
+def words(name: str) -> frozenset[str]:
+    """Every text that some case gives to an attribute of this name."""
+    found = {"nonsense"}
+    for listed in cases().values():
+        for model, _ in listed:
+            for a in model.graph.node[0].attribute:
+                if a.name == name and a.type == KINDS.STRING:
+                    found.add(a.s.decode())
+                if a.name == name and a.type == KINDS.STRINGS:
+                    found.update(s.decode() for s in a.strings)
+    return frozenset(found)
+
+
+def mutants(kind: int, name: str, value: Any) -> Iterator[Any]:
+    """Values of an attribute with another meaning; `value` is the present one or its default."""
+    if kind == KINDS.INT:
+        start = value or 0
+        yield from (v for v in (1 - start, start + 1, start - 1, start + 2, 7, 10) if v != value)
+    elif kind == KINDS.FLOAT:
+        yield from ((value or 0) * 1.5 + 0.25, (value or 0) * 0.5 - 0.125)
+    elif kind == KINDS.STRING:
+        yield from sorted(words(name) - {value})
+    elif kind == KINDS.STRINGS:
+        yield from ([w] * max(1, len(value or ())) for w in sorted(words(name)))
+    elif kind == KINDS.INTS:
+        if value:
+            yield [v + 1 for v in value]
+            yield [*value[:-1], value[-1] + 1]
+            yield [*value, 1]
+            yield value[::-1]
+        else:
+            yield from ([v] * n for n in (1, 2, 3, 4, 6) for v in (1, 2))
+    elif kind == KINDS.FLOATS:
+        yield [v * 1.5 + 0.25 for v in value or (0.5,)]
+    elif kind == KINDS.TENSOR and value is not None:
+        array = numpy_helper.to_array(value)
+        yield numpy_helper.from_array((array + np.ones_like(array)).astype(array.dtype))
+
+
+def told(model: onnx.ModelProto, arrays: Arrays, attribute: Any) -> Iterator[bool]:
+    """Of every mutant of an attribute that is accepted: whether it shows."""
+    node, name = model.graph.node[0], attribute.name
+    here = next((a for a in node.attribute if a.name == name), None)
+    source = here or attribute.default_value
+    kind = int(attribute.type.value)
+    value = helper.get_attribute_value(source) if source.type else None
+    if isinstance(value, bytes):
+        value = value.decode()
+    try:
+        before = results(imported(model, arrays), arrays)
+    except VeraxError:
+        return
+    rest = [a for a in node.attribute if a.name != name]
+    for mutant in mutants(kind, name, value):
+        changed = onnx.ModelProto()
+        changed.CopyFrom(model)
+        del changed.graph.node[0].attribute[:]
+        made = helper.make_attribute(name, mutant, attr_type=kind)
+        changed.graph.node[0].attribute.extend([*rest, made])
+        try:
+            other = imported(changed, arrays)
+            after = results(other, arrays)
+        except VeraxError:
+            continue
+        said = {e.attribute for e in other.ledger.entries if e.outcome is Outcome.irrelevant}
+        yield name in said or differ(before, after)
+
+
+def silent(operator: str) -> list[str]:
+    """Attributes of which some mutants are accepted and none ever shows."""
+    schema = onnx.defs.get_schema(operator)
+    found = []
+    for attribute in schema.attributes.values():
+        accepted = shown = False
+        for model, arrays in cases().get(operator, ()):
+            for one in told(model, arrays, attribute):
+                accepted, shown = True, shown or one
+                if shown:
+                    break
+            if shown:
+                break
+        if accepted and not shown:
+            found.append(attribute.name)
+    return found
+
+
+WITHOUT_A_CASE: set[str] = set()
+"""Rows for which ONNX has no case of one node."""
+ACCEPTED: set[Spot] = {
+    ("Conv", "kernel_shape"),
+    ("ConvTranspose", "kernel_shape"),
+    ("ConvInteger", "kernel_shape"),
+    ("TopK", "sorted"),
+}
+"""Attributes whose every accepted value means the same: sizes that the weights have anyway, and
+leave to give the best numbers in any order."""
+
+
+def test_every_row_has_a_case() -> None:
+    assert set(MINE) - set(cases()) <= WITHOUT_A_CASE
+
+
+@pytest.mark.parametrize("operator", MINE)
+def test_no_attribute_is_ignored_in_silence(operator: str) -> None:
+    assert {(operator, name) for name in silent(operator)} <= ACCEPTED
