@@ -33,8 +33,8 @@ class Stored:
 
 @cache
 def stored() -> Mapping[str, Stored]:
-    """The cases that make_operators.py and make_recurrent.py wrote."""
-    return {**read("operators.npz"), **read("recurrent.npz")}
+    """The cases that make_operators.py, make_recurrent.py and make_numpy.py wrote."""
+    return {**read("operators.npz"), **read("recurrent.npz"), **read("numpy.npz")}
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -71,25 +72,28 @@ def load_mxnet(
     return _MxnetImporter(foreign, TABLE, shapes, values).run(place, f"MXNet {shown}")
 
 
-NONE_COUNTS = {(op, "axis") for op in ("topk", "_npx_topk", "sort", "argsort", "pick")}
-"""Parameters for which None is a value of its own, because their default is another."""
+class _Parameters(Attributes):
+    """A parameter that is None reads as None, and only where None is what its absence means."""
+
+    def _typed(self, name: str, default: Any, wanted: str, fits: Any) -> Any:
+        if default is None and name in self.values and self.values[name] is None:
+            return self.get(name)
+        return super()._typed(name, default, wanted, fits)
 
 
 class _MxnetImporter(Importer):
     def attributes(self, node: ForeignNode) -> Attributes:
         """The node's parameters without those that say nothing about its values."""
-        found = super().attributes(node)
+        found = _Parameters(self.ledger, node.place, node.operator, node.attributes)
         count = len(node.inputs)
         said = node.attributes.get("num_args", count)
         if said != count:
             raise ModelError(f"num_args is {said}, the node has {count} inputs", place=node.place)
         found.get("num_args")
-        for name, value in node.attributes.items():
+        for name in node.attributes:
             reason = IRRELEVANT.get(name)
             if name.startswith("__") and name.endswith("__"):
                 reason = "a remark of the user or of training"
-            elif value is None and (node.op_type, name) not in NONE_COUNTS:
-                reason = "None means that it is not given"
             if reason:
                 found.irrelevant(name, reason)
                 del found.values[name]

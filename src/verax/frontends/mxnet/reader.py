@@ -39,9 +39,12 @@ LOSSES = {
 LISTED = 20
 """Arrays that a message names."""
 
-SEVERAL = {"SliceChannel", "split", "_split_v2", "amp_multicast", "sort", "topk", "_npx_topk",
+SEVERAL = {"SliceChannel", "split", "_split_v2", "amp_multicast", "sort", "topk",
            "_contrib_box_nms", "_contrib_box_non_maximum_suppression"}  # fmt: skip
 """Operators with several outputs, shown or not, whose values' names are numbered."""
+
+FIRST = {"_npi_concatenate": "out", "_npi_matmul": "out"}
+"""What some operators call their only output."""
 
 FURTHER = {"RNN": ("state_output", "statecell_output")}
 """Names of an operator's second output and on."""
@@ -266,7 +269,8 @@ def _value_names(
                 names[i, k] = entry.name
                 continue
             numbered = entry.op in SEVERAL and not _is_single(entry)
-            base = f"{entry.name}_output" + (str(k) if numbered or k else "")
+            shown = FIRST.get(entry.op, "output")
+            base = f"{entry.name}_{shown}" + (str(k) if numbered or k else "")
             if 0 < k <= len(FURTHER.get(entry.op, ())):
                 base = f"{entry.name}_{FURTHER[entry.op][k - 1]}"
             wanted = base
@@ -281,7 +285,7 @@ def _value_names(
 
 def _is_single(entry: Entry) -> bool:
     """Whether an operator that may have several outputs has one."""
-    if entry.op in ("topk", "_npx_topk"):
+    if entry.op == "topk":
         return entry.attributes.get("ret_typ", "indices") in ("indices", "mask")
     return entry.attributes.get("num_outputs") == 1
 

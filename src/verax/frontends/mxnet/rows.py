@@ -73,6 +73,12 @@ def dtype_named(c: Conversion, name: str, default: str | None = None) -> DType:
     return DType(text)
 
 
+def keep_dtype(c: Conversion, name: str = "dtype", index: int = 0) -> None:
+    """Refuse a parameter that names another element type than the input's; None names none."""
+    if c.attributes.get(name) is not None and dtype_named(c, name) is not c.type(index).dtype:
+        c.attributes.refuse(name, f"the input is {c.type(index)}")
+
+
 def known_dims(c: Conversion, index: int, what: str, first: int = 0) -> tuple[int, ...]:
     """Sizes of an input from axis `first` on; raises `ValueNeededError` while they are symbols."""
     dims = c.type(index).dims[first:]

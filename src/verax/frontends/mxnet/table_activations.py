@@ -9,7 +9,7 @@ import numpy as np
 from verax.frontends.conversion import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
-    dtype_named,
+    keep_dtype,
     like,
     row,
 )
@@ -97,11 +97,10 @@ def log_softmax(c: Conversion) -> Result:
 def _softmax(c: Conversion, kind: str) -> Result:
     a = c.attributes
     a.expect("use_length", False, why="lengths are not supported")
-    if a.has("dtype") and dtype_named(c, "dtype") is not c.type(0).dtype:
-        a.refuse("dtype", "it differs from the input's")
-    temperature = a.number("temperature", 1.0)
+    keep_dtype(c)
+    temperature = a.number("temperature")
     data = c.required(0)
-    if temperature != 1.0:
+    if temperature not in (None, 1.0):
         data = c.add("Div", [data, like(c, temperature)])
     return c.result(kind, [data], axis=a.integer("axis", -1))
 

@@ -85,7 +85,7 @@ _scalar("Max", "_maximum_scalar", "_MaximumScalar")
 _scalar("Min", "_minimum_scalar", "_MinimumScalar")
 
 
-def _remainder(c: Conversion, left: str, right: str) -> Result:
+def remainder(c: Conversion, left: str, right: str) -> Result:
     """Of the divisor's sign; 0 where the divisor is 0."""
     none = c.add("Equal", [right, like(c, 0)])
     found = c.add("Mod", [left, c.add("Where", [none, like(c, 1), right])])
@@ -94,19 +94,19 @@ def _remainder(c: Conversion, left: str, right: str) -> Result:
 
 @row("broadcast_mod", "_mod", "_Mod")
 def mod(c: Conversion) -> Result:
-    return _remainder(c, c.required(0), c.required(1))
+    return remainder(c, c.required(0), c.required(1))
 
 
 @row("_mod_scalar", "_ModScalar")
 def mod_scalar(c: Conversion) -> Result:
     c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return _remainder(c, c.required(0), like(c, c.attributes.number("scalar", 1.0)))
+    return remainder(c, c.required(0), like(c, c.attributes.number("scalar", 1.0)))
 
 
 @row("_rmod_scalar", "_RModScalar")
 def reversed_mod_scalar(c: Conversion) -> Result:
     c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return _remainder(c, like(c, c.attributes.number("scalar", 1.0)), c.required(0))
+    return remainder(c, like(c, c.attributes.number("scalar", 1.0)), c.required(0))
 
 
 @row("rint")

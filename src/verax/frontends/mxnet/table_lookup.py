@@ -6,7 +6,14 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import Result, dtype_named, known_dims, like, row
+from verax.frontends.mxnet.rows import (
+    Result,
+    dtype_named,
+    keep_dtype,
+    known_dims,
+    like,
+    row,
+)
 from verax.ir.types import DType
 
 
@@ -63,7 +70,7 @@ def pick(c: Conversion) -> Result:
     return c.result("Squeeze", [found, c.ints((axis,))])
 
 
-@row("gather_nd", "_npx_gather_nd", "_npi_gather_nd")
+@row("gather_nd", "_npx_gather_nd")
 def gather_nd(c: Conversion) -> Result:
     """The first axis of the second input numbers the axes; a place below 0 counts from the end."""
     rank = c.rank(1)
@@ -76,7 +83,7 @@ def gather_nd(c: Conversion) -> Result:
     return c.result("GatherND", [c.required(0), turned])
 
 
-@row("one_hot", "_npx_one_hot")
+@row("one_hot")
 def one_hot(c: Conversion) -> Result:
     """A number outside of [0, depth) gives a row without on_value."""
     a, rank = c.attributes, c.rank()
@@ -90,7 +97,7 @@ def one_hot(c: Conversion) -> Result:
     return c.result("Where", [is_it, on, off])
 
 
-@row("Embedding", "_npx_embedding")
+@row("Embedding")
 def embedding(c: Conversion) -> Result:
     """Rows of the weights by their numbers; a number beyond them means the first or last row."""
     a = c.attributes
@@ -98,8 +105,7 @@ def embedding(c: Conversion) -> Result:
     if c.type(1).dims != size:
         raise ModelError(f"the weights are {c.type(1)}, not {size}", place=c.node.place)
     a.irrelevant("sparse_grad", "it shapes the gradient only")
-    if a.has("dtype") and dtype_named(c, "dtype") is not c.type(1).dtype:
-        a.refuse("dtype", "it differs from the weights'")
+    keep_dtype(c, index=1)
     places = _bounded(c, _whole(c, 0), c.constant(size[0], np.int64), "clip")
     return c.result("Gather", [c.required(1), places], axis=0)
 
@@ -130,7 +136,7 @@ def _top(c: Conversion, data: str, axis: int, k: int, is_ascending: bool) -> tup
     return values, places
 
 
-@row("topk", "_npx_topk")
+@row("topk")
 def topk(c: Conversion) -> Result:
     a = c.attributes
     data, axis, _ = _axis_or_flat(c, -1)
@@ -189,7 +195,7 @@ def argmax_channel(c: Conversion) -> Result:
     return c.result("Cast", [found], to=c.type(0).dtype)
 
 
-@row("SequenceMask", "_npx_sequence_mask")
+@row("SequenceMask")
 def sequence_mask(c: Conversion) -> Result:
     """With lengths, positions along `axis` (0 or 1) from each length on become `value`."""
     a = c.attributes

@@ -69,7 +69,7 @@ def arange(c: Conversion) -> Result:
     return c.named_constant(np.repeat(values, repeat).astype(dtype.numpy))
 
 
-@row("_contrib_arange_like", "_npx_arange_like")
+@row("_contrib_arange_like")
 def arange_like(c: Conversion) -> Result:
     """As many numbers as the input (or one of its axes) has places, each `repeat` times."""
     a = c.attributes
@@ -84,7 +84,7 @@ def arange_like(c: Conversion) -> Result:
     return c.named_constant(values.reshape(shape).astype(c.type(0).dtype.numpy))
 
 
-@row("shape_array", "_npx_shape_array")
+@row("shape_array")
 def shape_array(c: Conversion) -> Result:
     return c.operator("Shape")
 

@@ -166,7 +166,7 @@ def pad(c: Conversion) -> Result:
     return c.result("Pad", [c.required(0), pads, value], mode=mode)
 
 
-@row("tile", "_npi_tile")
+@row("tile")
 def tile(c: Conversion) -> Result:
     """Of repetitions and axes, whichever are fewer get ones in front."""
     repeats, rank = ints(c, "reps", ()), c.rank()
@@ -177,7 +177,7 @@ def tile(c: Conversion) -> Result:
     return c.result("Tile", [data, c.ints(repeats)])
 
 
-@row("repeat", "_np_repeat")
+@row("repeat")
 def repeat(c: Conversion) -> Result:
     """Each element of an axis (without one: of all) several times, one after the other."""
     a, rank = c.attributes, c.rank()
@@ -236,7 +236,7 @@ def broadcast_like(c: Conversion) -> Result:
     return c.result("Expand", [c.required(0), c.add("Concat", sizes, axis=0)])
 
 
-@row("reshape_like", "_npx_reshape_like")
+@row("reshape_like")
 def reshape_like(c: Conversion) -> Result:
     """The axes from lhs_begin to lhs_end get the shape of rhs_begin to rhs_end."""
     a, ranks = c.attributes, (c.rank(0), c.rank(1))

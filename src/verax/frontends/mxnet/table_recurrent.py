@@ -106,7 +106,7 @@ def _layer(
     return outputs, h, memory
 
 
-@row("RNN", "_npx_rnn")
+@row("RNN")
 def recurrent(c: Conversion) -> Result:
     """data [steps, batch, size], parameters, state and for an LSTM memory, each [layers *
     directions, batch, units]: outputs [steps, batch, directions * units] and states after."""

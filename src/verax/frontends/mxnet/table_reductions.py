@@ -7,8 +7,8 @@ import numpy as np
 from verax.frontends.conversion import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
-    dtype_named,
     ints,
+    keep_dtype,
     like,
     row,
     sizes_along,
@@ -20,7 +20,7 @@ def _reduce(kind: str, *names: str) -> None:
 
     def convert(c: Conversion) -> Result:
         a, rank = c.attributes, c.rank()
-        axes = {axis % rank for axis in ints(c, "axis", ()) or range(rank)}
+        axes = {axis % rank for axis in ints(c, "axis") or range(rank)}
         if a.flag("exclude", False):
             axes = set(range(rank)) - axes
         chosen = c.ints(tuple(sorted(axes)))
@@ -43,12 +43,13 @@ _reduce("ReduceProd", "prod")
 @row("norm")
 def norm(c: Conversion) -> Result:
     a, rank = c.attributes, c.rank()
+    keep_dtype(c, "out_dtype")
     order = a.integer("ord", 2)
     if order not in (1, 2):
         a.refuse("ord", "only 1 and 2 are supported")
-    axes = c.ints(sorted(axis % rank for axis in ints(c, "axis", ()) or range(rank)))
+    axes = c.ints(sorted(axis % rank for axis in ints(c, "axis") or range(rank)))
     kind, keep = "ReduceL2" if order == 2 else "ReduceL1", a.flag("keepdims", False)
-    if keep or len(ints(c, "axis", ()) or ()):
+    if keep or (ints(c, "axis") or ()):
         return c.result(kind, [c.required(0), axes], keepdims=keep)
     whole = c.add(kind, [c.required(0), axes], keepdims=False)
     return c.result("Reshape", [whole, c.ints((1,))])
@@ -56,9 +57,8 @@ def norm(c: Conversion) -> Result:
 
 @row("cumsum", "_np_cumsum")
 def cumsum(c: Conversion) -> Result:
-    a, axis, data = c.attributes, c.attributes.get("axis"), c.required(0)
-    if a.has("dtype") and dtype_named(c, "dtype") is not c.type(0).dtype:
-        a.refuse("dtype", "it differs from the input's")
+    axis, data = c.attributes.get("axis"), c.required(0)
+    keep_dtype(c)
     if axis is None:
         data, axis = c.add("Reshape", [data, c.ints((-1,))]), 0
     return c.result("CumSum", [data, c.constant(axis, np.int64)])
@@ -68,7 +68,7 @@ def cumsum(c: Conversion) -> Result:
 def dot(c: Conversion) -> Result:
     """Over the last axis of the first input and the first of the second."""
     a = c.attributes
-    a.expect("forward_stype", "default", why="sparse results are not supported")
+    a.expect("forward_stype", None, "default", why="sparse results are not supported")
     left, right = a.flag("transpose_a", False), a.flag("transpose_b", False)
     if c.rank(0) == 2 and c.rank(1) == 2:
         return c.operator("Gemm", trans_a=left, trans_b=right)
@@ -108,5 +108,5 @@ def _turned(c: Conversion) -> list[str]:
 
 @row("batch_dot")
 def batch_dot(c: Conversion) -> Result:
-    c.attributes.expect("forward_stype", "default", why="sparse results are not supported")
+    c.attributes.expect("forward_stype", None, "default", why="sparse results are not supported")
     return c.result("MatMul", _turned(c))

@@ -49,7 +49,8 @@ def _slice(
 @row("slice_axis")
 def slice_axis(c: Conversion) -> Result:
     a = c.attributes
-    end = a.integer("end", MOST)
+    end = a.integer("end")
+    end = MOST if end is None else end
     return _slice(c, [a.integer("begin")], [end], [a.integer("axis")], [1])
 
 

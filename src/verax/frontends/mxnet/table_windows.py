@@ -27,7 +27,7 @@ from verax.frontends.mxnet.rows import (
 from verax.ir.operator import Operator
 
 
-@row("Convolution", "Convolution_v1", "_npx_convolution")
+@row("Convolution", "Convolution_v1")
 def convolution(c: Conversion) -> Result:
     a, kernel = c.attributes, ints(c, "kernel", ())
     rank = len(kernel)
@@ -45,7 +45,7 @@ def convolution(c: Conversion) -> Result:
     return channels_back(c, channels_second(c), op) if is_channels_last(c, rank) else op
 
 
-@row("Deconvolution", "_npx_deconvolution")
+@row("Deconvolution")
 def deconvolution(c: Conversion) -> Result:
     if is_channels_last(c, len(ints(c, "kernel", ()))):
         turned = channels_second(c)
@@ -86,7 +86,7 @@ def _require_filters(c: Conversion, found: object) -> None:
         raise ModelError(f"num_filter is {said}, the weights are {c.type(1)}", place=c.node.place)
 
 
-@row("FullyConnected", "_npx_fully_connected")
+@row("FullyConnected")
 def fully_connected(c: Conversion) -> Result:
     """x [n, ...] flattened to [n, k], or with flatten=False x [..., k], times weight [m, k]."""
     a = c.attributes
@@ -105,7 +105,7 @@ def fully_connected(c: Conversion) -> Result:
     return c.result("Add", [c.add("MatMul", [data, turned]), *bias])
 
 
-@row("Pooling", "Pooling_v1", "_npx_pooling")
+@row("Pooling", "Pooling_v1")
 def pooling(c: Conversion) -> Result:
     if not is_channels_last(c, c.rank() - 2):
         return _pooling(c)
@@ -160,7 +160,7 @@ def _power_kind(c: Conversion) -> str:
 
 def _option(c: Conversion, name: str, matters: bool, default: bool, what: str) -> bool:
     if matters:
-        return c.attributes.flag(name, default)
+        return default if c.attributes.get(name) is None else c.attributes.flag(name)
     c.attributes.irrelevant(name, f"{what} does not read it")
     return default
 
@@ -256,7 +256,7 @@ def instance_norm(c: Conversion) -> Result:
     return c.operator("InstanceNormalization", epsilon=c.attributes.number("eps", 1e-3))
 
 
-@row("LayerNorm", "_npx_layer_norm")
+@row("LayerNorm")
 def layer_norm(c: Conversion) -> Result:
     """Over one axis; another than the last is brought there and back."""
     a = c.attributes
