@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ import verax
 from verax.base.errors import ModelError, UnsupportedError, VeraxError
 from verax.frontends.tflite import load_tflite
 from verax.frontends.tflite.flexbuffer import read_map
+from verax.records.verdict import Kind
 
 flexbuffers = pytest.importorskip("flatbuffers.flexbuffers")
 
 BOXES, CLASSES, MOST = 40, 3, 7
+SSD = np.load(Path(__file__).with_name("ssd.npz"))
+"""Whole detectors of TensorFlow's converter and LiteRT's answers, by make_ssd.py."""
 OPTIONS: dict[str, Any] = {
     "max_detections": MOST, "max_classes_per_detection": 1, "detections_per_class": 100,
     "use_regular_nms": False, "nms_score_threshold": 0.3, "nms_iou_threshold": 0.45,
@@ -206,3 +210,29 @@ def test_plain_suppression_keeps_what_litert_keeps(sigma: float | None, most: in
 def test_scores_that_decay_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="decay"):
         load_tflite(suppression(0.5, 6))
+
+
+@pytest.mark.parametrize("name", [n[:-3] for n in SSD if n.endswith(".in")])
+def test_a_whole_detector_finds_what_litert_finds(name: str) -> None:
+    """From the image to boxes, classes, scores and their count; every list is full, so that
+    nothing is undefined."""
+    model = load_tflite(SSD[f"{name}.tflite"].tobytes())
+    inputs = {next(iter(model.inputs)): SSD[f"{name}.in"]}
+    given = {key: SSD[f"{name}.out:{key}"] for key in model.outputs}
+    found = verax.compile(model).run(inputs)
+    for key, array in given.items():
+        if np.array_equal(array, np.rint(array)):  # classes and count
+            np.testing.assert_array_equal(found[key], array)
+    verdict = verax.check(model, given, inputs=inputs)
+    if name.startswith("float32"):
+        assert verdict.exit_code == 0, verdict.reasons
+    else:  # with scores of 8 bits many choices are open, and a check of boxes may be blind
+        assert verdict.kind is not Kind.mistake, verdict.reasons
+
+
+def test_whole_detectors_differ_by_their_suppression() -> None:
+    one, other = (
+        {k: v for k, v in SSD.items() if k.startswith(f"float32/{how}.out")}
+        for how in ("by box", "by class")
+    )
+    assert any(not np.array_equal(a, b) for a, b in zip(one.values(), other.values()))

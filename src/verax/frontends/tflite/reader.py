@@ -96,6 +96,9 @@ def read_model(data: memoryview) -> ForeignModel:
     inputs = [_operand(i, tensors) for i in graph.array(1, "int32")]
     outputs = [_operand(i, tensors) for i in graph.array(2, "int32")]
     _check_names(inputs, outputs, nodes)
+    # Converters record results of custom operators as scalars, not knowing any better.
+    custom = {o for node in nodes if node.domain for o in node.outputs}
+    unknown = {t.name for t in tensors if t.name in custom and not t.dims}
     used = {name for node in nodes for name in node.inputs} | {t.name for t in outputs}
     return ForeignModel(
         name=_name(graph, 4) or "graph",
@@ -103,7 +106,7 @@ def read_model(data: memoryview) -> ForeignModel:
         outputs=tuple(t.value for t in outputs),
         nodes=nodes,
         constants={t.name: _constant(t) for t in tensors if t.data and t.name in used},
-        declared={t.name: t.recorded for t in tensors if not t.data},
+        declared={t.name: t.recorded for t in tensors if not t.data and t.name not in unknown},
         versions={"schema": version},
         metadata=_metadata(model, len(graphs)),
     )
