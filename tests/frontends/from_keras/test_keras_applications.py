@@ -1,5 +1,5 @@
-"""The families of `keras.applications`, from both kinds of file, without Keras: judged layer by layer
-against Keras on TensorFlow, and compiled."""
+"""The families of `keras.applications`, from both kinds of file, without Keras: judged layer by
+layer against Keras on TensorFlow, and compiled."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Reading the HDF5 files that Keras writes: groups, attributes and plain arrays.
+"""Reading the HDF5 files that Keras writes: groups, attributes and arrays.
 
 HDF5's own library can loop for ever on a damaged file, so that it is of no use here. This reads the
-classic layout (superblock 0 or 1, symbol tables, arrays in one piece), which is what h5py writes
-unless told otherwise, straight from the file's bytes. Every address and length is checked, work is
-counted, arrays are views of the file.
+classic layout (superblock 0 or 1, symbol tables), which is what h5py writes unless told otherwise,
+and the newer one (`libver="latest"`), straight from the file's bytes. Every address and length is
+checked, work is counted, arrays in one piece are views of the file.
 
 Source of the layout: HDF5 File Format Specification, version 3.0.
 """
@@ -20,12 +20,10 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.keras.hdf5_bytes import UNDEFINED, Bytes, FractalHeap, Tree, little
+from verax.frontends.keras.hdf5_chunks import Pieces, chunk_of, filters_of
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-UNDEFINED = 2**64 - 1
-"""The address of what was never written."""
-MAX_STEPS = 1_000_000
-"""Headers, messages, nodes and heap objects that reading one file may look at."""
 MAX_RANK = 32
 
 SPACE, LINK_INFO, TYPE, LINK, EXTERNAL, LAYOUT, FILTERS, ATTRIBUTE = 1, 2, 3, 6, 7, 8, 11, 12
@@ -33,69 +31,27 @@ CONTINUATION, SYMBOLS, ATTRIBUTE_INFO = 16, 17, 21
 """Kinds of messages in an object's header."""
 SOFT_LINK = 2
 
+Message = tuple[int, memoryview]
 
-class File:
+
+class File(Bytes):
     """An open file. `root` is its outermost group."""
 
     def __init__(self, data: memoryview) -> None:
-        self.data, self.steps = data, 0
-        self.heaps: dict[int, dict[int, memoryview]] = {}
+        super().__init__(data)
         if bytes(data[:8]) != SIGNATURE:
             raise ModelError("the file is not HDF5")
-        version, offsets, lengths = data[8], data[13], data[14]
-        if version > 1 or (offsets, lengths) != (8, 8):
+        version = data[8]
+        sizes, start = ((13, 14), 24 if version == 0 else 28) if version < 2 else ((9, 10), 12)
+        if version > 3 or any(data[i] != 8 for i in sizes):
             raise UnsupportedError(
-                f"HDF5 of the newer layout (superblock {version}) is not supported",
+                f"HDF5 with superblock {version} or addresses of other sizes is not supported",
                 next_step="save the model with h5py's default libver",
             )
-        start = 24 if version == 0 else 28
         if self.number("<Q", start):
             raise UnsupportedError("an HDF5 file inside of another file is not supported")
-        self.root = Object(self, self.number("<Q", start + 40), "/")
-
-    def piece(self, start: int, size: int) -> memoryview:
-        """Bytes of the file; raises `ModelError` when it does not have them."""
-        if start < 0 or size < 0 or start + size > len(self.data):
-            raise ModelError(
-                f"the file is damaged: {size} bytes at {start} of {len(self.data)}",
-                next_step="copy or save the file again",
-            )
-        return self.data[start : start + size]
-
-    def number(self, kind: str, at: int) -> int:
-        found: int = struct.unpack(kind, self.piece(at, struct.calcsize(kind)))[0]
-        return found
-
-    def step(self) -> None:
-        """Count a piece of work, so that circles end."""
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise ModelError("the file is damaged: it leads around in circles")
-
-    def tagged(self, at: int, tag: bytes) -> None:
-        """Count and check a block that starts with `tag`."""
-        self.step()
-        if bytes(self.piece(at, 4)) != tag:
-            raise ModelError(f"the file is damaged: no {tag.decode()} at byte {at}")
-
-    def heap_object(self, address: int, index: int) -> memoryview:
-        """An object of a global heap: where strings of any length lie."""
-        if address not in self.heaps:
-            self.tagged(address, b"GCOL")
-            end = address + self.number("<Q", address + 8)
-            self.piece(address, end - address)
-            found, at = {}, address + 16
-            while at + 16 <= end:
-                self.step()
-                key, size = self.number("<H", at), self.number("<Q", at + 8)
-                if key == 0:
-                    break
-                found[key] = self.piece(at + 16, size)
-                at += 16 + -(-size // 8) * 8
-            self.heaps[address] = found
-        if index not in self.heaps[address]:
-            raise ModelError(f"the file is damaged: no object {index} in the heap at {address}")
-        return self.heaps[address][index]
+        root = start + (40 if version < 2 else 24)
+        self.root = Object(self, self.number("<Q", root), "/")
 
 
 @dataclass(frozen=True)
@@ -115,14 +71,18 @@ class Object:
     name: str
 
     @cached_property
-    def messages(self) -> list[tuple[int, memoryview]]:
+    def messages(self) -> list[Message]:
         """(kind, content) of all messages of the header."""
+        if bytes(self.file.piece(self.at, 4)) == b"OHDR":
+            return list(self._newer_messages())
+        return list(self._classic_messages())
+
+    def _classic_messages(self) -> Iterator[Message]:
         file = self.file
         if file.number("<B", self.at) != 1:
-            raise UnsupportedError("HDF5 of the newer layout is not supported", place=self.name)
+            raise ModelError("the file is damaged: no object here", place=self.name)
         left = file.number("<H", self.at + 2)
         blocks = [(self.at + 16, file.number("<I", self.at + 8))]
-        found: list[tuple[int, memoryview]] = []
         while blocks and left > 0:
             at, size = blocks.pop(0)
             end = at + size
@@ -132,15 +92,37 @@ class Object:
                 left -= 1
                 kind, length, flags = struct.unpack("<HHB", file.piece(at, 5))
                 content = file.piece(at + 8, length)
-                if flags & 2:
-                    raise UnsupportedError(
-                        "shared HDF5 messages are not supported", place=self.name
-                    )
+                self._not_shared(flags)
                 if kind == CONTINUATION:
                     blocks.append(struct.unpack_from("<QQ", content))
-                found.append((kind, content))
+                yield kind, content
                 at += 8 + length
-        return found
+
+    def _newer_messages(self) -> Iterator[Message]:
+        """Blocks with a checksum at their ends; further ones start with a tag."""
+        file, flags = self.file, self.file.number("<B", self.at + 5)
+        start = self.at + 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
+        width, head = 1 << (flags & 3), 6 if flags & 4 else 4
+        blocks = [(start + width, little(file.piece(start, width)))]
+        while blocks:
+            at, size = blocks.pop(0)
+            end = at + size
+            file.piece(at, size)
+            while at + head <= end:
+                file.step()
+                kind, length, how = struct.unpack("<BHB", file.piece(at, 4))
+                content = file.piece(at + head, length)
+                self._not_shared(how)
+                if kind == CONTINUATION:
+                    address, room = struct.unpack_from("<QQ", content)
+                    file.tagged(address, b"OCHK")
+                    blocks.append((address + 4, room - 8))
+                yield kind, content
+                at += head + length
+
+    def _not_shared(self, flags: int) -> None:
+        if flags & 2:
+            raise UnsupportedError("shared HDF5 messages are not supported", place=self.name)
 
     def message(self, kind: int) -> memoryview | None:
         """The first message of a kind."""
@@ -153,16 +135,36 @@ class Object:
         """What a group holds; nothing for an array. Links to elsewhere are refused."""
         table = self.message(SYMBOLS)
         if table is None:
-            if self.message(LINK_INFO) is not None or self.message(LINK) is not None:
-                raise UnsupportedError(
-                    "groups of the newer HDF5 layout, or links out of the file, are not supported",
-                    place=self.name,
-                )
-            return {}
+            links = [content for kind, content in self.messages if kind == LINK]
+            info = self.message(LINK_INFO)
+            stored = () if info is None else self._stored(info, 8 if info[1] & 1 else 0, 4)
+            return dict(self._link(content) for content in (*links, *stored))
         tree, heap = struct.unpack_from("<QQ", table)
         self.file.tagged(heap, b"HEAP")
         size, _, start = struct.unpack("<QQQ", self.file.piece(heap + 8, 24))
         return dict(self._entries(tree, self.file.piece(start, size)))
+
+    def _stored(self, info: memoryview, skipped: int, key: int) -> Iterator[memoryview]:
+        """Messages that a heap holds, in the order of a tree whose records have `key` bytes before
+        the heap's identifier. skipped: bytes of `info` before the addresses of both."""
+        heap, tree = struct.unpack_from("<QQ", info, 2 + skipped)
+        if heap == UNDEFINED:
+            return
+        objects = FractalHeap(self.file, heap)
+        for record in Tree(self.file, tree).records():
+            yield objects.object(record[key : key + objects.id_length])
+
+    def _link(self, message: memoryview) -> tuple[str, Object]:
+        flags, at = message[1], 2
+        kind = message[at] if flags & 8 else 0
+        at += (1 if flags & 8 else 0) + (8 if flags & 4 else 0) + (1 if flags & 16 else 0)
+        width = 1 << (flags & 3)
+        size, at = little(message[at : at + width]), at + width
+        name = bytes(message[at : at + size]).decode()
+        if kind:
+            raise UnsupportedError("links are not followed", place=f"{self.name}{name}")
+        (header,) = struct.unpack_from("<Q", message, at + size)
+        return name, Object(self.file, header, f"{self.name}{name}/")
 
     def _entries(self, tree: int, names: memoryview) -> Iterator[tuple[str, Object]]:
         file, pending = self.file, [tree]
@@ -198,12 +200,14 @@ class Object:
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """Attributes: arrays, or lists of bytes for strings (one of them for a scalar)."""
-        if self.message(ATTRIBUTE_INFO) is not None:
-            raise UnsupportedError("attributes of the newer HDF5 layout", place=self.name)
-        return dict(self._attribute(m) for k, m in self.messages if k == ATTRIBUTE)
+        info, inside = self.message(ATTRIBUTE_INFO), [m for k, m in self.messages if k == ATTRIBUTE]
+        stored = () if info is None else self._stored(info, 2 if info[1] & 1 else 0, 0)
+        return dict(self._attribute(m) for m in (*inside, *stored))
 
     def _attribute(self, message: memoryview) -> tuple[str, Any]:
-        version, _, *sizes = struct.unpack_from("<BBHHH", message)
+        version, flags, *sizes = struct.unpack_from("<BBHHH", message)
+        if version > 1:
+            self._not_shared(2 if flags & 3 else 0)
         if version not in (1, 2, 3):
             raise UnsupportedError(f"attributes of version {version}", place=self.name)
         at, parts = 9 if version == 3 else 8, []
@@ -227,19 +231,22 @@ class Object:
     # Arrays
 
     def array(self) -> np.ndarray:
-        """The array, as a view of the file. Raises `UnsupportedError` for compressed ones."""
+        """The array, as a view of the file when it lies there in one piece. Raises
+        `UnsupportedError` naming the compression or element type that Verax lacks."""
         space, kind, layout = (self.message(k) for k in (SPACE, TYPE, LAYOUT))
         if space is None or kind is None or layout is None:
             raise ModelError("the file stores no array here", place=self.name)
-        if self.message(FILTERS) is not None or self.message(EXTERNAL) is not None:
-            raise UnsupportedError("compressed or external arrays", place=self.name)
+        if self.message(EXTERNAL) is not None:
+            raise UnsupportedError("an array in another file", place=self.name)
         dims, dtype = dimensions(space), element_type(kind).numpy
         if dtype is None or dtype.kind not in "fiu":
             raise UnsupportedError("an array of other things than numbers", place=self.name)
-        size = math.prod(dims) * dtype.itemsize
         version, storage = layout[0], layout[1]
-        if version not in (3, 4) or storage > 1:
-            raise UnsupportedError("arrays in pieces are not supported", place=self.name)
+        if version not in (3, 4, 5) or storage > 2:
+            raise UnsupportedError(f"arrays laid out in way {version}.{storage}", place=self.name)
+        if storage == 2:
+            return self._in_pieces(dims, dtype, layout)
+        size = math.prod(dims) * dtype.itemsize
         if storage == 0:
             content = layout[4 : 4 + struct.unpack_from("<H", layout, 2)[0]]
         else:
@@ -253,6 +260,16 @@ class Object:
         found = np.frombuffer(content, dtype).reshape(dims)
         return found if found.flags.aligned else found.copy()
 
+    def _in_pieces(self, dims: tuple[int, ...], dtype: np.dtype, layout: memoryview) -> np.ndarray:
+        try:
+            chunk, filters = chunk_of(layout), filters_of(self.message(FILTERS))
+            if len(chunk) != len(dims) or 0 in chunk:
+                raise ModelError(f"the file is damaged: pieces {chunk} of {list(dims)}")
+            pieces = Pieces(self.file, dims, chunk, dtype, filters)
+            return pieces.gather(pieces.listed(layout))
+        except (ModelError, UnsupportedError) as error:
+            raise type(error)(error.cause, place=self.name, next_step=error.next_step) from error
+
 
 def dimensions(message: memoryview) -> tuple[int, ...]:
     """Sizes of a dataspace."""
@@ -263,6 +280,11 @@ def dimensions(message: memoryview) -> tuple[int, ...]:
     return found
 
 
+FLOATS = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 0, 52, 1023)}
+"""IEEE floats by size: position of the sign; position and size of the exponent, of the mantissa;
+exponent bias."""
+
+
 def element_type(message: memoryview) -> Type:
     """Integers, IEEE floats, strings of fixed or any length."""
     kind, bits = message[0] & 15, message[1]
@@ -270,8 +292,11 @@ def element_type(message: memoryview) -> Type:
     order = ">" if bits & 1 else "<"
     if kind == 0 and size in (1, 2, 4, 8):
         return Type(np.dtype(f"{order}{'i' if bits & 8 else 'u'}{size}"), size)
-    if kind == 1 and size in (2, 4, 8):
-        return Type(np.dtype(f"{order}f{size}"), size)
+    if kind == 1 and size in FLOATS and not bits & 64:
+        *parts, bias = struct.unpack_from("<4BI", message, 12)
+        if (message[2], *parts, bias) == FLOATS[size]:
+            return Type(np.dtype(f"{order}f{size}"), size)
+        raise UnsupportedError(f"a float of {size} bytes that is none of IEEE's, such as bfloat16")
     if kind == 3 and size:
         return Type(np.dtype(f"S{size}"), size)
     if kind == 9 and bits & 15 == 1 and size == 16:

@@ -218,7 +218,7 @@ class _Reader:
         weights = []
         for i, array in enumerate(self.weights.of_layer(place.names, place.stored, kind)):
             weights.append(f"{place}/weight {i}")
-            self.constants[weights[-1]] = array
+            self.constants[weights[-1]] = native(array)
         attributes = {k: plain(v) for k, v in config_of(layer).items() if v is not None}
         attributes |= {f"call.{k}": v for k, v in call.arguments.items()}
         attributes["weights"] = len(weights)
@@ -246,6 +246,13 @@ class _Reader:
         )
         self.nodes.append(node)
         return list(outputs)
+
+
+def native(array: np.ndarray) -> np.ndarray:
+    """A weight as Keras reads it: floats as float32, numbers in the machine's byte order."""
+    if array.dtype.kind == "f":
+        return array if array.dtype == np.float32 else array.astype(np.float32)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _known(found: Mapping[str, Any], keys: set[str], place: str) -> None:
