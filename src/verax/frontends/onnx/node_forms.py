@@ -154,6 +154,12 @@ def _mod(node: Node, graph: Graph, version: int) -> Form:
     return g.finish(g.add("Where", turns, g.add("Add", rest, divisor), rest))
 
 
+def _rsqrt(node: Node, graph: Graph, version: int) -> Form:
+    """ONNX has the root and the reciprocal."""
+    g = Group(node, graph)
+    return g.finish(g.add("Reciprocal", g.add("Sqrt", g.input(0))))
+
+
 def _where(node: Node, graph: Graph, version: int) -> Form:
     """ONNX Runtime chooses between numbers only: between truths it is logic."""
     g = Group(node, graph)
@@ -206,6 +212,7 @@ SPECIAL: dict[str, Maker] = {
     "MultiBoxDetection": multibox_detection,
     "BoxNMS": box_nms,
     "Mod": _mod,
+    "Rsqrt": _rsqrt,
     "Where": _where,
     "Conv": _conv,
     "SpaceToDepth": _space_to_depth,

@@ -113,11 +113,6 @@ def elu(c: Conversion) -> Result:
     return c.result("Elu", [c.required(0)], alpha=1.0)
 
 
-@row("Rsqrt")
-def rsqrt(c: Conversion) -> Result:
-    return c.result("Reciprocal", [c.add("Sqrt", [c.required(0)])])
-
-
 @row("Erfc")
 def erfc(c: Conversion) -> Result:
     return c.result("Sub", [c.constant(1, c.type(0).dtype.numpy), c.add("Erf", [c.required(0)])])
