@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from tests.frontends.from_tflite.float_cases import float_cases
 from tests.frontends.from_tflite.quantised_cases import quantised_cases
-from tests.frontends.from_tflite.tflite_peer import shared_folder
+from tests.frontends.from_tflite.tflite_peer import drawn, litert, shared_folder
 from tests.frontends.from_tflite.tflite_writer import Op, T, const, model, one
 
+import verax
 from verax import load
 from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxError
 from verax.frontends.tflite import load_tflite
+from verax.records.verdict import Kind
 
 SECONDS = 5.0
 """Most that one small damaged file may take."""
@@ -126,6 +128,38 @@ def test_weights_are_views_of_the_file(tmp_path: Path) -> None:
     (array,) = load_tflite(path).graph.constants.values()
     assert not array.flags.owndata
     np.testing.assert_array_equal(array, weights)
+
+
+def test_constants_behind_the_flatbuffer() -> None:
+    """The layout of files of more than 2 GB; LiteRT reads the same bytes."""
+    weights = np.random.default_rng(2).standard_normal((4, 3)).astype(np.float32)
+    tensors = [T((2, 3), name="x"), const(weights), const(np.float32([1, -2, 3, 4])),
+               T((2, 4), name="y")]  # fmt: skip
+    made = model(tensors, [Op("FULLY_CONNECTED", [0, 1, 2], [3])], [0], [3], behind=True)
+    loaded = load_tflite(made)
+    inputs = drawn(loaded)
+    assert verax.check(loaded, litert(made, inputs), inputs=inputs).kind is Kind.rounding
+    with pytest.raises(ModelError, match="beyond the file"):
+        load_tflite(made[:-1])
+
+
+def test_control_flow_and_variables_are_listed_with_their_counts() -> None:
+    kinds = ("CALL_ONCE", "IF", "STABLEHLO_COMPOSITE", "VAR_HANDLE", "WHILE", "WHILE", "FlexRoll")
+    tensors = [T((2, 3), name=f"v{i}") for i in range(1 + len(kinds))]
+    ops = [Op(kind, [i], [i + 1]) for i, kind in enumerate(kinds)]
+    listed = (
+        r"CALL_ONCE \(1\), IF \(1\), STABLEHLO_COMPOSITE \(1\), VAR_HANDLE \(1\), WHILE \(2\), "
+        r"custom::FlexRoll \(1\)"
+    )
+    with pytest.raises(UnsupportedError, match=listed):
+        load_tflite(model(tensors, ops, [0], [len(kinds)]))
+
+
+def test_signatures_are_kept_as_metadata() -> None:
+    stored = np.load(Path(__file__).with_name("ssd.npz"))
+    loaded = load_tflite(stored["float32/by box.tflite"].tobytes())
+    (x,) = loaded.inputs
+    assert loaded.metadata["signature serving_default"].startswith(f"image = {x} -> output_0 = ")
 
 
 def test_a_custom_operator_is_named() -> None:

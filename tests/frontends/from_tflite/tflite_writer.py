@@ -18,7 +18,7 @@ from verax.frontends.tflite.schema import CUSTOM, ENUMS, OPERATORS, OPTIONS, TEN
 flatbuffers = pytest.importorskip("flatbuffers")
 _CODES = {str(kind): code for code, kind in TENSOR_TYPES.items()}
 _PREPEND = {"int8": "Int8", "uint8": "Uint8", "bool": "Bool", "int32": "Int32",
-            "uint32": "Uint32", "float32": "Float32"}  # fmt: skip
+            "uint32": "Uint32", "uint64": "Uint64", "float32": "Float32"}  # fmt: skip
 
 
 @dataclass
@@ -68,18 +68,33 @@ def one(
     return model([*tensors, result], [op], inputs, [len(tensors)])
 
 
+PLACE = 0x7E57_7E57_0000_0000
+"""Stands for the offset of a buffer behind the FlatBuffer until that is known."""
+
+
 def model(
-    tensors: Sequence[T], ops: Sequence[Op], inputs: Sequence[int], outputs: Sequence[int]
+    tensors: Sequence[T],
+    ops: Sequence[Op],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    behind: bool = False,
 ) -> bytes:
-    """The bytes of a model with one graph."""
+    """The bytes of a model with one graph. behind: constants lie after the FlatBuffer, as in files
+    of more than 2 GB."""
     b = flatbuffers.Builder(1024)
+    moved: list[bytes] = []
     buffers, made = [_table(b, {})], []
     for i, t in enumerate(tensors):
         buffer = 0
         if t.data is not None:
             buffer = len(buffers)
-            data = b.CreateByteVector(np.ascontiguousarray(t.data).tobytes())
-            buffers.append(_table(b, {0: ("offset", data)}))
+            raw = np.ascontiguousarray(t.data).tobytes()
+            if behind:
+                fields = {1: ("uint64", PLACE + len(moved)), 2: ("uint64", len(raw))}
+                moved.append(raw)
+            else:
+                fields = {0: ("offset", b.CreateByteVector(raw))}
+            buffers.append(_table(b, fields))
         made.append(_tensor(b, t, t.name if t.name is not None else f"t{i}", buffer))
     kinds = sorted({(op.kind, op.version) for op in ops})
     codes = [_code(b, *kind) for kind in kinds]
@@ -103,7 +118,13 @@ def model(
         },
     )
     b.Finish(root, file_identifier=b"TFL3")
-    return bytes(b.Output())
+    made_bytes = bytes(b.Output())
+    for i, raw in enumerate(moved):
+        made_bytes += b"\0" * (-len(made_bytes) % 16)
+        place = (PLACE + i).to_bytes(8, "little")
+        assert made_bytes.count(place) == 1
+        made_bytes = made_bytes.replace(place, len(made_bytes).to_bytes(8, "little")) + raw
+    return made_bytes
 
 
 def _table(b: Any, fields: Mapping[int, tuple[str, Any]]) -> int:

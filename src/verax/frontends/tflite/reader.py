@@ -108,7 +108,7 @@ def read_model(data: memoryview) -> ForeignModel:
         constants={t.name: _constant(t) for t in tensors if t.data and t.name in used},
         declared={t.name: t.recorded for t in tensors if not t.data and t.name not in unknown},
         versions={"schema": version},
-        metadata=_metadata(model, len(graphs)),
+        metadata=_metadata(model, len(graphs), tensors),
     )
 
 
@@ -284,6 +284,8 @@ def _nodes(
 
 def _custom_options(table: Table, op_type: str) -> dict[str, Any]:
     """Entries of a map where that is known to be the form, else the bytes."""
+    if table.integer(9, "uint64") > 1:
+        return {"options behind the FlatBuffer": table.integer(10, "uint64")}
     options = table.array(5, "uint8")
     return dict(read_map(options.tobytes())) if op_type in MAPS else {"custom_options": options}
 
@@ -292,8 +294,8 @@ def _options(table: Table, op_type: str) -> dict[str, Any]:
     """The operator's options, with defaults; a field that the schema lacks keeps its slot."""
     number, body = table.integer(3, "uint8"), table.table(4)
     expected = OPTIONS.get(op_type, Options(0, ()))
-    if table.integer(11, "uint8"):
-        raise UnsupportedError("options of the second kind are not supported", place=op_type)
+    if table.integer(11, "uint8"):  # no operator with a row has such
+        return {"options of the second kind": table.integer(11, "uint8")}
     if number not in (0, expected.number):
         if op_type not in OPTIONS:  # no options are needed: the table has no row, or reads none
             return {"options": number}
@@ -348,7 +350,16 @@ def _check_names(
         raise damaged("an input is a constant")
 
 
-def _metadata(model: Table, graphs: int) -> dict[str, str]:
+def _metadata(model: Table, graphs: int, tensors: list[Tensor]) -> dict[str, str]:
+    """Remarks of the file, and its signatures: names that callers use beside the tensors'."""
     found = {"description": _name(model, 3), "subgraphs": str(graphs)}
+    for entry in _limited(model.tables(7), "signatures"):
+        if entry.integer(4, "uint32") == 0:
+            sides = (_limited(entry.tables(slot), "names of a signature") for slot in (0, 1))
+            given, made = (
+                [f"{_name(t, 0)} = {_operand(t.integer(1, 'uint32'), tensors).name}" for t in side]
+                for side in sides
+            )
+            found[f"signature {_name(entry, 2)}"] = f"{', '.join(given)} -> {', '.join(made)}"
     names = [_name(entry, 0) for entry in _limited(model.tables(6), "metadata entries")]
     return {**{k: v for k, v in found.items() if v}, "metadata": ", ".join(names)}
