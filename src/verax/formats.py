@@ -98,11 +98,29 @@ def format_of(path: str | os.PathLike[str]) -> Format:
             if file.is_dir() and file.suffix.lower() not in found.folders:
                 raise UsageError("this is a folder, not a model", place=str(file))
             return found
+    if inside := _models_in(file):
+        raise UsageError(
+            "this is a folder, not a model",
+            place=str(file),
+            next_step=f"name one of its files: {', '.join(inside[:5])}",
+        )
     what = "folder holds no model" if file.is_dir() else "file's suffix is not known"
     raise UnsupportedError(
         f"the {what}",
         place=str(file),
         next_step=f"Verax reads {known} and SavedModel folders",
+    )
+
+
+def _models_in(folder: Path) -> list[str]:
+    """Names of the models that lie in a folder."""
+    if not folder.is_dir():
+        return []
+    suffixes = {s for f in FORMATS for s in f.suffixes}
+    return sorted(
+        f.name
+        for f in folder.iterdir()
+        if f.suffix.lower() in suffixes or (f / SAVED_MODEL).is_file()
     )
 
 

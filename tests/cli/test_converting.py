@@ -57,3 +57,12 @@ def test_without_a_verdict_that_was_wanted_it_is_undecided(cli: Cli, tmp_path: P
     kept = {p.key for p in onnx.load(tmp_path / "a.onnx").metadata_props}
     assert "verax.version" in kept
     assert "verax.verdict" not in kept
+
+
+def test_a_folder_of_models_names_them(cli: Cli, digits: Path, tmp_path: Path) -> None:
+    (tmp_path / "some.onnx").write_bytes(digits.read_bytes())
+    (tmp_path / "notes.txt").write_text("not a model")
+    found = cli("convert", tmp_path, "-o", tmp_path / "a.onnx")
+    assert found.code == 2
+    assert "name one of its files: some.onnx" in found.err
+    assert "notes" not in found.err

@@ -152,8 +152,9 @@ def _table(results: dict[str, np.ndarray]) -> Table:
 
 
 def _show_largest(name: str, array: np.ndarray) -> None:
-    """The largest elements per row of what looks like class scores."""
-    if array.ndim not in (1, 2) or not 2 <= array.shape[-1] <= 100_000 or array.dtype.kind != "f":
+    """The largest elements per row of what looks like class scores (bytes if quantised)."""
+    is_score = array.dtype.kind == "f" or (array.dtype.kind in "iu" and array.dtype.itemsize == 1)
+    if array.ndim not in (1, 2) or not 2 <= array.shape[-1] <= 100_000 or not is_score:
         return
     for number, row in enumerate(np.atleast_2d(array)[:4]):
         order = np.argsort(row)[::-1][:TOP]
