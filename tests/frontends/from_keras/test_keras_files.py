@@ -87,6 +87,47 @@ def test_layers_may_be_listed_in_any_order() -> None:
     np.testing.assert_array_equal(run(data), 2 * np.maximum(X, 0))
 
 
+def entry(kind: str, name: str, inbound: Any = (), **config: Any) -> dict[str, Any]:
+    """A layer as Keras 2 writes it in a functional model."""
+    return {"class_name": kind, "name": name, "config": {"name": name, **config},
+            "inbound_nodes": list(inbound)}  # fmt: skip
+
+
+def network(layers: list[Any], output: list[Any], name: str = "net") -> dict[str, Any]:
+    """A functional model's configuration, of one input."""
+    config = {"name": name, "layers": layers, "output_layers": [output],
+              "input_layers": [[layers[0]["name"], 0, 0]]}  # fmt: skip
+    return {"class_name": "Functional", "config": config}
+
+
+def test_calls_of_nested_models_are_counted_from_one_in_keras_2() -> None:
+    """Call 0 is the one by which the inner model was made; the weights bear no model's name."""
+    shape = {"batch_input_shape": [None, 5]}
+    dense = {"units": 5, "use_bias": False}
+    inner = network(
+        [entry("InputLayer", "i", **shape), entry("Dense", "d", [[["i", 0, 0, {}]]], **dense)],
+        ["d", 0, 0],
+    )
+    twice = [[["x", 0, 0, {}]], [["inner", 1, 0, {}]]]
+    outer = network(
+        [
+            entry("InputLayer", "x", **shape),
+            {**inner, "name": "inner", "inbound_nodes": twice},
+            entry("Add", "sum", [[["inner", 1, 0, {}], ["inner", 2, 0, {}]]]),
+        ],
+        ["sum", 0, 0],
+    )
+    kernel = np.random.default_rng(0).integers(-4, 5, (5, 5)).astype(np.float32)
+    stream = io.BytesIO(written(outer, {"inner": [kernel]}, "2.4.0"))
+    with h5py.File(stream, "a") as file:
+        group = file["model_weights/inner"]
+        group.attrs["weight_names"] = [b"d/kernel:0"]
+        group.create_dataset("d/kernel:0", data=kernel)
+    x = np.arange(10, dtype=np.float32).reshape(2, 5) - 4
+    want = x @ kernel + x @ kernel @ kernel  # whole numbers: exact
+    np.testing.assert_array_equal(run(stream.getvalue(), x), want)
+
+
 def test_shapes_left_open_take_the_sizes_given() -> None:
     data = sequential([("ReLU", {}, [])], [None, None, 3])
     assert not load_keras(data).inputs["x"].is_static

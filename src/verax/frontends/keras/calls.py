@@ -8,8 +8,8 @@ become operands in the order in which they stand; an option that is a tensor bec
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -191,6 +191,27 @@ def _index(item: Any) -> Any:
         if item.get("class_name") == "__ellipsis__":
             return "..."
     return item
+
+
+def from_zero(
+    calls: Sequence[Call], wanted: Sequence[Reference], models: set[str]
+) -> tuple[list[Call], list[Reference]]:
+    """The calls and the references to outputs, with the calls of every nested model counted from 0.
+
+    Keras 2 counts those from 1: call 0 is the one by which the model was made, and is not written.
+    Every call that is written is referred to by something.
+    """
+    made = [o for call in calls for o in call.operands if isinstance(o, tuple)]
+    first = {name: min((r[1] for r in (*made, *wanted) if r[0] == name), default=0)
+             for name in models}  # fmt: skip
+
+    def shifted(found: Reference) -> Reference:
+        return found[0], found[1] - min(first.get(found[0], 0), 1), found[2]
+
+    return [
+        replace(c, operands=tuple(shifted(o) if isinstance(o, tuple) else o for o in c.operands))
+        for c in calls
+    ], [shifted(r) for r in wanted]
 
 
 def in_order(calls: list[Call], known: set[Reference]) -> list[Call]:

@@ -28,6 +28,7 @@ from verax.frontends.keras.calls import (
     Reference,
     calls_of,
     config_of,
+    from_zero,
     in_order,
     name_of,
     plain,
@@ -129,6 +130,8 @@ class _Reader:
             raise ModelError(f"it is called on {len(given)} tensors", place=str(place))
         wanted = references(config["output_layers"])
         calls = [call for layer in layers for call in calls_of(layer)]
+        models = {name_of(layer) for layer in layers if layer["class_name"] in MODELS}
+        calls, wanted = from_zero(calls, wanted, models)
         used = [*wanted, *(o for call in calls for o in call.operands if isinstance(o, tuple))]
         counts: dict[tuple[str, int], int] = {}
         for name, call_index, output in used:
