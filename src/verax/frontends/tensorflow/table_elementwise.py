@@ -23,6 +23,7 @@ SAME = {
         "IsInf": "IsInf",
         "Selu": "Selu",
         "Rint": "Round",
+        "Rsqrt": "Rsqrt",
     },
 }
 """Operators without attributes of their own -> ours."""
