@@ -84,6 +84,7 @@ def quantised_cases() -> Iterator[Case]:
     yield from _arithmetic()
     yield from _reductions()
     yield from _halves()
+    yield from _narrow_sums()
     yield "CONV_2D int8 one scale", one(
         "CONV_2D", [data(IMAGE, "int8"), weights((4, 3, 2, 3), "int8", None), bias(4, "int8")],
         result((2, 3, 4, 4), "int8"), 3, stride_h=1, stride_w=1, padding="VALID",
@@ -303,6 +304,31 @@ def packed(shape: tuple[int, ...], scale: list[float], axis: int = 0) -> T:
     values = np.append(values, [0] * (values.size % 2)).astype(np.uint8) & 15
     pairs = values[::2] | values[1::2] << 4
     return T(shape, "int4", pairs, scale, [0] * len(scale), axis)
+
+
+def _narrow_sums() -> Iterator[Case]:
+    """16-bit data whose sums are asked to have 32 bits."""
+    rng = np.random.default_rng(41)
+    weights = rng.integers(-127, 127, (4, 3, 2, 3), dtype="int8", endpoint=True)
+    scales = [0.002, 0.007, 0.005, 0.003]
+    bias = const(rng.integers(-4000, 4000, 4).astype(np.int32), [1e-6], [0])
+    asked = {"quantized_bias_type": "int32"}
+    operands = [data(IMAGE, "int16"), const(weights, scales, [0] * 4), bias]
+    yield (
+        "CONV_2D int16 32 bits",
+        one("CONV_2D", operands, result((2, 7, 6, 4), "int16"), 8, stride_h=1, stride_w=1, **asked),
+    )
+    operands = [data((3, 6), "int16"), const(weights[:, 0].reshape(4, 6), scales, [0] * 4), bias]
+    yield (
+        "FULLY_CONNECTED int16 32 bits",
+        one("FULLY_CONNECTED", operands, result((3, 4), "int16"), 11, **asked),
+    )
+    shape = const(np.array([2, 8, 9, 4], np.int32))
+    operands = [shape, const(weights, scales, [0] * 4), data((2, 4, 5, 3), "int16"), bias]
+    yield "TRANSPOSE_CONV int16 32 bits", one(
+        "TRANSPOSE_CONV", operands, result((2, 8, 9, 4), "int16"), 5, stride_h=2, stride_w=2,
+        **asked,
+    )  # fmt: skip
 
 
 def _halves() -> Iterator[Case]:

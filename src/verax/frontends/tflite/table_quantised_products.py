@@ -38,7 +38,8 @@ class _Product:
         self.x_scale, self.x_zero = of_tensor(c, f"input{data}")
         self.out_scale, self.out_zero = of_tensor(c, "output0")
         self.data_type = c.type(data).dtype
-        self.wide = self.data_type == "int16"
+        self.wide = self.data_type == "int16" and not self._asks_for_32_bits()
+        c.attributes.irrelevant("quantized_bias_type", "sums on 8-bit data have 32 bits")
         w = quantisation(c, f"input{weights}")
         if w.scale.size > 1 and (w.axis != weight_axis or w.zero.any()):
             c.attributes.refuse(
@@ -57,6 +58,13 @@ class _Product:
                         f"{side}.{key}", "the bias is added to sums as it is, whatever it states"
                     )
         self.act = activation(c)
+
+    def _asks_for_32_bits(self) -> bool:
+        """On 16-bit data sums have 64 bits unless the option says otherwise."""
+        kind: str = self.c.attributes.text("quantized_bias_type", "float32")
+        if kind not in ("float32", "int32", "int64"):
+            self.c.attributes.refuse("quantized_bias_type", "sums have 32 or 64 bits")
+        return kind == "int32"
 
     def sums(self) -> dict[str, str]:
         """The accumulator's type as an attribute."""
@@ -97,7 +105,6 @@ class _Product:
 
 @row("CONV_2D", quantised=True)
 def conv_2d(c: Conversion) -> Result:
-    _bias_type(c)
     weights = transposed(c, c.required(1), (0, 3, 1, 2))
     return _convolution(c, weights, groups_of(c), weight_axis=0)
 
@@ -126,7 +133,6 @@ def _convolution(c: Conversion, weights: str, groups: int, weight_axis: int) -> 
 @row("TRANSPOSE_CONV", quantised=True)
 def transpose_conv(c: Conversion) -> Result:
     """Operands: output shape, weights [out, *kernel, in], data, bias."""
-    _bias_type(c, data=2)
     product = _Product(c, 2, 1, weight_axis=0)
     x = channels_first(c, c.required(2))
     weights = transposed(c, c.required(1), (3, 0, 1, 2))
@@ -139,7 +145,6 @@ def transpose_conv(c: Conversion) -> Result:
 @row("FULLY_CONNECTED", quantised=True)
 def fully_connected(c: Conversion) -> Result:
     c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantised already")
-    _bias_type(c)
     product = _Product(c, 0, 1, weight_axis=0)
     rows, shape = flat_rows(c)
     x = c.add("Cast", [rows], to=product.sums()["output_dtype"])
@@ -153,13 +158,6 @@ def fully_connected(c: Conversion) -> Result:
     rounding = "" if product.data_type == "uint8" else "once"  # in float64
     y = product.result(product.with_bias(sums, 2, 0), axis=1, rounding=rounding)
     return c.result("Identity", [y]) if shape is None else c.result("Reshape", [y, c.ints(shape)])
-
-
-def _bias_type(c: Conversion, data: int = 0) -> None:
-    """On 16-bit data sums have 64 bits, unless this asks for 32."""
-    if c.type(data).dtype == "int16":
-        c.attributes.expect("quantized_bias_type", "float32", "int64", why="sums of 32 bits")
-    c.attributes.irrelevant("quantized_bias_type", "sums on 8-bit data have 32 bits")
 
 
 @row("BATCH_MATMUL", quantised=True)
