@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch_blocks import BLOCKS, block
 from torch_families import FAMILIES, family
-from torch_programs import agree, arrays, export, saved, torch
+from torch_programs import agree, agree_inside, arrays, export, saved, torch
 
 import verax
 from verax.base.errors import UsageError
@@ -41,6 +42,7 @@ def test_a_real_network_gives_pytorchs_stored_answers(name: str) -> None:
 
 
 FAST = ("resnet", "vit")
+FAST_BLOCKS = ("unet_bilinear", "standardised", "layer_scale", "decoding", "shuffled")
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,41 @@ def test_a_decomposed_network_means_the_same(name: str) -> None:
     agree(model, arrays(model, (x,)), list(want))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet", "convnext", "segformer", "detr"])
+def test_a_family_with_open_sizes(name: str) -> None:
+    """Batch, height and width are symbols; another image than the exported one."""
+    module, x = family(name)
+    free = torch.export.Dim.AUTO
+    program = export(module, (x,), dynamic_shapes=({0: free, 2: free, 3: free},))
+    model = load_torch(saved(program))
+    assert len(model.graph.symbols() & model.inputs["x"].symbols()) == 3
+    other = torch.randn(3, 3, x.shape[2] + 32, x.shape[3] + 32)
+    agree_inside(model, program, (other,))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in FAST_BLOCKS else pytest.param(n, marks=pytest.mark.slow) for n in BLOCKS],
+)
+def test_a_hand_written_network(name: str) -> None:
+    module, x = block(name), torch.randn(2, 3, 44, 45)
+    if name == "channels_last":
+        x = x.to(memory_format=torch.channels_last)
+    program = export(module, (x,))
+    model = load_torch(saved(program))
+    agree_inside(model, program, (x,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in BLOCKS if n not in ("shuffled", "squeeze")])
+def test_a_hand_written_network_with_open_sizes(name: str) -> None:
+    free = torch.export.Dim.AUTO
+    module, x = block(name), torch.randn(2, 3, 44, 45)
+    program = export(module, (x,), dynamic_shapes=({0: free, 2: free, 3: free},))
+    agree_inside(load_torch(saved(program)), program, (torch.randn(3, 3, 48, 57),))
+
+
 class Open(torch.nn.Module):
     """Sizes of the input are computed with."""
 
@@ -76,6 +113,21 @@ class Open(torch.nn.Module):
         y = self.conv(x)
         n, c, h, w = y.shape
         return y.reshape(n, c, h * w).transpose(1, 2), y.mean((2, 3)), y[:, :, : h // 2]
+
+
+def test_a_pad_may_depend_on_a_size_that_is_open() -> None:
+    """As networks do that fill images up to whole windows, or crop what is too much."""
+
+    def filled(x: Any) -> Any:
+        width = x.shape[3]
+        full = torch.nn.functional.pad(x, (0, -width % 4, 1, 2), value=0.5)
+        return full.unflatten(3, (-1, 4)).amax(4), torch.nn.functional.pad(x, (1, 4 - width))
+
+    x = torch.randn(2, 3, 5, 6)
+    program = export(filled, (x,), dynamic_shapes=(({3: torch.export.Dim("w", min=5, max=99)},),))
+    model = load_torch(saved(program))
+    other = torch.randn(2, 3, 5, 11)
+    agree(model, arrays(model, (other,)), list(filled(other)))
 
 
 def test_open_sizes_stay_open_and_can_be_given() -> None:

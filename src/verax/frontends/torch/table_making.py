@@ -101,9 +101,9 @@ def uninitialised(t: Aten) -> Result:
 @row("eye.default", "eye.m")
 def eye(t: Aten) -> Result:
     rows = t.integer("n")
-    return t.c.named_constant(
-        np.eye(rows, t.integer("m", rows), dtype=_dtype(t, DType.float32).numpy)
-    )
+    columns = t.integer("m", rows)
+    t.c.must_be_few(rows * columns)
+    return t.c.named_constant(np.eye(rows, columns, dtype=_dtype(t, DType.float32).numpy))
 
 
 @row("fill.Scalar", "fill.Tensor", "zero.default")
@@ -134,4 +134,5 @@ def linspace(t: Aten) -> Result:
     """torch computes from both ends towards the middle, in the element type."""
     start, end, steps = t.number("start"), t.number("end"), t.integer("steps")
     dtype = _dtype(t, DType.float32)
+    t.c.must_be_few(steps)
     return t.c.named_constant(np.linspace(start, end, steps).astype(dtype.numpy))

@@ -244,12 +244,14 @@ MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "cir
 
 def _pads(t: Aten, x: str) -> str:
     """torch lists (begin, end) from the last axis forwards; negative ones crop."""
-    widths = t.integers("pad" if t.a.has("pad") else "padding")
-    rank = t.rank(x)
+    name = "pad" if t.a.has("pad") else "padding"
+    widths, rank = t.a.get(name, ()), t.rank(x)
+    if not isinstance(widths, tuple) or len(widths) % 2 or len(widths) > 2 * rank:
+        t.wrong(name, widths, f"pairs for at most {rank} axes")
     begins, ends = [0] * rank, [0] * rank
     for i, (begin, end) in enumerate(zip(widths[::2], widths[1::2])):
         begins[rank - 1 - i], ends[rank - 1 - i] = begin, end
-    return t.ints([*begins, *ends])
+    return t.vector([*begins, *ends])
 
 
 @row("pad.default", "constant_pad_nd.default")

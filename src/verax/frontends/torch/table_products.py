@@ -87,7 +87,9 @@ def attention(t: Aten) -> Result:
         sizes = (t.type(q).dims[-2], t.type(k).dims[-2])
         if mask is not None or not all(isinstance(s, int) for s in sizes):
             t.a.refuse("is_causal", "with a mask, or lengths that are not known")
-        mask = t.constant(np.tri(*(int(s) for s in sizes if isinstance(s, int)), dtype=np.bool_))
+        queries, keys = (int(s) for s in sizes if isinstance(s, int))
+        t.c.must_be_few(queries * keys)
+        mask = t.constant(np.tri(queries, keys, dtype=np.bool_))
     if mask is not None and t.type(mask).dtype is DType.bool_:
         lowest = t.constant(-np.inf, dtype.numpy)
         scores = t.add("Where", [mask, scores, lowest])

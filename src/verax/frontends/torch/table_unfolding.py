@@ -25,6 +25,7 @@ def unfold(t: Aten) -> Result:
     if not t.rank(x) or step < 1 or not 0 <= size <= _size(t, x, axis):
         t.c.refuse(f"windows of {size} every {step} on {t.type(x)}")
     count = (_size(t, x, axis) - size) // step + 1
+    t.c.must_be_few(count * size)
     places = np.arange(count)[:, None] * step + np.arange(size)
     found = t.add("Gather", [x, t.constant(places, np.int64)], axis=axis)
     rank = t.rank(found)
@@ -41,6 +42,7 @@ def _windows(t: Aten, sizes: Sequence[int]) -> list[np.ndarray]:
         count = (n + 2 * p - d * (k - 1) - 1) // s + 1 if s > 0 else 0
         if min(k, d, s) < 1 or p < 0 or count < 1:
             t.c.refuse(f"windows of {k}, dilation {d}, padding {p}, stride {s} on {n} elements")
+        t.c.must_be_few(k * count)
         found.append(np.arange(k)[:, None] * d + np.arange(count) * s)
     return found
 
@@ -114,6 +116,7 @@ def as_strided(t: Aten) -> Result:
     expected = [math.prod(dims[a] for a in order[i + 1 :]) for i in range(len(order))]
     if any(dims[a] != 1 and own[a] != stride for a, stride in zip(order, expected)):
         t.c.refuse(f"an input of strides {own}, which has gaps")
+    t.c.must_be_few(math.prod(sizes))
     places = np.full(sizes, offset)
     for axis, (n, stride) in enumerate(zip(sizes, strides)):
         places += (np.arange(n) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))

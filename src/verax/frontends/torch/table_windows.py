@@ -156,7 +156,7 @@ def _fixed_divisor(t: Aten, rank: int, fields: dict[str, Any], divisor: int) -> 
 )
 def adaptive_average_pool(t: Aten) -> Result:
     """Output i averages over floor(i n / m) up to ceil((i + 1) n / m), for n inputs and m outputs:
-    equal windows where m divides n, else one product with a matrix of weights per axis."""
+    equal windows where m divides n, else windows are laid out, filled up with zeros, and summed."""
     rank = int(t.kind.removeprefix("_")[len("adaptive_avg_pool")])
     output = t.integers("output_size", None, rank)
     x, added = t.batched(t.tensor("self"), rank + 2)
@@ -166,26 +166,21 @@ def adaptive_average_pool(t: Aten) -> Result:
     if not all(isinstance(d, int) for d in dims):
         t.c.refuse("its input's size is not known: give shapes")
     sizes = [int(d) for d in dims if isinstance(d, int)]
-    if all(m and n % m == 0 for n, m in zip(sizes, output)):
+    if min(output, default=0) < 1:
+        t.a.refuse("output_size", "nothing would be left")
+    if all(n % m == 0 for n, m in zip(sizes, output)):
         steps = tuple(n // m for n, m in zip(sizes, output))
         return t.unbatched("AveragePool", [x], added, kernel_shape=steps, strides=steps)
+    dtype, counts = t.type(x).dtype.numpy, np.ones((1,) * rank)
+    ends = t.ints([0] * (rank + 4) + [1] * rank)
+    x = t.add("Pad", [x, ends, t.constant(0, dtype)])
     for i, (n, m) in enumerate(zip(sizes, output)):
-        matrix = t.constant(_averaging(n, m), t.type(x).dtype.numpy)
-        last = rank + 1
-        order = list(range(rank + 2))
-        order[i + 2], order[last] = order[last], order[i + 2]
-        turned = t.add("Transpose", [x], perm=tuple(order))
-        x = t.add("Transpose", [t.add("MatMul", [turned, matrix])], perm=tuple(order))
-    return t.result("Squeeze", [x, t.ints([0])]) if added else t.result("Identity", [x])
-
-
-def _averaging(n: int, m: int) -> np.ndarray:
-    """Matrix [n, m] whose column i averages over window i."""
-    matrix = np.zeros((n, m))
-    for i in range(m):
-        first, last = i * n // m, -(-(i + 1) * n // m)
-        matrix[first:last, i] = 1 / (last - first)
-    return matrix
+        places = _adaptive_places(n, m, beyond=n)
+        counts = counts * (places < n).sum(1).reshape(-1, *(1,) * (rank - i - 1))
+        x = t.add("Gather", [x, t.constant(places)], axis=2 + 2 * i)
+    # One sum over whole windows: sums of sums would round less than PyTorch does.
+    x = t.add("ReduceSum", [x, t.ints(range(3, 3 + 2 * rank, 2))], keepdims=False)
+    return t.unbatched("Div", [x, t.constant(counts, dtype)], added)
 
 
 @row(*(f"adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
@@ -210,9 +205,15 @@ def adaptive_max_pool(t: Aten) -> Result:
     return t.result("Squeeze", [x, t.ints([0])]) if added else t.result("Identity", [x])
 
 
-def _adaptive_places(n: int, m: int) -> np.ndarray:
-    """Positions [m, longest window]; a shorter window repeats its last one."""
+def _adaptive_places(n: int, m: int, beyond: int | None = None) -> np.ndarray:
+    """Positions [m, longest window]; a shorter window goes on with `beyond`, or its last one."""
     bounds = [(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
     longest = max(last - first for first, last in bounds)
-    places = [[min(first + j, last - 1) for j in range(longest)] for first, last in bounds]
-    return np.array(places, np.int64)
+    places = [
+        [
+            first + j if first + j < last else last - 1 if beyond is None else beyond
+            for j in range(longest)
+        ]
+        for first, last in bounds
+    ]
+    return np.array(places, np.int64).reshape(m, -1)
