@@ -77,6 +77,14 @@ def windows(S, x):
     yield "negative_gamma", S.BatchNorm(x(), fix_gamma=False, name="turned"), IMAGE
     yield "fixed_gamma", S.BatchNorm(x(), fix_gamma=True, name="turned"), IMAGE
 
+    form = {"transform_type": "affine", "target_shape": (4, 6)}
+    shapes = [(2, 3, 5, 7), (2, 6)]
+    turned = S.SpatialTransformer(x(), x("other"), sampler_type="bilinear", **form)
+    yield "spatial_transformer", turned, shapes
+    yield "grid_affine", S.GridGenerator(x(), **form), (2, 6)
+    yield "grid_warp", S.GridGenerator(3 * x(), transform_type="warp"), (2, 2, 5, 4)
+    yield "sampler", S.BilinearSampler(x(), 1.2 * x("other")), [(2, 3, 5, 7), (2, 2, 4, 6)]
+
 
 def lookups(S, x):
     places = x("places")
@@ -140,6 +148,8 @@ def elements(S, x):
     yield "amp", floats[0] + 2 * floats[1], [(2, 3)] * 2
     halves = S.amp_multicast(x(), half, num_outputs=2, cast_narrow=True)
     yield "amp_narrow", S.Group(list(halves)), [(2, 3)] * 2
+    yield "make_loss", S.MakeLoss(x(), grad_scale=2.0), (2, 3)
+    yield "svm", S.SVMOutput(x(), x("label"), margin=0.5), (3, 5)
     yield "mod", S.broadcast_mod(x(), x("other")), [(2, 3, 5), (1, 3, 1)]
     yield "mod_scalars", x() % 0.3 + 0.7 % x("other"), [(2, 3, 5)] * 2
     yield "rint", S.rint(4 * x()), (2, 3, 5)

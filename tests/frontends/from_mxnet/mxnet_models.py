@@ -63,15 +63,20 @@ def write(folder: Path, symbol: Any, params: bytes, name: str = "net") -> Path:
     return path
 
 
+FLAGS = {"float32": 0, "float64": 1, "float16": 2}
+"""MXNet's numbers of element types."""
+
+
 def array_bytes(array: np.ndarray, layout: str = "v2") -> bytes:
-    """One float32 array as MXNet writes it: layout "legacy", "v1", "v2" or "v3"."""
+    """One array of floats as MXNet writes it: layout "legacy", "v1", "v2" or "v3"."""
     legacy = layout == "legacy"
     head = b"" if legacy else struct.pack("<I", 0xF993FAC7 + int(layout[1]))
     if layout in ("v2", "v3"):
         head += struct.pack("<i", 0)
     size = "I" if legacy else "q"
     shape = struct.pack(f"<I{array.ndim}{size}", array.ndim, *array.shape)
-    return head + shape + struct.pack("<iii", 1, 0, 0) + array.astype("<f4").tobytes()
+    flag = FLAGS[str(array.dtype)]
+    return head + shape + struct.pack("<iii", 1, 0, flag) + array.tobytes()
 
 
 def params_bytes(arrays: Mapping[str, np.ndarray], layout: str = "v2") -> bytes:

@@ -28,6 +28,17 @@ def test_all_unknown_operators_are_listed_at_once(tmp_path):
         load(tmp_path, nodes)
 
 
+@pytest.mark.parametrize(
+    "kind", ["Custom", "_contrib_Proposal", "_contrib_DeformableConvolution", "_foreach"]
+)
+def test_what_cannot_be_read_is_refused_by_name(kind, tmp_path):
+    nodes = symbol(("null", "data", {}, []), (kind, "a", {"op_type": "mine"}, [0]))
+    if kind == "_foreach":
+        nodes["nodes"][1]["subgraphs"] = [symbol(("null", "data", {}, []))]
+    with pytest.raises(UnsupportedError, match=kind):
+        load(tmp_path, nodes)
+
+
 def test_an_unknown_parameter_is_refused_by_name(tmp_path):
     nodes, _ = small()
     nodes["nodes"][3]["attrs"]["wrap_around"] = "True"

@@ -8,7 +8,7 @@ import pytest
 from mxnet_models import params_bytes, small, symbol, write
 
 import verax
-from verax.base.errors import ModelError, UsageError
+from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.cli.main import main
 from verax.frontends.mxnet import load_mxnet
 from verax.frontends.mxnet.params import read_params
@@ -188,6 +188,50 @@ def test_the_oldest_symbols_leave_moving_statistics_out(tmp_path):
     (found,) = evaluate(model.graph, {"data": x}).values()
     want = (x - mean) / np.sqrt(var + np.float64(np.float32(1e-3))) * scale + shift
     assert np.abs(found - want).max() < 64 * np.finfo(np.float64).eps * np.abs(want).max()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_the_weights_say_the_type_of_the_input(dtype, tmp_path):
+    nodes, arrays = small()
+    data = params_bytes({k: v.astype(dtype) for k, v in arrays.items()})
+    model = load_mxnet(write(tmp_path, nodes, data))
+    assert {str(t.dtype) for t in (*model.inputs.values(), *model.outputs.values())} == {dtype}
+    x = np.random.default_rng(5).standard_normal((2, 3, 8, 7)).astype(dtype)
+    assert verax.compile(model).run({"data": x})["a_output"].dtype == dtype
+
+
+def test_settings_of_training_in_old_symbols_change_nothing(tmp_path):
+    nodes, arrays = small()
+    said = {"weight_lr_mult": "2", "lr_mult": "0.5", "ctx_group": "first", "__wd_mult__": "0"}
+    path = write(tmp_path, nodes, params_bytes(arrays))
+    plain = load_mxnet(path).graph
+    nodes["nodes"][3]["attr"] = said
+    model = load_mxnet(write(tmp_path, nodes, params_bytes(arrays)))
+    assert model.graph == plain
+    assert {e.attribute for e in model.ledger.entries if e.outcome == "irrelevant"} == set(said)
+
+
+def test_before_0_9_5_an_axis_of_minus_1_meant_none(tmp_path):
+    nodes = symbol(("null", "data", {}, []), ("argmax", "n", {"axis": "-1"}, [0]))
+    x = np.random.default_rng(6).standard_normal((3, 4), dtype=np.float32)
+    answers = []
+    for version in (904, 905):
+        nodes["attrs"] = {"mxnet_version": ["int", version]}
+        model = load_mxnet(write(tmp_path, nodes, params_bytes({})), {"data": x.shape})
+        answers.append(verax.reference(model, {"data": x})["n_output"])
+    assert answers[0].tolist() == [x.argmax()]
+    assert answers[1].tolist() == x.argmax(-1).tolist()
+
+
+def test_an_input_of_unknown_rank_is_asked_for(tmp_path):
+    nodes = symbol(("null", "data", {}, []), ("Flatten", "n", {}, [0]))
+    path = write(tmp_path, nodes, params_bytes({}))
+    with pytest.raises(UnsupportedError, match="how many dimensions") as caught:
+        load_mxnet(path)
+    assert "shape" in caught.value.next_step
+    assert (
+        str(load_mxnet(path, {"data": (None, 3, 4)}).outputs["n_output"]) == "float32[data_0, 12]"
+    )
 
 
 def test_arrays_are_views_of_the_file(tmp_path):

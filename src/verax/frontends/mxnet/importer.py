@@ -23,12 +23,12 @@ IRRELEVANT = {
     "cudnn_tune": "how cuDNN chooses its algorithm",
     "cudnn_off": "whether cuDNN is used",
     "ctx_group": "the device that runs the node",
-    "lr_mult": "a setting of training",
-    "wd_mult": "a setting of training",
-    "force_mirroring": "a setting of training",
     "label (input)": "labels serve training only",
 }
 """Parameters of many operators that cannot change an evaluated network's values, and why."""
+
+TRAINING = ("lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
+"""Settings of training; old symbols write them bare, or after an input's name (weight_lr_mult)."""
 
 
 def load_mxnet(
@@ -92,7 +92,9 @@ class _MxnetImporter(Importer):
         found.get("num_args")
         for name in node.attributes:
             reason = IRRELEVANT.get(name)
-            if name.startswith("__") and name.endswith("__"):
+            if name in TRAINING or name.endswith(tuple(f"_{t}" for t in TRAINING)):
+                reason = "a setting of training"
+            elif name.startswith("__") and name.endswith("__"):
                 reason = "a remark of the user or of training"
             if reason:
                 found.irrelevant(name, reason)

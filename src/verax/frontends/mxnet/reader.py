@@ -320,7 +320,10 @@ def _from_weights(
         if weights is None or weights.ndim < 3 or type(groups) is not int:
             continue
         is_direct = entry.inputs[0][0] == index
-        channels = weights.shape[0] if entry.op == "Deconvolution" else weights.shape[1] * groups
+        is_last = str(entry.attributes.get("layout")).endswith("C")
+        own = weights.shape[-1 if is_last else 1] * groups
+        channels = weights.shape[0] if entry.op == "Deconvolution" else own
         dtype = weights.dtype if is_direct else np.dtype(np.float32)
-        return (None, channels, *(None,) * (weights.ndim - 2)), dtype
+        spatial = (None,) * (weights.ndim - 2)
+        return (None, *spatial, channels) if is_last else (None, channels, *spatial), dtype
     return None, np.dtype(np.float32)

@@ -11,6 +11,7 @@ from verax.frontends.mxnet import (
     table_numpy,
     table_recurrent,
     table_reductions,
+    table_sampling,
     table_slicing,
     table_windows,
 )
@@ -27,6 +28,7 @@ FAMILIES = (
     table_numpy,
     table_recurrent,
     table_reductions,
+    table_sampling,
     table_slicing,
     table_windows,
 )

@@ -149,3 +149,13 @@ def _regression(name: str, kind: str) -> None:
 _regression("LinearRegressionOutput", "Identity")
 _regression("MAERegressionOutput", "Identity")
 _regression("LogisticRegressionOutput", "Sigmoid")
+
+
+@row("MakeLoss", "SVMOutput")
+def loss(c: Conversion) -> Result:
+    for name in (*TRAINING, *REGULARISED):
+        c.attributes.irrelevant(name, "it shapes the gradient only")
+    return c.result("Identity", [c.required(0)])
+
+
+REGULARISED = ("valid_thresh", "margin", "regularization_coefficient", "use_linear")

@@ -1,0 +1,79 @@
+"""MXNet's spatial transformers: grids of positions, and images sampled at them.
+
+A grid is [n, 2, h, w], x before y, where -1 and 1 are the middles of the outer pixels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.base.errors import ModelError
+from verax.frontends.conversion import Conversion
+from verax.frontends.mxnet.rows import (
+    Result,
+    ints,
+    known_dims,
+    like,
+    require_small,
+    row,
+)
+
+
+def _sampled(c: Conversion, data: str, grid: str) -> Result:
+    """Bilinear, with zeros outside. grid: [n, h, w, 2]."""
+    return c.result(
+        "GridSample", [data, grid], mode="linear", padding_mode="zeros", align_corners=True
+    )
+
+
+def _affine(c: Conversion, data: str, size: tuple[int, int]) -> str:
+    """The grid [n, h, w, 2] of transformations [n, 6]."""
+    theta = c.add("Reshape", [data, c.ints((-1, 2, 3))])
+    whole = c.add("Shape", [data])
+    batch = c.add("Slice", [whole, c.ints((0,)), c.ints((1,))])
+    shape = c.add("Concat", [batch, c.ints((1, *size))], axis=0)
+    return c.add("AffineGrid", [theta, shape], align_corners=True)
+
+
+def _target(c: Conversion, default: tuple[int, int] | None) -> tuple[int, int]:
+    size = ints(c, "target_shape", (0, 0))
+    if size == (0, 0) and default is not None:
+        return default
+    if len(size) != 2 or min(size) < 1:
+        raise ModelError(f"target_shape = {size}", place=c.node.place)
+    if 1 in size:
+        c.attributes.refuse("target_shape", "the middle of a single pixel is nowhere")
+    require_small(c, size[0] * size[1])
+    return int(size[0]), int(size[1])
+
+
+@row("BilinearSampler")
+def bilinear_sampler(c: Conversion) -> Result:
+    return _sampled(c, c.required(0), c.add("Transpose", [c.required(1)], perm=(0, 2, 3, 1)))
+
+
+@row("GridGenerator")
+def grid_generator(c: Conversion) -> Result:
+    """From affine transformations [n, 6], or from how far each pixel moves [n, 2, h, w]."""
+    a, kind = c.attributes, c.attributes.text("transform_type")
+    if kind == "affine":
+        grid = _affine(c, c.required(0), _target(c, None))
+        return c.result("Transpose", [grid], perm=(0, 3, 1, 2))
+    if kind != "warp":
+        a.refuse("transform_type", "it is affine or warp")
+    a.irrelevant("target_shape", "a warp has the size of its input")
+    height, width = known_dims(c, 0, "where each pixel lies", 2)
+    require_small(c, 2 * height * width)
+    places = np.stack(np.meshgrid(np.arange(width), np.arange(height)))
+    half = np.array([width - 1, height - 1]).reshape(2, 1, 1) / 2
+    moved = c.add("Add", [c.required(0), like(c, places[None])])
+    return c.result("Sub", [c.add("Div", [moved, like(c, half[None])]), like(c, 1)])
+
+
+@row("SpatialTransformer")
+def spatial_transformer(c: Conversion) -> Result:
+    a = c.attributes
+    a.expect("transform_type", "affine", why="there is no other")
+    a.expect("sampler_type", "bilinear", why="there is no other")
+    height, width = known_dims(c, 0, "the size of the result", 2)
+    return _sampled(c, c.required(0), _affine(c, c.required(1), _target(c, (height, width))))
