@@ -38,7 +38,8 @@ FRONTENDS = ("onnx", "torch", "tensorflow", "tflite", "keras", "coreml", "mxnet"
 @dataclass(frozen=True)
 class Outcome:
     """kind: "model", an error's class, or how the process ended otherwise. clear: whether `kind` is
-    a model or a `VeraxError` with a cause. memory: bytes of peak above the start."""
+    a model or a `VeraxError` with a cause. seconds: of processor time. memory: bytes of peak above
+    the start."""
 
     kind: str
     text: str
@@ -92,9 +93,9 @@ def _load(path: str, run: bool) -> tuple[str, str, bool]:
 
 def _outcome(path: str, run: bool) -> Outcome:
     _limit()
-    before, start = _kilobytes("VmRSS"), time.perf_counter()
+    before, start = _kilobytes("VmRSS"), time.process_time()
     kind, text, clear = _load(path, run)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     memory = max(0, _kilobytes("VmHWM") - before) << 10
     return Outcome(kind, text[:2000], clear, seconds, memory)
 

@@ -102,6 +102,10 @@ def onnx_greedy() -> Iterator[Entry]:
         for i in range(60)
     ]
     yield "doubling", net(double, c0=_int64([1, 2]))
+    for kind in ("ConstantOfShape", "Expand", "Reshape"):
+        data = [] if kind == "ConstantOfShape" else ["x"]
+        grow = [*double[:-1], node(kind, [*data, "c59"], ["y"])]
+        yield f"{kind} of 2^60 dimensions", net(grow, c0=_int64([1, 2]))
     shapes = [node("Shape", ["x"], ["c0"]), *double]
     yield "doubling a shape", net(shapes)
     squares = [node("Mul", [f"n{i}", f"n{i}"], [f"n{i + 1}"]) for i in range(60)]
@@ -149,6 +153,12 @@ def torch_greedy() -> Iterator[Entry]:
     yield "arange", net("arange.default", end=2**62)
     yield "arange of inf", net("arange.default", end=float(10**300))
     yield "eye", net("eye.default", n=HUGE)
+    yield "linspace", net("linspace.default", start=0.0, end=1.0, steps=10**10)
+    yield "windows", net("unfold.default", (10**6, 3), self="x", dimension=0, size=10**5, step=1)
+    window = {"kernel_size": [10**5, 1], "dilation": [1, 1], "padding": [0, 0], "stride": [1, 1]}
+    yield "im2col", net("im2col.default", (1, 1, 10**6, 3), self="x", **window)
+    attention = {"query": "x", "key": "x", "value": "x", "is_causal": True}
+    yield "attention", net("scaled_dot_product_attention.default", (1, 10**6, 4), **attention)
     yield "expand", net("expand.default", self="x", size=[HUGE, HUGE, 2, 3])
     yield "repeat", net("repeat.default", self="x", repeats=[HUGE, HUGE])
     yield "pad", net("constant_pad_nd.default", self="x", pad=[HUGE, HUGE])
@@ -196,6 +206,9 @@ def tensorflow_greedy() -> Iterator[Entry]:
     yield "zeros", net(made("ZerosLike", "x", T=1), (2**31, 2**31))
     size = made("ResizeNearestNeighbor", "x", [HUGE, HUGE], T=1)
     yield "resize", net(size, (1, 2, 3, 4))
+    bicubic = made("ResizeBicubic", "x", [HUGE, HUGE], T=1)
+    yield "resize bicubic", net(bicubic, (1, 2, 3, 4))
+    yield "linspace", net(made("LinSpace", np.float32(0), one_, HUGE, T=1, Tidx=3))
     yield "one hot", net(made("OneHot", np.int32([1]), HUGE, one_, one_, T=1, TI=3))
     yield "dimensions", net(lambda g: tf_node(g, "y", "Relu", "x", T=1), (2**62, 2**62))
 
@@ -269,6 +282,10 @@ def keras_greedy() -> Iterator[Entry]:
     yield "repeat", net("RepeatVector", [2, 3], n=2**62)
     yield "upsampling", net("UpSampling2D", [1, 2, 3, 4], size=[HUGE, HUGE])
     yield "bilinear", net("UpSampling2D", [1, 2, 3, 4], size=[HUGE, HUGE], interpolation="bilinear")
+    yield "bicubic", net("UpSampling2D", [1, 2, 3, 4], size=[HUGE, HUGE], interpolation="bicubic")
+    yield "upsampling a line", net("UpSampling1D", [1, 2, 3], size=HUGE)
+    yield "upsampling a volume", net("UpSampling3D", [1, 2, 3, 4, 5], size=[HUGE, 2, HUGE])
+    yield "resizing", net("Resizing", [1, 2, 3, 4], height=HUGE, width=HUGE)
     yield "padding", net("ZeroPadding2D", [1, 2, 3, 4], padding=[[HUGE, HUGE], [2**62, 1]])
     yield "cropping", net("Cropping2D", [1, 2, 3, 4], cropping=[[HUGE, HUGE], [2**62, 1]])
     yield "dimensions", net("ReLU", [2**62, 2**62])
@@ -307,6 +324,17 @@ def coreml_greedy() -> Iterator[Entry]:
     yield "broadcast", net("broadcastToStatic", targetShape=(2**40, 2, 3, 4))
     yield "upsample", net("upsample", scalingFactor=(2**40, 2**40))
     yield "resize", net("resizeBilinear", targetSize=(2**40, 2**40))
+    for mode in range(4):
+        yield (
+            f"resize {mode}",
+            net("resizeBilinear", targetSize=(2**30, 2**30), mode__samplingMethod=mode),
+        )
+        crop = {"targetSize": (2**30, 2**30), "mode__samplingMethod": mode}
+        yield f"crop and resize {mode}", net("cropResize", **crop)
+    yield "upsample 2^30", net("upsample", scalingFactor=(2**30, 2**30), mode=1)
+    yield "windows", net("slidingWindows", (1, 10**6), axis=1, windowSize=10**5, step=1)
+    yield "range 2^30", source("rangeStatic", endValue=2.0**30, stepSizeValue=1.0)
+    yield "matrix band", net("lowerTriangular", (1, 10**6, 10**6), k=1)
     yield "reshape", net("reshapeStatic", targetShape=(2**62, 2**62))
     yield "one hot", net("oneHot", oneHotVectorSize=2**60, axis=-1, onValue=1.0)
     yield "repeat", net("sequenceRepeat", nRepetitions=2**60)
@@ -334,6 +362,13 @@ def mxnet_greedy() -> Iterator[Entry]:
     yield "repeat", net("repeat", repeats=str(2**62))
     yield "broadcast", net("broadcast_to", "(1, 1)", shape=many)
     yield "upsampling", net("UpSampling", scale=str(HUGE), sample_type="nearest", num_args="1")
+    yield "bilinear", net("UpSampling", scale=str(HUGE), sample_type="bilinear", num_filter="3",
+                          num_args="1")  # fmt: skip
+    many_ = {"height": str(HUGE), "width": str(HUGE)}
+    yield "resize", net("_contrib_BilinearResize2D", **many_)
+    yield "pooling to", net("_contrib_AdaptiveAvgPooling2D", output_size=many)
+    yield "anchors", net("_contrib_MultiBoxPrior", f"(1, 1, {10**5}, {10**5})", sizes="(0.1, 0.2)")
+    yield "eye", net("_eye", reads=(), N=str(HUGE))
     yield "pad", net("Pad", mode="constant", pad_width=f"(0, 0, 0, 0, {HUGE}, {HUGE}, 1, 1)")
     yield "reshape", net("Reshape", shape=f"({2**62}, {2**62})")
     yield "dimensions", net("relu", f"({2**62}, {2**62})")

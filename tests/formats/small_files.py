@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 from tests.frontends.from_coreml.coreml_models import network, setting
+from tests.frontends.from_coreml.test_coreml_programs import stored
 from tests.frontends.from_keras.h5_files import sequential
 from tests.frontends.from_mxnet.mxnet_models import params_bytes, symbol
-from tests.frontends.from_tflite.tflite_writer import one
-from tests.frontends.onnx_models import model as onnx_model
+from tests.frontends.from_tflite.tflite_writer import T, const, one
 from tests.frontends.onnx_models import small_network
 
 from verax.frontends.tensorflow.messages import CLASSES
@@ -28,12 +28,13 @@ Files = dict[str, bytes]
 
 
 def written(folder: Path, files: Files) -> Path:
-    """The path to load, after writing all files below `folder`."""
+    """The path to load (a package's is its folder), after writing all files below `folder`."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    return folder / next(iter(files))
+    path = folder / next(iter(files))
+    return next((p for p in path.parents if p.suffix == ".mlpackage"), path)
 
 
 # TensorFlow
@@ -246,6 +247,18 @@ def coreml_conv() -> Files:
     return {"net.mlmodel": network(layers, {"x": (2, 3, 6, 5)}, {"y": ()}).SerializeToString()}
 
 
+def package() -> Files:
+    """An ML program of two convolutions with its weight file."""
+    case, inner = stored()["convolutions"], "net.mlpackage/Data/com.apple.CoreML"
+    items = {"0": {"path": "com.apple.CoreML/model.mlmodel"}}
+    manifest = {"itemInfoEntries": items, "rootModelIdentifier": "0"}
+    return {
+        "net.mlpackage/Manifest.json": json.dumps(manifest).encode(),
+        f"{inner}/model.mlmodel": case["model"].tobytes(),
+        f"{inner}/weights/weight.bin": case["weights"].tobytes(),
+    }
+
+
 def mxnet_conv() -> Files:
     conv = {"kernel": "(3, 2)", "num_filter": "4", "stride": "(2, 1)", "no_bias": "True"}
     nodes = symbol(
@@ -262,8 +275,6 @@ def mxnet_conv() -> Files:
 
 
 def tflite_add() -> Files:
-    from tests.frontends.from_tflite.tflite_writer import T, const
-
     weights = const(np.arange(3, dtype=np.float32))
     return {"net.tflite": one("ADD", [T((2, 3)), weights], T((2, 3)))}
 
@@ -281,8 +292,7 @@ SMALL: dict[str, Callable[[], Files]] = {
     "h5": keras_dense,
     "keras": lambda: {"net.keras": (EXAMPLES / "digits.keras").read_bytes()},
     "mlmodel": coreml_conv,
+    "mlpackage": package,
     "mxnet": mxnet_conv,
 }
 """One small network per format."""
-
-__all__ = ["EXAMPLES", "SMALL", "Files", "onnx_model", "pt2", "written"]

@@ -19,8 +19,9 @@ import verax
 from verax.base.errors import VeraxError
 
 CUTS = 20
-SUFFIXES = {kind: Path(next(iter(make()))).suffix for kind, make in SMALL.items()}
-BINARY = {kind: suffix for kind, suffix in SUFFIXES.items() if kind != "SavedModel"}
+FOLDERS = ("SavedModel", "mlpackage")
+SUFFIXES = {k: Path(next(iter(make()))).suffix for k, make in SMALL.items() if k not in FOLDERS}
+"""Of the formats that are a file."""
 
 
 def loaded(folder: Path, entries: Sequence[Entry], *, run: bool = False) -> dict[str, Outcome]:
@@ -66,10 +67,14 @@ def test_content_that_is_of_no_format(tmp_path: Path) -> None:
 
 def test_content_of_another_format(tmp_path: Path) -> None:
     entries = []
-    for kind, suffix in BINARY.items():
+    for kind, suffix in SUFFIXES.items():
         for other, make in SMALL.items():
             data = next(iter(make().values()))
-            same = {kind, other} <= {"h5", "keras"} or {kind, other} <= {"pb", "SavedModel"}
+            same = (
+                other == "mlpackage"
+                or {kind, other} <= {"h5", "keras"}
+                or {kind, other} <= {"pb", "SavedModel"}
+            )
             if kind != other and not same:
                 entries.append((f"{other} as {kind}", {f"net{suffix}": data}))
     assert not models(loaded(tmp_path, entries))
@@ -138,14 +143,18 @@ def test_a_million_nodes(tmp_path: Path) -> None:
     assert not models(loaded(tmp_path, list(million())))
 
 
-def test_links_that_lead_out_of_a_folder(tmp_path: Path) -> None:
-    """A variable's or a weight's file may not be a link to somewhere else."""
-    path = written(tmp_path, SMALL["SavedModel"]()).parent
-    assert verax.load(path).graph.constants
-    (data,) = path.glob("variables/variables.data*")
+@pytest.mark.parametrize(
+    ("kind", "linked"), [("SavedModel", "variables/*.data*"), ("mlpackage", "Data/*/weights/*.bin")]
+)
+def test_links_that_lead_out_of_a_folder(kind: str, linked: str, tmp_path: Path) -> None:
+    """A file of variables or weights may not be a link to somewhere else."""
+    path = written(tmp_path / "model", SMALL[kind]())
+    folder = path.parent if kind == "SavedModel" else path
+    assert verax.load(folder).graph.constants
+    (data,) = folder.glob(linked)
     secret = tmp_path / "secret"
     secret.write_bytes(data.read_bytes())
     data.unlink()
     data.symlink_to(secret)
-    with pytest.raises(VeraxError):
-        verax.load(path)
+    with pytest.raises(VeraxError, match=r"link|outside"):
+        verax.load(folder)

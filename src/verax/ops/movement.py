@@ -62,6 +62,10 @@ def known_axes(ctx: Inference, index: int, name: str = "axes") -> list[int] | No
     return axes
 
 
+MAX_RANK = 64
+"""Dimensions that NumPy's arrays may have."""
+
+
 def list_length(ctx: Inference, index: int, name: str) -> int:
     """Length of a 1-D input; fails when it is not known."""
     type_ = ctx.type(index)
@@ -69,6 +73,7 @@ def list_length(ctx: Inference, index: int, name: str) -> int:
     length = type_.dims[0]
     if not isinstance(length, int):
         ctx.fail(f"the length of {name} is not known ({type_}), so the result has no known rank")
+    ctx.require(length <= MAX_RANK, f"{name} would give the result {length} dimensions")
     return length
 
 
