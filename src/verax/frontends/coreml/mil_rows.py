@@ -3,20 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion, ValueNeededError
+from verax.frontends.conversion import Conversion, Row, ValueNeededError
 from verax.frontends.coreml.rows import row
+from verax.ir.types import DType
 
 MIL = "mil"
+FLOATS = ("float16", "float32")
+
+
+PARAMETERS = {
+    "conv": ("weight", "bias"),
+    "conv_transpose": ("weight", "bias"),
+    "linear": ("weight", "bias"),
+    "matmul": ("y",),
+    "batch_norm": ("mean", "variance", "gamma", "beta"),
+    "instance_norm": ("gamma", "beta"),
+    "layer_norm": ("gamma", "beta"),
+    **dict.fromkeys(
+        ("clip", "linear_activation", "scaled_tanh", "clamped_relu"), ("alpha", "beta")
+    ),
+    "softplus_parametric": ("alpha", "beta"),
+    **dict.fromkeys(("threshold", "thresholded_relu", "prelu"), ("alpha",)),
+}
+"""Arguments that, from iOS 17 on, may be of another float type than x, which gives the result's."""
 
 
 def mil(*operators: str) -> Any:
     """Enter a function as the row of operations of ML programs."""
-    return row(*operators, domain=MIL)
+
+    def enter(function: Row) -> Row:
+        def convert(c: Conversion) -> Any:
+            return _in_one_type(c, function)
+
+        return row(*operators, domain=MIL)(convert)
+
+    return enter
+
+
+def _in_one_type(c: Conversion, function: Row) -> Any:
+    """Run a row with x and its parameters in one float type, the wider one if they differ.
+
+    A parameter that is exactly a number of the narrow type is taken as that.
+    """
+    names = ("x", *PARAMETERS.get(c.node.op_type, ()))
+    bound = c.node.attributes.get("inputs", ())
+    places = [i for i, n in enumerate(bound) if n in names and c.inputs[i] is not None]
+    kinds = {c.type(i).dtype for i in places} & {DType.float16, DType.float32}
+    values = c.attributes.values
+    given = {n: v for n in names if isinstance(v := values.get(n), np.ndarray)}
+    own = c.type(bound.index("x")).dtype if "x" in bound else None
+    for name, value in given.items():
+        if value.dtype == np.float32 and own == "float16":
+            near = value.astype(np.float16)
+            values[name] = near if np.array_equal(near, value) else value
+    kinds |= {DType(str(values[n].dtype)) for n in given if values[n].dtype.name in FLOATS}
+    if len(kinds) < 2 or own is None:
+        return function(c)
+    for name in given:
+        if values[name].dtype == np.float16:
+            values[name] = values[name].astype(np.float32)
+    inputs = list(c.inputs)
+    for i in places:
+        if c.type(i).dtype == "float16":
+            inputs[i] = c.add("Cast", [c.required(i)], to="float32")
+    if own == "float32":
+        return function(replace(c, inputs=tuple(inputs)))
+    inner = c.fresh(f"{c.first_output}/wide")
+    wide = replace(c, inputs=tuple(inputs), node=replace(c.node, outputs=(inner,)))
+    made = function(wide)
+    assert isinstance(made, tuple)
+    return c.result("Cast", [made[0]], to="float16")
 
 
 def arg(c: Conversion, name: str) -> str | None:

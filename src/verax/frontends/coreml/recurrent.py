@@ -70,6 +70,27 @@ def _number(c: Conversion, x: str, value: float) -> str:
     return c.constant(value, c.builder.types[x].dtype.numpy)
 
 
+def _columns(c: Conversion, x: str, size: int, gate: int) -> str:
+    """The part of one gate of x [B, G * size]."""
+    begin, end = c.ints((gate * size,)), c.ints(((gate + 1) * size,))
+    return c.add("Slice", [x, begin, end, c.ints((1,))])
+
+
+MOVES = ("Unsqueeze", "Squeeze", "Identity", "Split")
+
+
+def _is_zero(c: Conversion, x: str) -> bool:
+    """Whether a state is a constant of zeros, perhaps moved: what multiplies it means nothing."""
+    for node in reversed(c.builder.nodes):
+        if x in node.outputs:
+            first = node.inputs[0] if node.inputs else None
+            if first is None or type(node.op).__name__ not in MOVES:
+                return False
+            x = first
+    value = c.builder.constants.get(x)
+    return value is not None and not value.any()
+
+
 def _clipped(c: Conversion, x: str, limit: float | None) -> str:
     if limit is None:
         return x
@@ -118,11 +139,15 @@ def gru(c: Conversion, x: str, h: str, cell: Cell, f: Function, g: Function) -> 
     alone = c.constant(np.ascontiguousarray(cell.r[size : 2 * size].T))
     outputs = []
     for part in _steps(c, x, cell):
-        reset_x, output_x, update_x = _split(c, part, 3, 1)
-        reset_h, update_h = _split(c, c.add("MatMul", [h, both]), 2, 1)
-        reset = f(_clipped(c, c.add("Add", [reset_x, reset_h]), cell.limit))
-        update = f(_clipped(c, c.add("Add", [update_x, update_h]), cell.limit))
-        memory = c.add("MatMul", [c.add("Mul", [h, reset]), alone])
+        output_x, update_x = (_columns(c, part, size, i) for i in (1, 2))
+        told = c.add("MatMul", [h, both])
+        total = c.add("Add", [update_x, _columns(c, told, size, 1)])
+        update = f(_clipped(c, total, cell.limit))
+        memory = h
+        if not _is_zero(c, h):
+            total = c.add("Add", [_columns(c, part, size, 0), _columns(c, told, size, 0)])
+            memory = c.add("Mul", [h, f(_clipped(c, total, cell.limit))])
+        memory = c.add("MatMul", [memory, alone])
         output = g(_clipped(c, c.add("Add", [output_x, memory]), cell.limit))
         fresh = c.add("Mul", [c.add("Sub", [_number(c, h, 1), update]), output])
         h = c.add("Add", [fresh, c.add("Mul", [update, h])])
@@ -153,16 +178,25 @@ def lstm(
 
     for part in _steps(c, x, cell):
         total = c.add("Add", [part, c.add("MatMul", [h, r])])
-        taken, kept, shown, block = _split(c, total, 4, 1)
-        taken = gate(taken, 0, state)
-        if coupled:
-            kept = c.add("Sub", [_number(c, taken, 1), taken])
+        starts = _is_zero(c, state)
+        if starts or coupled:  # A forget gate that nothing reads is not computed.
+            size = cell.r.shape[1]
+            taken, shown, block = (_columns(c, total, size, i) for i in (0, 2, 3))
+            kept = ""
         else:
-            if forget_bias:
-                kept = c.add("Add", [kept, _number(c, kept, 1)])
-            kept = gate(kept, 1, state)
-        block = g(_clipped(c, block, cell.limit))
-        state = c.add("Add", [c.add("Mul", [state, kept]), c.add("Mul", [taken, block])])
+            taken, kept, shown, block = _split(c, total, 4, 1)
+        taken = gate(taken, 0, state)
+        fresh = c.add("Mul", [taken, g(_clipped(c, block, cell.limit))])
+        if starts:
+            state = fresh
+        else:
+            if coupled:
+                kept = c.add("Sub", [_number(c, taken, 1), taken])
+            else:
+                if forget_bias:
+                    kept = c.add("Add", [kept, _number(c, kept, 1)])
+                kept = gate(kept, 1, state)
+            state = c.add("Add", [c.add("Mul", [state, kept]), fresh])
         state = _clipped(c, state, cell_limit)
         h = c.add("Mul", [last(state), gate(shown, 2, state)])
         outputs.append(h)
