@@ -1,0 +1,79 @@
+"""No row of a table is without a case: what no test converts, nobody knows.
+
+The other formats hold this beside their cases: `test_the_table_is_covered` of PyTorch and
+TensorFlow, `test_no_row_is_without_a_case` of CoreML, `test_no_row_is_without_a_network` of MXNet,
+`test_every_row_has_a_case` of ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.frontends.from_keras.test_keras_answers import stored
+from tests.frontends.from_tflite.test_tflite_ledger import CASES
+
+from verax.frontends.foreign import ForeignNode
+from verax.frontends.keras.archive import open_archive
+from verax.frontends.keras.reader import read_model as read_keras
+from verax.frontends.keras.table import TABLE as KERAS
+from verax.frontends.tflite.reader import read_model as read_tflite
+from verax.frontends.tflite.table import TABLE as TFLITE
+
+ELSEWHERE_TFLITE = {
+    # Tests of their own, outside of the cases whose attributes are mutated.
+    *("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "TFLite_Detection_PostProcess"),
+    *("RANK", "TOPK_V2"),
+}
+OWED_TFLITE = set(
+    """
+    LOGICAL_AND LOGICAL_NOT LOGICAL_OR POW RANGE SELECT SIGN SPLIT SPLIT_V UNPACK WHERE
+    """.split()
+)
+"""Rows that have no case yet. Take names out; put none in."""
+OWED_KERAS_LAYERS = set(
+    """
+    ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling3D
+    AdaptiveMaxPooling1D AdaptiveMaxPooling3D AlphaDropout AugMix CustomScaleLayer CutMix
+    Embedding GaussianDropout GaussianNoise GlobalAveragePooling1D GlobalMaxPooling3D
+    Identity LayerScale MixUp RandAugment RandomBrightness RandomColorDegeneration
+    RandomColorJitter RandomElasticTransform RandomErasing RandomGaussianBlur
+    RandomGrayscale RandomHeight RandomHue RandomInvert RandomPerspective
+    RandomPosterization RandomRotation RandomSaturation RandomSharpness RandomShear
+    RandomTranslation RandomWidth SpatialDropout1D SpatialDropout2D SpatialDropout3D
+    ThresholdedReLU
+    """.split()
+)
+OWED_KERAS_OPERATIONS = set(
+    """
+    Abs Amax Amin Arccos Arccosh Arcsin Arcsinh Arctan Arctanh Argmin BroadcastTo Cast Ceil
+    Celu Copy Cos Cosh Cumsum Divide Elu Equal Erf Floor GreaterEqual HardSigmoid HardSilu
+    HardTanh Isinf Isnan Less LessEqual Log LogSigmoid LogSoftmax LogicalAnd LogicalNot
+    LogicalOr LogicalXor Logsumexp Minimum Moveaxis NotEqual Prod Ravel Reciprocal Relu6
+    Round Rsqrt Selu Sign Sin Sinh Softplus Softsign Sqrt Std StopGradient Tan Tanh
+    TanhShrink Var
+    """.split()
+)
+
+
+def tflite_nodes() -> Iterator[ForeignNode]:
+    for data in CASES.values():
+        yield from read_tflite(memoryview(data)).nodes
+
+
+def keras_nodes() -> Iterator[ForeignNode]:
+    for arrays in stored().values():
+        for form, data in arrays.items():
+            if form.startswith("file"):
+                yield from read_keras(open_archive(data.tobytes())).nodes
+
+
+def test_every_row_of_tflite_has_a_case() -> None:
+    seen = {node.op_type for node in tflite_nodes()}
+    assert {name for _, name in TFLITE} - seen - ELSEWHERE_TFLITE <= OWED_TFLITE
+
+
+def test_every_row_of_keras_has_a_stored_answer() -> None:
+    seen = {node.operator for node in keras_nodes()}
+    rows = {f"{domain}::{name}" if domain else name for domain, name in KERAS}
+    owed = OWED_KERAS_LAYERS | {f"ops::{name}" for name in OWED_KERAS_OPERATIONS}
+    assert rows - seen <= owed
