@@ -141,6 +141,34 @@ def ranked(keras: Any, x: Any) -> Any:
     return [y, layers.RNN(layers.LSTMCell(2, recurrent_activation="hard_sigmoid"))(x)]
 
 
+def nested(keras: Any, x: Any, image: Any) -> Any:
+    """Models in models: several levels, two outputs, called twice with the first call's outputs
+    used, over time; layers of composed weights, and layers of one name in different models."""
+    layers = keras.layers
+
+    def block(name: str, channels: int) -> Any:
+        i = keras.Input((None, None, channels))
+        y = layers.BatchNormalization(name=f"bn_{name}")(layers.Conv2D(5, 3, name=f"c_{name}")(i))
+        return keras.Model(i, y, name=name)
+
+    i = keras.Input((9, 8, 3))
+    deep = keras.Model(i, block("second", 5)(block("first", 3)(i)), name="deep")
+    i = keras.Input((4, 6))
+    y = layers.LayerNormalization(name="norm")(layers.MultiHeadAttention(2, 3, name="query")(i, i))
+    pair = keras.Model(i, [y, i * 2.0], name="pair")
+    tail = keras.Sequential([keras.Input((4, 6)), layers.Bidirectional(layers.GRU(3, name="gru"))],
+                            name="tail")  # fmt: skip
+    first, double = pair(x)
+    again, _ = pair(first)
+    frames = layers.Reshape((3, 3, 8, 3))(image)
+    return [
+        layers.GlobalAveragePooling2D()(deep(image)),
+        tail(layers.Dense(6, name="query")(again)),
+        double,
+        layers.TimeDistributed(block("frame", 3))(frames),
+    ]
+
+
 CLASSES, ANCHORS = 4, 3
 """Of the detector: classes, and anchors per position."""
 
@@ -193,6 +221,7 @@ GRAPHS: dict[str, tuple[tuple[tuple[int, ...], ...], Builder]] = {
     "arithmetic": ((ROWS, OTHER), arithmetic),
     "movement": ((ROWS, OTHER), moved),
     "pictures": ((IMAGE,), pictured),
+    "nested": ((ROWS, IMAGE), nested),
     "detector": ((IMAGE,), detector),
     "cells": ((SHORT,), ranked),
 }

@@ -21,6 +21,8 @@ Reference = tuple[str, int, int]
 """Layer, which call of it, which output."""
 Operand = Reference | np.ndarray
 
+MODELS = ("Functional", "Model", "Sequential")
+"""Classes of models that are built of layers."""
 OPERAND = "operand "
 """How an option says that it is an operand of the call; its number follows."""
 CONSTANT = "_CONSTANT_VALUE"
@@ -194,24 +196,37 @@ def _index(item: Any) -> Any:
 
 
 def from_zero(
-    calls: Sequence[Call], wanted: Sequence[Reference], models: set[str]
+    layers: Sequence[Json], calls: Sequence[Call], wanted: Sequence[Reference]
 ) -> tuple[list[Call], list[Reference]]:
-    """The calls and the references to outputs, with the calls of every nested model counted from 0.
+    """The calls of a model's layers and the references to its outputs, all calls counted from 0.
 
-    Keras 2 counts those from 1: call 0 is the one by which the model was made, and is not written.
-    Every call that is written is referred to by something.
+    A nested model has a call of its own, by which it was made and which is not written. Keras 2
+    counts it as call 0 where its kinds of models do; every written call is referred to, so that the
+    least number tells. Keras 3 counts it for functional models, in references to outputs only.
     """
-    made = [o for call in calls for o in call.operands if isinstance(o, tuple)]
-    first = {name: min((r[1] for r in (*made, *wanted) if r[0] == name), default=0)
-             for name in models}  # fmt: skip
+    operands = [o for call in calls for o in call.operands if isinstance(o, tuple)]
+    inside: dict[str, int] = {}
+    outside: dict[str, int] = {}
+    for layer in layers:
+        name, nodes = name_of(layer), layer.get("inbound_nodes") or [[]]
+        if layer["class_name"] not in MODELS:
+            continue
+        if isinstance(nodes[0], dict):
+            outside[name] = int(layer["class_name"] != "Sequential")
+            continue
+        least = min((r[1] for r in (*operands, *wanted) if r[0] == name), default=0)
+        inside[name] = outside[name] = min(least, 1)
 
-    def shifted(found: Reference) -> Reference:
-        return found[0], found[1] - min(first.get(found[0], 0), 1), found[2]
+    def shifted(found: Reference, by: Mapping[str, int]) -> Reference:
+        return found[0], found[1] - by.get(found[0], 0), found[2]
 
     return [
-        replace(c, operands=tuple(shifted(o) if isinstance(o, tuple) else o for o in c.operands))
+        replace(
+            c,
+            operands=tuple(shifted(o, inside) if isinstance(o, tuple) else o for o in c.operands),
+        )
         for c in calls
-    ], [shifted(r) for r in wanted]
+    ], [shifted(r, outside) for r in wanted]
 
 
 def in_order(calls: list[Call], known: set[Reference]) -> list[Call]:

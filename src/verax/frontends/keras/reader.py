@@ -22,6 +22,7 @@ from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.keras.archive import Archive, Weights, damage_told, stored_names
 from verax.frontends.keras.calls import (
+    MODELS,
     Call,
     Json,
     Operand,
@@ -38,7 +39,6 @@ from verax.frontends.keras.domains import domain_of
 from verax.frontends.keras.wrappers import WRAPPERS, Around
 from verax.ir.types import DType
 
-MODELS = ("Functional", "Model", "Sequential")
 MAX_CALLS = 100_000
 MAX_DEPTH = 16
 LAYER_KEYS = {
@@ -130,8 +130,7 @@ class _Reader:
             raise ModelError(f"it is called on {len(given)} tensors", place=str(place))
         wanted = references(config["output_layers"])
         calls = [call for layer in layers for call in calls_of(layer)]
-        models = {name_of(layer) for layer in layers if layer["class_name"] in MODELS}
-        calls, wanted = from_zero(calls, wanted, models)
+        calls, wanted = from_zero(layers, calls, wanted)
         used = [*wanted, *(o for call in calls for o in call.operands if isinstance(o, tuple))]
         counts: dict[tuple[str, int], int] = {}
         for name, call_index, output in used:
