@@ -128,6 +128,67 @@ def test_calls_of_nested_models_are_counted_from_one_in_keras_2() -> None:
     np.testing.assert_array_equal(run(stream.getvalue(), x), want)
 
 
+def tf_function(called: str, function: str, inbound: Any, **options: Any) -> dict[str, Any]:
+    kind = "SlicingOpLambda" if function.endswith("getitem") else "TFOpLambda"
+    config = {"function": function, "trainable": True, "dtype": "float32"}
+    return entry(kind, called, [inbound] if isinstance(inbound[0], list) else
+                 [[inbound[0], 0, 0, options]], **config)  # fmt: skip
+
+
+def test_functions_of_tensorflow_in_keras_2() -> None:
+    """Numbers before and after tensors, tensors by name, slices, axes."""
+    whole = {"start": None, "stop": None, "step": None}
+    part = {"start": 1, "stop": None, "step": 2}
+    none = {"name": None}
+    layers = [
+        entry("InputLayer", "x", batch_input_shape=[None, 5]),
+        tf_function("add", "__operators__.add", ["x"], y=3.0, **none),
+        tf_function("six", "nn.relu6", ["add"], **none),
+        tf_function("less", "math.subtract", [["_CONSTANT_VALUE", -1, 1.0, {"y": ["six", 0, 0]}]]),
+        tf_function("both", "concat", [["less", 0, 0, {"axis": -1}], ["x", 0, 0, {"axis": -1}]]),
+        tf_function("cut", "__operators__.getitem", ["both"], slice_spec=[whole, part]),
+        tf_function("wide", "expand_dims", ["cut"], axis=1),
+        tf_function("mean", "math.reduce_mean", ["wide"], axis=2, keepdims=True),
+        tf_function("out", "math.multiply", ["wide"], y=["mean", 0, 0], **none),
+    ]
+    six = np.clip(X + 3, 0, 6)
+    cut = np.concatenate([1 - six, X], -1)[:, None, 1::2].astype(np.float64)
+    found = run(written(network(layers, ["out", 0, 0]), {}, "2.9.0"))
+    rounding = np.finfo(np.float32).eps
+    np.testing.assert_allclose(found, cut * cut.mean(2, keepdims=True), rtol=rounding)
+
+
+def test_unknown_functions_of_tensorflow_are_named() -> None:
+    layers = [
+        entry("InputLayer", "x", batch_input_shape=[None, 5]),
+        tf_function("odd", "math.betainc", ["x"]),
+    ]
+    refuse(written(network(layers, ["odd", 0, 0]), {}, "2.9.0"), "betainc", UnsupportedError)
+    layers[1] = tf_function("cut", "__operators__.getitem", ["x"], slice_spec=[{"begin": 1}])
+    refuse(written(network(layers, ["cut", 0, 0]), {}, "2.9.0"), "begin", UnsupportedError)
+    layers[1] = tf_function("relu", "nn.relu", ["x"], features=1)
+    refuse(written(network(layers, ["relu", 0, 0]), {}, "2.9.0"), "features", UnsupportedError)
+
+
+def test_classes_of_ones_own_are_not_mistaken_for_those_of_keras() -> None:
+    own = {"module": "mine", "class_name": "Dense", "registered_name": "Mine>Dense",
+           "config": {"name": "d", "units": 3}}  # fmt: skip
+    config = {"name": "net", "layers": [own], "build_input_shape": [None, 5]}
+    data = written({"class_name": "Sequential", "config": config}, {}, "3.1.0")
+    refuse(data, "custom::Mine>Dense", UnsupportedError)
+
+
+def test_keys_that_nobody_has_read_are_refused() -> None:
+    layer = {"class_name": "ReLU", "config": {"name": "r"}, "fused_with": "a"}
+    config = {"name": "net", "layers": [layer], "build_input_shape": [None, 5]}
+    refuse(written({"class_name": "Sequential", "config": config}, {}, "3.1.0"), "fused_with",
+           UnsupportedError)  # fmt: skip
+    del layer["fused_with"]
+    config["stages"] = 2
+    refuse(written({"class_name": "Sequential", "config": config}, {}, "3.1.0"), "stages",
+           UnsupportedError)  # fmt: skip
+
+
 def test_shapes_left_open_take_the_sizes_given() -> None:
     data = sequential([("ReLU", {}, [])], [None, None, 3])
     assert not load_keras(data).inputs["x"].is_static

@@ -3,6 +3,7 @@
 
 from verax.frontends.keras import (
     table_attention,
+    table_functions,
     table_images,
     table_layers,
     table_movement,
@@ -16,6 +17,7 @@ from verax.frontends.keras.rows import TABLE
 __all__ = [
     "TABLE",
     "table_attention",
+    "table_functions",
     "table_images",
     "table_layers",
     "table_movement",
