@@ -168,3 +168,27 @@ def test_a_gate_of_unclear_meaning_is_refused():
     )  # fmt: skip
     with pytest.raises(UnsupportedError, match="reset_after"):
         load_coreml(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("own", "other_", "result"),
+    [("float16", "float32", "float16"), ("float32", "float16", "float32")],
+)
+def test_a_parameter_may_be_of_another_float_type(own, other_, result):
+    """0.1 is no float16: what it meets is widened, and the result rounded."""
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 3, 4)).astype(own)
+    alpha = np.array([0.1, 0.5, 0.7]).astype(other_)
+    operation = Operation("prelu", {"x": "%x", "alpha": alpha}, {"y": result})
+    model = program([operation], {"x": (own, x.shape)}, 7)
+    (found,) = evaluate(load_coreml(model.SerializeToString()).graph, {"x": x}).values()
+    wide = x.astype(np.float64)
+    want = np.where(wide >= 0, wide, alpha.astype(np.float64)[:, None] * wide)
+    assert np.abs(found - want.astype(result)).max() <= np.finfo(np.float32).eps
+
+
+def test_a_parameter_that_fits_the_narrow_type_is_taken_as_that():
+    alpha = np.float32([0.25, 0.5, 0.75])
+    operation = Operation("prelu", {"x": "%x", "alpha": alpha}, {"y": "float16"})
+    model = program([operation], {"x": ("float16", (2, 3, 4))}, 7)
+    graph = load_coreml(model.SerializeToString()).graph
+    assert {str(t.dtype) for t in graph.types.values() if t.dtype.is_float} == {"float16"}

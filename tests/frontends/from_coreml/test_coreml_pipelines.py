@@ -11,6 +11,7 @@ from coreml_detector import (
     suppression,
 )
 from coreml_models import network, setting, weights
+from coreml_operations import Operation, program
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError, UsageError
@@ -303,3 +304,26 @@ def test_no_field_of_a_suppression_is_ignored(name):
     MUTATIONS[name](model.pipeline.models[2].nonMaximumSuppression)
     _, after = answers(model, {"image": x})
     assert before["confidence"].shape != after["confidence"].shape
+
+
+def test_an_ml_program_may_be_a_stage():
+    split = [
+        Operation("slice_by_size", {"x": "%raw", "begin": np.int32([0, 0]),
+                                    "size": np.int32([-1, 3])}, {"raw_confidence": "float32"}),
+        Operation("slice_by_size", {"x": "%raw", "begin": np.int32([0, 3]),
+                                    "size": np.int32([-1, 4])}, {"raw_coordinates": "float32"}),
+    ]  # fmt: skip
+    first = program(split, {"raw": ("float32", (9, 7))})
+    block = first.mlProgram.functions["main"].block_specializations["CoreML5"]
+    block.outputs.insert(0, "raw_confidence")
+    last = suppression(count=9)
+    first.description.input[0].type.multiArrayType.shape.extend((9, 7))
+    first.description.input[0].type.multiArrayType.dataType = 65568
+    model = joined(first, last)
+    rng = np.random.default_rng(2)
+    raw = np.concatenate([rng.random((9, 3)), rng.uniform(0, 4, (9, 4))], 1).astype(np.float32)
+    _, found = answers(model, {"raw": raw})
+    kept = pick_top(raw[:, :3], raw[:, 3:], 0.3, 0.26, per_class=True)
+    assert 2 < len(kept) < 9
+    assert np.array_equal(found["confidence"], raw[kept, :3])
+    assert np.array_equal(found["coordinates"], raw[kept, 3:])
