@@ -91,6 +91,8 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     known = ", ".join(s for f in FORMATS for s in f.suffixes)
     if not file.exists():
         raise UsageError("there is no such file", place=str(file), next_step=_similar(file))
+    if not file.is_file() and not file.is_dir():
+        raise UsageError("this is a pipe or a device, not a file", place=str(file))
     if (file / SAVED_MODEL).is_file():
         return TENSORFLOW
     for found in FORMATS:

@@ -1,6 +1,7 @@
 """Damage for files of any format: bytes, words and whole tokens, also inside of archives.
 
     python -m tests.formats.fuzzing 1000 pt2 keras      # that many mutations of each seed; figures
+    python -m tests.formats.fuzzing 1000 --run          # all formats; what is imported is run, too
 
 The figures name whatever was neither a model nor a clear error, the slowest and the largest.
 """
@@ -125,9 +126,12 @@ class Tally:
         self.largest = max(self.largest, outcome.memory)
 
 
-def fuzzed(kinds: Sequence[str], each: int, seed: int = 0) -> dict[str, Tally]:
+def fuzzed(
+    kinds: Sequence[str], each: int, seed: int = 0, *, run: bool = False
+) -> dict[str, Tally]:
     """Mutate every seed of the formats `each` times; mutation i is `damaged(files,
-    default_rng(seed + i))`, and the numbers of unclear ones are those i."""
+    default_rng(seed + i))`, and the numbers of unclear ones are those i. run: also compile and run
+    what is imported."""
     tallies = {kind: Tally() for kind in kinds}
     jobs = [
         (kind, files, seed + i) for kind in kinds for files in seeds()[kind] for i in range(each)
@@ -139,16 +143,16 @@ def fuzzed(kinds: Sequence[str], each: int, seed: int = 0) -> dict[str, Tally]:
                 written(Path(folder) / str(j), damaged(files, np.random.default_rng(number)))
                 for j, (_, files, number) in enumerate(part)
             ]
-            found = outcomes(paths)
+            found = outcomes(paths, run=run)
         for (kind, _, number), outcome in zip(part, found, strict=True):
             tallies[kind].add(number, outcome)
     return tallies
 
 
 def main() -> None:
-    each, *kinds = sys.argv[1:]
+    each, *kinds = (a for a in sys.argv[1:] if a != "--run")
     for kind in kinds or SMALL:
-        tally = fuzzed([kind], int(each))[kind]
+        tally = fuzzed([kind], int(each), run="--run" in sys.argv)[kind]
         print(
             f"{kind:10} {dict(tally.kinds)}; unclear {len(tally.unclear)}; slowest "
             f"{tally.slowest:.2f} s, largest {tally.largest / 1e6:.0f} MB", flush=True,

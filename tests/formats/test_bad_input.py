@@ -16,7 +16,7 @@ from tests.formats.hostile_files import GREEDY, PICKLES, Entry, lying_zips, mill
 from tests.formats.small_files import SMALL, Files, written
 
 import verax
-from verax.base.errors import VeraxError
+from verax.base.errors import UsageError, VeraxError
 
 CUTS = 20
 FOLDERS = ("SavedModel", "mlpackage")
@@ -113,6 +113,14 @@ def test_folders_and_unreadable_files(tmp_path: Path) -> None:
             path.chmod(0)
             with pytest.raises(VeraxError):
                 verax.load(path)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    for suffix in {*SUFFIXES.values(), ".vx"}:
+        pipe = tmp_path / f"pipe{suffix}"
+        os.mkfifo(pipe)
+        with pytest.raises(UsageError, match="pipe"):
+            verax.load(pipe)
 
 
 def test_small_files_that_ask_for_much(tmp_path: Path) -> None:
