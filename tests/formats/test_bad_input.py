@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.formats.confined import SECONDS, Outcome, outcomes
-from tests.formats.hostile_files import GREEDY, PICKLES, Entry, lying_zips, million
+from tests.formats.greedy_files import GREEDY, Entry
+from tests.formats.hostile_files import PICKLES, lying_zips, million
 from tests.formats.small_files import SMALL, Files, written
 
 import verax
