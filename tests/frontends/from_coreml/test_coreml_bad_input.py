@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from coreml_detector import detector
 from coreml_models import network, setting, weights
+from test_coreml_layers import CASES as LAYERS
+from test_coreml_operations import CASES as OPERATIONS
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxError
 from verax.frontends.coreml import load_coreml
@@ -102,12 +105,18 @@ def test_a_missing_file_is_a_usage_error(tmp_path):
         load_coreml(tmp_path / "gone.mlmodel")
 
 
-def fuzz(seed, rounds):
+def every_kind():
+    """Files of a detector, of every layer and of every operation."""
+    models = [detector(), detector(rows=9, overridable=True)]
+    models += [case.model() for case in (*LAYERS, *OPERATIONS)]
+    return [model.SerializeToString() for model in models]
+
+
+def fuzz(seed, rounds, files):
     rng = np.random.default_rng(seed)
-    whole = small().SerializeToString()
     outcomes = {"model": 0, "error": 0}
-    for _ in range(rounds):
-        data = bytearray(whole)
+    for i in range(rounds):
+        data = bytearray(files[i % len(files)])
         for _ in range(rng.integers(1, 4)):
             at = int(rng.integers(len(data)))
             if rng.random() < 0.7:
@@ -123,9 +132,55 @@ def fuzz(seed, rounds):
 
 
 def test_random_damage_gives_a_model_or_an_error():
-    assert min(fuzz(0, 600).values()) > 20
+    assert min(fuzz(0, 600, [small().SerializeToString()]).values()) > 20
 
 
 @pytest.mark.slow
 def test_much_random_damage_gives_a_model_or_an_error():
-    assert min(fuzz(1, 10_000).values()) > 500
+    assert min(fuzz(1, 10_000, [small().SerializeToString()]).values()) > 500
+
+
+def test_random_damage_to_any_kind_of_file_gives_a_model_or_an_error():
+    files = every_kind()
+    assert min(fuzz(2, len(files), files).values()) > 20
+
+
+@pytest.mark.slow
+def test_much_random_damage_to_any_kind_of_file_gives_a_model_or_an_error():
+    files = every_kind()
+    assert min(fuzz(3, 50 * len(files), files).values()) > 1000
+
+
+def field(number, content):
+    """A length-delimited field of a message, as bytes."""
+    head = bytearray()
+    for value in (number << 3 | 2, len(content)):
+        while value > 127:
+            head.append(value & 127 | 128)
+            value >>= 7
+        head.append(value)
+    return bytes(head) + content
+
+
+@pytest.mark.parametrize("depth", [20, 60, 3000])
+def test_messages_nested_without_end_are_refused(depth):
+    """Pipelines in pipelines: field 202 of Model, field 1 of Pipeline."""
+    data = small().SerializeToString()
+    for _ in range(depth):
+        description = field(2, b"")
+        data = b"\x08\x03" + description + field(202, field(1, data))
+    with pytest.raises(ModelError, match=r"nested|not a CoreML model"):
+        load_coreml(data)
+
+
+def test_networks_in_networks_are_refused_by_name():
+    model = small()
+    body = model.neuralNetwork
+    for _ in range(20):
+        layer = body.layers.add()
+        layer.name = "again"
+        layer.input.append("x")
+        layer.output.append("z")
+        body = layer.loop.bodyNetwork
+    with pytest.raises(UnsupportedError, match="loop"):
+        load(model)

@@ -7,7 +7,7 @@ import pytest
 from coreml_models import SHARED, conv, deconv, network, same, setting, weights
 
 import verax
-from verax.base.errors import ModelError
+from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.coreml import load_coreml
 from verax.frontends.coreml.messages import model_messages
 from verax.reference.evaluate import evaluate
@@ -248,3 +248,29 @@ def test_a_model_that_coremltools_writes_and_quantises_is_read():
     (near,) = evaluate(load_coreml(builder.spec.SerializeToString()).graph, {"x": x}).values()
     step = np.ptp(w) / 255
     assert 0 < np.abs(near - want[0]).max() < 18 * step * np.abs(x).max()
+
+
+def test_preprocessing_that_nothing_reads_is_refused():
+    model = image_model(30, channelScale=2.0)
+    model.neuralNetwork.preprocessing[0].featureName = "other"
+    with pytest.raises(UnsupportedError, match="preprocessing of 'other'"):
+        load_coreml(model.SerializeToString())
+    model = image_model(30, channelScale=2.0)
+    model.neuralNetwork.preprocessing.add().scaler.channelScale = 3.0
+    with pytest.raises(UnsupportedError, match="with and without"):
+        load_coreml(model.SerializeToString())
+    layers = [("activation", "a", ["x"], ["y"], setting(ReLU=None))]
+    model = network(layers, {"x": (3, 5, 7)}, {"y": ()}, 1)
+    model.neuralNetwork.preprocessing.add().scaler.channelScale = 3.0
+    with pytest.raises(UnsupportedError, match="no image input"):
+        load_coreml(model.SerializeToString())
+
+
+def test_an_image_output_says_what_its_numbers_are():
+    model = image_model(20)
+    model.description.output[0].type.Clear()
+    image = model.description.output[0].type.imageType
+    image.width, image.height, image.colorSpace = 7, 5, 20
+    loaded = load_coreml(model.SerializeToString())
+    assert loaded.metadata["output y"].startswith("pixels 0..255, RGB, not yet rounded")
+    assert loaded.outputs["y"].shape == (1, 3, 5, 7)

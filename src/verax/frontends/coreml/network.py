@@ -55,6 +55,7 @@ class _Reader:
     def read(self, name: str) -> ForeignModel:
         for feature in self.inputs:
             self._input(feature)
+        self._all_preprocessing_is_used()
         outputs = self._outputs()
         for layer in self.network.layers:
             self._layer(layer)
@@ -93,6 +94,20 @@ class _Reader:
                 attributes["dataType"] = "int32"
             self.names[name] = f"{name}/array"
             self._add("array.input", (name,), (self.names[name],), attributes, f"input {name}")
+
+    def _all_preprocessing_is_used(self) -> None:
+        images = [f.name for f in self.inputs if f.kind == "imageType"]
+        for step in self.network.preprocessing:
+            refuse_unknown(step, "preprocessing")
+            named = step.featureName
+            if named not in images and (named or len(self.inputs) != 1 or not images):
+                raise UnsupportedError(
+                    f"preprocessing of {named!r}, which is no image input", place="preprocessing"
+                )
+            if not named and any(p.featureName for p in self.network.preprocessing):
+                raise UnsupportedError(
+                    "preprocessing with and without the name of its input", place="preprocessing"
+                )
 
     def _outputs(self) -> list[Feature]:
         """Declared outputs that are tensors; a classifier's are its probabilities."""
@@ -177,6 +192,10 @@ class _Reader:
         inner = self.names.get(produced)
         if inner is None:
             raise ModelError(f"nothing computes the output {produced!r}")
+        if feature.kind == "imageType":
+            self.metadata[f"output {feature.name}"] = (
+                f"pixels 0..255, {feature.color}, not yet rounded to whole numbers"
+            )
         if inner == feature.name:
             return
         attributes: dict[str, Any] = {}

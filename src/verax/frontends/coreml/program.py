@@ -15,7 +15,7 @@ from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.compressed import COMPRESSED, decompressed
 from verax.frontends.coreml.features import allowed_sizes
-from verax.frontends.coreml.messages import refuse_unknown
+from verax.frontends.coreml.messages import enum_name, refuse_unknown
 from verax.frontends.coreml.network import metadata_of
 from verax.frontends.coreml.values import constant_of, is_small, value_of
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
@@ -59,12 +59,12 @@ class _Reader:
         inputs = [value_of(v) for v in function.inputs]
         for value in inputs:
             self._define(value.name, "the program's inputs")
-        images = {f.name: f.type for f in self.model.description.input}
+        declared = {f.name: f.type for f in self.model.description.input}
         for value in inputs:
-            kind = images.get(value.name)
-            if kind is not None and kind.WhichOneof("Type") == "imageType":
-                color = type(kind.imageType).ColorSpace.Name(kind.imageType.colorSpace)
-                self.metadata[f"input {value.name}"] = f"pixels 0..255, {color}"
+            self._note_image("input", value.name, declared.get(value.name), "")
+        for feature in self.model.description.output:
+            rounding = ", not yet rounded to whole numbers"
+            self._note_image("output", feature.name, feature.type, rounding)
         for operation in self.block.operations:
             self._operation(operation)
         outputs = [self.declared.get(o, ForeignValue(o, None, None)) for o in self.outputs]
@@ -86,6 +86,16 @@ class _Reader:
             metadata=self.metadata,
             sizes=allowed_sizes(self.model.description.input),
         )
+
+    def _note_image(self, side: str, name: str, kind: Any, more: str) -> None:
+        """Say of an image in what order its channels are, and what its numbers mean."""
+        if kind is not None and kind.WhichOneof("Type") == "imageType":
+            color = enum_name(
+                kind.imageType.DESCRIPTOR.fields_by_name["colorSpace"],
+                kind.imageType.colorSpace,
+                f"{side} {name!r}",
+            )
+            self.metadata[f"{side} {name}"] = f"pixels 0..255, {color}{more}"
 
     def _define(self, name: str, place: str) -> None:
         if not name or name in self.defined:
