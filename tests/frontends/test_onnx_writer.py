@@ -20,7 +20,8 @@ from verax.onnx_backend import run_reference
 WRITTEN_OTHERWISE = {
     *("EyeLike", "Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"),
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
-    *("DynamicQuantizeGroups", "MultiBoxDetection", "BoxNMS"),
+    *("QuantizeLinear", "DynamicQuantizeGroups", "L2NormalizeInteger"),
+    *("MultiBoxDetection", "BoxNMS"),
     *("Mod", "Where", "Conv", "SpaceToDepth"),
 }
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""

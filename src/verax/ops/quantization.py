@@ -6,7 +6,7 @@ part of the meaning, so that quantised values are exact and not a matter of luck
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ from verax.ir.dim import DimLike, ceildiv
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding
+from verax.numerics.fixed_point import nearest
 from verax.numerics.formats import FORMATS, round_to
 from verax.ops.common import FLOATS, as_dtype, draw, normalize_axis, rounding, same_dtype
 
+HALVES: dict[str, Callable[[Any], Any]] = {"even": np.rint, "away": nearest}
 QUANTISED = (DType.int8, DType.uint8, DType.int16, DType.uint16)
 
 
@@ -62,28 +64,32 @@ def _spread(parameter: Any, shape: tuple[int, ...], axis: int, block_size: int) 
     return parameter.reshape([-1 if a == axis % len(shape) else 1 for a in range(len(shape))])
 
 
-def _quantise(x: Any, scale: Any, zero: Any, to: DType, precision: DType) -> np.ndarray:
-    """saturate(rint(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
+def _quantise(
+    x: Any, scale: Any, zero: Any, to: DType, precision: DType, halves: str = "even"
+) -> np.ndarray:
+    """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
     quotient = np.asarray(x, np.float64) / np.asarray(scale, np.float64)
     quotient = round_to(quotient, FORMATS[str(precision)])
     info = np.iinfo(to.numpy)
-    whole = np.rint(np.nan_to_num(quotient, nan=0.0)) + np.asarray(zero, np.float64)
+    whole = HALVES[halves](np.nan_to_num(quotient, nan=0.0)) + np.asarray(zero, np.float64)
     return np.clip(whole, info.min, info.max).astype(to.numpy)
 
 
 @operator
 class QuantizeLinear(Operator):
-    """saturate(round(x / y_scale) + y_zero_point), ties to even.
+    """saturate(round(x / y_scale) + y_zero_point).
 
     axis: of one-dimensional scales. block_size: elements of `axis` that share a scale, or 0.
     output_dtype: given or that of the zero point or uint8. precision: type of the quotient,
-    by default that of the scale.
+    by default that of the scale. halves: "even" or "away" (from zero), where a quotient half-way
+    between two integers goes.
     """
 
     axis: int = 1
     block_size: int = 0
     output_dtype: DType | None = None
     precision: DType | None = None
+    halves: str = "even"
     min_inputs = 2
     max_inputs = 3
     exact = True
@@ -95,6 +101,7 @@ class QuantizeLinear(Operator):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_dtype(ctx, (0,), (*FLOATS, DType.int32))
+        ctx.require(self.halves in HALVES, f"halves is {self.halves!r}, not even or away")
         _check_scale(ctx, self.axis, self.block_size)
         ctx.require(self.precision in (None, *FLOATS), f"precision is {self.precision}")
         to = ctx.type(2).dtype if ctx.has(2) else self.output_dtype or DType.uint8
@@ -110,7 +117,8 @@ class QuantizeLinear(Operator):
             _spread(0 if p is None else p, x.shape, self.axis, self.block_size)
             for p in (scale, zero)
         )
-        return _quantise(x, scale, zero, ev.outputs[0].dtype, self.precision or declared.dtype)
+        precision = self.precision or declared.dtype
+        return _quantise(x, scale, zero, ev.outputs[0].dtype, precision, self.halves)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -119,6 +127,8 @@ class QuantizeLinear(Operator):
         yield Case(cls(), (x, scalar))
         yield Case(cls(), (x, scalar, zero))
         yield Case(cls(output_dtype=DType.int16), (x, scalar))
+        ties = np.arange(-9, 9, dtype=np.float32) / 8
+        yield Case(cls(halves="away"), (ties, scalar, zero), label="halves")
         yield Case(cls(precision=DType.float16), (x, scalar, zero))
         lines = draw(rng, (3,), low=0.125, high=0.5), np.array([3, 100, 200], np.uint8)
         yield Case(cls(), (x, *lines))

@@ -152,7 +152,7 @@ def _pools(dtype: str) -> Iterator[Case]:
     yield f"QUANTIZE {dtype}", one("QUANTIZE", [T((2, 9, 5))], result((2, 9, 5), dtype), 2)
     yield (
         f"QUANTIZE {dtype} at ties",
-        one("QUANTIZE", [T((2, 9, 5))], result((2, 9, 5), dtype, scale=0.5), 2),
+        one("QUANTIZE", [T((2, 9, 50))], result((2, 9, 50), dtype, scale=1 / 42.5), 2),
     )
     yield f"DEQUANTIZE {dtype}", one("DEQUANTIZE", [data((2, 9, 5), dtype)], T((2, 9, 5)), 3)
     other = "int8" if dtype != "int8" else "uint8"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.onnx.forms import Form, Group, reduced
+from verax.frontends.onnx.forms import Form, Group, plain, reduced
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.fixed_point import (
@@ -20,9 +20,11 @@ from verax.numerics.fixed_point import (
     scaled,
 )
 from verax.ops.dynamic_quantization import HIGH, LOW, DynamicQuantizeGroups
+from verax.ops.quantization import QuantizeLinear
 from verax.ops.requantization import (
     DIFF_BITS,
     SUM_BITS,
+    L2NormalizeInteger,
     Requantize,
     SoftmaxInteger,
     exp_table,
@@ -123,11 +125,10 @@ def softmax_integer(node: Node, graph: Graph, version: int) -> Form:
     term = g.add("Gather", g.constant(terms), below)
     total = g.add("ReduceSum", term, g.constant([-1]))
     lead = _leading_zeros(g, total)
-    powers = g.constant(2 ** np.arange(63))
-    normal = g.add("Mul", total, g.add("Gather", powers, lead))
+    normal = g.add("Mul", total, _power(g, lead))
     reciprocal = _reciprocal_of_one_plus(g, g.add("Sub", normal, g.constant(2**31)))
     exponent = g.add("Sub", g.constant(SUM_BITS + 31 - 8 * op.output_dtype.itemsize), lead)
-    divisor = g.add("Gather", powers, exponent)
+    divisor = _power(g, exponent)
     product = _doubling_high_product(g, reciprocal, exponential)
     rounded = g.add("Add", product, g.add("Div", divisor, g.constant(2)))
     info = np.iinfo(op.output_dtype.numpy)
@@ -151,12 +152,11 @@ def _softmax_by_tables(g: Group, factor: float, version: int) -> Form:
     terms = _interpolated(g, g.add("Add", scaled_, g.constant(2**15 - 1)), exp_table())
     total = g.add("ReduceSum", terms, g.constant([-1]))
     lead = _leading_zeros(g, total)
-    powers = g.constant(2 ** np.arange(63))
-    normal = g.add("Mul", total, g.add("Gather", powers, g.add("Sub", lead, g.constant(1))))
+    normal = g.add("Mul", total, _power(g, g.add("Sub", lead, g.constant(1))))
     at = _shifted(g, g.add("Add", normal, g.constant(2**13)), 14, 40)
     at = g.add("Sub", at, g.constant(3 * 2**15))
     reciprocal = _interpolated(g, at, reciprocal_table())
-    divisor = g.add("Gather", powers, g.add("Sub", g.constant(31), lead))
+    divisor = _power(g, g.add("Sub", g.constant(31), lead))
     half = g.add("Div", divisor, g.constant(2))
     rounded = g.add("Add", g.add("Mul", terms, reciprocal), half)
     found = g.add("Clip", g.add("Div", rounded, divisor), g.constant(0), g.constant(2**15 - 1))
@@ -202,6 +202,84 @@ def _reciprocal_of_one_plus(g: Group, a: str) -> str:
 def _saturating_product(g: Group, x: str, factor: int) -> str:
     product = g.add("Mul", x, g.constant(factor))
     return g.add("Clip", product, g.constant(INT32.min), g.constant(INT32.max))
+
+
+def quantize_linear(node: Node, graph: Graph, version: int) -> Form:
+    """ONNX rounds halves to even; others by their steps, the quotient being rounded to float32."""
+    op, g = node.op, Group(node, graph)
+    assert isinstance(op, QuantizeLinear)
+    if op.halves == "even":
+        return plain(node, graph, version)
+    single = all(g.type(i).size == 1 and g.type(i).rank <= 1 for i in range(1, len(node.inputs)))
+    if not single or op.precision not in (None, DType.float32) or g.type(0).dtype != "float32":
+        return g.refuse("with halves rounded away from zero is written for one float32 scale only")
+    to = graph.output_types(node)[0].dtype
+    found = _nearest(g, g.add("Div", g.input(0), g.input(1)))
+    if len(node.inputs) > 2:
+        found = g.add("Add", found, g.cast(g.input(2), DType.float64))
+    info = np.iinfo(to.numpy)
+    ends = (g.constant(end, float) for end in (info.min, info.max))
+    return g.finish(g.cast(g.add("Clip", found, *ends), to))
+
+
+def l2_normalize_integer(node: Node, graph: Graph, version: int) -> Form:
+    """The inverse root's steps in int64, with exponents from tables over the number of bits."""
+    op, g = node.op, Group(node, graph)
+    assert isinstance(op, L2NormalizeInteger)
+    info = np.iinfo(g.type(0).dtype.numpy)
+    x = g.add("Sub", g.cast(g.input(0), DType.int64), g.constant(op.zero_point))
+    total = g.add("ReduceSum", g.add("Mul", x, x), g.constant([-1]))
+    multiplier, right = _inverse_root(g, total)
+    if info.min:
+        left = g.add("Clip", g.add("Sub", g.constant(7), right), g.constant(0), g.constant(7))
+        right = g.add("Max", g.add("Sub", right, g.constant(7)), g.constant(0))
+        x = _wrap32(g, g.add("Mul", x, _power(g, left)))
+    else:
+        x = g.add("Mul", x, g.constant(128))
+    found = _doubling_high_product(g, x, multiplier)
+    divisor = _power(g, right)
+    size = g.add("Add", g.add("Abs", found), g.add("Div", divisor, g.constant(2)))
+    found = g.add("Mul", g.add("Sign", found), g.add("Div", size, divisor))
+    if not info.min:
+        found = g.add("Add", found, g.constant(128))
+    found = g.add("Clip", found, g.constant(info.min), g.constant(info.max))
+    return g.finish(g.cast(found, g.type(0).dtype))
+
+
+def _inverse_root(g: Group, x: str) -> tuple[str, str]:
+    """Multiplier and bits to shift right of `numerics.fixed_point.inverse_root`.
+
+    How far its steps shift follows from the number of bits of x, here up to 62.
+    """
+    bits = np.arange(63)
+    down = np.maximum(-(-(bits - 29) // 2), 0)
+    pairs = (31 - np.maximum(bits - 2 * down, 1)) // 2 - 1
+    places = g.add("GreaterOrEqual", x, g.constant(2 ** bits[:-1]))
+    length = g.add("ReduceSum", g.cast(places, DType.int64), g.constant([-1]))
+
+    def by_length(table: np.ndarray) -> str:
+        return g.add("Gather", g.constant(table), length)
+
+    whole = g.add("Div", x, by_length(4**down))
+    value = g.add("Div", g.add("Mul", whole, by_length(4**pairs)), g.constant(2))
+    half = g.add("Div", g.add("Add", value, g.constant(1)), g.constant(2))
+    root = g.constant(2**28)
+    for _ in range(5):
+        cube = _doubling_high_product(g, _doubling_high_product(g, root, root), root)
+        rest = _doubling_high_product(g, g.constant(3 * 2**27), root)
+        less = _doubling_high_product(g, half, _saturating_product(g, cube, 64))
+        root = _saturating_product(g, g.add("Sub", rest, less), 8)
+    root = _doubling_high_product(g, root, g.constant(1518500250))
+    right = 11 + down - pairs
+    root = g.add("Mul", root, by_length(2 ** np.maximum(-right, 0)))
+    is_one = g.add("LessOrEqual", x, g.constant(1))
+    multiplier = g.add("Where", is_one, g.constant(INT32.max), root)
+    return multiplier, g.add("Where", is_one, g.constant(0), by_length(np.maximum(right, 0)))
+
+
+def _power(g: Group, exponent: str) -> str:
+    """2^exponent for 0 .. 62."""
+    return g.add("Gather", g.constant(2 ** np.arange(63)), exponent)
 
 
 def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> Form:

@@ -8,6 +8,8 @@ from onnx import numpy_helper
 from verax.frontends.onnx.detection_forms import box_nms, multibox_detection
 from verax.frontends.onnx.fixed_point_forms import (
     dynamic_quantize_groups,
+    l2_normalize_integer,
+    quantize_linear,
     requantize,
     softmax_integer,
 )
@@ -216,7 +218,9 @@ SPECIAL: dict[str, Maker] = {
     "Where": _where,
     "Conv": _conv,
     "SpaceToDepth": _space_to_depth,
+    "L2NormalizeInteger": l2_normalize_integer,
     "DynamicQuantizeGroups": dynamic_quantize_groups,
+    "QuantizeLinear": quantize_linear,
     "ConvInteger": conv_integer,
     "ConvTransposeInteger": conv_transpose_integer,
     "Requantize": requantize,

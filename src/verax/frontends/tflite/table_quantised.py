@@ -34,11 +34,13 @@ def _alike(c: Conversion, *sides: str) -> tuple[np.float32, int]:
 
 @row("QUANTIZE", quantised=True)
 def quantise(c: Conversion) -> Result:
-    """Of a float: round(x / scale), ties to even. Of an integer: a change of scale."""
+    """Of a float: round(x / scale) in float32, halves away from zero. Of an integer: a change of
+    scale."""
     to, (scale, zero) = c.attributes.text("output_type"), of_tensor(c, "output0")
     if c.type(0).dtype == "float32":
         zero_point = c.constant(zero, to)
-        return c.result("QuantizeLinear", [c.required(0), c.constant(scale), zero_point])
+        operands = [c.required(0), c.constant(scale), zero_point]
+        return c.result("QuantizeLinear", operands, halves="away")
     x_scale, x_zero = of_tensor(c, "input0")
     factor = np.float64(x_scale) / np.float64(scale)
     return c.result(
