@@ -140,6 +140,11 @@ def _movements(image: tuple[int, ...]) -> Iterator[Case]:
         "MIRROR_PAD symmetric",
         one("MIRROR_PAD", [T(image), small], T((2, 9, 7, 4)), mode="SYMMETRIC"),
     )
+    wide = ints(0, 0, 3, 1, 0, 6, 2, 3, shape=(4, 2))
+    yield (
+        "MIRROR_PAD symmetric wide",
+        one("MIRROR_PAD", [T(image), wide], T((2, 11, 12, 8)), mode="SYMMETRIC"),
+    )
     slices = [T(image), ints(0, 2, 1, 0), ints(-1, 3, -1, 2)]
     yield "SLICE", one("SLICE", slices, T((2, 3, 5, 2)))
     strided = [T(image), ints(0, 6, 1, -1), ints(2, 0, 9, 0), ints(1, -2, 2, 1)]

@@ -249,6 +249,10 @@ def _arithmetic() -> Iterator[Case]:
         for dtype in ("int8", "uint8"):
             operands = [data(many, dtype), data((90, 1), dtype, TYPES[dtype][0] * ratio)]
             yield f"{kind} {dtype}", one(kind, operands, T(many, "bool"), 2)
+    for kind in ("EQUAL", "GREATER"):
+        operands = [data(many, "int16", 1e-5), data((90, 1), "int16", 1.7e-5)]
+        yield f"{kind} int16", one(kind, operands, T(many, "bool"), 2)
+    yield "NEG int16", one("NEG", [data(shape, "int16")], data(shape, "int16"))
     operands = [data(shape, "int8"), data((9, 1), "int8", 0.07)]
     yield "SQUARED_DIFFERENCE int8", one("SQUARED_DIFFERENCE", operands, result(shape, "int8"), 2)
     for dtype in ("int8", "int16"):
@@ -293,6 +297,10 @@ def _reductions() -> Iterator[Case]:
         "SPACE_TO_BATCH_ND int8",
         one("SPACE_TO_BATCH_ND", operands, data((12, 3, 2, 3), "int8"), 2),
     )
+    places = const(np.array([1, -1, 2, 5], np.int32))
+    off = const(np.array(-40, np.int8), [0.043], [-5])
+    operands = [places, const(np.int32(3)), data((), "int8"), off]
+    yield "ONE_HOT int8", one("ONE_HOT", operands, data((4, 3), "int8"), axis=-1)
     condition = const(np.array([[True], [False]]))
     operands = [condition, data((2, 3), "int8"), data((2, 3), "int8")]
     yield "SELECT_V2 int8", one("SELECT_V2", operands, data((2, 3), "int8"))

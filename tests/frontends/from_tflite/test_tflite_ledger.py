@@ -41,7 +41,8 @@ def mutants(value: Any) -> Iterator[Any]:
     if isinstance(value, np.ndarray):
         yield value * 1.25 if value.dtype.kind == "f" else value + 1
         if value.dtype.kind != "f":
-            yield value + (1 << 24)  # one more is nothing to 32-bit data
+            yield value + 12_345  # one more is little to 16 bits
+            yield value + (1 << 24)  # and nothing to 32
     elif isinstance(value, str):
         for values in RIVALS.values():
             if value in values:

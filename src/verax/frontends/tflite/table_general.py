@@ -74,7 +74,7 @@ def zeros_like(c: Conversion) -> Result:
     return c.result("Expand", [zero, c.add("Shape", [c.required(0)])])
 
 
-@row("ONE_HOT")
+@row("ONE_HOT", moves=True)
 def one_hot(c: Conversion) -> Result:
     """Operands: indices, depth, on, off. Negative indices are off as well."""
     at, depth = c.required(0), c.required(1)

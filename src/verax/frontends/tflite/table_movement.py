@@ -154,7 +154,23 @@ def pad(c: Conversion) -> Result:
 
 @row("MIRROR_PAD", moves=True)
 def mirror_pad(c: Conversion) -> Result:
-    return c.result("Pad", [c.required(0), pads(c)], mode=mirror_mode(c))
+    """SYMMETRIC repeats the border element, REFLECT does not."""
+    if c.attributes.text("mode", "REFLECT") != "SYMMETRIC":
+        return c.result("Pad", [c.required(0), pads(c)], mode=mirror_mode(c))
+    ends = constant_ints(c, 1, "the paddings")
+    value = c.required(0)
+    for axis, (begin, end) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
+        size = c.type(0).dims[axis]
+        if not begin and not end:
+            continue
+        if not isinstance(size, int):
+            c.refuse(f"the sizes of the input, {c.type(0)}, are not known: give shapes")
+        if not (0 <= begin <= size and 0 <= end <= size):
+            raise ModelError(f"{begin} and {end} around {size} elements", place=c.node.place)
+        rest = range(size - 1, size - 1 - end, -1)
+        index = c.ints((*range(begin - 1, -1, -1), *range(size), *rest))
+        value = c.add("Gather", [value, index], axis=axis)
+    return c.result("Identity", [value])
 
 
 @row("SLICE", moves=True)

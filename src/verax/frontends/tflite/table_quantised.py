@@ -148,6 +148,14 @@ def clamp(c: Conversion) -> Result:
     )
 
 
+@row("NEG", quantised=True)
+def negative(c: Conversion) -> Result:
+    """LiteRT changes the sign of the integers, which is right around a zero point of 0 only."""
+    if _alike(c, "input0", "output0")[1]:
+        c.attributes.refuse("input0.zero_point", "LiteRT forgets it")
+    return c.operator("Neg")
+
+
 @row("LEAKY_RELU", quantised=True)
 def leaky_relu(c: Conversion) -> Result:
     """Both sides have a factor of their own."""

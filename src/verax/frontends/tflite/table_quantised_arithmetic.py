@@ -96,10 +96,16 @@ COMPARED_BITS = 8
 
 @row(*COMPARISONS, quantised=True)
 def comparison(c: Conversion) -> Result:
-    """Each operand times its scale, with 8 bits of fraction: nearer numbers are equal."""
+    """Each operand times its scale, with 8 bits of fraction: nearer numbers are equal. LiteRT
+    orders 16-bit operands by their integers, whatever their scales."""
     name = c.node.op_type
-    if c.type(0).dtype not in ("int8", "uint8"):
-        c.refuse(f"comparing {c.type(0).dtype} is not supported")
+    if c.type(0).dtype == "int16" and "EQUAL" not in (name, name.removeprefix("NOT_")):
+        for i in (0, 1):
+            c.attributes.irrelevant(
+                f"input{i}.scale", "LiteRT compares 16-bit integers as they are"
+            )
+            c.attributes.irrelevant(f"input{i}.zero_point", "likewise")
+        return c.operator(COMPARISONS[name])
     sides = []
     for i in (0, 1):
         scale, zero = of_tensor(c, f"input{i}")
