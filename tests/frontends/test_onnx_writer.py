@@ -22,7 +22,7 @@ WRITTEN_OTHERWISE = {
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
     *("QuantizeLinear", "DynamicQuantizeGroups", "L2NormalizeInteger"),
     *("MultiBoxDetection", "BoxNMS"),
-    *("Mod", "Where", "Conv", "SpaceToDepth"),
+    *("Mod", "Rsqrt", "Where", "Conv", "SpaceToDepth"),
 }
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""
 

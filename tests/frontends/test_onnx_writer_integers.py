@@ -105,6 +105,21 @@ def test_softmax_of_16_bits(seed, factor, size) -> None:
     assert_same(network("SoftmaxInteger", x, factor=factor, output_dtype="int16"), x)
 
 
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([("int8", -3), ("uint8", 129)]),
+    st.sampled_from([1, 2, 19, 7000]),
+)
+def test_lengths(seed, kind, size) -> None:
+    """Lengths from 0 to that of 7,000 numbers at the end of the type, which has 29 bits."""
+    dtype, zero = kind
+    info = np.iinfo(dtype)
+    x = np.random.default_rng(seed).integers(info.min, info.max, (4, size), dtype, endpoint=True)
+    x[0], x[1], x[2] = zero, info.max, zero + (np.arange(size) == 0)
+    assert_same(network("L2NormalizeInteger", x, zero_point=zero), x)
+
+
 WINDOWS = (
     {"kernel_shape": (2, 3)},
     {"kernel_shape": (3, 2), "strides": (2, 3), "pads": ((1, 0), (1, 1))},

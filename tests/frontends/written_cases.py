@@ -19,8 +19,6 @@ NOT_IN_ONNX = {
     ("MeanVarianceNormalization", DType.float64): "ONNX defines it with float32 constants",
     ("LayerNormalization", DType.float64): "ONNX has float32 and bfloat16 statistics only",
     ("MultiBoxDetection", DType.float64): "ONNX's NonMaxSuppression is for float32",
-    ("L2NormalizeInteger", DType.int8): "TensorFlow Lite's own operator",
-    ("L2NormalizeInteger", DType.uint8): "TensorFlow Lite's own operator",
 }
 """Refused by the writer: an operator, and the first type of its inputs."""
 CONSTANT = {"Requantize": (1, 2)}
