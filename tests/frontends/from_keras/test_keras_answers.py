@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,15 @@ def stored() -> Stored:
 
 
 LABELS = sorted(stored())
+NETWORKS = [x for x in LABELS if x.startswith(("graph", "network"))]
+LONG = ("graph Bi", "graph GRU", "graph LSTM ", "graph TimeD", "graph movement", "graph pictures")
+"""Networks of many nodes: what takes them apart is slow."""
 FILES = [(label, w) for label in LABELS for w in stored()[label] if w.startswith("file")]
+
+
+def slow_if_long(labels: list[str]) -> list[Any]:
+    """The labels as parameters, those of long networks marked."""
+    return [pytest.param(x, marks=pytest.mark.slow if x.startswith(LONG) else ()) for x in labels]
 
 
 def case(label: str, form: str) -> tuple[Model, dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -57,13 +66,13 @@ def test_a_file_means_what_keras_computes(label: str, form: str) -> None:
         assert verdict.kind in HONEST, verdict.reasons
 
 
-@pytest.mark.parametrize("label", [x for x in LABELS if x.startswith(("graph", "network"))])
+@pytest.mark.parametrize("label", slow_if_long(NETWORKS))
 def test_a_network_compiled_means_the_same(label: str) -> None:
     model, inputs, _ = case(label, "file.keras")
     assert verax.check(model, "verax:O1", inputs=inputs).kind in HONEST
 
 
-@pytest.mark.parametrize("label", [x for x in LABELS if x.startswith(("graph", "network"))])
+@pytest.mark.parametrize("label", NETWORKS)
 def test_both_forms_of_a_file_are_one_network(label: str) -> None:
     new, inputs, _ = case(label, "file.keras")
     old, _, _ = case(label, "file.h5")
