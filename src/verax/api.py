@@ -194,15 +194,18 @@ def align(
     return judge_align(graph_of(first), graph_of(second), inputs, **options)
 
 
-def convert(model: Model | str | os.PathLike[str], path: str | os.PathLike[str]) -> Converted:
+def convert(
+    model: Model | str | os.PathLike[str], path: str | os.PathLike[str], **options: Any
+) -> Converted:
     """Write a model of any format as ONNX, run the file with ONNX Runtime and judge the result.
 
-    The verdict is stored in the file, too. Raises what `verax.conversion.convert` raises.
+    The verdict is stored in the file, too. options: those of `verax.conversion.convert` (opset,
+    verify, inputs, seed). Raises what it raises.
     """
     loaded = model if isinstance(model, Model) else load(model)
     if isinstance(loaded, SavedExecutable):
         raise UsageError("a compiled program cannot be turned back into a model", place=str(model))
-    return convert_verified(loaded, path)
+    return convert_verified(loaded, path, **options)
 
 
 def bisect(
