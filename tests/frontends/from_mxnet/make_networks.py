@@ -160,7 +160,10 @@ def cases():
     for name, block in gluon():
         shape = (2, 3, 16, 16) if name == "densenet" else (2, 3, 21, 18)
         yield name, block(x()), shape
-    yield from detectors()
+    for name, symbol, shape in detectors():
+        # Seed 4: no scores of gluon_ssd are near ties, which rounding may turn.
+        make_operators.RNG = np.random.default_rng(4)
+        yield name, symbol, shape
 
 
 def drawn(name, value):

@@ -7,6 +7,8 @@ from mxnet_models import read
 import verax
 
 HONEST = ("identical", "rounding")
+CHOOSES = "center_net"
+"""Ranks peaks: what happens to values that are not chosen does not show, so it is undecided."""
 QUICK = {"resnet_v2", "symbol_ssd"}
 
 
@@ -22,7 +24,12 @@ def test_a_network_means_what_mxnet_answers(name, tmp_path):
     case = read("networks.npz")[name]
     graph = case.load(tmp_path).graph
     assert list(graph.outputs) == list(case.outputs)
-    assert verax.check(graph, case.outputs, case.inputs).kind in HONEST
+    verdict = verax.check(graph, case.outputs, case.inputs)
+    if name == CHOOSES:
+        assert verdict.kind == "undecided"
+        assert all(all(f.plain.allclose.values()) for f in verdict.nodes)
+        return
+    assert verdict.kind in HONEST
 
 
 @pytest.mark.slow
