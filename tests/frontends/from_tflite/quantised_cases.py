@@ -253,6 +253,13 @@ def _arithmetic() -> Iterator[Case]:
         operands = [data(many, "int16", 1e-5), data((90, 1), "int16", 1.7e-5)]
         yield f"{kind} int16", one(kind, operands, T(many, "bool"), 2)
     yield "NEG int16", one("NEG", [data(shape, "int16")], data(shape, "int16"))
+    for dtype, low, zero in (("int8", 0, -5), ("uint8", 125, 120)):
+        divisor = const(rng.integers(low, low + 100, (90, 1)).astype(dtype), [0.006], [zero])
+        for act in ("NONE", "RELU"):
+            yield f"DIV {dtype} {act}", one(
+                "DIV", [data(many, dtype), divisor], result(many, dtype, 0.09), 2,
+                fused_activation_function=act,
+            )  # fmt: skip
     operands = [data(shape, "int8"), data((9, 1), "int8", 0.07)]
     yield "SQUARED_DIFFERENCE int8", one("SQUARED_DIFFERENCE", operands, result(shape, "int8"), 2)
     for dtype in ("int8", "int16"):

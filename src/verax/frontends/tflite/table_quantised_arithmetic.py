@@ -10,6 +10,12 @@ import numpy as np
 from verax.frontends.conversion import Conversion
 from verax.frontends.tflite.quantisation import activation_range, centred, factors, of_tensor
 from verax.frontends.tflite.rows import Result, activation, row
+from verax.numerics.fixed_point import (
+    doubling_high_product,
+    quantised_factor,
+    reciprocal_of_one_plus,
+    rounded_shift,
+)
 
 SUM_BITS = {"int8": 20, "uint8": 20, "int16": 15}
 """Bits that operands of sums are shifted up by before they are scaled."""
@@ -68,6 +74,41 @@ def multiply(c: Conversion) -> Result:
         output_dtype=str(c.type(0).dtype),
         **activation_range(c, activation(c), scale, zero),
     )
+
+
+@row("DIV", quantised=True)
+def divide(c: Conversion) -> Result:
+    """A table of all quotients of two bytes.
+
+    LiteRT's answer is undefined where the divisor is zero (here it counts as the least above zero)
+    and where its last shift exceeds 31 bits, far below one quantum (here zero).
+    """
+    (a_scale, a_zero), (b_scale, b_zero) = of_tensor(c, "input0"), of_tensor(c, "input1")
+    scale, zero = of_tensor(c, "output0")
+    dtype = c.type(0).dtype
+    if dtype not in ("int8", "uint8"):
+        c.refuse(f"quotients of {dtype} are not supported")
+    info = np.iinfo(dtype.numpy)
+    numbers = np.arange(info.min, info.max + 1)
+    a, b = (numbers - a_zero)[:, None], (numbers - b_zero)[None]
+    a, b = np.where(b < 0, -a, a), np.maximum(np.abs(b), 1)
+    lead = 32 - np.frexp(b.astype(np.float64))[1]
+    inverse = reciprocal_of_one_plus((b << lead) - 2**31)
+    headroom = 31 - np.frexp(np.where(a < 0, ~a, a).astype(np.float64))[1]
+    unscaled = doubling_high_product(a << headroom, inverse)
+    multiplier, shift = quantised_factor(float(a_scale / (b_scale * scale)))
+    down = np.clip(31 - lead + headroom - shift, 0, 62)
+    whole = rounded_shift(doubling_high_product(unscaled, multiplier), down) + zero
+    limits = {"low": int(info.min), "high": int(info.max)}
+    limits.update(activation_range(c, activation(c), scale, zero))
+    low, high = max(limits["low"], int(info.min)), min(limits["high"], int(info.max))
+    table = c.constant(np.clip(whole, low, high).astype(dtype.numpy).ravel())
+    rows, columns = (
+        c.add("Sub", [c.add("Cast", [c.required(i)], to="int64"), c.constant(info.min, np.int64)])
+        for i in (0, 1)
+    )
+    rows = c.add("Mul", [rows, c.constant(256, np.int64)])
+    return c.result("Gather", [table, c.add("Add", [rows, columns])], axis=0)
 
 
 @row("SQUARED_DIFFERENCE", quantised=True)
