@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from mxnet_models import params_bytes, small, symbol, write
+from mxnet_models import params_bytes, small, stored, symbol, write
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxError
 from verax.frontends.mxnet import load_mxnet
@@ -163,3 +163,53 @@ def test_random_damage_gives_a_model_or_an_error(tmp_path):
 @pytest.mark.slow
 def test_much_random_damage_gives_a_model_or_an_error(tmp_path):
     assert min(fuzz(tmp_path, 1, 10_000).values()) > 500
+
+
+STRANGE = ("", "None", "-1", "0", "7", "1e30", "-2.5", "True", "(0,)", "(1, -1)", "(3, 3, 3)", "()",
+           "(2147483647, 2)", "9223372036854775808", "nonsense", "((1, 2), (3,))",
+           "[" * 40)  # fmt: skip
+
+
+def strange(rng, symbol):
+    """A symbol with one to three parameters, references or operators exchanged for others."""
+    symbol = copy.deepcopy(symbol)
+    nodes = [n for n in symbol["nodes"] if n["op"] != "null"]
+    for _ in range(rng.integers(1, 4)):
+        node = nodes[rng.integers(len(nodes))]
+        named, inputs = node.setdefault("attrs", {}), node["inputs"]
+        chance = rng.random()
+        if chance < 0.6 and named:
+            named[list(named)[rng.integers(len(named))]] = STRANGE[rng.integers(len(STRANGE))]
+        elif chance < 0.7 and named:
+            del named[list(named)[rng.integers(len(named))]]
+        elif chance < 0.9 and inputs:
+            inputs[rng.integers(len(inputs))] = [int(rng.integers(len(symbol["nodes"]))), 0, 0]
+        elif chance < 0.95:
+            inputs.append([0, int(rng.integers(3)), 0])
+        else:
+            node["op"] = nodes[rng.integers(len(nodes))]["op"]
+    return symbol
+
+
+def exchanged(folder, seed, rounds):
+    """How often networks of all operators, with something exchanged, were models and errors."""
+    rng = np.random.default_rng(seed)
+    cases = list(stored().values())
+    outcomes = {"model": 0, "error": 0}
+    for _ in range(rounds):
+        case = cases[rng.integers(len(cases))]
+        try:
+            case.load(folder, strange(rng, case.symbol))
+            outcomes["model"] += 1
+        except VeraxError:
+            outcomes["error"] += 1
+    return outcomes
+
+
+def test_strange_symbols_give_a_model_or_an_error(tmp_path):
+    assert min(exchanged(tmp_path, 0, 300).values()) > 20
+
+
+@pytest.mark.slow
+def test_many_strange_symbols_give_a_model_or_an_error(tmp_path):
+    assert min(exchanged(tmp_path, 1, 6_000).values()) > 500

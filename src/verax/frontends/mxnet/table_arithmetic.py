@@ -139,8 +139,10 @@ def fix(c: Conversion) -> Result:
 @row("smooth_l1")
 def smooth_l1(c: Conversion) -> Result:
     """(scalar x)^2 / 2 near 0, |x| - 1 / (2 scalar^2) beyond 1 / scalar^2."""
-    x, sharpness = c.required(0), np.float32(c.attributes.number("scalar", 1.0))
-    square = sharpness * sharpness
+    x, sharpness = c.required(0), c.attributes.number("scalar", 1.0)
+    if not 0 < sharpness * sharpness < np.finfo(np.float32).max:
+        c.attributes.refuse("scalar", "its square is no float32 above 0")
+    square = np.float32(sharpness) * np.float32(sharpness)
     size = c.add("Abs", [x])
     far = c.add("Sub", [size, like(c, np.float32(0.5) / square)])
     near = c.add("Mul", [c.add("Mul", [x, x]), like(c, np.float32(0.5) * square)])
