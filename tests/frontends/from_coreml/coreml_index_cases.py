@@ -386,6 +386,17 @@ def sampling() -> Iterator[Case]:
             lambda x, m=mode, s=size: hat(x, *(spread(m, 0, n - 1, k) for n, k in zip((5, 7), s))),
             label,
         )  # fmt: skip
+    grids = (
+        lambda n, k: np.minimum(n - 1, np.arange(k) * n / k),
+        lambda n, k: np.linspace(0, n - 1, k),
+        lambda n, k: np.clip((np.arange(k) + 0.5) * n / k - 0.5, 0, n - 1),
+    )
+    for kind, places in enumerate(grids):
+        yield Case(
+            "upsample", ((2, 3, 5, 7),),
+            setting(mode=1, linearUpsampleMode=kind, fractionalScalingFactor=(1.8002, 1.5)),
+            lambda x, f=places: hat(x, f(5, 9), f(7, 10)), f"fractions {kind}",
+        )  # fmt: skip
     shape, boxes = (1, 2, 3, 5, 7), BOXES.reshape(3, 1, 4, 1, 1)
     for mode, size in itertools.product(range(4), ((2, 3), (1, 1))):
 

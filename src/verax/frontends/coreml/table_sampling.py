@@ -9,13 +9,16 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
-from verax.frontends.coreml.rows import LEGACY, Result, resized, row, two
+from verax.frontends.coreml.rows import LEGACY, Result, resized, row, sizes_of, two
 from verax.frontends.coreml.sampling import ALIGN, OFFSET, STRICT, UPSAMPLE, crops, resampled
 
 
 @row("upsample")
 def upsample(c: Conversion) -> Result:
-    """Nearest repeats; bilinear samples at i * in / out unless linearUpsampleMode differs."""
+    """Nearest repeats; bilinear samples at i * in / out unless linearUpsampleMode differs.
+
+    The grid follows from the sizes, not from the factor: coremltools writes 1.80002 for 9 / 5.
+    """
     a, rank = c.attributes, c.rank()
     mode = a.text("mode", "NN")
     factors: tuple[float, ...] = a.numbers("fractionalScalingFactor", ())
@@ -28,11 +31,16 @@ def upsample(c: Conversion) -> Result:
     if mode == "NN" and any(f != int(f) for f in factors):
         a.refuse("fractionalScalingFactor", "nearest neighbours of fractions are not defined")
     rules = {"ALIGN_CORNERS_TRUE": "align_corners", "ALIGN_CORNERS_FALSE": "half_pixel"}
+    rule = rules.get(rule, "asymmetric")
+    kind = "nearest" if mode == "NN" else "linear"
+    if any(f != int(f) for f in factors):
+        dims = sizes_of(c, 0, (rank - 2, rank - 1), "the new size")
+        return resized(c, kind, rule, [int(f * n) for f, n in zip(factors, dims)])
     return c.result(
         "Resize",
-        [c.required(0), None, c.constant([np.float32(f) for f in factors], np.float32)],
-        mode="nearest" if mode == "NN" else "linear",
-        coordinate_transformation_mode=rules.get(rule, "asymmetric"),
+        [c.required(0), None, c.constant(factors, np.float32)],
+        mode=kind,
+        coordinate_transformation_mode=rule,
         nearest_mode="floor",
         axes=(rank - 2, rank - 1),
     )
