@@ -3,6 +3,7 @@ rows, equal scores, empty boxes and rows to spare included."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import verax
 from verax.base.errors import UnsupportedError
 from verax.frontends.onnx import to_onnx
+from verax.frontends.tensorflow import load_tensorflow
+from verax.frontends.tflite import load_tflite
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.onnx_backend import run_reference
+from verax.records.verdict import Kind
 
 onnxruntime.set_default_logger_severity(4)
+
+
+FOLDER = Path(__file__).parent
+
+
+def whole_detector(name: str) -> tuple[Any, dict[str, np.ndarray]]:
+    """A stored detector and its stored inputs."""
+    with np.load(FOLDER / f"from_{name.split()[0]}" / "ssd.npz") as stored:
+        if name == "tensorflow":
+            return load_tensorflow(stored["frozen"].tobytes()), {"image": stored["image"]}
+        kind = "float32/" + name.removeprefix("tflite ")
+        model = load_tflite(stored[f"{kind}.tflite"].tobytes())
+        return model, {next(iter(model.inputs)): stored[f"{kind}.in"]}
 
 
 def network(kind: str, arrays: dict[str, np.ndarray], batch: str = "", **fields: Any) -> Graph:
@@ -95,6 +113,23 @@ def test_best_classes_of_anchors(seed, topk, force, overlap, clip) -> None:
               "threshold": 0.25, "variances": (0.25, 0.5, 0.25, 0.25)}  # fmt: skip
     want, found = both(network("MultiBoxDetection", arrays, "n", **fields), arrays)
     assert np.array_equal(found, want)
+
+
+@pytest.mark.parametrize("name", ["tflite by box", "tflite by class", "tensorflow"])
+def test_whole_detectors_find_the_same(name: str) -> None:
+    """Their last layers are house operators around NonMaxSuppression."""
+    model, inputs = whole_detector(name)
+    session = onnxruntime.InferenceSession(
+        to_onnx(model.graph).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    found = dict(zip(model.outputs, session.run(None, inputs), strict=True))
+    want = run_reference(model.graph, inputs)
+    for output, array in want.items():
+        assert found[output].shape == array.shape
+        if np.array_equal(array, np.rint(array)):  # classes and counts
+            np.testing.assert_array_equal(found[output], array)
+    verdict = verax.check(model, found, inputs, twice=False)
+    assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
 
 
 def test_what_has_no_form_is_refused_by_name() -> None:
