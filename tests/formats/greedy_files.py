@@ -5,7 +5,9 @@ Every entry is (label, files); what is allowed to come of them is the test's bus
 
 from __future__ import annotations
 
+import io
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +22,7 @@ from tests.formats.small_files import (
     tf_node,
 )
 from tests.frontends.from_coreml.coreml_models import network, setting
-from tests.frontends.from_keras.h5_files import sequential, written
+from tests.frontends.from_keras.h5_files import h5py, sequential, written
 from tests.frontends.from_mxnet.mxnet_models import params_bytes, symbol
 from tests.frontends.from_tflite.tflite_writer import Op, T, const, model, one
 from tests.frontends.onnx_models import model as onnx_model
@@ -280,6 +282,47 @@ def keras_greedy() -> Iterator[Entry]:
     yield "deep json", {"net.h5": written(deep, {}, "2.4.0")}
 
 
+def keras_weights(create: Callable[[Any], Any], size: int) -> Files:
+    """A Dense layer of size x size weights, which `create` makes in a group."""
+    layer = {"class_name": "Dense", "config": {"name": "d", "units": size, "use_bias": False}}
+    first = {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [2, size]}}
+    layers = {"name": "net", "layers": [first, layer]}
+    stream = io.BytesIO()
+    with h5py.File(stream, "w") as file:
+        file.attrs["keras_version"] = "2.4.0"
+        file.attrs["model_config"] = json.dumps({"class_name": "Sequential", "config": layers})
+        group = file.create_group("model_weights").create_group("d")
+        group.attrs["weight_names"] = [b"d/kernel:0"]
+        create(group)
+    return {"net.h5": stream.getvalue()}
+
+
+def hdf5_greedy() -> Iterator[Entry]:
+    """Arrays of which a file holds little or nothing."""
+
+    def bomb(group: Any) -> None:
+        part = zlib.compress(bytes(4 * 4000 * 4000), 9)
+        made = group.create_dataset(
+            "d/kernel:0", (20_000, 20_000), "f4", chunks=(4000, 4000), compression="gzip"
+        )
+        for i in range(0, 20_000, 4000):
+            made.id.write_direct_chunk((i, i), part)
+
+    yield "compressed zeros", keras_weights(bomb, 20_000)
+    for label, options in (
+        ("nothing stored", {}),
+        ("no part stored", {"chunks": (1000, 1000)}),
+        ("no compressed part stored", {"chunks": (10_000, 10_000), "compression": "gzip"}),
+    ):
+        yield (
+            label,
+            keras_weights(
+                lambda g, o=options: g.create_dataset("d/kernel:0", (10**6, 10**6), "f4", **o),
+                10**6,
+            ),
+        )
+
+
 def coreml_greedy() -> Iterator[Entry]:
     def net(kind: str, shape: Any = (1, 2, 3, 4), **fields: Any) -> Files:
         layers = [(kind, "n", ["x"], ["y"], setting(**fields))]
@@ -364,6 +407,7 @@ GREEDY: dict[str, Callable[[], Iterator[Entry]]] = {
     "pb": tensorflow_greedy,
     "tflite": tflite_greedy,
     "h5": keras_greedy,
+    "h5 weights": hdf5_greedy,
     "mlmodel": coreml_greedy,
     "mxnet": mxnet_greedy,
 }
