@@ -56,7 +56,12 @@ Curve = Callable[[np.ndarray, np.float32], np.ndarray]
 
 def _single(function: Callable[[np.ndarray], np.ndarray]) -> Curve:
     """A function as float32 has it at best: computed in float64 and rounded once."""
-    return lambda x, lowest: function(x.astype(np.float64)).astype(F)
+
+    def rounded(x: np.ndarray, lowest: np.float32) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return function(x.astype(np.float64)).astype(F)
+
+    return rounded
 
 
 _exp = _single(np.exp)
