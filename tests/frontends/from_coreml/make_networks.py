@@ -1,8 +1,8 @@
-"""Writes networks.npz: whole networks that coremltools converted, and what PyTorch answers.
+"""Writes networks.npz: whole networks that coremltools converted, and what the frameworks answer.
 
-Run by hand where torch and coremltools are installed; the tests read the file. As in
+Run by hand where torch, tensorflow and coremltools are installed; the tests read the file. As in
 make_programs.py, a case holds the bytes of the model and of its weight file, its inputs, and the
-answers of the module in float64.
+answers: of PyTorch in float64, of TensorFlow in float32.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import coremltools as ct
 import numpy as np
+import tensorflow as tf
 import torch
 import torch.nn.functional as F
 from make_programs import store
@@ -150,8 +151,49 @@ def cases():
     yield "tagger_layers", Tagger(), None, LAYERS
 
 
+def tensorflow_network():
+    """A function of images, NHWC, with SAME at stride 2 and a resize by 9 / 5."""
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape):
+        return tf.constant(0.3 * rng.standard_normal(shape).astype(np.float32))
+
+    first, depth, point = drawn(3, 3, 3, 8), drawn(3, 3, 8, 1), drawn(1, 1, 8, 16)
+    bias, up = drawn(8), drawn(3, 3, 6, 16)
+
+    @tf.function(input_signature=[tf.TensorSpec((2, 33, 41, 3), tf.float32)])
+    def network(x):
+        y = tf.nn.relu6(tf.nn.bias_add(tf.nn.conv2d(x, first, 2, "SAME"), bias))
+        y = tf.nn.depthwise_conv2d(y, depth, (1, 2, 2, 1), "SAME")
+        y = tf.nn.leaky_relu(tf.nn.conv2d(y, point, 1, "VALID"), 0.1)
+        y = tf.nn.max_pool2d(y, 3, 2, "SAME") + tf.nn.avg_pool2d(y, 3, 2, "SAME")
+        y = tf.image.resize(y, (9, 12), method="bilinear")
+        y = tf.nn.conv2d_transpose(y, up, (2, 18, 24, 6), 2, "SAME")
+        return tf.nn.softmax(tf.reduce_mean(y, (1, 2)))
+
+    return network
+
+
+def keep(found, name, model, x, answer):
+    """Store a network of layers, which is one file, or a program."""
+    if model.get_spec().WhichOneof("Type") == "mlProgram":
+        store(found, name, model, [x], answer)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "m.mlmodel")
+        model.save(str(path))
+        found[f"{name}/model"] = np.frombuffer(path.read_bytes(), np.uint8)
+    found |= {f"{name}/in:x0": x, f"{name}/out": answer}
+
+
 def main(target):
     found = {}
+    network = tensorflow_network()
+    x = np.random.default_rng(3).standard_normal((2, 33, 41, 3)).astype(np.float32)
+    for name, options in (("program", {**FLOAT, **TARGETS[17]}), ("layers", LAYERS)):
+        function = [network.get_concrete_function()]
+        model = ct.convert(function, source="tensorflow", **options)
+        keep(found, f"tensorflow_{name}", model, x, network(x).numpy())
     for name, module, shape, options in cases():
         rng = np.random.default_rng(3)
         x = rng.standard_normal(shape).astype(np.float32) if shape else (
@@ -161,14 +203,7 @@ def main(target):
         spec = ct.TensorType("x0", x.shape, dtype=x.dtype.type)
         model = ct.convert(trace, inputs=[spec], **options)
         answer = module.double()(given.double() if shape else given).detach().numpy()
-        if options["convert_to"] == "mlprogram":
-            store(found, name, model, [x], answer)
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "m.mlmodel")
-            model.save(str(path))
-            found[f"{name}/model"] = np.frombuffer(path.read_bytes(), np.uint8)
-        found |= {f"{name}/in:x0": x, f"{name}/out": answer}
+        keep(found, name, model, x, answer)
     np.savez_compressed(target, **found)
 
 
