@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from torch_blocks import block
 from torch_programs import export, saved, torch
 
 import verax
@@ -186,3 +189,79 @@ def test_mutated_programs_give_a_model_or_a_clear_error(data: bytes, part: int) 
 def test_thousands_of_mutations(data: bytes) -> None:
     for seed in range(10_000, 16_000):
         outcome(mutated(data, seed))
+
+
+@pytest.fixture(scope="module")
+def networks() -> list[bytes]:
+    """Programs that write in place, through views, under modes, and by index."""
+    x = torch.randn(2, 3, 20, 24)
+
+    def under_a_mode(x: Any) -> Any:
+        with torch.no_grad():
+            y = x.clone()
+            y[:, 1:].mul_(2)
+            y[y < 0] = 0.5
+        first, second = y.split(12, 3)
+        second += first
+        return y, y.flatten(1).topk(5).indices
+
+    modules = (block("decoding"), block("standardised"), under_a_mode)
+    with torch.enable_grad():
+        return [saved(export(module, (x,))) for module in modules]
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths to everything inside a JSON value."""
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, item in items:
+        yield (*path, key)
+        yield from leaves(item, (*path, key))
+
+
+def transplanted(program: Any, seed: int) -> None:
+    """A few parts of a program replaced by other parts of it, or by odd values."""
+    random = np.random.default_rng(seed)
+    paths = [p for p in leaves(program) if "metadata" not in p]
+    odd = [None, -1, 2**40, "", [], {}, True, 1e300, "Infinity", {"as_int": -(2**63)}]
+    for _ in range(int(random.integers(1, 4))):
+        target, source = (paths[int(random.integers(len(paths)))] for _ in range(2))
+        try:
+            new = (
+                odd[int(random.integers(len(odd)))]
+                if random.random() < 0.4
+                else _at(program, source)
+            )
+            _at(program, target[:-1])[target[-1]] = json.loads(json.dumps(new))
+        except (KeyError, IndexError, TypeError):
+            continue  # an earlier change took the place away
+
+
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def transplants(networks: list[bytes], seeds: range) -> None:
+    for seed in seeds:
+        data = networks[seed % len(networks)]
+        start = time.process_time()
+        outcome(edited(data, "model.json", lambda p, s=seed: transplanted(p, s)))
+        assert time.process_time() - start < LONGEST
+
+
+LONGEST = 20
+"""Seconds of processor time that one damaged file may take."""
+
+
+def test_transplanted_programs_give_a_model_or_a_clear_error(networks: list[bytes]) -> None:
+    transplants(networks, range(60))
+
+
+@pytest.mark.slow
+def test_thousands_of_transplants(networks: list[bytes]) -> None:
+    transplants(networks, range(10_000, 13_000))

@@ -42,7 +42,11 @@ def index_calls() -> list[Any]:
         ("index_mask_front", lambda x, m: x[m], X, MASK[:, :, 1]),
         ("index_mask_behind", lambda x, m: x[:, m], X, MASK[0]),
         ("masked_select", lambda x, m: torch.masked_select(x, m), X, MASK),
-        ("nonzero", lambda m: (m.nonzero(), *torch.where(m)), MASK),
+        (
+            "nonzero",
+            lambda m: (m.nonzero(), *torch.where(m), torch.argwhere(m), *aten.nonzero_numpy(m)),
+            MASK,
+        ),
         ("put", lambda x, i, j, v: x.index_put((i, j), v), X, ROWS, COLUMNS[1:], draw(2, 2, 5)),
         (
             "put_behind",
@@ -52,6 +56,22 @@ def index_calls() -> list[Any]:
             draw(3, 1),
         ),
         ("put_apart", lambda x, i, v: aten.index_put(x, [i, None, i], v), X, ROWS[:, 0], draw(3)),
+        (
+            "put_unsafe",
+            lambda x, i, v: aten._unsafe_index_put(x, [None, i], v),
+            X,
+            COLUMNS[1:] // 2,
+            draw(2, 2, 5),
+        ),
+        (
+            "parts_unsafe",
+            lambda x: (
+                *aten.unsafe_split(x, 2, 2),
+                *aten.unsafe_split_with_sizes(x, [1, 4], 2),
+                *aten.unsafe_chunk(x, 2, -1),
+            ),
+            X,
+        ),
         ("put_mask", lambda x, m, v: x.index_put((m,), v), X, MASK, torch.tensor(1.5)),
         ("put_mask_rows", lambda x, m, v: x.index_put((m,), v), X, MASK[:, :, 1], draw(5)),
         ("put_mask_add", lambda x, m, v: x.index_put((m,), v, True), X, MASK[:, :, 0], draw(1)),
@@ -81,6 +101,12 @@ def index_calls() -> list[Any]:
         ("slice_scatter_step", lambda x, v: x.slice_scatter(v, 2, 0, 5, 2), X, draw(2, 3, 3)),
         ("diagonal", lambda x: x.diagonal(1, 2, 1), X),
         ("unpool", lambda x: _unpooled(x), IMAGE),
+        (
+            "unpool_3d",
+            lambda x, i: aten.max_unpool3d(x, i, [4, 3, 5], [2, 1, 2], [0, 0, 0]),
+            draw(2, 3, 2, 3, 2),
+            draw(2, 3, 60).argsort(2)[:, :, :12].reshape(2, 3, 2, 3, 2),
+        ),
         ("pool_places", lambda x: F.max_pool1d(x, 3, 2, 1, return_indices=True), draw(2, 3, 8)),
         ("pool_places_3d", lambda x: F.max_pool3d(x, 2, return_indices=True), draw(3, 4, 5, 6)),
         ("strided", lambda x: x.transpose(0, 2).as_strided((4, 2), (3, 7), 1), X),
@@ -126,7 +152,8 @@ def formula_calls() -> list[Any]:
         ("argmax_flat", lambda x: x.argmax(keepdim=True), X),
         ("cumprod", lambda x: x.cumprod(1), X),
         ("argsort", lambda x: (x.argsort(1), x.argsort(2, descending=True)), X),
-        ("empty", lambda x: torch.empty(3, 5).fill_(0.5) + torch.empty_like(x).zero_() + x, X),
+        ("empty", lambda x: (torch.empty(3, 5).fill_(0.5) + x, torch.empty_like(x).zero_()), X),
+        ("new_empty", lambda x: x.new_empty(3, 5).fill_(1.5) * x, X),
         ("eye", lambda x: x @ torch.eye(5, 4), X),
         ("max_other", lambda x, y: (torch.max(x, y), torch.min(x, y)), X, y),
         (

@@ -23,14 +23,23 @@ class Ref:
         return f"%{self.name}"
 
 
+def name_in(value: Mapping[str, Any], key: str = "name") -> str:
+    """The name under `key`. Raises `TypeError` for anything but text."""
+    name = value[key]
+    if not isinstance(name, str):
+        raise TypeError(f"the name {name!r} is no text")
+    return name
+
+
 def output_names(output: Mapping[str, Any]) -> list[str]:
+    """Names of a node's output, "" where it gives nothing."""
     ((kind, value),) = output.items()
     if kind == "as_tensor":
-        return [value["name"]]
+        return [name_in(value)]
     if kind == "as_tensors":
-        return [v["name"] for v in value]
+        return [name_in(v) for v in value]
     if kind in ("as_sym_int", "as_sym_float", "as_sym_bool"):
-        return [value["as_name"]]
+        return [name_in(value, "as_name")]
     if kind == "as_none":
         return [""]
     raise UnsupportedError(f"a node's output is {kind}")

@@ -46,7 +46,7 @@ def inlined(graph: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
 def _call(node: Mapping[str, Any], position: int) -> tuple[str, Mapping[str, Any], list[Any]]:
     """Prefix, sub-program and operands of a call."""
     arguments = [argument["arg"] for argument in node["inputs"]]
-    at = next(i for i, a in enumerate(arguments) if "as_graph" in a)
+    at = ["as_graph" in argument for argument in arguments].index(True)
     if node["target"] == AUTOCAST:
         kind, _, enabled, _ = arguments[:at]
         if enabled["as_bool"]:

@@ -14,7 +14,7 @@ from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.foreign import UNBOUNDED, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import SCALAR_TYPES, Archive
-from verax.frontends.torch.arguments import Ref, dim, names_of, output_names
+from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names
 from verax.frontends.torch.inlining import inlined
 
 SCHEMA = 8
@@ -71,7 +71,7 @@ class _Reader:
                     raise ModelError(
                         f"the archive has no {kind} {label!r}", place=self.archive.place
                     )
-                constants[content["arg"]["name"]] = weights[label]
+                constants[name_in(content["arg"])] = weights[label]
             elif kind != "constant_input":
                 raise UnsupportedError(f"an input of kind {kind}", place=self.archive.place)
         outputs = self._outputs(signature["output_specs"])
@@ -102,7 +102,7 @@ class _Reader:
     def _user_input(self, argument: Mapping[str, Any]) -> str | None:
         ((kind, content),) = argument.items()
         if kind == "as_tensor":
-            return str(content["name"])
+            return name_in(content)
         if kind in ("as_none", "as_int", "as_float", "as_bool", "as_string"):
             return None  # a value fixed when the program was exported
         raise UnsupportedError(f"an input that is no tensor ({kind})", place=self.archive.place)
@@ -119,7 +119,7 @@ class _Reader:
                 )
             ((form, value),) = content["arg"].items()
             if form == "as_tensor":
-                names.append(value["name"])
+                names.append(name_in(value))
             elif form != "as_none":
                 raise UnsupportedError(
                     f"an output that is no tensor ({form})", place=self.archive.place
@@ -142,7 +142,7 @@ class _Reader:
         for i, argument in enumerate(node["inputs"]):
             value = self._argument(argument["arg"], inputs)
             if value is not None:
-                attributes[argument["name"] or f"argument{i}"] = value
+                attributes[name_in(argument) or f"argument{i}"] = value
         if op_type == "as_strided.default":
             recorded = self.graph["tensor_values"][inputs[0]]
             attributes["recorded_strides"] = tuple(dim(s) for s in recorded["strides"])
@@ -176,13 +176,13 @@ class _Reader:
         if kind == "as_none":
             return None
         if kind == "as_tensor":
-            return ref(value["name"])
+            return ref(name_in(value))
         if kind in ("as_tensors",):
-            return tuple(ref(v["name"]) for v in value)
+            return tuple(ref(name_in(v)) for v in value)
         if kind == "as_optional_tensors":
-            return tuple(ref(v["as_tensor"]["name"]) if "as_tensor" in v else None for v in value)
+            return tuple(ref(name_in(v["as_tensor"])) if "as_tensor" in v else None for v in value)
         if kind == "as_optional_tensor":
-            return ref(value["as_tensor"]["name"]) if "as_tensor" in value else None
+            return ref(name_in(value["as_tensor"])) if "as_tensor" in value else None
         if kind in ("as_sym_int", "as_sym_float", "as_sym_bool"):
             return self._symbolic(value, ref)
         if kind in ("as_sym_ints", "as_sym_floats"):
@@ -205,7 +205,7 @@ class _Reader:
     @staticmethod
     def _symbolic(value: Mapping[str, Any], ref: Any) -> Any:
         ((kind, content),) = value.items()
-        return ref(content) if kind == "as_name" else content
+        return ref(name_in(value, kind)) if kind == "as_name" else content
 
 
 def _writes_in_place(node: ForeignNode) -> bool:

@@ -76,12 +76,6 @@ def shrink(t: Aten) -> Result:
     return t.result("Shrink", [x], lambd=width, bias=width if t.kind == "softshrink" else 0.0)
 
 
-@row("tanhshrink.default")
-def tanhshrink(t: Aten) -> Result:
-    x = t.tensor("self")
-    return t.result("Sub", [x, t.add("Tanh", [x])])
-
-
 @row("rrelu.default")
 def rrelu(t: Aten) -> Result:
     """At inference the slope is the middle of its range."""

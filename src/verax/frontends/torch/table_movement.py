@@ -118,6 +118,8 @@ def movedim(t: Aten) -> Result:
     x = t.tensor("self")
     rank = t.rank(x)
     source, target = ([d % rank for d in t.integers(n)] for n in ("source", "destination"))
+    if len({*source}) != len(source) or len({*target}) != len(source):
+        t.wrong("destination", target, f"as many different axes as {source}")
     rest = iter(a for a in range(rank) if a not in source)
     came_from = dict(zip(target, source, strict=True))
     perm = tuple(came_from[a] if a in came_from else next(rest) for a in range(rank))
