@@ -71,6 +71,7 @@ LAYERS: dict[str, tuple[tuple[int, ...], Maker]] = {
         lambda L: L.GlobalMaxPooling2D(data_format="channels_first"),
     ),
     "Dense": ((7,), lambda L: L.Dense(5, activation="gelu")),
+    "Dense with a layer": ((7,), lambda L: L.Dense(5, activation=L.LeakyReLU(0.15))),
     "Dense of rank 3": ((4, 7), lambda L: L.Dense(5, use_bias=False, activation="softplus")),
     "Dense of rank 3, biased": ((4, 7), lambda L: L.Dense(5, activation="selu")),
     "BatchNormalization": (IMAGE, lambda L: L.BatchNormalization(epsilon=0.01)),
@@ -136,7 +137,9 @@ LAYERS: dict[str, tuple[tuple[int, ...], Maker]] = {
     **{
         f"Activation {name}": (LINE, lambda L, name=name: L.Activation(name))
         for name in ("relu", "relu6", "sigmoid", "hard_sigmoid", "tanh", "silu", "softsign", "gelu",
-                     "exponential", "leaky_relu", "hard_silu", "mish", "log_softmax", "linear")
+                     "exponential", "leaky_relu", "celu", "log_sigmoid",
+                     "hard_tanh", "hard_shrink", "soft_shrink", "tanh_shrink", "squareplus",
+                     "sparse_sigmoid", "hard_silu", "mish", "log_softmax", "linear")
     },
 }  # fmt: skip
 """Shape without batch, and the layer."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,9 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.channels_last import to_first, to_last
 from verax.frontends.conversion import Conversion, Row
+from verax.frontends.keras.calls import plain
+from verax.frontends.keras.domains import domain_of
+from verax.frontends.ledger import Attributes, Ledger
 from verax.ir.operator import Operator
 
 Result = Operator | str | tuple[str, ...]
@@ -188,12 +193,35 @@ ACTIVATION_FIELDS: dict[str, tuple[str, dict[str, Any]]] = {
     "log_softmax": ("LogSoftmax", {"axis": -1}),
     "gelu": ("Gelu", {"approximate": "none"}),
     "leaky_relu": ("LeakyRelu", {"alpha": 0.2}),
+    "celu": ("Celu", {"alpha": 1.0}),
+    "hard_shrink": ("Shrink", {"bias": 0.0, "lambd": 0.5}),
+    "soft_shrink": ("Shrink", {"bias": 0.5, "lambd": 0.5}),
+    "sparse_sigmoid": ("HardSigmoid", {"alpha": 0.5, "beta": 0.5}),
 }
 """Others: operator and attributes."""
 
 
+def _halved_root(c: Conversion, x: str) -> str:
+    """(x + sqrt(x^2 + 4)) / 2."""
+    square = c.add("Add", [c.add("Mul", [x, x]), c.constant(4.0, np.float32)])
+    return c.add("Div", [c.add("Add", [x, c.add("Sqrt", [square])]), c.constant(2.0, np.float32)])
+
+
+COMPOSED: dict[str, Callable[[Conversion, str], str]] = {
+    "relu6": lambda c, x: clipped(c, x, 0.0, 6.0),
+    "hard_tanh": lambda c, x: clipped(c, x, -1.0, 1.0),
+    "log_sigmoid": lambda c, x: c.add("Neg", [c.add("Softplus", [c.add("Neg", [x])])]),
+    "tanh_shrink": lambda c, x: c.add("Sub", [x, c.add("Tanh", [x])]),
+    "squareplus": _halved_root,
+}
+"""Activations of several operators."""
+LAYER_ACTIVATIONS = ("Activation", "ELU", "LeakyReLU", "ReLU", "Softmax")
+"""Layers that may stand for an activation."""
+
+
 def activated(c: Conversion, value: str, attribute: str = "activation") -> str:
-    """The value after the layer's activation; Keras 2 and 3 differ in hard_sigmoid."""
+    """The value after the layer's activation, a name or a layer; Keras 2 and 3 differ in
+    hard_sigmoid."""
     name = c.attributes.text(attribute, "linear")
     if name == "linear":
         return value
@@ -205,10 +233,35 @@ def activated(c: Conversion, value: str, attribute: str = "activation") -> str:
     if name == "hard_sigmoid":
         slope = 1 / 6 if c.version >= 3 else 0.2
         return c.add("HardSigmoid", [value], alpha=slope, beta=0.5)
-    if name == "relu6":
-        return clipped(c, value, 0.0, 6.0)
-    c.attributes.refuse(attribute, "there is no such activation in Verax")
-    raise AssertionError
+    if name in COMPOSED:
+        return COMPOSED[name](c, value)
+    layer = json.loads(name) if name.startswith("{") else {}
+    kind = str(layer.get("class_name"))
+    if kind not in LAYER_ACTIVATIONS or domain_of(layer):
+        c.attributes.refuse(attribute, "there is no such activation in Verax")
+    config = {k: plain(v) for k, v in layer["config"].items() if v is not None}
+    output = c.fresh(f"{c.first_output}/{kind}")
+    (made,) = apply_row(c, "", kind, [value], config, (output,))
+    return made
+
+
+def apply_row(
+    c: Conversion,
+    domain: str,
+    kind: str,
+    inputs: Sequence[str],
+    options: Mapping[str, Any],
+    outputs: tuple[str, ...],
+) -> tuple[str, ...]:
+    """What the row of a layer or operation without weights makes of some values, in the place of
+    this node; the attribute that `options` come from is in the ledger."""
+    attributes = {**options, "weights": 0}
+    node = replace(c.node, op_type=kind, domain=domain, attributes=attributes, outputs=outputs)
+    inner = Attributes(Ledger(), c.node.place, kind, attributes)
+    made = TABLE[domain, kind](replace(c, node=node, inputs=tuple(inputs), attributes=inner))
+    inner.close()
+    assert isinstance(made, tuple)
+    return made
 
 
 def clipped(c: Conversion, value: str, low: float | None, high: float | None) -> str:

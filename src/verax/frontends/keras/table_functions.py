@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from verax.frontends.conversion import Conversion
 from verax.frontends.keras.calls import OPERAND
-from verax.frontends.keras.rows import IRRELEVANT, TABLE, Result, weights
-from verax.frontends.ledger import Attributes, Ledger
+from verax.frontends.keras.rows import IRRELEVANT, TABLE, Result, apply_row, weights
 
 AXIS = {"axis": "axis"}
 REDUCED = {"axis": "axis", "keepdims": "keepdims"}
@@ -71,16 +69,6 @@ SECOND = ("y", "b")
 """Names of a second tensor or number."""
 
 
-def call_of(c: Conversion, kind: str, inputs: list[str], options: Mapping[str, Any]) -> Result:
-    """The row of an operation, on these inputs and with these attributes."""
-    attributes = {**options, "weights": 0}
-    node = replace(c.node, op_type=kind, domain="ops", attributes=attributes)
-    inner = Attributes(Ledger(), c.node.place, kind, attributes)
-    made = TABLE["ops", kind](replace(c, node=node, inputs=tuple(inputs), attributes=inner))
-    inner.close()
-    return made
-
-
 def _common(c: Conversion) -> None:
     for name in ("name", "trainable", "call.name"):
         c.attributes.irrelevant(name, IRRELEVANT.get(name, IRRELEVANT["name"]))
@@ -109,7 +97,7 @@ def function(c: Conversion) -> Result:
     options |= {
         own: a.get(f"call.{theirs}") for theirs, own in names.items() if a.has(f"call.{theirs}")
     }
-    return call_of(c, kind, inputs, options)
+    return apply_row(c, "ops", kind, inputs, options, c.node.outputs)
 
 
 def slicing(c: Conversion) -> Result:
@@ -119,7 +107,7 @@ def slicing(c: Conversion) -> Result:
     given = c.attributes.get("call.slice_spec")
     parts = given if isinstance(given, tuple) else (given,)
     index = json.dumps([_part(c, part) for part in parts])
-    return call_of(c, "GetItem", [c.required(0)], {"call.index": index})
+    return apply_row(c, "ops", "GetItem", [c.required(0)], {"call.index": index}, c.node.outputs)
 
 
 def _part(c: Conversion, part: Any) -> Any:
