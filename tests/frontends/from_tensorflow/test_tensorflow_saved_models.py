@@ -12,6 +12,7 @@ from tf_cases import draw, tf
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxError
+from verax.frontends.tensorflow.bundle import Bundle
 from verax.records.verdict import Kind
 
 
@@ -170,6 +171,35 @@ def test_tables_and_loops_are_refused_by_name(tmp_path: Path) -> None:
     assert "unrolled" in str(caught.value.next_step)
 
 
+def saved_tensors(prefix: Path, tensors: dict[str, np.ndarray], slices: str = "") -> str:
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[slices] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    return str(prefix)
+
+
+def test_a_checkpoint_in_two_files(tmp_path: Path) -> None:
+    a, b = {"a": draw(3, 4), "c": draw(2)}, {"b": draw(5, 2)}
+    parts = [saved_tensors(tmp_path / "part1", a), saved_tensors(tmp_path / "part2", b)]
+    whole = tmp_path / "variables"
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(whole))
+    assert (tmp_path / "variables.data-00001-of-00002").exists()
+    bundle = Bundle(whole)
+    for key, want in {**a, **b}.items():
+        assert np.array_equal(bundle.tensor(key), want)
+    assert bundle.tensor("d") is None
+
+
+def test_partitioned_variables_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "variables"
+    saved_tensors(path, {"w": draw(2, 3)}, slices="4 3 0,2:0,3")
+    with pytest.raises(UnsupportedError, match="'w' is stored in 1 parts"):
+        Bundle(path).tensor("w")
+
+
 def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
@@ -188,7 +218,7 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(VeraxError, match="variables"):
         verax.load(broken)
     (broken / "saved_model.pb").unlink()
-    with pytest.raises(UnsupportedError, match="holds no model"):
+    with pytest.raises(VeraxError, match="folder"):
         verax.load(broken)
 
 

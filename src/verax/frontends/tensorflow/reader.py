@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.files import open_bytes
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.tensorflow.branches import SWITCH, taken_branches
 from verax.frontends.tensorflow.bundle import Bundle
 from verax.frontends.tensorflow.lifting import lifted
 from verax.frontends.tensorflow.messages import CLASSES
@@ -95,9 +96,15 @@ class _Reader:
         self.variables: dict[str, Any] = {}
         self.keys: dict[str, str] | None = None
         self.calls = 0
+        self.controls: dict[str, tuple[str, ...]] = {}
+        self.dead: set[str] = set()
 
     def model(self, signature: Signature | None, metadata: Mapping[str, str]) -> ForeignModel:
         self._add(self.graph.node, "", plain, {}, 0)
+        branches, self.dead = taken_branches(
+            self.nodes, self.constants, self.controls, self._resolved
+        )
+        self.alias |= branches
         if signature is None:
             inputs = tuple((name, name) for name in self.placeholders)
             outputs = tuple((o, o) for o in self._unread())
@@ -171,6 +178,9 @@ class _Reader:
                 self._call(node, name, inputs, depth)
             elif node.op not in NO_VALUE:
                 self._enter(node, name, inputs)
+                waits = tuple(f"{prefix}{i[1:]}" for i in node.input if i.startswith("^"))
+                if waits:
+                    self.controls[name] = waits
 
     def _call(self, node: Any, name: str, inputs: tuple[str, ...], depth: int) -> None:
         self.calls += 1
@@ -250,8 +260,13 @@ class _Reader:
         return value
 
     def _unread(self) -> list[str]:
-        read = {node_of(self._resolved(i)) for node in self.nodes.values() for i in node.inputs}
-        return [name for name in self.nodes if name not in read]
+        """Nodes that nobody reads or waits for, dead ones aside; what chooses a branch is read."""
+        alive = [n for n in self.nodes.values() if n.name not in self.dead]
+        readers = [*alive, *(n for n in self.nodes.values() if n.op_type in SWITCH)]
+        values = [i for node in readers for i in node.inputs]
+        read = {node_of(v) for i in values for v in (i, self._resolved(i))}
+        read.update(name for names in self.controls.values() for name in names)
+        return [node.name for node in alive if node.name not in read]
 
     def _ordered(self, wanted: list[str], public: Mapping[str, str]) -> list[ForeignNode]:
         """What the outputs need, each node after its inputs. Raises for cycles."""
