@@ -148,6 +148,12 @@ def elements(S, x):
     yield "amp", floats[0] + 2 * floats[1], [(2, 3)] * 2
     halves = S.amp_multicast(x(), half, num_outputs=2, cast_narrow=True)
     yield "amp_narrow", S.Group(list(halves)), [(2, 3)] * 2
+    means = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+    pixels = S.image.to_tensor(S.floor(S.abs(x()) * 255))
+    yield "image_normalized", S.image.normalize(pixels, **means), (2, 5, 4, 3)
+    yield "image_one", S.image.normalize(S.image.to_tensor(x()), mean=0.5, std=0.25), (5, 4, 3)
+    part = S.image.crop(x(), x=1, y=2, width=3, height=4)
+    yield "image_part", part, (2, 7, 5, 3)
     yield "make_loss", S.MakeLoss(x(), grad_scale=2.0), (2, 3)
     yield "svm", S.SVMOutput(x(), x("label"), margin=0.5), (3, 5)
     yield "mod", S.broadcast_mod(x(), x("other")), [(2, 3, 5), (1, 3, 1)]

@@ -200,6 +200,18 @@ def test_the_weights_say_the_type_of_the_input(dtype, tmp_path):
     assert verax.compile(model).run({"data": x})["a_output"].dtype == dtype
 
 
+def test_a_dense_layer_says_the_type_too(tmp_path):
+    nodes = symbol(
+        ("null", "data", {}, []),
+        ("null", "d_weight", {}, []),
+        ("FullyConnected", "d", {"num_hidden": "4", "no_bias": "True"}, [0, 1]),
+    )
+    arrays = {"arg:d_weight": np.ones((4, 6), np.float16)}
+    path = write(tmp_path, nodes, params_bytes(arrays))
+    (type_,) = load_mxnet(path, {"data": (2, 3, 2)}).inputs.values()
+    assert str(type_) == "float16[2, 3, 2]"
+
+
 def test_settings_of_training_in_old_symbols_change_nothing(tmp_path):
     nodes, arrays = small()
     said = {"weight_lr_mult": "2", "lr_mult": "0.5", "ctx_group": "first", "__wd_mult__": "0"}

@@ -306,16 +306,19 @@ def _input(index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray
 def _from_weights(
     index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray]
 ) -> tuple[tuple[int | None, ...] | None, np.dtype]:
-    """Dims of an input that a convolution reads, and the dtype of that convolution's weights."""
+    """Dims of an input that a convolution reads, and the dtype of that convolution's weights (or
+    of a dense layer's, which say nothing of ranks)."""
     same = {index}
     for i, entry in enumerate(entries[index + 1 :], index + 1):
         if not entry.inputs or entry.inputs[0][0] not in same:
             continue
         if entry.op in KEEP_SHAPE or entry.op.lower().endswith("scalar"):
             same.add(i)
-        if entry.op not in ("Convolution", "Convolution_v1", "Deconvolution"):
+        if entry.op not in ("Convolution", "Convolution_v1", "Deconvolution", "FullyConnected"):
             continue
         weights = arrays.get(entries[entry.inputs[1][0]].name) if len(entry.inputs) > 1 else None
+        if entry.op == "FullyConnected" and weights is not None and entry.inputs[0][0] == index:
+            return None, weights.dtype
         groups = entry.attributes.get("num_group", 1)
         if weights is None or weights.ndim < 3 or type(groups) is not int:
             continue

@@ -49,6 +49,17 @@ def ints(c: Conversion, name: str, default: Any = None) -> Any:
     return c.attributes.integers(name, default)
 
 
+def floats(c: Conversion, name: str, default: tuple[float, ...]) -> tuple[float, ...]:
+    """A parameter of one number or several. An empty one is an error."""
+    a = c.attributes
+    if a.has(name) and not isinstance(a.values[name], tuple):
+        return (a.number(name),)
+    found: tuple[float, ...] = a.numbers(name, default)
+    if not found or (len(default) > 1 and len(found) != len(default)):
+        raise ModelError(f"{name} = {found}", place=c.node.place)
+    return found
+
+
 def per_axis(c: Conversion, name: str, rank: int, default: int) -> tuple[int, ...]:
     """A parameter with one integer per spatial axis; an empty tuple means `default` everywhere.
 
@@ -86,7 +97,8 @@ def known_dims(c: Conversion, index: int, what: str, first: int = 0) -> tuple[in
         raise ValueNeededError(
             f"{what} follows from sizes, and the sizes are {c.type(index)}",
             place=c.node.place,
-            next_step="give the inputs' shapes, e.g. shapes={'data': (1, 3, 224, 224)}",
+            next_step="give the inputs' shapes, e.g. shapes={'data': (1, 3, 224, 224)}, or "
+            "--shape data=1x3x224x224",
         )
     return tuple(int(d) for d in dims)  # type: ignore[arg-type]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import Result, known_dims, require_small, row
+from verax.frontends.mxnet.rows import Result, floats, known_dims, require_small, row
 
 
 @row("_contrib_MultiBoxPrior", "MultiBoxPrior")
@@ -14,15 +13,15 @@ def multi_box_prior(c: Conversion) -> Result:
     """Anchors (x1, y1, x2, y2) in parts of the image: a constant, for the sizes are known."""
     a = c.attributes
     height, width = known_dims(c, 0, "the number of anchors", 2)
-    sizes, ratios = _floats(c, "sizes", (1.0,)), _floats(c, "ratios", (1.0,))
+    sizes, ratios = floats(c, "sizes", (1.0,)), floats(c, "ratios", (1.0,))
     require_small(c, 4 * height * width * (len(sizes) + len(ratios) - 1))
     boxes = prior_boxes(
         height,
         width,
         sizes,
         ratios,
-        _floats(c, "steps", (-1.0, -1.0)),
-        _floats(c, "offsets", (0.5, 0.5)),
+        floats(c, "steps", (-1.0, -1.0)),
+        floats(c, "offsets", (0.5, 0.5)),
     )
     if a.flag("clip", False):
         boxes = np.clip(boxes, np.float32(0), np.float32(1))
@@ -57,17 +56,6 @@ def prior_boxes(
     return np.stack([x - w, y - h, x + w, y + h], axis=-1).reshape(-1, 4).astype(f)
 
 
-def _floats(c: Conversion, name: str, default: tuple[float, ...]) -> tuple[float, ...]:
-    """A parameter of one number or several. An empty one is an error."""
-    a = c.attributes
-    if a.has(name) and not isinstance(a.values[name], tuple):
-        return (a.number(name),)
-    found: tuple[float, ...] = a.numbers(name, default)
-    if not found or (len(default) > 1 and len(found) != len(default)):
-        raise ModelError(f"{name} = {found}", place=c.node.place)
-    return found
-
-
 @row("_contrib_MultiBoxDetection", "MultiBoxDetection")
 def multi_box_detection(c: Conversion) -> Result:
     a = c.attributes
@@ -79,5 +67,5 @@ def multi_box_detection(c: Conversion) -> Result:
         nms_threshold=a.number("nms_threshold", 0.5),
         force_suppress=a.flag("force_suppress", False),
         nms_topk=a.integer("nms_topk", -1),
-        variances=_floats(c, "variances", (0.1, 0.1, 0.2, 0.2)),
+        variances=floats(c, "variances", (0.1, 0.1, 0.2, 0.2)),
     )

@@ -1,4 +1,4 @@
-"""MXNet's spatial transformers: grids of positions, and images sampled at them.
+"""MXNet's spatial transformers: grids of positions, and images sampled at them; images prepared.
 
 A grid is [n, 2, h, w], x before y, where -1 and 1 are the middles of the outer pixels.
 """
@@ -11,6 +11,7 @@ from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
+    floats,
     ints,
     known_dims,
     like,
@@ -77,3 +78,45 @@ def spatial_transformer(c: Conversion) -> Result:
     a.expect("sampler_type", "bilinear", why="there is no other")
     height, width = known_dims(c, 0, "the size of the result", 2)
     return _sampled(c, c.required(0), _affine(c, c.required(1), _target(c, (height, width))))
+
+
+# Images as Gluon's transforms prepare them.
+
+
+@row("_image_to_tensor")
+def to_tensor(c: Conversion) -> Result:
+    """[h, w, c] or [n, h, w, c] of 0 to 255 as float32 [..., c, h, w] of 0 to 1."""
+    if c.rank() not in (3, 4):
+        c.refuse(f"the input is {c.type(0)}")
+    first = c.rank() - 3
+    perm = (*range(first), first + 2, first, first + 1)
+    pixels = c.add("Cast", [c.add("Transpose", [c.required(0)], perm=perm)], to="float32")
+    return c.result("Div", [pixels, c.constant(255, np.float32)])
+
+
+@row("_image_normalize")
+def normalize(c: Conversion) -> Result:
+    """[..., c, h, w] less the mean, over the deviation, each one number or one per channel."""
+    sides = []
+    for name, default in (("mean", (0.0,)), ("std", (1.0,))):
+        values = floats(c, name, default)
+        if len(values) not in (1, 3) or (name == "std" and 0 in values):
+            c.attributes.refuse(name, "it must be one number or three")
+        sides.append(like(c, np.reshape(values, (-1, 1, 1))))
+    return c.result("Div", [c.add("Sub", [c.required(0), sides[0]]), sides[1]])
+
+
+@row("_image_crop")
+def crop(c: Conversion) -> Result:
+    """A part of [h, w, c] or [n, h, w, c]: width x height pixels from (x, y) on."""
+    a, axis = c.attributes, c.rank() - 3
+    if axis not in (0, 1):
+        c.refuse(f"the input is {c.type(0)}")
+    start = [a.integer("y"), a.integer("x")]
+    size = [a.integer("height"), a.integer("width")]
+    dims = known_dims(c, 0, "whether the part lies inside", axis)
+    if min(*start, *size) < 0 or any(s + n > d for s, n, d in zip(start, size, dims)):
+        raise ModelError(f"a part of {size} at {start} of {c.type(0)}", place=c.node.place)
+    ends = c.ints([s + n for s, n in zip(start, size)])
+    axes, steps = c.ints((axis, axis + 1)), c.ints((1, 1))
+    return c.result("Slice", [c.required(0), c.ints(start), ends, axes, steps])
