@@ -35,7 +35,7 @@ ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
         "files are not decoded: export the network behind it, with the decoded image as input",
     ),
     (
-        ("Random", "Stateless", "TruncatedNormal", "Multinomial", "Dropout"),
+        ("Random", "StatelessRandom", "StatelessTruncated", "TruncatedNormal", "Multinomial"),
         "random numbers are not drawn: freeze the network for inference",
     ),
 )
@@ -77,10 +77,6 @@ class TensorFlowImporter(Importer):
         try:
             super().refuse_unsupported(nodes, place)
         except UnsupportedError as error:
-            advice = [text for kinds, text in ADVICE if any(_is_one(m, kinds) for m in missing)]
+            advice = [text for kinds, text in ADVICE if any(m.startswith(kinds) for m in missing)]
             step = "; ".join(advice) or error.next_step
             raise UnsupportedError(error.cause, place=error.place, next_step=step) from error
-
-
-def _is_one(operator: str, kinds: tuple[str, ...]) -> bool:
-    return operator.startswith(kinds)
