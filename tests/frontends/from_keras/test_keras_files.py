@@ -189,6 +189,16 @@ def test_keys_that_nobody_has_read_are_refused() -> None:
            UnsupportedError)  # fmt: skip
 
 
+def test_bytes_are_made_floats_where_pictures_are_rescaled() -> None:
+    layers = [
+        entry("InputLayer", "x", batch_input_shape=[None, 5], dtype="uint8"),
+        entry("Rescaling", "y", [[["x", 0, 0, {}]]], scale=0.5, offset=-1.0),
+    ]
+    x = np.arange(250, 260).reshape(2, 5).astype(np.uint8)
+    found = run(written(network(layers, ["y", 0, 0]), {}, "2.9.0"), x)
+    np.testing.assert_array_equal(found, x.astype(np.float32) / 2 - 1)
+
+
 def test_shapes_left_open_take_the_sizes_given() -> None:
     data = sequential([("ReLU", {}, [])], [None, None, 3])
     assert not load_keras(data).inputs["x"].is_static

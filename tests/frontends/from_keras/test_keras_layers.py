@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from tests.frontends.from_keras.keras_models import (
 
 import verax
 from verax import load
+from verax.frontends.keras.refused import REFUSED
+from verax.frontends.keras.table import TABLE
+from verax.frontends.keras.wrappers import WRAPPERS
 from verax.frontends.model import Model
 from verax.ops.common import draw
 from verax.records.verdict import Kind
@@ -98,3 +102,11 @@ def test_layer_normalization_by_the_deviation(keras: Any, tmp_path: Path) -> Non
     roundings = len(model.graph.nodes)
     for name, value in want.items():
         np.testing.assert_allclose(given[name], value, rtol=roundings * np.finfo(np.float32).eps)
+
+
+def test_every_layer_of_keras_is_imported_or_refused_for_a_reason(keras: Any) -> None:
+    classes = [getattr(keras.layers, name) for name in dir(keras.layers)]
+    public = {c.__name__ for c in classes if inspect.isclass(c)}
+    imported = {name for domain, name in TABLE if not domain} | set(WRAPPERS) | {"InputLayer"}
+    assert not imported & set(REFUSED)
+    assert public - imported - set(REFUSED) == set()

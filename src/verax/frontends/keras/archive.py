@@ -47,9 +47,10 @@ PARTS = {
     "GRU": ("cell",),
     "SimpleRNN": ("cell",),
     "MultiHeadAttention": PROJECTIONS,
-    "GroupQueryAttention": tuple(f"_{part}" for part in PROJECTIONS),
+    "GroupQueryAttention": PROJECTIONS,
 }
-"""Parts of a layer that have its weights in a .keras file, in the layer's order."""
+"""Parts of a layer that have its weights in a .keras file, in the layer's order; some versions write
+the names with an underscore."""
 
 
 class Weights(Protocol):
@@ -110,7 +111,10 @@ class KerasWeights:
             group = layers and self._layer(layers, name, step)
         if group is None:
             return []
-        parts = [group.child(f"{part}/vars") for part in PARTS.get(kind, ())]
+        parts = [
+            group.child(f"{part}/vars") or group.child(f"_{part}/vars")
+            for part in PARTS.get(kind, ())
+        ]
         place = f"weights of {'/'.join(path)!r}"
         return [
             _array(variables.child(f"{i}"), place)

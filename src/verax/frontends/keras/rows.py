@@ -16,6 +16,7 @@ from verax.frontends.keras.calls import plain
 from verax.frontends.keras.domains import domain_of
 from verax.frontends.ledger import Attributes, Ledger
 from verax.ir.operator import Operator
+from verax.ir.types import DType
 
 Result = Operator | str | tuple[str, ...]
 
@@ -119,6 +120,13 @@ def data_input(c: Conversion, weight_count: int) -> str:
         raise ModelError(f"it is called on {len(c.inputs) - weight_count} tensors",
                          place=c.node.place)  # fmt: skip
     return c.required(0)
+
+
+def as_float(c: Conversion, value: str) -> str:
+    """The value as a float32, as layers take it that work on pictures of bytes."""
+    if c.builder.types[value].dtype is DType.float32:
+        return value
+    return c.add("Cast", [value], to=DType.float32)
 
 
 def known_sizes(c: Conversion, axes: Iterable[int]) -> tuple[int, ...]:

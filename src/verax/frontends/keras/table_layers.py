@@ -14,6 +14,7 @@ from verax.frontends.keras.rows import (
     Result,
     activated,
     array_of,
+    as_float,
     clipped,
     data_input,
     finish,
@@ -228,8 +229,8 @@ def _padded(c: Conversion, ends: Sequence[tuple[int, int]]) -> Result:
 
 @row("Rescaling")
 def rescaling(c: Conversion) -> Result:
-    """x scale + offset, numbers or one per channel."""
-    x = only_input(c)
+    """x scale + offset, numbers or one per channel; whole numbers become float32 first."""
+    x = as_float(c, only_input(c))
     scale, offset = (np.asarray(c.attributes.get(n, d), np.float32)
                      for n, d in (("scale", 1.0), ("offset", 0.0)))  # fmt: skip
     return c.result("Add", [c.add("Mul", [x, c.constant(scale)]), c.constant(offset)])

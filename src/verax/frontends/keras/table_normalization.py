@@ -12,6 +12,7 @@ from verax.frontends.keras.rows import (
     TRAINING,
     Result,
     array_of,
+    as_float,
     data_input,
     finish,
     known_sizes,
@@ -154,7 +155,7 @@ def normalization(c: Conversion) -> Result:
         mean, variance, _ = (array_of(c, w) for w in weights(c, 3))
         if mean.ndim != len(axes):
             raise ModelError(f"axis {axis} does not fit {mean.shape}", place=c.node.place)
-    x, sizes_ = c.required(0), [1] * c.rank()
+    x, sizes_ = as_float(c, c.required(0)), [1] * c.rank()
     if mean.shape != variance.shape or mean.ndim > len(axes):
         raise ModelError(f"axis {axis} does not fit {mean.shape}", place=c.node.place)
     for i, size in zip(axes[len(axes) - mean.ndim :], mean.shape):
