@@ -132,6 +132,7 @@ class Importer:
     # Inputs and dimensions
 
     def _inputs(self) -> None:
+        self._require_ranks()
         declared = {v.name: self._input_dims(v) for v in self.foreign.inputs}
         unknown = set(self.shapes) - set(declared)
         labels = {d for dims in declared.values() for d in dims if isinstance(d, str)}
@@ -166,18 +167,32 @@ class Importer:
             raise UnsupportedError(
                 f"the input is {value.kind}, not a tensor of a supported type", place=place
             )
-        given = self.shapes.get(value.name)
         if value.dims is not None:
             return value.dims
         if value.name in self.values:
             return tuple(np.shape(self.values[value.name]))
-        if not isinstance(given, Sequence):
-            raise ValueNeededError(
-                "the file does not say how many dimensions the input has",
-                place=place,
-                next_step=f"give its shape, e.g. shapes={{{value.name!r}: (1, 3, 224, 224)}}",
-            )
+        given = self.shapes[value.name]
+        assert isinstance(given, Sequence)
         return (None,) * len(given)
+
+    def _require_ranks(self) -> None:
+        """Raise `ValueNeededError` naming every input whose rank neither file nor caller states."""
+        unknown = [
+            value.name
+            for value in self.foreign.inputs
+            if value.dtype is not None and value.dims is None and value.name not in self.values
+            and not isinstance(self.shapes.get(value.name), Sequence)
+        ]  # fmt: skip
+        if unknown:
+            one = unknown[0]
+            named = ", ".join(repr(name) for name in unknown[:LISTED])
+            raise ValueNeededError(
+                "the file does not say how many dimensions "
+                + ("the input has" if len(unknown) == 1 else f"{len(unknown)} inputs have"),
+                place=f"input {named}",
+                next_step=f"give each shape, e.g. shapes={{{one!r}: (1, 3, 224, 224)}} in Python, "
+                f"--shape {one}=1x3x224x224 on the command line",
+            )
 
     def _bind(self, name: str, dims: tuple[int | str | None, ...], known: dict[str, int]) -> None:
         """Learn what sizes `shapes` and `values` give to named dimensions."""
