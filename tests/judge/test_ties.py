@@ -10,6 +10,7 @@ from verax.judge.local import check_node, meaning
 from verax.numerics.fixed_point import quantised_factor
 from verax.ops.detection import NonMaxSuppression
 from verax.ops.pooling import MaxPool
+from verax.ops.quantization import QuantizeLinear
 from verax.ops.requantization import Requantize
 from verax.records.verdict import Finding, Kind
 
@@ -106,4 +107,21 @@ def test_a_half_way_number_may_be_rounded_either_way() -> None:
     assert judged(op, arrays, [other])[0].kind is Kind.rounding
     wrong = right.copy()
     wrong[1, 0] += 1  # 3.4375 is no half
+    assert judged(op, arrays, [wrong])[0].kind is Kind.mistake
+
+
+@pytest.mark.parametrize(("halves", "kind"), [("away", Kind.rounding), ("even", Kind.mistake)])
+def test_halves_of_a_quantised_float_are_free_where_no_text_says_where_they_go(
+    halves: str, kind: Kind
+) -> None:
+    """LiteRT's optimised kernels send them to even, its reference kernels away from zero; ONNX's
+    text says even."""
+    x = np.array([[0.25, 0.75, -1.25, 0.3], [2.25, 1.75, 0.5, -3.2]], np.float32)
+    arrays = [x, np.array(0.5, np.float32), np.array(7, np.int8)]
+    even = np.rint(x / 0.5).astype(np.int8) + np.int8(7)
+    away = np.trunc(x / 0.5 + np.copysign(0.5, x)).astype(np.int8) + np.int8(7)
+    op = QuantizeLinear(halves=halves)
+    assert judged(op, arrays, [even if halves == "away" else away])[0].kind is kind
+    wrong = (away if halves == "away" else even).copy()
+    wrong[0, 3] += 1  # 0.6 is no half
     assert judged(op, arrays, [wrong])[0].kind is Kind.mistake

@@ -20,7 +20,7 @@ from verax.ir.types import TensorType
 from verax.judge.criterion import Decision
 from verax.judge.local import check_node, conform, finding, meaning, undecided
 from verax.judge.region import Region, check_region
-from verax.ops.requantization import Requantize
+from verax.judge.ties import rounds_freely
 from verax.ops.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
@@ -234,9 +234,9 @@ def _is_single(graph: Graph, region: Region) -> bool:
 def _is_exact(graph: Graph, node: Node) -> bool:
     """Whether a node cannot round: by its operator, or because it computes with integers alone.
 
-    A requantisation that nobody sees is none: kernels round its halves in different ways.
+    A quantisation whose halves kernels round in different ways is none where nobody sees it.
     """
-    if isinstance(node.op, Requantize):
+    if rounds_freely(node.op):
         return False
     types = [*(graph.types[v] for v in node.inputs if v is not None), *graph.output_types(node)]
     return node.op.exact or not any(t.dtype.is_float for t in types)

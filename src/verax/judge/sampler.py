@@ -14,10 +14,9 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.adjoint import Tape
 from verax.judge.local import Meaning, meaning
-from verax.judge.ties import rounded_otherwise
+from verax.judge.ties import rounded_otherwise, rounds_freely
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
-from verax.ops.requantization import Requantize
 from verax.reference.evaluate import evaluate_node
 
 Values = dict[str, np.ndarray]
@@ -109,7 +108,7 @@ class Sampler:
 
         def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
             outputs = self.evaluate(node, arrays).outputs
-            if isinstance(node.op, Requantize):
+            if rounds_freely(node.op):
                 return (rounded_otherwise(node.op, arrays, outputs[0], self.random),)
             return tuple(self.noise(v, y, scale) for v, y in zip(node.outputs, outputs))
 

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from verax.ir.graph import Node
-from verax.ir.operator import Evaluation, as_tuple
+from verax.ir.operator import Evaluation, Operator, as_tuple
 from verax.judge.criterion import Decision
 from verax.numerics import statistics as st
 from verax.numerics.error_model import U
 from verax.ops.detection import NonMaxSuppression
+from verax.ops.quantization import QuantizeLinear
 from verax.ops.requantization import Requantize
 from verax.records.verdict import Kind
 
@@ -32,7 +33,7 @@ def near_tie(
     node: Node, ev: Evaluation, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
 ) -> Decision | None:
     """What to say of a selection that differs from the meaning; None when it was no tie."""
-    if isinstance(node.op, Requantize) and given.shape == expected.shape:
+    if rounds_freely(node.op) and given.shape == expected.shape:
         return _at_the_edge(node.op, inputs, given, expected)
     if not isinstance(node.op, NonMaxSuppression):
         return None
@@ -56,13 +57,29 @@ def near_tie(
     return None
 
 
-def _real(op: Requantize, inputs: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """What a requantisation rounds, and how far from half-way it may still go either way.
+def rounds_freely(op: Operator) -> bool:
+    """Whether honest kernels round this operator's halves in different ways.
+
+    ONNX says where halves go; LiteRT's kernels for floats send them away from zero in one place and
+    to even in another.
+    """
+    return isinstance(op, Requantize) or (isinstance(op, QuantizeLinear) and op.halves == "away")
+
+
+def _real(op: Operator, inputs: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """What a quantisation rounds, and how far from half-way it may still go either way.
 
     Kernels round halves up, away from zero or to even, once or twice, and some multiply in
     float32: each moves the edge by at most the factor's rounding and a unit of the first rounding,
     2^shift.
     """
+    if isinstance(op, QuantizeLinear):
+        x, scale, zero = (np.asarray(a, np.float64) for a in (*inputs, 0)[:3])
+        lanes = [-1 if a == op.axis % max(x.ndim, 1) else 1 for a in range(x.ndim)]
+        scale, zero = (np.reshape(a, lanes if a.size > 1 else ()) for a in (scale, zero))
+        real = x / scale + zero
+        return real, 2 * U * np.abs(x / scale)
+    assert isinstance(op, Requantize)
     x, multiplier, shift = (np.asarray(a, np.float64) for a in inputs)
     lanes = [-1 if a == op.axis % max(x.ndim, 1) else 1 for a in range(x.ndim)]
     factor, unit = (np.reshape(a, lanes) if a.ndim else a for a in (multiplier, shift))
@@ -71,9 +88,9 @@ def _real(op: Requantize, inputs: Sequence[Any]) -> tuple[np.ndarray, np.ndarray
 
 
 def rounded_otherwise(
-    op: Requantize, inputs: Sequence[Any], expected: np.ndarray, random: np.random.Generator
+    op: Operator, inputs: Sequence[Any], expected: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
-    """A requantisation's result with every half that is open rounded by a toss."""
+    """A quantisation's result with every half that is open rounded by a toss."""
     real, slack = _real(op, inputs)
     low, high = np.floor(real), np.ceil(real)
     is_open = np.abs(real - (low + 0.5)) <= slack
@@ -83,7 +100,7 @@ def rounded_otherwise(
 
 
 def _at_the_edge(
-    op: Requantize, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
+    op: Operator, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
 ) -> Decision | None:
     """Integers that differ where the real number lies half-way between two."""
     real, slack = _real(op, inputs)

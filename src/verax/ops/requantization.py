@@ -16,6 +16,8 @@ from verax.ir.types import DType, TensorType
 from verax.numerics.fixed_point import (
     doubling_high_product,
     exp_of_negative,
+    interpolated,
+    interpolation_table,
     inverse_root,
     quantised_factor,
     reciprocal_of_one_plus,
@@ -25,7 +27,6 @@ from verax.numerics.fixed_point import (
     scaled_wide,
     wrap32,
 )
-from verax.numerics.lookup_tables import interpolated, interpolation_table
 from verax.ops.common import as_dtype, draw, normalize_axis
 from verax.ops.pooling import AveragePool, window_cases
 from verax.ops.windows import Ints, Pads, expect_dims

@@ -164,7 +164,7 @@ def _softmax_by_tables(g: Group, factor: float, version: int) -> Form:
 
 
 def _interpolated(g: Group, x: str, table: np.ndarray) -> str:
-    """`numerics.lookup_tables.interpolated` of x cut to 16 bits."""
+    """`numerics.fixed_point.interpolated` of x cut to 16 bits."""
     x = g.add("Clip", x, g.constant(-(2**15)), g.constant(2**15 - 1))
     index = _shifted(g, g.add("Add", x, g.constant(2**15)), 7, 20)
     base = g.add("Gather", g.constant(table), index)

@@ -15,13 +15,16 @@ from verax.frontends.conversion import Conversion
 from verax.frontends.tflite.quantisation import of_tensor
 from verax.frontends.tflite.rows import Result, row
 from verax.numerics.fixed_point import (
+    interpolated,
+    interpolation_table,
     inverse_root,
     nearest,
     quantised_factor,
     rounded_shift,
     scaled,
+    sigmoid,
+    tanh,
 )
-from verax.numerics.lookup_tables import interpolated, interpolation_table, sigmoid, tanh
 
 INT16 = np.iinfo(np.int16)
 BYTES = ("int8", "uint8")

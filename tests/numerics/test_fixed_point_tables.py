@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.numerics.fixed_point import inverse_root, nearest
-from verax.numerics.lookup_tables import interpolated, interpolation_table, sigmoid, tanh
+from verax.numerics.fixed_point import (
+    interpolated,
+    interpolation_table,
+    inverse_root,
+    nearest,
+    sigmoid,
+    tanh,
+)
 
 WORDS = np.arange(-(2**15), 2**15)
 QUANTUM = 2.0**-15
