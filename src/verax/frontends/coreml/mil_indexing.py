@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.conversion import MAX_MADE, Conversion
 from verax.frontends.coreml.mil_rows import (
     dtype_of,
     flag,
@@ -26,9 +26,6 @@ from verax.frontends.coreml.mil_rows import (
 )
 from verax.frontends.coreml.rows import Result
 from verax.frontends.coreml.suppression import padded, picked, suppress, threshold_above
-
-MAX_MADE = 1 << 24
-"""Elements of a constant that an import makes up."""
 
 
 def _unchecked(c: Conversion) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.conversion import MAX_MADE, Conversion
 from verax.frontends.coreml.mil_rows import (
     arg,
     dtype_of,
@@ -30,9 +30,6 @@ from verax.frontends.coreml.mil_rows import (
     text,
 )
 from verax.frontends.coreml.rows import Pads, Result, resolved
-
-MAX_MADE = 1 << 24
-"""Elements of a constant that an import makes up, rather than reads."""
 
 RULES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
 

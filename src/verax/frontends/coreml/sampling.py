@@ -10,10 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-
-MAX_MADE = 1 << 24
-"""Elements of a matrix of weights."""
+from verax.frontends.conversion import MAX_MADE, Conversion
 
 STRICT, ALIGN, UPSAMPLE, OFFSET, UNALIGN = "strict", "align", "upsample", "offset", "unalign"
 

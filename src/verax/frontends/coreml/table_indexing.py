@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.conversion import MAX_MADE, Conversion
 from verax.frontends.coreml.rows import Result, bias, like, row, sizes_of, sliced, weights
 from verax.frontends.coreml.suppression import padded, picked, suppress, threshold_above
-
-MAX_MADE = 1 << 24
-"""Elements of a constant that an import makes up."""
 
 
 def _index(c: Conversion, position: int) -> str:

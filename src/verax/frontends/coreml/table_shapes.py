@@ -6,11 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.conversion import MAX_MADE, Conversion
 from verax.frontends.coreml.rows import Result, like, row, sizes_of
-
-MAX_MADE = 1 << 24
-"""Elements of a constant that an import makes up."""
 
 
 @row("getShape")
