@@ -357,6 +357,18 @@ def test_links_out_of_the_file_are_not_followed(tmp_path: Path) -> None:
         load(path)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        ("AdaptiveAveragePooling1D", {"output_size": [2**40]}, []),
+        ("SimpleRNN", {"units": 2, "use_bias": False, "activation": "tanh"},
+         [np.ones((3, 2), np.float32), np.ones((2, 2), np.float32)]),
+    ],
+)  # fmt: skip
+def test_layers_of_countless_pieces_are_refused(layer: Any) -> None:
+    refuse(sequential([layer], [2, 2**40, 3]), "too many", UnsupportedError)
+
+
 def test_gigantic_arrays_are_refused_before_memory_is_taken() -> None:
     stream = io.BytesIO(sequential([("PReLU", {}, [np.ones(5, np.float32)])], [None, 5]))
     with h5py.File(stream, "a") as file:

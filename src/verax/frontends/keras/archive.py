@@ -49,8 +49,8 @@ PARTS = {
     "MultiHeadAttention": PROJECTIONS,
     "GroupQueryAttention": PROJECTIONS,
 }
-"""Parts of a layer that have its weights in a .keras file, in the layer's order; some versions write
-the names with an underscore."""
+"""Parts of a layer that have its weights in a .keras file, in the layer's order; some versions
+write the names with an underscore."""
 
 
 class Weights(Protocol):

@@ -122,6 +122,17 @@ def data_input(c: Conversion, weight_count: int) -> str:
     return c.required(0)
 
 
+MAX_PIECES = 100_000
+"""Most nodes or indices that one layer may be written out in."""
+
+
+def bounded(c: Conversion, count: int, what: str) -> int:
+    """The count; refuses the node when nobody could want that many."""
+    if count > MAX_PIECES:
+        c.refuse(f"{count} {what} are too many to be written out")
+    return count
+
+
 def as_float(c: Conversion, value: str) -> str:
     """The value as a float32, as layers take it that work on pictures of bytes."""
     if c.builder.types[value].dtype is DType.float32:

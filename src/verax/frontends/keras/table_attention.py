@@ -16,6 +16,7 @@ from verax.frontends.keras.rows import (
     Result,
     activated,
     array_of,
+    bounded,
     data_input,
     finish,
     finish_all,
@@ -72,6 +73,7 @@ def causal(c: Conversion, scores: str, below: float) -> str:
     queries, keys = c.builder.types[scores].dims[-2:]
     if not isinstance(queries, int) or not isinstance(keys, int):
         c.refuse("a causal mask needs known lengths: give shapes")
+    bounded(c, queries * keys // 64, "times 64 pairs of positions")
     allowed = np.tri(queries, keys, dtype=bool)
     mask = np.where(allowed, 0.0, below)
     return c.add("Add", [scores, c.constant(mask, np.float32)])

@@ -11,6 +11,7 @@ from verax.frontends.keras.rows import (
     TRAINING,
     Layout,
     Result,
+    bounded,
     finish,
     known_sizes,
     only_input,
@@ -113,6 +114,7 @@ def adaptive_pool(c: Conversion) -> Result:
     if c.rank() != rank + 2 or min(wanted) < 1:
         raise ModelError(f"{wanted} pieces of {c.type(0)}", place=c.node.place)
     axes = range(first, first + rank)
+    bounded(c, sum(wanted), "pieces")
     for axis, count, size in zip(axes, wanted, known_sizes(c, axes)):
         pieces = []
         for i in range(count):

@@ -12,7 +12,14 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.channels_last import static_dims
 from verax.frontends.conversion import Conversion
-from verax.frontends.keras.rows import Layout, Result, finish, finish_all, operation
+from verax.frontends.keras.rows import (
+    Layout,
+    Result,
+    bounded,
+    finish,
+    finish_all,
+    operation,
+)
 from verax.frontends.keras.table_operations import operands, promoted
 
 END = np.iinfo(np.int64).max
@@ -109,7 +116,8 @@ def split(c: Conversion) -> Result:
     if type(given) is int:
         if given < 1 or size % given:
             raise ModelError(f"{size} positions in {given} pieces", place=c.node.place)
-        cuts = tuple(range(0, size + 1, size // given))
+        bounded(c, given, "pieces")
+        cuts = tuple(range(0, size + 1, size // given)) if size else (0,) * (given + 1)
     else:
         cuts = (0, *a.integers("indices_or_sections"), size)
     pieces = [end - begin for begin, end in pairwise(cuts)]
@@ -122,7 +130,7 @@ def unstack(c: Conversion) -> Result:
     size = c.type(0).dims[axis]
     if not isinstance(size, int):
         c.refuse("the size of the axis must be known")
-    c.attributes.expect("num", size)
+    c.attributes.expect("num", bounded(c, size, "pieces"))
     pick = [c.constant(i, np.int64) for i in range(size)]
     return finish_all(c, [c.add("Gather", [*operands(c, 1), i], axis=axis) for i in pick])
 
@@ -151,6 +159,7 @@ def repeated(c: Conversion, x: str, count: int, axis: int) -> str:
     size = c.builder.types[x].dims[axis]
     if not isinstance(size, int):
         c.refuse("the size of the axis must be known")
+    bounded(c, size * count, "positions")
     return c.add("Gather", [x, c.ints(np.repeat(np.arange(size), count).tolist())], axis=axis)
 
 
@@ -183,6 +192,7 @@ def roll(c: Conversion) -> Result:
         size = c.type(0).dims[axis]
         if not isinstance(size, int):
             c.refuse("the size of the axis must be known")
+        bounded(c, size, "positions")
         x = c.add("Gather", [x, c.ints(np.roll(np.arange(size), shift).tolist())], axis=axis)
     return finish(c, x)
 

@@ -17,6 +17,7 @@ from verax.frontends.keras.rows import (
     Result,
     activated,
     array_of,
+    bounded,
     finish,
     finish_all,
     gives_more,
@@ -188,7 +189,7 @@ def _steps(c: Conversion, kernel: str, bias: Sequence[str]) -> list[str]:
         raise ModelError(f"it is called on {c.type(0)}", place=c.node.place)
     x = c.add("MatMul", [c.required(0), kernel])
     x = c.add("Add", [x, *bias]) if bias else x
-    order = range(length)
+    order = range(bounded(c, length, "steps"))
     if c.attributes.flag("go_backwards"):
         order = order[::-1]
     return [c.add("Gather", [x, c.constant(t, np.int64)], axis=1) for t in order]
