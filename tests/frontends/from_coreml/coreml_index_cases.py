@@ -212,6 +212,15 @@ def shapes() -> Iterator[Case]:
         "concatND", ((2, 3, 4),) * 2, setting(axis=-2, interleave=True),
         lambda x, y: np.stack([x, y], 2).reshape(2, 6, 4), "interleave",
     )  # fmt: skip
+    yield Case(
+        "concat", ((2, 2, 3, 4, 5), (3, 2, 3, 4, 5)), setting(sequenceConcat=True),
+        lambda x, y: np.concatenate([x, y]), "sequence",
+    )  # fmt: skip
+    yield Case(
+        "dot", ((2, 3, 1, 1),) * 2, setting(cosineSimilarity=True),
+        lambda x, y: (x * y).sum(1, keepdims=True)
+        / np.sqrt((x * x).sum(1, keepdims=True) * (y * y).sum(1, keepdims=True)), "cosine",
+    )  # fmt: skip
     flags = [np.where(np.random.default_rng(i).random((3, 4)) < 0.5, 0.0, i + 1.0) for i in (0, 1)]
     for name, f in (("Or", np.logical_or), ("And", np.logical_and), ("Xor", np.logical_xor)):
         yield Case(f"logical{name}", ((3, 4),) * 2, setting(), f, given=dict(enumerate(flags)))

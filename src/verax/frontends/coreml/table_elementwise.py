@@ -224,9 +224,14 @@ def add_bias(c: Conversion) -> Result:
 
 @row("dot")
 def dot(c: Conversion) -> Result:
-    c.attributes.expect("cosineSimilarity", False, why="normalised products")
-    product = c.add("Mul", [c.required(0), c.required(1)])
-    return c.result("ReduceSum", [product, c.ints((c.rank() - 3,))])
+    """The product of vectors along the channels; of their directions, for the cosine."""
+    a, b = c.required(0), c.required(1)
+    axes = c.ints((c.rank() - 3,))
+    product = c.add("Mul", [a, b])
+    if not c.attributes.flag("cosineSimilarity"):
+        return c.result("ReduceSum", [product, axes])
+    lengths = [c.add("ReduceL2", [v, axes]) for v in (a, b)]
+    return c.result("Div", [c.add("ReduceSum", [product, axes]), c.add("Mul", lengths)])
 
 
 @row("softmax")

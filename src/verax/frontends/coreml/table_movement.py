@@ -165,8 +165,11 @@ def permute(c: Conversion) -> Result:
 
 @row("concat")
 def concat(c: Conversion) -> Result:
-    c.attributes.expect("sequenceConcat", False, why="sequences are not supported")
-    return c.operator("Concat", axis=c.rank() - 3)
+    if not c.attributes.flag("sequenceConcat"):
+        return c.operator("Concat", axis=c.rank() - 3)
+    if c.rank() < 5:
+        c.refuse(f"{c.type(0)} has no sequence")
+    return c.operator("Concat", axis=c.rank() - 5)
 
 
 @row("concatND")
