@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import verax
+from verax.base.errors import ModelError
 from verax.frontends.tensorflow import load_tensorflow
 from verax.records.verdict import Kind
 
@@ -55,3 +57,16 @@ def test_anchors_are_of_the_size_that_the_image_asks_for(folder: Path) -> None:
     model = verax.load(folder)
     known = {k: t.shape for k, t in model.outputs.items() if k in ("boxes", "classes", "count")}
     assert known == {"boxes": (2, 10, 4), "classes": (2, 10), "count": (2,)}
+
+
+def test_a_flipped_bit_in_the_index_of_variables_is_noticed(folder: Path, tmp_path: Path) -> None:
+    """Else a variable might be read from another place of its file."""
+    shutil.copytree(folder, tmp_path / "flipped")
+    index = tmp_path / "flipped" / "variables" / "variables.index"
+    whole = index.read_bytes()
+    for at in range(0, 1000, 97):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        index.write_bytes(bytes(changed))
+        with pytest.raises(ModelError, match="the index of variables is damaged"):
+            verax.load(tmp_path / "flipped")

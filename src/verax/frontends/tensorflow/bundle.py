@@ -83,6 +83,9 @@ class Bundle:
             raise ValueError("a block lies outside of the file")
         if self.index[offset + size]:
             raise UnsupportedError("the index of variables is compressed", place=self.place)
+        checked, end = offset + size + 1, offset + size + TRAILER
+        if _masked_crc(self.index[offset:checked]) != self.index[checked:end]:
+            raise ValueError("a block's checksum is wrong")
         block = self.index[offset : offset + size]
         (restarts,) = struct.unpack("<I", block[-4:])
         end = size - 4 - 4 * restarts
@@ -151,6 +154,29 @@ class Bundle:
         for attribute in (a for node in saved.nodes for a in node.attributes):
             found.setdefault(attribute.full_name, set()).add(attribute.checkpoint_key)
         return {name: keys.pop() for name, keys in found.items() if name and len(keys) == 1}
+
+
+def _crc_table() -> tuple[int, ...]:
+    """Remainders of the 256 bytes by Castagnoli's polynomial, bits reversed."""
+    found = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        found.append(value)
+    return tuple(found)
+
+
+CRC_TABLE = _crc_table()
+
+
+def _masked_crc(data: bytes) -> bytes:
+    """CRC-32C, rotated and moved by a constant as LevelDB stores it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ CRC_TABLE[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return struct.pack("<I", masked)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
