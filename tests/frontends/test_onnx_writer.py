@@ -22,6 +22,18 @@ WRITTEN_OTHERWISE = {
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
     *("QuantizeLinear", "DynamicQuantizeGroups", "L2NormalizeInteger"),
     *("MultiBoxDetection", "BoxNMS"),
+    *(
+        "Clip",
+        "Max",
+        "Min",
+        "ReduceMax",
+        "ReduceMin",
+        "OneHot",
+        "Pad",
+        "MaxPool",
+        "AveragePool",
+        "LpPool",
+    ),
     *("Mod", "Rsqrt", "Where", "Conv", "SpaceToDepth"),
 }
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""

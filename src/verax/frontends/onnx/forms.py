@@ -14,13 +14,17 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from verax.frontends.onnx.schemas import schema
+from verax.frontends.onnx.schemas import fits, schema
 from verax.frontends.onnx.tensors import CODES
+from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
+from verax.ops.windows import geometry
 
 RENAMED = {"groups": "group", "trans_a": "transA", "trans_b": "transB"}
 """Attributes whose names differ from ONNX's."""
+WORDS = {DType.int16, DType.uint16}
+"""Types that ONNX or ONNX Runtime lacks for many an operator that only chooses."""
 MEANS_OUTPUTS = {"with_indices", "mask", "with_statistics"}
 """Attributes that ONNX expresses by naming further outputs."""
 
@@ -160,3 +164,40 @@ def reduced(g: Group, kind: str, value: str, axes: Sequence[int], version: int) 
     if version < 18:
         return g.add(kind, value, axes=list(axes))
     return g.add(kind, value, g.constant(axes))
+
+
+def numbered_pads(op: Any, kernel: Sequence[DimLike], sizes: Sequence[DimLike]) -> Any:
+    """Pads of a window operator, in numbers as soon as the sizes of the spatial axes are known.
+
+    ONNX Runtime knows no SAME rule with dilations, and none whose strides exceed the kernel.
+    """
+    if not isinstance(op.pads, str) or not all(isinstance(d, int) for d in (*kernel, *sizes)):
+        return op.pads
+    found = geometry(kernel, op.strides, op.pads, getattr(op, "dilations", ()))
+    if all(s <= k for s, k in zip(found.strides, found.kernel_shape)) and set(found.dilations) <= {
+        1
+    }:
+        return op.pads
+    return found.resolved_pads([int(d) for d in sizes])
+
+
+def widened(node: Node, graph: Graph, version: int, **changed: Any) -> Form:
+    """An operator that only chooses among 16-bit integers, between casts: ONNX or ONNX Runtime has
+    it for other types only."""
+    kind, g = node.op.kind, Group(node, graph)
+    narrow = graph.types[node.outputs[0]].dtype
+    if narrow not in WORDS:
+        return plain(node, graph, version, **changed)
+    to = DType.float32 if kind == "MaxPool" else DType.int64
+    inner = plain(node, graph, version, **changed).nodes[0]
+    result = f"{node.outputs[0]}/{kind}"
+    types = {result: graph.types[node.outputs[0]].with_dtype(to)}
+    types |= {v: graph.types[v] for v in (*node.inputs, *node.outputs[1:]) if v is not None}
+    for i, name in enumerate(node.inputs):
+        if name is not None and graph.types[name].dtype is narrow:
+            inner.input[i] = g.cast(name, to)
+            types[inner.input[i]] = graph.types[name].with_dtype(to)
+    inner.output[0] = result
+    problem = fits(inner, types, version)
+    g.form.nodes += [inner, made_node(node, "Cast", [result], node.outputs[:1], to=CODES[narrow])]
+    return Form(problem=problem) if problem else g.form

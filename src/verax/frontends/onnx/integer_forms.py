@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from verax.frontends.onnx.forms import Form, Group, plain, spelled
+from verax.frontends.onnx.forms import Form, Group, numbered_pads, plain, spelled
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.integer_convolution import ConvTransposeInteger
@@ -205,5 +205,11 @@ def average_pool_integer(node: Node, graph: Graph, version: int) -> Form:
 
 def _window_sum(g: Group, value: str, taps: int) -> str:
     """Sums over the windows of small whole numbers, float32; padding counts as zero."""
-    mean = g.add("AveragePool", value, count_include_pad=1, **_window(g.node.op))
+    op = g.node.op
+    attributes = _window(op) | spelled(
+        "pads", numbered_pads(op, op.attributes()["kernel_shape"], g.type(0).dims[2:])
+    )
+    if "pads" in attributes:
+        attributes.pop("auto_pad", None)
+    mean = g.add("AveragePool", value, count_include_pad=1, **attributes)
     return g.add("Round", g.add("Mul", mean, g.constant(taps, np.float32)))

@@ -13,7 +13,15 @@ from verax.frontends.onnx.fixed_point_forms import (
     requantize,
     softmax_integer,
 )
-from verax.frontends.onnx.forms import Form, Group, Maker, made_node, plain
+from verax.frontends.onnx.forms import (
+    Form,
+    Group,
+    Maker,
+    made_node,
+    numbered_pads,
+    plain,
+    widened,
+)
 from verax.frontends.onnx.integer_forms import (
     average_pool_integer,
     conv_integer,
@@ -112,7 +120,7 @@ def _group_normalization(node: Node, graph: Graph, version: int) -> Form:
 def _pad(node: Node, graph: Graph, version: int) -> Form:
     if node.op.attributes()["mode"] == "wrap" and version < 19:
         return Form(problem="Pad has no mode wrap")
-    return plain(node, graph, version)
+    return widened(node, graph, version)
 
 
 def _resize(node: Node, graph: Graph, version: int) -> Form:
@@ -134,7 +142,8 @@ def _pool(node: Node, graph: Graph, version: int) -> Form:
             last = ceildiv(x.dims[axis + 2] + pads - (size - 1) * dilation - 1, stride) + 1
             if last != y.dims[axis + 2]:
                 return Form(problem="ceil_mode keeps a window in the padding there")
-    return plain(node, graph, version)
+    pads = numbered_pads(node.op, op["kernel_shape"], x.dims[2:])
+    return widened(node, graph, version, pads=pads)
 
 
 def _mean_variance(node: Node, graph: Graph, version: int) -> Form:
@@ -166,21 +175,27 @@ def _where(node: Node, graph: Graph, version: int) -> Form:
     """ONNX Runtime chooses between numbers only: between truths it is logic."""
     g = Group(node, graph)
     if g.type(1).dtype is not DType.bool_:
-        return plain(node, graph, version)
+        return widened(node, graph, version)
     chosen = g.add("And", g.input(0), g.input(1))
     return g.finish(g.add("Or", chosen, g.add("And", g.add("Not", g.input(0)), g.input(2))))
 
 
 def _conv(node: Node, graph: Graph, version: int) -> Form:
-    """ONNX Runtime knows no SAME rule with dilations: in numbers as soon as the sizes are known."""
-    op = node.op
-    assert isinstance(op, Conv)
+    assert isinstance(node.op, Conv)
     x, w = graph.types[str(node.inputs[0])], graph.types[str(node.inputs[1])]
-    known = all(isinstance(d, int) for d in (*x.dims[2:], *w.dims[2:]))
-    if isinstance(op.pads, str) and any(d != 1 for d in op.dilations) and known:
-        sizes = [int(d) for d in x.dims[2:]]
-        return plain(node, graph, version, pads=op.geometry(w.dims[2:]).resolved_pads(sizes))
-    return plain(node, graph, version)
+    return plain(node, graph, version, pads=numbered_pads(node.op, w.dims[2:], x.dims[2:]))
+
+
+def _one_hot(node: Node, graph: Graph, version: int) -> Form:
+    """ONNX Runtime marks with float32 or int64 at int64 places."""
+    g = Group(node, graph)
+    to = g.type(2).dtype
+    types = [g.type(i).dtype for i in range(3)]
+    if to.is_float or all(t is DType.int64 for t in types):
+        return plain(node, graph, version)
+    inputs = [g.cast(g.input(i), DType.int64) for i in range(3)]
+    marked = g.add("OneHot", *inputs, axis=node.op.attributes()["axis"])
+    return g.finish(g.cast(marked, to))
 
 
 def _space_to_depth(node: Node, graph: Graph, version: int) -> Form:
@@ -213,6 +228,8 @@ SPECIAL: dict[str, Maker] = {
     "Resize": _resize,
     "MultiBoxDetection": multibox_detection,
     "BoxNMS": box_nms,
+    **dict.fromkeys(("Clip", "Max", "Min", "ReduceMax", "ReduceMin"), widened),
+    "OneHot": _one_hot,
     "Mod": _mod,
     "Rsqrt": _rsqrt,
     "Where": _where,
