@@ -192,3 +192,39 @@ def test_a_parameter_that_fits_the_narrow_type_is_taken_as_that():
     model = program([operation], {"x": ("float16", (2, 3, 4))}, 7)
     graph = load_coreml(model.SerializeToString()).graph
     assert {str(t.dtype) for t in graph.types.values() if t.dtype.is_float} == {"float16"}
+
+
+def test_a_program_of_several_functions_is_its_default_one():
+    made = [program([Operation(kind, {"x": "%x"})], {"x": ("float32", (2, 3))}, 8)
+            for kind in ("square", "abs")]  # fmt: skip
+    model = made[0]
+    model.mlProgram.functions["other"].CopyFrom(made[1].mlProgram.functions["main"])
+    x = np.float32([[1, -2, 3], [-4, 5, -6]])
+
+    def answer():
+        graph = load_coreml(model.SerializeToString()).graph
+        return next(iter(evaluate(graph, {"x": x}).values()))
+
+    assert np.array_equal(answer(), x * x)
+    model.description.defaultFunctionName = "other"
+    assert np.array_equal(answer(), np.abs(x))
+    model.description.defaultFunctionName = "third"
+    with pytest.raises(ModelError, match=r"no function 'third', only \['main', 'other'\]"):
+        answer()
+
+
+def test_a_state_is_refused():
+    model = program([Operation("square", {"x": "%x"})], {"x": ("float32", (2, 3))}, 8)
+    kind = model.mlProgram.functions["main"].inputs[0].type
+    kind.stateType.wrappedType.tensorType.dataType = 11
+    with pytest.raises(UnsupportedError, match="state"):
+        load_coreml(model.SerializeToString())
+
+
+def test_operations_of_an_unknown_kind_of_program_are_refused():
+    model = program([Operation("square", {"x": "%x"})], {"x": ("float32", (2, 3))})
+    function = model.mlProgram.functions["main"]
+    function.block_specializations["Other1"].CopyFrom(function.block_specializations["CoreML5"])
+    function.opset = "Other1"
+    with pytest.raises(UnsupportedError, match="Other1"):
+        load_coreml(model.SerializeToString())
