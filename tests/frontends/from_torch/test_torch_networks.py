@@ -63,7 +63,7 @@ def test_a_decomposed_network_means_the_same(name: str) -> None:
 
 def means_the_same(name: str, module: Any, program: Any, x: Any) -> None:
     model = load_torch(saved(program))
-    if name == "detr":  # its masks are choices, which outputs alone do not show
+    if name == "detr":  # its masks are choices, of which outputs alone show little
         agree_inside(model, program, (x,))
         return
     with torch.no_grad():
@@ -132,6 +132,18 @@ def test_a_pad_may_depend_on_a_size_that_is_open() -> None:
     model = load_torch(saved(program))
     other = torch.randn(2, 3, 5, 11)
     agree(model, arrays(model, (other,)), list(filled(other)))
+
+
+def test_sizes_that_the_program_was_not_exported_for_are_refused() -> None:
+    def joined(x: Any) -> Any:
+        return torch.cat([x, x * 2], 1) if x.shape[1] < 8 else x
+
+    sizes = (({0: torch.export.Dim.AUTO, 1: torch.export.Dim("n", min=2, max=7)},),)
+    data = saved(export(joined, (torch.randn(3, 5),), dynamic_shapes=sizes))
+    (name,) = load_torch(data).inputs
+    assert load_torch(data, shapes={name: (4, 7)}).outputs["cat"].shape == (4, 14)
+    with pytest.raises(UsageError, match=r"size 9 is given for axis 1; the file allows 2 to 7"):
+        load_torch(data, shapes={name: (4, 9)})
 
 
 @pytest.mark.parametrize("decomposed", [False, True])

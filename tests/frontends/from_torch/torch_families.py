@@ -219,6 +219,9 @@ def family(name: str) -> tuple[Any, Any]:
         if parameter.ndim == 1:
             # Scales of 1 and biases of 0 would hide what is left out.
             parameter.data += torch.rand_like(parameter) * 0.5
+    for path, parameter in module.named_parameters():
+        if path.endswith(("q_proj.weight", "k_proj.weight")):
+            parameter.data *= 8  # attention that is all but even would hide its scores
     for part in module.modules():
         if isinstance(part, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(part.running_var, 0.01, 0.2)
