@@ -32,7 +32,7 @@ def stored() -> Stored:
 LABELS = sorted(stored())
 NETWORKS = [x for x in LABELS if x.startswith(("graph", "network"))]
 LONG = ("graph Bi", "graph GRU", "graph LSTM", "graph TimeD", "graph movement", "graph pictures",
-        "graph nested")  # fmt: skip
+        "graph nested", "graph arith", "graph Multi", "graph Att", "network seq")  # fmt: skip
 """Networks of many nodes: what takes them apart is slow."""
 FILES = [(label, w) for label in LABELS for w in stored()[label] if w.startswith("file")]
 
