@@ -274,3 +274,22 @@ def test_an_image_output_says_what_its_numbers_are():
     loaded = load_coreml(model.SerializeToString())
     assert loaded.metadata["output y"].startswith("pixels 0..255, RGB, not yet rounded")
     assert loaded.outputs["y"].shape == (1, 3, 5, 7)
+
+
+def test_an_output_declared_at_the_default_size_may_be_open():
+    """coremltools' flexible_shape_utils changes the input alone."""
+    layers = [("activation", "a", ["x"], ["y"], setting(linear__alpha=2.0))]
+    model = network(layers, {"x": (3, 8, 7)}, {"y": (3, 8, 7)}, 1)
+    array = model.description.input[0].type.multiArrayType
+    for low, high in ((3, 3), (5, 20), (7, 7)):
+        limits = array.shapeRange.sizeRanges.add()
+        limits.lowerBound, limits.upperBound = low, high
+    x = np.random.default_rng(0).standard_normal((3, 11, 7)).astype(np.float32)
+    loaded, found = answers(model, {"x": x})
+    assert str(loaded.outputs["y"]) == "float32[3, x_1, 7]"
+    assert np.array_equal(found["y"], 2.0 * x)
+    sized, _ = answers(model, {"x": x[:, :9]}, shapes={"x": (3, 9, 7)})
+    assert sized.outputs["y"].shape == (3, 9, 7)
+    model.description.output[0].type.multiArrayType.shape[0] = 4
+    with pytest.raises(ModelError, match=r"declared as \(4, 8, 7\)"):
+        answers(model, {"x": x})

@@ -203,6 +203,8 @@ class _Reader:
             attributes["mapping"] = "RANK5_ARRAY_MAPPING"
             if feature.dims and None not in feature.dims:
                 attributes["shape"] = tuple(feature.dims)
+                if any(f.dims is not None and None in f.dims for f in self.inputs):
+                    attributes["isDefault"] = True
         if feature.dtype is DType.int32:
             attributes["dataType"] = "int32"
         self._add("array.output", (inner,), (feature.name,), attributes, f"output {feature.name}")

@@ -52,6 +52,12 @@ def array_output(c: Conversion) -> Result:
     require_rank(c, 4)
     if not shape:
         return c.result("Squeeze", [x, c.ints((0,))])
+    if a.flag("isDefault") and len(shape) == 3:
+        # Height and width are those of the default input; another may be given.
+        channels = c.type(0).dims[1]
+        if isinstance(channels, int) and channels != shape[0]:
+            raise ModelError(f"{c.type(0)} is declared as {shape}", place=c.node.place)
+        return c.result("Squeeze", [x, c.ints((0,))])
     if c.type(0).size != int(np.prod(shape)):
         raise ModelError(f"{c.type(0)} is declared as {shape}", place=c.node.place)
     return c.result("Reshape", [x, c.ints(shape)])
