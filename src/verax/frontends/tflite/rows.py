@@ -21,6 +21,8 @@ TABLE: dict[tuple[str, str], Row] = {}
 FLOAT: dict[str, Row] = {}
 QUANTISED: dict[str, Row] = {}
 HYBRID: dict[str, Row] = {}
+MAX_POSITIONS = 1 << 20
+"""Positions that a row may list one by one in a constant; what needs more is refused."""
 DATA = {"TRANSPOSE_CONV": 2}
 """Which operand is the data, where it is not the first."""
 

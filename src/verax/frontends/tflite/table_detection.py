@@ -14,7 +14,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
 from verax.frontends.tflite.quantisation import of_tensor
-from verax.frontends.tflite.rows import Result, row
+from verax.frontends.tflite.rows import MAX_POSITIONS, Result, row
 
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
 PER_CLASS = 100
@@ -53,7 +53,12 @@ def _detection(c: Conversion, operands: list[str]) -> Result:
     boxes, scores, anchors = (c.type(i) for i in range(3))
     background = scores.dims[2] - classes if scores.rank == 3 else 0
     sizes = (boxes.rank, scores.rank, anchors.rank, boxes.dims[:1], scores.dims[:1])
-    if sizes != (3, 3, 2, (1,), (1,)) or background not in (0, 1) or most < 1 or classes < 1:
+    if (
+        sizes != (3, 3, 2, (1,), (1,))
+        or background not in (0, 1)
+        or min(most, classes) < 1
+        or (max(most, classes) > MAX_POSITIONS)
+    ):
         raise ModelError(
             f"{boxes}, {scores}, {anchors} do not fit {classes} classes and one image",
             place=c.node.place,
@@ -72,7 +77,7 @@ def _by_box(c: Conversion, corners: str, own: str, classes: int, most: int) -> R
     """The fast form: boxes compete by their best class, and each that is kept shows its `each`
     best classes. The count is that of boxes."""
     each = c.attributes.integer("max_classes_per_detection", 0)
-    if each < 1:
+    if not 1 <= each <= MAX_POSITIONS:
         raise ModelError(f"it shows {each} classes per box", place=c.node.place)
     shown = min(each, classes)
     op = c.operator("TopK", axis=2)
@@ -185,7 +190,7 @@ def non_max_suppression(c: Conversion) -> Result:
         c.refuse("scores that decay with the overlap are not supported")
     (most,) = (int(n) for n in c.constant_input(2, "the number of boxes").ravel())
     overlap = np.float32(c.constant_input(3, "the overlap").ravel()[0])
-    if most < 0 or not 0 < overlap <= 1:
+    if not 0 <= most <= MAX_POSITIONS or not 0 < overlap <= 1:
         raise ModelError(f"{most} boxes, overlapping by {overlap}", place=c.node.place)
     boxes = c.add("Unsqueeze", [c.required(0), c.ints((0,))])
     scores = c.add("Unsqueeze", [c.required(1), c.ints((0, 1))])

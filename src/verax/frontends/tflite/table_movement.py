@@ -16,7 +16,7 @@ from verax.frontends.channels_last import (
     static_dims,
 )
 from verax.frontends.conversion import Conversion
-from verax.frontends.tflite.rows import Result, activation, finish_activated, row
+from verax.frontends.tflite.rows import MAX_POSITIONS, Result, activation, finish_activated, row
 
 END = 2**31 - 1
 """Beyond the end of any axis."""
@@ -165,7 +165,7 @@ def mirror_pad(c: Conversion) -> Result:
             continue
         if not isinstance(size, int):
             c.refuse(f"the sizes of the input, {c.type(0)}, are not known: give shapes")
-        if not (0 <= begin <= size and 0 <= end <= size):
+        if not (0 <= begin <= size <= MAX_POSITIONS and 0 <= end <= size):
             raise ModelError(f"{begin} and {end} around {size} elements", place=c.node.place)
         rest = range(size - 1, size - 1 - end, -1)
         index = c.ints((*range(begin - 1, -1, -1), *range(size), *rest))

@@ -19,7 +19,7 @@ from verax.frontends.tflite.quantisation import (
     of_tensor,
     quantisation,
 )
-from verax.frontends.tflite.rows import ACTIVATIONS, Result, activation, row
+from verax.frontends.tflite.rows import ACTIVATIONS, MAX_POSITIONS, Result, activation, row
 from verax.frontends.tflite.table_windows import pool_fields
 from verax.numerics.fixed_point import nearest
 
@@ -198,8 +198,8 @@ def resize_bilinear(c: Conversion) -> Result:
     value = c.add("Cast", [c.required(0)], to="int64")
     for axis, size in zip((1, 2), constant_ints(c, 1, "the size")):
         whole = c.type(0).dims[axis]
-        if not isinstance(whole, int) or size < 1:
-            c.refuse("the sizes must be known")
+        if not isinstance(whole, int) or not 1 <= size <= MAX_POSITIONS:
+            c.refuse(f"sizes of {whole} and {size}")
         low, high, weight = _interpolation(whole, size, aligned, half)
         lanes = (-1, *(1,) * (3 - axis))
         terms = []
