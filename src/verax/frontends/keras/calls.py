@@ -165,7 +165,8 @@ def _tensor(item: Any) -> Operand | None:
         name, call, output = item["config"]["keras_history"]
         return str(name), int(call), int(output)
     if item.get("class_name") in ARRAYS and item["config"].get("dtype") in ARRAY_TYPES:
-        return np.array(item["config"]["value"], item["config"]["dtype"])
+        with np.errstate(over="ignore"):
+            return np.array(item["config"]["value"], item["config"]["dtype"])
     return None
 
 
@@ -179,7 +180,12 @@ def _numeric(item: Any) -> bool:
 def _number(item: Any) -> np.ndarray:
     """Numbers as Keras takes them: whole ones as int32."""
     found = np.array(item)
-    return found.astype(np.float32 if found.dtype.kind == "f" else np.int32)
+    if found.dtype.kind != "f":
+        if abs(found).max() >= 2**31:
+            raise UnsupportedError(f"the number {abs(found).max()} is none of int32")
+        return found.astype(np.int32)
+    with np.errstate(over="ignore"):
+        return found.astype(np.float32)
 
 
 def _index(item: Any) -> Any:
