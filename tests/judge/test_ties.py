@@ -8,6 +8,7 @@ from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 from verax.judge.local import check_node, meaning
 from verax.numerics.fixed_point import quantised_factor
+from verax.ops.arg import TopK
 from verax.ops.detection import NonMaxSuppression
 from verax.ops.pooling import MaxPool
 from verax.ops.quantization import QuantizeLinear
@@ -125,3 +126,23 @@ def test_halves_of_a_quantised_float_are_free_where_no_text_says_where_they_go(
     wrong = (away if halves == "away" else even).copy()
     wrong[0, 3] += 1  # 0.6 is no half
     assert judged(op, arrays, [wrong])[0].kind is Kind.mistake
+
+
+@pytest.mark.parametrize(
+    ("places", "kind"),
+    [
+        ([[0, 2, 4], [1, 2, 3]], Kind.identical),
+        ([[4, 0, 2], [1, 4, 2]], Kind.undecided),
+        ([[4, 0, 4], [1, 4, 2]], Kind.mistake),
+        ([[4, 0, 3], [1, 4, 2]], Kind.mistake),
+        ([[4, 0, -3], [1, 4, 2]], Kind.mistake),
+    ],
+)
+def test_equal_elements_are_ordered_by_onnx_alone(places: list[list[int]], kind: Kind) -> None:
+    """PyTorch and others leave open which of equal elements TopK takes first."""
+    x = np.array([[3, 1, 3, 2, 3], [0, 5, 4, 4, 4]], np.float32)
+    values = np.array([[3, 3, 3], [5, 4, 4]], np.float32)
+    node = Node(TopK(axis=1), ("x", "k"), ("values", "places"))
+    outputs = (TensorType.of(values), TensorType.of(np.array(places)))
+    _, found = check_node(node, [x, np.array([3])], [values, np.array(places)], outputs)
+    assert found.kind is kind

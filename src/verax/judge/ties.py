@@ -20,6 +20,7 @@ from verax.ir.operator import Evaluation, Operator, as_tuple
 from verax.judge.criterion import Decision
 from verax.numerics import statistics as st
 from verax.numerics.error_model import U
+from verax.ops.arg import TopK
 from verax.ops.detection import NonMaxSuppression
 from verax.ops.quantization import QuantizeLinear
 from verax.ops.requantization import Requantize
@@ -35,6 +36,8 @@ def near_tie(
     """What to say of a selection that differs from the meaning; None when it was no tie."""
     if rounds_freely(node.op) and given.shape == expected.shape:
         return _at_the_edge(node.op, inputs, given, expected)
+    if isinstance(node.op, TopK):
+        return _of_equals(node.op, np.asarray(inputs[0]), given, expected)
     if not isinstance(node.op, NonMaxSuppression):
         return None
     open_choice = False
@@ -55,6 +58,24 @@ def near_tie(
             "near ties",
         )
     return None
+
+
+def _of_equals(op: TopK, x: np.ndarray, given: np.ndarray, expected: np.ndarray) -> Decision | None:
+    """Indices that differ only among equal elements: ONNX orders these, other frameworks do not."""
+    axis = op.axis % max(x.ndim, 1)
+    if given.shape != expected.shape or not bool(((given >= 0) & (given < x.shape[axis])).all()):
+        return None
+    if bool((np.diff(np.sort(given, axis), axis=axis) == 0).any()):
+        return None  # an index occurs twice
+    chosen, meant = (np.take_along_axis(x, a.astype(np.int64), axis) for a in (given, expected))
+    if not bool((chosen == meant).all()):
+        return None
+    return Decision(
+        Kind.undecided,
+        f"{int((given != expected).sum())} of {given.size} indices differ, all of them among equal "
+        "elements: ONNX takes the lower index first, other frameworks leave the order open",
+        "near ties",
+    )
 
 
 def rounds_freely(op: Operator) -> bool:
