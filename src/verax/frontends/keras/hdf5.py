@@ -257,8 +257,7 @@ class Object:
                 f"the shape {list(dims)} needs {size} bytes, the file has {len(content)}",
                 place=self.name,
             )
-        found = np.frombuffer(content, dtype).reshape(dims)
-        return found if found.flags.aligned else found.copy()
+        return np.frombuffer(content, dtype).reshape(dims)
 
     def _in_pieces(self, dims: tuple[int, ...], dtype: np.dtype, layout: memoryview) -> np.ndarray:
         try:
