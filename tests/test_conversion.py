@@ -27,8 +27,6 @@ EVERY = sorted(str(p.relative_to(MODELS)) for p in MODELS.glob("*/*") if p.name.
 SIZES = {"mobileface_v1/MobileFace_Identification_V1-symbol.json": {"data": (1, 1, 112, 112)}}
 COMPUTES_INT64_IN_32_BITS = "resnet8/pretrainedResnet_quant.tflite"
 """Where OpenVINO 2026.4 goes wrong: its int64 has 32 bits."""
-UNCLEAR = "fastestdet/fastestdet.pt2"
-"""OpenVINO errs here as ONNX Runtime does, but 278 nodes judged together call it a mistake."""
 
 
 def metadata(path: Path) -> dict[str, str]:
@@ -138,5 +136,5 @@ def test_every_real_network_comes_back(name: str, tmp_path: Path) -> None:
     foreign = verax.check(again, "openvino")
     if name == COMPUTES_INT64_IN_32_BITS:
         assert foreign.kind is Kind.mistake
-    elif name != UNCLEAR:
+    else:
         assert foreign.kind in (Kind.rounding, Kind.identical), foreign.reasons

@@ -51,6 +51,10 @@ MANY_ELEMENTS = 200
 """From this many elements on, few Monte Carlo samples are enough."""
 SAMPLES_MANY, SAMPLES_FEW = 4, 16
 """Monte Carlo samples for values with many and with few elements."""
+CALIBRATED_T = 6.0
+"""T above 1 up to which honest samples are held against each other before the subject is accused.
+Errors that a whole channel shares (of a factor computed once per channel) scatter like one number,
+not like thousands: there honest runs reach two."""
 TIE_NOISE = 4.0
 """Multiple of sigma within which two candidates of an integer result count as tied."""
 OVERLAP_UNITS = 16.0
