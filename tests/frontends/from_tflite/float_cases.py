@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from tests.frontends.from_tflite.tflite_writer import T, const, one
+from tests.frontends.from_tflite.tflite_writer import T, const, one, several
 
 Case = tuple[str, bytes]
 RNG_SEED = 11
@@ -107,6 +107,9 @@ def float_cases() -> Iterator[Case]:
         yield kind, one(kind, [T(image), axis], T((2, 6, 3), "int32"), output_type="int32")
     yield from _movements(image)
     yield from _general(image)
+    yield from _truths()
+    yield from _domains()
+    yield from _parts()
 
 
 def _movements(image: tuple[int, ...]) -> Iterator[Case]:
@@ -222,3 +225,53 @@ def _general(image: tuple[int, ...]) -> Iterator[Case]:
             "CONV_3D_TRANSPOSE", [ints(2, *out, 4), weights, T((2, 2, 4, 5, 3)), bias],
             T((2, *out, 4)), stride_d=2, stride_h=2, stride_w=1, padding=padding,
         )  # fmt: skip
+
+
+def _truths() -> Iterator[Case]:
+    shape, other = (2, 3, 5), (3, 1)
+    for kind in ("LOGICAL_AND", "LOGICAL_OR"):
+        yield kind, one(kind, [T(shape, "bool"), T(other, "bool")], T(shape, "bool"))
+    yield "LOGICAL_NOT", one("LOGICAL_NOT", [T(shape, "bool")], T(shape, "bool"))
+    yield "SELECT", one("SELECT", [T(shape, "bool"), T(shape), T(shape)], T(shape))
+    yield "SELECT whole", one("SELECT", [T((), "bool"), T(shape), T(shape)], T(shape))
+    rng = np.random.default_rng(RNG_SEED)
+    mask = rng.integers(0, 2, shape).astype(bool)
+    yield "WHERE", one("WHERE", [const(mask)], T((int(mask.sum()), 3), "int64"))
+    yield "WHERE open", one("WHERE", [T(shape, "bool")], T((1, 3), "int64", signature=(-1, 3)))
+    yield "WHERE real", one("WHERE", [T((5, 4))], T((1, 2), "int64", signature=(-1, 2)))
+
+
+def _domains() -> Iterator[Case]:
+    """What is defined for some numbers only, or takes numbers alone."""
+    rng = np.random.default_rng(RNG_SEED)
+    shape = (2, 3, 5)
+    positive = rng.uniform(0.1, 4, shape).astype(np.float32)
+    for kind in ("LOG", "SQRT", "RSQRT"):
+        yield kind, one(kind, [const(positive)], T(shape))
+    yield "SIGN", one("SIGN", [T(shape)], T(shape))
+    yield "SIGN int32", one("SIGN", [T(shape, "int32")], T(shape, "int32"), 2)
+    base = rng.uniform(0.3, 2, (3, 1)).astype(np.float32)
+    yield "POW", one("POW", [const(base), T(shape)], T(shape))
+    yield "POW odd", one("POW", [T(shape), const(np.float32(3))], T(shape))
+    whole = np.array([[2, -3, 5, 7], [-1, 4, 0, -6]], np.int32)
+    powers = const(np.array([3, 2, 0, 5], np.int32))
+    yield "POW int32", one("POW", [const(whole), powers], T((2, 4), "int32"))
+    for start, limit, step, count in ((2, 17, 4, 4), (9, -5, -3, 5)):
+        operands = [const(np.int32(v)) for v in (start, limit, step)]
+        yield f"RANGE {step}", one("RANGE", operands, T((count,), "int32"))
+    operands = [const(np.float32(v)) for v in (-1.5, 2.25, 0.75)]
+    yield "RANGE real", one("RANGE", operands, T((5,)))
+    yield "RANK", one("RANK", [T((2, 3, 5))], T((), "int32"))
+
+
+def _parts() -> Iterator[Case]:
+    """Operators with several results."""
+    axis, x = const(np.int32(-2)), T((2, 6, 4))
+    yield "SPLIT", several("SPLIT", [axis, x], [T((2, 2, 4)) for _ in range(3)], num_splits=3)
+    sizes, first = const(np.array([1, -1, 2], np.int32)), const(np.int32(1))
+    parts = [T((2, n, 4)) for n in (1, 3, 2)]
+    yield "SPLIT_V", several("SPLIT_V", [T((2, 6, 4)), sizes, first], parts, num_splits=3)
+    rows = [T((2, 4)) for _ in range(3)]
+    yield "UNPACK", several("UNPACK", [T((2, 3, 4))], rows, num=3, axis=1)
+    best = [T((3, 4)), T((3, 4), "int32")]
+    yield "TOPK_V2", several("TOPK_V2", [T((3, 7)), const(np.int32(4))], best)

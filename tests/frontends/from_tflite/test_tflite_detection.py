@@ -7,8 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.frontends.from_tflite.detection_cases import (
+    BOXES,
+    CLASSES,
+    MOST,
+    OPTIONS,
+    detector,
+    packed,
+    suppression,
+)
 from tests.frontends.from_tflite.tflite_peer import litert
-from tests.frontends.from_tflite.tflite_writer import Op, T, const, model
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError, VeraxError
@@ -16,48 +24,8 @@ from verax.frontends.tflite import load_tflite
 from verax.frontends.tflite.flexbuffer import read_map
 from verax.records.verdict import Kind
 
-flexbuffers = pytest.importorskip("flatbuffers.flexbuffers")
-
-BOXES, CLASSES, MOST = 40, 3, 7
 SSD = np.load(Path(__file__).with_name("ssd.npz"))
 """Whole detectors of TensorFlow's converter and LiteRT's answers, by make_ssd.py."""
-OPTIONS: dict[str, Any] = {
-    "max_detections": MOST, "max_classes_per_detection": 1, "detections_per_class": 100,
-    "use_regular_nms": False, "nms_score_threshold": 0.3, "nms_iou_threshold": 0.45,
-    "num_classes": CLASSES, "y_scale": 10.0, "x_scale": 9.0, "h_scale": 5.0, "w_scale": 4.0,
-}  # fmt: skip
-
-
-def packed(options: dict[str, Any]) -> bytes:
-    b = flexbuffers.Builder()
-    with b.Map():
-        for name, value in options.items():
-            b.Key(name)
-            kind = {bool: b.Bool, int: b.Int, float: b.Float}[type(value)]
-            kind(value)
-    return bytes(b.Finish())
-
-
-def detector(background: int = 1, quantised: bool = False, **changed: Any) -> bytes:
-    options = {**OPTIONS, **changed}
-    most = options["max_detections"]
-    if not options["use_regular_nms"]:
-        most *= max(options["max_classes_per_detection"], 1)
-    rng = np.random.default_rng(2)
-    anchors = np.hstack([rng.uniform(0, 1, (BOXES, 2)), rng.uniform(0.1, 0.4, (BOXES, 2))])
-    codes, scores = T((1, BOXES, 4)), T((1, BOXES, background + CLASSES))
-    fixed = const(anchors.astype(np.float32))
-    if quantised:
-        codes = T(codes.shape, "uint8", scale=[0.07], zero=[131])
-        scores = T(scores.shape, "uint8", scale=[0.0041], zero=[3])
-        fixed = const(np.rint(anchors * 250).astype(np.uint8), [1 / 250], [0])
-    codes.name, scores.name = "codes", "scores"
-    tensors = [
-        codes, scores, fixed, T((1, most, 4), name="boxes"), T((1, most), name="classes"),
-        T((1, most), name="best"), T((1,), name="count"),
-    ]  # fmt: skip
-    op = Op("TFLite_Detection_PostProcess", [0, 1, 2], [3, 4, 5, 6], custom=packed(options))
-    return model(tensors, [op], [0, 1], [3, 4, 5, 6])
 
 
 def inputs(seed: int, background: int = 1) -> dict[str, np.ndarray]:
@@ -173,22 +141,6 @@ def test_damaged_options_end_in_an_error_of_ours() -> None:
             read_map(bytes(copy))
         except VeraxError:
             pass
-
-
-def suppression(sigma: float | None, most: int) -> bytes:
-    """NON_MAX_SUPPRESSION_V4, or V5 with a sigma."""
-    limits = [const(np.int32(most)), const(np.float32(0.3)), const(np.float32(0.2))]
-    tensors = [T((BOXES, 4), name="boxes"), T((BOXES,), name="scores"), *limits]
-    if sigma is not None:
-        tensors.append(const(np.float32(sigma)))
-    operands = list(range(len(tensors)))
-    tensors.append(T((most,), "int32", name="chosen"))
-    if sigma is not None:
-        tensors.append(T((most,), name="best"))
-    tensors.append(T((), "int32", name="count"))
-    results = list(range(len(operands), len(tensors)))
-    op = Op(f"NON_MAX_SUPPRESSION_V{4 if sigma is None else 5}", operands, results)
-    return model(tensors, [op], [0, 1], results)
 
 
 @pytest.mark.parametrize("sigma", [None, 0.0])

@@ -23,6 +23,9 @@ def test_an_operator_means_what_litert_computes(label: str) -> None:
     loaded = load_tflite(CASES[label])
     inputs = drawn(loaded)
     given = litert(CASES[label], inputs, reference=label not in REFERENCE_IS_WRONG)
+    if not loaded.graph.nodes:  # the import knew the answer
+        np.testing.assert_array_equal(given["y"], loaded.graph.constants["y"], strict=True)
+        return
     verdict = verax.check(loaded, given, inputs=inputs)
     if verdict.kind is Kind.undecided:  # a nearest pixel is a choice; equal bits need no judge
         for name, want in verax.reference(loaded, inputs).items():
@@ -55,48 +58,11 @@ def test_half_precision_weights_are_folded_into_float32() -> None:
     assert verax.check(loaded, litert(made, inputs), inputs=inputs).kind is Kind.rounding
 
 
-def test_two_outputs_of_a_split_keep_their_names() -> None:
-    tensors = [const(np.array(1, np.int32)), T((2, 6, 3), name="x"), T((2, 3, 3), name="a"),
-               T((2, 3, 3), name="b")]  # fmt: skip
-    made = model(tensors, [Op("SPLIT", [0, 1], [2, 3], {"num_splits": 2})], [1], [2, 3])
-    loaded = load_tflite(made)
-    inputs = drawn(loaded)
-    assert list(loaded.outputs) == ["a", "b"]
-    assert verax.check(loaded, litert(made, inputs), inputs=inputs).kind is Kind.identical
-
-
-@pytest.mark.parametrize("kind", ["UNPACK", "SPLIT_V"])
-def test_operators_with_several_outputs(kind: str) -> None:
-    x = T((2, 3, 4), name="x")
-    if kind == "UNPACK":
-        tensors = [x, *(T((2, 4), name=n) for n in "abc")]
-        op = Op("UNPACK", [0], [1, 2, 3], {"num": 3, "axis": 1})
-    else:
-        sizes, axis = np.array([1, -1], np.int32), np.array(1, np.int32)
-        tensors = [x, T((2, 1, 4), name="a"), T((2, 2, 4), name="b"), const(sizes), const(axis)]
-        op = Op("SPLIT_V", [0, 3, 4], [1, 2], {"num_splits": 2})
-    made = model(tensors, [op], [0], op.outputs)
-    loaded = load_tflite(made)
-    inputs = drawn(loaded)
-    assert verax.check(loaded, litert(made, inputs), inputs=inputs).kind is Kind.identical
-
-
 def test_tensors_without_a_name_of_their_own_get_their_index() -> None:
     tensors = [T((2, 3), name="x"), T((2, 3), name=""), T((2, 3), name="y"), T((2, 3), name="y")]
     ops = [Op("ABS", [0], [1]), Op("NEG", [1], [2]), Op("EXP", [2], [3])]
     loaded = load_tflite(model(tensors, ops, [0], [3]))
     assert [n.outputs[0] for n in loaded.graph.nodes] == ["tensor:1", "y:2", "y:3"]
-
-
-def test_a_rank_and_the_best_of_rows() -> None:
-    tensors = [T((3, 7), name="x"), const(np.int32(4)), T((3, 4), name="best"),
-               T((3, 4), "int32", name="where"), T((), "int32", name="rank")]  # fmt: skip
-    ops = [Op("TOPK_V2", [0, 1], [2, 3]), Op("RANK", [0], [4])]
-    made = model(tensors, ops, [0], [2, 3, 4])
-    loaded = load_tflite(made)
-    inputs = drawn(loaded)
-    for name, want in litert(made, inputs).items():
-        np.testing.assert_array_equal(verax.compile(loaded).run(inputs)[name], want)
 
 
 def test_unsupported_operators_are_listed_at_once() -> None:

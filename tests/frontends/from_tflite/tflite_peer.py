@@ -50,14 +50,14 @@ def litert(
 
 
 def drawn(model: Model, batch: int = 2) -> dict[str, np.ndarray]:
-    """Seeded inputs: floats in -4 .. 4 with some on a grid, integers over their whole range."""
+    """Seeded inputs: floats in -4 .. 4 with some on a grid, integers over their whole range,
+    truth values of both kinds."""
     rng = np.random.default_rng(5)
     found = {}
     for name, type_ in model.inputs.items():
         shape = tuple(d if isinstance(d, int) else batch for d in type_.dims)
-        if type_.dtype.is_float:
-            low, high = -4.0, 4.0
-        else:
+        low, high = -4.0, 4.0
+        if type_.dtype.is_integer:
             info = np.iinfo(type_.dtype.numpy)
             low, high = float(info.min), float(info.max)
         found[name] = draw(rng, shape, type_.dtype, low, high)

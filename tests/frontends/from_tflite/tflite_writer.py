@@ -57,15 +57,30 @@ def one(
     kind: str, operands: Sequence[T | None], result: T, version: int = 1, **options: Any
 ) -> bytes:
     """A model of one operator; operands without data are the model's inputs x0, x1, ..."""
+    result.name = result.name or "y"
+    return several(kind, operands, [result], version, **options)
+
+
+def several(
+    kind: str,
+    operands: Sequence[T | None],
+    results: Sequence[T],
+    version: int = 1,
+    custom: bytes = b"",
+    **options: Any,
+) -> bytes:
+    """As `one`, for results y0, y1, ... custom: packed options of a custom operator."""
     tensors = [t for t in operands if t is not None]
     where = iter(range(len(tensors)))
     indices = [-1 if t is None else next(where) for t in operands]
     inputs = [i for i, t in enumerate(tensors) if t.data is None]
     for i in inputs:
-        tensors[i].name = f"x{i}"
-    result.name = result.name or "y"
-    op = Op(kind, indices, [len(tensors)], options, version)
-    return model([*tensors, result], [op], inputs, [len(tensors)])
+        tensors[i].name = tensors[i].name or f"x{i}"
+    for i, t in enumerate(results):
+        t.name = t.name or f"y{i}"
+    outputs = range(len(tensors), len(tensors) + len(results))
+    op = Op(kind, indices, outputs, options, version, custom)
+    return model([*tensors, *results], [op], inputs, outputs)
 
 
 PLACE = 0x7E57_7E57_0000_0000
