@@ -17,6 +17,7 @@ from verax.frontends.keras.archive import open_archive
 from verax.frontends.keras.reader import read_model as read_keras
 from verax.frontends.keras.table import TABLE as KERAS
 from verax.frontends.tflite.reader import read_model as read_tflite
+from verax.frontends.tflite.rows import DATA, FLOAT, HYBRID, QUANTISED
 from verax.frontends.tflite.table import TABLE as TFLITE
 
 OWED_KERAS_LAYERS = """
@@ -52,9 +53,20 @@ def keras_nodes() -> Iterator[ForeignNode]:
                 yield from read_keras(open_archive(data.tobytes())).nodes
 
 
+def kind_of(node: ForeignNode) -> str:
+    """Which of TFLite's rows of this name converts it."""
+    name = node.op_type
+    if not any("." in key for key in node.attributes):
+        return "FLOAT"
+    is_hybrid = name in HYBRID and f"input{DATA.get(name, 0)}.scale" not in node.attributes
+    return "HYBRID" if is_hybrid else "QUANTISED"
+
+
 def test_every_row_of_tflite_has_a_case() -> None:
-    seen = {node.op_type for node in tflite_nodes()}
-    assert not {name for _, name in TFLITE} - seen
+    seen = {(kind_of(node), node.op_type) for node in tflite_nodes()}
+    tables = {"FLOAT": FLOAT, "HYBRID": HYBRID, "QUANTISED": QUANTISED}
+    assert not {(kind, name) for kind, rows in tables.items() for name in rows} - seen
+    assert {name for _, name in TFLITE} == {name for _, name in seen}
 
 
 def test_every_row_of_keras_has_a_stored_answer() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends.from_tflite.float_cases import Case
-from tests.frontends.from_tflite.tflite_writer import T, const, several
+from tests.frontends.from_tflite.tflite_writer import Case, T, const, several
 
 flexbuffers = pytest.importorskip("flatbuffers.flexbuffers")
 

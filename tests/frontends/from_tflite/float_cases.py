@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from tests.frontends.from_tflite.tflite_writer import T, const, one, several
+from tests.frontends.from_tflite.movement_cases import movement_cases
+from tests.frontends.from_tflite.tflite_writer import Case, T, const, one
 
-Case = tuple[str, bytes]
 RNG_SEED = 11
 
 
@@ -105,77 +105,26 @@ def float_cases() -> Iterator[Case]:
     for kind in ("ARG_MAX", "ARG_MIN"):
         axis = const(np.array([1], np.int32))
         yield kind, one(kind, [T(image), axis], T((2, 6, 3), "int32"), output_type="int32")
-    yield from _movements(image)
+    yield from movement_cases(T)
+    yield from _sizes(image)
     yield from _general(image)
     yield from _truths()
     yield from _domains()
-    yield from _parts()
 
 
-def _movements(image: tuple[int, ...]) -> Iterator[Case]:
-    def ints(*values: int, shape: tuple[int, ...] = (-1,)) -> T:
-        return const(np.array(values, np.int32).reshape(shape))
-
-    yield "RESHAPE", one("RESHAPE", [T(image), ints(2, -1, 9)], T((2, 14, 9)))
-    yield "RESHAPE by option", one("RESHAPE", [T(image)], T((2, 14, 9)), new_shape=(2, 14, 9))
-    yield "SQUEEZE", one("SQUEEZE", [T((2, 1, 3, 1))], T((2, 3, 1)), squeeze_dims=(1,))
-    yield "EXPAND_DIMS", one("EXPAND_DIMS", [T((2, 3)), ints(1)], T((2, 1, 3)))
-    yield "TRANSPOSE", one("TRANSPOSE", [T(image), ints(2, 0, 3, 1)], T((6, 2, 3, 7)))
-    parts = [T((2, 3, 4)), T((2, 5, 4))]
-    yield "CONCATENATION", one("CONCATENATION", parts, T((2, 8, 4)), axis=-2)
-    yield "PACK", one("PACK", [T((2, 3)), T((2, 3))], T((2, 2, 3)), values_count=2, axis=1)
-    yield "GATHER", one("GATHER", [T((2, 4, 3)), ints(3, 0)], T((2, 2, 3)), axis=1)
-    indices = ints(1, 2, 0, 3, shape=(2, 2))
-    yield "GATHER_ND", one("GATHER_ND", [T((2, 4, 3)), indices], T((2, 3)))
-    yield "TILE", one("TILE", [T((2, 3)), ints(2, 3)], T((4, 9)))
-    yield "BROADCAST_TO", one("BROADCAST_TO", [T((3, 1)), ints(2, 3, 4)], T((2, 3, 4)), version=2)
-    yield "FILL", one("FILL", [ints(2, 3), T(())], T((2, 3)))
-    pads = ints(0, 0, 1, 2, 3, 0, 0, 1, shape=(4, 2))
-    yield "PAD", one("PAD", [T(image), pads], T((2, 10, 9, 4)))
+def _sizes(image: tuple[int, ...]) -> Iterator[Case]:
+    pads = const(np.array([[0, 0], [1, 2], [3, 0], [0, 1]], np.int32))
     value = const(np.float32(1.5))
     yield "PADV2", one("PADV2", [T(image), pads, value], T((2, 10, 9, 4)))
-    yield (
-        "MIRROR_PAD reflect",
-        one("MIRROR_PAD", [T(image), pads], T((2, 10, 9, 4)), mode="REFLECT"),
-    )
-    small = ints(0, 0, 1, 1, 0, 1, 0, 1, shape=(4, 2))
-    yield (
-        "MIRROR_PAD symmetric",
-        one("MIRROR_PAD", [T(image), small], T((2, 9, 7, 4)), mode="SYMMETRIC"),
-    )
-    wide = ints(0, 0, 3, 1, 0, 6, 2, 3, shape=(4, 2))
-    yield (
-        "MIRROR_PAD symmetric wide",
-        one("MIRROR_PAD", [T(image), wide], T((2, 11, 12, 8)), mode="SYMMETRIC"),
-    )
-    slices = [T(image), ints(0, 2, 1, 0), ints(-1, 3, -1, 2)]
-    yield "SLICE", one("SLICE", slices, T((2, 3, 5, 2)))
-    strided = [T(image), ints(0, 6, 1, -1), ints(2, 0, 9, 0), ints(1, -2, 2, 1)]
-    yield (
-        "STRIDED_SLICE",
-        one("STRIDED_SLICE", strided, T((4, 3)), begin_mask=2, end_mask=2, shrink_axis_mask=9),
-    )
+    size = const(np.array([11, 4], np.int32))
     for aligned, half in ((0, 0), (1, 0), (0, 1)):
-        for kind in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
-            yield f"{kind} {aligned}{half}", one(
-                kind, [T(image), ints(11, 4)], T((2, 11, 4, 3)),
-                align_corners=aligned, half_pixel_centers=half,
-            )  # fmt: skip
-    blocks = [T((2, 5, 4, 3)), ints(2, 3), ints(1, 0, 0, 2, shape=(2, 2))]
-    yield "SPACE_TO_BATCH_ND", one("SPACE_TO_BATCH_ND", blocks, T((12, 3, 2, 3)))
-    blocks = [T((12, 3, 2, 3)), ints(2, 3), ints(1, 0, 0, 2, shape=(2, 2))]
-    yield "BATCH_TO_SPACE_ND", one("BATCH_TO_SPACE_ND", blocks, T((2, 5, 4, 3)))
-    blocks = [T((2, 5, 3)), ints(3), ints(1, 0, shape=(1, 2))]
-    yield "SPACE_TO_BATCH_ND rows", one("SPACE_TO_BATCH_ND", blocks, T((6, 2, 3)))
-    blocks = [T((6, 2, 3)), ints(3), ints(1, 0, shape=(1, 2))]
-    yield "BATCH_TO_SPACE_ND rows", one("BATCH_TO_SPACE_ND", blocks, T((2, 5, 3)))
-    yield "DEPTH_TO_SPACE", one("DEPTH_TO_SPACE", [T((2, 3, 4, 12))], T((2, 6, 8, 3)), block_size=2)
-    yield "SPACE_TO_DEPTH", one("SPACE_TO_DEPTH", [T((2, 6, 4, 3))], T((2, 3, 2, 12)), block_size=2)
+        yield f"RESIZE_BILINEAR {aligned}{half}", one(
+            "RESIZE_BILINEAR", [T(image), size], T((2, 11, 4, 3)),
+            align_corners=aligned, half_pixel_centers=half,
+        )  # fmt: skip
     yield "SHAPE", one("SHAPE", [T(image)], T((4,), "int32"), out_type="int32")
     yield "CAST", one("CAST", [T(image)], T(image, "int32"), in_data_type="float32",
                       out_data_type="int32")  # fmt: skip
-    condition = const(np.array([[True], [False]]))
-    yield "SELECT_V2", one("SELECT_V2", [condition, T((2, 3)), T((2, 3))], T((2, 3)))
 
 
 def _general(image: tuple[int, ...]) -> Iterator[Case]:
@@ -206,13 +155,6 @@ def _general(image: tuple[int, ...]) -> Iterator[Case]:
     yield "ZEROS_LIKE", one("ZEROS_LIKE", [T((2, 3))], T((2, 3)))
     operands = [ints(1, -1, 4, 0), const(np.int32(3)), const(np.float32(2.5)), T(())]
     yield "ONE_HOT", one("ONE_HOT", operands, T((4, 3)), axis=-1)
-    yield "REVERSE_V2", one("REVERSE_V2", [T((2, 3, 4)), ints(1)], T((2, 3, 4)), 2)
-    yield (
-        "REVERSE_SEQUENCE",
-        one(
-            "REVERSE_SEQUENCE", [T((3, 5, 2)), ints(2, 5, 1)], T((3, 5, 2)), seq_dim=1, batch_dim=0
-        ),
-    )
     scattered = [ints(3, 1, 3, shape=(3, 1)), T((3, 2)), ints(5, 2)]
     yield "SCATTER_ND", one("SCATTER_ND", scattered, T((5, 2)))
     yield "EMBEDDING_LOOKUP", one("EMBEDDING_LOOKUP", [ints(2, 0), T((4, 3))], T((2, 3)))
@@ -261,17 +203,7 @@ def _domains() -> Iterator[Case]:
         yield f"RANGE {step}", one("RANGE", operands, T((count,), "int32"))
     operands = [const(np.float32(v)) for v in (-1.5, 2.25, 0.75)]
     yield "RANGE real", one("RANGE", operands, T((5,)))
+    half = rng.standard_normal(shape).astype(np.float16)
+    for label, operand in (("", const(half)), (" of an input", T(shape, "float16"))):
+        yield f"DEQUANTIZE{label}", one("DEQUANTIZE", [operand], T(shape), 2)
     yield "RANK", one("RANK", [T((2, 3, 5))], T((), "int32"))
-
-
-def _parts() -> Iterator[Case]:
-    """Operators with several results."""
-    axis, x = const(np.int32(-2)), T((2, 6, 4))
-    yield "SPLIT", several("SPLIT", [axis, x], [T((2, 2, 4)) for _ in range(3)], num_splits=3)
-    sizes, first = const(np.array([1, -1, 2], np.int32)), const(np.int32(1))
-    parts = [T((2, n, 4)) for n in (1, 3, 2)]
-    yield "SPLIT_V", several("SPLIT_V", [T((2, 6, 4)), sizes, first], parts, num_splits=3)
-    rows = [T((2, 4)) for _ in range(3)]
-    yield "UNPACK", several("UNPACK", [T((2, 3, 4))], rows, num=3, axis=1)
-    best = [T((3, 4)), T((3, 4), "int32")]
-    yield "TOPK_V2", several("TOPK_V2", [T((3, 7)), const(np.int32(4))], best)

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from tests.frontends.from_tflite.float_cases import Case
 from tests.frontends.from_tflite.quantised_cases import packed
-from tests.frontends.from_tflite.tflite_writer import T, const, one
+from tests.frontends.from_tflite.tflite_writer import Case, T, const, one
 
 IMAGE = (2, 7, 6, 3)
 

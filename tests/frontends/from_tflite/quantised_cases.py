@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from tests.frontends.from_tflite.float_cases import Case
-from tests.frontends.from_tflite.tflite_writer import T, const, one
+from tests.frontends.from_tflite.movement_cases import movement_cases
+from tests.frontends.from_tflite.tflite_writer import Case, T, const, one
 
 IMAGE = (2, 7, 6, 3)
 TYPES = {"int8": (0.043, -5), "uint8": (0.043, 121), "int16": (0.0007, 0)}
 """Scale and zero point of the data by type."""
 OUTPUTS = {"int8": (0.11, 7), "uint8": (0.11, 140), "int16": (0.0013, 0)}
+NOT_MOVED = {"REVERSE_SEQUENCE": "int8", "DEPTH_TO_SPACE": "int16", "SPACE_TO_DEPTH": "int16"}
+"""Types that LiteRT's kernels refuse."""
 VERSIONS = {"int8": 3, "uint8": 1, "int16": 4}
 
 
@@ -85,6 +87,7 @@ def quantised_cases() -> Iterator[Case]:
     yield from _reductions()
     yield from _halves()
     yield from _narrow_sums()
+    yield from _moved()
     yield "CONV_2D int8 one scale", one(
         "CONV_2D", [data(IMAGE, "int8"), weights((4, 3, 2, 3), "int8", None), bias(4, "int8")],
         result((2, 3, 4, 4), "int8"), 3, stride_h=1, stride_w=1, padding="VALID",
@@ -365,3 +368,20 @@ def _halves() -> Iterator[Case]:
         "DEPTHWISE_CONV_2D", operands, result((2, 7, 6, 3), "int8"), 7, stride_h=1,
         stride_w=1, depth_multiplier=1,
     )  # fmt: skip
+
+
+def _moved() -> Iterator[Case]:
+    """Integers that are moved, not read."""
+    for dtype in TYPES:
+        for label, made in movement_cases(lambda shape, dtype=dtype: data(shape, dtype)):
+            kind, *rest = label.split(" ", 1)
+            if NOT_MOVED.get(kind) != dtype:
+                yield " ".join([kind, dtype, *rest, "moved"]), made
+    for kind in ("RELU_N1_TO_1", "RELU_0_TO_1"):
+        yield f"{kind} int8", one(kind, [data((2, 9, 5), "int8")], result((2, 9, 5), "int8"))
+    axis = const(np.array([1], np.int32))
+    found = T((2, 6, 3), "int32")
+    yield "ARG_MIN int8", one("ARG_MIN", [data(IMAGE, "int8"), axis], found, 2, output_type="int32")
+    yield "SHAPE int8", one("SHAPE", [data(IMAGE, "int8")], T((4,), "int32"), out_type="int32")
+    chosen = [T((2, 3, 5), "bool"), data((2, 3, 5), "int8"), data((2, 3, 5), "int8")]
+    yield "SELECT int8", one("SELECT", chosen, data((2, 3, 5), "int8"))

@@ -16,6 +16,8 @@ import pytest
 from verax.frontends.tflite.schema import CUSTOM, ENUMS, OPERATORS, OPTIONS, TENSOR_TYPES
 
 flatbuffers = pytest.importorskip("flatbuffers")
+Case = tuple[str, bytes]
+"""A label, which begins with the operator, and a model."""
 _CODES = {str(kind): code for code, kind in TENSOR_TYPES.items()}
 _PREPEND = {"int8": "Int8", "uint8": "Uint8", "bool": "Bool", "int32": "Int32",
             "uint32": "Uint32", "uint64": "Uint64", "float32": "Float32"}  # fmt: skip
