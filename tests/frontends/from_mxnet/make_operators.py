@@ -279,10 +279,15 @@ def arrays_of(symbol, shapes):
 
 
 def write(target, chosen):
-    """Answer the chosen cases and store them."""
+    """Answer the chosen cases and store them. A symbol may be what MXNet reads, as plain JSON."""
     stored, symbols = {}, {}
     for name, symbol, given in chosen:
         shapes = given if isinstance(given, list) else [given]
+        written = symbol
+        if isinstance(symbol, dict):
+            symbol = mx.sym.load_json(json.dumps(symbol))
+        else:
+            written = json.loads(symbol.tojson(remove_amp_cast=False))
         inputs, values = arrays_of(symbol, shapes)
         states = set(symbol.list_auxiliary_states())
         bound = symbol.bind(
@@ -291,7 +296,7 @@ def write(target, chosen):
             aux_states={n: mx.nd.array(v) for n, v in values.items() if n in states},
         )
         outputs = bound.forward(is_train=False)
-        symbols[name] = json.loads(symbol.tojson(remove_amp_cast=False))
+        symbols[name] = written
         kept = {
             f"{'aux' if n in states else 'arg'}:{n}": mx.nd.array(v)
             for n, v in values.items()

@@ -26,35 +26,32 @@ def texts(count, pointers):
     return [py_str(pointers[i]) for i in range(count.value)]
 
 
-def described():
-    """(operator, names of arguments, their types) of everything that MXNet has."""
-    size, handles = ctypes.c_uint(), ctypes.POINTER(ctypes.c_void_p)()
-    check_call(_LIB.MXSymbolListAtomicSymbolCreators(ctypes.byref(size), ctypes.byref(handles)))
-    for i in range(size.value):
-        name, about, variable, kind = (ctypes.c_char_p() for _ in range(4))
-        count = ctypes.c_uint()
-        names, types, texts_ = (ctypes.POINTER(ctypes.c_char_p)() for _ in range(3))
-        found = (name, about, count, names, types, texts_, variable, kind)
-        check_call(
-            _LIB.MXSymbolGetAtomicSymbolInfo(
-                ctypes.c_void_p(handles[i]), *(ctypes.byref(f) for f in found)
-            )
-        )
-        yield py_str(name.value), texts(count, names), texts(count, types)
+def described(operator):
+    """(names of arguments, their types) of an operator by any of its names; None: there is none."""
+    handle = ctypes.c_void_p()
+    if _LIB.NNGetOpHandle(operator.encode(), ctypes.byref(handle)):
+        return None
+    name, about, variable, kind = (ctypes.c_char_p() for _ in range(4))
+    count = ctypes.c_uint()
+    names, types, texts_ = (ctypes.POINTER(ctypes.c_char_p)() for _ in range(3))
+    found = (name, about, count, names, types, texts_, variable, kind)
+    check_call(_LIB.MXSymbolGetAtomicSymbolInfo(handle, *(ctypes.byref(f) for f in found)))
+    return texts(count, names), texts(count, types)
 
 
 def main():
     used = set()
-    for name in ("operators.npz", "recurrent.npz", "numpy.npz"):
+    for name in ("operators.npz", "recurrent.npz", "numpy.npz", "names.npz"):
         with np.load(HERE / name) as stored:
             symbols = json.loads(stored["symbols"].tobytes())
         used |= {node["op"] for symbol in symbols.values() for node in symbol["nodes"]}
     found = {}
-    for name, arguments, types in described():
-        if name not in used or name in MISDOCUMENTED:
+    for name in used - MISDOCUMENTED:
+        about = described(name)
+        if about is None:
             continue
         parameters = {}
-        for argument, said in zip(arguments, types):
+        for argument, said in zip(*about):
             default = re.search(r"default=(.*)$", said)
             if default:
                 kind = re.split(r" ?, ?optional", said)[0]

@@ -33,8 +33,9 @@ class Stored:
 
 @cache
 def stored() -> Mapping[str, Stored]:
-    """The cases that make_operators.py, make_recurrent.py and make_numpy.py wrote."""
-    return {**read("operators.npz"), **read("recurrent.npz"), **read("numpy.npz")}
+    """The cases of single operators: all but the whole networks of make_networks.py."""
+    files = ("operators.npz", "recurrent.npz", "numpy.npz", "names.npz")
+    return {name: case for file in files for name, case in read(file).items()}
 
 
 @cache

@@ -84,6 +84,11 @@ def test_a_compiled_network_gives_its_meaning(name, tmp_path):
     assert verax.check(case.load(tmp_path).graph, "verax:O1", case.inputs).kind in HONEST
 
 
+FUSED_WRONGLY = {"names_pool_valid", "names_pool_full"}
+"""Networks that ONNX Runtime (1.31 still) gets wrong with its optimizer Pad_Fusion: it takes a Pad
+of zeros before a MaxPool for the MaxPool's own padding, which is never a maximum."""
+
+
 @pytest.mark.parametrize("name", fast_and_slow())
 def test_a_network_written_as_onnx_is_the_same_to_onnx_runtime(name, tmp_path):
     ort = pytest.importorskip("onnxruntime")
@@ -93,7 +98,12 @@ def test_a_network_written_as_onnx_is_the_same_to_onnx_runtime(name, tmp_path):
         pytest.skip("the judge cannot judge it")
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    session = ort.InferenceSession(to_bytes(graph), options, ["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        to_bytes(graph),
+        options,
+        ["CPUExecutionProvider"],
+        disabled_optimizers=["Pad_Fusion"] if name in FUSED_WRONGLY else [],
+    )
     given = {v: case.inputs[v] for v in graph.inputs}
     answers = dict(zip(graph.outputs, session.run(None, given)))
     exact = all(node.op.exact for node in graph.nodes)
@@ -101,30 +111,27 @@ def test_a_network_written_as_onnx_is_the_same_to_onnx_runtime(name, tmp_path):
     assert kind in HONEST or (exact and kind == "undecided")
 
 
-SAME_ROW = {
-    *("Convolution_v1", "Pooling_v1", "BatchNorm_v1", "Softmax", "ElementWiseSum", "_sum"),
-    *("BlockGrad", "stop_gradient", "make_loss", "identity", "_copy", "broadcast_plus"),
-    *("broadcast_minus", "crop", "flatten", "concat", "reshape", "split", "pad", "cast"),
-    *("linalg_gemm2", "trunc", "flip", "cumsum", "_contrib_box_non_maximum_suppression"),
-    *("swapaxes", "sum_axis", "max_axis", "min_axis", "MultiBoxPrior", "MultiBoxDetection"),
+NOT_IN_1_9 = {
+    "MultiBoxPrior": ("_contrib_MultiBoxPrior", "prior"),
+    "MultiBoxDetection": ("_contrib_MultiBoxDetection", "detection_1"),
+    "_sum": ("add_n", "add_n"),
 }
-"""Names that MXNet has, or had, for operators which are tested under another."""
-SIMPLE = {
-    *("Cast", "sigmoid", "tanh", "softsign", "log", "sqrt", "reciprocal", "sin", "cos", "prod"),
-    *("elemwise_add", "broadcast_add", "broadcast_div", "broadcast_minimum", "broadcast_power"),
-    *("broadcast_equal", "broadcast_not_equal", "broadcast_lesser_equal", "broadcast_greater"),
-    *("broadcast_greater_equal", "broadcast_axes", "_contrib_SyncBatchNorm"),
-    *("tan", "arcsin", "arccos", "arctan", "sinh", "cosh"),
-    *("broadcast_logical_or", "broadcast_logical_xor"),
-    *("LinearRegressionOutput", "MAERegressionOutput"),
-}
-"""Rows of one word, which others of the same form stand for."""
+"""Names that older versions had, which MXNet 1.9.1 cannot answer: their new names, and networks."""
 
 
-def test_no_row_is_without_a_network():
+def test_every_row_is_in_a_network():
+    """Of `stored`, so that `test_no_attribute_is_ignored_in_silence` reads it too."""
     tested = {node["op"] for case in stored().values() for node in case.symbol["nodes"]}
-    old = {n for _, n in TABLE if n.startswith("_") and not n.startswith("_contrib")}
-    assert {n for _, n in TABLE} - tested - SAME_ROW - SIMPLE - old == set()
+    assert {name for _, name in TABLE} - tested == NOT_IN_1_9.keys()
+
+
+@pytest.mark.parametrize("name", NOT_IN_1_9)
+def test_an_older_name_means_the_same(name, tmp_path):
+    new, network = NOT_IN_1_9[name]
+    case = stored()[network]
+    renamed = json.loads(json.dumps(case.symbol).replace(f'"op": "{new}"', f'"op": "{name}"'))
+    assert renamed != case.symbol
+    assert case.load(tmp_path, renamed).graph == case.load(tmp_path).graph
 
 
 DOCUMENTED = json.loads(Path(__file__).with_name("parameters.json").read_text())
@@ -180,6 +187,7 @@ def mutations(value: str, kind: str):
 def test_no_attribute_is_ignored_in_silence(tmp_path):
     """Each parameter that a row reads changes the result, or is refused, in some network."""
     silent: dict[tuple[str, str], str] = {}
+    untried: set[tuple[str, str]] = set()
     for name, case in stored().items():
         symbol = spelled_out(case.symbol)
         case = replace(case, symbol=symbol)
@@ -198,8 +206,11 @@ def test_no_attribute_is_ignored_in_silence(tmp_path):
                 tried = [differs(case, i, key, m, before, tmp_path) for m in others]
                 if tried:
                     silent[spot] = "" if any(tried) else f"{name}: {value}"
+                else:
+                    untried.add(spot)
     assert len(silent) > 200
     assert {spot: where for spot, where in silent.items() if where} == {}
+    assert untried - silent.keys() == set()
 
 
 def differs(case, i, key, value, before, folder):

@@ -43,7 +43,7 @@ SEVERAL = {"SliceChannel", "split", "_split_v2", "amp_multicast", "sort", "topk"
            "_contrib_box_nms", "_contrib_box_non_maximum_suppression"}  # fmt: skip
 """Operators with several outputs, shown or not, whose values' names are numbered."""
 
-FIRST = {"_npi_concatenate": "out", "_npi_matmul": "out"}
+FIRST = {"_npi_concatenate": "out", "_npi_matmul": "out", "make_loss": "loss"}
 """What some operators call their only output."""
 
 FURTHER = {"RNN": ("state_output", "statecell_output")}

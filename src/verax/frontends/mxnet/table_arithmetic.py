@@ -170,7 +170,7 @@ def _compared(name: str, kind: str, *, negated: bool = False) -> None:
         other = c.input(1)
         if other is None:
             c.attributes.irrelevant("is_int", "it only says how the number was written")
-            other = like(c, c.attributes.number("scalar", 0.0))
+            other = like(c, c.attributes.number("scalar", 1.0))
         found = c.add(kind, [c.required(0), other])
         found = c.add("Not", [found]) if negated else found
         return c.result("Cast", [found], to=c.type(0).dtype)
@@ -193,7 +193,7 @@ def _logic(kind: str, *names: str) -> None:
         sides = [c.add("Cast", [v], to="bool") for v in c.inputs]
         if len(sides) == 1 and kind != "Not":
             c.attributes.irrelevant("is_int", "it only says how the number was written")
-            sides.append(c.constant(c.attributes.number("scalar", 0.0) != 0, np.bool_))
+            sides.append(c.constant(c.attributes.number("scalar", 1.0) != 0, np.bool_))
         return c.result("Cast", [c.add(kind, sides)], to=c.type(0).dtype)
 
     row(*names)(convert)

@@ -106,7 +106,7 @@ def fully_connected(c: Conversion) -> Result:
     return c.result("Add", [c.add("MatMul", [data, turned]), *bias])
 
 
-@row("Pooling", "Pooling_v1")
+@row("Pooling")
 def pooling(c: Conversion) -> Result:
     if not is_channels_last(c, c.rank() - 2):
         return _pooling(c)
@@ -128,8 +128,6 @@ def _pooling(c: Conversion) -> Result:
     else:
         a.irrelevant("p_value", f"a pool of kind {kind} has no power")
     if a.flag("global_pool", False):
-        for name in ("kernel", "stride", "pad", "pooling_convention"):
-            a.irrelevant(name, "a global pool has one window, the whole input")
         return _global_pool(c, kind)
     kernel = ints(c, "kernel", ())
     if len(kernel) != c.rank() - 2:
@@ -151,6 +149,35 @@ def _pooling(c: Conversion) -> Result:
     return c.result("Mul", [mean, like(c, np.prod(kernel))])
 
 
+@row("Pooling_v1")
+def first_pooling(c: Conversion) -> Result:
+    """Of images. Unlike in Pooling, a padding zero may be a maximum, and a mean is always over a
+    whole window, also where it hangs over the padding."""
+    a, kind = c.attributes, c.attributes.text("pool_type", "max")
+    if kind not in ("max", "avg", "sum"):
+        a.refuse("pool_type", "there is no such pool")
+    if c.rank() != 4:
+        c.refuse(f"it pools images, and the input is {c.type(0)}")
+    if a.flag("global_pool", False):
+        return _global_pool(c, kind)
+    if len(kernel := ints(c, "kernel", ())) != 2:
+        raise ModelError(f"kernel = {kernel} for an input {c.type(0)}", place=c.node.place)
+    strides = per_axis(c, "stride", 2, 1)
+    pads, hangs_over = _pool_pads(c, kernel, strides, kind)
+    form = {"kernel_shape": kernel, "strides": strides}
+    if kind == "max":
+        widths = [0, 0, *(p for p, _ in pads)]
+        padded = c.add("Pad", [c.required(0), c.ints(widths * 2), like(c, 0)], mode="constant")
+        return c.result("MaxPool", [padded], pads=((0, 0),) * 2, ceil_mode=hangs_over, **form)
+    pads = _overhang(c, kernel, strides, pads) if hangs_over else pads
+    form |= {"pads": pads, "count_include_pad": True}
+    if kind == "avg":
+        return c.result("AveragePool", [c.required(0)], **form)
+    return c.result(
+        "Mul", [c.add("AveragePool", [c.required(0)], **form), like(c, np.prod(kernel))]
+    )
+
+
 def _power_kind(c: Conversion) -> str:
     """A power of 1 adds the elements as they are, not their sizes; odd powers do alike."""
     p = c.attributes.integer("p_value")
@@ -167,6 +194,8 @@ def _option(c: Conversion, name: str, matters: bool, default: bool, what: str) -
 
 
 def _global_pool(c: Conversion, kind: str) -> Result:
+    for name in ("kernel", "stride", "pad", "pooling_convention"):
+        c.attributes.irrelevant(name, "a global pool has one window, the whole input")
     if kind == "sum":
         axes = c.ints(tuple(range(2, c.rank())))
         return c.result("ReduceSum", [c.required(0), axes], keepdims=True)
