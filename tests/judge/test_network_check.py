@@ -243,6 +243,19 @@ class Fickle(Values):
         return found
 
 
+def test_an_output_that_is_constant_is_judged_too() -> None:
+    b = Builder("constant")
+    x = b.input("x", TensorType.parse("float32[n, 6]"))
+    c = b.constant(weights(3, 6), "c")
+    graph = b.graph([b.add(Add(), [x, c], ["y"], "sum"), c])
+    honest = check(graph, Values(), {"x": X})
+    assert honest.exit_code == 0
+    assert [f.value for f in honest.outputs] == ["y", "c"]
+    wrong = check(graph, Values(c=weights(4, 6)), {"x": X})
+    assert wrong.kind is Kind.mistake
+    assert [b.node for b in wrong.blame] == ["c"]
+
+
 def test_watching_that_changes_the_subject_is_said() -> None:
     verdict = check(chain(), Fickle(["a"]), {"x": X})
     assert any("watching changes the subject: y" in n for n in verdict.notes)

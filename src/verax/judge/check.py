@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from verax.base.errors import InputError, UsageError, VeraxError
-from verax.ir.graph import Graph, same_bits, specialise
+from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.judge.causes import informed
 from verax.judge.harness import harness_causes
 from verax.judge.inputs import draw_inputs
@@ -19,6 +19,7 @@ from verax.judge.protocol import Runner, renamed_answers, stored_for
 from verax.judge.repeat import CHANCE, UNINITIALISED, repeat
 from verax.judge.wording import names, reasons_of
 from verax.numerics.statistics import root_mean_square
+from verax.ops.where import Identity
 from verax.records.environment import array_hash, environment
 from verax.records.verdict import (
     Blame,
@@ -69,7 +70,7 @@ def check(
     """
     notes: list[str] = []
     arrays, origins = _inputs(graph, subject, inputs, seed, sizes, notes)
-    fixed = specialise(graph, bind_symbols(graph, arrays))
+    fixed = _with_computed_outputs(specialise(graph, bind_symbols(graph, arrays)))
     first = shown = _run(subject, graph, arrays, None, notes)
     outputs = {v: shown[v] for v in graph.outputs if v in shown}
     watched_apart = False
@@ -129,6 +130,28 @@ def check(
         repeat=repeated,
     )
     return dataclasses.replace(verdict, reasons=tuple(reasons_of(verdict)))
+
+
+def _with_computed_outputs(graph: Graph) -> Graph:
+    """The same graph, whose constant outputs pass through an Identity: what a subject gives for
+    them is judged like any value."""
+    fixed = [v for v in dict.fromkeys(graph.outputs) if v in graph.constants]
+    if not fixed:
+        return graph
+    sources = {v: f"{v}/constant" for v in fixed}
+    while not graph.types.keys().isdisjoint(sources.values()):
+        sources = {v: f"{name}'" for v, name in sources.items()}
+    copies = [Node(Identity(), (sources[v],), (v,), v) for v in fixed]
+    others = [
+        dataclasses.replace(n, inputs=tuple(v and sources.get(v, v) for v in n.inputs))
+        for n in graph.nodes
+    ]
+    return dataclasses.replace(
+        graph,
+        nodes=(*copies, *others),
+        constants={sources.get(v, v): array for v, array in graph.constants.items()},
+        types={**graph.types, **{sources[v]: graph.types[v] for v in fixed}},
+    )
 
 
 def _beyond(watched: Sequence[Finding], apart: Sequence[Finding]) -> list[Finding]:

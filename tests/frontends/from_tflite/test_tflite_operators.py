@@ -23,9 +23,6 @@ def test_an_operator_means_what_litert_computes(label: str) -> None:
     loaded = load_tflite(CASES[label])
     inputs = drawn(loaded)
     given = litert(CASES[label], inputs, reference=label not in REFERENCE_IS_WRONG)
-    if not loaded.graph.nodes:  # the import knew the answer
-        np.testing.assert_array_equal(given["y"], loaded.graph.constants["y"], strict=True)
-        return
     verdict = verax.check(loaded, given, inputs=inputs)
     if verdict.kind is Kind.undecided:  # a nearest pixel is a choice; equal bits need no judge
         for name, want in verax.reference(loaded, inputs).items():
