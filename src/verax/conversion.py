@@ -76,7 +76,8 @@ def convert(
     except VeraxError as error:
         return Converted(files, None, _why_not(error, model))
     metadata |= _summary(verdict)
-    return Converted(tuple(write_onnx(model.graph, target, opset=opset, metadata=metadata)), verdict)
+    files = tuple(write_onnx(model.graph, target, opset=opset, metadata=metadata))
+    return Converted(files, verdict)
 
 
 def _why_not(error: VeraxError, model: Model) -> str:

@@ -21,6 +21,7 @@ from tests.frontends.from_mxnet.mxnet_models import params_bytes, symbol
 from tests.frontends.from_tflite.tflite_writer import T, const, one
 from tests.frontends.onnx_models import small_network
 
+from verax.frontends.tensorflow.bundle import masked_crc
 from verax.frontends.tensorflow.messages import CLASSES
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "digits"
@@ -131,7 +132,8 @@ def sorted_table(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
     index = block([(b"z", handle)])
     at = len(first) + 5
     footer = bytes([0, 0, at, len(index)]).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
-    return first + bytes(5) + index + bytes(5) + footer
+    blocks = (b + bytes(1) + masked_crc(b + bytes(1)) for b in (first, index))
+    return b"".join((*blocks, footer))
 
 
 # PyTorch

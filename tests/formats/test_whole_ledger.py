@@ -19,6 +19,7 @@ from tests.formats.small_files import EXAMPLES, SMALL, written
 from tests.frontends.from_keras.h5_files import h5py
 
 import verax
+from verax.cli.console import output
 from verax.cli.main import main
 from verax.frontends.coreml.messages import model_messages
 from verax.frontends.tensorflow.messages import CLASSES
@@ -156,7 +157,7 @@ def test_inspect_prints_every_entry(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = file_of(kind, tmp_path)
-    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr(output, "width", 1000)
     monkeypatch.setattr("sys.argv", ["verax", "inspect", "--ledger", str(path)])
     try:
         main()

@@ -240,7 +240,7 @@ def test_shapes_can_be_given_by_input_or_by_name_of_a_dimension():
 
 def test_an_input_without_rank_needs_a_shape():
     proto = model([RELU], {"x": None}, {"y": None})
-    with pytest.raises(UnsupportedError, match="give its shape"):
+    with pytest.raises(UnsupportedError, match="give each shape"):
         load_onnx(proto)
     assert str(load_onnx(proto, {"x": (2, 5)}).outputs["y"]) == "float32[2, 5]"
 

@@ -84,7 +84,7 @@ class Bundle:
         if self.index[offset + size]:
             raise UnsupportedError("the index of variables is compressed", place=self.place)
         checked, end = offset + size + 1, offset + size + TRAILER
-        if _masked_crc(self.index[offset:checked]) != self.index[checked:end]:
+        if masked_crc(self.index[offset:checked]) != self.index[checked:end]:
             raise ValueError("a block's checksum is wrong")
         block = self.index[offset : offset + size]
         (restarts,) = struct.unpack("<I", block[-4:])
@@ -169,7 +169,7 @@ def _crc_table() -> tuple[int, ...]:
 CRC_TABLE = _crc_table()
 
 
-def _masked_crc(data: bytes) -> bytes:
+def masked_crc(data: bytes) -> bytes:
     """CRC-32C, rotated and moved by a constant as LevelDB stores it."""
     crc = 0xFFFFFFFF
     for byte in data:
