@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.frontends.from_keras.keras_operations import OPERATIONS
 
 ROWS, OTHER, SHORT, VECTOR, IMAGE = (4, 6), (3, 6), (2, 6), (5,), (9, 8, 3)
 Builder = Callable[..., Any]
@@ -224,6 +225,7 @@ GRAPHS: dict[str, tuple[tuple[tuple[int, ...], ...], Builder]] = {
     "nested": ((ROWS, IMAGE), nested),
     "detector": ((IMAGE,), detector),
     "cells": ((SHORT,), ranked),
+    **OPERATIONS,
 }
 """Shapes of the inputs without batch, and what is computed from them."""
 

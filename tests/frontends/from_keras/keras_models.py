@@ -65,6 +65,12 @@ LAYERS: dict[str, tuple[tuple[int, ...], Maker]] = {
     "AveragePooling3D": (CUBE, lambda L: L.AveragePooling3D((2, 1, 3))),
     "GlobalMaxPooling1D": (LINE, lambda L: L.GlobalMaxPooling1D()),
     "GlobalAveragePooling2D": (IMAGE, lambda L: L.GlobalAveragePooling2D(keepdims=True)),
+    "GlobalAveragePooling1D": (LINE, lambda L: L.GlobalAveragePooling1D()),
+    "GlobalMaxPooling3D": (CUBE, lambda L: L.GlobalMaxPooling3D()),
+    "AdaptiveAveragePooling1D": (LINE, lambda L: L.AdaptiveAveragePooling1D(4)),
+    "AdaptiveAveragePooling3D": (CUBE, lambda L: L.AdaptiveAveragePooling3D((3, 4, 2))),
+    "AdaptiveMaxPooling1D": (LINE, lambda L: L.AdaptiveMaxPooling1D(4)),
+    "AdaptiveMaxPooling3D": (CUBE, lambda L: L.AdaptiveMaxPooling3D((3, 4, 2))),
     "GlobalAveragePooling3D": (CUBE, lambda L: L.GlobalAveragePooling3D()),
     "GlobalMaxPooling2D first": (
         IMAGE,

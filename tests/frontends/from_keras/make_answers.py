@@ -2,6 +2,7 @@
 
 Needs Keras and TensorFlow: `python -m tests.frontends.from_keras.make_answers`. Arrays are named
 LABEL|file.keras, LABEL|file.h5 (of models of several layers), LABEL|in:INPUT and LABEL|out:N.
+What Keras 2 wrote is made by hand (`keras2_files`) and answered by TensorFlow.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.frontends.from_keras.keras2_files import FILES, INPUTS
 from tests.frontends.from_keras.keras_graphs import GRAPHS
 from tests.frontends.from_keras.keras_models import (
     LAYERS,
@@ -21,6 +23,7 @@ from tests.frontends.from_keras.keras_models import (
     sequential,
     shared_and_nested,
 )
+from tests.frontends.from_keras.keras_operations import NOT_IN_H5
 
 from verax.ops.common import draw
 
@@ -32,14 +35,16 @@ def models(keras: Any) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     for label in (*LAYERS, *MERGES):
         yield label, of(keras, label), (".keras",)
     for label in GRAPHS:
-        yield f"graph {label}", of(keras, label), (".keras", ".h5")
+        forms = (".keras",) if label in NOT_IN_H5 else (".keras", ".h5")
+        yield f"graph {label}", of(keras, label), forms
     for maker in (sequential, shared_and_nested):
         yield f"network {maker.__name__}", maker(keras), (".keras", ".h5")
 
 
 def main() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    import keras  # only this script needs it
+    import keras  # only this script needs them
+    import tensorflow
 
     arrays: dict[str, np.ndarray] = {}
     for label, model, suffixes in models(keras):
@@ -55,6 +60,13 @@ def main() -> None:
                 arrays[f"{label}|file{suffix}"] = np.frombuffer(path.read_bytes(), np.uint8)
         arrays |= {f"{label}|in:{name}": value for name, value in inputs.items()}
         arrays |= {f"{label}|out:{i}": np.asarray(value) for i, value in enumerate(given)}
+    for label, (make, answer, count) in FILES.items():
+        rng = np.random.default_rng(3)
+        inputs = {n: draw(rng, (2, *INPUTS[n])) for n in list(INPUTS)[:count]}
+        arrays[f"{label}|file.h5"] = np.frombuffer(make(), np.uint8)
+        arrays |= {f"{label}|in:{name}": value for name, value in inputs.items()}
+        given = answer(tensorflow, inputs)
+        arrays |= {f"{label}|out:{i}": value for i, value in enumerate(given)}
     np.savez_compressed(ANSWERS, **arrays)
 
 

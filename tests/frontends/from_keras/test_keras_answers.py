@@ -56,24 +56,39 @@ def case(label: str, form: str) -> tuple[Model, dict[str, np.ndarray], dict[str,
     )
 
 
+def holds(label: str, model: Model, inputs: dict[str, Any], given: dict[str, Any]) -> None:
+    """Assert that the answers are the model's, by the judge; where it has to leave that undecided,
+    by the reference: every bit (the nearest pixel is a choice, some values are infinite), or up to
+    a rounding per node (of a variance, in which an error of the mean cannot be seen)."""
+    verdict = verax.check(model, given, inputs=inputs)
+    if verdict.kind is not Kind.undecided:
+        assert verdict.kind in HONEST, verdict.reasons
+        return
+    rounding = len(model.graph.nodes) * np.finfo(np.float32).eps
+    for name, want in verax.reference(model, inputs).items():
+        if label == "graph scattered":
+            np.testing.assert_allclose(given[name], want, rtol=rounding)
+        else:
+            np.testing.assert_array_equal(given[name], want.astype(given[name].dtype))
+
+
 @pytest.mark.parametrize(("label", "form"), FILES)
 def test_a_file_means_what_keras_computes(label: str, form: str) -> None:
     model, inputs, given = case(label, form)
-    verdict = verax.check(model, given, inputs=inputs)
-    if verdict.kind is Kind.undecided:  # a nearest pixel is a choice
-        for name, want in verax.reference(model, inputs).items():
-            np.testing.assert_array_equal(given[name], want.astype(np.float32))
-    else:
-        assert verdict.kind in HONEST, verdict.reasons
+    holds(label, model, inputs, given)
 
 
 @pytest.mark.parametrize("label", slow_if_long(NETWORKS))
 def test_a_network_compiled_means_the_same(label: str) -> None:
     model, inputs, _ = case(label, "file.keras")
-    assert verax.check(model, "verax:O1", inputs=inputs).kind in HONEST
+    verdict = verax.check(model, "verax:O1", inputs=inputs)
+    if verdict.kind is Kind.undecided:
+        holds(label, model, inputs, verax.compile(model).run(inputs))
+    else:
+        assert verdict.kind in HONEST, verdict.reasons
 
 
-@pytest.mark.parametrize("label", NETWORKS)
+@pytest.mark.parametrize("label", [x for x in NETWORKS if "file.h5" in stored()[x]])
 def test_both_forms_of_a_file_are_one_network(label: str) -> None:
     new, inputs, _ = case(label, "file.keras")
     old, _, _ = case(label, "file.h5")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.frontends.from_keras.h5_files import functional, h5py, sequential, written
+from tests.frontends.from_keras.keras2_files import entry, network, tf_function
 from tests.frontends.onnx_models import shared_folder
 
 import verax
@@ -87,19 +88,6 @@ def test_layers_may_be_listed_in_any_order() -> None:
     np.testing.assert_array_equal(run(data), 2 * np.maximum(X, 0))
 
 
-def entry(kind: str, name: str, inbound: Any = (), **config: Any) -> dict[str, Any]:
-    """A layer as Keras 2 writes it in a functional model."""
-    return {"class_name": kind, "name": name, "config": {"name": name, **config},
-            "inbound_nodes": list(inbound)}  # fmt: skip
-
-
-def network(layers: list[Any], output: list[Any], name: str = "net") -> dict[str, Any]:
-    """A functional model's configuration, of one input."""
-    config = {"name": name, "layers": layers, "output_layers": [output],
-              "input_layers": [[layers[0]["name"], 0, 0]]}  # fmt: skip
-    return {"class_name": "Functional", "config": config}
-
-
 def test_calls_of_nested_models_are_counted_from_one_in_keras_2() -> None:
     """Call 0 is the one by which the inner model was made; the weights bear no model's name."""
     shape = {"batch_input_shape": [None, 5]}
@@ -126,13 +114,6 @@ def test_calls_of_nested_models_are_counted_from_one_in_keras_2() -> None:
     x = np.arange(10, dtype=np.float32).reshape(2, 5) - 4
     want = x @ kernel + x @ kernel @ kernel  # whole numbers: exact
     np.testing.assert_array_equal(run(stream.getvalue(), x), want)
-
-
-def tf_function(called: str, function: str, inbound: Any, **options: Any) -> dict[str, Any]:
-    kind = "SlicingOpLambda" if function.endswith("getitem") else "TFOpLambda"
-    config = {"function": function, "trainable": True, "dtype": "float32"}
-    return entry(kind, called, [inbound] if isinstance(inbound[0], list) else
-                 [[inbound[0], 0, 0, options]], **config)  # fmt: skip
 
 
 def test_functions_of_tensorflow_in_keras_2() -> None:

@@ -17,6 +17,9 @@ OPERATIONS = ("ops", "backend")
 FUNCTIONS = ("TFOpLambda", "SlicingOpLambda")
 """Layers of Keras 2 that stand for a function of TensorFlow."""
 
+TERSE = ("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
+"""Layers that leave out of their configuration what every other one has."""
+
 
 def domain_of(layer: Mapping[str, Any]) -> str:
     """Nothing for a layer or model, "ops" for an operation, "tf" for a function of TensorFlow,
@@ -40,6 +43,8 @@ def domain_of(layer: Mapping[str, Any]) -> str:
 def _without_module(layer: Mapping[str, Any]) -> str:
     """Keras 3 writes HDF5 without modules; an operation's configuration lacks what every layer's
     has."""
+    if layer.get("class_name") in TERSE:
+        return ""
     config, calls = layer.get("config"), layer.get("inbound_nodes")
     new = isinstance(calls, list) and calls and isinstance(calls[0], dict)
     return "ops" if new and isinstance(config, dict) and "trainable" not in config else ""
