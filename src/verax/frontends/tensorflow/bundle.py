@@ -17,6 +17,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.tensorflow.lifting import varint
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.tensors import DTYPES
 
@@ -69,13 +70,13 @@ class Bundle:
         footer = self.index[-FOOTER:]
         if len(footer) < FOOTER or struct.unpack("<Q", footer[-8:])[0] != MAGIC:
             raise ValueError("it has no footer")
-        _, at = _varint(footer, 0)
-        _, at = _varint(footer, at)
-        offset, at = _varint(footer, at)
-        size, _ = _varint(footer, at)
+        _, at = varint(footer, 0)
+        _, at = varint(footer, at)
+        offset, at = varint(footer, at)
+        size, _ = varint(footer, at)
         for _, handle in self._block(offset, size):
-            start, at = _varint(handle, 0)
-            length, _ = _varint(handle, at)
+            start, at = varint(handle, 0)
+            length, _ = varint(handle, at)
             yield from self._block(start, length)
 
     def _block(self, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
@@ -91,9 +92,9 @@ class Bundle:
         end = size - 4 - 4 * restarts
         at, key = 0, b""
         while at < end:
-            shared, at = _varint(block, at)
-            own, at = _varint(block, at)
-            length, at = _varint(block, at)
+            shared, at = varint(block, at)
+            own, at = varint(block, at)
+            length, at = varint(block, at)
             if shared > len(key) or at + own + length > end:
                 raise ValueError("an entry lies outside of its block")
             key = key[:shared] + block[at : at + own]
@@ -144,7 +145,7 @@ class Bundle:
             return {}
         data = bytes(self._bytes(entry))
         try:
-            length, at = _varint(data, 0)
+            length, at = varint(data, 0)
             saved = CLASSES["SavedObjects"].FromString(data[at + CHECKSUM :][:length])
         except (IndexError, ValueError, DecodeError) as error:
             raise ModelError(
@@ -177,16 +178,3 @@ def masked_crc(data: bytes) -> bytes:
     crc ^= 0xFFFFFFFF
     masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     return struct.pack("<I", masked)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits per byte, lowest first; and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-        if shift > 63:
-            raise ValueError("a number has no end")

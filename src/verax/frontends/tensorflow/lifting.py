@@ -46,13 +46,13 @@ def _walked(data: memoryview, kind: str, contents: list[memoryview]) -> bytes:
     followed: set[int] = set()
     while at < len(data):
         start = at
-        key, at = _varint(data, at)
+        key, at = varint(data, at)
         number, wire = key >> 3, key & 7
         if wire == 2:
-            size, at = _varint(data, at)
+            size, at = varint(data, at)
             end = at + size
         elif wire == 0:
-            size, end = 0, _varint(data, at)[1]
+            size, end = 0, varint(data, at)[1]
         elif wire in (1, 5):
             size, end = 0, at + (8 if wire == 1 else 4)
         else:
@@ -80,7 +80,7 @@ def _walked(data: memoryview, kind: str, contents: list[memoryview]) -> bytes:
     return b"".join(parts)
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """A number of seven bits per byte, lowest first; and where it ends."""
     value = shift = 0
     while True:
