@@ -100,9 +100,7 @@ class Importer:
                 lost.update(o for o in node.outputs if o)
         if refusals:
             raise _together(refusals)
-        outputs = [self._output(v.name) for v in self.foreign.outputs]
-        self._align(outputs)
-        graph = self.builder.graph(outputs)
+        graph = self.builder.graph([self._output(v.name) for v in self.foreign.outputs])
         _must_have_room(graph.types)
         return Model(graph, self.ledger, format, source, self.metadata)
 
@@ -232,13 +230,6 @@ class Importer:
 
     def _constant(self, name: str, array: np.ndarray) -> None:
         self.names[name] = self.builder.constant(array, name)
-
-    def _align(self, outputs: Sequence[str]) -> None:
-        """Copy constants that something reads and that lie at odd addresses of a mapped file."""
-        read = {v for node in self.builder.nodes for v in node.inputs}.union(outputs)
-        for name, array in self.builder.constants.items():
-            if name in read and not array.flags.aligned:
-                self.builder.constants[name] = array.copy()
 
     def _output(self, name: str) -> str:
         """The value of a model output, which must bear its name."""

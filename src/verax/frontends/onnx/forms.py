@@ -188,7 +188,7 @@ def widened(node: Node, graph: Graph, version: int, **changed: Any) -> Form:
     narrow = graph.types[node.outputs[0]].dtype
     if narrow not in WORDS:
         return plain(node, graph, version, **changed)
-    to = DType.float32 if kind == "MaxPool" else DType.int64
+    to = {"MaxPool": DType.float32, "Resize": DType.int32}.get(kind, DType.int64)
     inner = plain(node, graph, version, **changed).nodes[0]
     result = f"{node.outputs[0]}/{kind}"
     types = {result: graph.types[node.outputs[0]].with_dtype(to)}

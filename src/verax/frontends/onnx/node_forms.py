@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from onnx import numpy_helper
 
@@ -29,7 +31,7 @@ from verax.frontends.onnx.integer_forms import (
 )
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
-from verax.ir.types import DType
+from verax.ir.types import DType, TensorType
 from verax.ops.convolution import Conv
 
 SINCE = {
@@ -127,7 +129,39 @@ def _resize(node: Node, graph: Graph, version: int) -> Form:
     rule = node.op.attributes()["coordinate_transformation_mode"]
     if rule == "half_pixel_symmetric" and version < 19:
         return Form(problem="Resize has no half_pixel_symmetric")
-    return plain(node, graph, version)
+    if graph.types[node.outputs[0]].dtype.is_float:
+        return plain(node, graph, version)
+    return _resize_integers(node, graph, version)
+
+
+def _resize_integers(node: Node, graph: Graph, version: int) -> Form:
+    """With the sizes of all axes: ONNX Runtime moves transpositions through a Resize of
+    integers and loses the sizes of some axes there (1.31)."""
+    g, dims = Group(node, graph), graph.types[node.outputs[0]].dims
+    op = node.op.attributes()
+    whole = op["keep_aspect_ratio_policy"] == "stretch"
+    whole &= op["coordinate_transformation_mode"] != "tf_crop_and_resize"  # has a roi per axis
+    has_sizes = len(node.inputs) > 3 and node.inputs[3] is not None
+    if not (whole and has_sizes and all(isinstance(d, int) for d in dims)):
+        return widened(node, graph, version)
+    sizes = g.constant(np.array(dims, np.int64))
+    every = replace(node.op, axes=None)  # type: ignore[call-arg]
+    full = replace(node, inputs=(*node.inputs[:3], sizes), op=every)
+    known = replace(graph, types={**graph.types, sizes: TensorType(DType.int64, (len(dims),))})
+    form = widened(full, known, version)
+    return Form(form.nodes, {**g.form.constants, **form.constants}, form.problem)
+
+
+def _gather_nd(node: Node, graph: Graph, version: int) -> Form:
+    """ONNX's indices are int64."""
+    g = Group(node, graph)
+    if g.type(1).dtype is DType.int64:
+        return plain(node, graph, version)
+    at = g.cast(g.input(1), DType.int64)
+    made = plain(node, graph, version).nodes[0]
+    made.input[1] = at
+    g.form.nodes.append(made)
+    return g.form
 
 
 def _pool(node: Node, graph: Graph, version: int) -> Form:
@@ -226,6 +260,7 @@ SPECIAL: dict[str, Maker] = {
     "GroupNormalization": _group_normalization,
     "Pad": _pad,
     "Resize": _resize,
+    "GatherND": _gather_nd,
     "MultiBoxDetection": multibox_detection,
     "BoxNMS": box_nms,
     **dict.fromkeys(("Clip", "Max", "Min", "ReduceMax", "ReduceMin"), widened),
