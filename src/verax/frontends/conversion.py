@@ -93,6 +93,14 @@ class Conversion:
         names = [self.fresh(f"{self.first_output}/{kind}") for _ in range(op.output_count)]
         return self.builder.add(op, _trimmed(inputs), names, self.node.name)
 
+    def split(self, value: str, count: int, axis: int) -> list[str]:
+        """Append the splitting of a graph value into equal parts along an axis; returns these."""
+        if count == 1:
+            return [value]
+        op = self.operator("Split", num_outputs=count, axis=axis)
+        names = [self.fresh(f"{self.first_output}/part") for _ in range(count)]
+        return list(self.builder.add_all(op, [value], names, self.node.name))
+
     def constant(self, value: Any, dtype: Any = None) -> str:
         """Append a constant; returns its name."""
         return self.builder.constant(

@@ -117,14 +117,18 @@ class _Judgement:
 
     def _spread(self, value: str, samples: Iterable[Values]) -> tuple[np.ndarray, list[float]]:
         """Sampled sigma of a shown value, and each sample's root mean square distance."""
-        expected = self.expected[value]
-        distances = [
-            np.nan_to_num(s[value] - expected) for s in samples if s[value].shape == expected.shape
-        ]
+        distances = self._distances(value, samples)
         if not distances:
-            return np.zeros(expected.shape), []
+            return np.zeros(self.expected[value].shape), []
         squares = np.mean([d * d for d in distances], axis=0)
         return st.sampled_sigma(squares), [st.root_mean_square(d) for d in distances]
+
+    def _distances(self, value: str, samples: Iterable[Values]) -> list[np.ndarray]:
+        """How far the samples lie from the meaning, leaving out those of another shape."""
+        expected = self.expected[value]
+        return [
+            np.nan_to_num(s[value] - expected) for s in samples if s[value].shape == expected.shape
+        ]
 
     def _more(self, samples: list[Values]) -> list[Values]:
         """The samples and as many more as make SAMPLES_FEW, drawn once."""
@@ -135,10 +139,7 @@ class _Judgement:
 
     def _honest(self, value: str, samples: Sequence[Values]) -> float:
         """The largest statistic of an honest run, each held against the spread of the others."""
-        expected = self.expected[value]
-        distances = [
-            np.nan_to_num(s[value] - expected) for s in samples if s[value].shape == expected.shape
-        ]
+        distances = self._distances(value, samples)
         if len(distances) < 3:
             return 0.0
         total = np.sum([d * d for d in distances], axis=0)

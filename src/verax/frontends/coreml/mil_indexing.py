@@ -24,7 +24,7 @@ from verax.frontends.coreml.mil_rows import (
     refuse,
     text,
 )
-from verax.frontends.coreml.rows import Result
+from verax.frontends.coreml.rows import Result, windows_along
 from verax.frontends.coreml.suppression import padded, picked, suppress, threshold_above
 
 
@@ -189,13 +189,7 @@ def sliding_windows(c: Conversion) -> Result:
     size = type_.dims[axis] if axis < type_.rank else 0
     if not isinstance(size, int):
         c.refuse(f"windows of {type_}, its sizes must be known")
-    if min(width, step) < 1 or width > size:
-        raise ModelError(f"windows of {width} every {step} in {size}", place=c.node.place)
-    count = (size - width) // step + 1
-    if count * width > MAX_MADE:
-        raise ModelError(f"{count} windows of {width}", place=c.node.place)
-    places = np.arange(count)[:, None] * step + np.arange(width)
-    return c.result("Gather", [x, c.constant(places, np.int64)], axis=axis)
+    return windows_along(c, x, axis, size, width=width, step=step)
 
 
 @mil("non_maximum_suppression")

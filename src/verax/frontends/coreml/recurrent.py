@@ -108,17 +108,9 @@ def _steps(c: Conversion, x: str, cell: Cell) -> list[str]:
     for bias in (cell.b, cell.more):
         if bias is not None:
             product = c.add("Add", [product, c.constant(bias)])
-    parts = _split(c, product, steps, 0)
+    parts = c.split(product, steps, 0)
     flat = [c.add("Squeeze", [p, c.ints((0,))]) for p in parts]
     return flat[::-1] if cell.reverse else flat
-
-
-def _split(c: Conversion, x: str, count: int, axis: int) -> list[str]:
-    if count == 1:
-        return [x]
-    op = c.operator("Split", num_outputs=count, axis=axis)
-    names = [c.fresh(f"{c.first_output}/part") for _ in range(count)]
-    return list(c.builder.add_all(op, [x], names, c.node.name))
 
 
 def simple(c: Conversion, x: str, h: str, cell: Cell, f: Function) -> Outcome:
@@ -184,7 +176,7 @@ def lstm(
             taken, shown, block = (_columns(c, total, size, i) for i in (0, 2, 3))
             kept = ""
         else:
-            taken, kept, shown, block = _split(c, total, 4, 1)
+            taken, kept, shown, block = c.split(total, 4, 1)
         taken = gate(taken, 0, state)
         fresh = c.add("Mul", [taken, g(_clipped(c, block, cell.limit))])
         if starts:

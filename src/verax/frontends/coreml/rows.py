@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion, Row, ValueNeededError
+from verax.frontends.conversion import MAX_MADE, Conversion, Row, ValueNeededError
 from verax.frontends.coreml.weights import Quantised
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
@@ -161,3 +161,14 @@ def resized(c: Conversion, mode: str, rule: str, sizes: Sequence[int]) -> Result
         nearest_mode="floor",
         axes=(rank - 2, rank - 1),
     )
+
+
+def windows_along(c: Conversion, x: str, axis: int, size: int, *, width: int, step: int) -> Result:
+    """An axis of `size` elements as two axes: [windows, width], one window every `step`."""
+    if min(width, step) < 1 or width > size:
+        raise ModelError(f"windows of {width} every {step} in {size}", place=c.node.place)
+    count = (size - width) // step + 1
+    if count * width > MAX_MADE:
+        raise ModelError(f"{count} windows of {width}", place=c.node.place)
+    places = np.arange(count)[:, None] * step + np.arange(width)
+    return c.result("Gather", [x, c.constant(places, np.int64)], axis=axis)

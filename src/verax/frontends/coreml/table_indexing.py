@@ -6,7 +6,16 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.conversion import MAX_MADE, Conversion
-from verax.frontends.coreml.rows import Result, bias, like, row, sizes_of, sliced, weights
+from verax.frontends.coreml.rows import (
+    Result,
+    bias,
+    like,
+    row,
+    sizes_of,
+    sliced,
+    weights,
+    windows_along,
+)
 from verax.frontends.coreml.suppression import padded, picked, suppress, threshold_above
 
 
@@ -187,13 +196,7 @@ def sliding_windows(c: Conversion) -> Result:
     given, width, step = (a.integer(n, 0) for n in ("axis", "windowSize", "step"))
     axis = given if given >= 0 else given + rank
     (size,) = sizes_of(c, 0, (axis,), "the number of windows")
-    if min(width, step) < 1 or width > size:
-        raise ModelError(f"windows of {width} every {step} in {size}", place=c.node.place)
-    count = (size - width) // step + 1
-    if count * width > MAX_MADE:
-        raise ModelError(f"{count} windows of {width}", place=c.node.place)
-    places = np.arange(count)[:, None] * step + np.arange(width)
-    return c.result("Gather", [c.required(0), c.constant(places, np.int64)], axis=axis)
+    return windows_along(c, c.required(0), axis, size, width=width, step=step)
 
 
 @row("sliceBySize")

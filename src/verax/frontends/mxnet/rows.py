@@ -103,16 +103,6 @@ def known_dims(c: Conversion, index: int, what: str, first: int = 0) -> tuple[in
     return tuple(int(d) for d in dims)  # type: ignore[arg-type]
 
 
-MAX_MADE = 1 << 24
-"""Elements of a constant that an import makes up, rather than reads."""
-
-
-def require_small(c: Conversion, count: int) -> None:
-    """Refuse to make a constant of absurdly many elements."""
-    if not 0 <= count <= MAX_MADE:
-        c.refuse(f"it stands for {count} numbers")
-
-
 def count_inputs(c: Conversion, *allowed: int) -> None:
     """Raise `ModelError` when the node has another number of inputs."""
     if len(c.inputs) not in allowed:

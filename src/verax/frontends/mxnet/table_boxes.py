@@ -20,10 +20,7 @@ def _format(c: Conversion, name: str, default: str = "corner") -> bool:
 
 def _parts(c: Conversion, boxes: str) -> list[str]:
     """The four coordinates, each [..., 1]."""
-    axis = c.builder.types[boxes].rank - 1
-    op = c.operator("Split", num_outputs=4, axis=axis)
-    names = [c.fresh(f"{c.first_output}/part") for _ in range(4)]
-    return list(c.builder.add_all(op, [boxes], names, c.node.name))
+    return c.split(boxes, 4, c.builder.types[boxes].rank - 1)
 
 
 def _halved(c: Conversion, value: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import Result, floats, known_dims, require_small, row
+from verax.frontends.mxnet.rows import Result, floats, known_dims, row
 
 
 @row("_contrib_MultiBoxPrior", "MultiBoxPrior")
@@ -14,7 +14,7 @@ def multi_box_prior(c: Conversion) -> Result:
     a = c.attributes
     height, width = known_dims(c, 0, "the number of anchors", 2)
     sizes, ratios = floats(c, "sizes", (1.0,)), floats(c, "ratios", (1.0,))
-    require_small(c, 4 * height * width * (len(sizes) + len(ratios) - 1))
+    c.must_be_few(4 * height * width * (len(sizes) + len(ratios) - 1))
     boxes = prior_boxes(
         height,
         width,

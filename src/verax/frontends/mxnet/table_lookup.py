@@ -12,7 +12,6 @@ from verax.frontends.mxnet.rows import (
     keep_dtype,
     known_dims,
     like,
-    require_small,
     row,
 )
 from verax.ir.types import DType
@@ -208,7 +207,7 @@ def sequence_mask(c: Conversion) -> Result:
         a.refuse("axis", "it is 0 or 1")
     rank = c.rank()
     size = known_dims(c, 0, "the positions")[axis]
-    require_small(c, size)
+    c.must_be_few(size)
     places = np.arange(size).reshape([-1 if i == axis else 1 for i in range(rank)])
     axes = c.ints([i for i in range(rank) if i != 1 - axis])
     lengths = c.add("Unsqueeze", [_whole(c, 1), axes])
@@ -238,7 +237,7 @@ def sequence_last(c: Conversion) -> Result:
     one = c.constant(1, np.int64)
     last = c.add("Sub", [_whole(c, 1), one])
     batch = known_dims(c, 1, "the number of sequences")[0]
-    require_small(c, batch)
+    c.must_be_few(batch)
     numbers = c.constant(np.arange(batch), np.int64)
     pair = [last, numbers] if axis == 0 else [numbers, last]
     places = [c.add("Unsqueeze", [v, c.ints((1,))]) for v in pair]

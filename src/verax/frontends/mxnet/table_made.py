@@ -14,7 +14,6 @@ from verax.frontends.mxnet.rows import (
     ints,
     known_dims,
     like,
-    require_small,
     row,
 )
 
@@ -24,7 +23,7 @@ def _filled(c: Conversion, value: Any) -> Result:
     shape = ints(c, "shape", ())
     if min(shape, default=1) < 1:
         c.attributes.refuse("shape", "its sizes follow from whoever reads it")
-    require_small(c, math.prod(shape))
+    c.must_be_few(math.prod(shape))
     c.attributes.irrelevant("ctx", "the device that holds it")
     dtype = dtype_named(c, "dtype", "float32")
     return c.named_constant(np.full(shape, value, dtype.numpy))
@@ -64,7 +63,7 @@ def arange(c: Conversion) -> Result:
     if step == 0 or repeat < 1:
         a.refuse("step", "nothing is counted")
     count = max(0, math.ceil((stop - start) / step))
-    require_small(c, count * repeat)
+    c.must_be_few(count * repeat)
     values = start + np.arange(count, dtype=np.float64) * step
     return c.named_constant(np.repeat(values, repeat).astype(dtype.numpy))
 
@@ -79,7 +78,7 @@ def arange_like(c: Conversion) -> Result:
     axis = a.integer("axis")
     shape = dims if axis is None else (dims[axis],)
     size = math.prod(shape)
-    require_small(c, size)
+    c.must_be_few(size)
     values = start + (np.arange(size) // max(repeat, 1)) * step
     return c.named_constant(values.reshape(shape).astype(c.type(0).dtype.numpy))
 

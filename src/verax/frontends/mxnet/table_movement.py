@@ -14,7 +14,6 @@ from verax.frontends.mxnet.rows import (
     ints,
     known_dims,
     like,
-    require_small,
     row,
     sizes_along,
 )
@@ -191,7 +190,7 @@ def repeat(c: Conversion) -> Result:
         size = c.type(0).dims[axis]
     if not isinstance(size, int):
         size = math.prod(known_dims(c, 0, "the repeated positions"))
-    require_small(c, size * count)
+    c.must_be_few(size * count)
     places = c.constant(np.repeat(np.arange(size), count), np.int64)
     return c.result("Gather", [data, places], axis=axis)
 

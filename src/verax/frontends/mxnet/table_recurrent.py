@@ -55,14 +55,6 @@ class _Vector:
         return c.add("Transpose", [c.add("Reshape", [part, c.ints(shape)])], perm=(1, 0))
 
 
-def _split(c: Conversion, value: str, count: int, axis: int) -> list[str]:
-    if count == 1:
-        return [value]
-    op = c.operator("Split", num_outputs=count, axis=axis)
-    names = [c.fresh(f"{c.first_output}/part") for _ in range(count)]
-    return list(c.builder.add_all(op, [value], names, c.node.name))
-
-
 def _sum(c: Conversion, first: str, *more: str) -> str:
     for value in more:
         first = c.add("Add", [first, value])
@@ -71,7 +63,7 @@ def _sum(c: Conversion, first: str, *more: str) -> str:
 
 def _lstm(c: Conversion, x: str, h: str, memory: str) -> tuple[str, str]:
     """Gates in the order input, forget, new, output."""
-    parts = _split(c, _sum(c, x, h), 4, 1)
+    parts = c.split(_sum(c, x, h), 4, 1)
     taken, kept, shown = (c.add("Sigmoid", [parts[i]]) for i in (0, 1, 3))
     fresh = c.add("Mul", [taken, c.add("Tanh", [parts[2]])])
     memory = _sum(c, c.add("Mul", [kept, memory]), fresh)
@@ -80,7 +72,7 @@ def _lstm(c: Conversion, x: str, h: str, memory: str) -> tuple[str, str]:
 
 def _gru(c: Conversion, x: str, h: str, state: str) -> str:
     """Gates in the order reset, update, new; the reset gate scales what the state gives to new."""
-    xs, hs = _split(c, x, 3, 1), _split(c, h, 3, 1)
+    xs, hs = c.split(x, 3, 1), c.split(h, 3, 1)
     reset, update = (c.add("Sigmoid", [_sum(c, xs[i], hs[i])]) for i in (0, 1))
     new = c.add("Tanh", [_sum(c, xs[2], c.add("Mul", [reset, hs[2]]))])
     rest = c.add("Sub", [like(c, 1), update])
@@ -131,7 +123,7 @@ def recurrent(c: Conversion) -> Result:
     squeeze = c.ints((0,))
 
     def pieces(value: str, count: int) -> list[str]:
-        return [c.add("Squeeze", [p, squeeze]) for p in _split(c, value, count, 0)]
+        return [c.add("Squeeze", [p, squeeze]) for p in c.split(value, count, 0)]
 
     hidden = pieces(c.required(2), layers * directions)
     memories: list[str | None] = [None] * len(hidden)

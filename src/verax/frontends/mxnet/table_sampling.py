@@ -15,7 +15,6 @@ from verax.frontends.mxnet.rows import (
     ints,
     known_dims,
     like,
-    require_small,
     row,
 )
 
@@ -44,7 +43,7 @@ def _target(c: Conversion, default: tuple[int, int] | None) -> tuple[int, int]:
         raise ModelError(f"target_shape = {size}", place=c.node.place)
     if 1 in size:
         c.attributes.refuse("target_shape", "the middle of a single pixel is nowhere")
-    require_small(c, size[0] * size[1])
+    c.must_be_few(size[0] * size[1])
     return int(size[0]), int(size[1])
 
 
@@ -64,7 +63,7 @@ def grid_generator(c: Conversion) -> Result:
         a.refuse("transform_type", "it is affine or warp")
     a.irrelevant("target_shape", "a warp has the size of its input")
     height, width = known_dims(c, 0, "where each pixel lies", 2)
-    require_small(c, 2 * height * width)
+    c.must_be_few(2 * height * width)
     places = np.stack(np.meshgrid(np.arange(width), np.arange(height)))
     half = np.array([width - 1, height - 1]).reshape(2, 1, 1) / 2
     moved = c.add("Add", [c.required(0), like(c, places[None])])
