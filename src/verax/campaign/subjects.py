@@ -24,6 +24,7 @@ class PlantedNumbers:
     """Float32 NumPy with changes at the nodes named; honest without any."""
 
     truncates = True
+    stepwise = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, changes: Mapping[str, Change] | None = None, watches: bool = True) -> None:

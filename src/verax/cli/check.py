@@ -79,6 +79,15 @@ def command(
     winograd: Annotated[
         bool, typer.Option(help="The subject may use Winograd's algorithm; without, sharper.")
     ] = True,
+    require_power: Annotated[
+        float | None,
+        typer.Option(
+            "--require-power",
+            metavar="R",
+            min=0.0,
+            help="Undecided unless a relative error of R would have shown in every node.",
+        ),
+    ] = None,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -132,6 +141,7 @@ def command(
             tuple(shape or ()),
             seed,
             _text(params),
+            require_power,
         )
         with progress("judging") as show:
             record = perform(request, show)

@@ -60,6 +60,7 @@ class Request:
     shape: tuple[str, ...] = ()
     seed: int = 0
     params: str | None = None
+    require_power: float | None = None
 
     @property
     def photo(self) -> ImageOptions:
@@ -175,6 +176,7 @@ def _check(request: Request, loaded: Model, show: Show) -> Record:
         seed=request.seed,
         watch=request.watch,
         winograd=request.winograd,
+        require_power=request.require_power,
         progress=lambda done, total, what: show(what, done / max(total, 1)),
     )
     inputs = tuple(

@@ -22,7 +22,7 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
-from verax.judge.vjp import FLAT, rule_of
+from verax.judge.vjp import FLAT, JUMPS, rule_of
 from verax.judge.vjp_step import Step
 from verax.numerics import statistics as st
 from verax.reference.evaluate import to_work
@@ -48,6 +48,7 @@ class Tape:
 
     hidden: values that were computed inside. steady: those among them that rounding cannot move
     (shapes and what is computed from them exactly). choices: integers and booleans that it can.
+    jump: the first node whose result jumps where rounding can move what it reads, "" for none.
     """
 
     hidden: frozenset[str]
@@ -55,6 +56,7 @@ class Tape:
     steady: set[str] = field(default_factory=set)
     choices: set[str] = field(default_factory=set)
     values: Values = field(default_factory=dict)
+    jump: str = ""
 
     def add(
         self, node: Node, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[np.ndarray]
@@ -66,7 +68,11 @@ class Tape:
         if node.op.kind in FLAT or (fixed and node.op.exact):
             self.steady.update(node.outputs)
         else:
-            self.choices.update(v for v, y in zip(node.outputs, outputs) if y.dtype.kind != "f")
+            chosen = [v for v, y in zip(node.outputs, outputs) if y.dtype.kind != "f"]
+            self.choices.update(chosen)
+            moved = any(v in self.hidden and v not in self.steady for v in node.inputs)
+            if not self.jump and moved and (chosen or node.op.kind in JUMPS):
+                self.jump = node.place
 
     def pull_back(self, seeds: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
         """Every value that the seeded ones depend on, last first, with its sensitivity.

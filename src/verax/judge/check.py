@@ -11,12 +11,14 @@ import numpy as np
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.judge.causes import informed
+from verax.judge.coverage import ACCEPTED, SEVERITY, carried, coverage, lacking, settle, worst
 from verax.judge.harness import harness_causes
 from verax.judge.inputs import draw_inputs
 from verax.judge.local import places, plain
 from verax.judge.network import Progress, Survey, survey
 from verax.judge.protocol import Runner, renamed_answers, stored_for
 from verax.judge.repeat import CHANCE, UNINITIALISED, repeat
+from verax.judge.widen import widen
 from verax.judge.wording import names, reasons_of
 from verax.numerics.statistics import root_mean_square
 from verax.ops.where import Identity
@@ -34,8 +36,6 @@ from verax.records.verdict import (
 from verax.reference.evaluate import bind_symbols, evaluate
 
 Arrays = Mapping[str, np.ndarray]
-SEVERITY = (Kind.identical, Kind.rounding, Kind.precision, Kind.undecided, Kind.mistake)
-"""Kinds from best to worst: a network is as bad as its worst value."""
 BY_CHANCE = {UNINITIALISED: Kind.mistake, CHANCE: Kind.undecided}
 """What an answer is worth that comes out otherwise the next time."""
 EXPLAINED = 8
@@ -54,6 +54,7 @@ def check(
     winograd: bool = True,
     explain: bool = True,
     twice: bool = True,
+    require_power: float | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Judge what `subject` makes of `graph` on `inputs`.
@@ -63,7 +64,8 @@ def check(
     sizes: of symbols, for drawn inputs. watch: whether to ask for values inside the network.
     winograd: whether the subject may use Winograd's algorithm; False makes the check sharper.
     explain: whether to find out what the guilty nodes did, or what is wrong around the network.
-    twice: whether to run the subject again, in poisoned memory where it allows that.
+    twice: whether to run the subject again, in poisoned memory where it allows that. require_power:
+    relative error that must have shown in every node; a check that misses it is `undecided`.
 
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
@@ -96,12 +98,25 @@ def check(
                 survey, fixed, arrays, outputs, seed=seed, winograd=winograd, measure_power=False
             )
         found = survey(fixed, arrays, known, seed=seed, winograd=winograd, progress=progress)
+        repeated = None if again is None else again.result()
+        widen(
+            fixed,
+            found,
+            {**arrays, **known},
+            subject,
+            seed=seed,
+            winograd=winograd,
+            progress=progress,
+        )
         if apart is not None:
             found.findings += _beyond(found.findings, apart.result().findings)
-        repeated = None if again is None else again.result()
+    settled = settle(fixed, arrays, outputs, found, seed=seed, winograd=winograd, notes=notes)
     judged_whole = all(v in outputs for v in known) and not _feeds_itself(fixed, outputs)
     meaning = {} if judged_whole and other is None else _whole_meaning(fixed, arrays, notes)
     kind = _overall(found.findings, repeated)
+    weak = "" if require_power is None else lacking(fixed, found, require_power)
+    if weak and kind in ACCEPTED:
+        kind = Kind.undecided
     causes: tuple[Explanation, ...] = ()
     blame = found.blame(fixed)
     if explain and blame:
@@ -113,7 +128,7 @@ def check(
         reasons=(),
         subject={"name": subject.name, **subject.describe()},
         method=_method(fixed, known, found),
-        outputs=_outputs(fixed, found, outputs, meaning),
+        outputs=_outputs(fixed, found, settled, outputs, meaning),
         nodes=tuple(found.findings),
         blame=blame,
         power=tuple(found.power),
@@ -128,8 +143,9 @@ def check(
         causes=causes,
         precisions=tuple(f.precision for f in found.findings if f.precision is not None),
         repeat=repeated,
+        coverage=coverage(fixed, found),
     )
-    return dataclasses.replace(verdict, reasons=tuple(reasons_of(verdict)))
+    return dataclasses.replace(verdict, reasons=tuple(reasons_of(verdict, weak)))
 
 
 def _with_computed_outputs(graph: Graph) -> Graph:
@@ -299,10 +315,10 @@ def _overall(findings: Sequence[Finding], repeated: Repeat | None) -> Kind:
 
     An answer from memory that nobody wrote is a mistake, however near it came this time.
     """
-    kinds = [f.kind for f in findings] or [Kind.undecided]
+    kind = worst(findings)
     if repeated is not None and repeated.cause in BY_CHANCE:
-        kinds.append(BY_CHANCE[repeated.cause])
-    return max(kinds, key=SEVERITY.index)
+        kind = max(kind, BY_CHANCE[repeated.cause], key=SEVERITY.index)
+    return kind
 
 
 def _method(graph: Graph, known: Arrays, found: Survey) -> str:
@@ -313,22 +329,25 @@ def _method(graph: Graph, known: Arrays, found: Survey) -> str:
     return f"nodes on their own inputs, and {found.regions} regions of several nodes"
 
 
-def _outputs(graph: Graph, found: Survey, outputs: Arrays, meaning: Arrays) -> tuple[Finding, ...]:
+def _outputs(
+    graph: Graph,
+    found: Survey,
+    settled: Sequence[Finding],
+    outputs: Arrays,
+    meaning: Arrays,
+) -> tuple[Finding, ...]:
     """Findings on the outputs, with figures and places against the whole network's meaning.
 
-    An output that is right for what it was given, and was given the fruit of a mistake, is wrong.
+    settled: findings on the outputs as the whole network's, where they decided. An output that is
+    right for what it was given, and was given the fruit of a mistake, is wrong.
     """
-    by_value = {f.value: f for f in found.findings}
+    by_value = {f.value: f for f in (*found.findings, *settled)}
     results = []
     for value in graph.outputs:
         if value not in by_value or value not in outputs:
             continue
-        own = by_value[value]
         before = [by_value[v] for v in sorted(_ancestors(graph, value)) if v in by_value]
-        worst = max([own, *before], key=lambda f: SEVERITY.index(f.kind))
-        if worst.kind is not own.kind:
-            reason = f"carried on from {worst.node} ({worst.operator}): {worst.reason}"
-            own = dataclasses.replace(own, kind=worst.kind, reason=reason)
+        own = carried(by_value[value], before)
         if value in meaning:
             given, expected = outputs[value], meaning[value]
             own = dataclasses.replace(

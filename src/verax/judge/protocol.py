@@ -66,6 +66,17 @@ class Poisonable(Protocol):
         """As `run`; every byte of that memory is `fill` (0 to 255) beforehand."""
 
 
+@runtime_checkable
+class Stepwise(Protocol):
+    """A Runner that says whether every value that it shows is what the next node read.
+
+    stepwise: true when nothing is ever fused. Runners that do not say may fuse: a node is accused
+    then only when wider views accuse as well (`widen`), which is less sharp.
+    """
+
+    stepwise: bool
+
+
 def bare(name: str) -> str:
     """`name` without what TensorFlow puts around it: `serving_default_x:0` is `x`."""
     return name.removesuffix(SUFFIX).removeprefix(PREFIX)

@@ -19,6 +19,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph
+from verax.ir.types import TensorType
 from verax.judge.adjoint import NoRule, Reach, reaches, spreads
 from verax.judge.criterion import Decision, times
 from verax.judge.local import conform, finding, undecided
@@ -92,7 +93,7 @@ class _Judgement:
         if scale is None:
             count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
             samples = [self.sampler.sample() for _ in range(count)]
-            scale = {v: self._spread(v, samples)[0] for v in floats}
+            scale = {v: self._spread(v, samples) for v in floats}
         power = self._power(scale, found) if measure_power else []
         findings = []
         for value in self.region.shown:
@@ -100,7 +101,7 @@ class _Judgement:
             given = conform(self.shown[value], self.graph.types[value].dtype)
             decision = self._decide(value, given, expected, samples, scale.get(value))
             if value in scale:  # choices (integers) are what they are: nothing inside shows there
-                decision = _unless_blind(decision, power)
+                decision = _unless_blind(decision, power, self.graph.types)
             findings.append(finding(node, value, decision, given, expected, self.region.names))
         return self._with_precision(findings, scale) if find_precision else findings, power
 
@@ -115,13 +116,12 @@ class _Judgement:
             return findings
         return [match.explain(f) if f in large else f for f in findings]
 
-    def _spread(self, value: str, samples: Iterable[Values]) -> tuple[np.ndarray, list[float]]:
-        """Sampled sigma of a shown value, and each sample's root mean square distance."""
+    def _spread(self, value: str, samples: Iterable[Values]) -> np.ndarray:
+        """Sampled sigma of a shown value."""
         distances = self._distances(value, samples)
         if not distances:
-            return np.zeros(self.expected[value].shape), []
-        squares = np.mean([d * d for d in distances], axis=0)
-        return st.sampled_sigma(squares), [st.root_mean_square(d) for d in distances]
+            return np.zeros(self.expected[value].shape)
+        return st.sampled_sigma(np.mean([d * d for d in distances], axis=0))
 
     def _distances(self, value: str, samples: Iterable[Values]) -> list[np.ndarray]:
         """How far the samples lie from the meaning, leaving out those of another shape."""
@@ -254,10 +254,9 @@ class _Judgement:
         found = st.group_test(st.standardised(error, sigma + TINY))
         if samples and st.ROUNDING_T < found.statistic <= st.CALIBRATED_T:
             samples = self._more(samples)
-            sigma, honest = self._spread(value, samples)[0], self._honest(value, samples)
+            sigma, honest = self._spread(value, samples), self._honest(value, samples)
             found = st.group_test(st.standardised(error, sigma + TINY))
             found = dataclasses.replace(found, statistic=found.statistic / max(1.0, honest))
-        sizes = _spread_sizes(self._spread(value, samples)[1])
         numbers = (
             found.statistic,
             found.group,
@@ -268,14 +267,11 @@ class _Judgement:
         test = f"Monte Carlo arithmetic, {len(samples)} samples" if samples else "adjoint"
         if self.no_rule:
             test += f" ({self.no_rule})"
-        if given.size >= st.HEAVY_TAIL_ELEMENTS and sizes > st.HEAVY_TAIL:
-            return Decision(
-                Kind.undecided,
-                "rounding at a jump inside (quantisation, a tie) decides the result: the spread "
-                f"of honest results varies {sizes:.3g} times between samples",
-                test,
-                *numbers,
-            )
+        if self.sampler.jump and given.size >= st.HEAVY_TAIL_ELEMENTS:
+            open_ = _decide_at_a_jump(error, self._distances(value, samples), self.sampler.jump)
+            if open_ is not None:
+                kind, reason = open_
+                return Decision(kind, reason, test, *numbers)
         if found.statistic <= st.ROUNDING_T:
             return Decision(
                 Kind.rounding,
@@ -333,15 +329,20 @@ class _Judgement:
         )
 
 
-def _unless_blind(decision: Decision, power: Sequence[Power]) -> Decision:
-    """The same, but undecided where agreement proves nothing about some value inside."""
-    blind = [p for p in power if not p.smallest_visible <= st.BLIND]
-    if decision.kind not in (Kind.rounding, Kind.identical) or not blind:
+def _unless_blind(
+    decision: Decision, power: Sequence[Power], types: Mapping[str, TensorType]
+) -> Decision:
+    """The same, but undecided where agreement proves nothing about most of the values inside."""
+    limits = {p.value: st.blind_from(str(types[p.value].dtype)) for p in power}
+    blind = [p.value for p in power if not p.smallest_visible <= limits[p.value]]
+    seen = len(power) - len(blind)
+    if decision.kind not in (Kind.rounding, Kind.identical) or not st.is_blind(seen, len(power)):
         return decision
     return Decision(
         Kind.undecided,
-        f"the check is blind: a relative error of {st.BLIND:g} in "
-        f"{blind[0].value!r} would not show here, so agreement proves nothing",
+        f"the check is blind: a relative error of {limits[blind[0]]:.2g} in {blind[0]!r} would not "
+        f"show here, nor in {len(blind) - 1} more of {len(power)} values inside, so agreement "
+        "proves nothing",
         "power",
         decision.statistic,
         decision.group,
@@ -350,7 +351,24 @@ def _unless_blind(decision: Decision, power: Sequence[Power]) -> Decision:
     )
 
 
-def _spread_sizes(sizes: list[float]) -> float:
-    if not sizes or max(sizes) == 0:
-        return 1.0
-    return max(sizes) / min(sizes) if min(sizes) > 0 else np.inf
+def _decide_at_a_jump(
+    error: np.ndarray, distances: Sequence[np.ndarray], jump: str
+) -> tuple[Kind, str] | None:
+    """What to say of an error where some honest runs jump and others do not; None when they do not
+    vary so, or when the error is larger than any jump of theirs.
+
+    distances: how far honest runs lie from the meaning.
+    """
+    sizes = sorted(st.root_mean_square(d) for d in distances)
+    if len(sizes) < 2 or sizes[-1] <= st.HEAVY_TAIL * sizes[0]:
+        return None
+    given = st.root_mean_square(error)
+    if given <= st.GROUP_MEAN**0.5 * sizes[0]:
+        return Kind.rounding, "the difference is as small as that of the nearest honest run"
+    if given > st.JUMP_REACH * sizes[-1]:
+        return None
+    times = f"{sizes[-1] / sizes[0]:.3g} times" if sizes[0] > 0 else "from nothing"
+    return Kind.undecided, (
+        f"rounding at a jump inside ({jump}) decides the result: the distance of honest results "
+        f"varies {times} between samples"
+    )

@@ -26,7 +26,10 @@ After = Callable[[Node, Sequence[Any]], Sequence[np.ndarray]]
 
 @dataclass(frozen=True)
 class Region:
-    """Nodes in order, the values that they hide, and the shown values that they produce."""
+    """Nodes in order, the values that they hide, and the shown values that they produce.
+
+    A value that is both is judged, and what follows inside is computed from its meaning.
+    """
 
     nodes: tuple[Node, ...]
     hidden: frozenset[str]
@@ -71,9 +74,14 @@ class Sampler:
             for value, array in zip(node.outputs, outputs):
                 if value in self.region.hidden:
                     inner[value] = array
-                elif value in self.region.shown:
+                if value in self.region.shown:
                     produced[value] = array
         return produced
+
+    @property
+    def jump(self) -> str:
+        """The first node whose result jumps where rounding can move what it reads, "" for none."""
+        return self.tape.jump
 
     def evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
         declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
@@ -138,6 +146,6 @@ class Sampler:
             for value, array in zip(node.outputs, self.evaluate(node, arrays).outputs):
                 if value in self.region.hidden:
                     moved[value] = array
-                elif value in self.region.shown:
+                if value in self.region.shown:
                     produced[value] = array
         return produced

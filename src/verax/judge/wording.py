@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from verax.judge.repeat import CHANCE, UNINITIALISED
-from verax.numerics.statistics import BLIND
-from verax.records.verdict import Blame, Kind, Verdict
+from verax.records.verdict import Blame, Coverage, Kind, Verdict
+
+LISTED = 6
+"""Blind nodes that are named."""
 
 
-def reasons_of(verdict: Verdict) -> list[str]:
-    """Why the verdict is what it is."""
-    return [*_outside(verdict), *_reasons(verdict)]
+def reasons_of(verdict: Verdict, weak: str = "") -> list[str]:
+    """Why the verdict is what it is. weak: what it lacks in power, if that was required."""
+    return [*_outside(verdict), *([weak] if weak else []), *_reasons(verdict)]
 
 
 def _outside(verdict: Verdict) -> list[str]:
@@ -49,18 +51,27 @@ def _reasons(verdict: Verdict) -> list[str]:
             f"{f.node} ({f.operator}), value {f.value!r}: {f.reason}"
             for f in verdict.nodes
             if f.kind is verdict.kind
-        ] or ["no value could be judged"]
+        ] or [f"{judged}, none of them wrong" if verdict.nodes else "no value could be judged"]
     if verdict.power and all(p.smallest_visible == np.inf for p in verdict.power):
         reasons.append(
             "only choices were shown (integers): a mistake inside that tips none of them is unseen"
         )
-    elif verdict.power:
-        weakest = max(verdict.power, key=lambda p: p.smallest_visible)
-        reasons.append(
-            f"a relative error of {weakest.smallest_visible:.1g} spread over {weakest.value!r} "
-            f"would have shown (above {BLIND:g} a check counts as blind)"
-        )
+    elif verdict.coverage is not None and verdict.coverage.tried:
+        reasons.append(_seen(verdict.coverage))
     return reasons
+
+
+def _seen(coverage: Coverage) -> str:
+    """How much of the network an error would have shown in."""
+    text = (
+        f"a relative error of {coverage.level:.2g} would have shown in {coverage.seen} of "
+        f"{coverage.tried} nodes"
+    )
+    if not coverage.blind:
+        return text
+    more = len(coverage.blind) - LISTED
+    listed = ", ".join(coverage.blind[:LISTED]) + (f" and {more} more" if more > 0 else "")
+    return f"{text}; blind: {listed}"
 
 
 def _accusation(name: str, blame: Blame) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verax.numerics.formats import FORMATS
+
 GROUP_MEAN, GROUP_SINGLE = 4.0, 256.0
 """A group of m elements may reach rms(z) = sqrt(GROUP_MEAN + GROUP_SINGLE / m): 2 when large, 16
 when single."""
@@ -60,8 +62,17 @@ TIE_NOISE = 4.0
 OVERLAP_UNITS = 16.0
 """Rounding of an intersection over union in float32, in units of unit roundoff: two differences
 and a product per area, a sum, a difference, a quotient."""
+JUMP_REACH = 4.0
+"""An error this many times larger than the farthest honest run is no jump of theirs."""
 BLIND = 5e-3
-"""A check that cannot see a relative error of this size in some value is blind to that value."""
+"""A check that cannot see a relative error of this size in some float32 value is blind to it."""
+VISIBLE = 1e-3
+"""Relative error of a float32 value that counts as seen when the coverage of a check is stated."""
+LEAST_SEEN = 0.5
+"""Share of the values inside below which a check that sees no more of them is blind as a whole."""
+BLIND_UNITS = 32.0
+"""The same for coarser formats, in their unit roundoffs, which no check can go much below: three
+sigmas of 50 roundings one after the other are 9 units."""
 FLOAT32_UNIT, FLOAT16_UNIT = 2.0**-24, 2.0**-11
 """Unit roundoffs of formats that weights are stored in."""
 CONSTANT_ROUNDINGS = 1.5
@@ -192,6 +203,25 @@ def _groups(rank: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     kept[every] = "element"
     for axes, name in kept.items():
         yield name, tuple(a for a in every if a not in axes)
+
+
+def blind_from(dtype: str) -> float:
+    """Relative error from which on a value of this element type must be visible (see BLIND)."""
+    return max(BLIND, _coarse_units(dtype))
+
+
+def visible_from(dtype: str) -> float:
+    """Relative error of a value of this element type by which coverage is stated (see VISIBLE)."""
+    return max(VISIBLE, _coarse_units(dtype))
+
+
+def is_blind(seen: int, values: int) -> bool:
+    """Whether a check that saw into `seen` of `values` values proves nothing as a whole."""
+    return seen < LEAST_SEEN * values
+
+
+def _coarse_units(dtype: str) -> float:
+    return BLIND_UNITS * FORMATS[dtype].unit_roundoff if dtype in FORMATS else 0.0
 
 
 def sampled_sigma(squares: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from verax.records.codec import read_json, write_json
 
-SCHEMA = "verax.verdict/2"
+SCHEMA = "verax.verdict/3"
 
 
 class Kind(enum.StrEnum):
@@ -182,6 +182,22 @@ class Power:
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """In how many nodes a relative error would have shown.
+
+    level: that error (0.001 for float32, more for coarser formats); seen, tried: nodes in which it
+    would have shown, of those that were tried; blind: names of the others; weakest: the smallest
+    relative error that would have shown in the least visible of them.
+    """
+
+    level: float
+    seen: int
+    tried: int
+    blind: tuple[str, ...] = ()
+    weakest: float = 0.0
+
+
+@dataclass(frozen=True)
 class Input:
     """One input: its type, SHA-256 of its bytes, and where it came from, in words."""
 
@@ -213,7 +229,8 @@ class Verdict:
     the subject was seen ("every node", "regions", "outputs only"); unchecked: values that could
     not be judged, each with the reason; notes: what the reader should know besides; causes:
     faults of the harness, not of the network (layout, channel order, scaling), that explain the
-    difference; precisions: arithmetics found; repeat: whether the subject repeats itself; replay:
+    difference; coverage: how much of the network the check could see; precisions: arithmetics
+    found; repeat: whether the subject repeats itself; replay:
     what is needed to judge the same again (paths, hashes and options as text).
     """
 
@@ -235,6 +252,7 @@ class Verdict:
     precisions: tuple[Precision, ...] = ()
     repeat: Repeat | None = None
     replay: Mapping[str, str] = field(default_factory=dict)
+    coverage: Coverage | None = None
 
     @property
     def exit_code(self) -> int:

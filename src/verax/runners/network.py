@@ -23,6 +23,7 @@ class NetworkRunner:
 
     watches = True
     truncates = True
+    stepwise = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, subject: Graph, name: str = "", settings: Settings | None = None) -> None:

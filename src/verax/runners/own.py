@@ -22,6 +22,7 @@ class VeraxRunner:
 
     watches = True
     truncates = True
+    stepwise = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
     poison = "the arena of the compiled program"
 
@@ -85,6 +86,7 @@ class ReferenceRunner:
 
     watches = True
     truncates = True
+    stepwise = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, *, bits: bool = False) -> None:
