@@ -108,3 +108,28 @@ def test_a_subject_that_runs_nodes_alone_hides_nothing_in_a_wide_view() -> None:
     seen = check(network(), Fusing(True, normal=small), {"x": X}, explain=False)
     assert hidden.kind is Kind.rounding
     assert [b.node for b in seen.blame] == ["normal"]
+
+
+class Misnaming(Fusing):
+    """Shows the result of the fused nodes, turned, under the name of a value inside."""
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        found = super().run(graph, inputs, keep)
+        if len(graph.nodes) > 1 and "shifted" in found and self.wrong.get("shape", 0) == 0:
+            found["shifted"] = np.ascontiguousarray(found["scaled"].swapaxes(1, 2))
+        elif "shifted" in found and self.wrong.get("shape", 0) == 1:
+            found["shifted"] = found["shifted"][..., 0]
+        return found
+
+
+def test_a_fused_result_under_an_inner_name_is_not_used() -> None:
+    verdict = check(network(), Misnaming(), {"x": X})
+    assert verdict.kind is Kind.rounding
+    assert any("'shifted'" in n and "result of a fusion" in n for n in verdict.notes)
+
+
+def test_a_node_that_gives_a_wrong_shape_by_itself_stays_accused() -> None:
+    verdict = check(network(), Misnaming(shape=1), {"x": X}, explain=False)
+    assert [(b.node, b.kind) for b in verdict.blame] == [("shifted", Kind.mistake)]

@@ -15,7 +15,8 @@ from verax.campaign.plants import Change, Rewrite, evaluate_rewrite
 from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Runner, Stepwise
+from verax.judge.truncate import truncates
 from verax.reference.evaluate import evaluate_node
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
@@ -75,12 +76,16 @@ class PlantedFile:
 
 
 class Remembering:
-    """Another subject, run once for each set of values asked for: one network, one input."""
+    """Another subject, run once for each set of values asked for: one network, one input. Parts of
+    the network are not remembered."""
 
     def __init__(self, subject: Runner) -> None:
         self.subject, self.name, self.watches = subject, subject.name, subject.watches
         self.stored_inputs = subject.stored_inputs
+        self.truncates = truncates(subject)
+        self.stepwise = isinstance(subject, Stepwise) and subject.stepwise
         self._answers: dict[tuple[str, ...], dict[str, np.ndarray]] = {}
+        self._network: Graph | None = None
 
     def describe(self) -> dict[str, str]:
         return self.subject.describe()
@@ -88,6 +93,10 @@ class Remembering:
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
+        if self._network is None:
+            self._network = graph
+        if graph is not self._network:
+            return self.subject.run(graph, inputs, keep)
         asked = tuple(keep or ())
         if asked not in self._answers:
             self._answers[asked] = self.subject.run(graph, inputs, keep)

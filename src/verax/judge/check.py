@@ -18,7 +18,7 @@ from verax.judge.local import places, plain
 from verax.judge.network import Progress, Survey, survey
 from verax.judge.protocol import Runner, renamed_answers, stored_for
 from verax.judge.repeat import CHANCE, UNINITIALISED, repeat
-from verax.judge.widen import widen
+from verax.judge.widen import widen, without_fused_shapes
 from verax.judge.wording import names, reasons_of
 from verax.numerics.statistics import root_mean_square
 from verax.ops.where import Identity
@@ -79,6 +79,7 @@ def check(
     if watch and subject.watches:
         shown, watched_apart = _watched(fixed, subject, arrays, outputs, notes)
     known = {v: a for v, a in shown.items() if v in fixed.producers}
+    known = without_fused_shapes(fixed, subject, arrays, known, notes)
     _note_strangers(fixed, shown, notes)
     if not known:
         raise UsageError(

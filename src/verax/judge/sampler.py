@@ -97,16 +97,19 @@ class Sampler:
         found = meaning(node, arrays, declared, outputs)
         if found.problem:
             self.problems.append(f"{node.place}: {found.problem}")
+        fixed = all(
+            v is None or v in self.graph.constants or v in self.parameters or v in self.tape.steady
+            for v in node.inputs
+        )
         for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
             if rounding is not None and array.dtype.kind == "f":
                 sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0) + TINY
+                if fixed:  # a size, a count: sqrt(16) is 4 to everybody
+                    sigma = np.where(array == np.rint(array), 0.0, sigma)
                 self.sigma[value] = np.broadcast_to(sigma, array.shape)
             if value in self.region.hidden:
                 self.inner[value] = array
-        known = (
-            v is None or v in self.graph.constants or v in self.parameters for v in node.inputs
-        )
-        if all(known):
+        if fixed:
             self.parameters.update(node.outputs)
         self.tape.add(node, found.ev, arrays, found.outputs)
         return found.outputs

@@ -25,7 +25,7 @@ from verax.ir.cut import cut
 from verax.ir.graph import Graph, Node, reinfer, same_bits
 from verax.ir.types import TensorType
 from verax.judge.local import check_node, conform
-from verax.judge.network import Progress, Survey
+from verax.judge.network import Progress, Survey, fits
 from verax.judge.protocol import Runner, Stepwise, renamed_answers
 from verax.judge.region import check_region
 from verax.judge.sampler import Region
@@ -66,15 +66,13 @@ def widen(
     is taken back becomes `rounding` (or `undecided`, where no view accepts and some cannot tell)
     and lists the nodes of the view; `found.power` gets what that view could still have seen.
     """
-    known = {
-        **graph.constants,
-        **{v: conform(np.asarray(a), graph.types[v].dtype) for v, a in shown.items()},
-    }
+    typed = {v: conform(np.asarray(a), graph.types[v].dtype) for v, a in shown.items()}
+    known = {**graph.constants, **{v: a for v, a in typed.items() if fits(graph.types[v], a)}}
     accused = [f for f in found.findings if f.kind is Kind.mistake and f.test != "type"]
     if not accused:
         return
     proven = _computed_from_shown(graph, accused, known, subject, winograd)
-    guilty = {f.value for f in found.findings if f.kind is Kind.mistake and f.test == "type"}
+    guilty: set[str] = set()
     changed: dict[str, Finding] = {}
     for i, finding in enumerate(accused):
         if progress is not None:
@@ -220,67 +218,102 @@ def _computed_from_shown(
     if not truncates(subject) or subject.stored_inputs is not None:
         return set()
     proven: set[str] = set()
-    waiting = [f for f in accused if not f.region]
+    singles = [f.value for f in accused if not f.region]
+    for value, again in _alone(graph, singles, known, subject):
+        if same_bits(again, known[value]) or _is_wrong(graph, value, again, known, winograd):
+            proven.add(value)
+    return proven
+
+
+def without_fused_shapes(
+    graph: Graph, subject: Runner, inputs: Arrays, values: Arrays, notes: list[str]
+) -> dict[str, np.ndarray]:
+    """`values` without inner ones of a wrong type that a fusion shows under their names.
+
+    A fused kernel may give its result the name of a value that lies inside it. If the subject gives
+    the right type for the node alone, nothing is wrong with the node, and the value is left out,
+    with a note. A subject that runs no nodes alone is taken at its word.
+    """
+    misfits = [
+        v
+        for v, a in values.items()
+        if v not in graph.outputs and not fits(graph.types[v], conform(a, graph.types[v].dtype))
+    ]
+    if not misfits or is_stepwise(subject) or not truncates(subject):
+        return dict(values)
+    known = {**graph.constants, **inputs, **{v: a for v, a in values.items() if v not in misfits}}
+    testable = [
+        v for v in misfits if all(i is None or i in known for i in graph.producers[v].inputs)
+    ]
+    right = {v for v, a in _alone(graph, testable, known, subject) if fits(graph.types[v], a)}
+    if not right or any(v not in right for v in testable):
+        return dict(values)
+    first = misfits[0]
+    given = f"{values[first].dtype}[{', '.join(map(str, values[first].shape))}]"
+    notes.append(
+        f"{subject.name} shows {given} under the name {first!r}, which is {graph.types[first]}, "
+        "and computes the right type when it runs the node alone: the result of a fusion, not used"
+        + (f" (so are {len(misfits) - 1} more)" if len(misfits) > 1 else "")
+    )
+    return {v: a for v, a in values.items() if v not in misfits}
+
+
+def _alone(
+    graph: Graph, values: Sequence[str], known: Arrays, subject: Runner
+) -> list[tuple[str, np.ndarray]]:
+    """What the subject gives for the nodes of `values`, each on what it showed before it."""
+    found: list[tuple[str, np.ndarray]] = []
+    waiting = list(values)
     for _ in range(ROUNDS):
         batch = _independent(graph, waiting)
         if not batch:
             break
-        waiting = [f for f in waiting if f not in batch]
+        waiting = [v for v in waiting if v not in batch]
         answers = _run_alone(graph, batch, known, subject)
         if not answers and len(batch) > 1:  # one of them is refused: each by itself
-            singles = (_run_alone(graph, [f], known, subject) for f in batch[:SINGLES])
+            singles = (_run_alone(graph, [v], known, subject) for v in batch[:SINGLES])
             answers = [answer for single in singles for answer in single]
-        for finding, again in answers:
-            node = graph.producers[finding.value]
-            if same_bits(again, known[finding.value]) or _is_wrong(
-                graph, node, finding.value, again, known, winograd
-            ):
-                proven.add(finding.value)
-    return proven
+        found += answers
+    return found
 
 
-def _independent(graph: Graph, findings: Sequence[Finding]) -> list[Finding]:
-    """Findings whose nodes do not read each other, as many as come first."""
-    chosen: list[Finding] = []
+def _independent(graph: Graph, values: Sequence[str]) -> list[str]:
+    """Values whose nodes do not read each other, as many as come first."""
+    chosen: list[str] = []
     taken: set[str] = set()
     read: set[str | None] = set()
-    for finding in findings:
-        node = graph.producers[finding.value]
+    for value in values:
+        node = graph.producers[value]
         if taken.isdisjoint(v for v in node.inputs if v) and read.isdisjoint(node.outputs):
-            chosen.append(finding)
+            chosen.append(value)
             taken.update(node.outputs)
             read.update(node.inputs)
     return chosen
 
 
 def _run_alone(
-    graph: Graph, batch: Sequence[Finding], known: Arrays, subject: Runner
-) -> list[tuple[Finding, np.ndarray]]:
-    """The nodes of the findings side by side in one network, on the values shown before them: what
+    graph: Graph, batch: Sequence[str], known: Arrays, subject: Runner
+) -> list[tuple[str, np.ndarray]]:
+    """The nodes of the values side by side in one network, on what was shown before them: what
     the subject gives, nothing when it refuses."""
-    nodes = [graph.producers[f.value] for f in batch]
+    nodes = [graph.producers[v] for v in batch]
     read = dict.fromkeys(
         v for n in nodes for v in n.inputs if v is not None and v not in graph.constants
     )
     try:
-        part = cut(graph, read, [f.value for f in batch])
+        part = cut(graph, read, batch)
         types = {v: TensorType.of(known[v]) for v in part.inputs}
         part = reinfer(part, types)
         answers = subject.run(part, {v: known[v] for v in part.inputs})
         values, _ = renamed_answers(part, {k: np.asarray(v) for k, v in answers.items()})
     except (VeraxError, KeyError):
         return []  # the wider views decide
-    return [
-        (f, conform(values[f.value], graph.types[f.value].dtype))
-        for f in batch
-        if f.value in values
-    ]
+    return [(v, conform(values[v], graph.types[v].dtype)) for v in batch if v in values]
 
 
-def _is_wrong(
-    graph: Graph, node: Node, value: str, again: np.ndarray, known: Arrays, winograd: bool
-) -> bool:
+def _is_wrong(graph: Graph, value: str, again: np.ndarray, known: Arrays, winograd: bool) -> bool:
     """Whether a node's answer, run alone, is a mistake by itself."""
+    node = graph.producers[value]
     judged = check_node(
         node,
         [None if v is None else known[v] for v in node.inputs],
