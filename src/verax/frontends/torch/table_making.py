@@ -131,8 +131,13 @@ def one_hot(t: Aten) -> Result:
 
 @row("linspace.default")
 def linspace(t: Aten) -> Result:
-    """torch computes from both ends towards the middle, in the element type."""
+    """start + i (end - start) / (steps - 1); torch computes that in the element type, so it rounds."""
     start, end, steps = t.number("start"), t.number("end"), t.integer("steps")
     dtype = _dtype(t, DType.float32)
     t.c.must_be_few(steps)
-    return t.c.named_constant(np.linspace(start, end, steps).astype(dtype.numpy))
+    if not dtype.is_float or steps < 2:
+        return t.c.named_constant(np.linspace(start, end, steps).astype(dtype.numpy))
+    places = t.constant(np.arange(steps), dtype.numpy)
+    span, last = (t.constant(v, dtype.numpy) for v in (end - start, steps - 1))
+    part = t.add("Div", [t.add("Mul", [places, span]), last])
+    return t.result("Add", [part, t.constant(start, dtype.numpy)])
