@@ -1,15 +1,20 @@
-"""Settings of the whole suite: on CI Hypothesis draws the same cases every time.
+"""Settings of the whole suite: the same cases on every machine, one thread for foreign libraries.
 
-Elsewhere cases are fresh on every run, and `make campaign` draws many: what they find becomes a
-test of its own.
+Hypothesis draws the same cases every time; `make campaign` draws fresh ones (the profile "fresh"):
+what they find becomes a test of its own.
 """
 
 from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True, database=None)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# Tests run side by side: a pool of OpenMP threads in each of them would fight for the cores.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+# No deadlines: a busy machine is not a fault. Nothing depends on Hypothesis noticing CI by itself.
+calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fresh", derandomize=False, **calm)
+settings.register_profile("same", derandomize=True, database=None, **calm)
+settings.load_profile("same")
