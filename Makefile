@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 ARGS ?=
 
-.PHONY: help demo test lint format bench campaign examples clean
+.PHONY: help demo test quick durations lint format bench campaign examples clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,13 @@ test: $(VENV)/.test  ## Install all that the suite needs, run it whole, then lin
 	@mkdir -p out
 	@$(PYTEST) -m "not slow" --durations=15 --junitxml=out/tests.xml; \
 		tests=$$?; $(MAKE) --no-print-directory lint && exit $$tests
+
+quick: $(VENV)/.test  ## A sample of every room in 90 seconds on 2 cores, for daily work
+	@$(PYTEST) -m "not slow" --quick
+	@$(BIN)/ruff check -q src tests examples benchmarks
+
+durations: $(VENV)/.test  ## Choose the sample of `make quick` by the last `make test`
+	@$(BIN)/python tests/measure.py
 
 lint: $(VENV)/.test  ## ruff (lint and format) and mypy over src/
 	$(BIN)/ruff check src tests examples benchmarks

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONG
+
 ROOT = Path(__file__).parents[1]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -118,6 +120,21 @@ def test_continuous_integration_runs_the_readmes_command() -> None:
     variables = set(re.findall(r"\$\((\w+)\)", recipe))
     assert variables == {"VENV", "PYTEST", "MAKE"}, "what is tested hangs on a variable"
     assert set(re.findall(r"^(\w+) \?=", makefile, re.M)) == {"PYTHON", "JOBS", "ARGS"}
+
+
+def test_the_quick_sample_holds_every_room() -> None:
+    lines = (
+        x.split(maxsplit=1) for x in (ROOT / "tests" / "durations.txt").read_text().splitlines()
+    )
+    long = {function for seconds, function in lines if float(seconds) > LONG}
+    rooms: dict[Path, set[str]] = {}
+    for path in TESTS:
+        if path.name.startswith("test_"):
+            names = {n.name for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef)}
+            functions = {f"{path.relative_to(ROOT)}::{n}" for n in names if n.startswith("test_")}
+            rooms.setdefault(path.parent, set()).update(functions)
+    assert len(rooms) > 20
+    assert not [room.name for room, functions in rooms.items() if functions <= long]
 
 
 def kept_generators(tree: ast.Module) -> list[str]:
