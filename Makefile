@@ -6,11 +6,10 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
-PEERS ?=
-TESTS ?=
+PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 ARGS ?=
 
-.PHONY: help demo test lint format bench campaign examples clean
+.PHONY: help demo test quick durations lint format bench campaign examples clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,10 +17,17 @@ help:  ## List the targets
 demo: $(VENV)/.core  ## Install, then compile, run and judge a real network, and find a planted mistake
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.test $(if $(PEERS),$(VENV)/.peers)  ## The whole suite and lint (PEERS=1 adds PyTorch and OpenVINO; TESTS=path runs a part)
+test: $(VENV)/.test  ## Install all that the suite needs, run it whole, then lint
 	@mkdir -p out
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow" --durations=15 \
-		--junitxml=out/tests.xml $(TESTS); tests=$$?; $(MAKE) --no-print-directory lint && exit $$tests
+	@$(PYTEST) -m "not slow" --durations=15 --junitxml=out/tests.xml; \
+		tests=$$?; $(MAKE) --no-print-directory lint && exit $$tests
+
+quick: $(VENV)/.test  ## A sample of every room in 90 seconds on 2 cores, for daily work
+	@$(PYTEST) -m "not slow" --quick
+	@$(BIN)/ruff check -q src tests examples benchmarks
+
+durations: $(VENV)/.test  ## Choose the sample of `make quick` by the last `make test`
+	@$(BIN)/python tests/measure.py
 
 lint: $(VENV)/.test  ## ruff (lint and format) and mypy over src/
 	$(BIN)/ruff check src tests examples benchmarks
@@ -32,12 +38,12 @@ format: $(VENV)/.test  ## Let ruff fix and format what it can
 	$(BIN)/ruff check --fix src tests examples benchmarks
 	$(BIN)/ruff format src tests examples benchmarks
 
-bench: $(VENV)/.peers  ## ResNet-50, ResNet-18, MobileNetV2 against ONNX Runtime, OpenVINO and PyTorch
+bench: $(VENV)/.test  ## ResNet-50, ResNet-18, MobileNetV2 against ONNX Runtime, OpenVINO and PyTorch
 	$(BIN)/python benchmarks/networks.py
 
-campaign: $(VENV)/.test $(VENV)/.peers  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests
+campaign: $(VENV)/.test  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests
 	$(BIN)/python benchmarks/judge $(ARGS)
-	$(BIN)/python -m pytest -n $(JOBS) -m slow $(TESTS)
+	$(PYTEST) -m slow --hypothesis-profile=fresh
 
 examples: $(VENV)/.examples  ## Train the example network again and write its files
 	$(BIN)/python examples/train.py
@@ -54,7 +60,7 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 	@$(PIP) -e .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.peers $(VENV)/.examples: $(VENV)/.%: $(VENV)/.core
+$(VENV)/.test $(VENV)/.examples: $(VENV)/.%: $(VENV)/.core
 	@echo "installing the extra '$*' ..."
 	@$(PIP) -e '.[$*]'
 	@touch $@

@@ -1,15 +1,63 @@
-"""Settings of the whole suite: on CI Hypothesis draws the same cases every time.
+"""Settings of the whole suite: the same cases on every machine, one thread for foreign libraries.
 
-Elsewhere cases are fresh on every run, and `make campaign` draws many: what they find becomes a
-test of its own.
+Hypothesis draws the same cases every time; `make campaign` draws fresh ones (the profile "fresh"):
+what they find becomes a test of its own. No test sees what another one drew.
+
+`--quick` (that is `make quick`) takes a sample of every room, by the seconds that `durations.txt`
+has for a function (`make durations` writes it again): every case of a function that takes no time,
+the first case of one that takes some, none of one that takes long. A test that is new to the file
+is always taken.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import sys
+from pathlib import Path
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True, database=None)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# Tests run side by side: a pool of OpenMP threads in each of them would fight for the cores.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+# No deadlines: a busy machine is not a fault. Nothing depends on Hypothesis noticing CI by itself.
+calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fresh", derandomize=False, **calm)
+settings.register_profile("same", derandomize=True, database=None, **calm)
+settings.load_profile("same")
+
+DURATIONS = Path(__file__).with_name("durations.txt")
+LONG = 0.5
+"""Seconds of a case; functions that take longer are not in the sample."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="a sample of every room")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--quick"):
+        return
+    lines = (line.split(maxsplit=1) for line in DURATIONS.read_text().splitlines())
+    seconds = {function: float(number) for number, function in lines}
+    seen, kept, dropped = set(), [], []
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        again, cost = function in seen, seconds.get(function, 0.0)
+        seen.add(function)
+        (dropped if cost > LONG or (again and cost) else kept).append(item)
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = kept
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """What another test drew from the generators of `random` and torch changes nothing here.
+
+    A test that loads torch itself may be the first: it seeds torch before it draws.
+    """
+    random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)

@@ -193,7 +193,7 @@ def test_files_are_short_and_say_what_they_are_for() -> None:
 
 def in_fresh_python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     return done.stdout
 

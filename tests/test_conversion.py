@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import verax
@@ -14,6 +13,8 @@ from verax import conversion
 from verax.base.errors import UsageError
 from verax.conversion import convert
 from verax.records.verdict import Kind
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 MODELS = Path(__file__).parents[2] / "shared" / "models"

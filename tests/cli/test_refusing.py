@@ -189,7 +189,7 @@ def test_ctrl_c_from_outside_ends_a_command_quietly(tiny: Path) -> None:
     assert "drawn with seed" in process.stdout.readline()
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "Traceback" not in err
 

@@ -66,7 +66,7 @@ def test_a_program_runs_in_a_process_without_the_model(
     copy.unlink()
     command = [sys.executable, "-m", "verax.cli.main", "run", program, "--image", photo]
     command += ["-o", tmp_path / "program.npz"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     with np.load(tmp_path / "model.npz") as a, np.load(tmp_path / "program.npz") as b:
         assert a.files == b.files == ["probabilities", "drawing"]
         assert all(a[k].tobytes() == b[k].tobytes() for k in a.files)

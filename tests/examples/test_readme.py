@@ -23,7 +23,7 @@ def printed(command: str) -> str:
         capture_output=True,
         text=True,
         env={"COLUMNS": "100", "PATH": "", "OMP_NUM_THREADS": "1", "TERM": "dumb"},
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

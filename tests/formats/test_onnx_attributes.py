@@ -34,8 +34,7 @@ MINE = sorted(name for domain, name in TABLE if not domain)
 """Operators of ONNX's own domain that have a row."""
 
 
-RNG = np.random.default_rng(5)
-IMAGE = RNG.standard_normal((2, 3, 5, 4), dtype=np.float32)
+IMAGE = np.random.default_rng(5).standard_normal((2, 3, 5, 4), dtype=np.float32)
 OWN: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     ("GlobalLpPool", {}, [IMAGE]),
     ("LpPool", {"kernel_shape": [2, 3], "strides": [2, 2]}, [IMAGE]),

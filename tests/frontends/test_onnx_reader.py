@@ -53,7 +53,7 @@ def test_every_truncation_of_a_model_is_refused_or_read():
 
 def test_thousands_of_mutations_end_in_a_graph_or_a_clear_error():
     rng, data = random.Random(0), small_network().SerializeToString()
-    refused, start = 0, time.monotonic()
+    refused, start = 0, time.process_time()
     for _ in range(4000):
         mutated = bytearray(data)
         for _ in range(rng.choice((1, 1, 2, 6))):
@@ -71,7 +71,7 @@ def test_thousands_of_mutations_end_in_a_graph_or_a_clear_error():
             refused += 1
             assert error.cause
     assert refused > 1000
-    assert time.monotonic() - start < 60
+    assert time.process_time() - start < 60
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"not a model", bytes(range(256))])

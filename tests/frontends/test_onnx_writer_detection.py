@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +22,8 @@ from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.onnx_backend import run_reference
 from verax.records.verdict import Kind
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 onnxruntime.set_default_logger_severity(4)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,8 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.onnx_backend import run_reference
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 onnxruntime.set_default_logger_severity(4)
 INT32 = np.iinfo(np.int32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from tests.frontends.from_tflite.quantised_cases import quantised_cases
 
@@ -13,6 +12,8 @@ import verax
 from verax.frontends.onnx import to_onnx
 from verax.frontends.tflite import load_tflite
 from verax.ir.types import DType, TensorType
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 onnxruntime.set_default_logger_severity(4)
 CASES: dict[str, Any] = dict(quantised_cases())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import onnxruntime
 import pytest
 from written_cases import NOT_IN_ONNX, expected, first_type, graph_of, is_right
 
@@ -17,6 +16,8 @@ from verax.base.errors import UnsupportedError
 from verax.frontends.onnx import to_onnx
 from verax.ir.operator import REGISTRY, Case
 from verax.ir.types import DType
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 onnxruntime.set_default_logger_severity(4)
 LACKS = {

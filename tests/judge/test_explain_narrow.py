@@ -18,11 +18,9 @@ from verax.ops.linear import Gemm, MatMul
 from verax.ops.normalization import BatchNormalization
 from verax.ops.pooling import MaxPool
 
-RANDOM = np.random.default_rng(0)
 
-
-def normal(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
 COSTLY: dict[str, tuple[Operator, list[Any], list[str]]] = {
@@ -62,7 +60,7 @@ COSTLY: dict[str, tuple[Operator, list[Any], list[str]]] = {
 LARGE: dict[str, tuple[Operator, list[Any], list[str]]] = {
     "batch norm": (
         BatchNormalization(epsilon=1e-3),
-        [normal(2, 24, 40, 42), *(np.abs(normal(24)) for _ in range(4))],
+        [normal(2, 24, 40, 42), *(np.abs(normal(24, seed=i)) for i in range(4))],
         ["epsilon 1e-05", "beta missing", "reversed along the row axis"],
     ),
     "max pool": (

@@ -111,8 +111,7 @@ def mixed_network(last: Softmax | LogSoftmax | None = None) -> Graph:
     return b.graph([u, b.add(last, [g], ["p"], "last") if last else g])
 
 
-RANDOM = np.random.default_rng(11)
-PAIR = {v: RANDOM.standard_normal((5, 7)).astype(np.float32) for v in "xy"}
+PAIR = dict(zip("xy", np.random.default_rng(11).standard_normal((2, 5, 7)).astype(np.float32)))
 
 
 def test_exchanged_inputs_and_outputs_are_named() -> None:

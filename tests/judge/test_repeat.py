@@ -22,9 +22,8 @@ from verax.runners.arrays import ArraysRunner
 from verax.runners.functions import FunctionRunner
 from verax.runners.registry import resolve
 
-RANDOM = np.random.default_rng(5)
-X = RANDOM.standard_normal((37, 67)).astype(np.float32)
-W = RANDOM.standard_normal((67, 29)).astype(np.float32)
+X = np.random.default_rng(5).standard_normal((37, 67)).astype(np.float32)
+W = np.random.default_rng(6).standard_normal((67, 29)).astype(np.float32)
 
 
 def network() -> Graph:
@@ -128,7 +127,8 @@ def test_zero_borders_survive_poison() -> None:
     pool = MaxPool(kernel_shape=(3, 3), pads=((1, 1), (1, 1)))
     h = b.add(pool, [x], ["h"], "first")
     graph = b.graph([b.add(pool, [h], ["y"], "second")])
-    inputs = {"x": RANDOM.standard_normal((2, 19, 13, 17)).astype(np.float32)}
+    x = np.random.default_rng(7).standard_normal((2, 19, 13, 17))
+    inputs = {"x": x.astype(np.float32)}
     runner = resolve("verax:O1", threads=1)
     assert isinstance(runner, Poisonable)
     plain = runner.run(graph, inputs)

@@ -12,9 +12,8 @@ from verax.ops.reshaping import Transpose
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
 
-RANDOM = np.random.default_rng(4)
-X = RANDOM.standard_normal((2, 9, 7, 5)).astype(np.float32)
-W = RANDOM.standard_normal((6, 5, 3, 2)).astype(np.float32)
+X = np.random.default_rng(4).standard_normal((2, 9, 7, 5)).astype(np.float32)
+W = np.random.default_rng(5).standard_normal((6, 5, 3, 2)).astype(np.float32)
 
 
 def network() -> Graph:

@@ -8,7 +8,6 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from witness import evaluation, exactly, meaning
@@ -16,6 +15,8 @@ from witness import evaluation, exactly, meaning
 from verax.ir.types import DType
 from verax.ops.cast import Cast, holds
 from verax.ops.common import FLOATS, INTEGERS
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 TORCH = {DType.float16: torch.float16, DType.bfloat16: torch.bfloat16, DType.float32: torch.float32}
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from witness import (
@@ -30,6 +29,8 @@ from verax.ir.types import TensorType
 from verax.ops.convolution import Conv
 from verax.ops.deconvolution import ConvTranspose
 from verax.ops.windows import Windows
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 CONVOLUTIONS = list(Conv.cases(np.random.default_rng(1)))
 DECONVOLUTIONS = list(ConvTranspose.cases(np.random.default_rng(2)))

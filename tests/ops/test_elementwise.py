@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
-import torch.nn.functional as F
 from witness import DOUBLE, agree, evaluation, onnxruntime_says
 
 from verax.base.errors import GraphError
@@ -23,6 +21,9 @@ from verax.ops.arithmetic import Add, Max, Min, Mul
 from verax.ops.elementwise import Elementwise
 from verax.ops.transcendental import Exp
 from verax.ops.where import Where
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+F = torch.nn.functional
 
 NAMES = [n for n, c in REGISTRY.items() if issubclass(c, Elementwise)]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from witness import errors, evaluation, meaning, onnxruntime_says
 
 from verax.ir.operator import Operator, as_tuple
@@ -28,6 +27,8 @@ from verax.ops.normalization import (
 from verax.ops.pooling import AveragePool, LpPool
 from verax.ops.response_normalization import LRN, LpNormalization
 from verax.records.verdict import Kind
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 F = torch.nn.functional
 HONEST = (Kind.identical, Kind.rounding)

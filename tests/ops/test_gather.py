@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from movement_cases import cases_of, in_onnxruntime, label
 from witness import agree, errors, meaning
 
@@ -22,6 +21,8 @@ from verax.ops.gather import (
     Unique,
 )
 from verax.ops.scatter import ScatterElements, ScatterND
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 NAMES = (
     *("Gather", "GatherElements", "GatherND", "Compress", "NonZero", "ReverseSequence"),

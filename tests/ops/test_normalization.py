@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from witness import DOUBLE, agree, errors, evaluation, meaning, onnxruntime_says
 
 from verax.base.errors import GraphError
@@ -24,6 +23,8 @@ from verax.ops.normalization import (
     InstanceNormalization,
 )
 from verax.ops.response_normalization import LRN, LpNormalization
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 F = torch.nn.functional
 CASES = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from movement_cases import cases_of, in_onnxruntime, label
@@ -15,6 +14,8 @@ from verax.ir.dim import symbol
 from verax.ir.operator import Case, Evaluation, Inference
 from verax.ir.types import DType, TensorType
 from verax.ops.padding import MODES, Pad
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 REFUSED_BY_ONNXRUNTIME = ("reflect, crop", "twice around")
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from witness import DOUBLE, agree, evaluation, exactly, meaning, onnxruntime_says
 
 from verax.base.errors import GraphError
 from verax.ir.operator import REGISTRY, Case, Inference, Operator
 from verax.ir.types import TensorType
 from verax.ops.reduction import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum, Reduction
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 NAMES = [n for n, c in REGISTRY.items() if issubclass(c, Reduction)]
 NEUTRAL = {

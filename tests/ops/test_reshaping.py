@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from movement_cases import cases_of, in_onnxruntime, label
 from witness import agree, meaning, types_of
 
@@ -27,6 +26,8 @@ from verax.ops.reshaping import (
 )
 from verax.ops.shape import Shape, Size
 from verax.ops.slicing import Concat
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 NAMES = (
     *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Tile"),

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from movement_cases import cases_of, in_onnxruntime, label
@@ -25,6 +24,8 @@ from verax.ops.resize_tables import (
     axis_table,
     float32_positions,
 )
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 CASES = cases_of("Resize")
 FUNCTION = torch.nn.functional.interpolate

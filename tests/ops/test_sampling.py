@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from movement_cases import cases_of, in_onnxruntime, label
 from witness import DOUBLE, agree, exactly, meaning
 
@@ -13,6 +12,8 @@ from verax.ir.dim import symbol
 from verax.ir.operator import Case, Inference
 from verax.ir.types import DType, TensorType
 from verax.ops.sampling import AffineGrid, GridSample
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 PADDING = ("zeros", "border", "reflection")
 NAMES = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from witness import DOUBLE, agree, evaluation, meaning, onnxruntime_says
 
 from verax.base.errors import GraphError
@@ -15,6 +14,8 @@ from verax.ir.types import TensorType
 from verax.numerics import reductions
 from verax.numerics.arith import NumpyArith
 from verax.ops.softmax import Hardmax, LogSoftmax, Softmax
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 NAMES = ("Softmax", "LogSoftmax", "Hardmax")
 TORCH = {"Softmax": torch.softmax, "LogSoftmax": torch.log_softmax}

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
+import pytest
 
 import verax.ops
 from verax.ir.operator import Evaluation, Inference, Operator, as_tuple
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, U
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 assert verax.ops
 Arrays = Sequence[np.ndarray | None]

@@ -31,12 +31,11 @@ from verax.runners.tensorflow_file import TensorFlowRunner
 from verax.runners.torch_file import TorchFileRunner
 from verax.runners.torch_objects import module_path
 
-RANDOM = np.random.default_rng(7)
-X = RANDOM.standard_normal((3, 5)).astype(np.float32)
-W = RANDOM.standard_normal((5, 4)).astype(np.float32)
-B = RANDOM.standard_normal(4).astype(np.float32)
-IMAGE = RANDOM.standard_normal((2, 3, 9, 7)).astype(np.float32)
-KERNEL = RANDOM.standard_normal((4, 3, 3, 2)).astype(np.float32)
+X = np.random.default_rng(7).standard_normal((3, 5)).astype(np.float32)
+W = np.random.default_rng(8).standard_normal((5, 4)).astype(np.float32)
+B = np.random.default_rng(9).standard_normal(4).astype(np.float32)
+IMAGE = np.random.default_rng(10).standard_normal((2, 3, 9, 7)).astype(np.float32)
+KERNEL = np.random.default_rng(11).standard_normal((4, 3, 3, 2)).astype(np.float32)
 
 
 def dense(product: str = "product", total: str = "total", out: str = "out") -> Graph:

@@ -11,7 +11,6 @@ from verax.base.errors import MissingPackageError
 _PIP_NAME = {
     "PIL": "pillow",
     "sklearn": "scikit-learn",
-    "torch": "torch==2.13.0",
     "tvm": "apache-tvm",
     "ai_edge_litert": "ai-edge-litert",
 }

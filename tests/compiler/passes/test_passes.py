@@ -20,11 +20,10 @@ from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.reference import promised
 
-RNG = np.random.default_rng(5)
 
-
-def array(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape).astype(np.float32)
+def array(*shape: int, seed: int = 5) -> np.ndarray:
+    """Normal numbers; the same for the same shape and seed."""
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
 def kinds(graph: Graph) -> list[str]:

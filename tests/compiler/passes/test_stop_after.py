@@ -19,15 +19,13 @@ from verax.ir.types import TensorType
 from verax.judge.inputs import draw_inputs
 from verax.reference import promised
 
-RNG = np.random.default_rng(11)
-
 
 def everything() -> Graph:
     """A network in which every pass has something to do."""
-    b = Builder("everything")
+    b, rng = Builder("everything"), np.random.default_rng(11)
 
     def constant(*shape: int) -> str:
-        return b.constant(RNG.standard_normal(shape).astype(np.float32))
+        return b.constant(rng.standard_normal(shape).astype(np.float32))
 
     x = b.input("x", TensorType.parse("float32[2, 3, 9, 7]"))
     h = b.add(REGISTRY["Identity"](), [x], [], "same")

@@ -415,7 +415,7 @@ def test_zip_bombs_and_missing_members_are_refused() -> None:
 
 def outcome(data: bytes) -> bool:
     """Whether `data` is a model; anything but a model or a `VeraxError` fails the test."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         assert isinstance(load_keras(data).graph, Graph)
         return True
@@ -423,7 +423,7 @@ def outcome(data: bytes) -> bool:
         assert error.cause
         return False
     finally:
-        assert time.perf_counter() - start < SECONDS
+        assert time.process_time() - start < SECONDS
 
 
 def fuzz(data: bytes, count: int) -> None:

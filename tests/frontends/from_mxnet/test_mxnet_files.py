@@ -53,6 +53,12 @@ def test_without_a_shape_the_weights_say_what_they_can():
     assert str(type_) == "float32[data_0, 1, data_2, data_3]"
 
 
+def test_without_a_shape_the_weights_of_a_small_network_say_what_they_can(tmp_path):
+    nodes, arrays = small()
+    (type_,) = load_mxnet(write(tmp_path, nodes, params_bytes(arrays))).inputs.values()
+    assert str(type_) == "float32[data_0, 3, data_2, data_3]"
+
+
 def test_the_newest_epoch_is_chosen_and_named(tmp_path):
     nodes, arrays = small()
     path = write(tmp_path, nodes, params_bytes(arrays))

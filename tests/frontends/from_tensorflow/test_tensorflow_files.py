@@ -40,7 +40,10 @@ def test_a_convolution_of_tensorflows(case: dict[str, Any]) -> None:
     judged(model, {given: x}, {answer: y})
 
 
-@pytest.mark.parametrize("name", ["pose_cpm/model.pb", "mtcnn_rnet/rnet_cut.pb"])
+@pytest.mark.parametrize(
+    "name",
+    ["mtcnn_rnet/rnet_cut.pb", pytest.param("pose_cpm/model.pb", marks=pytest.mark.slow)],
+)
 def test_a_real_network(name: str) -> None:
     path = SHARED / "models" / name
     if not path.exists():

@@ -25,7 +25,10 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n.startswith("fastestdet") else n for n in REAL],
+)
 def test_a_real_network_gives_pytorchs_stored_answers(name: str) -> None:
     path = MODELS / name
     if not path.exists():

@@ -1,0 +1,45 @@
+"""Writes `durations.txt` from the report of the last `make test`: what a case of a function takes.
+
+Functions whose cases take no time are left out. Run it (`make durations`) on a machine that does
+nothing else, when `make quick` has grown slow.
+"""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as tree
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+ROOT = Path(__file__).parents[1]
+NOTHING = 0.05
+"""Seconds below which every case of a function is run in the sample."""
+
+
+def functions(report: Path) -> dict[str, list[float]]:
+    """Seconds of every case that ran, by function as pytest names it."""
+    found = defaultdict(list)
+    for case in tree.parse(report).iter("testcase"):
+        if case.find("skipped") is None:
+            file = case.attrib["classname"].replace(".", "/") + ".py"
+            function = case.attrib["name"].partition("[")[0]
+            found[f"{file}::{function}"].append(float(case.attrib["time"]))
+    return found
+
+
+def main() -> None:
+    report = ROOT / "out" / "tests.xml"
+    if not report.exists():
+        sys.exit("there is no report of a whole run; run `make test` first")
+    lines = [
+        f"{mean(times):7.2f} {name}\n"
+        for name, times in sorted(functions(report).items())
+        if mean(times) >= NOTHING
+    ]
+    (ROOT / "tests" / "durations.txt").write_text("".join(lines))
+    print(f"tests/durations.txt: {len(lines)} functions that take {NOTHING} s or more")
+
+
+if __name__ == "__main__":
+    main()

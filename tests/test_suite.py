@@ -1,0 +1,184 @@
+"""What the suite asks of itself: `make test` on a bare machine is all there is.
+
+Every package that tests import is installed by the extra `test`, pins stand there and nowhere else,
+continuous integration runs the README's command, and no test draws from a generator that the tests
+before it have moved on.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import LONG
+
+ROOT = Path(__file__).parents[1]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+DISTRIBUTION = {"PIL": "pillow", "google": "protobuf", "sklearn": "scikit-learn"}
+"""Packages that are not imported by their distribution's name."""
+NOT_INSTALLED = {
+    "tensorflow": "campaigns write new files with it; what it answered is stored in the tests",
+    "keras": "comes with tensorflow",
+    "tvm": "one test of a runner",
+    "sklearn": "trains the example network again, in the extra `examples`",
+}
+"""Packages that tests may ask for with `importorskip` and `make test` does not install, and why."""
+CORE = {re.match(r"[\w.-]+", requirement).group() for requirement in PROJECT["dependencies"]}
+GENERATORS = {"default_rng", "RandomState", "Generator", "Random", "manual_seed"}
+GLOBAL_DRAWS = re.compile(r"(np|numpy)\.random\.(?!default_rng|Generator|SeedSequence)[a-z]\w*$")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def distributions(extra: str) -> set[str]:
+    """Names of the packages that an extra installs beside the core, extras within it resolved."""
+    found = set()
+    for requirement in EXTRAS[extra]:
+        name, more = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?", requirement).groups()
+        if name == PROJECT["name"]:
+            found.update(*(distributions(x) for x in more.split(",")))
+        else:
+            found.add(name)
+    return found
+
+
+def installed(package: str) -> bool:
+    name = DISTRIBUTION.get(package, package).replace("_", "-")
+    return name in {n.replace("_", "-") for n in CORE | distributions("test")}
+
+
+def at_module_level(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node that runs when the module is imported."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from at_module_level(node)
+
+
+def imported_packages(tree: ast.AST) -> Iterator[str]:
+    for node in at_module_level(tree):
+        if isinstance(node, ast.Import):
+            yield from (a.name.partition(".")[0] for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield str(node.module).partition(".")[0]
+
+
+def test_make_test_installs_every_package_that_tests_import() -> None:
+    ours = {"tests", "verax", *(p.stem for r in ("tests", "benchmarks", "examples")
+                                for p in (ROOT / r).rglob("*.py"))}  # fmt: skip
+    ours |= {p.name for p in (ROOT / "benchmarks").iterdir() if p.is_dir()}
+    for path in TESTS:
+        if path.name.startswith("make_"):  # run by hand to write stored files
+            continue
+        packages = set(imported_packages(tree_of(path)))
+        foreign = packages - ours - set(sys.stdlib_module_names)
+        missing = sorted(p for p in foreign if not installed(p))
+        assert not missing, f"{path.name} imports {missing}, which the extra `test` lacks"
+
+
+def test_every_package_that_a_test_may_skip_for_is_installed_or_argued() -> None:
+    asked = set()
+    for path in TESTS:
+        for node in ast.walk(tree_of(path)):
+            match node:
+                case ast.Call(ast.Attribute(attr="importorskip"), [ast.Constant(str(name)), *_]):
+                    asked.add(name.partition(".")[0])
+    assert {"torch", "openvino"} <= asked
+    assert {p for p in asked if not installed(p)} <= set(NOT_INSTALLED)
+    assert not [p for p in NOT_INSTALLED if installed(p)]
+
+
+def test_users_extras_are_unpinned_and_all_holds_them() -> None:
+    users = set(EXTRAS) - {"test", "examples"}
+    assert users == {"torch", "coreml", "runners", "sign", "all"}
+    for extra in users:
+        for requirement in EXTRAS[extra]:
+            assert not re.search(r"[<>=~!]", requirement.partition(";")[0]), (extra, requirement)
+    assert distributions("all") == set.union(*(distributions(x) for x in users))
+    assert distributions("all") < distributions("test")
+
+
+def test_continuous_integration_runs_the_readmes_command() -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    commands = [x for x in lines if x and not x.startswith("#")]
+    assert commands == ["set -eu", 'cd "$(dirname "$0")/.."', "exec make test"]
+    assert re.search(r"^make test\b", (ROOT / "README.md").read_text(), re.M)
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = re.search(r"^test:.*\n(?:\t.*\n)+", makefile, re.M).group()
+    variables = set(re.findall(r"\$\((\w+)\)", recipe))
+    assert variables == {"VENV", "PYTEST", "MAKE"}, "what is tested hangs on a variable"
+    assert set(re.findall(r"^(\w+) \?=", makefile, re.M)) == {"PYTHON", "JOBS", "ARGS"}
+
+
+def test_the_quick_sample_holds_every_room() -> None:
+    lines = (
+        x.split(maxsplit=1) for x in (ROOT / "tests" / "durations.txt").read_text().splitlines()
+    )
+    long = {function for seconds, function in lines if float(seconds) > LONG}
+    rooms: dict[Path, set[str]] = {}
+    for path in TESTS:
+        if path.name.startswith("test_"):
+            names = {n.name for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef)}
+            functions = {f"{path.relative_to(ROOT)}::{n}" for n in names if n.startswith("test_")}
+            rooms.setdefault(path.parent, set()).update(functions)
+    assert len(rooms) > 20
+    assert not [room.name for room, functions in rooms.items() if functions <= long]
+
+
+def kept_generators(tree: ast.Module) -> list[str]:
+    """Lines of a module that keep a generator for all tests, or draw from a hidden global one."""
+    found = []
+    for node in at_module_level(tree):
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
+            calls = [p.func for p in parts if isinstance(p, ast.Call)]
+            if any(ast.unparse(c).rpartition(".")[2] in GENERATORS for c in calls):
+                found.append(f"line {node.lineno} keeps a generator: {ast.unparse(node)}")
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            drawn = re.fullmatch(r"torch\.rand\w*", name) and "generator" not in {
+                k.arg for k in node.keywords
+            }
+            if drawn:
+                found.append(f"line {node.lineno} draws from torch's global generator: {name}")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and GLOBAL_DRAWS.match(ast.unparse(node.func)):
+            found.append(f"line {node.lineno} draws from a global generator: {ast.unparse(node)}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "RNG = np.random.default_rng(5)",
+        "X, RNG = 3, random.Random(7)",
+        "if True:\n    G = torch.Generator().manual_seed(3)",
+        "class Net:\n    rng: Any = numpy.random.RandomState(1)",
+        "X, Y = torch.randn(2, 3), 4",
+        "def draw():\n    return np.random.standard_normal(3)",
+    ],
+)
+def test_a_kept_generator_is_noticed(source: str) -> None:
+    assert kept_generators(ast.parse(source))
+
+
+def test_no_test_draws_from_a_generator_that_others_have_moved_on() -> None:
+    wrong = {
+        path.name: found
+        for path in TESTS
+        if not path.name.startswith("make_") and (found := kept_generators(tree_of(path)))
+    }
+    assert not wrong
