@@ -15,11 +15,20 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from verax.base.forks import on_fork
 from verax.numerics.arith import CONVERSIONS, PRIMITIVES, Arith, result_dtype
 from verax.numerics.formats import numpy_dtype
 
 _interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
 _lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+on_fork(_renew_lock)
 _SHOWN = 40  # larger expressions are not written out by repr: shared parts would repeat
 
 
