@@ -10,17 +10,20 @@
 Importing this package loads nothing else; each name below is loaded at its first use.
 """
 
-import sys
-from importlib import import_module, metadata
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
+
+TYPE_CHECKING = False  # as in typing, which takes its time to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from verax.api import Compiled, align, bisect, check, compile, convert, load, reference
     from verax.base.errors import VeraxError
 
-__version__ = metadata.version("verax")
-
+__version__: str
 _HOMES = {
     "Compiled": "verax.api",
     "VeraxError": "verax.base.errors",
@@ -48,6 +51,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value = import_module("importlib.metadata").version("verax")
+        globals()[name] = value
+        return value
     if name not in _HOMES:
         raise AttributeError(f"module 'verax' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -29,7 +29,9 @@ from verax.records.bisection import Bisection
 from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate
 from verax.repro.write import prepare, write_cases
+from verax.runners.child_runner import TIMEOUT
 from verax.runners.functions import FunctionRunner
+from verax.runners.limited import limited
 from verax.runners.network import NetworkRunner
 from verax.runners.registry import resolve
 
@@ -152,8 +154,22 @@ def reference(
     return evaluate(graph_of(model), inputs, keep=keep)
 
 
-def subject_of(subject: Subject, model: Network | None = None, threads: int = 0) -> Runner:
-    """The Runner behind whatever the user calls a subject; `model` is what it is judged against."""
+def subject_of(
+    subject: Subject,
+    model: Network | None = None,
+    threads: int = 0,
+    timeout: float | None = None,
+) -> Runner:
+    """The Runner behind whatever the user calls a subject; `model` is what it is judged against.
+
+    timeout: seconds that one of its runs may take; None for no limit in this process, and
+    `runners.child_runner.TIMEOUT` in others.
+    """
+    runner = _runner_of(subject, model, threads, TIMEOUT if timeout is None else timeout)
+    return runner if timeout is None else limited(runner, timeout)
+
+
+def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: float) -> Runner:
     if isinstance(subject, Model | Graph):
         name = subject.source if isinstance(subject, Model) else ""
         return NetworkRunner(graph_of(subject), name, Settings(threads=threads))
@@ -164,7 +180,7 @@ def subject_of(subject: Subject, model: Network | None = None, threads: int = 0)
         return FunctionRunner(lambda *arrays: exe.run(dict(zip(exe.inputs, arrays))), name)
     source = model.source if isinstance(model, Model) else model
     known = source if isinstance(source, str | os.PathLike) and os.path.exists(source) else None
-    return resolve(subject, source=known, threads=threads)
+    return resolve(subject, source=known, threads=threads, timeout=timeout)
 
 
 def check(

@@ -2,10 +2,12 @@
 
 import copy
 import pickle
+import weakref
 
 import numpy as np
 import pytest
 
+from verax.numerics import expr
 from verax.numerics.arith import Arith, NumpyArith
 from verax.numerics.expr import (
     Apply,
@@ -126,3 +128,20 @@ def test_wrong_dtypes_are_refused_while_tracing() -> None:
         m.call("add", Input(0, F32))
     with pytest.raises(TypeError, match="tuple"):
         trace(lambda m, x: (x, x), [F32])
+
+
+def test_what_nobody_holds_is_forgotten_without_python_code() -> None:
+    """A Ctrl-C in a callback of a weak reference would be lost."""
+    kept = trace(swish, [F32] * 2)
+    assert [r.__callback__ for r in weakref.getweakrefs(kept)] == [None]
+    chain = Input(0, F32)
+    for n in range(3 * expr._FEW):
+        chain = Apply("add", (chain, Const(float(n), F32)), F32)
+    assert len(expr._interned) > 3 * expr._FEW
+    parts = [weakref.ref(x) for x in chain.args]
+    del chain
+    for n in range(20 * expr._FEW):
+        Const(float(n) + 0.5, F32)
+    assert len(expr._interned) < 3 * expr._FEW
+    assert [part() for part in parts] == [None, None]
+    assert trace(swish, [F32] * 2) is kept

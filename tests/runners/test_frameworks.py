@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import MissingPackageError, UsageError
+from verax.base.processes import SubjectError
 from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
@@ -25,7 +26,6 @@ from verax.ops.linear import MatMul
 from verax.records.verdict import Kind
 from verax.runners.command import CommandRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
-from verax.runners.process import SubjectError
 from verax.runners.registry import RUNNERS, resolve
 from verax.runners.tensorflow_file import TensorFlowRunner
 from verax.runners.torch_file import TorchFileRunner

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from verax.base.errors import InputError, UsageError
+from verax.base.processes import SubjectError
 from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
@@ -20,7 +21,6 @@ from verax.runners.functions import FunctionRunner
 from verax.runners.network import NetworkRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
-from verax.runners.process import SubjectError
 from verax.runners.registry import RUNNERS, resolve
 
 X = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)

@@ -6,8 +6,8 @@ It is passed explicitly; every field is part of the compilation cache key.
 from __future__ import annotations
 
 import dataclasses
-import os
 
+from verax.base.cores import deciding
 from verax.base.errors import UsageError
 
 LEVELS = (0, 1)
@@ -18,10 +18,11 @@ LEVELS = (0, 1)
 class Settings:
     """How to compile.
 
-    opt_level: 0 or 1; both promise the same bits. threads: worker count, 0 = all cores of this
-    process. target: "host", "avx512", "avx2" or "aarch64". disable / require: names of passes.
-    checked: verify the graph around every pass. stop_after: how many rewrites the passes may do
-    together, None for all; a search for a faulty one uses it.
+    opt_level: 0 or 1; both promise the same bits. threads: worker count, 0 = as many as
+    `base.cores` says (cores, CPU quota, OMP_NUM_THREADS). target: "host", "avx512", "avx2" or
+    "aarch64". disable / require: names of passes. checked: verify the graph around every pass.
+    stop_after: how many rewrites the passes may do together, None for all; a search for a faulty
+    one uses it.
     """
 
     opt_level: int = 1
@@ -45,5 +46,5 @@ class Settings:
 
     @property
     def thread_count(self) -> int:
-        """Threads to use, at least 1."""
-        return self.threads or max(1, len(os.sched_getaffinity(0)))
+        """Threads to use, at least 1: `threads`, or what `base.cores` finds."""
+        return self.threads or deciding().threads

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.cores import available_cores
+from verax.base.processes import Ended, Guarded, SubjectError
+from verax.base.scratch import scratch_folder
 from verax.records.benchmark import Benchmark, Timing
 from verax.records.environment import environment
 
 BUSY = 0.25
 """Load per core, before the race, from which figures are doubtful."""
+TIMEOUT = 300.0
+"""Seconds that an engine may take to get ready, or for a turn."""
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and how much of all is done, 0 to 1."""
@@ -39,8 +45,9 @@ class _Lane:
     """A contestant's process and what it has shown so far."""
 
     who: Contestant
-    process: subprocess.Popen[str]
+    process: Guarded
     outputs: Path
+    timeout: float
     ready: dict[str, Any] = field(default_factory=dict)
     failure: str = ""
     rounds: list[float] = field(default_factory=list)
@@ -49,18 +56,38 @@ class _Lane:
     memory: float = 0.0
 
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Send an order, wait for the answer; a process that died answers with a failure."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        """Send an order, wait for the answer; a process that died answers with a failure, and one
+        that takes too long is ended and does so as well."""
+        orders, answers = self.process.process.stdin, self.process.process.stdout
+        assert orders is not None and answers is not None
+        limit = threading.Timer(min(self.timeout, threading.TIMEOUT_MAX), self.process.cut)
+        limit.start()
         try:
-            self.process.stdin.write(json.dumps(order) + "\n")
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
+            orders.write(json.dumps(order).encode() + b"\n")
+            orders.flush()
+            line = answers.readline()
         except BrokenPipeError:
-            line = ""
-        if not line:
-            return {"failure": f"the process ended with code {self.process.wait()}"}
-        found: dict[str, Any] = json.loads(line)
-        return found
+            line = b""
+        finally:
+            limit.cancel()
+        if line:
+            found: dict[str, Any] = json.loads(line)
+            return found
+        if self.process.was_cut:
+            return {"failure": f"it gave no answer in {self.timeout:g} s and was stopped"}
+        try:
+            how = Ended(self.process.wait(self.timeout), "").how
+        except SubjectError as error:
+            how = error.cause
+        return {"failure": f"its process died ({how})"}
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.stop()
+        for stream in (self.process.process.stdin, self.process.process.stdout):
+            with contextlib.suppress(OSError):
+                assert stream is not None
+                stream.close()
 
     def turn(self, seconds: float, calls: int) -> None:
         answer = self.ask({"seconds": seconds, "calls": calls})
@@ -82,22 +109,24 @@ def race(
     seconds: float = 0.3,
     calls: int = 3,
     seed: int = 0,
+    timeout: float = TIMEOUT,
     progress: Progress = lambda what, done: None,
 ) -> Benchmark:
     """Time `contestants` on `inputs`; `model` is its name in the record.
 
     Every round, each engine runs for `seconds` and at least `calls` calls; the order moves by one
-    each round. An engine that cannot load the model is in the record with its failure. Processes
-    are ended when this returns or is interrupted.
+    each round. An engine that cannot load the model, or takes more than `timeout` seconds for that
+    or for a turn, is in the record with its failure. Processes are ended when this returns or is
+    interrupted.
     """
     before = _load()
     lanes: list[_Lane] = []
-    with tempfile.TemporaryDirectory(prefix="verax-bench-") as scratch:
-        stored = Path(scratch) / "inputs.npz"
+    with scratch_folder("verax-bench-") as scratch:
+        stored = scratch / "inputs.npz"
         np.savez(stored, **dict(inputs))  # type: ignore[arg-type]
         try:
             for number, who in enumerate(contestants):
-                lanes.append(_start(who, Path(scratch) / f"{number}.npz"))
+                lanes.append(_start(who, scratch / f"{number}.npz", timeout))
             for number, lane in enumerate(lanes):
                 progress(f"loading {_title(lane.who)}", number / (len(lanes) * 2))
                 answer = lane.ask(
@@ -121,8 +150,7 @@ def race(
             timings = tuple(_timing(lane, first) for lane in lanes)
         finally:
             for lane in lanes:
-                lane.process.kill()
-                lane.process.communicate()
+                lane.close()
     shapes = {name: f"{a.dtype}[{', '.join(map(str, a.shape))}]" for name, a in inputs.items()}
     return Benchmark(model, shapes, timings, environment(), (before, _load()), seed, _notes(before))
 
@@ -133,7 +161,7 @@ def _title(who: Contestant) -> str:
 
 def _notes(load: float) -> tuple[str, ...]:
     """What makes the figures doubtful, in words."""
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cores()
     if load < cores * BUSY:
         return ()
     return (
@@ -146,16 +174,15 @@ def _load() -> float:
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
-def _start(who: Contestant, outputs: Path) -> _Lane:
-    process = subprocess.Popen(
+def _start(who: Contestant, outputs: Path, timeout: float) -> _Lane:
+    process = Guarded(
         [sys.executable, "-m", "verax.bench.worker"],
+        name=_title(who),
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": str(who.threads)},
+        environment={"OMP_NUM_THREADS": str(who.threads)},
     )
-    return _Lane(who, process, outputs)
+    return _Lane(who, process, outputs, timeout)
 
 
 def _timing(lane: _Lane, first: Path | None) -> Timing:

@@ -13,11 +13,13 @@ from verax.api import load
 from verax.base.errors import CompileError, UsageError
 from verax.bench import Contestant, race
 from verax.bench.engines import ENGINES
+from verax.bench.rounds import TIMEOUT
 from verax.cli.console import (
     Json,
     Model,
     Seed,
     can_write,
+    checked_timeout,
     output,
     progress,
     write_text,
@@ -36,6 +38,14 @@ def command(
     ] = "onnxruntime",
     threads: Annotated[str, typer.Option(help="Thread counts, separated by commas.")] = "1",
     rounds: Annotated[int, typer.Option(help="Turns that every engine takes.", min=1)] = 15,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="The longest that an engine may take to load the model and run it warm, or for "
+            "one turn. One that takes longer is stopped and is in the table as failed.",
+        ),
+    ] = TIMEOUT,
     input: Inputs = None,
     shape: Annotated[
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="Sizes of symbols (n=1).")
@@ -45,6 +55,7 @@ def command(
 ) -> None:
     """Time a model beside other runtimes: own processes, taking turns, medians and a ratio."""
     can_write(json)
+    checked_timeout(timeout)
     loaded = load(model)
     if isinstance(loaded, SavedExecutable):
         raise UsageError("other engines cannot run a .vx file", place=str(model))
@@ -81,6 +92,7 @@ def command(
             {n: np.ascontiguousarray(a) for n, a in arrays.items()},
             rounds=rounds,
             seed=seed,
+            timeout=timeout,
             progress=show,
         )
     output.print(benchmark_table(record, "verax", rivals))

@@ -18,7 +18,9 @@ from verax.cli.console import (
     Seed,
     Shape,
     Threads,
+    Timeout,
     can_write,
+    checked_timeout,
     output,
     parse_shapes,
     progress,
@@ -75,6 +77,7 @@ def command(
         bool, typer.Option(help="The subject may use Winograd's algorithm; without, sharper.")
     ] = True,
     threads: Threads = 0,
+    timeout: Timeout = None,
     shape: Shape = None,
     params: Params = None,
     seed: Seed = 0,
@@ -87,6 +90,7 @@ def command(
     Exit codes: 0 identical, rounding or an allowed precision; 1 mistake; 3 undecided.
     """
     can_write(json)
+    limit = checked_timeout(timeout)
     options = image_options(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
@@ -106,7 +110,7 @@ def command(
     with progress("searching") as show:
         record = bisect(
             loaded,
-            subject_of(judged, loaded, threads),
+            subject_of(judged, loaded, threads, limit),
             given.arrays or None,
             repro=repro,
             force=force,

@@ -14,7 +14,9 @@ from verax.cli.console import (
     Seed,
     Shape,
     Threads,
+    Timeout,
     can_write,
+    checked_timeout,
     output,
     progress,
     write_text,
@@ -99,6 +101,7 @@ def command(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every value.")] = False,
     threads: Threads = 0,
+    timeout: Timeout = None,
     shape: Shape = None,
     params: Params = None,
     seed: Seed = 0,
@@ -108,6 +111,10 @@ def command(
 
     When the subject is another model file, the two networks are aligned value by value instead,
     whatever their names and layouts: the same function or not, and where they part.
+
+    A subject in a process of its own (a runtime, cmd:PROGRAM) is ended with all that it started,
+    in time or not; only what another service started for it (a container, a cron job) is not.
+    --timeout makes an error of a run that takes longer; for two model files, of the comparison.
 
     Exit codes: 0 identical, rounding, an allowed precision or the same function; 1 mistake or
     different functions; 2 unreadable, or a replay's file changed; 3 undecided, or a replay gives
@@ -142,6 +149,7 @@ def command(
             seed,
             _text(params),
             require_power,
+            checked_timeout(timeout),
         )
         with progress("judging") as show:
             record = perform(request, show)

@@ -67,6 +67,15 @@ Level = Annotated[
     int, typer.Option("-O", "--opt-level", help="0: every node by itself. 1: fused, same bits.")
 ]
 Threads = Annotated[int, typer.Option("--threads", help="Threads; 0 is all cores.", min=0)]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        help="The longest that one run of the subject may take. Without: 300 for a subject in a "
+        "process of its own, no limit for one in this process.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="For inputs that are drawn.", min=0)]
 
 
@@ -105,6 +114,13 @@ def can_write(*paths: Path | None) -> None:
             raise UsageError("the folder cannot be written to", place=str(folder))
 
 
+def checked_timeout(seconds: float | None) -> float | None:
+    """`seconds`. Raises `UsageError` unless it is a time."""
+    if seconds is not None and not seconds > 0:
+        raise UsageError(f"--timeout {seconds:g} is no time", next_step="give seconds, above 0")
+    return seconds
+
+
 def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | None, ...] | int]:
     """`x=1x3x?x224`, `x=1,3,?,224` and `n=2` as `verax.load` takes them. Raises `UsageError`."""
     found: dict[str, tuple[int | None, ...] | int] = {}
@@ -128,7 +144,8 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | None, ...] | 
 def progress(title: str) -> Iterator[Callable[[str, float], None]]:
     """A bar on standard error; the callback takes what is being done and the share done, 0 to 1."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
+    shown = errors.is_terminal  # elsewhere a bar is an empty line
+    with Progress(*columns, console=errors, transient=True, disable=not shown) as bar:
         task = bar.add_task(title, total=1.0)
 
         def show(what: str, done: float) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import typer
 from rich.text import Text
 
+from verax.base.cores import deciding, limits
 from verax.base.errors import VeraxError
 from verax.base.optional import pip_name
 from verax.base.settings import Settings
@@ -40,6 +41,9 @@ def command(json: Json = None) -> None:
         if not any(d in found for d in distributions):
             line = f"{package:16} not installed (optional): pip install {pip_name(package)}"
             output.print(Text(line, style="dim"))
+    decided, found_limits = deciding(), [(limit.threads, limit.reason) for limit in limits()]
+    others = "".join(f"; {n}: {reason}" for n, reason in found_limits if reason != decided.reason)
+    output.print(Text(f"{'threads':16} {decided.threads}: {decided.reason} (decides){others}"))
     checks: dict[str, str] = {}
     _try(checks, "target", lambda: Target.named("host").name)
     _try(checks, "the judge", _judged)
@@ -48,7 +52,8 @@ def command(json: Json = None) -> None:
     bad = [name for name, result in checks.items() if result.startswith("failed")]
     for name, result in checks.items():
         output.print(Text(f"{name}: {result}", style="red" if name in bad else "green"))
-    write_json(json, "verax.doctor/1", {"environment": found, "checks": checks})
+    said = {"count": decided.threads, "decided_by": decided.reason, "limits": found_limits}
+    write_json(json, "verax.doctor/1", {"environment": found, "checks": checks, "threads": said})
     if bad:
         raise typer.Exit(2)
     output.print("all well")

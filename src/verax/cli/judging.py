@@ -11,6 +11,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from verax.judge.agreement import agree
 from verax.judge.align import align
 from verax.judge.protocol import Runner
 from verax.replay import Recipe, Record, hashes_of, network_hash
+from verax.runners.limited import within
 from verax.runners.registry import RUNNERS
 
 COMMAND = "cmd:"
@@ -61,6 +63,7 @@ class Request:
     seed: int = 0
     params: str | None = None
     require_power: float | None = None
+    timeout: float | None = None
 
     @property
     def photo(self) -> ImageOptions:
@@ -161,8 +164,8 @@ def is_model(text: str) -> bool:
 def _runner(request: Request, loaded: Model, text: str) -> Runner:
     if is_model(text):
         other = load(text, shapes=parse_shapes(list(request.shape)) or None)
-        return subject_of(other, loaded, request.threads)
-    return subject_of(text, loaded, request.threads)
+        return subject_of(other, loaded, request.threads, request.timeout)
+    return subject_of(text, loaded, request.threads, request.timeout)
 
 
 def _check(request: Request, loaded: Model, show: Show) -> Record:
@@ -189,7 +192,8 @@ def _check(request: Request, loaded: Model, show: Show) -> Record:
 def _align(request: Request, loaded: Model, show: Show) -> Record:
     image = Path(request.image) if request.image else None
     given = read_inputs(list(request.input), image, loaded.inputs, request.photo)
-    return align(
+    aligned = partial(
+        align,
         loaded.graph,
         graph_of(request.subject),
         given.arrays or None,
@@ -197,6 +201,9 @@ def _align(request: Request, loaded: Model, show: Show) -> Record:
         names=(request.model, request.subject),
         progress=show,
     )
+    if request.timeout is None:
+        return aligned()
+    return within(request.timeout, request.subject, aligned)
 
 
 def _agree(request: Request, loaded: Model, show: Show) -> Record:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.base.forks import on_fork, renew_in_child
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall
@@ -71,9 +72,14 @@ class Executable:
         self._programs: OrderedDict[tuple[Any, ...], Specialised] = OrderedDict()
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], Specialised] | None = None
+        renew_in_child(self)
         static = all(graph.types[v].is_static for v in graph.inputs) and not self._by_value
         if static:
             self._specialise({v: graph.types[v].shape for v in graph.inputs}, {})
+
+    def renew_in_child(self) -> None:
+        """See `base.forks`: a program that another thread was making is made again."""
+        self._lock = threading.Lock()
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -209,16 +215,33 @@ def compile(graph: Graph, settings: Settings | None = None) -> Executable:
     return Executable(graph, settings or Settings())
 
 
+_pauses = 0
+
+
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
     """Without the cycle collector: an IR of a million live objects costs it a fifth of the time."""
+    global _pauses
     was_on = gc.isenabled()
     gc.disable()
+    _pauses += was_on
     try:
         yield
     finally:
         if was_on:
+            _pauses -= 1
             gc.enable()
+
+
+def _end_pauses() -> None:
+    """In a forked child: the thread that would end the pause does not exist."""
+    global _pauses
+    if _pauses:
+        gc.enable()
+    _pauses = 0
+
+
+on_fork(_end_pauses)
 
 
 def reference_call(graph: Graph) -> Any:

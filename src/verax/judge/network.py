@@ -8,13 +8,13 @@ another node look guilty.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from verax.base.cores import deciding
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.criterion import Decision
@@ -24,7 +24,7 @@ from verax.judge.ties import rounds_freely
 from verax.ops.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
-WORKERS = min(4, os.cpu_count() or 1)
+WORKERS = 4
 """Regions judged at a time; each holds its values in float64."""
 Progress = Callable[[int, int, str], None]
 """Called with (nodes judged, nodes in all, name of the node)."""
@@ -115,7 +115,7 @@ def survey(
 
     judged = 0
     # Regions know nothing of each other, and NumPy computes outside of the interpreter's lock.
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(min(WORKERS, deciding().threads)) as pool:
         for region, (found, power, together) in zip(cut, pool.map(judge, cut), strict=True):
             result.findings += found
             result.power += power

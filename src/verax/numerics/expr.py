@@ -11,15 +11,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, ref
 
 import numpy as np
 
+from verax.base.forks import on_fork
 from verax.numerics.arith import CONVERSIONS, PRIMITIVES, Arith, result_dtype
 from verax.numerics.formats import numpy_dtype
 
-_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+# Without callbacks, in which Python would drop a Ctrl-C: what died is swept out now and then.
+_interned: dict[tuple[Any, ...], ReferenceType[Expr]] = {}
+_FEW = 1 << 12
+_sweep_at = _FEW
 _lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+on_fork(_renew_lock)
 _SHOWN = 40  # larger expressions are not written out by repr: shared parts would repeat
 
 
@@ -46,13 +58,27 @@ class Expr:
 
 def _intern(cls: type, key: tuple[Any, ...], fields: tuple[Any, ...], **slots: Any) -> Any:
     with _lock:
-        found = _interned.get((cls, *key))
+        known = _interned.get((cls, *key))
+        found = None if known is None else known()
         if found is None:
             found = object.__new__(cls)
             for name, value in {**slots, "_fields": fields}.items():
                 object.__setattr__(found, name, value)
-            _interned[(cls, *key)] = found
+            _interned[(cls, *key)] = ref(found)
+            if len(_interned) > _sweep_at:
+                _sweep()
     return found
+
+
+def _sweep() -> None:
+    """Forget expressions that nobody holds: so the table is at most twice what lives, and a few."""
+    global _sweep_at
+    keys = list(_interned)
+    while keys:  # the youngest first: its key holds its parts, which were made before it
+        key = keys.pop()
+        if _interned[key]() is None:
+            del _interned[key]
+    _sweep_at = max(_FEW, 2 * len(_interned))
 
 
 class Input(Expr):

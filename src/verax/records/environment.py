@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from verax.base.cores import available_cores
 
 PACKAGES = (
     *("verax", "numpy", "llvmlite", "onnx", "onnxruntime", "openvino", "torch"),
@@ -25,7 +26,7 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": str(available_cores()),
     }
     for package in PACKAGES:
         try:

@@ -7,15 +7,33 @@ and is what a `.vx` file holds. Nothing here knows what the code does.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Protocol
 
 from llvmlite import binding as llvm
+from llvmlite.binding import ffi
 
 from verax.base.errors import CompileError
+from verax.base.forks import on_fork
 from verax.runtime.neighbourhood import neighbourhood
 
 _lock = threading.Lock()
 _ready = False
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+on_fork(_renew_lock)
+# LLVM's own locks cannot be made anew: a fork waits until no thread is inside of it.
+_inside_llvm = ffi.lib._lock
+on_fork(
+    before=_inside_llvm.__enter__,
+    parent=partial(_inside_llvm.__exit__, None, None, None),
+    child=partial(_inside_llvm.__exit__, None, None, None),
+)
 
 
 class EmitsCode(Protocol):

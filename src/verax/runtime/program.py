@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import threading
 import time
@@ -13,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.base.forks import renew_in_child
 from verax.runtime.engine import load_object
 from verax.runtime.image import (
     CTX_ARENA,
@@ -28,6 +30,8 @@ from verax.runtime.threads import ThreadPool
 
 PythonCall = Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
 _ALIGNMENT = 64
+_programs: weakref.WeakSet[Program] = weakref.WeakSet()
+_leaving = False
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -57,7 +61,7 @@ class Program:
     def __init__(
         self, image: Image, threads: int = 1, python_call: PythonCall | None = None
     ) -> None:
-        """Load the code, allocate the arena, start `threads - 1` parked workers.
+        """Load the code, allocate the arena, start `threads - 1` parked workers if it can use any.
 
         python_call(node, arrays) -> arrays evaluates a node that has no kernel.
         """
@@ -67,22 +71,25 @@ class Program:
         self._arena = aligned_zeros(image.arena_bytes)
         self._weights = _aligned(image.weights)
         self._library = load_object(image.object_code) if image.object_code else None
-        self._pool = (
-            ThreadPool(self._library, threads)
-            if image.pool and threads > 1 and self._library
-            else None
-        )
+        self._threads = threads
+        self._pools: list[ThreadPool] = []
+        self._pool_is_lost = False
+        self._in_flight: Sequence[np.ndarray] = ()
         count = len(image.inputs) + len(image.outputs)
         self._context = (ctypes.c_void_p * (CTX_ARRAYS + count))()
         self._context[CTX_ARENA] = self._arena.ctypes.data
         self._context[CTX_WEIGHTS] = self._weights.ctypes.data
-        self._context[CTX_POOL] = self._pool.handle if self._pool else None
         self._status = self._arena[: 4 * len(image.checks)].view(np.int32)
         self._schedule = [self._bind(step) for step in image.schedule]
         self._output_dtypes = [numpy_dtype(s.dtype) for s in image.outputs]
         self._address = ctypes.addressof(self._context)
-        if self._pool:
-            weakref.finalize(self, self._pool.close)
+        self._start_workers()
+        self._finalizer = weakref.finalize(self, _close_all, self._pools)
+        self._finalizer.atexit = False
+        renew_in_child(self)
+        _programs.add(self)
+        if _leaving:
+            self._keep_for_ever()
 
     @property
     def memory_bytes(self) -> dict[str, int]:
@@ -104,6 +111,7 @@ class Program:
             callers = self._hand_over(arrays)
             for step in self._schedule:
                 self._execute(step, values, callers)
+            self._in_flight = ()
             if len(self._status) and self._status.any():
                 failed = image.checks[int(self._status.argmax())]
                 self._status[:] = 0
@@ -127,6 +135,10 @@ class Program:
         callers += [np.empty(s.shape, d) for s, d in zip(self.image.outputs, self._output_dtypes)]
         for i, array in enumerate(callers, CTX_ARRAYS):
             self._context[i] = array.__array_interface__["data"][0]
+        if self._pool_is_lost:
+            self._start_workers()
+            self._pool_is_lost = False
+        self._in_flight = callers
         return callers
 
     def _execute(
@@ -150,6 +162,7 @@ class Program:
                     self._execute(step, values, callers)
                     taken.append(time.perf_counter_ns() - start)
                 times.append(taken)
+            self._in_flight = ()
         return times
 
     def _bind(self, step: Segment | PythonStep) -> Any:
@@ -161,9 +174,48 @@ class Program:
         return _BoundPython(step, self._python_call, self._arena, self._weights)
 
     def close(self) -> None:
-        """Stop the worker threads."""
-        if self._pool:
-            self._pool.close()
+        """Stop the worker threads; later runs do everything in the caller's."""
+        with self._lock:
+            _close_all(self._pools)
+            self._threads, self._pool_is_lost = 1, False
+            self._start_workers()
+
+    def _start_workers(self) -> None:
+        """A pool wherever the code asks for one, if only of the caller: code in older files
+        cannot do without."""
+        if self.image.pool and self._library:
+            pool = ThreadPool(self._library, self._threads)
+            self._pools.append(pool)
+            self._context[CTX_POOL] = pool.handle
+
+    def renew_in_child(self) -> None:
+        """See `base.forks`. A run that was under way in another thread never ends here; what it
+        computed is overwritten by the next one."""
+        self._lock = threading.Lock()
+        self._status[:] = 0
+        self._in_flight = ()
+        self._pool_is_lost = bool(self._pools)
+        self._pools.clear()  # the memory of the lost pool is the parent's to free, and is leaked
+
+    def _keep_for_ever(self) -> None:
+        """Never free what native code may be using: arena, arrays of callers, workers."""
+        self._finalizer.detach()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+
+def _close_all(pools: list[ThreadPool]) -> None:
+    while pools:
+        pools.pop().close()
+
+
+@atexit.register
+def _leave() -> None:
+    """The interpreter ends, and daemon threads may be in native code: it drops their frames, and
+    with them arrays, while they go on. So programs stay as they are until the process is gone."""
+    global _leaving
+    _leaving = True
+    for program in list(_programs):
+        program._keep_for_ever()
 
 
 class _BoundPython:

@@ -11,6 +11,7 @@ import threading
 from typing import Protocol
 
 from verax.base.errors import CompileError
+from verax.base.forks import renew_in_child
 
 
 class Library(Protocol):
@@ -23,7 +24,8 @@ class ThreadPool:
     """`threads` - 1 parked workers. `handle` is what the object's code takes; None once closed.
 
     The library must outlive the pool. In a forked child the workers do not exist: work is done by
-    the caller, and closing does nothing. CompileError: the system makes no threads.
+    the caller, closing does nothing, and whoever wants workers there makes a new pool.
+    CompileError: the system makes no threads.
     """
 
     def __init__(self, library: Library, threads: int) -> None:
@@ -36,6 +38,11 @@ class ThreadPool:
             raise CompileError(
                 f"the system gave no {threads - 1} worker threads", next_step="use threads=1"
             )
+        renew_in_child(self)
+
+    def renew_in_child(self) -> None:
+        """See `base.forks`."""
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Stop and join the workers. Nothing may run on the pool; closing twice is harmless."""

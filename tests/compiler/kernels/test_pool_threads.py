@@ -46,13 +46,13 @@ def library() -> LoadedObject:
     return load_object(object_code(module))
 
 
-def count(library: LoadedObject, pool: ThreadPool, runs: int, items: int) -> np.ndarray:
+def count(library: LoadedObject, pool: ThreadPool | None, runs: int, items: int) -> np.ndarray:
     many = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(
         library.address("many")
     )
     counts = np.zeros(items + 8, np.int64)
     table = np.array([counts.ctypes.data], np.uint64)
-    many(pool.handle, table.ctypes.data, runs, items)
+    many(pool and pool.handle, table.ctypes.data, runs, items)
     assert not counts[items:].any()
     return counts[:items]
 
@@ -63,6 +63,11 @@ def test_every_item_runs_exactly_once(library: LoadedObject, threads: int) -> No
     for items in (1, 2, 5, 64, 1000):
         assert (count(library, pool, 300, items) == 300).all()
     pool.close()
+
+
+def test_without_a_pool_the_caller_does_everything(library: LoadedObject) -> None:
+    for items in (0, 1, 5, 64):
+        assert (count(library, None, 30, items) == 30).all()
 
 
 def test_no_wake_up_is_lost_around_parking(library: LoadedObject) -> None:

@@ -7,7 +7,8 @@
 `pool_run` splits the items into chunks; the caller and the workers claim chunks until none is left,
 and it returns when all are done. A worker that sleeps is never waited for: what it does not claim,
 others do. So a lost core costs speed and not correctness, and in a forked child, which has no
-workers, the caller does everything itself (stopping the pool there leaks it on purpose).
+workers, the caller does everything itself (stopping the pool there leaks it on purpose). A null
+pool is no workers, too.
 
 One 64-bit ticket holds epoch (16 bits), number of chunks (24) and next chunk (24): claiming is one
 atomic add, whose result says by itself to which run it belongs and whether it is a chunk at all.
@@ -250,10 +251,15 @@ def _next_ticket(code: _Code, pool: ir.Value, chunks: ir.Value) -> ir.Value:
 def _emit_run(module: ModuleBuilder, claim: ir.Function) -> ir.Function:
     code = _Code(module, module.function("pool_run", VOID, [PTR, PTR, PTR, I64]))
     (pool, kernel, args, items), b = code.fn.args, code.b
-    names = ("some", "wait", "spin", "rest", "finished")
-    some, wait, spin, rest, finished = map(code.block, names)
+    names = ("some", "alone", "share", "wait", "spin", "rest", "finished")
+    some, alone, share, wait, spin, rest, finished = map(code.block, names)
     code.jump_if(b.icmp_signed(">", items, i64(0)), some, finished)
     code.at(some)
+    code.jump_if(b.icmp_unsigned("==", pool, _NULL), alone, share)
+    code.at(alone)
+    b.call(_Callee(kernel), [args, i64(0), items])
+    b.branch(finished)
+    code.at(share)
     code.put(pool, _KERNEL, kernel)
     code.put(pool, _ARGS, args)
     code.put(pool, _ITEMS, items)

@@ -13,6 +13,7 @@ import threading
 from llvmlite import binding as llvm
 
 from verax.base.errors import UsageError
+from verax.base.forks import on_fork
 
 LANES = 16
 """Lanes of a logical vector; also the width of a channel block in the blocked layout."""
@@ -21,6 +22,14 @@ _AVX2 = "+avx2,+avx,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe,+sse4.2,+cx16"
 _AVX512 = f"{_AVX2},+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512cd"
 _initialised = threading.Lock()
 _ready = False
+
+
+def _renew_lock() -> None:
+    global _initialised
+    _initialised = threading.Lock()
+
+
+on_fork(_renew_lock)
 
 
 def initialise_llvm() -> None:

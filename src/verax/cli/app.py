@@ -1,0 +1,118 @@
+"""The `verax` command: collects the sub-commands and turns every error into words and a code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+from rich.markup import escape
+
+from verax import __version__
+from verax.base.errors import VeraxError
+from verax.cli import (
+    bench,
+    bisect,
+    check,
+    compile,
+    convert,
+    doctor,
+    formats,
+    inspect,
+    ops,
+    passes,
+    run,
+    runners,
+)
+from verax.cli.console import errors
+from verax.records.environment import environment
+
+app = typer.Typer(
+    name="verax",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _module in (
+    inspect,
+    convert,
+    compile,
+    run,
+    check,
+    bisect,
+    bench,
+    ops,
+    passes,
+    runners,
+    formats,
+    doctor,
+):
+    app.command(_module.__name__.rpartition(".")[2])(_module.command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"verax {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def verax(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", callback=_version, is_eager=True
+    ),
+) -> None:
+    """Compile neural networks to native code, and prove every number that comes out.
+
+    Exit codes: 0 right (identical, or only rounding), 1 mistake, 2 bad usage or unreadable input,
+    3 undecided.
+    """
+
+
+def run_command() -> None:
+    """Do what the command line says and exit. Never shows a traceback unless VERAX_DEBUG is set."""
+    try:
+        app()
+    except VeraxError as error:
+        _debug()
+        errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False)
+        sys.exit(error.exit_code)
+    except MemoryError:
+        _debug()
+        errors.print("[red]error:[/red] there is not enough memory for this")
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
+    except Exception as error:
+        _debug()
+        errors.print(
+            f"[red]this is a bug of Verax:[/red] {escape(f'{type(error).__name__}: {error}')}\n"
+            f"  {_report()}",
+            highlight=False,
+        )
+        sys.exit(2)
+
+
+def _debug() -> None:
+    if os.environ.get("VERAX_DEBUG"):
+        traceback.print_exc()
+
+
+def _report() -> str:
+    """Write a crash report to the temporary folder; where it is, in words."""
+    lines = [datetime.now(UTC).isoformat(), " ".join(sys.argv), traceback.format_exc()]
+    lines += [f"{key}: {value}" for key, value in environment().items()]
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="verax-crash-", suffix=".txt")
+        os.close(descriptor)
+        Path(path).write_text("\n".join(lines) + "\n")
+    except OSError:
+        return "set VERAX_DEBUG=1 to see where it happened"
+    return f"a report for the developers is in {path}"

@@ -1,0 +1,70 @@
+"""A time limit for subjects that run in this process: they cannot be stopped, only given up."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from verax.base.processes import SubjectError
+from verax.judge.protocol import Runner
+from verax.runners.arrays import ArraysRunner
+from verax.runners.child_runner import ChildRunner
+from verax.runners.command import CommandRunner
+
+Result = TypeVar("Result")
+
+
+def within(seconds: float, name: str, act: Callable[[], Result]) -> Result:
+    """`act()`, called in another thread.
+
+    Raises what it raises, and `SubjectError` when it takes longer than `seconds`: its thread then
+    goes on until the process ends, which does not wait for it.
+    """
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(act())
+        except BaseException as error:
+            errors.append(error)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(work,), daemon=True)
+    thread.start()
+    thread.join(min(seconds, threading.TIMEOUT_MAX))
+    for error in errors:
+        raise error
+    for result in results:
+        return result
+    raise SubjectError(
+        f"the subject gave no answer in {seconds:g} s and was given up",
+        place=name,
+        next_step="give a longer time limit (--timeout) or a smaller input",
+    )
+
+
+def limited(runner: Runner, seconds: float) -> Runner:
+    """`runner`, whose runs may take `seconds` each. Those of subjects in processes of their own are
+    limited already; recorded answers are not run."""
+    if isinstance(runner, CommandRunner | ArraysRunner):
+        return runner
+    if (isinstance(runner, ChildRunner) and runner.isolated) or "run" in vars(runner):
+        return runner
+    for method in ("run", "run_poisoned", "optimisations"):
+        act = getattr(runner, method, None)
+        if act is not None:
+            setattr(runner, method, _limited_call(act, seconds, runner.name))
+    return runner
+
+
+def _limited_call(act: Callable[..., Any], seconds: float, name: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        found = within(seconds, name, lambda: act(*arguments, **options))
+        if isinstance(found, list):  # optimisations: names, and runners that are limited as well
+            return [(step, limited(other, seconds)) for step, other in found]
+        return found
+
+    return call
