@@ -42,6 +42,10 @@ PATCHED = {
     },
 }
 """By processor: bytes that a relocation of each known type changes."""
+FAR = {62: (1, 4, 9, 41, 42), 183: (257, 282, 283, 311, 312)}
+"""By processor: the types that reach functions of other libraries, however far away."""
+SLACK = 1 << 12
+"""Bytes by which a relocation may point beside its symbol's section: offsets of instructions."""
 
 
 class ObjectError(ValueError):
@@ -67,14 +71,15 @@ def check_object(data: bytes, is_known: Callable[[str], bool]) -> None:
     at, count = int(header["sections_at"]), int(header["sections"])
     if at % 8 or at + count * SECTION.itemsize > len(data):
         raise ObjectError("its table of sections lies outside of it")
-    _Object(data, np.frombuffer(data, SECTION, count, at), patched).check(
-        int(header["names"]), is_known
-    )
+    sections, far = np.frombuffer(data, SECTION, count, at), FAR[int(header["machine"])]
+    _Object(data, sections, patched, far).check(int(header["names"]), is_known)
 
 
 class _Object:
-    def __init__(self, data: bytes, sections: np.ndarray, patched: dict[int, int]) -> None:
-        self.data, self.sections, self.patched = data, sections, patched
+    def __init__(
+        self, data: bytes, sections: np.ndarray, patched: dict[int, int], far: tuple[int, ...]
+    ) -> None:
+        self.data, self.sections, self.patched, self.far = data, sections, patched, far
 
     def check(self, names: int, is_known: Callable[[str], bool]) -> None:
         total = 0
@@ -97,7 +102,7 @@ class _Object:
             raise ObjectError(f"it has {len(tables)} tables of symbols")
         symbols = self.symbols(int(tables[0]), is_known)
         for section in self.sections[self.sections["type"] == RELOCATIONS]:
-            self.relocations(section, int(tables[0]), len(symbols))
+            self.relocations(section, int(tables[0]), symbols)
 
     def section(self, index: int, kind: int) -> np.void:
         if not 0 < index < len(self.sections) or self.sections[index]["type"] != kind:
@@ -146,15 +151,18 @@ class _Object:
                 raise ObjectError(f"it needs {name[:80]!a}, which is not there")
         return found
 
-    def relocations(self, section: np.void, symbols: int, count: int) -> None:
+    def relocations(self, section: np.void, table: int, symbols: np.ndarray) -> None:
         target = int(section["info"])
-        if int(section["link"]) != symbols or not 0 < target < len(self.sections):
+        if int(section["link"]) != table or not 0 < target < len(self.sections):
             raise ObjectError("relocations are for a section that does not exist")
         if self.sections[target]["type"] == EMPTY:
             raise ObjectError("relocations are for a section without content")
         found = self.table(section, RELOCATION)
-        if len(found) and int(found["symbol"].max()) >= count:
+        if not len(found):
+            return
+        if int(found["symbol"].max()) >= len(symbols):
             raise ObjectError("a relocation's symbol does not exist")
+        self.reaches(found, symbols[found["symbol"]])
         for kind in np.unique(found["type"]):
             if int(kind) not in self.patched:
                 raise ObjectError(f"it has relocations of type {kind}")
@@ -162,3 +170,14 @@ class _Object:
             places = found["offset"][found["type"] == kind]
             if size < width or int(places.max()) > size - width:
                 raise ObjectError("a relocation lies outside of its section")
+
+    def reaches(self, found: np.ndarray, symbols: np.ndarray) -> None:
+        """Relocations of 32 bits must not point further than 2 GiB: LLVM ends the process."""
+        foreign, special = symbols["section"] == 0, symbols["section"] >= FIRST_SPECIAL
+        if special.any() or not np.isin(found["type"][foreign], self.far).all():
+            raise ObjectError("a relocation is for a symbol that cannot be reached")
+        room = self.sections["size"][np.where(special, 0, symbols["section"])].astype(np.int64)
+        first = -symbols["value"].astype(np.int64) - SLACK
+        last = np.where(foreign, 0, room - symbols["value"].astype(np.int64)) + SLACK
+        if ((found["addend"] < first) | (found["addend"] > last)).any():
+            raise ObjectError("a relocation points beside its symbol's section")
