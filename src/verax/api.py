@@ -46,13 +46,16 @@ Subject: TypeAlias = (
 class Compiled(Executable):
     """A compiled network: `run({"x": x})`, `exe(x)`, `plan`, `save("net.vx")`."""
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, sign: str | os.PathLike[str] | None = None
+    ) -> None:
         """Write the program used last to a .vx file, which `load` reads without the model.
 
+        sign: a PEM file with the Ed25519 private key to sign it with (see `runtime.signature`).
         Raises `InputError` when shapes are symbolic and nothing was run yet, `UsageError` when
-        the file cannot be written.
+        the file cannot be written or there is no such key.
         """
-        save(self, path)
+        save(self, path, sign)
 
 
 def load(
@@ -62,6 +65,7 @@ def load(
     inputs: Sequence[Any] | None = None,
     params: str | os.PathLike[str] | None = None,
     signature: str | None = None,
+    trust_key: str | os.PathLike[str] | None = None,
 ) -> Model | SavedExecutable:
     """Load a model (a path of any format, the bytes of an ONNX file, an `onnx.ModelProto`, a
     `torch.export.ExportedProgram`, or a `torch.nn.Module` with example `inputs`) or a .vx file.
@@ -69,16 +73,23 @@ def load(
     shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
     params: the file with the arrays of an MXNet symbol, if it is not the one beside it.
     signature: which one of a SavedModel's, if not the default.
+    trust_key: a PEM file with the Ed25519 public key that must have signed the .vx file. Such a
+    file is machine code, and as trustworthy as its sender; model files of all formats only hold
+    data.
     Raises `ModelError` when the file is damaged, `UnsupportedError` when it uses what Verax lacks,
-    `UsageError` when there is no such file.
+    `UsageError` when there is no such file, `TrustError` when it is not signed by that key.
     """
     if not isinstance(source, str | os.PathLike):
+        if trust_key is not None:
+            raise _only_programs_are_signed("an object in memory", "")
         if _is_torch(source):
             program: Model = PYTORCH.read(source, shapes=shapes, inputs=inputs)
             return program
         model: Model = ONNX.read(source, shapes=shapes)
         return model
     found = format_of(source)
+    if trust_key is not None and found is not VX:
+        raise _only_programs_are_signed(f"a model of {found.name}", os.fspath(source))
     if params is not None and found is not MXNET:
         raise UsageError(
             f"a model of {found.name} has no second file with its arrays",
@@ -98,12 +109,20 @@ def load(
                 place=str(source),
                 next_step="compile the model again with the shapes you want",
             )
-        compiled: SavedExecutable = VX.read(source)
+        compiled: SavedExecutable = VX.read(source, trust_key=trust_key)
         return compiled
     given = {"params": params, "signature": signature}
     options = {name: value for name, value in given.items() if value is not None}
     model = found.read(source, shapes=shapes, **options)
     return model
+
+
+def _only_programs_are_signed(what: str, place: str) -> UsageError:
+    return UsageError(
+        f"{what} is not signed; compiled programs can be",
+        place=place,
+        next_step="leave the key out, or give the .vx file that was compiled with --sign",
+    )
 
 
 def _is_torch(source: object) -> bool:

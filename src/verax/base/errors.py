@@ -49,6 +49,10 @@ class UsageError(VeraxError):
     """A command or a call was given arguments that make no sense together."""
 
 
+class TrustError(VeraxError):
+    """A compiled program is not signed by the key that it has to be signed by."""
+
+
 class CompileError(VeraxError):
     """Code generation or loading failed."""
 

@@ -1,61 +1,234 @@
-"""Files: written so that an interruption or a full disk never leaves half of one behind, and mapped
-for reading."""
+"""Writing files: an interruption, a full disk or `kill -9` leaves no half of one behind.
+
+A file is written without a name where the system can do that, and gets its name when it is whole.
+Elsewhere, and for folders, the name ends in PART and the writer holds a lock on it: what bears
+such a name and is not locked was left by a process that was killed, and the next writer in the
+same folder removes it.
+"""
 
 from __future__ import annotations
 
-import mmap
+import contextlib
+import errno
 import os
+import secrets
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from verax.base.errors import ModelError, UsageError
+from verax.base.errors import UsageError, VeraxError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked there, and nothing swept
+    fcntl = None
+
+PART = ".verax-part"
+"""Ends the name of what is not finished."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+UNNAMED_UNKNOWN = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
+"""How a file system or kernel says that it has no files without a name."""
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`; rename it to `path` only if the block succeeds.
+    """Open a new file; it becomes `path`, replacing what is there, only if the block succeeds.
 
-    Raises `UsageError` when the folder is missing or read-only or the disk is full; the temporary
-    file is removed on every failure, Ctrl-C included.
+    A device or a pipe is written to as it is. Raises `UsageError` when the folder is missing or
+    read-only or the disk is full. Nothing is left on any failure, Ctrl-C included.
     """
     target = Path(path)
-    temporary = ""
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(descriptor, "wb") as stream:
-            yield cast(BinaryIO, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, target)
-        temporary = ""
+        if _is_special(target):
+            with open(target, "wb") as stream:
+                yield stream
+            return
+        sweep(target.parent)
+        descriptor, temporary = _new_file(target)
+        try:
+            with os.fdopen(descriptor, "w+b") as stream:
+                yield cast(BinaryIO, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+                temporary = temporary or _linked(stream.fileno(), target)
+                if temporary:
+                    os.replace(temporary, target)
+            temporary = ""
+        finally:
+            if temporary:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
     except OSError as error:
         raise UsageError(
             f"cannot write the file: {error.strerror or error}",
             place=str(target),
             next_step="check that the folder exists, is writable and has free space",
         ) from error
-    finally:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
 
 
-def open_bytes(source: str | os.PathLike[str] | bytes) -> memoryview:
-    """The bytes of a file, mapped; bytes as they are.
-
-    Raises `UsageError` when the file cannot be read, `ModelError` when it is empty.
-    """
-    if isinstance(source, bytes):
-        return memoryview(source)
+def _is_special(target: Path) -> bool:
+    """Whether it is a device or a pipe, or a link to one; replacing it would be a calamity."""
+    if target.is_absolute() and target.parts[1:2] in (("dev",), ("proc",)) and target.exists():
+        return not target.is_dir() and target.parts[1:3] != ("dev", "shm")
     try:
-        with Path(source).open("rb") as stream:
-            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise UsageError(f"cannot read the file: {error.strerror}", place=str(source)) from error
-    except ValueError as error:
-        raise ModelError("the file is empty", place=str(source)) from error
+        mode = target.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _new_file(target: Path) -> tuple[int, str]:
+    """An open file, and its name; "" when it has none yet."""
+    unnamed = getattr(os, "O_TMPFILE", 0)
+    if unnamed and os.path.isdir("/proc/self/fd"):
+        try:
+            return os.open(target.parent, os.O_RDWR | unnamed, 0o666), ""
+        except OSError as error:
+            if error.errno not in UNNAMED_UNKNOWN:
+                raise
+    while True:
+        name = _part_name(target)
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        _lock(descriptor)
+        if os.fstat(descriptor).st_nlink:  # else another process swept it before it was locked
+            return descriptor, name
+        os.close(descriptor)
+
+
+def _linked(descriptor: int, target: Path) -> str:
+    """Give the file its name; another one, which is returned, where that name is taken."""
+    source = f"/proc/self/fd/{descriptor}"
+    try:  # a directory's descriptor makes Python follow the link in /proc; it is not used
+        os.link(source, target, src_dir_fd=descriptor, follow_symlinks=True)
+        return ""
+    except FileExistsError:
+        _lock(descriptor)
+        name = _part_name(target)
+        os.link(source, name, src_dir_fd=descriptor, follow_symlinks=True)
+        return name
+
+
+def _part_name(target: Path) -> str:
+    return str(target.parent / f".{target.name[:100]}.{secrets.token_hex(4)}{PART}")
+
+
+def _lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Lock until the descriptor is closed; whether it is locked. Not every file system can."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def sweep(folder: str | os.PathLike[str]) -> None:
+    """Remove what writers that were killed have left in `folder`."""
+    try:
+        with os.scandir(folder) as entries:
+            left = [e.path for e in entries if e.name.endswith(PART)]
+    except OSError:
+        return
+    for path in left:
+        with contextlib.suppress(OSError):
+            _remove_if_abandoned(path)
+
+
+def _remove_if_abandoned(path: str) -> None:
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or not _lock(descriptor, wait=False):
+            return
+        if stat.S_ISDIR(found.st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        elif stat.S_ISREG(found.st_mode):
+            os.unlink(path)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked_folder(parent: str, prefix: str) -> Iterator[Path]:
+    """A new folder, removed with all that it holds when the block ends."""
+    while True:
+        path = Path(parent) / f"{prefix}{secrets.token_hex(4)}{PART}"
+        try:
+            path.mkdir(mode=0o700)
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileExistsError:
+            continue
+        except FileNotFoundError:
+            if Path(parent).is_dir():
+                continue  # swept before it was locked
+            raise
+        _lock(descriptor)
+        if path.is_dir():
+            break
+        os.close(descriptor)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+@contextmanager
+def staging_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder beside `path` for files that are not finished; removed when the block ends.
+
+    Raises `UsageError` when it cannot be made.
+    """
+    target = Path(path)
+    sweep(target.parent)
+    with contextlib.ExitStack() as stack:
+        try:
+            prefix = f".{target.name[:100]}."
+            folder = stack.enter_context(_locked_folder(str(target.parent), prefix))
+        except OSError as error:
+            raise UsageError(
+                f"cannot write beside the file: {error.strerror or error}",
+                place=str(target),
+                next_step="check that the folder exists, is writable and has free space",
+            ) from error
+        yield folder
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for temporary files; removed when the block ends.
+
+    Raises `UsageError` when none can be made, or when there is no room in it for what the block
+    writes. `tempfile` says where: TMPDIR, then the system's folders, then the current one.
+    """
+    advice = "set TMPDIR to a folder that is writable and has free space"
+    with contextlib.ExitStack() as stack:
+        try:
+            parent = tempfile.gettempdir()
+            sweep(parent)
+            folder = stack.enter_context(_locked_folder(parent, "verax-"))
+        except OSError as error:
+            raise UsageError(
+                f"no folder for temporary files can be made: {error.strerror or error}",
+                place=os.environ.get("TMPDIR", tempfile.tempdir or ""),
+                next_step=advice,
+            ) from error
+        try:
+            yield folder
+        except VeraxError:
+            raise
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise UsageError(
+                f"temporary files cannot be written: {error.strerror}",
+                place=str(folder.parent),
+                next_step=advice,
+            ) from error

@@ -22,7 +22,7 @@ from verax.cli.console import (
     parse_shapes,
     write_json,
 )
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.saved import SavedExecutable, signer
 
 
 def command(
@@ -37,13 +37,26 @@ def command(
     checked: Annotated[
         bool, typer.Option("--checked", help="Verify the graph around every pass.")
     ] = False,
+    sign: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KEY",
+            help="Sign the program with this private key (PEM, Ed25519), for `verax run "
+            "--trust-key`. Make one with: openssl genpkey -algorithm ed25519 -out KEY",
+        ),
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what the program does.")] = False,
     json: Json = None,
 ) -> None:
-    """Compile a model to one file that runs without the model."""
+    """Compile a model to one file that runs without the model.
+
+    The file is machine code: whoever runs it trusts you. --sign lets them make sure that it is
+    yours.
+    """
     can_write(to, json)
     if to.suffix != ".vx":
         raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
+    signed_by = None if sign is None else signer(sign)  # a bad key is said before the work
     loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
     if isinstance(loaded, SavedExecutable):
         raise UsageError("this is a compiled program already", place=str(model))
@@ -64,7 +77,7 @@ def command(
         checked=checked,
     )
     seconds = time.perf_counter() - begin
-    exe.save(to)
+    exe.save(to, sign=sign)
     found = exe.plan
     if plan:
         output.print(Text(str(found)), soft_wrap=True)
@@ -72,6 +85,7 @@ def command(
         Text(
             f"{to}: compiled in {seconds:.2f} s, {to.stat().st_size / 1e6:.2f} MB; "
             f"arena {found.arena_bytes / 1e6:.2f} MB"
+            + (f"; signed by the key {signed_by}" if signed_by else "")
         )
     )
     if found.on_reference:
@@ -87,6 +101,7 @@ def command(
         "arena_bytes": found.arena_bytes,
         "weight_bytes": found.weight_bytes,
         "on_reference": list(found.on_reference),
+        "signed_by": signed_by,
         "plan": list(found.lines),
     }
     write_json(json, "verax.compile/1", facts)

@@ -87,8 +87,10 @@ def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
 def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
     image = program.image
     output.print(
-        f"a program compiled for {image.target} at O{program.notes.get('opt_level', '?')} "
-        f"by Verax {program.notes.get('verax', '?')}"
+        Text(
+            f"a program compiled for {image.target} at O{program.notes.get('opt_level', '?')} "
+            f"by Verax {program.notes.get('verax', '?')}"
+        )
     )
     _signature(program.inputs, program.outputs)
     output.print(
@@ -96,7 +98,7 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
         f"arena {image.arena_bytes / 1e6:.2f} MB"
     )
     slow = list(program.notes.get("on_reference", ()))
-    output.print(f"nodes without a kernel, run on the reference: {', '.join(slow) or 'none'}")
+    output.print(Text(f"nodes without a kernel, run on the reference: {', '.join(slow) or 'none'}"))
     if graph:
         output.print(Text(program.graph_text), soft_wrap=True)
     return {

@@ -1,4 +1,8 @@
-"""`verax run`: a model or a .vx program on arrays and photos."""
+"""`verax run`: a model or a .vx program on arrays and photos.
+
+A model file holds data, whoever made it. A .vx file is machine code: running one is trusting its
+sender, and `--trust-key` says whom.
+"""
 
 from __future__ import annotations
 
@@ -64,15 +68,28 @@ def command(
     threads: Threads = 0,
     shape: Shape = None,
     params: Params = None,
+    trust_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Run the .vx program only if the holder of this public key (PEM, Ed25519) signed "
+            "it.",
+        ),
+    ] = None,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
-    """Run a model or a compiled .vx program; inputs that are not given are drawn."""
+    """Run a model or a compiled .vx program; inputs that are not given are drawn.
+
+    A .vx program is machine code, and as trustworthy as its sender: run it only if you would run
+    any other program of theirs. --trust-key refuses what they did not sign. Model files of all
+    formats are only data.
+    """
     can_write(to, json)
     options = image_options(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
-    loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
+    loaded = load(model, shapes=parse_shapes(shape) or None, params=params, trust_key=trust_key)
     given = read_inputs(input, image, loaded.inputs, options)
     arrays, steps = given.arrays, dict(given.steps)
     if not arrays and loaded.inputs and not isinstance(loaded, SavedExecutable):
@@ -89,7 +106,9 @@ def command(
         )
     begin = time.perf_counter()
     if isinstance(loaded, SavedExecutable):
-        exe: Any = loaded if not threads else SavedExecutable(model, threads)
+        exe: Any = loaded
+        if threads:
+            loaded.use_threads(threads)
     else:
         exe = compile(loaded, opt_level=opt_level, threads=threads)
     results = exe.run(arrays)

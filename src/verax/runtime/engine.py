@@ -6,6 +6,7 @@ and is what a `.vx` file holds. Nothing here knows what the code does.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from functools import partial
 from typing import Protocol
@@ -15,6 +16,7 @@ from llvmlite.binding import ffi
 
 from verax.base.errors import CompileError
 from verax.base.forks import on_fork
+from verax.runtime.elf import ObjectError, check_object
 from verax.runtime.neighbourhood import neighbourhood
 
 _lock = threading.Lock()
@@ -123,20 +125,31 @@ _ELF_MACHINES = {"x86_64": 62, "aarch64": 183, "arm64": 183}
 
 
 def _check_header(data: bytes) -> None:
-    """Refuse what is no object file for this machine; LLVM would crash on it.
+    """Refuse what is no sound object file for this machine; LLVM would crash on it.
 
     Integrity is the container's task: a `.vx` file carries a digest of its code.
     """
     machine = llvm.get_default_triple().split("-")[0]
     if data[:4] == b"\x7fELF" and len(data) >= 64:
         if int.from_bytes(data[18:20], "little") == _ELF_MACHINES.get(machine, -1):
-            return
+            try:
+                return check_object(data, _is_known)
+            except ObjectError as error:
+                raise CompileError(
+                    f"the object code is damaged: {error}",
+                    next_step="compile the model again on this machine",
+                ) from error
         cause = "the object code was made for another kind of processor"
     elif data[:4] == b"\xcf\xfa\xed\xfe" or data[:2] in (b"\x64\x86", b"\x64\xaa"):
         return  # Mach-O and COFF: only their own systems produce and meet them
     else:
         cause = "this is no object code"
     raise CompileError(cause, place=machine, next_step="compile the model on this machine")
+
+
+def _is_known(name: str) -> bool:
+    """Whether this process has a function of that name, or LLVM makes it when it loads code."""
+    return name == "_GLOBAL_OFFSET_TABLE_" or hasattr(ctypes.CDLL(None), name)
 
 
 def _initialise() -> None:

@@ -9,10 +9,21 @@ the network computed lies outside of the tensor it indexes.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
+from typing import Any
 
 import numpy as np
 
 CTX_ARENA, CTX_WEIGHTS, CTX_POOL, CTX_ARRAYS = 0, 1, 2, 3
+CONTRACT = "verax_contract"
+"""Symbol of the object code: the digest of the image that the code belongs to."""
+ELEMENT_TYPES = {
+    **{"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1},
+    **{f"{sign}int{8 * n}": n for sign in ("", "u") for n in (1, 2, 4, 8)},
+}
+"""Bytes of one element, by NumPy's name of the type."""
+_NOTHING = np.zeros(0, np.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,3 +83,25 @@ class Image:
     checks: tuple[str, ...] = ()
     pool: bool = False
     kept_bytes: int = 0
+
+
+def described(image: Image) -> dict[str, Any]:
+    """All of an image but its code and weights, as JSON has it."""
+    fields = dataclasses.asdict(dataclasses.replace(image, object_code=b"", weights=_NOTHING))
+    del fields["object_code"], fields["weights"]
+    fields["schedule"] = [
+        {"kind": type(step).__name__, **dataclasses.asdict(step)} for step in image.schedule
+    ]
+    return fields
+
+
+def contract(image: Image) -> bytes:
+    """Digest (32 bytes) of everything in an image but its code, which carries it.
+
+    Sizes, offsets and the tables among the weights are built into the code: with another image it
+    would leave its buffers.
+    """
+    text = json.dumps(described(image), sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode())
+    digest.update(hashlib.sha256(image.weights.data).digest())
+    return digest.digest()

@@ -132,7 +132,13 @@ class Program:
     def _hand_over(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The caller's arrays: inputs, then new outputs, with their addresses in the context."""
         callers = [np.ascontiguousarray(a) for a in arrays]
-        callers += [np.empty(s.shape, d) for s, d in zip(self.image.outputs, self._output_dtypes)]
+        try:
+            made = [np.empty(s.shape, d) for s, d in zip(self.image.outputs, self._output_dtypes)]
+        except (MemoryError, ValueError) as error:
+            raise InputError(
+                "there is not enough memory for the outputs", next_step="run it on smaller inputs"
+            ) from error
+        callers += made
         for i, array in enumerate(callers, CTX_ARRAYS):
             self._context[i] = array.__array_interface__["data"][0]
         if self._pool_is_lost:
@@ -227,7 +233,7 @@ class _BoundPython:
         self.step, self.call = step, call
         regions = {"arena": arena, "weights": weights}
         self.views: dict[Tensor, np.ndarray] = {
-            t: _view(regions[t.region], t)
+            t: tensor_view(regions[t.region], t)
             for t in (*step.inputs, *step.outputs)
             if t is not None and t.region in regions
         }
@@ -250,7 +256,8 @@ class _BoundPython:
                 destination[...] = result
 
 
-def _view(region: np.ndarray, tensor: Tensor) -> np.ndarray:
+def tensor_view(region: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """A tensor in the arena or among the weights."""
     dtype = numpy_dtype(tensor.dtype)
     nbytes = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
     return region[tensor.offset : tensor.offset + nbytes].view(dtype).reshape(tensor.shape)

@@ -95,6 +95,12 @@ class ModuleBuilder:
             found.initializer = values
         return found
 
+    def exported(self, name: str, data: bytes) -> None:
+        """A read-only global that others see by its name: these bytes."""
+        kind = ir.ArrayType(I8, len(data))
+        found = ir.GlobalVariable(self.module, kind, name)
+        found.global_constant, found.initializer = True, ir.Constant(kind, bytearray(data))
+
     def function(
         self, name: str, result: ir.Type, args: Sequence[ir.Type], internal: bool = False
     ) -> ir.Function:

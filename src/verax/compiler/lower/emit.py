@@ -3,6 +3,7 @@ the weights."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from verax.compiler.lower.storage import Buffer, Place, Placed, Region
 from verax.ir.types import TensorType
 from verax.runtime.engine import object_code
 from verax.runtime.image import (
+    CONTRACT,
     CTX_ARENA,
     CTX_ARRAYS,
     CTX_POOL,
@@ -26,6 +28,7 @@ from verax.runtime.image import (
     Segment,
     Signature,
     Tensor,
+    contract,
 )
 
 SERIAL_FLOPS = 40_000
@@ -64,11 +67,10 @@ def build_image(lowering: Lowering, separate: bool = False) -> Image:
             schedule.append(_python_step(step))
     close_run()
     native = any(isinstance(s, Segment) for s in schedule)
-    code = object_code(lowering.module) if native else b""
     graph = lowering.graph
-    return Image(
+    image = Image(
         target=lowering.target.name,
-        object_code=code,
+        object_code=b"",
         weights=weights,
         arena_bytes=arena_bytes,
         kept_bytes=kept_bytes(lifetimes, start=lowering.status_bytes),
@@ -79,6 +81,10 @@ def build_image(lowering: Lowering, separate: bool = False) -> Image:
         checks=tuple(lowering.checks),
         pool=pool is not None and native,
     )
+    if not native:
+        return image
+    lowering.module.exported(CONTRACT, contract(image))
+    return dataclasses.replace(image, object_code=object_code(lowering.module))
 
 
 def _signature(name: str, type_: TensorType) -> Signature:

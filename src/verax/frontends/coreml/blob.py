@@ -1,4 +1,4 @@
-"""The weight file of an ML program: arrays at offsets, mapped and never copied.
+"""The weight file of an ML program: arrays at offsets, views of the file's bytes.
 
 A record is a header of 64 bytes (sentinel, element type, size, offset of the data) and the data
 somewhere else in the file. Format: MILBlob/Blob/StorageFormat.hpp of apple/coremltools.
@@ -7,14 +7,14 @@ somewhere else in the file. Format: MILBlob/Blob/StorageFormat.hpp of apple/core
 from __future__ import annotations
 
 import math
-import mmap
 import struct
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.base.reading import companion, private_bytes
 from verax.frontends.coreml.packing import bits_of, packed_size, small
 
 PREFIX = "@model_path/"
@@ -48,7 +48,7 @@ class Blobs:
     def read(
         self, name: str, offset: int, shape: tuple[int, ...], kind: str, place: str
     ) -> np.ndarray:
-        """The array at `offset` of file `name`, a view of the mapped file.
+        """The array at `offset` of file `name`, a view of the file's bytes.
 
         kind: its element type, as "float16"; one of fewer than 8 bits becomes int8 or uint8.
         Raises `ModelError` for a record that is none, or has another size or type.
@@ -82,26 +82,19 @@ class Blobs:
     def _file(self, name: str, place: str) -> memoryview:
         if name in self.files:
             return self.files[name]
-        path = self._path(name, place)
-        try:
-            with path.open("rb") as file:
-                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except (OSError, ValueError) as error:
-            raise ModelError(
-                f"the weight file {name} cannot be read ({error})",
-                place=place,
-                next_step="a package is a folder; all of it must be there",
-            ) from error
-        self.files[name] = data
-        return data
+        self.files[name] = private_bytes(
+            self._path(name, place),
+            f"weight file {name}",
+            place=place,
+            next_step="a package is a folder; all of it must be there",
+            error=ModelError,
+        )
+        return self.files[name]
 
     def _path(self, name: str, place: str) -> Path:
         """Where a named file lies. It must not leave the program's folder."""
-        inner = PurePosixPath(name.removeprefix(PREFIX))
         if self.folder is None:
             raise ModelError("weights in another file need the model's path", place=place)
-        root = self.folder.resolve()
-        path = (root / inner).resolve()
-        if not name.startswith(PREFIX) or inner.is_absolute() or not path.is_relative_to(root):
+        if not name.startswith(PREFIX):
             raise ModelError(f"the weight file {name!r} lies outside of the package", place=place)
-        return path
+        return companion(self.folder, name.removeprefix(PREFIX), "weight file", place=place)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import ModelError, UsageError
+from verax.base.reading import companion, plain_bytes
 from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.messages import parse
 from verax.frontends.coreml.pipeline import read_model
@@ -44,7 +45,7 @@ def load_coreml(
         try:
             if path.is_dir():
                 path = _inside(path)
-            data, folder = path.read_bytes(), path.parent
+            data, folder = plain_bytes(path, place=place), path.parent
         except OSError as error:
             raise UsageError(
                 f"cannot read the file: {error.strerror}", place=place, next_step="check the path"
@@ -74,19 +75,17 @@ def _inside(package: Path) -> Path:
 
     Raises `ModelError` for a folder that is no package.
     """
-    manifest, root = package / MANIFEST, (package / "Data").resolve()
+    manifest = companion(package, MANIFEST, "manifest")
     try:
-        if manifest.stat().st_size > MAX_MANIFEST:
-            raise ModelError("the manifest is larger than any real one", place=str(manifest))
-        content = json.loads(manifest.read_bytes())
-        entry = content["itemInfoEntries"][content["rootModelIdentifier"]]
-        path = (root / entry["path"]).resolve()
+        content = json.loads(plain_bytes(manifest, "manifest", limit=MAX_MANIFEST))
+        named = content["itemInfoEntries"][content["rootModelIdentifier"]]["path"]
+        if not isinstance(named, str):
+            raise TypeError("a path that is no text")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(
             f"this folder is no CoreML package: its {MANIFEST} names no model",
             place=str(package),
             next_step="give the folder that ends in .mlpackage",
         ) from error
-    if not path.is_relative_to(root):
-        raise ModelError("the manifest names a file outside of the package", place=str(manifest))
-    return path
+    companion(package, f"Data/{named}", "model", place=str(manifest))
+    return package / "Data" / named

@@ -1,12 +1,11 @@
 """Opening Keras files: the configuration as JSON, and the weights of every layer by name.
 
 A .h5 file is HDF5 with the configuration in an attribute; a .keras file is a zip of `config.json`
-and an HDF5 file of weights. Nothing is unpacked to disk; a .h5 file is memory-mapped.
+and an HDF5 file of weights. Nothing is unpacked to disk; arrays are views of the file's bytes.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.files import open_bytes
+from verax.base.reading import BytesFile, open_bytes
 from verax.frontends.keras.hdf5 import SIGNATURE, File, Object
 
 MAX_RATIO = 200
@@ -172,7 +171,7 @@ def open_archive(source: str | os.PathLike[str] | bytes) -> Archive:
         if data[:8] == SIGNATURE:
             return _open_h5(data)
         if data[:2] == b"PK":
-            return _open_zip(data, io.BytesIO(source) if isinstance(source, bytes) else source)
+            return _open_zip(data)
     raise ModelError(
         "the file is neither HDF5 nor a .keras archive",
         next_step="save the model again with model.save()",
@@ -191,8 +190,8 @@ def _open_h5(data: memoryview) -> Archive:
     return Archive(_json(config[0]), version[0], H5Weights(root.child("model_weights")))
 
 
-def _open_zip(data: memoryview, file: Any) -> Archive:
-    with zipfile.ZipFile(file) as archive:
+def _open_zip(data: memoryview) -> Archive:
+    with zipfile.ZipFile(BytesFile(data)) as archive:
         config = _json(bytes(_member(archive, "config.json", data)))
         metadata = _json(bytes(_member(archive, "metadata.json", data)))
         weights = File(_member(archive, "model.weights.h5", data))

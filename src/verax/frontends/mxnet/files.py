@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from verax.base.errors import UsageError
+from verax.base.reading import companion
 
 _EPOCH = re.compile(r"-(\d{4,})\.params")
 
@@ -15,7 +16,8 @@ def find_params(symbol: Path) -> tuple[Path, list[str]]:
     """The params file that belongs to a symbol, and the names of all that could.
 
     It is NAME-NNNN.params of the newest epoch, else NAME.params. Raises `UsageError` when there is
-    none beside the symbol, or two of one epoch.
+    none beside the symbol, or two of one epoch, `ModelError` when it is a link that leaves the
+    folder.
     """
     stem = symbol.name.removesuffix(".json").removesuffix("-symbol")
     plain = f"{stem}.params"
@@ -39,15 +41,18 @@ def find_params(symbol: Path) -> tuple[Path, list[str]]:
             place=str(symbol),
             next_step="say which: params=... in Python, --params FILE on the command line",
         )
-    return symbol.parent / names[-1], names
+    return companion(symbol.parent, names[-1], "params file"), names
 
 
 def find_symbol(params: Path) -> Path:
-    """The symbol that belongs to a params file. Raises `UsageError` when there is none."""
+    """The symbol that belongs to a params file.
+
+    Raises `UsageError` when there is none, `ModelError` when it is a link that leaves the folder.
+    """
     stem = _EPOCH.sub("", params.name).removesuffix(".params")
     for name in (f"{stem}-symbol.json", f"{stem}.json"):
         if (params.parent / name).exists():
-            return params.parent / name
+            return companion(params.parent, name, "symbol")
     raise UsageError(
         "an MXNet network has a second file with its nodes, and it is not there",
         place=str(params),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UsageError
+from verax.base.reading import plain_bytes
 from verax.frontends.foreign import ForeignNode
 from verax.frontends.importing import Importer, Shapes
 from verax.frontends.ledger import Attributes
@@ -55,9 +56,7 @@ def load_mxnet(
         path, params = find_symbol(path), path
     place = str(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ModelError("the symbol is larger than any real one", place=place)
-        text = path.read_bytes()
+        text = plain_bytes(path, "symbol", error=ModelError, limit=MAX_BYTES)
         chosen, candidates = find_params(path) if params is None else (Path(params), [])
     except OSError as error:
         raise UsageError(f"cannot read the file: {error.strerror}", place=place) from error

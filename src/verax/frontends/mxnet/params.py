@@ -1,7 +1,7 @@
 """MXNet's .params files: a list of arrays, then a list of their names, little-endian.
 
 Three layouts of an array occur: the oldest begins with the rank and has 32-bit sizes; later ones
-begin with a magic number and have 64-bit sizes. The arrays returned are views of the mapped file.
+begin with a magic number and have 64-bit sizes. The arrays returned are views of the file's bytes.
 
 Format as written by `NDArray::Save` of apache/mxnet, src/ndarray/ndarray.cc.
 """
@@ -9,15 +9,14 @@ Format as written by `NDArray::Save` of apache/mxnet, src/ndarray/ndarray.cc.
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import struct
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
-from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.errors import ModelError, UnsupportedError
+from verax.base.reading import private_bytes
 
 LIST_MAGIC = 0x112
 MAGIC_V1, MAGIC_V2, MAGIC_V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -47,14 +46,10 @@ def read_params(source: str | os.PathLike[str] | bytes) -> dict[str, np.ndarray]
     if isinstance(source, bytes):
         return _Reader(memoryview(source), "params").read()
     place = os.fspath(source)
-    try:
-        with Path(source).open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                raise ModelError("the params file is empty", place=place)
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise UsageError(f"cannot read the params file: {error.strerror}", place=place) from error
-    return _Reader(memoryview(data), place).read()
+    data = private_bytes(source, "params file")
+    if not data:
+        raise ModelError("the params file is empty", place=place)
+    return _Reader(data, place).read()
 
 
 class _Reader:

@@ -17,7 +17,8 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto
 
-from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.errors import ModelError, UnsupportedError
+from verax.base.reading import plain_bytes
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue, refuse_many
 from verax.frontends.onnx.tensors import DTYPES, MAX_ELEMENTS, TensorReader, dtype_name
 
@@ -56,12 +57,7 @@ def parse(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Mode
         return source
     place = "bytes" if isinstance(source, bytes) else str(source)
     if not isinstance(source, bytes):
-        try:
-            source = Path(source).read_bytes()
-        except OSError as error:
-            raise UsageError(
-                f"cannot read the file: {error.strerror}", place=place, next_step="check the path"
-            ) from error
+        source = plain_bytes(source, next_step="check the path")
     model = onnx.ModelProto()
     try:
         model.ParseFromString(source)

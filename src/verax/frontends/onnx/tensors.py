@@ -1,14 +1,11 @@
 """ONNX TensorProto -> NumPy, believing nothing that the file claims about sizes and places.
 
-Data in other files is mapped, not read, and only files inside the model's own folder are opened.
+Data in other files is read once, and only files inside the model's own folder are opened.
 """
 
 from __future__ import annotations
 
 import math
-import mmap
-import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import onnx
 from onnx import TensorProto
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.base.reading import companion, private_bytes
 from verax.ir.types import DType
 
 MAX_ELEMENTS = 1 << 40
@@ -68,7 +66,7 @@ class TensorReader:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.maps: dict[Path, mmap.mmap | bytes] = {}
+        self.files: dict[Path, memoryview] = {}
 
     def read(self, proto: onnx.TensorProto, place: str) -> np.ndarray:
         """The array. Raises `ModelError` when the data do not fit the declared type and dims."""
@@ -144,27 +142,18 @@ class TensorReader:
             return np.zeros(shape, dtype.numpy)
         return _typed(data, offset, dtype, shape)
 
-    def _open(self, location: str, place: str) -> mmap.mmap | bytes:
-        advice = "external data must lie in the model's own folder"
+    def _open(self, location: str, place: str) -> memoryview:
         if self.folder is None:
             raise ModelError(
                 f"the data lie in the file {location!r}, and no folder is known",
                 place=place,
                 next_step="load the model by its path, not from bytes",
             )
-        if not location or "\0" in location or os.path.isabs(location) or "\\" in location:
-            raise ModelError(f"{location!r} is not a place for data", place=place, next_step=advice)
-        folder = self.folder.resolve()
-        path = (folder / location).resolve()
-        if ".." in Path(location).parts or not path.is_relative_to(folder):
-            raise ModelError(
-                f"the data file {location!r} is outside of the model's folder",
-                place=place,
-                next_step=advice,
-            )
-        if path not in self.maps:
-            self.maps[path] = _map(path, location, place)
-        return self.maps[path]
+        path = companion(self.folder, location, "data file", place=place)
+        if path not in self.files:
+            what = f"data file {location!r}"
+            self.files[path] = private_bytes(path, what, place=place, error=ModelError)
+        return self.files[path]
 
     @staticmethod
     def _size_error(
@@ -177,26 +166,8 @@ class TensorReader:
         )
 
 
-def _map(path: Path, location: str, place: str) -> mmap.mmap | bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        try:
-            info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode):
-                raise ModelError(f"{location!r} is not a regular file", place=place)
-            if info.st_size == 0:
-                return b""
-            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise ModelError(
-            f"cannot open the data file {location!r}: {error.strerror}", place=place
-        ) from error
-
-
 def _typed(
-    data: bytes | mmap.mmap, offset: int, dtype: DType, shape: tuple[int, ...]
+    data: bytes | memoryview, offset: int, dtype: DType, shape: tuple[int, ...]
 ) -> np.ndarray:
     count = math.prod(shape)
     stored = dtype.numpy.newbyteorder("<") if dtype is not DType.bfloat16 else dtype.numpy

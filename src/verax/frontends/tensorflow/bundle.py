@@ -7,7 +7,6 @@ entries with shared key prefixes. Nothing is allocated that the file does not ho
 from __future__ import annotations
 
 import math
-import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.base.reading import companion, private_bytes
 from verax.frontends.tensorflow.lifting import varint
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.tensors import DTYPES
@@ -36,12 +36,7 @@ class Bundle:
 
     def __init__(self, prefix: Path) -> None:
         self.prefix, self.place = prefix, f"{prefix.name}.index"
-        try:
-            self.index = self._inside(self.place).read_bytes()
-        except OSError as error:
-            raise ModelError(
-                f"the variables cannot be read ({error.strerror})", place=self.place
-            ) from error
+        self.index = self._read(self.place).tobytes()
         self.shards: dict[int, Any] = {}
         try:
             entries = dict(self._entries())
@@ -55,16 +50,11 @@ class Bundle:
             raise UnsupportedError("the variables are not little-endian", place=self.place)
         self.count = max(1, header.num_shards)
 
-    def _inside(self, name: str) -> Path:
-        """The path of a file of variables. It must not be a link that leaves the model's folder."""
-        path = self.prefix.with_name(name)
-        if not path.resolve().is_relative_to(self.prefix.parent.parent.resolve()):
-            raise ModelError(
-                "the file of variables is a link that leads out of the model's folder",
-                place=str(path),
-                next_step="copy the folder with its links resolved: cp -rL",
-            )
-        return path
+    def _read(self, name: str) -> memoryview:
+        """The bytes of a file of variables."""
+        what, folder = "file of variables", self.prefix.parent
+        path = companion(folder.parent, f"{folder.name}/{name}", what)
+        return private_bytes(path, what, place=str(folder / name), error=ModelError)
 
     def _entries(self) -> Iterator[tuple[bytes, bytes]]:
         footer = self.index[-FOOTER:]
@@ -106,19 +96,14 @@ class Bundle:
             raise ModelError(f"there is no shard {entry.shard_id}", place=self.place)
         if entry.shard_id not in self.shards:
             name = f"{self.prefix.name}.data-{entry.shard_id:05d}-of-{self.count:05d}"
-            try:
-                with open(self._inside(name), "rb") as file:
-                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as error:
-                raise ModelError(f"{name} cannot be read ({error})", place=self.place) from error
-            self.shards[entry.shard_id] = memoryview(mapped)
+            self.shards[entry.shard_id] = self._read(name)
         data = self.shards[entry.shard_id]
         if not 0 <= entry.offset <= entry.offset + entry.size <= len(data):
             raise ModelError("a variable lies outside of its file", place=self.place)
         return data[entry.offset : entry.offset + entry.size]
 
     def tensor(self, key: str) -> np.ndarray | None:
-        """A variable, mapped from its file; None when there is none of that key."""
+        """A variable, a view of its file's bytes; None when there is none of that key."""
         entry = self.entries.get(key.encode())
         if entry is None:
             return None

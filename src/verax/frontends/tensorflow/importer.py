@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
-from verax.base.files import open_bytes
+from verax.base.reading import open_bytes
 from verax.frontends.foreign import ForeignNode
 from verax.frontends.importing import Importer, Shapes
 from verax.frontends.model import Model

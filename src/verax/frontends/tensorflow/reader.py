@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
-from verax.base.files import open_bytes
+from verax.base.reading import companion, open_bytes
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.tensorflow.branches import SWITCH, taken_branches
 from verax.frontends.tensorflow.bundle import Bundle
@@ -62,7 +62,8 @@ def read_saved_model(folder: Path, wanted: str | None = None) -> ForeignModel:
             place=str(file),
             next_step="give the folder that holds saved_model.pb",
         )
-    saved, contents = _parse("SavedModel", open_bytes(file), place)
+    path = companion(folder, file.name, "graph")
+    saved, contents = _parse("SavedModel", open_bytes(path), place)
     meta = serving_graph(saved, place)
     index = folder / "variables" / "variables"
     bundle = Bundle(index) if index.with_suffix(".index").exists() else None

@@ -2,14 +2,12 @@
 
 Nothing is unpickled: the sample inputs, the only pickle that `torch.export.save` writes, are never
 opened, and archives that keep weights or programs in a pickle are refused by name. Weights lie
-uncompressed in the zip and are mapped into memory from there.
+uncompressed in the zip and become views of the file's bytes.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import mmap
 import os
 import struct
 import zipfile
@@ -20,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.errors import ModelError, UnsupportedError
+from verax.base.reading import BytesFile, private_bytes
 from verax.ir.types import DType
 
 SCALAR_TYPES = {
@@ -47,26 +46,11 @@ class Archive:
 
     def __init__(self, source: str | os.PathLike[str] | bytes) -> None:
         self.place = "bytes" if isinstance(source, bytes) else os.fspath(source)
-        try:
-            if isinstance(source, bytes):
-                self.data: Any = source
-            else:
-                with open(source, "rb") as file:
-                    size = os.fstat(file.fileno()).st_size
-                    empty = size == 0
-                    self.data = (
-                        b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                    )
-        except OSError as error:
-            raise UsageError(
-                f"the file cannot be read ({error.strerror})", place=self.place
-            ) from error
+        self.data = memoryview(source) if isinstance(source, bytes) else private_bytes(source)
         if self.data[:2] == b"\x80\x02" or self.data[:1] == b"(":
             raise self._pickle("the file is a pickle")
         try:
-            self.zip = zipfile.ZipFile(
-                io.BytesIO(source) if isinstance(source, bytes) else Path(source)
-            )
+            self.zip = zipfile.ZipFile(BytesFile(self.data))
             self.entries = {i.filename: i for i in self.zip.infolist()}
         except DAMAGE as error:
             raise ModelError(f"the archive is damaged ({error})", place=self.place) from error

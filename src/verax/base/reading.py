@@ -1,0 +1,193 @@
+"""Reading model files: their bytes become this process's own, and companions stay in the folder.
+
+A mapped file is not private: who truncates it makes its readers die of SIGBUS, and who overwrites
+it gives them other weights. Therefore nothing is mapped. The whole file is copied once into
+anonymous memory, and a change during the copy is noticed. Resident memory is what a map would have
+once its pages were touched.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from verax.base.errors import ModelError, UsageError, VeraxError
+
+MOST_AT_ONCE = 1 << 30
+"""Bytes that one system call is asked for; Linux gives 2 GiB at most."""
+PRIVATE: dict[str, int] = (
+    {} if os.name == "nt" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+)
+
+
+def open_bytes(source: str | os.PathLike[str] | bytes) -> memoryview:
+    """The bytes of a model's file, read-only and private; bytes as they are.
+
+    Raises `UsageError` when the file cannot be read, `ModelError` when it is empty.
+    """
+    if isinstance(source, bytes):
+        return memoryview(source)
+    found = private_bytes(source)
+    if not found:
+        raise ModelError("the file is empty", place=str(source))
+    return found
+
+
+def private_bytes(path: str | os.PathLike[str], what: str = "file", **told: Any) -> memoryview:
+    """A regular file's bytes, read-only, beginning on a page; later changes do not reach them.
+
+    what: the file's part in the model, for errors; told: see `_opened`, whose errors this raises.
+    """
+    with _opened(path, what, **told) as (descriptor, size):
+        memory = memoryview(mmap.mmap(-1, size, **PRIVATE) if size else b"")
+        _fill(memory, descriptor, size)
+    return memory.toreadonly()
+
+
+def plain_bytes(path: str | os.PathLike[str], what: str = "file", **told: Any) -> bytes:
+    """As `private_bytes`, for what needs an object of class `bytes`, such as protobuf."""
+    with _opened(path, what, **told) as (descriptor, size):
+        pieces, left = [], size
+        while left and (piece := os.read(descriptor, min(left, MOST_AT_ONCE))):
+            pieces.append(piece)
+            left -= len(piece)
+        if left:
+            raise EOFError
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+@contextmanager
+def _opened(
+    path: str | os.PathLike[str],
+    what: str,
+    *,
+    place: str = "",
+    next_step: str = "",
+    error: type[VeraxError] = UsageError,
+    limit: int | None = None,
+) -> Iterator[tuple[int, int]]:
+    """A descriptor of a regular file, and the file's size.
+
+    place, next_step: of the errors. error: raised when the file cannot be read, is no regular file
+    or is larger than `limit` bytes. Raises `ModelError` when it changes before the block ends.
+    """
+    where = place or os.fspath(path)
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(path, flags)
+        try:
+            before = os.fstat(descriptor)
+            if not stat.S_ISREG(before.st_mode):
+                raise error(f"the {what} is not a regular file", place=where, next_step=next_step)
+            if limit is not None and before.st_size > limit:
+                cause = f"the {what} has {before.st_size} bytes, more than any real one"
+                raise error(cause, place=where)
+            yield descriptor, before.st_size
+            if _state(os.fstat(descriptor)) != _state(before):
+                raise EOFError
+        finally:
+            os.close(descriptor)
+    except EOFError as caught:
+        raise ModelError(
+            f"the {what} changed while it was read",
+            place=where,
+            next_step="wait until it is written, then try again",
+        ) from caught
+    except (OSError, ValueError, MemoryError) as caught:
+        cause = f"cannot read the {what}: {getattr(caught, 'strerror', None) or caught}"
+        if isinstance(caught, MemoryError) or getattr(caught, "errno", None) == errno.ENOMEM:
+            cause = f"there is not enough memory for the {what}"
+        raise error(cause, place=where, next_step=next_step) from caught
+
+
+def _state(found: os.stat_result) -> tuple[int, ...]:
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _fill(memory: memoryview, descriptor: int, size: int) -> None:
+    """Copy the file's first `size` bytes. Holes take no memory. Raises `EOFError`."""
+    at = 0
+    while at < size:
+        at, end = _extent(descriptor, at, size)
+        os.lseek(descriptor, at, os.SEEK_SET)
+        while at < end:
+            got = os.readv(descriptor, [memory[at : min(end, at + MOST_AT_ONCE)]])
+            if got == 0:
+                raise EOFError
+            at += got
+
+
+def _extent(descriptor: int, at: int, size: int) -> tuple[int, int]:
+    """Where the next data lie; fresh memory holds the zeros of a hole already."""
+    try:
+        start = os.lseek(descriptor, at, os.SEEK_DATA)
+        return min(start, size), min(os.lseek(descriptor, start, os.SEEK_HOLE), size)
+    except (AttributeError, OSError) as error:
+        if getattr(error, "errno", None) == errno.ENXIO:  # nothing but a hole is left
+            return size, size
+        return at, size
+
+
+class BytesFile(io.RawIOBase):
+    """Bytes as a file for reading, not copied (`io.BytesIO` copies)."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data, self.at = data, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self.at = max(0, offset + (0, self.at, len(self.data))[whence])
+        return self.at
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self.data[self.at : self.at + len(buffer)]
+        buffer[: len(piece)] = piece
+        self.at += len(piece)
+        return len(piece)
+
+
+def companion(folder: Path, name: str, what: str, *, place: str = "") -> Path:
+    """The path of the file `name` (with slashes) that belongs to the model in `folder`.
+
+    The one rule for all formats: a file that a model refers to, or that is found beside it, lies in
+    the model's folder, links followed. Raises `ModelError` when it does not. (A file that the user
+    names himself may lie anywhere.)
+    """
+    place = place or str(folder / name)
+    inner = PurePosixPath(name)
+    bare = not name or "\0" in name or "\\" in name
+    if bare or inner.is_absolute() or PureWindowsPath(name).drive or ".." in inner.parts:
+        raise ModelError(
+            f"{name!r} is no name of a {what} in the model's folder",
+            place=place,
+            next_step=f"the {what} must lie in the model's own folder",
+        )
+    try:
+        root = folder.resolve()
+        path = (root / inner).resolve()
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"the {what} {name!r} is a link in a circle", place=place) from error
+    if not path.is_relative_to(root):
+        raise ModelError(
+            f"the {what} {name!r} is a link that leads outside of the model's folder",
+            place=place,
+            next_step=f"the {what} must lie in the model's own folder; "
+            "copy the folder with its links resolved: cp -rL",
+        )
+    return path

@@ -1,0 +1,183 @@
+"""Whether bytes are a sound ELF object file: all that it says of itself lies inside of it.
+
+LLVM's loader ends the whole process when a section, a symbol or a relocation leads out of the file,
+and when a function is not known. What the instructions do is not looked at: they are trusted.
+
+Layout: System V ABI, chapters 4 (object files) and its supplements for x86-64 and AArch64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+HEADER = np.dtype(
+    [("magic", "S4"), ("kind", "u1"), ("order", "u1"), ("_", "V10"), ("type", "<u2"),
+     ("machine", "<u2"), ("version", "<u4"), ("_entry", "V16"), ("sections_at", "<u8"),
+     ("flags", "<u4"), ("size", "<u2"), ("_program", "V4"), ("section_size", "<u2"),
+     ("sections", "<u2"), ("names", "<u2")]
+)  # fmt: skip
+SECTION = np.dtype(
+    [("name", "<u4"), ("type", "<u4"), ("flags", "<u8"), ("address", "<u8"), ("offset", "<u8"),
+     ("size", "<u8"), ("link", "<u4"), ("info", "<u4"), ("align", "<u8"), ("entry_size", "<u8")]
+)  # fmt: skip
+SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"),
+     ("size", "<u8")]
+)  # fmt: skip
+RELOCATION = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+
+RELOCATABLE, LITTLE, WIDE = 1, 1, 2
+SYMBOLS, STRINGS, RELOCATIONS, EMPTY, BARE_RELOCATIONS = 2, 3, 4, 8, 9
+PLAIN_SECTIONS = (0, 1, SYMBOLS, STRINGS, RELOCATIONS, 7, EMPTY, 0x70000001)
+"""Types of sections that LLVM writes: nothing, content, ..., notes, zeros, unwinding."""
+ABSOLUTE, FIRST_SPECIAL = 0xFFF1, 0xFF00
+MOST_SECTIONS, MOST_ALIGN = 1 << 15, 1 << 16
+PATCHED = {
+    62: {1: 8, 2: 4, 4: 4, 9: 4, 10: 4, 11: 4, 24: 8, 25: 8, 26: 4, 29: 8, 41: 4, 42: 4},
+    183: {
+        **{n: 4 for n in (258, 261, *range(263, 286), 286, 299, 311, 312)},
+        **{257: 8, 260: 8},
+    },
+}
+"""By processor: bytes that a relocation of each known type changes."""
+FAR = {62: (1, 4, 9, 41, 42), 183: (257, 282, 283, 311, 312)}
+"""By processor: the types that reach functions of other libraries, however far away."""
+SLACK = 1 << 12
+"""Bytes by which a relocation may point beside its symbol's section: offsets of instructions."""
+
+
+class ObjectError(ValueError):
+    """What is wrong with the object file, in a clause."""
+
+
+def check_object(data: bytes, is_known: Callable[[str], bool]) -> None:
+    """Raise `ObjectError` when the file is not sound.
+
+    is_known: whether this process has a function of a name that the file needs.
+    """
+    if len(data) < HEADER.itemsize:
+        raise ObjectError("it ends within its header")
+    header = np.frombuffer(data, HEADER, 1)[0]
+    sound = header["magic"] == b"\x7fELF" and header["type"] == RELOCATABLE
+    if not sound or header["kind"] != WIDE or header["order"] != LITTLE:
+        raise ObjectError("it is no 64-bit little-endian relocatable object")
+    patched = PATCHED.get(int(header["machine"]))
+    if patched is None or header["version"] != 1 or header["size"] != HEADER.itemsize:
+        raise ObjectError("its header is of an unknown kind")
+    if header["section_size"] != SECTION.itemsize or not 0 < header["sections"] <= MOST_SECTIONS:
+        raise ObjectError("it has no table of sections")
+    at, count = int(header["sections_at"]), int(header["sections"])
+    if at % 8 or at + count * SECTION.itemsize > len(data):
+        raise ObjectError("its table of sections lies outside of it")
+    sections, far = np.frombuffer(data, SECTION, count, at), FAR[int(header["machine"])]
+    _Object(data, sections, patched, far).check(int(header["names"]), is_known)
+
+
+class _Object:
+    def __init__(
+        self, data: bytes, sections: np.ndarray, patched: dict[int, int], far: tuple[int, ...]
+    ) -> None:
+        self.data, self.sections, self.patched, self.far = data, sections, patched, far
+
+    def check(self, names: int, is_known: Callable[[str], bool]) -> None:
+        total = 0
+        for section in self.sections[1:]:
+            kind, offset, size = (int(section[k]) for k in ("type", "offset", "size"))
+            if kind not in PLAIN_SECTIONS:
+                raise ObjectError(f"it has a section of type {kind:#x}")
+            total += size if kind == EMPTY else 0
+            if kind != EMPTY and offset + size > len(self.data):
+                raise ObjectError("a section lies outside of it")
+            align = int(section["align"])
+            if align > MOST_ALIGN or align & (align - 1):
+                raise ObjectError(f"a section is aligned to {align}")
+        if total > len(self.data):
+            raise ObjectError(f"it asks for {total} bytes of zeros")
+        strings = self.strings(names)
+        self.names_lie_in(self.sections["name"], strings)
+        tables = np.flatnonzero(self.sections["type"] == SYMBOLS)
+        if len(tables) != 1:
+            raise ObjectError(f"it has {len(tables)} tables of symbols")
+        symbols = self.symbols(int(tables[0]), is_known)
+        for section in self.sections[self.sections["type"] == RELOCATIONS]:
+            self.relocations(section, int(tables[0]), symbols)
+
+    def section(self, index: int, kind: int) -> np.void:
+        if not 0 < index < len(self.sections) or self.sections[index]["type"] != kind:
+            raise ObjectError(f"section {index} is not what is said of it")
+        found: np.void = self.sections[index]
+        return found
+
+    def strings(self, index: int) -> bytes:
+        section = self.section(index, STRINGS)
+        start, size = int(section["offset"]), int(section["size"])
+        found = self.data[start : start + size]
+        if not found or found[0] or found[-1]:
+            raise ObjectError("a table of names has no ends")
+        return found
+
+    @staticmethod
+    def names_lie_in(places: np.ndarray, strings: bytes) -> None:
+        if len(places) and int(places.max()) >= len(strings):
+            raise ObjectError("a name lies outside of its table")
+
+    def table(self, section: np.void, kind: np.dtype) -> np.ndarray:
+        size, offset = int(section["size"]), int(section["offset"])
+        if section["entry_size"] != kind.itemsize or size % kind.itemsize or offset % 8:
+            raise ObjectError("a table's entries are of another size")
+        return np.frombuffer(self.data, kind, size // kind.itemsize, offset)
+
+    def symbols(self, index: int, is_known: Callable[[str], bool]) -> np.ndarray:
+        section = self.sections[index]
+        found, strings = self.table(section, SYMBOL), self.strings(int(section["link"]))
+        self.names_lie_in(found["name"], strings)
+        if not len(found) or int(section["info"]) > len(found):
+            raise ObjectError("its table of symbols has no such local ones")
+        special = found["section"] >= FIRST_SPECIAL
+        if (special & (found["section"] != ABSOLUTE)).any():
+            raise ObjectError("a symbol is in no section")
+        here = found[(found["section"] > 0) & ~special]
+        if len(here) and int(here["section"].max()) >= len(self.sections):
+            raise ObjectError("a symbol's section does not exist")
+        room = self.sections["size"][here["section"]]
+        if ((here["value"] > room) | (here["size"] > room - here["value"])).any():
+            raise ObjectError("a symbol lies outside of its section")
+        for symbol in found[1:][found["section"][1:] == 0]:
+            place = int(symbol["name"])
+            name = strings[place : strings.index(b"\0", place)].decode("latin-1")
+            if not is_known(name):
+                raise ObjectError(f"it needs {name[:80]!a}, which is not there")
+        return found
+
+    def relocations(self, section: np.void, table: int, symbols: np.ndarray) -> None:
+        target = int(section["info"])
+        if int(section["link"]) != table or not 0 < target < len(self.sections):
+            raise ObjectError("relocations are for a section that does not exist")
+        if self.sections[target]["type"] == EMPTY:
+            raise ObjectError("relocations are for a section without content")
+        found = self.table(section, RELOCATION)
+        if not len(found):
+            return
+        if int(found["symbol"].max()) >= len(symbols):
+            raise ObjectError("a relocation's symbol does not exist")
+        self.reaches(found, symbols[found["symbol"]])
+        for kind in np.unique(found["type"]):
+            if int(kind) not in self.patched:
+                raise ObjectError(f"it has relocations of type {kind}")
+            size, width = int(self.sections[target]["size"]), self.patched[int(kind)]
+            places = found["offset"][found["type"] == kind]
+            if size < width or int(places.max()) > size - width:
+                raise ObjectError("a relocation lies outside of its section")
+
+    def reaches(self, found: np.ndarray, symbols: np.ndarray) -> None:
+        """Relocations of 32 bits must not point further than 2 GiB: LLVM ends the process."""
+        foreign, special = symbols["section"] == 0, symbols["section"] >= FIRST_SPECIAL
+        if special.any() or not np.isin(found["type"][foreign], self.far).all():
+            raise ObjectError("a relocation is for a symbol that cannot be reached")
+        room = self.sections["size"][np.where(special, 0, symbols["section"])].astype(np.int64)
+        first = -symbols["value"].astype(np.int64) - SLACK
+        last = np.where(foreign, 0, room - symbols["value"].astype(np.int64)) + SLACK
+        if ((found["addend"] < first) | (found["addend"] > last)).any():
+            raise ObjectError("a relocation points beside its symbol's section")

@@ -1,0 +1,109 @@
+"""Whether an image read from a file fits together, so that running it stays in its buffers.
+
+This is about Python steps, which read and write the arena, the weights and the caller's arrays at
+places that the image names. That native code keeps to its buffers is the compiler's promise; that
+the image is the one it was compiled for, `runtime.image.contract` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from verax.runtime.header import HeaderError
+from verax.runtime.image import ELEMENT_TYPES, Image, PythonStep, Segment, Signature, Tensor
+
+
+def check_image(image: Image) -> None:
+    """Raise `HeaderError` naming what does not fit."""
+    status = 4 * len(image.checks)
+    if not status <= image.kept_bytes <= image.arena_bytes:
+        raise HeaderError(
+            f"{image.arena_bytes} bytes of arena, of which {image.kept_bytes} are kept, do not "
+            f"hold {len(image.checks)} checks"
+        )
+    _distinct((s.name for s in image.inputs), "two inputs")
+    _distinct((s.name for s in image.outputs), "two outputs")
+    if image.python_outputs and image.python_outputs != tuple(s.name for s in image.outputs):
+        raise HeaderError("image.python_outputs are other names than those of the outputs")
+    segments = [s.function for s in image.schedule if isinstance(s, Segment)]
+    _distinct(segments, "two steps run")
+    if bool(segments) != bool(image.object_code):
+        raise HeaderError("there are native steps without code, or code without native steps")
+    if image.pool and not image.object_code:
+        raise HeaderError("threads are wanted and there is no code")
+    defined: set[str] = set()
+    for number, step in enumerate(image.schedule):
+        if isinstance(step, PythonStep):
+            _check_step(image, step, defined, f"step {number}")
+            defined |= {t.name for t in step.outputs if t.region == "python"}
+
+
+def _distinct(names: Iterable[str], what: str) -> None:
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise HeaderError(f"{what} {name[:80]!a}")
+        seen.add(name)
+
+
+def _check_step(image: Image, step: PythonStep, defined: set[str], place: str) -> None:
+    if not step.outputs:
+        raise HeaderError(f"{place} has no outputs")
+    for i, tensor in enumerate(step.inputs):
+        if tensor is not None:
+            _check_tensor(image, tensor, f"input {i} of {place}")
+            if tensor.region == "python" and tensor.name not in defined:
+                raise HeaderError(f"input {i} of {place} is a value that no step before it makes")
+    for i, tensor in enumerate(step.outputs):
+        where = f"output {i} of {place}"
+        _check_tensor(image, tensor, where)
+        if tensor.region == "weights":
+            raise HeaderError(f"{where} would overwrite the weights")
+        if tensor.region == "io" and tensor.offset < len(image.inputs):
+            raise HeaderError(f"{where} would overwrite an input")
+        if tensor.region == "python" and tensor.name in defined:
+            raise HeaderError(f"{where} is a value that is made twice")
+    _must_not_overlap([t for t in (*step.outputs, *step.inputs) if t is not None], step, place)
+
+
+def _check_tensor(image: Image, tensor: Tensor, place: str) -> None:
+    if tensor.region == "io":
+        arrays: Sequence[Signature] = (*image.inputs, *image.outputs)
+        if tensor.offset >= len(arrays):
+            raise HeaderError(f"{place} is array {tensor.offset} of {len(arrays)}")
+        array = arrays[tensor.offset]
+        if tensor.dtype != array.dtype or prod(tensor.shape) != prod(array.shape):
+            raise HeaderError(f"{place} is not the {array.dtype}{list(array.shape)} that it names")
+    elif tensor.region == "python":
+        if not tensor.name or tensor.shape or tensor.offset:
+            raise HeaderError(f"{place} needs a name and nothing else")
+    else:
+        start, end = _extent(tensor)
+        low = 4 * len(image.checks) if tensor.region == "arena" else 0
+        high = image.arena_bytes if tensor.region == "arena" else image.weights.nbytes
+        if not low <= start <= end <= high:
+            raise HeaderError(f"{place} lies outside of the {tensor.region}")
+        if start % ELEMENT_TYPES[tensor.dtype]:
+            raise HeaderError(f"{place} is not aligned")
+
+
+def _extent(tensor: Tensor) -> tuple[int, int]:
+    return tensor.offset, tensor.offset + prod(tensor.shape) * ELEMENT_TYPES[tensor.dtype]
+
+
+def _must_not_overlap(tensors: Sequence[Tensor], step: PythonStep, place: str) -> None:
+    """Outputs share no bytes with each other and with the inputs."""
+    for i, output in enumerate(step.outputs):
+        for other in tensors[i + 1 :]:
+            if output.region != other.region:
+                continue
+            if output.region == "arena":
+                (a, b), (c, d) = _extent(output), _extent(other)
+                shared = max(a, c) < min(b, d)
+            elif output.region == "io":
+                shared = output.offset == other.offset
+            else:
+                shared = output.region == "python" and output.name == other.name
+            if shared:
+                raise HeaderError(f"outputs of {place} overlap with each other or with its inputs")
