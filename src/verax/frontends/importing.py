@@ -102,7 +102,8 @@ class Importer:
             raise _together(refusals)
         graph = self.builder.graph([self._output(v.name) for v in self.foreign.outputs])
         _must_have_room(graph.types)
-        return Model(graph, self.ledger, format, source, self.metadata)
+        modules = {self.names[v]: call for v, call in self.foreign.modules.items()}
+        return Model(graph, self.ledger, format, source, self.metadata, modules)
 
     def _must_be_sane(self) -> None:
         """Refuse a model that computes nothing, and names that no text can hold."""
