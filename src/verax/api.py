@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
@@ -36,11 +37,11 @@ from verax.runners.network import NetworkRunner
 from verax.runners.registry import resolve
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
-Network: TypeAlias = "Model | Graph | str | os.PathLike[str]"
-Subject: TypeAlias = (
-    "Runner | Model | Graph | Executable | SavedExecutable | str | os.PathLike[str] | Arrays"
-    " | Callable[[Arrays], Arrays]"
-)
+Network: TypeAlias = Any
+"""A `Model`, a `Graph`, a path, or an object that `load` reads."""
+Subject: TypeAlias = Any
+"""A `Runner`, a runner's name, a network, an executable, a path, arrays by name, a torch module or
+a function from arrays to arrays."""
 
 
 class Compiled(Executable):
@@ -62,15 +63,18 @@ def load(
     source: Any,
     *,
     shapes: Mapping[str, Sequence[int | None] | int] | None = None,
-    inputs: Sequence[Any] | None = None,
+    inputs: Any = None,
     params: str | os.PathLike[str] | None = None,
     signature: str | None = None,
     trust_key: str | os.PathLike[str] | None = None,
 ) -> Model | SavedExecutable:
     """Load a model (a path of any format, the bytes of an ONNX file, an `onnx.ModelProto`, a
-    `torch.export.ExportedProgram`, or a `torch.nn.Module` with example `inputs`) or a .vx file.
+    `torch.export.ExportedProgram` or `torch.onnx.ONNXProgram`, or a `torch.nn.Module` with example
+    `inputs`) or a .vx file.
 
     shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
+    inputs: what a module is exported with, arrays or tensors: one, a sequence of positional
+    arguments, or a dictionary of keyword arguments.
     params: the file with the arrays of an MXNet symbol, if it is not the one beside it.
     signature: which one of a SavedModel's, if not the default.
     trust_key: a PEM file with the Ed25519 public key that must have signed the .vx file. Such a
@@ -82,11 +86,14 @@ def load(
     if not isinstance(source, str | os.PathLike):
         if trust_key is not None:
             raise _only_programs_are_signed("an object in memory", "")
-        if _is_torch(source):
+        if _is_from(source, "torch") and not _is_from(source, "torch.onnx"):
             program: Model = PYTORCH.read(source, shapes=shapes, inputs=inputs)
             return program
-        model: Model = ONNX.read(source, shapes=shapes)
+        _no_examples(inputs, type(source).__name__)
+        proto = source.model_proto if _is_from(source, "torch.onnx") else source
+        model: Model = ONNX.read(proto, shapes=shapes)
         return model
+    _no_examples(inputs, os.fspath(source))
     found = format_of(source)
     if trust_key is not None and found is not VX:
         raise _only_programs_are_signed(f"a model of {found.name}", os.fspath(source))
@@ -125,28 +132,46 @@ def _only_programs_are_signed(what: str, place: str) -> UsageError:
     )
 
 
-def _is_torch(source: object) -> bool:
-    """Whether `source` is a program or module of torch's, without importing torch."""
-    return any(t.__module__.partition(".")[0] == "torch" for t in type(source).__mro__)
+def _is_from(source: object, package: str) -> bool:
+    """Whether a class of `source` was defined in `package`, without importing it."""
+    return any(f"{t.__module__}.".startswith(f"{package}.") for t in type(source).__mro__)
 
 
-def graph_of(network: Network) -> Graph:
-    """The graph of a model, a graph, or the path of a model file."""
-    if isinstance(network, str | os.PathLike):
-        loaded = load(network)
-        if isinstance(loaded, SavedExecutable):
-            raise UsageError(
-                "a compiled program does not say what is right",
-                place=str(network),
-                next_step="give the model that it was compiled from",
-            )
-        network = loaded
-    return network.graph if isinstance(network, Model) else network
+def _no_examples(inputs: Any, place: str) -> None:
+    if inputs is not None:
+        raise UsageError(
+            "example inputs are given for a model that tells its inputs itself",
+            place=place,
+            next_step="leave inputs out; they belong to a torch.nn.Module. Sizes that a model "
+            "leaves open are given as shapes",
+        )
+
+
+def model_of(network: Network, inputs: Any = None) -> Model | Graph:
+    """A model or a graph as it is, anything else as `load` reads it."""
+    if isinstance(network, Graph):
+        return network
+    known = isinstance(network, Model | SavedExecutable | Executable)
+    loaded = network if known else load(network, inputs=inputs)
+    if isinstance(loaded, SavedExecutable | Executable):
+        raise UsageError(
+            "a compiled program does not say what is right",
+            place=str(network) if isinstance(network, str | os.PathLike) else "",
+            next_step="give the model that it was compiled from",
+        )
+    return loaded
+
+
+def graph_of(network: Network, inputs: Any = None) -> Graph:
+    """The graph of a model, of a graph, or of whatever `load` reads."""
+    found = model_of(network, inputs)
+    return found.graph if isinstance(found, Model) else found
 
 
 def compile(
     model: Network,
     *,
+    inputs: Any = None,
     opt_level: int = 1,
     threads: int | None = None,
     target: str = "host",
@@ -156,11 +181,13 @@ def compile(
 ) -> Compiled:
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
+    model: a `Model`, a graph, or whatever `load` reads. inputs: what a `torch.nn.Module` is
+    exported with, as `load` takes them.
     opt_level: 0 (every node by itself) or 1 (fused; the same bits). threads: None for all cores of
     this process. disable, require: names of passes. checked: verify the graph around every pass.
     """
     settings = Settings(opt_level, threads or 0, target, tuple(disable), tuple(require), checked)
-    return Compiled(graph_of(model), settings)
+    return Compiled(graph_of(model, inputs), settings)
 
 
 def reference(
@@ -170,7 +197,7 @@ def reference(
 
     keep: "outputs", "all", or names of values.
     """
-    return evaluate(graph_of(model), inputs, keep=keep)
+    return evaluate(graph_of(model), as_arrays(inputs), keep=keep)
 
 
 def subject_of(
@@ -189,6 +216,8 @@ def subject_of(
 
 
 def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: float) -> Runner:
+    if _is_from(subject, "torch.onnx"):
+        subject = load(subject)
     if isinstance(subject, Model | Graph):
         name = subject.source if isinstance(subject, Model) else ""
         return NetworkRunner(graph_of(subject), name, Settings(threads=threads))
@@ -199,7 +228,11 @@ def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: f
         return FunctionRunner(lambda *arrays: exe.run(dict(zip(exe.inputs, arrays))), name)
     source = model.source if isinstance(model, Model) else model
     known = source if isinstance(source, str | os.PathLike) and os.path.exists(source) else None
-    return resolve(subject, source=known, threads=threads, timeout=timeout)
+    program = model.program if isinstance(model, Model) else None
+    calls = model.modules or None if isinstance(model, Model) else None
+    return resolve(
+        subject, source=known, threads=threads, program=program, calls=calls, timeout=timeout
+    )
 
 
 def check(
@@ -211,10 +244,16 @@ def check(
     """Judge what `subject` makes of `model`, value by value, against the float64 meaning.
 
     subject: a runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path
-    (.npz, .onnx, .vx), arrays by name, or a function from inputs to outputs. inputs: drawn
-    (seeded) when not given. options: those of `verax.judge.check`.
+    (.npz, .onnx, .vx), arrays by name, a torch module or ExportedProgram, or a function from inputs
+    to outputs. inputs: arrays or tensors by name, drawn (seeded) when not given. options: those of
+    `verax.judge.check`.
     """
-    return judge_check(graph_of(model), subject_of(subject, model), inputs, **options)
+    network = model_of(model)
+    return judge_check(graph_of(network), subject_of(subject, network), _given(inputs), **options)
+
+
+def _given(inputs: Arrays | None) -> Arrays | None:
+    return None if inputs is None else as_arrays(inputs)
 
 
 def align(
@@ -226,12 +265,10 @@ def align(
     inputs: by the first network's names; drawn (seeded) when not given. options: those of
     `verax.judge.align.align`.
     """
-    return judge_align(graph_of(first), graph_of(second), inputs, **options)
+    return judge_align(graph_of(first), graph_of(second), _given(inputs), **options)
 
 
-def convert(
-    model: Model | str | os.PathLike[str], path: str | os.PathLike[str], **options: Any
-) -> Converted:
+def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Converted:
     """Write a model of any format as ONNX, run the file with ONNX Runtime and judge the result.
 
     The verdict is stored in the file, too. options: those of `verax.conversion.convert` (opset,
@@ -259,7 +296,8 @@ def bisect(
     repro: an empty folder for minimal cases, one for each guilty node; force: write into it though
     it is not empty. Other options: those of `verax.judge.bisect.bisect`.
     """
-    graph, runner = graph_of(model), subject_of(subject, model)
+    network, inputs = model_of(model), _given(inputs)
+    graph, runner = graph_of(network), subject_of(subject, network)
     folder = None if repro is None else prepare(repro, force=force)
     found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)
     if folder is None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.arrays import as_arrays
 from verax.base.errors import InputError
 from verax.base.forks import on_fork, renew_in_child
 from verax.base.settings import Settings
@@ -117,6 +118,7 @@ class Executable:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name. Raises `InputError` when inputs do not fit."""
+        inputs = as_arrays(inputs)
         found = self._lookup(inputs)
         arrays = [inputs[v] for v in found.inputs]
         return dict(zip(self.graph.outputs, found.program.run(arrays)))
@@ -126,11 +128,12 @@ class Executable:
 
         Raises `InputError` when inputs do not fit.
         """
+        inputs = as_arrays(inputs)
         found = self._lookup(inputs)
         lowered = lower(found.graph, self._target, self.settings, separate=True)
         threads = self.settings.thread_count
         program = Program(lowered.image, threads, reference_call(found.graph))
-        arrays = [np.asarray(inputs[v]) for v in found.inputs]
+        arrays = [inputs[v] for v in found.inputs]
         times = np.median(program.time_steps(arrays, runs + 2)[2:], axis=0) / 1e3
         program.close()
         steps = []
@@ -161,7 +164,6 @@ class Executable:
                 key = ()
             if key == last[0]:
                 return last[1]
-        inputs = {name: np.asarray(array) for name, array in inputs.items()}
         bind_symbols(self.graph, inputs)
         return self._specialise(
             {v: inputs[v].shape for v in self.graph.inputs},

@@ -67,6 +67,7 @@ class ForeignModel:
 
     sizes: which sizes the file allows for a dimension that it leaves open: a `range` or some
     numbers, by the dimension's name, or by "input.axis" if it has none.
+    modules: values that a module gave: its path, and at which of its calls (from 0).
     """
 
     name: str
@@ -78,6 +79,7 @@ class ForeignModel:
     versions: Mapping[str, int]
     metadata: Mapping[str, str]
     sizes: Mapping[str, Collection[int]] = field(default_factory=dict)
+    modules: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
 def refuse_many(count: int, place: str = "") -> None:

@@ -102,7 +102,8 @@ class Importer:
             raise _together(refusals)
         graph = self.builder.graph([self._output(v.name) for v in self.foreign.outputs])
         _must_have_room(graph.types)
-        return Model(graph, self.ledger, format, source, self.metadata)
+        modules = {self.names[v]: call for v, call in self.foreign.modules.items()}
+        return Model(graph, self.ledger, format, source, self.metadata, modules)
 
     def _must_be_sane(self) -> None:
         """Refuse a model that computes nothing, and names that no text can hold."""
@@ -287,14 +288,20 @@ class Importer:
                     wrong |= said != found
                 elif isinstance(said, int) and _is_fresh(found):
                     dims[axis] = said
-        if wrong:
+        if wrong and not self.overrules(declared, inferred):
             shown = "" if declared.dims is None else f"{list(declared.dims)}"
             raise ModelError(
                 f"the file records {name!r} as {declared.dtype}{shown}, it is {inferred}",
                 place=node.place,
                 next_step="the file contradicts itself; strip its value_info or export again",
             )
-        self.builder.types[value] = inferred.with_dims(dims)
+        if not wrong:
+            self.builder.types[value] = inferred.with_dims(dims)
+
+    def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:
+        """Whether a recorded type that differs from the inferred one is merely not used, because
+        the format's records bind nobody. A format where they are such says so by overriding."""
+        return False
 
 
 def _together(refusals: Sequence[UnsupportedError]) -> UnsupportedError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from verax.frontends.ledger import Ledger
 from verax.ir.graph import Graph
@@ -15,7 +16,9 @@ class Model:
     """A graph and where it came from.
 
     ledger: what became of every attribute in the file. format: e.g. "ONNX, opset 17". source: the
-    path, or what was handed over. metadata: what the file says about itself.
+    path, or what was handed over. metadata: what the file says about itself. modules: values that a
+    module of the network gave, as far as the file tells: its path, and at which of its calls (from
+    0). program: the object that was imported, where it was one of a framework's that can run.
     """
 
     graph: Graph
@@ -23,6 +26,8 @@ class Model:
     format: str
     source: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    modules: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    program: Any = field(default=None, repr=False, compare=False)
 
     @property
     def inputs(self) -> dict[str, TensorType]:

@@ -102,6 +102,11 @@ class Tape:
             v in self.hidden and v not in self.steady and t is not None and t.dtype.is_float
             for v, t in zip(node.inputs, record.ev.inputs)
         )
+        if not any(y.size for y in given):  # an empty batch: nothing there is to be moved
+            for value, x, asked in zip(node.inputs, record.inputs, wanted):
+                if asked and value is not None:
+                    yield value, np.zeros(x.shape)
+            return
         rule = rule_of(node, record.ev.outputs) if any(wanted) else None
         if chosen:
             raise NoRule(f"{node.place} reads {chosen[0]!r}, a choice that rounding may tip")

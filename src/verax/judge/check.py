@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from verax.judge.coverage import ACCEPTED, SEVERITY, carried, coverage, lacking,
 from verax.judge.harness import harness_causes
 from verax.judge.inputs import draw_inputs
 from verax.judge.local import places, plain
+from verax.judge.naming import without_misnomers
 from verax.judge.network import Progress, Survey, survey
 from verax.judge.protocol import Runner, renamed_answers, stored_for
 from verax.judge.repeat import CHANCE, UNINITIALISED, repeat
@@ -98,7 +100,8 @@ def check(
             apart = pool.submit(
                 survey, fixed, arrays, outputs, seed=seed, winograd=winograd, measure_power=False
             )
-        found = survey(fixed, arrays, known, seed=seed, winograd=winograd, progress=progress)
+        judge = partial(survey, fixed, arrays, seed=seed, winograd=winograd, progress=progress)
+        found, known = without_misnomers(fixed, subject, judge(known), known, judge, notes)
         repeated = None if again is None else again.result()
         widen(
             fixed,

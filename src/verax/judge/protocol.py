@@ -8,6 +8,7 @@ together, on both sides of the protocol; what it assumed is always said.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -18,6 +19,26 @@ Shape = tuple[int | None, ...] | None
 """Sizes, None for one that is open; None when nothing is known."""
 SUFFIX, PREFIX = ":0", "serving_default_"
 """What TensorFlow puts around the names of tensors."""
+
+
+class Naming(Enum):
+    """What a subject's names of inner values are worth; a Runner states it as `naming`.
+
+    network: it runs this very network and shows its values (what is taken for granted where a
+    Runner states nothing). given: a user gave the names along with arrays. hint: they are names of
+    another program (a module's parts, another network's values), and equal ones may have nothing
+    to do with each other.
+    """
+
+    network = "network"
+    given = "given"
+    hint = "hint"
+
+
+def naming_of(subject: Runner) -> Naming:
+    """What the names of `subject` are worth."""
+    found = getattr(subject, "naming", Naming.network)
+    return found if isinstance(found, Naming) else Naming.network
 
 
 @runtime_checkable
@@ -100,14 +121,14 @@ def matched_names(
     if len(open_) == len(left) == 1 and _resembles(wanted[open_[0]], given[left[0]]):
         return {**found, left[0]: open_[0]}
     for name in left:
-        fitting = [w for w in open_ if _fits(wanted[w], given[name])]
-        rivals = [g for g in left if fitting and _fits(wanted[fitting[0]], given[g])]
+        fitting = [w for w in open_ if shape_fits(wanted[w], given[name])]
+        rivals = [g for g in left if fitting and shape_fits(wanted[fitting[0]], given[g])]
         if len(fitting) == 1 and len(rivals) == 1:
             found[name] = fitting[0]
     open_, left = _left(wanted, found.values()), _left(given, found)
     if left and by_order and len(open_) == len(left):
         pairs = dict(zip(left, open_))
-        if all(_fits(wanted[w], given[g]) for g, w in pairs.items()):
+        if all(shape_fits(wanted[w], given[g]) for g, w in pairs.items()):
             return {**found, **pairs}
     return None if left else found
 
@@ -117,7 +138,7 @@ def _left(names: Iterable[str], taken: Iterable[str]) -> list[str]:
     return [n for n in names if n not in gone]
 
 
-def _fits(a: Shape, b: Shape) -> bool:
+def shape_fits(a: Shape, b: Shape) -> bool:
     """Whether two shapes agree as far as they are known."""
     if a is None or b is None:
         return True
@@ -126,7 +147,7 @@ def _fits(a: Shape, b: Shape) -> bool:
 
 def _resembles(a: Shape, b: Shape) -> bool:
     """Whether two shapes agree up to the order of axes, as far as they are known."""
-    if a is None or b is None or _fits(a, b):
+    if a is None or b is None or shape_fits(a, b):
         return True
     known, others = [n for n in a if n is not None], [n for n in b if n is not None]
     shorter, longer = sorted((known, others), key=len)

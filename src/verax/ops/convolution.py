@@ -117,7 +117,8 @@ class Conv(Operator):
             taps = (windows.tap(padded, k) * per_channel(w[:, 0][over_spatial(k)], x.ndim)
                     for k in windows.positions())  # fmt: skip
             return sum(taps, np.zeros((), x.dtype))
-        weights = w.reshape(g, w.shape[0] // g, -1)
+        # Sizes are written out: -1 could be anything in a batch of 0.
+        weights = w.reshape(g, w.shape[0] // g, int(np.prod(w.shape[1:])))
         y = np.empty((n, g, weights.shape[1], *windows.output), np.result_type(x, w))
         row = n * c * windows.taps * int(np.prod(windows.output[1:]))
         step = max(1, CHUNK // max(1, row))
@@ -125,9 +126,10 @@ class Conv(Operator):
             rows = slice(first, min(first + step, windows.output[0]))
             seen = [windows.tap(padded, k, rows) for k in windows.positions()]
             columns = seen[0][:, :, None] if len(seen) == 1 else np.stack(seen, axis=2)
-            columns = columns.reshape(n, g, weights.shape[2], -1)
+            spatial = seen[0].shape[2:]
+            columns = columns.reshape(n, g, weights.shape[2], int(np.prod(spatial)))
             part = np.matmul(weights, columns)
-            y[:, :, :, rows] = part.reshape(*part.shape[:3], -1, *windows.output[1:])
+            y[:, :, :, rows] = part.reshape(*part.shape[:3], *spatial)
         return y.reshape(n, w.shape[0], *windows.output)
 
     @classmethod

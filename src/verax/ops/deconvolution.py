@@ -170,7 +170,7 @@ class ConvTranspose(Operator):
         windows, g = self._windows(x.shape[2:], w.shape[2:]), self.groups
         n, c = x.shape[:2]
         weights = w.reshape(g, c // g, -1).swapaxes(1, 2)
-        products = np.matmul(weights, x.reshape(n, g, c // g, -1))
+        products = np.matmul(weights, x.reshape(n, g, c // g, int(np.prod(windows.input))))
         products = products.reshape(n, g * w.shape[1], *windows.kernel_shape, *windows.input)
         whole = [
             max((i - 1) * s + e, begin + o)

@@ -129,7 +129,7 @@ class GatherND(Movement):
     def reference(self, ev: Evaluation, data: Array, indices: Array) -> Array:
         b, depth = self.batch_dims, indices.shape[-1]
         flat = data.reshape(prod(data.shape[:b]), *data.shape[b:])
-        tuples = indices.reshape(prod(indices.shape[:b]), -1, depth)
+        tuples = indices.reshape(prod(indices.shape[:b]), prod(indices.shape[b:-1]), depth)
         if len(flat) != len(tuples):
             raise InputError(f"the batch axes of {data.shape} and {indices.shape} differ")
         found = resolve_indices(tuples, np.array(data.shape[b : b + depth]), "indices")

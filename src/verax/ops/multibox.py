@@ -76,7 +76,7 @@ class MultiBoxDetection(Operator):
 
     def _boxes(self, ev: Evaluation, offsets: Array, anchors: Array) -> tuple[Array, Array]:
         """Boxes [n, anchors, 4], and what their rounding grows with."""
-        shift = offsets.reshape(len(offsets), -1, 4) * np.array(
+        shift = offsets.reshape(len(offsets), offsets.shape[1] // 4, 4) * np.array(
             [constant(ev, v) for v in self.variances], offsets.dtype
         )
         low, high = anchors[..., :2], anchors[..., 2:]

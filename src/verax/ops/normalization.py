@@ -241,7 +241,8 @@ class GroupNormalization(Operator):
 
     def _grouped(self, x: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
         """x as [n, groups, c / groups, ...] and the axes of a group."""
-        grouped = x.reshape(x.shape[0], self.num_groups, -1, *x.shape[2:])
+        n, channels, *spatial = x.shape
+        grouped = x.reshape(n, self.num_groups, channels // self.num_groups, *spatial)
         return grouped, tuple(range(2, grouped.ndim))
 
     def _per_channel(self, x: np.ndarray, values: Any) -> Any:

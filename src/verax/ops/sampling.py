@@ -282,7 +282,7 @@ class AffineGrid(Operator):
         absolute = self.reference(ev, theta, inputs[1]) * 0
         points = np.abs(self._points(theta, inputs[1])) + 1.0  # positions come from 2i/n - 1
         flat = points.reshape(-1, points.shape[-1])
-        absolute += np.stack([flat @ m.T for m in theta]).reshape(absolute.shape)
+        absolute += (flat @ theta.swapaxes(1, 2)).reshape(absolute.shape)
         n = theta.shape[2]
         model = Rounding(KAPPA * U * np.sqrt(n) * absolute, U * (n + 4) * absolute + n * TINY)
         return (at_least_float32(model, ev.outputs[0].dtype),)

@@ -9,9 +9,11 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from verax.base.arrays import as_array
 from verax.base.errors import UsageError
 from verax.ir.graph import Graph
 from verax.ir.types import DType
+from verax.judge.protocol import Naming
 from verax.runners.npz import read_npz
 
 INPUT_MARK, OUTPUT_MARK = "in:", "out:"
@@ -26,10 +28,11 @@ class ArraysRunner:
     """
 
     watches = False
+    naming = Naming.given
 
     def __init__(self, arrays: Mapping[str, np.ndarray], name: str = "arrays") -> None:
         self.name = name
-        plain = {k: np.asarray(v) for k, v in arrays.items()}
+        plain = {k: as_array(v, f"array {k!r}") for k, v in arrays.items()}
         marked = {k for k in plain if k.startswith((INPUT_MARK, OUTPUT_MARK))}
         self.answers = {k.removeprefix(OUTPUT_MARK): v for k, v in plain.items() if k not in marked}
         self.answers |= {

@@ -10,6 +10,7 @@ import numpy as np
 
 from verax.base.optional import installed_version
 from verax.ir.graph import Graph
+from verax.judge.protocol import Naming
 from verax.runners.child import run_in_child
 from verax.runners.feeding import collect
 
@@ -28,6 +29,7 @@ class ChildRunner(ABC):
     """
 
     watches = True
+    naming = Naming.network
     stored_inputs: Mapping[str, np.ndarray] | None = None
     poison = "fresh memory of its process"
     task: ClassVar[str]

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.errors import UsageError, VeraxError
+from verax.base.arrays import as_array
+from verax.base.errors import InputError, UsageError, VeraxError
 from verax.ir.graph import Graph
 from verax.runners.memory import InProcess
 
@@ -65,9 +66,7 @@ def named_results(graph: Graph, result: Any, name: str) -> dict[str, np.ndarray]
 
 
 def _array(value: Any, place: str) -> np.ndarray:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
     try:
-        return np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"the subject gave no array ({error})", place=place) from error
+        return as_array(value)
+    except InputError as error:
+        raise UsageError(f"the subject gave no array ({error.cause})", place=place) from error

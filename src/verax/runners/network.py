@@ -9,7 +9,7 @@ import numpy as np
 from verax.base.settings import Settings
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, reinfer
-from verax.judge.protocol import shape_of
+from verax.judge.protocol import Naming, shape_of
 from verax.runners.feeding import collect, feed
 from verax.runners.own import VeraxRunner
 
@@ -24,6 +24,7 @@ class NetworkRunner:
     watches = True
     truncates = True
     stepwise = True
+    naming = Naming.hint
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, subject: Graph, name: str = "", settings: Settings | None = None) -> None:

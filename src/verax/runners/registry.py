@@ -13,10 +13,10 @@ from typing import Any
 from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
 from verax.frontends.onnx.writer import to_bytes
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Naming, Runner
 from verax.runners import onnx_runtime, openvino, tvm
 from verax.runners.arrays import ArraysRunner, load_npz
-from verax.runners.child_runner import TIMEOUT
+from verax.runners.child_runner import TIMEOUT, ChildRunner
 from verax.runners.command import CommandRunner
 from verax.runners.functions import FunctionRunner
 from verax.runners.litert import LiteRtRunner
@@ -25,7 +25,7 @@ from verax.runners.openvino import OpenVinoRunner
 from verax.runners.own import ReferenceRunner, VeraxRunner
 from verax.runners.tensorflow_file import TensorFlowRunner
 from verax.runners.torch_file import TorchFileRunner
-from verax.runners.torch_objects import ExportedProgramRunner, TorchModuleRunner
+from verax.runners.torch_objects import Call, ExportedProgramRunner, TorchModuleRunner
 from verax.runners.tvm import TvmRunner
 
 Source = str | os.PathLike[str] | bytes | None
@@ -35,11 +35,13 @@ FOREIGN = ("torch", "torch-compiled", "litert", "litert-builtin", "litert-refere
 
 @dataclass(frozen=True)
 class Asked:
-    """What a runner is made for. source: the file of the network under test, if there is one."""
+    """What a runner is made for. source: the file of the network under test, if there is one.
+    program: the ExportedProgram that it was imported from, if it was one."""
 
     source: Source
     threads: int
     timeout: float
+    program: Any = None
 
     @property
     def onnx(self) -> Source:
@@ -81,6 +83,13 @@ def _tvm(asked: Asked, level: int = tvm.OPT_LEVELS[-1]) -> Runner:
 
 def _foreign(kind: str, asked: Asked, path: str = "") -> Runner:
     """The runner `kind` on `path`, or on the source of the model under test."""
+    if not path and asked.program is not None and kind.startswith("torch"):
+        return ExportedProgramRunner(
+            asked.program,
+            compiled=kind == "torch-compiled",
+            threads=asked.threads,
+            naming=Naming.network,
+        )
     file = path or asked.source
     if not isinstance(file, str | os.PathLike):
         raise UsageError(
@@ -93,6 +102,15 @@ def _foreign(kind: str, asked: Asked, path: str = "") -> Runner:
     if kind == "tensorflow":
         return TensorFlowRunner(file, **options)
     return TorchFileRunner(file, compiled=kind == "torch-compiled", **options)
+
+
+def _of_other_file(runner: Runner, path: str | Path, asked: Asked) -> Runner:
+    """`runner`, whose names are hints when `path` is not the file of the network under test."""
+    known = asked.source
+    same = isinstance(known, str | os.PathLike) and os.path.abspath(known) == os.path.abspath(path)
+    if isinstance(runner, ChildRunner) and not same:
+        runner.naming = Naming.hint
+    return runner
 
 
 @dataclass(frozen=True)
@@ -164,25 +182,29 @@ def resolve(
     source: Source = None,
     threads: int = 0,
     timeout: float = TIMEOUT,
+    program: Any = None,
+    calls: Mapping[str, Call] | None = None,
 ) -> Runner:
     """The Runner for `subject`: a Runner, a name in RUNNERS, `torch:FILE` and the like,
     `cmd:PROGRAM ARGS`, a path (.npz, .onnx), arrays by name, a torch module or ExportedProgram,
     or a callable.
 
     source: the file of the network under test, which runtimes of its format then run unchanged.
-    timeout: seconds that one run of a subject outside of this process may take. Raises
-    `UsageError` that lists what exists.
+    timeout: seconds that one run of a subject outside of this process may take. program: the
+    ExportedProgram that the network under test was imported from. calls: which of its values a
+    call of a torch module gives. Raises `UsageError` that lists what exists.
     """
     if isinstance(subject, Runner):
         return subject
     if isinstance(subject, Mapping):
         return ArraysRunner(subject)
     if isinstance(subject, str | os.PathLike):
-        return _named(os.fspath(subject), Asked(source, threads, timeout))
+        return _named(os.fspath(subject), Asked(source, threads, timeout, program))
     if _is_from(subject, "torch.export"):
-        return ExportedProgramRunner(subject)
+        naming = Naming.network if subject is program else Naming.hint
+        return ExportedProgramRunner(subject, threads=threads, naming=naming)
     if _is_from(subject, "torch.nn"):
-        return TorchModuleRunner(subject)
+        return TorchModuleRunner(subject, calls=calls, program=program)
     if callable(subject):
         return FunctionRunner(subject)
     raise UsageError(
@@ -203,14 +225,15 @@ def _named(subject: str, asked: Asked) -> Runner:
     if colon and kind == "cmd":
         return CommandRunner(rest, writer=to_bytes, timeout=asked.timeout)
     if colon and kind in FOREIGN:
-        return _foreign(kind, asked, rest)
+        return _of_other_file(_foreign(kind, asked, rest), rest, asked)
     path = Path(subject)
     if path.suffix in (".npz", ".onnx"):
         if not path.is_file():
             raise UsageError("there is no such file", place=subject)
         if path.suffix == ".npz":
             return load_npz(path)
-        return OnnxRuntimeRunner(path, threads=asked.threads, timeout=asked.timeout)
+        runner = OnnxRuntimeRunner(path, threads=asked.threads, timeout=asked.timeout)
+        return _of_other_file(runner, path, asked)
     near = difflib.get_close_matches(subject, ENTRIES, 1)
     raise UsageError(
         f"there is no runner {subject!r}" + (f"; is {near[0]!r} meant?" if near else ""),

@@ -12,7 +12,7 @@ from verax.base.optional import optional
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
-from verax.runners.torch_tensors import from_torch, run_exported, to_torch, user_shapes
+from verax.runners.torch_tensors import output_names, run_compiled, run_exported, user_shapes
 
 
 def answer(
@@ -24,15 +24,10 @@ def answer(
         torch.set_num_threads(request["threads"])
     program = torch.export.load(request["path"])
     named, said = feed(user_shapes(program), inputs)
-    reply = {"said": said, "declared": [str(n) for n in program.graph_signature.user_outputs]}
-    with torch.no_grad():
-        if request["compiled"]:
-            module = torch.compile(program.module())
-            flat = [to_torch(named[n]) for n in program.graph_signature.user_inputs]
-            args, kwargs = torch.utils._pytree.tree_unflatten(flat, program.call_spec.in_spec)
-            results = torch.utils._pytree.tree_leaves(module(*args, **kwargs))
-            return reply, {n: from_torch(r) for n, r in zip(reply["declared"], results)}
-        return reply, run_exported(program, named, request["keep"])
+    reply = {"said": said, "declared": output_names(program)}
+    if request["compiled"]:
+        return reply, run_compiled(program, named)
+    return reply, run_exported(program, named, request["keep"])
 
 
 class TorchFileRunner(FileRunner):

@@ -2,70 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from verax.base.optional import installed_version, optional
 from verax.ir.graph import Graph
+from verax.judge.protocol import Naming, shape_fits, shape_of
 from verax.runners.feeding import collect, feed
 from verax.runners.functions import called, named_results
 from verax.runners.memory import InProcess
-from verax.runners.torch_tensors import PURPOSE, from_torch, run_exported, to_torch, user_shapes
+from verax.runners.torch_tensors import (
+    PURPOSE,
+    arguments,
+    flat_inputs,
+    from_torch,
+    named_leaves,
+    output_names,
+    run_compiled,
+    run_exported,
+    to_torch,
+    user_shapes,
+)
+
+Call = tuple[str, int]
+"""Path of a submodule ("layer1.0.conv1") and the number of its call, from 0."""
 
 
 class TorchModuleRunner(InProcess):
-    """Calls a `torch.nn.Module` with the inputs in the model's order, and hooks its submodules.
+    """Calls a `torch.nn.Module`, and hooks its submodules.
 
-    A submodule shows the value that carries its name ("layer1.0.conv1"), or that a node produces
-    which was exported from it (ONNX nodes are called `/layer1/layer1.0/conv1/Conv`).
+    calls: the call of a submodule that gives a value, as the network's exported program tells it;
+    nothing else is then taken for one of its values. Without it (the network is no such program) a
+    submodule shows the value that a node exported from it produces (ONNX nodes are called
+    `/layer1/layer1.0/conv1/Conv`), or that carries its name ("layer1.0.conv1"). program: the
+    ExportedProgram that tells how the inputs are handed over; without it they go by the names of
+    the module's parameters, or else in the network's order.
     """
 
     watches = True
+    naming = Naming.hint
 
-    def __init__(self, module: Any, name: str = "") -> None:
+    def __init__(
+        self,
+        module: Any,
+        name: str = "",
+        *,
+        calls: Mapping[str, Call] | None = None,
+        program: Any = None,
+    ) -> None:
         self.module = module
         self.name = name or f"torch:{type(module).__name__}"
+        self.calls, self.program = calls, program
+        self._said: dict[str, str] = {}
 
     def describe(self) -> dict[str, str]:
         mode = "training" if self.module.training else "evaluation"
-        return {"kind": "torch module", "version": installed_version("torch"), "mode": mode}
+        version = installed_version("torch")
+        return {"kind": "torch module", "version": version, "mode": mode, **self._said}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
         torch = optional("torch", PURPOSE)
-        tensors = [to_torch(np.asarray(inputs[v])) for v in graph.inputs]
+        args, kwargs = self._arguments(graph, inputs)
         shown: dict[str, np.ndarray] = {}
-        handles = [
-            self._submodule(path).register_forward_hook(_recorder(shown, value))
-            for value, path in self._watched(graph, keep or ()).items()
-        ]
+        recorders: dict[Any, dict[int, str]] = {}
+        for value, (path, number) in self._watched(graph, keep or ()).items():
+            if path in self._paths():
+                recorders.setdefault(self.module.get_submodule(path), {})[number] = value
+        handles = [m.register_forward_hook(_recorder(shown, v)) for m, v in recorders.items()]
         try:
             with torch.no_grad():
-                result = called(self.module, tensors, self.name)
+                result = called(lambda: self.module(*args, **kwargs), (), self.name)
         finally:
             for handle in handles:
                 handle.remove()
-        return {**shown, **named_results(graph, _plain(result), self.name)}
+        if keep:
+            self._said = self._without_unfit(graph, shown)
+        return {**shown, **_results(graph, result, self.name)}
 
-    def _submodule(self, path: str) -> Any:
-        return self.module.get_submodule(path)
+    def _arguments(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self.program is not None and list(user_shapes(self.program)) == list(graph.inputs):
+            return arguments(self.program, flat_inputs(self.program, inputs))
+        tensors = {v: to_torch(np.asarray(inputs[v])) for v in graph.inputs}
+        if tensors.keys() <= _parameters(self.module.forward):
+            return (), tensors
+        return tuple(tensors.values()), {}
 
-    def _watched(self, graph: Graph, keep: Sequence[str]) -> dict[str, str]:
-        """Value -> path of the submodule that makes it, where that is clear."""
+    def _without_unfit(self, graph: Graph, shown: dict[str, np.ndarray]) -> dict[str, str]:
+        """Take out what only an equal name stands for and has another shape; what to say of it."""
+        if self.calls is not None:
+            return {}
+        unfit = [v for v in shown if module_path(graph.producers[v].name) != v]
+        unfit = [v for v in unfit if not shape_fits(shape_of(graph, v), shown[v].shape)]
+        for value in unfit:
+            del shown[value]
+        said = "parts of these names give other shapes than the network's values: "
+        return {"not used": said + ", ".join(unfit)} if unfit else {}
+
+    def _paths(self) -> set[str]:
+        """Every submodule by each of its paths."""
+        return {p for p, _ in self.module.named_modules(remove_duplicate=False) if p}
+
+    def _watched(self, graph: Graph, keep: Sequence[str]) -> dict[str, Call]:
+        """Value -> the call of a submodule that makes it, where that is clear."""
+        if self.calls is not None:
+            return {v: self.calls[v] for v in keep if v in self.calls}
         leaves = {p for p, m in self.module.named_modules() if p and not list(m.children())}
-        found = {}
+        found: dict[str, Call] = {}
         makers: dict[str, list[str]] = {}
         for value in keep:
             node = graph.producers.get(value)
             if value in leaves:
-                found[value] = value
+                found[value] = (value, 0)
             elif node is not None and len(node.outputs) == 1:
                 makers.setdefault(module_path(node.name), []).append(value)
-        found |= {v[0]: path for path, v in makers.items() if path in leaves and len(v) == 1}
-        return found
+        clear = {path: v[0] for path, v in makers.items() if path in leaves and len(v) == 1}
+        by_node = {value: (path, 0) for path, value in clear.items()}
+        # A submodule shows one value, and the node's scope says more than an equal name does.
+        return {**{v: c for v, c in found.items() if c[0] not in clear}, **by_node}
+
+
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    """Names that arguments of `function` can be given by."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return set()
+    return {p.name for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
 def module_path(node: str) -> str:
@@ -79,46 +148,82 @@ def module_path(node: str) -> str:
     return ".".join(path)
 
 
-def _recorder(shown: dict[str, np.ndarray], value: str) -> Any:
+def _recorder(shown: dict[str, np.ndarray], values: Mapping[int, str]) -> Any:
+    """A hook that keeps what a submodule gives at some of its calls. values: by their numbers."""
+    count = 0
+
     def hook(module: Any, inputs: Any, output: Any) -> None:
-        if hasattr(output, "detach") and value not in shown:  # a module used twice: the first time
-            shown[value] = from_torch(output)
+        nonlocal count
+        tensors = [tensor for _, tensor in named_leaves(output)]
+        if count in values and len(tensors) == 1:
+            shown[values[count]] = from_torch(tensors[0])
+        count += 1
 
     return hook
 
 
-def _plain(result: Any) -> Any:
-    """Tensors as arrays, whatever holds them; dataclass-like results as mappings."""
-    if hasattr(result, "detach"):
-        return from_torch(result)
-    if isinstance(result, Mapping):
-        return {k: from_torch(v) for k, v in result.items() if hasattr(v, "detach")}
-    if isinstance(result, tuple | list):
-        return [from_torch(v) for v in result if hasattr(v, "detach")]
-    return result
+def _results(graph: Graph, result: Any, name: str) -> dict[str, np.ndarray]:
+    """What the module returned as arrays: under its keys where the network has them, otherwise in
+    the order of the network's outputs."""
+    leaves = list(named_leaves(result))
+    keys = [key for key, _ in leaves]
+    arrays = [from_torch(tensor) for _, tensor in leaves]
+    keyed = [key for key in keys if key]
+    known = all(key in graph.outputs for key in keyed)
+    if len(arrays) == len(graph.outputs) and (not known or len(keyed) < len(keys)):
+        keys = list(graph.outputs)
+    elif not all(keys):
+        return named_results(graph, arrays, name)
+    return dict(zip(keys, arrays))
 
 
 class ExportedProgramRunner(InProcess):
-    """Runs a `torch.export.ExportedProgram`; inner values under the names of its nodes."""
+    """Runs a `torch.export.ExportedProgram`; inner values under the names of its nodes.
 
-    watches = True
+    compiled: by `torch.compile`, which shows no inner values.
+    """
 
-    def __init__(self, program: Any, name: str = "torch:ExportedProgram") -> None:
-        self.program, self.name = program, name
+    def __init__(
+        self,
+        program: Any,
+        name: str = "torch:ExportedProgram",
+        *,
+        compiled: bool = False,
+        threads: int = 0,
+        naming: Naming = Naming.hint,
+    ) -> None:
+        self.program, self.compiled, self.threads = program, compiled, threads
+        self.name = name.replace("torch", "torch-compiled", 1) if compiled else name
+        self.watches = not compiled
+        self.naming = naming
         self._said: dict[str, str] = {}
 
     def describe(self) -> dict[str, str]:
         version = installed_version("torch")
-        return {"kind": "torch ExportedProgram", "version": version, **self._said}
+        mode = {"mode": "compiled"} if self.compiled else {}
+        return {"kind": "torch ExportedProgram", "version": version, **mode, **self._said}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
+        torch = optional("torch", PURPOSE)
         named, self._said = feed(user_shapes(self.program), inputs)
-        values: dict[str, np.ndarray] = called(
-            lambda: run_exported(self.program, named, keep or ()), (), self.name
-        )
-        declared = [str(v) for v in self.program.graph_signature.user_outputs]
-        values, said = collect(graph, values, declared)
+        before = torch.get_num_threads()
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        try:
+            values: dict[str, np.ndarray] = called(
+                lambda: self._answer(named, keep or ()), (), self.name
+            )
+        finally:
+            torch.set_num_threads(before)
+        values, said = collect(graph, values, output_names(self.program))
         self._said |= said
         return values
+
+    def _answer(
+        self, inputs: Mapping[str, np.ndarray], keep: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        if self.compiled:
+            return run_compiled(self.program, inputs)
+        return run_exported(self.program, inputs, keep)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from verax.base.arrays import as_array
+from verax.base.errors import ModelError
 from verax.base.optional import optional
+from verax.frontends.pytrees import Step, leaf_names, name_of
 from verax.judge.protocol import Shape
 
 PURPOSE = "to run the subject 'torch'"
@@ -23,27 +26,83 @@ def to_torch(array: np.ndarray) -> Any:
 
 
 def from_torch(value: Any) -> np.ndarray:
-    """The array of a tensor, of a number or of anything that NumPy takes."""
-    if not hasattr(value, "detach"):
-        return np.asarray(value)
-    torch = optional("torch", PURPOSE)
-    tensor = value.detach().cpu().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        return np.asarray(tensor.view(torch.int16).numpy()).view(ml_dtypes.bfloat16).copy()
-    return np.array(tensor.numpy())
+    """The array of a tensor, of a number or of anything that NumPy takes, in memory of its own."""
+    return np.array(as_array(value))
 
 
 def user_shapes(program: Any) -> dict[str, Shape]:
-    """Shapes of an ExportedProgram's inputs by name, in order."""
-    wanted = list(program.graph_signature.user_inputs)
+    """Shapes of an ExportedProgram's inputs by name, in order; without what was fixed when it was
+    exported."""
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
-    return {str(n): _shape(values.get(n)) for n in wanted}
+    return {n: _shape(values[n]) for n, given in _user_inputs(program) if given}
+
+
+def _user_inputs(program: Any) -> list[tuple[Any, bool]]:
+    """The program's flat inputs: the name of one that is given, or the value of one that is not."""
+    found = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT":
+            fixed = type(spec.arg).__name__ == "ConstantArgument"
+            found.append((spec.arg.value, False) if fixed else (str(spec.arg.name), True))
+    return found
 
 
 def _shape(value: Any) -> Shape:
     if not hasattr(value, "shape"):
         return None
     return tuple(d if isinstance(d, int) else None for d in value.shape)
+
+
+def flat_inputs(program: Any, inputs: Mapping[str, np.ndarray]) -> list[Any]:
+    """What the program takes, flat: arrays under the program's own names as tensors, and what was
+    fixed when it was exported."""
+    return [to_torch(inputs[n]) if given else n for n, given in _user_inputs(program)]
+
+
+def arguments(program: Any, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and named arguments of the module that was exported, from its flat inputs."""
+    torch = optional("torch", PURPOSE)
+    args, kwargs = torch.utils._pytree.tree_unflatten(list(flat), program.call_spec.in_spec)
+    return args, kwargs
+
+
+def output_names(program: Any) -> list[str]:
+    """Names of the program's flat outputs: the keys of what the module returns, or else its nodes.
+
+    The same as a model of Verax has that was imported from the program.
+    """
+    torch = optional("torch", PURPOSE)
+    nodes = [str(n) for n in program.graph_signature.user_outputs]
+    try:
+        keys = leaf_names(torch.utils._pytree.treespec_dumps(program.call_spec.out_spec))
+    except (NotImplementedError, ModelError):
+        return nodes  # a container that torch cannot write down, such as a named tuple
+    if len(keys) != len(nodes):
+        return nodes
+    return [key or node for key, node in zip(keys, nodes)]
+
+
+def tensors_by_name(names: Sequence[str], results: Any) -> dict[str, np.ndarray]:
+    """The tensors among the leaves of what a program gave, as arrays."""
+    torch = optional("torch", PURPOSE)
+    leaves = torch.utils._pytree.tree_leaves(results)
+    return {n: from_torch(r) for n, r in zip(names, leaves) if isinstance(r, torch.Tensor)}
+
+
+def named_leaves(result: Any, path: tuple[Step, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every tensor that a module returned, with its dotted key ("" where no key leads to it)."""
+    children: list[tuple[Step, Any]] = []
+    if hasattr(result, "detach"):
+        yield name_of(path), result
+    elif isinstance(result, Mapping):
+        children = [((str(k), True), v) for k, v in result.items()]
+    elif dataclasses.is_dataclass(result):
+        fields = [f.name for f in dataclasses.fields(result)]
+        children = [((name, True), getattr(result, name)) for name in fields]
+    elif isinstance(result, tuple | list):
+        children = [((str(i), False), v) for i, v in enumerate(result)]
+    for step, child in children:
+        yield from named_leaves(child, (*path, step))
 
 
 def run_exported(
@@ -64,13 +123,20 @@ def run_exported(
             return result
 
     module = program.module()
-    flat = [to_torch(inputs[n]) for n in program.graph_signature.user_inputs]
+    flat = flat_inputs(program, inputs)
     with torch.no_grad():
         if wanted:
             results = Recorder(module).run(*flat)
         else:
-            args, kwargs = torch.utils._pytree.tree_unflatten(flat, program.call_spec.in_spec)
+            args, kwargs = arguments(program, flat)
             results = module(*args, **kwargs)
-    leaves = torch.utils._pytree.tree_leaves(results)
-    names = program.graph_signature.user_outputs
-    return {**shown, **{str(n): from_torch(r) for n, r in zip(names, leaves)}}
+    return {**shown, **tensors_by_name(output_names(program), results)}
+
+
+def run_compiled(program: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs of an ExportedProgram compiled by `torch.compile`. inputs: under its own names."""
+    torch = optional("torch", PURPOSE)
+    module = torch.compile(program.module())
+    args, kwargs = arguments(program, flat_inputs(program, inputs))
+    with torch.no_grad():
+        return tensors_by_name(output_names(program), module(*args, **kwargs))

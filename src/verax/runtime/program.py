@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from verax.base.arrays import as_array
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.runtime.engine import load_object
@@ -285,7 +286,7 @@ def check_inputs(
     for name, dtype, shape in signatures:
         if name not in inputs:
             raise InputError(f"the input {name!r} is missing", next_step=f"give {dtype}{shape}")
-        array = np.asarray(inputs[name])
+        array = as_array(inputs[name], f"input {name!r}")
         if array.dtype != dtype or array.shape != shape:
             raise InputError(
                 f"the input is {array.dtype}{array.shape}, the program takes {dtype}{shape}",

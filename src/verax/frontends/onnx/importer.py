@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from verax.frontends.foreign import ForeignModel, ForeignNode
+from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline
 from verax.frontends.onnx.reader import NEWEST, Function, parse, read_model
+from verax.frontends.onnx.records import NOTE, inferred_otherwise, note
 from verax.frontends.onnx.table import TABLE
+from verax.ir.types import TensorType
 
 
 def load_onnx(
@@ -53,10 +55,24 @@ class _OnnxImporter(Importer):
         super().__init__(foreign, TABLE, shapes, values)
         self.functions = functions
         self.versions = {"": NEWEST, **foreign.versions}
+        self.overruled: list[tuple[str, str, str]] = []
 
     def can_convert(self, node: ForeignNode) -> bool:
         is_function = (node.domain, node.op_type) in self.functions
         return is_function or super().can_convert(node) or has_body(node)
+
+    def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:
+        """Shapes of inner values bind nobody, those of outputs do unless onnx inferred them."""
+        if declared.dtype != inferred.dtype:
+            return False
+        if any(v.name == declared.name for v in self.foreign.outputs):
+            known = {k: self.builder.types[v] for k, v in self.names.items()}
+            if not inferred_otherwise(declared.name, self.foreign.nodes, known):
+                return False
+        dims = "" if declared.dims is None else list(declared.dims)
+        self.overruled.append((declared.name, f"{declared.dtype}{dims}", str(inferred)))
+        self.metadata[NOTE] = note(self.overruled)
+        return True
 
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
         key = (node.domain, node.op_type)

@@ -6,9 +6,10 @@ so there is one reader and one meaning.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from verax.base.optional import optional
 from verax.frontends.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.torch.archive import Archive
+from verax.frontends.torch.examples import arguments_of
 from verax.frontends.torch.reader import read_program
 from verax.frontends.torch.table import TABLE
 
@@ -27,52 +29,76 @@ def load_torch(
     shapes: Shapes | None = None,
     values: Mapping[str, np.ndarray] | None = None,
     *,
-    inputs: Sequence[Any] | None = None,
+    inputs: Any = None,
 ) -> Model:
     """Import a `.pt2` archive (a path or bytes, without torch), an `ExportedProgram`, or an
-    `nn.Module` with example `inputs`.
+    `nn.Module` with example `inputs`: a tensor, a sequence of positional arguments, or a mapping
+    of keyword arguments.
 
     shapes, values: as for every format. Raises `ModelError` for a damaged file, `UnsupportedError`
     listing what Verax lacks, `UsageError` when a module comes without inputs or cannot be exported.
     """
+    program = None
     if isinstance(source, str | os.PathLike | bytes):
+        _no_examples(inputs, "a file")
         archive = Archive(source)
         name = "bytes" if isinstance(source, bytes) else os.fspath(source)
     else:
-        archive, name = Archive(_saved(source, inputs)), type(source).__name__
+        program, name = _program(source, inputs), type(source).__name__
+        archive = Archive(_saved(program))
     foreign = read_program(archive)
     version = foreign.metadata["torch"]
     importer = Importer(foreign, TABLE, shapes, values)
-    return importer.run(name, f"PyTorch {version} (torch.export)")
+    model = importer.run(name, f"PyTorch {version} (torch.export)")
+    return dataclasses.replace(model, program=program)
 
 
-def _saved(source: Any, inputs: Sequence[Any] | None) -> bytes:
-    """The archive of a program or module."""
+def _program(source: Any, inputs: Any) -> Any:
+    """The ExportedProgram that `source` is, or that a module becomes at inference."""
     torch = optional("torch", "to read torch's own objects")
-    if isinstance(source, torch.nn.Module):
-        if inputs is None:
-            raise UsageError(
-                "a module says nothing about its inputs",
-                place=type(source).__name__,
-                next_step="give example inputs: verax.load(module, inputs=(x,))",
-            )
-        tensors = tuple(torch.as_tensor(x) for x in inputs)
-        try:
-            source = torch.export.export(source.eval(), tensors, strict=False)
-        except Exception as error:
-            raise UsageError(
-                f"torch.export cannot export the module: {str(error).partition(chr(10))[0][:300]}",
-                place=type(source).__name__,
-                next_step="torch.export.export(module, inputs) shows the whole message",
-            ) from error
-    if not isinstance(source, torch.export.ExportedProgram):
+    if isinstance(source, torch.export.ExportedProgram):
+        _no_examples(inputs, "an ExportedProgram")
+        return source
+    if not isinstance(source, torch.nn.Module):
         raise UsageError(
             f"a {type(source).__name__} cannot be imported",
             next_step="give an nn.Module with inputs, an ExportedProgram, or a .pt2 file",
         )
+    if inputs is None:
+        raise UsageError(
+            "a module says nothing about its inputs",
+            place=type(source).__name__,
+            next_step="give example inputs: verax.load(module, inputs=(x,))",
+        )
+    positional, named = arguments_of(inputs)
+    training = [part for part in source.modules() if part.training]
+    try:
+        return torch.export.export(source.eval(), positional, named, strict=False)
+    except Exception as error:
+        raise UsageError(
+            f"torch.export cannot export the module: {str(error).partition(chr(10))[0][:300]}",
+            place=type(source).__name__,
+            next_step="torch.export.export(module, inputs) shows the whole message",
+        ) from error
+    finally:
+        for part in training:
+            part.training = True  # the caller's module is left as it was, part by part
+
+
+def _no_examples(inputs: Any, what: str) -> None:
+    if inputs is not None:
+        raise UsageError(
+            f"example inputs are given for {what}, which tells its inputs itself",
+            next_step="leave inputs out; sizes that it leaves open are given as shapes",
+        )
+
+
+def _saved(program: Any) -> bytes:
+    """The archive of a program."""
+    torch = optional("torch", "to read torch's own objects")
     buffer = io.BytesIO()
     try:
-        torch.export.save(source, buffer)
+        torch.export.save(program, buffer)
     except Exception as error:
         raise ModelError(f"torch cannot save the program: {str(error)[:300]}") from error
     return buffer.getvalue()

@@ -16,9 +16,13 @@ from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import SCALAR_TYPES, Archive
 from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names
 from verax.frontends.torch.inlining import inlined
+from verax.frontends.torch.module_calls import Call, calls_of, given_by_modules
+from verax.frontends.torch.output_names import output_keys, with_keys
 
 SCHEMA = 8
 """Major version of the program's schema that is understood."""
+SYMBOLIC = ("sym_int_values", "sym_float_values", "sym_bool_values")
+"""Where the values of a program are listed that are no tensors."""
 
 
 def read_program(archive: Archive) -> ForeignModel:
@@ -47,6 +51,7 @@ class _Reader:
         self.program = program
         self.graph = inlined(program["graph_module"]["graph"])
         self.nodes: list[ForeignNode] = []
+        self.calls: list[tuple[Call, ...]] = []  # of each node: the modules being called
         last_read = {
             n: i for i, node in enumerate(self.graph["nodes"]) for n in names_of(node["inputs"])
         }
@@ -77,6 +82,8 @@ class _Reader:
         outputs = self._outputs(signature["output_specs"])
         for position, node in enumerate(self.graph["nodes"]):
             self._read(node, position)
+            stack = calls_of(node["metadata"].get("nn_module_stack"))
+            self.calls += [stack] * (len(self.nodes) - len(self.calls))
         final: list[str] = []
         for name in [self.aliases.read(o) for o in outputs]:
             if name in final or name in constants:
@@ -84,7 +91,9 @@ class _Reader:
                 self.nodes.append(copy)
                 name = copy.outputs[0]
             final.append(name)
-        return ForeignModel(
+        self.calls += [()] * (len(self.nodes) - len(self.calls))
+        symbolic = {n for kind in SYMBOLIC for n in self.graph.get(kind, ())}
+        read = ForeignModel(
             name="exported",
             inputs=tuple(inputs),
             outputs=tuple(ForeignValue(o, None, None) for o in final),
@@ -97,7 +106,9 @@ class _Reader:
                 symbol: range(bounds["min_val"] or 0, (bounds["max_val"] or UNBOUNDED) + 1)
                 for symbol, bounds in self.program["range_constraints"].items()
             },
+            modules=given_by_modules(self.nodes, self.calls, final, symbolic),
         )
+        return with_keys(read, output_keys(self.program))
 
     def _user_input(self, argument: Mapping[str, Any]) -> str | None:
         ((kind, content),) = argument.items()

@@ -131,7 +131,7 @@ def one_hot(t: Aten) -> Result:
 
 @row("linspace.default")
 def linspace(t: Aten) -> Result:
-    """start + i (end - start) / (steps - 1), which torch computes in the element type: it rounds."""
+    """start + i (end - start) / (steps - 1), computed in the element type: it rounds."""
     start, end, steps = t.number("start"), t.number("end"), t.integer("steps")
     dtype = _dtype(t, DType.float32)
     t.c.must_be_few(steps)

@@ -1,0 +1,51 @@
+"""Example inputs as PyTorch takes them: whatever a user gives becomes arguments of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import UsageError
+from verax.base.optional import optional
+
+
+def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and named arguments: a tensor or an array is one argument, a mapping names its
+    own, a sequence holds positional ones.
+
+    Raises `UsageError` for anything else, and for an argument that no tensor can hold.
+    """
+    if isinstance(inputs, Mapping):
+        return (), {str(k): _argument(v, repr(k)) for k, v in inputs.items()}
+    if isinstance(inputs, Sequence) and not isinstance(inputs, str | bytes):
+        return tuple(_argument(v, str(i)) for i, v in enumerate(inputs)), {}
+    if hasattr(inputs, "shape"):
+        return (_argument(inputs, "0"),), {}
+    raise UsageError(
+        f"example inputs cannot be of type {type(inputs).__name__}",
+        next_step="give a tensor, a tuple of tensors, or a dictionary of keyword arguments",
+    )
+
+
+def _argument(value: Any, place: str) -> Any:
+    """An argument with its arrays as tensors. None, numbers, texts stay what they are, and become
+    part of the exported program; what holds tensors keeps its form."""
+    torch = optional("torch", "to read torch's own objects")
+    if value is None or isinstance(value, bool | int | float | str | torch.Tensor):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.name == "bfloat16":
+        return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
+    if isinstance(value, Mapping):
+        return {k: _argument(v, place) for k, v in value.items()}
+    if isinstance(value, tuple | list) and any(hasattr(v, "shape") or v is None for v in value):
+        return type(value)(_argument(v, place) for v in value)
+    if isinstance(value, np.ndarray | np.generic | tuple | list):
+        try:
+            return torch.as_tensor(np.array(value))
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"an example input is no tensor ({error})", place=f"input {place}"
+            ) from error
+    return value

@@ -1,0 +1,95 @@
+"""Shapes that a file records inside bind nobody; those of its inputs and outputs do."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import verax
+from verax.base.errors import ModelError
+from verax.frontends.onnx.records import NOTE
+
+
+def value(name: str, dims: list[int] | None, code: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, code, dims)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    x: list[int],
+    y: list[int] | None,
+    inner: tuple[onnx.ValueInfoProto, ...] = (),
+) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "net", [value("x", x)], [value("y", y)], value_info=inner)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+def pooled(op_type: str = "MaxPool", ceil: int = 1) -> list[onnx.NodeProto]:
+    """7 rows and 8 columns, 2 x 3 windows at stride 2 x 3, a row of padding around: the last
+    window of the rows lies in the padding."""
+    return [
+        helper.make_node(
+            op_type, ["x"], ["p"], kernel_shape=[2, 3], strides=[2, 3], pads=[1, 0, 1, 0],
+            ceil_mode=ceil,
+        ),
+        helper.make_node("Relu", ["p"], ["r"]),
+        helper.make_node("Neg", ["r"], ["y"]),
+    ]  # fmt: skip
+
+
+SIZES = [2, 3, 7, 8]
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+def test_what_onnx_infers_for_pools_is_a_remark(op_type: str) -> None:
+    inferred = onnx.shape_inference.infer_shapes(model(pooled(op_type), SIZES, None))
+    recorded = [d.dim_value for d in inferred.graph.output[0].type.tensor_type.shape.dim]
+    assert recorded == [2, 3, 5, 3]  # onnx counts one row more than the operator has
+    found = verax.load(inferred)
+    assert found.outputs["y"].shape == (2, 3, 4, 3)
+    assert found.metadata[NOTE] == (
+        "the file records 'p' as float32[2, 3, 5, 3], it is float32[2, 3, 4, 3]; 'r' as "
+        "float32[2, 3, 5, 3], it is float32[2, 3, 4, 3]; 'y' as float32[2, 3, 5, 3], it is "
+        "float32[2, 3, 4, 3]"
+    )
+    x = np.random.default_rng(51).standard_normal(SIZES).astype(np.float32)
+    assert verax.compile(found)(x).shape == (2, 3, 4, 3)
+
+
+def test_the_runtime_that_defines_the_operator_agrees() -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    proto = model(pooled(), SIZES, None)
+    x = np.random.default_rng(52).standard_normal(SIZES).astype(np.float32)
+    (y,) = runtime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    assert y.shape == (2, 3, 4, 3)
+
+
+def test_an_inner_shape_recorded_otherwise_is_a_remark() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Neg", ["h"], ["y"])]
+    found = verax.load(model(nodes, [2, 3], [2, 3], (value("h", [2, 4]),)))
+    assert found.graph.types["h"].shape == (2, 3)
+    assert "'h' as float32[2, 4], it is float32[2, 3]" in found.metadata[NOTE]
+    assert NOTE not in verax.load(model(nodes, [2, 3], [2, 3], (value("h", [2, 3]),))).metadata
+    many = [helper.make_node("Relu", [f"h{i}"], [f"h{i + 1}"]) for i in range(6)]
+    many[0].input[0], many[-1].output[0] = "x", "y"
+    records = tuple(value(f"h{i}", [2, 4, 1]) for i in range(1, 6))
+    assert verax.load(model(many, [2, 3], [2, 3], records)).metadata[NOTE].endswith("; and 2 more")
+
+
+def test_an_inner_element_type_recorded_otherwise_is_an_error() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Neg", ["h"], ["y"])]
+    with pytest.raises(ModelError, match="records 'h' as int64"):
+        verax.load(model(nodes, [2, 3], [2, 3], (value("h", [2, 3], TensorProto.INT64),)))
+
+
+@pytest.mark.parametrize("ceil", [0, 1])
+def test_an_output_recorded_otherwise_is_an_error(ceil: int) -> None:
+    """Also behind a pool with ceil_mode, when no window lies in the padding."""
+    nodes = pooled(ceil=ceil)
+    nodes[0].attribute[2].ints[:] = [0, 0, 1, 0]  # the last window begins inside
+    assert nodes[0].attribute[2].name == "pads"
+    assert verax.load(model(nodes, SIZES, [2, 3, 4, 3 - (1 - ceil)])).metadata.get(NOTE) is None
+    with pytest.raises(ModelError, match="records 'y' as float32\\[2, 3, 5, 3\\]"):
+        verax.load(model(nodes, SIZES, [2, 3, 5, 3]))
