@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from verax.base.errors import UsageError
+from verax.base.memory import parse_bytes
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
@@ -132,13 +133,19 @@ def compile(
     disable: Sequence[str] = (),
     require: Sequence[str] = (),
     checked: bool = False,
+    memory: int | str = 0,
 ) -> Compiled:
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
     opt_level: 0 (every node by itself) or 1 (fused; the same bits). threads: None for all cores of
     this process. disable, require: names of passes. checked: verify the graph around every pass.
+    memory: bytes, or "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY
+    or most of what is free. Raises `InputError` before it would take more.
     """
-    settings = Settings(opt_level, threads or 0, target, tuple(disable), tuple(require), checked)
+    most = parse_bytes(memory) if isinstance(memory, str) else memory
+    settings = Settings(
+        opt_level, threads or 0, target, tuple(disable), tuple(require), checked, memory=most
+    )
     return Compiled(graph_of(model), settings)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import time
 import weakref
@@ -12,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from verax.base import memory
 from verax.base.errors import InputError
 from verax.runtime.engine import load_object
 from verax.runtime.image import (
@@ -22,6 +24,7 @@ from verax.runtime.image import (
     Image,
     PythonStep,
     Segment,
+    Signature,
     Tensor,
 )
 from verax.runtime.threads import ThreadPool
@@ -38,8 +41,9 @@ def numpy_dtype(name: str) -> np.dtype:
 def aligned_zeros(nbytes: int) -> np.ndarray:
     """Zeroed uint8 array on a 64-byte boundary; its pages are touched only when used.
 
-    Raises `InputError` when so much memory cannot be had.
+    Raises `InputError` when so much memory cannot be had, or is more than the limit.
     """
+    memory.require(nbytes, "what the network computes in between")
     try:
         raw = np.zeros(nbytes + _ALIGNMENT, np.uint8)
     except (MemoryError, ValueError) as error:
@@ -64,6 +68,7 @@ class Program:
         self.image = image
         self._lock = threading.Lock()
         self._python_call = python_call
+        memory.require(sum(map(_bytes, image.outputs)), "the network's outputs")
         self._arena = aligned_zeros(image.arena_bytes)
         self._weights = _aligned(image.weights)
         self._library = load_object(image.object_code) if image.object_code else None
@@ -196,6 +201,10 @@ class _BoundPython:
                 destination = get(tensor)
                 assert destination is not None
                 destination[...] = result
+
+
+def _bytes(tensor: Signature) -> int:
+    return math.prod(tensor.shape) * numpy_dtype(tensor.dtype).itemsize
 
 
 def _view(region: np.ndarray, tensor: Tensor) -> np.ndarray:
