@@ -21,6 +21,7 @@ from verax.conversion import convert as convert_verified
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
+from verax.ir.pixels import Pixels
 from verax.judge import check as judge_check
 from verax.judge.align import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
@@ -186,7 +187,13 @@ def check(
     (.npz, .onnx, .vx), arrays by name, or a function from inputs to outputs. inputs: drawn
     (seeded) when not given. options: those of `verax.judge.check`.
     """
+    options.setdefault("pixels", _pixels_of(model))
     return judge_check(graph_of(model), subject_of(subject, model), inputs, **options)
+
+
+def _pixels_of(model: Network) -> dict[str, Pixels]:
+    """What the file says of its image inputs, where it is at hand."""
+    return model.pixels if isinstance(model, Model) else {}
 
 
 def align(
@@ -233,6 +240,7 @@ def bisect(
     """
     graph, runner = graph_of(model), subject_of(subject, model)
     folder = None if repro is None else prepare(repro, force=force)
+    options.setdefault("pixels", _pixels_of(model))
     found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)
     if folder is None:
         return found.record

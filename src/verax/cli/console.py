@@ -67,6 +67,15 @@ Level = Annotated[
     int, typer.Option("-O", "--opt-level", help="0: every node by itself. 1: fused, same bits.")
 ]
 Threads = Annotated[int, typer.Option("--threads", help="Threads; 0 is all cores.", min=0)]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="What judging may take (8G, 512M); half of what is free by default. What does not "
+        "fit is judged in pieces or called unchecked.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="For inputs that are drawn.", min=0)]
 
 
