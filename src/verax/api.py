@@ -13,6 +13,7 @@ import numpy as np
 
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
+from verax.base.memory import parse_bytes
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
@@ -21,6 +22,7 @@ from verax.conversion import convert as convert_verified
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
+from verax.ir.pixels import Pixels
 from verax.judge import check as judge_check
 from verax.judge.align import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
@@ -178,6 +180,7 @@ def compile(
     disable: Sequence[str] = (),
     require: Sequence[str] = (),
     checked: bool = False,
+    memory: int | str = 0,
 ) -> Compiled:
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
@@ -185,8 +188,13 @@ def compile(
     exported with, as `load` takes them.
     opt_level: 0 (every node by itself) or 1 (fused; the same bits). threads: None for all cores of
     this process. disable, require: names of passes. checked: verify the graph around every pass.
+    memory: bytes, or "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY
+    or most of what is free. Raises `InputError` before it would take more.
     """
-    settings = Settings(opt_level, threads or 0, target, tuple(disable), tuple(require), checked)
+    most = parse_bytes(memory) if isinstance(memory, str) else memory
+    settings = Settings(
+        opt_level, threads or 0, target, tuple(disable), tuple(require), checked, memory=most
+    )
     return Compiled(graph_of(model, inputs), settings)
 
 
@@ -249,11 +257,17 @@ def check(
     `verax.judge.check`.
     """
     network = model_of(model)
+    options.setdefault("pixels", _pixels_of(network))
     return judge_check(graph_of(network), subject_of(subject, network), _given(inputs), **options)
 
 
 def _given(inputs: Arrays | None) -> Arrays | None:
     return None if inputs is None else as_arrays(inputs)
+
+
+def _pixels_of(model: Network) -> dict[str, Pixels]:
+    """What the file says of its image inputs, where it is at hand."""
+    return model.pixels if isinstance(model, Model) else {}
 
 
 def align(
@@ -299,6 +313,7 @@ def bisect(
     network, inputs = model_of(model), _given(inputs)
     graph, runner = graph_of(network), subject_of(subject, network)
     folder = None if repro is None else prepare(repro, force=force)
+    options.setdefault("pixels", _pixels_of(network))
     found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)
     if folder is None:
         return found.record

@@ -1,26 +1,26 @@
 """Photos as network inputs. Every step is stated in words, because each is a way to be wrong.
 
-Networks disagree on layout, channel order, range and normalisation, and a file does not say what
-it was trained with. What is not given is chosen from the declared input type; `Prepared.steps`
-says what was done, and the user can change each step.
+Networks disagree on layout, channel order, range and normalisation. What the user gives is used;
+what is not given is what the model's file says (`Pixels`); what that leaves open is chosen from the
+declared input type and said to be assumed. `PreparedImage.steps` says what was done.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from verax.base.errors import InputError, UsageError
+from verax.ir.pixels import LAYOUTS, Pixels
 from verax.ir.types import DType, TensorType
 
 MAX_PIXELS = 64_000_000
 """Images with more pixels are refused before they are decoded."""
 
-LAYOUTS = ("NCHW", "NHWC", "CHW", "HWC", "NHW", "HW")
 ORDERS = ("RGB", "BGR", "GRAY")
 FITS = ("stretch", "crop", "pad")
 BYTES = (DType.uint8, DType.int8)
@@ -56,14 +56,20 @@ class PreparedImage:
 
 
 def read_image(
-    path: str | os.PathLike[str], type_: TensorType, options: ImageOptions | None = None
+    path: str | os.PathLike[str],
+    type_: TensorType,
+    options: ImageOptions | None = None,
+    said: Pixels | None = None,
 ) -> PreparedImage:
     """The image file (PNG or JPEG) as an input of type `type_`.
+
+    said: what the model's file says of this input; options that are given win.
 
     Raises `InputError` when the file is no readable image or the input cannot hold one, and
     `UsageError` when the options do not fit the input.
     """
-    options = options or ImageOptions()
+    given = options or ImageOptions()
+    options, notes = _completed(given, said or Pixels(), type_)
     layout = options.layout or _layout(type_)
     _validate(options, layout, type_)
     picture, steps = _open(path)
@@ -86,7 +92,59 @@ def read_image(
     if layout.startswith("N"):
         array = array[None]
     steps.append(f"layout {layout}, {type_.dtype}{list(array.shape)}")
+    steps += notes
     return PreparedImage(np.ascontiguousarray(array), tuple(steps))
+
+
+def _completed(
+    given: ImageOptions, said: Pixels, type_: TensorType
+) -> tuple[ImageOptions, list[str]]:
+    """The options with what the file says where they are silent; what came from where, in words.
+
+    Range, mean and deviation belong together: whoever gives one of them gives all.
+    """
+    takes_bytes = type_.dtype in BYTES
+    own_numbers = given.low is not None or bool(given.mean) or bool(given.std)
+    values = {"layout": given.layout or said.layout, "order": given.order or said.order}
+    numbers = Pixels(low=said.low, high=said.high, mean=said.mean, std=said.std)
+    fitting = said.layout is None or len(said.layout) == type_.rank
+    if given.layout is None and not fitting:
+        values["layout"] = None
+    taken = [
+        f"{name} {value}"
+        for name, value in values.items()
+        if getattr(given, name) is None and value is not None
+    ]
+    if said.is_normalised and not own_numbers and not takes_bytes:
+        given = replace(given, low=said.low, high=said.high, mean=said.mean, std=said.std)
+        taken.append(f"numbers {numbers.to_text().removeprefix('pixels ')}")
+    notes = [f"as the file says: {', '.join(taken)}"] if taken else []
+    against = [
+        f"{name} {getattr(given, name)} was asked for, the file says {getattr(said, name)}"
+        for name in ("layout", "order")
+        if None not in (own := getattr(given, name), other := getattr(said, name)) and own != other
+    ]
+    if own_numbers and said.is_normalised and not takes_bytes:
+        asked = Pixels(low=given.low, high=given.high, mean=given.mean, std=given.std)
+        if asked != numbers:
+            against.append(
+                f"numbers {asked.to_text().removeprefix('pixels ')} were asked for, "
+                f"the file says {numbers.to_text().removeprefix('pixels ')}"
+            )
+    notes += [f"CONTRADICTION: {text}" for text in against]
+    options = replace(given, layout=values["layout"], order=values["order"])
+    return options, notes + _assumed(options, type_)
+
+
+def _assumed(options: ImageOptions, type_: TensorType) -> list[str]:
+    """What neither the user nor the file nor the input's type says, in words."""
+    layout = options.layout or _layout(type_)
+    colours = "C" in layout and len(layout) == type_.rank and type_.dims[layout.index("C")] != 1
+    open_ = [
+        *["order of the channels"] * (options.order is None and colours),
+        *["range"] * (options.low is None and type_.dtype not in BYTES),
+    ]
+    return [f"assumed, as nobody says: {', '.join(open_)}"] if open_ else []
 
 
 def _layout(type_: TensorType) -> str:

@@ -22,7 +22,8 @@ class Settings:
     `base.cores` says (cores, CPU quota, OMP_NUM_THREADS). target: "host", "avx512", "avx2" or
     "aarch64". disable / require: names of passes. checked: verify the graph around every pass.
     stop_after: how many rewrites the passes may do together, None for all; a search for a faulty
-    one uses it.
+    one uses it. memory: bytes that one value and the program's buffers may take, 0 for what
+    `base.memory` finds free.
     """
 
     opt_level: int = 1
@@ -32,6 +33,7 @@ class Settings:
     require: tuple[str, ...] = ()
     checked: bool = False
     stop_after: int | None = None
+    memory: int = 0
 
     def __post_init__(self) -> None:
         if self.opt_level not in LEVELS:
@@ -41,6 +43,8 @@ class Settings:
             )
         if self.stop_after is not None and self.stop_after < 0:
             raise UsageError(f"stop_after is {self.stop_after}", next_step="give 0 or more")
+        if self.memory < 0:
+            raise UsageError(f"memory is {self.memory}", next_step="give 0 (what is free) or more")
         if self.threads < 0:
             raise UsageError(f"threads is {self.threads}", next_step="give 0 (all cores) or more")
 

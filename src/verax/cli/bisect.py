@@ -13,6 +13,7 @@ from verax.api import bisect, graph_of, load, subject_of
 from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
+    Memory,
     Model,
     Params,
     Seed,
@@ -41,6 +42,7 @@ from verax.cli.inputs import (
 from verax.compiler.saved import SavedExecutable
 from verax.formats import VX
 from verax.ir.graph import Graph
+from verax.judge.budget import Budget
 from verax.report.bisection import render_bisection
 
 
@@ -81,6 +83,7 @@ def command(
     shape: Shape = None,
     params: Params = None,
     seed: Seed = 0,
+    memory: Memory = None,
     json: Json = None,
 ) -> None:
     """Find the guilty nodes of a subject, their causes, and the optimisation that brought them.
@@ -102,12 +105,12 @@ def command(
             place=str(model),
             next_step=f"give the model first: verax bisect MODEL {model}",
         )
-    given = read_inputs(input, image, loaded.inputs, options)
+    given = read_inputs(input, image, loaded.inputs, options, loaded.pixels)
     judged: Any = subject
     if os.path.exists(subject) and not subject.endswith((".npz", *VX.suffixes)):
         judged = load(subject, shapes=shapes)
         _share_names(loaded.graph, graph_of(judged), subject)
-    with progress("searching") as show:
+    with progress("searching") as show, Budget.of(memory).held():
         record = bisect(
             loaded,
             subject_of(judged, loaded, threads, limit),

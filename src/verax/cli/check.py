@@ -10,6 +10,7 @@ import typer
 from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
+    Memory,
     Params,
     Seed,
     Shape,
@@ -32,6 +33,7 @@ from verax.cli.inputs import (
     Photo,
 )
 from verax.cli.judging import Request, perform
+from verax.judge.budget import Budget
 from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
 from verax.replay import (
@@ -105,6 +107,7 @@ def command(
     shape: Shape = None,
     params: Params = None,
     seed: Seed = 0,
+    memory: Memory = None,
     json: Json = None,
 ) -> None:
     """Judge a subject's numbers against the float64 meaning of a model.
@@ -150,8 +153,9 @@ def command(
             _text(params),
             require_power,
             checked_timeout(timeout),
+            memory,
         )
-        with progress("judging") as show:
+        with progress("judging") as show, Budget.of(request.memory).held():
             record = perform(request, show)
         code = _shown(record, verbose, json)
     if code:
@@ -180,7 +184,7 @@ def _replay(path: Path, verbose: bool, json: Path | None) -> int:
     recipe = Recipe.from_text(old.replay, str(path))
     places = recipe.located(path.absolute().parent)
     request = Request.from_options(recipe.options).moved(places)
-    with progress("judging again") as show:
+    with progress("judging again") as show, Budget.of(request.memory).held():
         new = perform(request, show, recipe.network)
     require_same_inputs(old, new)
     code = _shown(new, verbose, json)

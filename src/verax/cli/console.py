@@ -76,6 +76,15 @@ Timeout = Annotated[
         "process of its own, no limit for one in this process.",
     ),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="What judging may take (8G, 512M); half of what is free by default. What does not "
+        "fit is judged in pieces or called unchecked.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="For inputs that are drawn.", min=0)]
 
 

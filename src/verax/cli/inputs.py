@@ -13,7 +13,8 @@ import numpy as np
 import typer
 
 from verax.base.errors import InputError, UsageError
-from verax.images import BYTES, FITS, LAYOUTS, ORDERS, ImageOptions, read_image
+from verax.images import BYTES, FITS, ORDERS, ImageOptions, read_image
+from verax.ir.pixels import LAYOUTS, Pixels
 from verax.ir.types import TensorType
 
 MAX_BYTES = 1 << 33
@@ -94,8 +95,11 @@ def read_inputs(
     image: Path | None,
     types: Mapping[str, TensorType],
     options: ImageOptions,
+    said: Mapping[str, Pixels] | None = None,
 ) -> Given:
     """Read the files named on the command line for inputs of the given types.
+
+    said: what the model's file says of its image inputs.
 
     Raises `UsageError` for names that the model lacks, `InputError` for unreadable files.
     """
@@ -109,9 +113,9 @@ def read_inputs(
             for key_, array in _npz(path, tuple(types)).items():
                 _add(found, key_, array, (f"{path}: array {key_!r}",), types)
             continue
-        _add(found, *_one(name or _only(types), path, key, types, options), types)
+        _add(found, *_one(name or _only(types), path, key, types, options, said), types)
     if image is not None:
-        _add(found, *_one(photogenic(types), image, "", types, options), types)
+        _add(found, *_one(photogenic(types, said), image, "", types, options, said), types)
     return found
 
 
@@ -156,8 +160,13 @@ def _only(types: Mapping[str, TensorType]) -> str:
     return next(iter(types))
 
 
-def photogenic(types: Mapping[str, TensorType]) -> str:
-    """The only input that can take a photo. Raises `UsageError` when it is not clear."""
+def photogenic(types: Mapping[str, TensorType], said: Mapping[str, Pixels] | None = None) -> str:
+    """The only input that is said to be an image, or that can take a photo.
+
+    Raises `UsageError` when it is not clear.
+    """
+    if said and len(said) == 1:
+        return next(iter(said))
     able = [n for n, t in types.items() if t.rank >= 3 and (t.dtype.is_float or t.dtype in BYTES)]
     if len(able) == 1:
         return able[0]
@@ -165,14 +174,19 @@ def photogenic(types: Mapping[str, TensorType]) -> str:
 
 
 def _one(
-    name: str, path: Path, key: str, types: Mapping[str, TensorType], options: ImageOptions
+    name: str,
+    path: Path,
+    key: str,
+    types: Mapping[str, TensorType],
+    options: ImageOptions,
+    said: Mapping[str, Pixels] | None,
 ) -> tuple[str, np.ndarray, tuple[str, ...]]:
     _known(name, types)
     if not path.is_file():
         raise UsageError("there is no such file", place=str(path))
     suffix = path.suffix.lower()
     if suffix in PHOTOS:
-        prepared = read_image(path, types[name], options)
+        prepared = read_image(path, types[name], options, (said or {}).get(name))
         return name, prepared.array, prepared.steps
     if suffix == ".npy":
         return name, _npy(path), (str(path),)

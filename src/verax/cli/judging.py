@@ -64,6 +64,7 @@ class Request:
     params: str | None = None
     require_power: float | None = None
     timeout: float | None = None
+    memory: str | None = None
 
     @property
     def photo(self) -> ImageOptions:
@@ -170,7 +171,7 @@ def _runner(request: Request, loaded: Model, text: str) -> Runner:
 
 def _check(request: Request, loaded: Model, show: Show) -> Record:
     image = Path(request.image) if request.image else None
-    given = read_inputs(list(request.input), image, loaded.inputs, request.photo)
+    given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
     verdict = check(
         loaded.graph,
         _runner(request, loaded, request.subject),
@@ -180,6 +181,7 @@ def _check(request: Request, loaded: Model, show: Show) -> Record:
         watch=request.watch,
         winograd=request.winograd,
         require_power=request.require_power,
+        pixels=loaded.pixels,
         progress=lambda done, total, what: show(what, done / max(total, 1)),
     )
     inputs = tuple(
@@ -191,7 +193,7 @@ def _check(request: Request, loaded: Model, show: Show) -> Record:
 
 def _align(request: Request, loaded: Model, show: Show) -> Record:
     image = Path(request.image) if request.image else None
-    given = read_inputs(list(request.input), image, loaded.inputs, request.photo)
+    given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
     aligned = partial(
         align,
         loaded.graph,
@@ -215,18 +217,18 @@ def _agree(request: Request, loaded: Model, show: Show) -> Record:
             "--images gives the inputs: --input, --image and --other do not go with it",
             next_step="leave them out",
         )
-    name = photogenic(loaded.inputs)
+    name = photogenic(loaded.inputs, loaded.pixels)
     if len(loaded.inputs) != 1:
         raise UsageError(
             "a folder of images suits models with one input",
             next_step="check one image at a time with --image and --input",
         )
     photos = _photos(request.images)
-    options = request.photo
+    options, said = request.photo, loaded.pixels.get(name)
 
     def reading(file: Path) -> Callable[[], dict[str, np.ndarray]]:
         def read() -> dict[str, np.ndarray]:
-            array = read_image(file, loaded.inputs[name], options).array
+            array = read_image(file, loaded.inputs[name], options, said).array
             first = loaded.inputs[name].dims[0]
             copies = first if isinstance(first, int) and array.shape[0] == 1 else 1
             return {name: np.repeat(array, copies, axis=0) if copies > 1 else array}
@@ -244,7 +246,8 @@ def _agree(request: Request, loaded: Model, show: Show) -> Record:
         watch=request.watch,
         winograd=request.winograd,
     )
-    steps = read_image(folder / record.judged.partition(", row ")[0], loaded.inputs[name], options)
+    first = folder / record.judged.partition(", row ")[0]
+    steps = read_image(first, loaded.inputs[name], options, said)
     return dataclasses.replace(record, steps=steps.steps)
 
 

@@ -90,10 +90,11 @@ def command(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
     loaded = load(model, shapes=parse_shapes(shape) or None, params=params, trust_key=trust_key)
-    given = read_inputs(input, image, loaded.inputs, options)
+    said = {} if isinstance(loaded, SavedExecutable) else loaded.pixels
+    given = read_inputs(input, image, loaded.inputs, options, said)
     arrays, steps = given.arrays, dict(given.steps)
     if not arrays and loaded.inputs and not isinstance(loaded, SavedExecutable):
-        arrays, words = draw_inputs(loaded.graph, seed)
+        arrays, words = draw_inputs(loaded.graph, seed, pixels=said)
         steps = {name: (text,) for name, text in words.items()}
     missing = [name for name in loaded.inputs if name not in arrays]
     if missing:

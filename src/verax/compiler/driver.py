@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.errors import InputError
 from verax.base.forks import on_fork, renew_in_child
@@ -29,6 +30,7 @@ from verax.ir.types import DType, TensorType
 from verax.records.profile import Profile, StepTime
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols, evaluate_node
+from verax.reference.sizes import output_bytes
 from verax.runtime.program import Program
 
 MAX_PROGRAMS = 16
@@ -121,7 +123,8 @@ class Executable:
         inputs = as_arrays(inputs)
         found = self._lookup(inputs)
         arrays = [inputs[v] for v in found.inputs]
-        return dict(zip(self.graph.outputs, found.program.run(arrays)))
+        with memory.limited(self.settings.memory or None):
+            return dict(zip(self.graph.outputs, found.program.run(arrays)))
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up.
@@ -196,10 +199,14 @@ class Executable:
 
     def _build(self, graph: Graph) -> Specialised:
         settings = self.settings
-        with _collector_paused():
-            optimised, trace = run_passes(graph, settings)
-            lowered = lower(optimised, self._target, settings)
-        program = Program(lowered.image, settings.thread_count, reference_call(optimised))
+        with memory.limited(settings.memory or None):
+            for node in graph.nodes:
+                size = output_bytes(graph.output_types(node))
+                memory.require(size, "what this node gives", node.place)
+            with _collector_paused():
+                optimised, trace = run_passes(graph, settings)
+                lowered = lower(optimised, self._target, settings)
+            program = Program(lowered.image, settings.thread_count, reference_call(optimised))
         plan = Plan(
             lowered.lines,
             lowered.image.arena_bytes,

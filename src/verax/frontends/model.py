@@ -8,6 +8,7 @@ from typing import Any
 
 from verax.frontends.ledger import Ledger
 from verax.ir.graph import Graph
+from verax.ir.pixels import Pixels, stated_pixels
 from verax.ir.types import TensorType
 
 
@@ -38,6 +39,11 @@ class Model:
     def outputs(self) -> dict[str, TensorType]:
         """Types of the outputs by name, in order."""
         return {name: self.graph.types[name] for name in self.graph.outputs}
+
+    @property
+    def pixels(self) -> dict[str, Pixels]:
+        """What the file says of its image inputs, by input."""
+        return stated_pixels(self.metadata, self.inputs)
 
     def __str__(self) -> str:
         return str(self.graph)

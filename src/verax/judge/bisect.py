@@ -16,6 +16,8 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
+from verax.ir.pixels import Pixels
+from verax.judge.budget import held_to_memory
 from verax.judge.causes import informed
 from verax.judge.check import EXPLAINED, check
 from verax.judge.inputs import draw_inputs
@@ -39,6 +41,7 @@ class Bisected:
     inputs: Arrays
 
 
+@held_to_memory
 def bisect(
     graph: Graph,
     subject: Runner,
@@ -49,13 +52,15 @@ def bisect(
     watch: bool = True,
     winograd: bool = True,
     progress: Progress | None = None,
+    memory: int | str | None = None,
+    pixels: Mapping[str, Pixels] | None = None,
 ) -> Bisected:
     """Judge `subject` as `check` does, then find what each mistake is and what brought it.
 
     A fault of what surrounds the network (the layout of its input, ...) ends the search: no node
     is to blame for it. Arguments and errors are those of `check`.
     """
-    arrays, origins = _actual(graph, subject, inputs, seed, sizes)
+    arrays, origins = _actual(graph, subject, inputs, seed, sizes, pixels)
     verdict = check(
         graph, subject, arrays, seed=seed, watch=watch, winograd=winograd, progress=progress
     )
@@ -112,11 +117,12 @@ def _actual(
     inputs: Arrays | None,
     seed: int,
     sizes: Mapping[str, int] | None,
+    pixels: Mapping[str, Pixels] | None,
 ) -> tuple[Arrays | None, dict[str, str]]:
     """The inputs, and how they were drawn; None for those that the subject brings along."""
     if inputs is not None or subject.stored_inputs is not None:
         return inputs, {}
-    return draw_inputs(graph, seed, sizes)
+    return draw_inputs(graph, seed, sizes, pixels)
 
 
 def _shown(

@@ -14,6 +14,7 @@ import numpy as np
 
 from verax.ir.graph import Builder, Graph, Node, same_bits
 from verax.ir.types import TensorType
+from verax.judge.budget import needs_of_node, why_too_large
 from verax.judge.distinguish import Run, narrow_down
 from verax.judge.explain import fits, suspect_of
 from verax.judge.explain_region import explain_region
@@ -45,6 +46,9 @@ def informed(
         return blame
     if blame.region:
         return _informed_region(blame, graph, known, seed)
+    large = why_too_large(needs_of_node(graph, node, known))
+    if large:
+        return dataclasses.replace(blame, told_apart=f"its causes were not sought: {large}")
     if any(v is not None and v not in known for v in node.inputs):
         return blame
     output = node.outputs.index(blame.value)

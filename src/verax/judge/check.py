@@ -11,6 +11,8 @@ import numpy as np
 
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.ir.graph import Graph, Node, same_bits, specialise
+from verax.ir.pixels import Pixels
+from verax.judge.budget import held_to_memory, in_context, require_room_for_meaning
 from verax.judge.causes import informed
 from verax.judge.coverage import ACCEPTED, SEVERITY, carried, coverage, lacking, settle, worst
 from verax.judge.harness import harness_causes
@@ -44,6 +46,7 @@ EXPLAINED = 8
 """Guilty nodes whose causes are sought."""
 
 
+@held_to_memory
 def check(
     graph: Graph,
     subject: Runner,
@@ -58,6 +61,8 @@ def check(
     twice: bool = True,
     require_power: float | None = None,
     progress: Progress | None = None,
+    memory: int | str | None = None,
+    pixels: Mapping[str, Pixels] | None = None,
 ) -> Verdict:
     """Judge what `subject` makes of `graph` on `inputs`.
 
@@ -68,12 +73,15 @@ def check(
     explain: whether to find out what the guilty nodes did, or what is wrong around the network.
     twice: whether to run the subject again, in poisoned memory where it allows that. require_power:
     relative error that must have shown in every node; a check that misses it is `undecided`.
+    memory: bytes, or "8G", that judging may take, half of what is free when not given; what does
+    not fit is unchecked, with the reason in the record. pixels: what is known of image inputs, for
+    drawn ones.
 
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
     """
     notes: list[str] = []
-    arrays, origins = _inputs(graph, subject, inputs, seed, sizes, notes)
+    arrays, origins = _inputs(graph, subject, inputs, seed, sizes, notes, pixels)
     fixed = _with_computed_outputs(specialise(graph, bind_symbols(graph, arrays)))
     first = shown = _run(subject, graph, arrays, None, notes)
     outputs = {v: shown[v] for v in graph.outputs if v in shown}
@@ -94,11 +102,17 @@ def check(
         notes.append(f"the subject gave no {', '.join(missing)}")
     # What does not need each other goes side by side; the subject itself runs once at a time.
     with ThreadPoolExecutor(2) as pool:
-        again = pool.submit(repeat, subject, graph, arrays, first) if twice else None
+        again = pool.submit(in_context(repeat), subject, graph, arrays, first) if twice else None
         apart = None
         if watched_apart:
             apart = pool.submit(
-                survey, fixed, arrays, outputs, seed=seed, winograd=winograd, measure_power=False
+                in_context(survey),
+                fixed,
+                arrays,
+                outputs,
+                seed=seed,
+                winograd=winograd,
+                measure_power=False,
             )
         judge = partial(survey, fixed, arrays, seed=seed, winograd=winograd, progress=progress)
         found, known = without_misnomers(fixed, subject, judge(known), known, judge, notes)
@@ -194,10 +208,7 @@ def _harness(
         return _run(subject, graph, other, None, [])
 
     again = rerun if subject.stored_inputs is None else None
-    try:
-        return harness_causes(graph, inputs, known, again, seed=seed)
-    except VeraxError:
-        return ()  # a rival reading of the inputs has no meaning
+    return harness_causes(graph, inputs, known, again, seed=seed)
 
 
 def _explained(
@@ -230,6 +241,7 @@ def _inputs(
     seed: int,
     sizes: Mapping[str, int] | None,
     notes: list[str],
+    pixels: Mapping[str, Pixels] | None,
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     stored, said = stored_for(graph, subject.stored_inputs or {})
     notes += said
@@ -244,7 +256,7 @@ def _inputs(
                 )
         return arrays, dict.fromkeys(given, "given")
     if subject.stored_inputs is None:
-        return draw_inputs(graph, seed, sizes)
+        return draw_inputs(graph, seed, sizes, pixels)
     absent = [v for v in graph.inputs if v not in stored]
     if absent:
         raise InputError(
@@ -308,6 +320,7 @@ def _note_strangers(graph: Graph, shown: Arrays, notes: list[str]) -> None:
 def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, np.ndarray]:
     """Float64 outputs of the whole network; empty, with a note, when that cannot be evaluated."""
     try:
+        require_room_for_meaning(graph)
         return evaluate(graph, inputs)
     except VeraxError as error:
         notes.append(f"the whole network's float64 meaning could not be evaluated: {error.cause}")

@@ -20,6 +20,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.graph import Node
+from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge.criterion import Tiers, decide
 from verax.judge.fresh import drawn, on
@@ -31,6 +32,7 @@ from verax.judge.orders import float32_runs, winograd_applies, winograd_runs
 from verax.numerics import statistics as st
 from verax.numerics.error_model import FLUSHED, TINY, Rounding
 from verax.records.verdict import Explanation, Kind
+from verax.reference.sizes import inferred_outputs, output_bytes
 
 MOST = 10
 """Explanations that are kept; more only says that the input tells nothing apart."""
@@ -38,6 +40,8 @@ SAMPLE = 1 << 16
 """Elements from which on the first look is at a sample of them (an eighth of this many)."""
 WORST = 256
 """Elements with the largest errors that are part of the sample."""
+HUGE, HUGE_SHARE = 1 << 20, 16
+"""Elements that a rival may give, and how many times those of the node's own tensors."""
 IMPOSSIBLE = (VeraxError, ValueError, LookupError, ArithmeticError, TypeError)
 """What a rival raises that cannot be computed for these shapes."""
 
@@ -189,6 +193,8 @@ def _predict(
             op, arrays = narrow.of(op, arrays)
         node = dataclasses.replace(suspect.node, op=op)
         types = (*suspect.outputs[: op.output_count],)
+        if _is_huge(suspect, op, arrays, declared):
+            return None
         found = meaning(node, arrays, declared, types, errors=errors)
         if found.problem:
             return None
@@ -203,6 +209,18 @@ def _predict(
         value = np.asarray(after.value(value, arrays))
         rounding = after.rounding(rounding, value, arrays) if errors else None
     return Prediction(value, rounding, runs)
+
+
+def _is_huge(suspect: Suspect, op: Operator, arrays: list[Any], declared: list[Any]) -> bool:
+    """Whether a rival's output is far larger than all that the node itself has to do with."""
+    shaped = [
+        None if x is None or t is None else TensorType(t.dtype, x.shape)
+        for x, t in zip(arrays, declared)
+    ]
+    outputs = inferred_outputs(op, shaped, arrays)
+    own = suspect.given.size + sum(x.size for x in suspect.inputs if x is not None)
+    most = max(HUGE, HUGE_SHARE * own) * 8
+    return outputs is not None and output_bytes(outputs, np.dtype(np.float64)) > most
 
 
 def _cropped(

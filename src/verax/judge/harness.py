@@ -9,15 +9,18 @@ be run again it is given the input that would come out right, and a cause whose 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from verax.base.errors import VeraxError
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, same_bits, specialise
+from verax.judge.budget import require_room_for_meaning
+from verax.judge.explain import IMPOSSIBLE
+from verax.judge.imagelike import is_image
 from verax.judge.local import conform
 from verax.judge.network import fits, survey
 from verax.judge.permutations import arrangements
@@ -41,6 +44,8 @@ from verax.reference.evaluate import bind_symbols, evaluate
 
 Arrays = Mapping[str, np.ndarray]
 Rerun = Callable[[Arrays], Arrays]
+FAILURES = (*IMPOSSIBLE, MemoryError)
+"""What a rival raises that has no meaning, or asks for too much: it explains nothing then."""
 MAX_INPUTS = 6
 """Inputs among which exchanges are tried."""
 
@@ -83,12 +88,14 @@ def harness_causes(
         for v, a in outputs.items()
         if v in fixed.producers
     }
-    judge = _Judge(fixed, inputs, given, seed)
-    found = [judge.tested(r, rerun) for r in judge.output_rivals() if judge.explains(r)]
-    if judge.wrong_at_first():
-        found += [judge.tested(r, rerun) for r in judge.input_rivals() if judge.explains(r)]
-        if not found:
-            found = [judge.tested(r, rerun) for r in judge.pairs() if judge.explains(r)]
+    found: list[Explanation] = []
+    with contextlib.suppress(*FAILURES):  # the network itself may be too much to evaluate
+        require_room_for_meaning(fixed)
+        judge = _Judge(fixed, inputs, given, seed)
+        found += judge.fitting(judge.output_rivals(), rerun)
+        if judge.wrong_at_first():
+            found += judge.fitting(judge.input_rivals(), rerun)
+            found += [] if found else judge.fitting(judge.pairs(), rerun)
     return tuple(e for e in found if not e.refuted)
 
 
@@ -104,6 +111,15 @@ class _Judge:
         ends = [v for v in graph.outputs if v in given]
         self.whole = cut(graph, graph.inputs, ends) if ends else None
 
+    def fitting(self, rivals: Iterator[_Rival], rerun: Rerun | None) -> list[Explanation]:
+        """The rivals that explain the answers, as far as they can be drawn up at all."""
+        found = []
+        with contextlib.suppress(*FAILURES):
+            for rival in rivals:
+                if self.explains(rival):
+                    found.append(self.tested(rival, rerun))
+        return found
+
     def wrong_at_first(self) -> bool:
         """Whether a value that depends on the inputs directly is a mistake."""
         given = {v: self.given[v] for v in self.first}
@@ -117,7 +133,7 @@ class _Judge:
             if not self._is_near(rival):
                 return False
             statistic = self._statistic(rival.graph, rival.inputs, rival.given)
-        except VeraxError:
+        except FAILURES:
             return False
         if statistic is None:
             return rival.alike is not None and self.explains(rival.alike)
@@ -134,7 +150,7 @@ class _Judge:
             answers = rerun(rival.undo)
             given = {v: np.asarray(answers[v]) for v in self.whole.outputs if v in answers}
             right = given and self._statistic(self.whole, self.inputs, given) is not None
-        except VeraxError:
+        except FAILURES:
             return found
         if right:
             return replace(found, words=f"{rival.words}; handed over the other way it is right")
@@ -242,7 +258,7 @@ class _Judge:
     def _readings(self, name: str) -> Iterator[Reading]:
         x = self.inputs[name]
         if x.dtype.kind in "fiu" and x.ndim:
-            for reading in readings(x.shape):
+            for reading in readings(x.shape, image=is_image(self.graph, name)):
                 if not np.array_equal(reading.move(x), x):
                     yield reading
 
@@ -261,7 +277,7 @@ class _Judge:
         """Every scaling of an input, after `reading` where one is given."""
         assert self.part is not None
         x, given = self.inputs[name], {v: self.given[v] for v in self.first}
-        if x.dtype != np.float32 or not x.ndim:
+        if x.dtype != np.float32 or not is_image(self.graph, name):
             return
         words = "" if reading is None else f"{reading.words.format(repr(name))}, and "
         moved = x if reading is None else np.ascontiguousarray(reading.move(x))

@@ -8,13 +8,13 @@ import numpy as np
 
 from verax.ir.dim import symbols
 from verax.ir.graph import Graph
+from verax.ir.pixels import IMAGE_CHANNELS, Pixels
 from verax.ir.types import DType, TensorType
 
 BATCH, SPATIAL, LENGTH = 2, (64, 96, 32), 7
 """Sizes for symbols: the first axis, spatial axes of images and volumes, any other axis."""
 INTEGERS = 10
 """Integers are drawn below this, unless they index a table."""
-IMAGE_CHANNELS = (1, 3, 4)
 
 
 def choose_sizes(graph: Graph, given: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -37,19 +37,27 @@ def _size(type_: TensorType, axis: int) -> int:
 
 
 def draw_inputs(
-    graph: Graph, seed: int = 0, sizes: Mapping[str, int] | None = None
+    graph: Graph,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    pixels: Mapping[str, Pixels] | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Arrays by input name, and how each was drawn, in words.
 
     Floating-point tensors are normal; those shaped like images are smooth with fine detail, in
-    0 to 1. Integers that index a table stay inside it. sizes: for symbols; see `choose_sizes`.
+    0 to 1, or in the range that `pixels` has for them. Integers that index a table stay inside it.
+    sizes: for symbols; see `choose_sizes`.
     """
     chosen = choose_sizes(graph, sizes)
     random = np.random.default_rng(seed)
     arrays, origins = {}, {}
     for name in graph.inputs:
         type_ = graph.types[name].substitute(chosen)
-        arrays[name], words = _draw(graph, name, type_, random)
+        said = (pixels or {}).get(name)
+        if said is not None and said.is_normalised and type_.dtype.is_float:
+            arrays[name], words = _stated(said, type_, random)
+        else:
+            arrays[name], words = _draw(graph, name, type_, random)
         stated = [f"{s} = {chosen[s]}" for s in sorted(graph.types[name].symbols())]
         origins[name] = f"drawn with seed {seed}: " + "; ".join([words, *stated])
     return arrays, origins
@@ -67,6 +75,23 @@ def _draw(
     if len(shape) == 4 and min(shape[2:]) >= 8 and shape[1] in IMAGE_CHANNELS:
         return _image(shape, random).astype(dtype.numpy), "smooth random image, 0 to 1"
     return random.standard_normal(shape).astype(dtype.numpy), "standard normal"
+
+
+def _stated(said: Pixels, type_: TensorType, random: np.random.Generator) -> tuple[np.ndarray, str]:
+    """A smooth random image as the file says that it takes them."""
+    last = said.layout is not None and said.layout.endswith("C")
+    shape = (1,) * (4 - type_.rank) + type_.shape
+    n, *rest = shape
+    planes = (n, rest[-1], *rest[:-1]) if last else shape
+    image = _image((planes[0], planes[1], planes[2], planes[3]), random)
+    low, high = (0.0, 1.0) if said.low is None or said.high is None else (said.low, said.high)
+    image = low + image * (high - low)
+    for step, values in ((np.subtract, said.mean), (np.divide, said.std)):
+        if len(values) in (1, planes[1]):
+            image = step(image, np.reshape(values, (1, -1, 1, 1)))
+    image = image.transpose(0, 2, 3, 1) if last else image
+    words = f"smooth random image as the file says: {said.to_text()}"
+    return image.reshape(type_.shape).astype(type_.dtype.numpy), words
 
 
 def _image(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:

@@ -17,6 +17,7 @@ import numpy as np
 from verax.base.cores import deciding
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
+from verax.judge.budget import Budget, current, keeping_to
 from verax.judge.criterion import Decision
 from verax.judge.local import check_node, conform, finding, meaning, undecided
 from verax.judge.region import Region, check_region
@@ -25,7 +26,7 @@ from verax.ops.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
 WORKERS = 4
-"""Regions judged at a time; each holds its values in float64."""
+"""Regions judged at a time, as far as the budget of memory allows."""
 Progress = Callable[[int, int, str], None]
 """Called with (nodes judged, nodes in all, name of the node)."""
 
@@ -71,12 +72,14 @@ def survey(
     measure_power: bool = True,
     find_precision: bool = True,
     progress: Progress | None = None,
+    budget: Budget | None = None,
 ) -> Survey:
     """Judge every value in `values` (named as in the specialised `graph`) on its actual inputs.
 
     inputs: the network's inputs in their declared types. winograd: whether the subject may use
     Winograd's algorithm. measure_power: whether regions are tried for blindness. find_precision:
-    whether regions too wrong for float32 are tried in coarser arithmetics.
+    whether regions too wrong for float32 are tried in coarser arithmetics. budget: memory that may
+    be taken, by default that of this thread; what does not fit is in `unchecked` with the reason.
     """
     shown = {**graph.constants, **inputs}
     produced = set()
@@ -113,10 +116,11 @@ def survey(
         )
         return found, power, True
 
+    kept = keeping_to(budget or current(), graph, shown, result.unchecked, judge, winograd=winograd)
     judged = 0
     # Regions know nothing of each other, and NumPy computes outside of the interpreter's lock.
     with ThreadPoolExecutor(min(WORKERS, deciding().threads)) as pool:
-        for region, (found, power, together) in zip(cut, pool.map(judge, cut), strict=True):
+        for region, (found, power, together) in zip(cut, pool.map(kept, cut), strict=True):
             result.findings += found
             result.power += power
             result.regions += together

@@ -45,7 +45,7 @@ def _convolution_orders(op: Conv, inputs: Arrays) -> Iterator[np.ndarray]:
     """Channel-major forwards and backwards, and channel-last without and with the bias first."""
     x, w, b = (*inputs, None)[:3]
     windows = op.geometry(w.shape[2:]).windows(x.shape[2:])
-    padded, g = windows.pad(x), op.groups
+    padded, g = windows.padded(x), op.groups
     per_group, n = w.shape[1], x.shape[0]
     weights = w.reshape(g, w.shape[0] // g, *w.shape[1:])
     lanes = (1,) * windows.rank
@@ -58,7 +58,7 @@ def _convolution_orders(op: Conv, inputs: Arrays) -> Iterator[np.ndarray]:
         acc = np.zeros((n, g, weights.shape[1], *windows.output), np.float32)
         acc += bias if bias_first else 0
         for c, position in order:
-            seen = windows.tap(padded, position).reshape(n, g, per_group, *windows.output)
+            seen = padded.tap(position).reshape(n, g, per_group, *windows.output)
             weight = weights[(slice(None), slice(None), c, *position)]
             acc += weight.reshape(1, *weight.shape, *lanes) * seen[:, :, c : c + 1]
         acc += 0 if bias_first else bias

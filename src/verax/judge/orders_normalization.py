@@ -64,16 +64,17 @@ def _normalised(rows: np.ndarray, epsilon: float) -> np.ndarray:
 
 def _running_sum(op: LRN, x: np.ndarray) -> np.ndarray:
     """LRN with one sum that moves over the channels: the next square in, the oldest out."""
-    before, channels = (op.size - 1) // 2, x.shape[1]
-    after = op.size - 1 - before
+    channels = x.shape[1]
+    before, after = (min(reach, channels) for reach in op.reach)
+    size = before + 1 + after
     width = [(0, 0), (before + 1, after), *[(0, 0)] * (x.ndim - 2)]
     share = np.float32(op.alpha) / np.float32(op.size)
     terms = share * np.pad(x * x, width)
     base = np.full(x[:, 0].shape, op.bias, np.float32)
-    for i in range(op.size):
+    for i in range(size):
         base = base + terms[:, i]
     y = np.empty_like(x)
     for c in range(channels):
-        base = base + terms[:, c + op.size] - terms[:, c]
+        base = base + terms[:, c + size] - terms[:, c]
         y[:, c] = x[:, c] * base ** np.float32(-op.beta)
     return y

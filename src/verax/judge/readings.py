@@ -87,14 +87,18 @@ def channel_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     return found if len(found) == 1 else (1, len(shape) - 1)
 
 
-def readings(shape: tuple[int, ...]) -> Iterator[Reading]:
-    """Rearrangements that an array of this shape may have suffered, likeliest first."""
-    yield from _layouts(shape)
-    for axis in channel_axes(shape):
-        if shape[axis] in COLOURS:
-            swap = _colours(shape[axis], axis)
-            yield Reading("RGB and BGR", "the colours of {0} were taken in reverse", swap, swap)
-    yield from _flips(shape)
+def readings(shape: tuple[int, ...], *, image: bool = True) -> Iterator[Reading]:
+    """Rearrangements that an array of this shape may have suffered, likeliest first.
+
+    image: whether it can be one, so that layouts, colours and flips are among them.
+    """
+    if image:
+        yield from _layouts(shape)
+        for axis in channel_axes(shape):
+            if shape[axis] in COLOURS:
+                swap = _colours(shape[axis], axis)
+                yield Reading("RGB and BGR", "the colours of {0} were taken in reverse", swap, swap)
+        yield from _flips(shape)
     if len(shape) > 1 and shape[0] > 1:
         back = _reversed(0)
         yield Reading("batch reversed", "the batch of {0} was taken backwards", back, back)

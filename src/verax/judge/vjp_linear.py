@@ -11,16 +11,9 @@ from verax.judge.vjp_step import Array, Step, unbroadcast
 from verax.ops.linear import Gemm
 from verax.ops.pooling import AveragePool, MaxPool
 from verax.ops.resize import Resize
-from verax.ops.windows import Windows, lowest, over_spatial
+from verax.ops.windows import over_spatial
 
 # Convolutions and products
-
-
-def _fitted(windows: Windows, x: Array) -> tuple[Array, Any]:
-    """Zeros like x padded for the windows, and the index that cuts the padding off again."""
-    padded = windows.pad(np.zeros(x.shape))
-    inside = tuple(slice(begin, begin + n) for n, (begin, _) in zip(windows.input, windows.pads))
-    return padded, over_spatial(inside)
 
 
 def convolution(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
@@ -30,17 +23,16 @@ def convolution(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
     windows = op.geometry(w.shape[2:]).windows(x.shape[2:])
     found: dict[int, Array] = {}
     if step.wanted[0]:
-        padded, inside = _fitted(windows, x)
-        for position in windows.positions():
-            tap = w[over_spatial(position)]
-            windows.tap(padded, position)[...] += _mixed(tap, gradients[0], g)
-        found[0] = padded[inside]
+        found[0] = np.zeros(x.shape)
+        for tap in windows.overlaps():
+            back = _mixed(w[over_spatial(tap.position)], gradients[0], g)
+            found[0][tap.input] += back[tap.output]
     if step.wanted[1]:
-        seen, n = windows.pad(x), x.shape[0]
+        seen, n = windows.padded(x), x.shape[0]
         out = gradients[0].reshape(n, g, w.shape[0] // g, -1)
         slope = np.empty(w.shape)
         for position in windows.positions():
-            tapped = windows.tap(seen, position).reshape(n, g, w.shape[1], -1)
+            tapped = seen.tap(position).reshape(n, g, w.shape[1], -1)
             slope[over_spatial(position)] = np.einsum("ngol,ngcl->goc", out, tapped).reshape(
                 w.shape[:2]
             )
@@ -69,25 +61,12 @@ def transposed_convolution(step: Step, gradients: Sequence[Array]) -> list[Array
     windows = step.op.spatial(*(step.ev.inputs[:2]))
     found: dict[int, Array] = {}
     if step.wanted[0]:
-        ends = [
-            max(0, (i - 1) * s + e - o - begin)
-            for i, s, e, o, (begin, _) in zip(
-                windows.input, windows.strides, windows.extent, windows.output, windows.pads
-            )
-        ]
-        begins = [begin for begin, _ in windows.pads]
-        whole = np.pad(gradients[0], [(0, 0), (0, 0), *zip(begins, ends)])
         total = np.zeros(x.shape)
-        for position in windows.positions():
-            where = tuple(
-                slice(k * d, k * d + (i - 1) * s + 1, s)
-                for k, d, i, s in zip(position, windows.dilations, windows.input, windows.strides)
-            )
-            tap = w[over_spatial(position)]  # [in, out / groups]
-            seen = whole[over_spatial(where)]
-            matrix = tap.reshape(g, x.shape[1] // g, -1)
+        for tap in windows.transposed.overlaps():
+            seen = gradients[0][tap.input]
+            matrix = w[over_spatial(tap.position)].reshape(g, x.shape[1] // g, -1)
             part = np.matmul(matrix, seen.reshape(x.shape[0], g, w.shape[1], -1))
-            total += part.reshape(x.shape)
+            total[tap.output] += part.reshape(*x.shape[:2], *seen.shape[2:])
         found[0] = total
     if len(step.inputs) > 2 and step.wanted[2]:
         found[2] = _over_channels(gradients[0])
@@ -137,24 +116,22 @@ def average_pool(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
     op: AveragePool = step.op
     windows = op.windows(step.inputs[0].shape)
     share = gradients[0] / windows.counts(include_pad=op.count_include_pad)
-    padded, inside = _fitted(windows, step.inputs[0])
-    for position in windows.positions():
-        windows.tap(padded, position)[...] += share
-    return [padded[inside]]
+    total = np.zeros(step.inputs[0].shape)
+    for tap in windows.overlaps():
+        total[tap.input] += share[tap.output]
+    return [total]
 
 
 def max_pool(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
     op: MaxPool = step.op
     x, y = step.inputs[0], step.outputs[0]
     windows = op.windows(x.shape)
-    values = windows.pad(x, lowest(x.dtype))
-    padded, inside = _fitted(windows, x)
-    left = gradients[0].copy()
-    for position in windows.positions():
-        hit = windows.tap(values, position) == y
-        windows.tap(padded, position)[...] += np.where(hit, left, 0.0)
-        left[hit] = 0.0
-    return [padded[inside]]
+    total, left = np.zeros(x.shape), gradients[0].copy()
+    for tap in windows.overlaps():
+        hit = x[tap.input] == y[tap.output]
+        total[tap.input] += np.where(hit, left[tap.output], 0.0)
+        left[tap.output][hit] = 0.0
+    return [total]
 
 
 def global_average(step: Step, gradients: Sequence[Array]) -> list[Array | None]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from verax.ir.operator import Operator
 from verax.judge.vjp_step import Array, Step
+from verax.ops.response_normalization import neighbour_sums
 
 
 def batch_normalization(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
@@ -70,15 +71,9 @@ def softmax(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
 
 def response_normalization(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
     op, x, g = step.op, step.inputs[0], gradients[0]
-    before, after = (op.size - 1) // 2, op.size // 2
-    rest = [(0, 0)] * (x.ndim - 2)
-
-    def over(v: Array, left: int, right: int) -> Array:
-        padded = np.pad(v, [(0, 0), (left, right), *rest])
-        return sum((padded[:, i : i + x.shape[1]] for i in range(op.size)), np.zeros(()))
-
-    base = op.bias + op.alpha / op.size * over(x * x, before, after)
-    inner = over(g * x * base ** (-op.beta - 1), after, before)
+    before, after = op.reach
+    base = op.bias + op.alpha / op.size * neighbour_sums(x * x, before, after)
+    inner = neighbour_sums(g * x * base ** (-op.beta - 1), after, before)
     return [g * base**-op.beta - 2 * op.alpha / op.size * op.beta * x * inner]
 
 

@@ -10,6 +10,7 @@ nothing but rounding is left.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from verax.numerics.error_model import TINY
 from verax.ops.convolution import Conv
 from verax.ops.deconvolution import ConvTranspose
 from verax.ops.linear import Gemm, MatMul
-from verax.ops.windows import over_spatial
 
 FEW = 4
 """Wrong weights of one output channel that are looked for one after the other."""
@@ -171,25 +171,15 @@ def _unfolded(suspect: Suspect, x: np.ndarray) -> np.ndarray:
     assert isinstance(op, Conv | ConvTranspose) and kinds[0] is not None and kinds[1] is not None
     windows = op.spatial(kinds[0], kinds[1])
     if isinstance(op, Conv):
-        padded = windows.pad(x)
-        taps = [windows.tap(padded, position) for position in windows.positions()]
+        padded = windows.padded(x)
+        taps = [padded.tap(position) for position in windows.positions()]
     else:
-        taps = []
-        whole = [
-            max((i - 1) * s + e, begin + o)
-            for i, s, e, o, (begin, _) in zip(
-                windows.input, windows.strides, windows.extent, windows.output, windows.pads
-            )
-        ]
-        crop = tuple(slice(b, b + o) for (b, _), o in zip(windows.pads, windows.output))
-        for position in windows.positions():
-            spread = np.zeros((*x.shape[:2], *whole))
-            where = tuple(
-                slice(k * d, k * d + (i - 1) * s + 1, s)
-                for k, d, i, s in zip(position, windows.dilations, windows.input, windows.strides)
-            )
-            spread[over_spatial(where)] = x
-            taps.append(spread[over_spatial(crop)])
+        shape = (*x.shape[:2], *windows.kernel_shape, *windows.output)
+        spread = np.zeros(shape)
+        for tap in windows.transposed.overlaps():
+            where: Any = (slice(None), slice(None), *tap.position)
+            spread[where][tap.input] = x[tap.output]
+        taps = list(np.moveaxis(spread.reshape(*x.shape[:2], -1, *windows.output), 2, 0))
     stacked = np.stack(taps, axis=2)  # n, c, taps, *output
     ordered = np.moveaxis(stacked, (1, 2), (-2, -1))
     return ordered.reshape(-1, stacked.shape[1] * stacked.shape[2])

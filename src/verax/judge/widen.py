@@ -24,6 +24,7 @@ from verax.base.errors import VeraxError
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, Node, reinfer, same_bits
 from verax.ir.types import TensorType
+from verax.judge.budget import needs, why_too_large
 from verax.judge.local import check_node, conform
 from verax.judge.network import Progress, Survey, fits
 from verax.judge.protocol import Runner, Stepwise, renamed_answers
@@ -101,6 +102,14 @@ def _accepted(
     """
     doubtful: Finding | None = None
     for region in _views(graph, narrow, known.keys(), guilty, most):
+        large = why_too_large(needs(graph, region, known))
+        if large:
+            return doubtful or dataclasses.replace(
+                narrow,
+                kind=Kind.undecided,
+                reason=f"alone, {narrow.reason}; whether it was fused with the "
+                f"{len(region.nodes) - 1} nodes before it was not looked at: {large}",
+            )
         (wide,), _ = check_region(
             graph, region, known, seed, measure_power=False, find_precision=False
         )

@@ -88,12 +88,12 @@ class Conv(Operator):
         if x.dtype != np.float32:
             return super().canonical(ev, x, w, b)
         windows = self.geometry(w.shape[2:]).windows(x.shape[2:])
-        padded, n, g = windows.pad(x), x.shape[0], self.groups
+        padded, n, g = windows.padded(x), x.shape[0], self.groups
         weights = w.reshape(g, w.shape[0] // g, *w.shape[1:])
         acc = initial_sums(b, (n, g, weights.shape[1], *windows.output))
         lanes = (1,) * windows.rank
         for block, position in blocks_and_positions(w.shape[1], windows):
-            seen = windows.tap(padded, position).reshape(n, g, w.shape[1], *windows.output)
+            seen = padded.tap(position).reshape(n, g, w.shape[1], *windows.output)
             for c in block:
                 weight = weights[(slice(None), slice(None), c, *position)]
                 acc = fma32(seen[:, :, c : c + 1], weight.reshape(1, *weight.shape, *lanes), acc)
@@ -112,9 +112,9 @@ class Conv(Operator):
     def _correlate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         """The convolution without bias, as matrix products over unfolded rows of the input."""
         windows, g = self.geometry(w.shape[2:]).windows(x.shape[2:]), self.groups
-        padded, (n, c) = windows.pad(x), x.shape[:2]
+        padded, (n, c) = windows.padded(x), x.shape[:2]
         if g == c == w.shape[0]:  # depthwise: nothing to multiply as matrices
-            taps = (windows.tap(padded, k) * per_channel(w[:, 0][over_spatial(k)], x.ndim)
+            taps = (padded.tap(k) * per_channel(w[:, 0][over_spatial(k)], x.ndim)
                     for k in windows.positions())  # fmt: skip
             return sum(taps, np.zeros((), x.dtype))
         # Sizes are written out: -1 could be anything in a batch of 0.
@@ -124,7 +124,7 @@ class Conv(Operator):
         step = max(1, CHUNK // max(1, row))
         for first in range(0, windows.output[0], step):
             rows = slice(first, min(first + step, windows.output[0]))
-            seen = [windows.tap(padded, k, rows) for k in windows.positions()]
+            seen = [padded.tap(k, rows) for k in windows.positions()]
             columns = seen[0][:, :, None] if len(seen) == 1 else np.stack(seen, axis=2)
             spatial = seen[0].shape[2:]
             columns = columns.reshape(n, g, weights.shape[2], int(np.prod(spatial)))

@@ -21,6 +21,7 @@ from verax.numerics.error_model import Rounding, sum_of_products
 from verax.numerics.fma import fma32
 from verax.ops.common import declared_units
 from verax.ops.convolution import (
+    CHUNK,
     blocks_and_positions,
     check_weights,
     initial_sums,
@@ -166,27 +167,24 @@ class ConvTranspose(Operator):
         return Windows(tuple(sizes), output, form.kernel_shape, form.strides, form.dilations, pads)
 
     def _scatter(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """The transposed convolution without bias: one matrix product, its rows added in place."""
+        """The transposed convolution without bias: matrix products, their rows added in place."""
         windows, g = self._windows(x.shape[2:], w.shape[2:]), self.groups
         n, c = x.shape[:2]
         weights = w.reshape(g, c // g, -1).swapaxes(1, 2)
-        products = np.matmul(weights, x.reshape(n, g, c // g, int(np.prod(windows.input))))
-        products = products.reshape(n, g * w.shape[1], *windows.kernel_shape, *windows.input)
-        whole = [
-            max((i - 1) * s + e, begin + o)
-            for i, s, e, o, (begin, _) in zip(
-                windows.input, windows.strides, windows.extent, windows.output, windows.pads
-            )
-        ]
-        y = np.zeros((n, g * w.shape[1], *whole), products.dtype)
-        for position in windows.positions():
-            where = tuple(
-                slice(k * d, k * d + (i - 1) * s + 1, s)
-                for k, d, i, s in zip(position, windows.dilations, windows.input, windows.strides)
-            )
-            y[over_spatial(where)] += products[(slice(None), slice(None), *position)]
-        crop = tuple(slice(b, b + o) for (b, _), o in zip(windows.pads, windows.output))
-        return y[over_spatial(crop)]
+        pixels = x.reshape(n, g, c // g, int(np.prod(windows.input)))
+        y = np.zeros((n, g * w.shape[1], *windows.output), np.result_type(x, w))
+        whole = n * g * w.shape[1] * windows.taps * int(np.prod(windows.input)) <= CHUNK
+        products = np.matmul(weights, pixels) if whole else None
+        for tap in windows.transposed.overlaps():
+            if products is not None:
+                shape = (n, y.shape[1], *windows.kernel_shape, *windows.input)
+                part = products.reshape(shape)[(slice(None), slice(None), *tap.position)]
+            else:
+                flat = np.ravel_multi_index(tap.position, windows.kernel_shape)
+                part = np.matmul(weights[:, flat :: windows.taps], pixels)
+                part = part.reshape(n, y.shape[1], *windows.input)
+            y[tap.input] += part[tap.output]
+        return y
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

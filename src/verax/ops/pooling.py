@@ -98,10 +98,9 @@ class MaxPool(Pool):
 
     def _largest(self, x: np.ndarray, larger_of: Callable[[Any, Any], Any]) -> Any:
         windows = self.windows(x.shape)
-        padded = windows.pad(x, lowest(x.dtype))
-        y = windows.tap(padded, (0,) * windows.rank)
-        for position in windows.positions():
-            y = larger_of(y, windows.tap(padded, position))
+        y = np.full((*x.shape[:2], *windows.output), lowest(x.dtype), x.dtype)
+        for tap in windows.overlaps():
+            y[tap.output] = larger_of(y[tap.output], x[tap.input])
         return (y, self._indices(x, y, windows)) if self.with_indices else y
 
     def _indices(self, x: np.ndarray, y: np.ndarray, windows: Windows) -> np.ndarray:
@@ -109,13 +108,12 @@ class MaxPool(Pool):
         order = "C" if self.storage_order == 0 else "F"
         inside = np.arange(int(np.prod(spatial))).reshape(spatial, order=order)  # type: ignore[call-overload]
         planes = np.arange(int(np.prod(batch))).reshape(*batch, *(1,) * windows.rank)
-        numbers = windows.pad(np.broadcast_to(inside, x.shape) + planes * inside.size, -1)
-        padded = windows.pad(x, lowest(x.dtype))
+        numbers = np.broadcast_to(inside, x.shape) + planes * inside.size
         found = np.full(y.shape, -1, np.int64)
-        for position in windows.positions():
-            value, number = windows.tap(padded, position), windows.tap(numbers, position)
-            hit = (value == y) | ((value != value) & (y != y))
-            found = np.where((found < 0) & hit, number, found)
+        for tap in windows.overlaps():
+            value, largest, old = x[tap.input], y[tap.output], found[tap.output]
+            hit = (value == largest) | ((value != value) & (largest != largest))
+            found[tap.output] = np.where((old < 0) & hit, numbers[tap.input], old)
         return found
 
     @classmethod
@@ -148,7 +146,7 @@ class AveragePool(Pool):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         windows = self.windows(x.shape)
-        return _sum(windows, windows.pad(x)) / self._counts(windows, x.dtype)
+        return window_sums(windows, x) / self._counts(windows, x.dtype)
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """The taps in ascending order, added to +0; then one division."""
@@ -159,8 +157,8 @@ class AveragePool(Pool):
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         windows = self.windows(inputs[0].shape)
-        padded, n = windows.pad(inputs[0]), self._counts(windows, inputs[0].dtype)
-        absolute, squares = _sum(windows, np.abs(padded)) / n, _sum(windows, padded**2) / n**2
+        x, n = inputs[0], self._counts(windows, inputs[0].dtype)
+        absolute, squares = window_sums(windows, np.abs(x)) / n, window_sums(windows, x**2) / n**2
         return [sum_of_products(outputs[0], absolute, squares, n)]
 
     def _counts(self, windows: Windows, dtype: np.dtype) -> np.ndarray:
@@ -188,7 +186,7 @@ class LpPool(Pool):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         windows = self.windows(x.shape)
-        return root(_sum(windows, windows.pad(np.abs(x) ** self.p)), self.p)
+        return root(window_sums(windows, np.abs(x) ** self.p), self.p)
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """The taps in ascending order: for p = 1 added to +0, for p = 2 multiplied with themselves
@@ -197,13 +195,13 @@ class LpPool(Pool):
         if x.dtype != np.float32 or self.p > 2:
             return super().canonical(ev, x)
         windows = self.windows(x.shape)
-        padded = windows.pad(np.abs(x))
+        sizes = np.abs(x)
         if self.p == 1:
-            return _sum(windows, padded)
+            return window_sums(windows, sizes)
         acc = np.zeros((*x.shape[:2], *windows.output), np.float32)
-        for position in windows.positions():
-            seen = windows.tap(padded, position)
-            acc = fma32(seen, seen, acc)
+        for tap in windows.overlaps():
+            seen = sizes[tap.input]
+            acc[tap.output] = fma32(seen, seen, acc[tap.output])
         return np.sqrt(acc)
 
     @declared_units
@@ -211,9 +209,9 @@ class LpPool(Pool):
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         windows = self.windows(inputs[0].shape)
-        powers = windows.pad(np.abs(inputs[0]) ** self.p)
-        total, squares = _sum(windows, powers), _sum(windows, powers**2)
-        return [norm_error(outputs[0], total, squares, windows.taps, self.p)]
+        powers = np.abs(inputs[0]) ** self.p
+        total, squares = window_sums(windows, powers), window_sums(windows, powers**2)
+        return [norm_error(outputs[0], total, squares, max(1, windows.seen_taps), self.p)]
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -246,11 +244,11 @@ def norm_error(y: Any, total: Any, squares: Any, n: Any, p: int) -> Rounding:
     return Rounding(np.hypot(inner.sigma * slope, own.sigma), inner.bound * slope + own.bound)
 
 
-def _sum(windows: Windows, padded: np.ndarray) -> Any:
-    """Sum over each window, taps in ascending order."""
-    total = np.zeros((), padded.dtype)
-    for position in windows.positions():
-        total = total + windows.tap(padded, position)
+def window_sums(windows: Windows, x: np.ndarray) -> Any:
+    """Sum over each window, taps in ascending order added to +0; padding adds nothing to it."""
+    total = np.zeros((*x.shape[:2], *windows.output), x.dtype)
+    for tap in windows.overlaps():
+        total[tap.output] += x[tap.input]
     return total
 
 

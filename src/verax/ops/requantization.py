@@ -28,7 +28,7 @@ from verax.numerics.fixed_point import (
     wrap32,
 )
 from verax.ops.common import as_dtype, draw, normalize_axis
-from verax.ops.pooling import AveragePool, window_cases
+from verax.ops.pooling import AveragePool, window_cases, window_sums
 from verax.ops.windows import Ints, Pads, expect_dims
 
 NARROW = (DType.int8, DType.uint8, DType.int16)
@@ -138,8 +138,7 @@ class AveragePoolInteger(Operator):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         windows = self._pool().windows(x.shape)
-        padded = windows.pad(x.astype(np.int64))
-        total = sum((windows.tap(padded, k) for k in windows.positions()), np.int64(0))
+        total = window_sums(windows, x.astype(np.int64))
         counts = windows.counts(include_pad=False).astype(np.int64)
         size = (np.abs(total) + counts // 2) // np.maximum(counts, 1)
         info = np.iinfo(x.dtype)

@@ -31,6 +31,11 @@ class LRN(Operator):
     beta: float = 0.75
     bias: float = 1.0
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Neighbours (before, after) a channel that are summed."""
+        return (self.size - 1) // 2, self.size // 2
+
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_floats(ctx, 0)
         x = ctx.type(0)
@@ -39,7 +44,7 @@ class LRN(Operator):
         return [x]
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return x / self._base(ev, self._neighbours(x * x)) ** constant(ev, self.beta)
+        return x / self._base(ev, neighbour_sums(x * x, *self.reach)) ** constant(ev, self.beta)
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """Squares added to +0 by FMA in ascending channels; fma(alpha / size, sum, bias), then the
@@ -48,10 +53,10 @@ class LRN(Operator):
         if x.dtype != np.float32:
             return super().canonical(ev, x)
         m, channels = NumpyArith(), x.shape[1]
-        padded = self._padded(x)
         total = np.zeros(x.shape, np.float32)
-        for i in range(self.size):
-            total = fma32(padded[:, i : i + channels], padded[:, i : i + channels], total)
+        for here, there in _neighbours(channels, *self.reach):
+            at, neighbour = (slice(None), here), (slice(None), there)
+            total[at] = fma32(x[neighbour], x[neighbour], total[at])
         share = np.float32(self.alpha) / np.float32(self.size)
         base = fma32(share, total, np.float32(self.bias))
         return x / m.pow(base, m.const(self.beta, "float32"))
@@ -64,23 +69,15 @@ class LRN(Operator):
         logarithm of the base where it is made of exp and log, and a division. The bound allows for
         a running sum over the channels, which keeps the rounding of every sum before.
         """
-        sums = self._neighbours(inputs[0] ** 2)
+        sums = neighbour_sums(inputs[0] ** 2, *self.reach)
         base = self._base(ev, sums)
         power = np.abs(self.beta * np.log(np.maximum(np.abs(base), U)))
         beta = abs(self.beta)
-        found = relative(outputs[0], 2.0 + beta, 24.0 + beta * (self.size + 4))
-        before = np.maximum.accumulate(sums, axis=1) * (sums.shape[1] + self.size)
+        terms = min(self.size, sums.shape[1])
+        found = relative(outputs[0], 2.0 + beta, 24.0 + beta * (terms + 4))
+        before = np.maximum.accumulate(sums, axis=1) * (sums.shape[1] + terms)
         running = U * np.abs(outputs[0]) * beta * abs(self.alpha) / self.size * before / base
         return [Rounding(found.sigma * (1 + power), found.bound * (1 + 8 * power) + 2 * running)]
-
-    def _neighbours(self, squares: Any) -> Any:
-        padded, channels = self._padded(squares), squares.shape[1]
-        return sum(padded[:, i : i + channels] for i in range(self.size))
-
-    def _padded(self, x: Any) -> Any:
-        """x with zeros for the neighbours that the first and last channels lack."""
-        before = (self.size - 1) // 2
-        return np.pad(x, [(0, 0), (before, self.size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
 
     def _base(self, ev: Evaluation, squares: Any) -> Any:
         return constant(ev, self.bias) + constant(ev, self.alpha) / self.size * squares
@@ -92,6 +89,22 @@ class LRN(Operator):
                 yield Case(cls(size=size, alpha=0.7), (draw(rng, shape),), label=str(shape))
         yield Case(cls(size=3, alpha=0.5, beta=0.6, bias=2.5), (draw(rng, (2, 5, 3, 4)),))
         yield Case(cls(size=3, alpha=0.5, beta=1.0), (draw(rng, (2, 5, 3, 4), "float64"),))
+
+
+def neighbour_sums(values: Any, before: int, after: int, axis: int = 1) -> Any:
+    """Sums over the `before` and `after` nearest along `axis`, as far as they exist, ascending."""
+    total = np.zeros_like(values)
+    lead = (slice(None),) * axis
+    for here, there in _neighbours(values.shape[axis], before, after):
+        total[(*lead, here)] += values[(*lead, there)]
+    return total
+
+
+def _neighbours(n: int, before: int, after: int) -> Iterator[tuple[slice, slice]]:
+    """Per offset that two of n places have, ascending: those that have it, and their neighbours."""
+    for by in range(-min(before, n - 1), min(after, n - 1) + 1):
+        low, high = max(0, -by), min(n, n - by)
+        yield slice(low, high), slice(low + by, high + by)
 
 
 @operator

@@ -7,6 +7,7 @@ references walk over its taps. Spatial axes are all axes after batch and channel
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,10 @@ Pads = tuple[tuple[int, int], ...]
 Slices = tuple[slice, ...]
 MAX_TAPS = 1 << 24
 """Elements that a window may have: its taps are walked over one by one."""
+STORED = 1 << 20
+"""A border is stored around an input that has no more elements with it."""
+BORDER_SHARE = 4
+"""The same for one that makes it no more than this many times input and output together."""
 SAME_RULES = ("SAME_UPPER", "SAME_LOWER")
 Fail = Callable[[str], NoReturn]
 
@@ -75,6 +80,51 @@ class Windows:
         """Kernel positions in ascending (row-major) order."""
         return itertools.product(*map(range, self.kernel_shape))
 
+    def overlaps(self) -> Iterator[Overlap]:
+        """The kernel positions that meet the input at all, ascending, and where they do.
+
+        All of them together cost as many steps as windows have elements inside the input, however
+        large kernel, dilations and pads are.
+        """
+        for met in itertools.product(*self._axis_overlaps()):
+            position, output, seen = zip(*met) if met else ((), (), ())
+            yield Overlap(tuple(position), over_spatial(output), over_spatial(seen))
+
+    @property
+    def seen_taps(self) -> int:
+        """Kernel positions that meet the input at some output position."""
+        return math.prod(map(len, self._axis_overlaps()))
+
+    def _axis_overlaps(self) -> list[list[tuple[int, slice, slice]]]:
+        begins = [begin for begin, _ in self.pads]
+        numbers = (self.input, self.output, self.kernel_shape, self.strides, self.dilations, begins)
+        return [_axis_overlaps(*axis) for axis in zip(*numbers)]
+
+    @property
+    def transposed(self) -> Windows:
+        """Input and output exchanged: what a transposed convolution's windows are read as.
+
+        Its kernel position k then reads at input position i what the convolution writes there.
+        """
+        return dataclasses.replace(self, input=self.output, output=self.input)
+
+    def can_store_border(self, lead: int) -> bool:
+        """Whether an input [*lead, *input] with its border is small, or no more than BORDER_SHARE
+        times as large as input and output together.
+        """
+        reach = [
+            max(begin + n, (o - 1) * s + e)
+            for n, o, s, e, (begin, _) in zip(
+                self.input, self.output, self.strides, self.extent, self.pads
+            )
+        ]
+        return border_is_modest(lead, self.input, self.output, reach)
+
+    def padded(self, x: np.ndarray, fill: Any = 0) -> Padded:
+        """x [..., *input] with `fill` around it, to be looked at tap by tap."""
+        stored = self.can_store_border(math.prod(x.shape[: x.ndim - self.rank]))
+        return Padded(self, self.pad(x, fill) if stored else x, fill, stored)
+
     def pad(self, x: np.ndarray, fill: Any = 0) -> np.ndarray:
         """x [..., *input] with `fill` around it, so that every window lies inside."""
         reach = [(o - 1) * s + e for o, s, e in zip(self.output, self.strides, self.extent)]
@@ -111,10 +161,97 @@ class Windows:
         for n, o, k, s, d, (begin, end) in zip(
             self.input, self.output, self.kernel_shape, self.strides, self.dilations, self.pads
         ):
-            at = np.arange(o)[:, None] * s + np.arange(k) * d - begin
             low, high = (-begin, n + end) if include_pad else (0, n)
-            total = total[..., None] * np.sum((at >= low) & (at < high), axis=1)
+            at = np.arange(o) * s - begin
+            first, last = -((at - low) // d), -((at - high) // d)
+            inside = np.minimum(last, k) - np.maximum(first, 0)
+            total = total[..., None] * np.maximum(inside, 0)
         return total
+
+
+def border_is_modest(lead: int, input: Ints, output: Ints, reach: Sequence[int]) -> bool:
+    """Whether `lead` maps of sizes `reach` may be stored beside their input and output."""
+    whole, own = math.prod(reach), math.prod(input) + math.prod(output)
+    return lead * whole <= max(STORED, BORDER_SHARE * lead * own)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A kernel position, the output positions at which it meets the input, and what it meets.
+
+    output, input: indices into arrays [..., *output] and [..., *input], of equal shapes.
+    """
+
+    position: Ints
+    output: Any
+    input: Any
+
+
+@dataclass(frozen=True)
+class Padded:
+    """An input with a border, stored only where that costs no more than input and output do.
+
+    array: with its border when `stored`, else without.
+    """
+
+    windows: Windows
+    array: np.ndarray
+    fill: Any
+    stored: bool
+
+    def tap(self, position: Ints, rows: slice | None = None) -> np.ndarray:
+        """What kernel position `position` sees at every output position: [..., *output].
+
+        rows: restricts the first spatial axis of the output (a slice with start and stop). Not to
+        be written to: it may be a view.
+        """
+        if self.stored:
+            return self.windows.tap(self.array, position, rows)
+        w, x = self.windows, self.array
+        first = [0] * w.rank
+        output = list(w.output)
+        if rows is not None:
+            first[0], output[0] = rows.start, rows.stop - rows.start
+        seen = np.full((*x.shape[: x.ndim - w.rank], *output), self.fill, x.dtype)
+        met = [
+            _axis_overlap(n, o, k, s, d, begin - f * s)
+            for n, o, k, s, d, (begin, _), f in zip(
+                w.input, output, position, w.strides, w.dilations, w.pads, first
+            )
+        ]
+        if all(m is not None for m in met):
+            where = [m for m in met if m is not None]
+            seen[over_spatial([m[0] for m in where])] = x[over_spatial([m[1] for m in where])]
+        return seen
+
+
+def _axis_overlap(n: int, o: int, k: int, s: int, d: int, begin: int) -> tuple[slice, slice] | None:
+    """Output positions at which tap k of an axis lies inside the input, and where; None: never."""
+    low = max(0, -((k * d - begin) // s))
+    high = min(o, (n - 1 + begin - k * d) // s + 1)
+    if low >= high:
+        return None
+    start = low * s + k * d - begin
+    return slice(low, high), slice(start, start + (high - low - 1) * s + 1, s)
+
+
+def _axis_overlaps(
+    n: int, o: int, size: int, s: int, d: int, begin: int
+) -> list[tuple[int, slice, slice]]:
+    """The taps of an axis that meet the input, ascending, with `_axis_overlap` of each."""
+    if not n or not o:
+        return []
+    if size <= o + n:
+        taps: Any = range(size)
+    else:  # of a kernel that is larger than what it looks at, the taps of each output position
+        at = np.arange(o, dtype=object)[::-1] * s - begin
+        ends = [(max(0, -(a // d)), min(size, (n - 1 - a) // d + 1)) for a in at]
+        taps, done = [], 0
+        for first, last in ends:
+            taps += range(max(first, done), last)
+            done = max(done, last)
+    found = ((k, _axis_overlap(n, o, k, s, d, begin)) for k in taps)
+    return [(k, *met) for k, met in found if met is not None]
 
 
 @dataclass(frozen=True)

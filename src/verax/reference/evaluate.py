@@ -12,6 +12,7 @@ from verax.base.errors import InputError, VeraxError
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
 from verax.ir.types import DType, TensorType
+from verax.reference.sizes import require_memory
 
 
 def evaluate(
@@ -81,8 +82,12 @@ def evaluate_node(
     *,
     promised_bits: bool = False,
 ) -> tuple[np.ndarray, ...]:
-    """Outputs of one node on arrays that are already in the working dtype."""
+    """Outputs of one node on arrays that are already in the working dtype.
+
+    Raises `InputError`, before anything is allocated, for outputs beyond the limit of memory.
+    """
     ev = Evaluation(types, outputs, np.dtype(work))
+    require_memory(node, types, arrays, outputs, None if promised_bits else ev.work)
     try:
         with np.errstate(all="ignore"):
             if promised_bits:
@@ -95,6 +100,12 @@ def evaluate_node(
         if error.place:
             raise
         raise type(error)(error.cause, place=node.place, next_step=error.next_step) from error
+    except MemoryError as error:
+        raise InputError(
+            f"there is not enough memory for this node ({error})",
+            place=node.place,
+            next_step="run it on smaller inputs, or where more memory is free",
+        ) from error
     return tuple(np.asarray(r).astype(d, copy=False) for r, d in zip(results, dtypes, strict=True))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
 import threading
 import time
 import weakref
@@ -13,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from verax.base import memory
 from verax.base.arrays import as_array
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
@@ -25,6 +27,7 @@ from verax.runtime.image import (
     Image,
     PythonStep,
     Segment,
+    Signature,
     Tensor,
 )
 from verax.runtime.threads import ThreadPool
@@ -43,8 +46,9 @@ def numpy_dtype(name: str) -> np.dtype:
 def aligned_zeros(nbytes: int) -> np.ndarray:
     """Zeroed uint8 array on a 64-byte boundary; its pages are touched only when used.
 
-    Raises `InputError` when so much memory cannot be had.
+    Raises `InputError` when so much memory cannot be had, or is more than the limit.
     """
+    memory.require(nbytes, "what the network computes in between")
     try:
         raw = np.zeros(nbytes + _ALIGNMENT, np.uint8)
     except (MemoryError, ValueError) as error:
@@ -69,6 +73,7 @@ class Program:
         self.image = image
         self._lock = threading.Lock()
         self._python_call = python_call
+        memory.require(sum(map(_bytes, image.outputs)), "the network's outputs")
         self._arena = aligned_zeros(image.arena_bytes)
         self._weights = _aligned(image.weights)
         self._library = load_object(image.object_code) if image.object_code else None
@@ -255,6 +260,10 @@ class _BoundPython:
                 destination = get(tensor)
                 assert destination is not None
                 destination[...] = result
+
+
+def _bytes(tensor: Signature) -> int:
+    return math.prod(tensor.shape) * numpy_dtype(tensor.dtype).itemsize
 
 
 def tensor_view(region: np.ndarray, tensor: Tensor) -> np.ndarray:

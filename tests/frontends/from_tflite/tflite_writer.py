@@ -95,9 +95,10 @@ def model(
     inputs: Sequence[int],
     outputs: Sequence[int],
     behind: bool = False,
+    entries: Mapping[str, bytes] | None = None,
 ) -> bytes:
     """The bytes of a model with one graph. behind: constants lie after the FlatBuffer, as in files
-    of more than 2 GB."""
+    of more than 2 GB. entries: metadata by name."""
     b = flatbuffers.Builder(1024)
     moved: list[bytes] = []
     buffers, made = [_table(b, {})], []
@@ -113,6 +114,11 @@ def model(
                 fields = {0: ("offset", b.CreateByteVector(raw))}
             buffers.append(_table(b, fields))
         made.append(_tensor(b, t, t.name if t.name is not None else f"t{i}", buffer))
+    notes = []
+    for name, content in (entries or {}).items():
+        buffers.append(_table(b, {0: ("offset", b.CreateByteVector(content))}))
+        fields = {0: ("offset", b.CreateString(name)), 1: ("uint32", len(buffers) - 1)}
+        notes.append(_table(b, fields))
     kinds = sorted({(op.kind, op.version) for op in ops})
     codes = [_code(b, *kind) for kind in kinds]
     operators = [_operator(b, op, kinds.index((op.kind, op.version))) for op in ops]
@@ -132,6 +138,7 @@ def model(
             1: ("offset", _vector(b, codes)),
             2: ("offset", _vector(b, [graph])),
             4: ("offset", _vector(b, buffers)),
+            **({6: ("offset", _vector(b, notes))} if notes else {}),
         },
     )
     b.Finish(root, file_identifier=b"TFL3")

@@ -46,8 +46,9 @@ class PoolSpec:
     def taps(self, axis: int, output: int) -> tuple[int, int]:
         """[first, one past the last) kernel position inside the input, at an output position."""
         start, d = output * self.strides[axis] - self.pads[axis], self.dilations[axis]
-        inside = [k for k in range(self.kernel[axis]) if 0 <= start + k * d < self.size[axis]]
-        return (inside[0], inside[-1] + 1) if inside else (0, 0)
+        first = max(0, -(start // d))
+        end = min(self.kernel[axis], (self.size[axis] - 1 - start) // d + 1)
+        return (first, end) if first < end else (0, 0)
 
     def counted(self, axis: int, output: int) -> int:
         """Kernel positions that count towards a mean, at an output position."""
@@ -55,8 +56,13 @@ class PoolSpec:
             first, end = self.taps(axis, output)
             return end - first
         start, d = output * self.strides[axis] - self.pads[axis], self.dilations[axis]
-        end = self.size[axis] + self.pads_after[axis]
-        return sum(start + k * d < end for k in range(self.kernel[axis]))
+        last = self.size[axis] + self.pads_after[axis] - 1
+        return max(0, min(self.kernel[axis], (last - start) // d + 1))
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of code that differ in the kernel positions they read."""
+        return math.prod(len(_runs(self, axis)) for axis in range(3))
 
 
 @dataclasses.dataclass(frozen=True)

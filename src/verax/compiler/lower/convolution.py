@@ -18,7 +18,7 @@ from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ops.convolution import Conv
 from verax.ops.deconvolution import ConvTranspose
-from verax.ops.windows import Windows
+from verax.ops.windows import Windows, border_is_modest
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
@@ -71,6 +71,9 @@ def layouts(lowering: Lowering, node: Node) -> Layouts | None:
     x = graph.types[node.inputs[0] or ""]
     border = conv_spec(graph, node, nothing, nothing).border(triple(x.shape[2:], 1))
     pads: Pads = tuple(border[3 - (x.rank - 2) :])
+    windows, reach = _windows(graph, node), [a + n + b for n, (a, b) in zip(x.shape[2:], pads)]
+    if not border_is_modest(x.shape[0] * x.shape[1], windows.input, windows.output, reach):
+        return None
     planar = x.shape[1] < LANES // 2 and getattr(node.op, "groups", 1) == 1
     return Layouts({0: (Layout.plain if planar else Layout.blocked, pads)}, Layout.blocked)
 

@@ -20,6 +20,7 @@ from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.tflite.flatbuffer import Table, damaged, root
 from verax.frontends.tflite.flexbuffer import read_map
+from verax.frontends.tflite.pixels import ENTRY, read_pixels
 from verax.frontends.tflite.schema import (
     CUSTOM,
     ENUMS,
@@ -108,7 +109,10 @@ def read_model(data: memoryview) -> ForeignModel:
         constants={t.name: _constant(t) for t in tensors if t.data and t.name in used},
         declared={t.name: t.recorded for t in tensors if not t.data and t.name not in unknown},
         versions={"schema": version},
-        metadata=_metadata(model, len(graphs), tensors),
+        metadata={
+            **_metadata(model, len(graphs), tensors),
+            **_said_of_images(model, buffers, [t.name for t in inputs]),
+        },
     )
 
 
@@ -348,6 +352,15 @@ def _check_names(
         raise damaged("the graph has no output")
     if any(t.data for t in inputs):
         raise damaged("an input is a constant")
+
+
+def _said_of_images(model: Table, buffers: list[memoryview], inputs: list[str]) -> dict[str, str]:
+    """Lines on image inputs from the buffer with TFLite's metadata, where there is one."""
+    for entry in _limited(model.tables(6), "metadata entries"):
+        number = entry.integer(1, "uint32")
+        if _name(entry, 0) == ENTRY and number < len(buffers):
+            return read_pixels(buffers[number], inputs)
+    return {}
 
 
 def _metadata(model: Table, graphs: int, tensors: list[Tensor]) -> dict[str, str]:

@@ -46,7 +46,7 @@ def _pads(suspect: Suspect) -> Iterator[Hypothesis]:
     for name, words, prior, begin in (*begins(windows), *mixed_begins(windows)):
         yield from _begin_at(suspect, windows, name, words, prior, begin)
     if isinstance(suspect.op, Conv):
-        for name, words, edit in padded_by_modes(windows, suspect.x.ndim):
+        for name, words, edit in padded_by_modes(windows, suspect.x):
             bare = dataclasses.replace(suspect.op, pads=((0, 0),) * windows.rank)
             yield Hypothesis(name, words, Prior.common, op=bare, inputs=edit, crop=True)
 

@@ -11,6 +11,7 @@ import numpy as np
 from verax.ir.operator import Operator
 from verax.judge.hypotheses.base import Arrays, Edit, Hypothesis, Prior, Suspect, edited
 from verax.judge.hypotheses.convolution import convolution, windows_of
+from verax.judge.hypotheses.windows import can_pad
 from verax.ops.integer_convolution import ConvInteger, ConvTransposeInteger
 
 DATA_ZERO, WEIGHT_ZERO = 2, 3
@@ -42,6 +43,8 @@ def _padded_with_zeros(suspect: Suspect, plain: Suspect, op: ConvInteger) -> Ite
     """Padding with the number 0 where the zero point stands for it."""
     windows = windows_of(plain)
     if not suspect.has(DATA_ZERO) or not np.any(suspect.inputs[DATA_ZERO]):
+        return
+    if not can_pad(windows, suspect.x):
         return
     widths = ((0, 0), (0, 0), *windows.pads)
     yield Hypothesis(

@@ -20,7 +20,7 @@ from verax.judge.hypotheses.base import (
 from verax.judge.hypotheses.batch_norm import epsilons
 from verax.ops.layer_normalization import LayerNormalization, RMSNormalization
 from verax.ops.normalization import GroupNormalization, InstanceNormalization
-from verax.ops.response_normalization import LRN, LpNormalization
+from verax.ops.response_normalization import LRN, LpNormalization, neighbour_sums
 
 Normalization = LayerNormalization | RMSNormalization | InstanceNormalization | GroupNormalization
 
@@ -248,7 +248,10 @@ def response(suspect: Suspect) -> Iterator[Hypothesis]:
     ]
     for name, words, prior, changed in changes:
         yield from with_attributes(op, name, words, prior, **changed)
-    for size in range(max(1, op.size // 2), 2 * op.size + 2):
+    sizes = range(max(1, op.size // 2), 2 * op.size + 2)
+    if op.size > 2 * suspect.x.shape[1]:  # all channels, whatever the size: only its share tells
+        sizes = range(op.size - 2, op.size + 3)
+    for size in sizes:
         share = op.alpha / op.size
         for label, alpha in (("", op.alpha), (", alpha per channel kept", share * size)):
             if size != op.size:
@@ -282,9 +285,7 @@ def response(suspect: Suspect) -> Iterator[Hypothesis]:
 def _along(op: LRN, x: np.ndarray, axis: int) -> np.ndarray:
     """The meaning with another axis in the place of the channels."""
     wide = np.moveaxis(x.astype(np.float64), axis, 0)
-    before, after = (op.size - 1) // 2, op.size // 2
-    squares = np.pad(wide**2, ((before, after), *((0, 0),) * (x.ndim - 1)))
-    total = sum((squares[i : i + len(wide)] for i in range(op.size)), np.zeros(wide.shape))
+    total = neighbour_sums(wide**2, *op.reach, axis=0)
     return np.moveaxis(wide / (op.bias + op.alpha / op.size * total) ** op.beta, 0, axis)
 
 

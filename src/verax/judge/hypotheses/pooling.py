@@ -17,7 +17,7 @@ from verax.judge.hypotheses.base import (
     pointwise,
     with_attributes,
 )
-from verax.judge.hypotheses.windows import begins, mixed_begins, padded_by_modes
+from verax.judge.hypotheses.windows import begins, can_pad, mixed_begins, padded_by_modes
 from verax.ops.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from verax.ops.pooling import AveragePool, LpPool, MaxPool, Pool
 from verax.ops.windows import Ints, Windows
@@ -157,6 +157,9 @@ def _padded(suspect: Suspect, op: Pool, windows: Windows) -> Iterator[Hypothesis
     ]
     widths = ((0, 0),) * (suspect.x.ndim - windows.rank) + tuple(reach)
     bare = dataclasses.replace(op, pads=((0, 0),) * windows.rank, ceil_mode=False)
+    whole = dataclasses.replace(windows, pads=tuple(reach), output=windows.output)
+    if not can_pad(whole, suspect.x):
+        return
     if isinstance(op, MaxPool):
         yield Hypothesis(
             "padding counts as zero",
@@ -168,8 +171,7 @@ def _padded(suspect: Suspect, op: Pool, windows: Windows) -> Iterator[Hypothesis
             crop=True,
         )
         return
-    whole = dataclasses.replace(windows, pads=tuple(reach), output=windows.output)
-    for name, words, edit in padded_by_modes(whole, suspect.x.ndim):
+    for name, words, edit in padded_by_modes(whole, suspect.x):
         yield Hypothesis(name, words, Prior.rare, op=bare, inputs=edit, crop=True)
 
 

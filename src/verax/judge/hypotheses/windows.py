@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from verax.judge.hypotheses.base import Edit, Prior, edited
-from verax.ops.windows import Ints, Windows
+from verax.ops.windows import Ints, Windows, border_is_modest
 
 Begin = tuple[str, str, Prior, Ints]
 MODES = {
@@ -113,11 +114,18 @@ def mixed_begins(windows: Windows) -> Iterator[Begin]:
             )
 
 
-def padded_by_modes(windows: Windows, rank: int) -> Iterator[tuple[str, str, Edit]]:
+def can_pad(windows: Windows, x: np.ndarray) -> bool:
+    """Whether `x` may be stored with its pads around it: they are no larger than what they feed."""
+    reach = [begin + n + end for n, (begin, end) in zip(windows.input, windows.pads)]
+    lead = math.prod(x.shape[: x.ndim - windows.rank])
+    return border_is_modest(lead, windows.input, windows.output, reach)
+
+
+def padded_by_modes(windows: Windows, x: np.ndarray) -> Iterator[tuple[str, str, Edit]]:
     """Inputs padded other than by zeros, to be used with pads of 0: (name, words, edit)."""
-    if not any(map(any, windows.pads)):
+    if not any(map(any, windows.pads)) or not can_pad(windows, x):
         return
-    widths = ((0, 0),) * (rank - windows.rank) + windows.pads
+    widths = ((0, 0),) * (x.ndim - windows.rank) + windows.pads
     for mode, words in MODES.items():
         if mode in ("reflect", "symmetric") and any(
             max(pair) >= n for pair, n in zip(windows.pads, windows.input)

@@ -1,0 +1,150 @@
+"""Memory: how much this process may still take, and the limit that everything large is held to.
+
+What a network computes may ask for any size, and a system that runs out of memory ends processes
+without a word. So whatever allocates by a size that came from outside asks here first. The limit is
+the one that was set for the call (`limited`), else VERAX_MEMORY, else a share of what is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from verax.base.errors import InputError, UsageError
+
+VARIABLE = "VERAX_MEMORY"
+SHARE = 0.8
+"""Of what is free, what a single value or a program's buffers may take."""
+SMALL = 64 << 20
+"""Bytes that are always granted: asking what is free costs more than it saves."""
+UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(?:I?B)?")
+_limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("memory limit", default=None)
+
+
+def parse_bytes(text: str) -> int:
+    """`8G`, `512MiB` or `100000` as a number of bytes. Raises `UsageError`."""
+    found = _SIZE.fullmatch(text.strip().upper())
+    if found is None or not (size := int(float(found[1]) * (1 << UNITS[found[2]]))):
+        raise UsageError(f"{text!r} is no amount of memory", next_step="write it like 8G or 512M")
+    return size
+
+
+def shown_bytes(size: float) -> str:
+    """For people: `1.5 GiB`."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} GiB" if size < 1e6 else f"{size:.2e} GiB"
+
+
+def available_bytes() -> int:
+    """What this process can still take: of the machine, of its control group, of its own limit.
+
+    Where nothing can be found out, 2 GiB.
+    """
+    found = [n for n in (_of_machine(), _of_group(), _of_process()) if n is not None]
+    return max(0, min(found, default=2 << 30))
+
+
+def set_limit() -> int | None:
+    """The limit that was set, by `limited` or by VERAX_MEMORY; None where none was."""
+    chosen = _limit.get()
+    if chosen is None and os.environ.get(VARIABLE):
+        chosen = parse_bytes(os.environ[VARIABLE])
+    return chosen
+
+
+def limit() -> int:
+    """Bytes that one value, or a program's buffers, may take."""
+    chosen = set_limit()
+    return int(SHARE * available_bytes()) if chosen is None else chosen
+
+
+@contextlib.contextmanager
+def limited(size: int | None) -> Iterator[None]:
+    """Set the limit for what is called inside, in this thread; None leaves it as it is."""
+    token = _limit.set(_limit.get() if size is None else size)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def require(size: int, what: str, place: str = "") -> None:
+    """Raise an `InputError` when `what` would take more than the limit."""
+    if size <= SMALL and set_limit() is None:
+        return
+    most = limit()
+    if size > most:
+        raise InputError(
+            f"{what} would take {shown_bytes(size)}, more than the {shown_bytes(most)} that are "
+            f"{'free for it' if set_limit() is None else 'allowed'}",
+            place=place,
+            next_step=f"check the sizes that the network is given or computes, or set the limit "
+            f"({VARIABLE}=64G)",
+        )
+
+
+def _of_machine() -> int | None:
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (ValueError, OSError):
+        return None
+
+
+def _of_group() -> int | None:
+    """What the control groups that this process lies in have left, versions 1 and 2."""
+    found = []
+    for line in _lines("/proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            base, most, used = Path("/sys/fs/cgroup"), "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            base = Path("/sys/fs/cgroup/memory")
+            most, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        folder = base / path.lstrip("/")
+        for level in (folder, *folder.parents):
+            if level == base or base in level.parents:
+                found += _left(level, most, used)
+    return min(found, default=None)
+
+
+def _left(folder: Path, most: str, used: str) -> list[int]:
+    """Bytes left in one control group, with what it only caches; empty where it has no limit."""
+    numbers = ["".join(_lines(folder / name)) for name in (most, used)]
+    if not all(text.isdigit() for text in numbers):
+        return []
+    cached = 0
+    for line in _lines(folder / "memory.stat"):
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file") and value.isdigit():
+            cached = max(cached, int(value))
+    return [int(numbers[0]) - int(numbers[1]) + cached]
+
+
+def _of_process() -> int | None:
+    """What the limit on the address space leaves."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    used = "".join(_lines("/proc/self/statm")).split(" ")[0]
+    if most == resource.RLIM_INFINITY or not used.isdigit():
+        return None
+    return most - int(used) * resource.getpagesize()
+
+
+def _lines(path: str | Path) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except (OSError, ValueError):
+        return []
