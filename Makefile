@@ -10,7 +10,7 @@ PEERS ?=
 TESTS ?=
 ARGS ?=
 
-.PHONY: help demo test lint format bench campaign examples clean
+.PHONY: help demo test lint format bench campaign honest examples clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: $(VENV)/.peers  ## ResNet-50, ResNet-18, MobileNetV2 against ONNX Runtime
 campaign: $(VENV)/.test $(VENV)/.peers  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests
 	$(BIN)/python benchmarks/judge $(ARGS)
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(TESTS)
+
+honest: $(VENV)/.test $(VENV)/.peers  ## Honest runs of real architectures, and mistakes planted in them (ARGS="runs --only llama")
+	$(BIN)/python -m benchmarks.honest $(or $(ARGS),runs)
 
 examples: $(VENV)/.examples  ## Train the example network again and write its files
 	$(BIN)/python examples/train.py
