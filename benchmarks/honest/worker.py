@@ -1,0 +1,101 @@
+"""The child process of the campaign: one line for each run that it is asked for.
+
+    python -m benchmarks.honest.worker PIPE < keys
+
+PIPE is the number of an open file that takes the lines: {"began": key}, then the outcome. What
+kills this process is thereby known to belong to the run that began last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+MEMORY = 8 << 30
+"""Bytes of address space that a child may take."""
+FOLDER = "HONEST_FOLDER"
+"""The environment's name of the folder for exported models."""
+
+
+def main() -> int:
+    pipe = os.fdopen(int(sys.argv[1]), "w", buffering=1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    keys = sys.stdin.read().split()
+    sys.stdin.close()
+    from benchmarks.honest.networks import Forms
+    from benchmarks.honest.runs import Run
+
+    folder = Path(os.environ[FOLDER])
+    made: Any = None
+    for key in keys:
+        pipe.write(json.dumps({"began": key}) + "\n")
+        name = key.partition("/")[0]
+        if made is None or made.name != name:
+            made = Forms(name, folder)
+        began = time.perf_counter()
+        if key.split("/")[1] == "planted":
+            from benchmarks.honest.planted import run_planted
+
+            outcome: Any = run_planted(key, made)
+        else:
+            outcome = honest(Run.of(key), made)
+        outcome.seconds = round(time.perf_counter() - began, 2)
+        pipe.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
+    return 0
+
+
+def honest(run: Any, forms: Any) -> Any:
+    """The outcome of one honest run."""
+    from benchmarks.honest.outcomes import FAILED, REFUSED, Outcome, of_verdict
+
+    family, origin = forms.family, forms.origin
+    try:
+        verdict = judged(run, forms)
+    except MemoryError:
+        return Outcome(run.key, family, origin, FAILED, reasons=["out of memory"])
+    except Exception as error:
+        ours = _from_verax(error)
+        reason = f"{type(error).__name__}: {error}"[:300]
+        where = traceback.format_exc()[-1500:] if ours else ""
+        result = FAILED if ours else REFUSED
+        return Outcome(run.key, family, origin, result, reasons=[reason], notes=[where])
+    return of_verdict(run.key, family, origin, verdict)
+
+
+def judged(run: Any, forms: Any, explain: bool = False) -> Any:
+    """The verdict on one honest run."""
+    from benchmarks.honest.networks import subject, watched
+
+    from verax.judge import check
+
+    network = forms.network(run.dtype, run.form)
+    inputs = None if run.view.startswith("recorded") else network.inputs[run.style]
+    return check(
+        network.graph,
+        subject(network, run),
+        inputs,
+        watch=watched(run),
+        explain=explain,
+        twice=False,
+    )
+
+
+def _from_verax(error: BaseException) -> bool:
+    """Whether it is an exception that Verax should not have let out."""
+    from verax.base.errors import VeraxError
+
+    if isinstance(error, VeraxError):
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    return f"{os.sep}verax{os.sep}" in last and "runners" not in last
+
+
+if __name__ == "__main__":
+    sys.exit(main())
