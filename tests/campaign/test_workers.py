@@ -1,9 +1,14 @@
 """Cases in processes: all results arrive, a dead process costs its case, time is kept."""
 
 import os
+import subprocess
+import sys
 import time
 
-from verax.campaign.workers import run_cases
+import psutil
+import pytest
+
+from verax.campaign.workers import NICENESS, run_cases
 
 
 def double(n: int) -> int:
@@ -41,3 +46,21 @@ def test_what_was_done_stays_when_the_caller_stops() -> None:
     began = time.monotonic()
     results.close()
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of that")
+def test_processes_end_with_a_parent_that_is_killed() -> None:
+    code = "import time; from verax.campaign.workers import run_cases\n"
+    code += "if __name__ == '__main__': list(run_cases([60] * 4, time.sleep, time.sleep))"
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    workers: list[psutil.Process] = []
+    end = time.monotonic() + 60
+    while len(workers) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+        children = psutil.Process(parent.pid).children()
+        # the cases are begun once the niceness is set; one child is Python's own
+        workers = [p for p in children if p.nice() >= NICENESS + psutil.Process().nice()]
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert len(workers) == 2 and not alive

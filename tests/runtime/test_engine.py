@@ -8,10 +8,12 @@ import threading
 
 import psutil
 import pytest
+from llvmlite.binding import ffi
 
 from verax.base.errors import CompileError
 from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.target import Target
+from verax.runtime import engine
 from verax.runtime.engine import load_object, object_code
 
 
@@ -102,3 +104,14 @@ def test_compiling_again_and_again_does_not_fill_memory() -> None:
     many(0)
     before = many(1000)
     assert many(2000) - before < 8 << 20
+
+
+def test_the_lock_that_a_fork_waits_for_is_the_one_that_llvmlite_holds_in_llvm() -> None:
+    assert engine._llvm_lock is not None
+    assert engine._llvm_lock is ffi.lib._lock._lock
+    with ffi.lib._lock:
+        taken = []
+        thread = threading.Thread(target=lambda: taken.append(engine._llvm_lock.acquire(False)))
+        thread.start()
+        thread.join()
+        assert taken == [False]

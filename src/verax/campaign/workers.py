@@ -16,6 +16,8 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from typing import TypeVar
 
+from verax.base.guard import SET_PARENT_DEATH_SIGNAL, prctl
+
 Case = TypeVar("Case")
 Result = TypeVar("Result")
 AHEAD = 2
@@ -92,8 +94,12 @@ def _pool(processes: int) -> ProcessPoolExecutor:
 
 
 def _quietly() -> None:
-    """Behind everything else, and deaf to Ctrl-C: the parent hears it."""
+    """Behind all else, deaf to Ctrl-C (the parent hears it), and never without the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if parent is not None and parent.pid != os.getppid():
+        os._exit(1)
     os.nice(NICENESS)
 
 

@@ -66,7 +66,14 @@ Params = Annotated[
 Level = Annotated[
     int, typer.Option("-O", "--opt-level", help="0: every node by itself. 1: fused, same bits.")
 ]
-Threads = Annotated[int, typer.Option("--threads", help="Threads; 0 is all cores.", min=0)]
+Threads = Annotated[
+    int,
+    typer.Option(
+        "--threads",
+        help="Threads; 0: as many as cores, CPU quota and OMP_NUM_THREADS allow (`verax doctor`).",
+        min=0,
+    ),
+]
 Timeout = Annotated[
     float | None,
     typer.Option(

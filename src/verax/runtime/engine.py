@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from llvmlite import binding as llvm
 from llvmlite.binding import ffi
@@ -17,25 +16,36 @@ from llvmlite.binding import ffi
 from verax.base.errors import CompileError
 from verax.base.forks import on_fork
 from verax.runtime.elf import ObjectError, check_object
-from verax.runtime.neighbourhood import neighbourhood
 
 _lock = threading.Lock()
 _ready = False
+FORK_SECONDS = 60.0
+"""How long a fork waits for a call into LLVM to end."""
+_llvm_lock: Any = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
+_llvm_is_quiet = False
 
 
-def _renew_lock() -> None:
-    global _lock
+def _await_quiet() -> None:
+    """Before a fork: wait until no thread is inside LLVM, whose own locks cannot be made anew."""
+    global _llvm_is_quiet
+    _llvm_is_quiet = _llvm_lock is not None and _llvm_lock.acquire(timeout=FORK_SECONDS)
+
+
+def _go_on() -> None:
+    if _llvm_is_quiet:
+        _llvm_lock.release()
+
+
+def _go_on_in_child() -> None:
+    global _lock, _llvm_lock
     _lock = threading.Lock()
+    if _llvm_is_quiet:
+        _llvm_lock.release()
+    elif _llvm_lock is not None:
+        ffi.lib._lock._lock = _llvm_lock = threading.RLock()
 
 
-on_fork(_renew_lock)
-# LLVM's own locks cannot be made anew: a fork waits until no thread is inside of it.
-_inside_llvm = ffi.lib._lock
-on_fork(
-    before=_inside_llvm.__enter__,
-    parent=partial(_inside_llvm.__exit__, None, None, None),
-    child=partial(_inside_llvm.__exit__, None, None, None),
-)
+on_fork(_go_on_in_child, before=_await_quiet, parent=_go_on)
 
 
 class EmitsCode(Protocol):
@@ -73,10 +83,6 @@ def object_code(module: HoldsModule) -> bytes:
         ) from error
 
 
-SLACK = 1 << 20
-"""Bytes beyond twice the object's size that its sections take in memory at most."""
-
-
 class LoadedObject:
     """Code in this process. It must outlive every call into it; `close` unmaps it."""
 
@@ -89,10 +95,14 @@ class LoadedObject:
                 machine = llvm.Target.from_default_triple().create_target_machine(
                     codemodel="jitdefault", jit=True
                 )
-                self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-                with neighbourhood(2 * len(data) + SLACK):
-                    self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-                    self._engine.finalize_object()
+                # With llvmlite's own memory manager an object is one piece of memory. LLVM's maps
+                # each section by itself, and in a crowded address space they may end up further
+                # from each other than the code's 32-bit offsets reach.
+                self._engine = llvm.create_mcjit_compiler(
+                    llvm.parse_assembly(""), machine, use_lmm=True
+                )
+                self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+                self._engine.finalize_object()
             except RuntimeError as error:
                 raise CompileError(
                     f"object code could not be loaded: {error}",
