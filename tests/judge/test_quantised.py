@@ -18,6 +18,7 @@ from verax.ops.activation import Relu
 from verax.ops.arithmetic import Add
 from verax.ops.convolution import Conv
 from verax.ops.quantization import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear
+from verax.ops.reshaping import Transpose
 from verax.ops.softmax import Softmax
 from verax.records.verdict import Finding, Kind
 from verax.reference.evaluate import evaluate, evaluate_node
@@ -100,6 +101,19 @@ def test_a_scale_and_zero_point_found_at_run_time_may_be_rounded_otherwise() -> 
     assert judged(op, [x], [None, scale * np.float32(1.001), None]).kind is Kind.mistake
     assert judged(op, [x], [None, None, np.uint8(128)]).kind is Kind.rounding
     assert judged(op, [x], [None, None, np.uint8(126)]).kind is Kind.mistake
+
+
+def test_what_is_computed_from_moved_inputs_is_no_parameter() -> None:
+    """An exact operation on the input does not make constants of what follows."""
+    b = Builder("moved")
+    x = b.input("x", TensorType.parse("float32[2, 7, 9, 5]"))
+    turned = b.add(Transpose(perm=(0, 3, 1, 2)), [x], ["turned"], "turn")
+    w = np.random.default_rng(8).standard_normal((4, 5, 3, 3)).astype(np.float32)
+    y = b.add(Conv(), [turned, b.constant(w, "w")], ["y"], "conv")
+    graph = b.graph([b.add(Relu(), [y], ["z"], "relu")])
+    data = {"x": np.random.default_rng(9).standard_normal((2, 7, 9, 5)).astype(np.float32)}
+    found = survey(graph, data, {"z": evaluate(graph, data)["z"].astype(np.float32)})
+    assert "y" in {p.value for p in found.power}
 
 
 class Network:

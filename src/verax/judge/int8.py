@@ -19,7 +19,7 @@ Each is a `Way`: a node is computed again so, exactly, and what a subject gave h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,13 +82,19 @@ class Way:
         return found - self.spared
 
     def outputs(
-        self, graph: Graph, node: Node, arrays: Sequence[Any], exact: Sequence[np.ndarray]
+        self,
+        graph: Graph,
+        node: Node,
+        arrays: Sequence[Any],
+        exact: Sequence[np.ndarray],
+        scalars: Mapping[str, np.ndarray],
     ) -> tuple[np.ndarray, ...]:
-        """What the node gives so. arrays: its inputs; exact: its outputs by the meaning."""
+        """What the node gives so. arrays: its inputs; exact: its outputs by the meaning; scalars:
+        values of one element by name, where zero points may be."""
         if node.outputs[0] in self.spared:
             return tuple(exact)
         if self.pairs and node.op.kind in PRODUCTS:
-            lost = _lost(graph, node, arrays, self)
+            lost = _lost(graph, node, arrays, self, scalars)
             if lost is not None:
                 return (exact[0] + lost.astype(exact[0].dtype),)
         if self.softmax and node.op.kind == "Softmax":
@@ -150,12 +156,30 @@ def _softmax_factor(graph: Graph, node: Node) -> float | None:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where the floats of a dequantised tensor lie: (integer - zero) scale."""
+    """Where the floats of a dequantised tensor lie: (integer - zero) scale. offset: the value that
+    was taken off integers before a product of integers, if any."""
 
     scale: np.ndarray
     zero: np.ndarray
     dtype: np.dtype
     axis: int
+    offset: str = ""
+
+
+def _bytes(graph: Graph, value: str | None) -> _Grid | None:
+    """The bytes behind a factor of an integer product: widened, perhaps minus a zero point."""
+    node, offset = graph.producers.get(value or ""), ""
+    if node is not None and node.op.kind == "Sub":
+        zero = graph.producers.get(node.inputs[1] or "")
+        if zero is None or zero.op.kind != "Cast":
+            return None
+        offset, node = zero.inputs[0] or "", graph.producers.get(node.inputs[0] or "")
+    if node is None or node.op.kind != "Cast":
+        return None
+    dtype = graph.types[node.inputs[0] or ""].dtype.numpy
+    if dtype.kind not in "iu" or dtype.itemsize != 1:
+        return None
+    return _Grid(np.ones(()), np.zeros((), np.int64), dtype, 0, offset)
 
 
 def _grid(graph: Graph, value: str | None) -> _Grid | None:
@@ -192,21 +216,38 @@ def _factors_known(graph: Graph, node: Node) -> tuple[_Grid, _Grid] | None:
         one = np.ones(())
         data, weights = (_Grid(one, np.zeros((), np.int64), t, 0) for t in types)
     else:
-        first, second = _grid(graph, node.inputs[0]), _grid(graph, node.inputs[1])
+        whole = not graph.types[node.outputs[0]].dtype.is_float
+        first, second = ((_bytes if whole else _grid)(graph, v) for v in node.inputs[:2])
         if first is None or second is None:
             return None
         data, weights = first, second
     return (data, weights) if weights.dtype == np.int8 and data.scale.size == 1 else None
 
 
-def _lost(graph: Graph, node: Node, arrays: Sequence[Any], way: Way) -> np.ndarray | None:
+def _lost(
+    graph: Graph,
+    node: Node,
+    arrays: Sequence[Any],
+    way: Way,
+    scalars: Mapping[str, np.ndarray],
+) -> np.ndarray | None:
     """What the arithmetic adds to the node's result; None where it cannot be known."""
     grids = _factors_known(graph, node)
     if grids is None or arrays[0].ndim < 2 or arrays[1].ndim < 2:
         return None
     data, weights = (_integers(a, g) for a, g in zip(arrays, grids))
     shift = 128 if grids[0].dtype == np.int8 else 0
-    raw, zero = data + shift, int(grids[0].zero.ravel()[0]) + shift
+    zero = int(grids[0].zero.ravel()[0]) + shift
+    if grids[0].offset:  # only centred integers are there
+        if grids[0].offset not in scalars or scalars[grids[0].offset].size != 1:
+            return None
+        zero += int(np.ravel(scalars[grids[0].offset])[0])
+        data = data + zero - shift
+    if grids[1].offset and grids[1].offset not in scalars:
+        return None
+    if grids[1].offset:
+        weights = weights + scalars[grids[1].offset].astype(np.int64)
+    raw = data + shift
     if node.op.kind in ("Conv", "ConvInteger"):
         if node.op.kind == "ConvInteger" and len(arrays) > 2 and arrays[2] is not None:
             zero = int(np.ravel(arrays[2])[0]) + shift

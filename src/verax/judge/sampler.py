@@ -15,6 +15,7 @@ from verax.ir.types import TensorType
 from verax.judge.adjoint import Tape
 from verax.judge.local import Meaning, meaning
 from verax.judge.ties import quantities, rounded_otherwise
+from verax.judge.vjp import FLAT
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, U
 from verax.ops.quantization import DequantizeLinear
@@ -98,9 +99,8 @@ class Sampler:
         found = meaning(node, arrays, declared, outputs)
         if found.problem:
             self.problems.append(f"{node.place}: {found.problem}")
-        fixed = all(
-            v is None or v in self.graph.constants or v in self.parameters or v in self.tape.steady
-            for v in node.inputs
+        fixed = node.op.kind in FLAT or all(
+            v is None or v in self.graph.constants or v in self.parameters for v in node.inputs
         )
         for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
             if rounding is not None and array.dtype.kind == "f":

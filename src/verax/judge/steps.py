@@ -334,6 +334,7 @@ class Steps:
         """One evaluation. noise: multiple of rounding; frozen: what the steps give instead."""
         run = _Run({})
         hidden = self.sampler.region.hidden
+        scalars = dict(self.sampler.shown)
         left_out = way.left_out(self.graph, self.sampler.region.nodes) & hidden
 
         def after(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
@@ -346,7 +347,7 @@ class Steps:
                 y = (arrays[0] - zero) * scale
                 return (self.sampler.noise(node, node.outputs[0], y, noise),)
             found = self.sampler.evaluate(node, arrays)
-            exact = way.outputs(self.graph, node, arrays, found.outputs)
+            exact = way.outputs(self.graph, node, arrays, found.outputs, scalars)
             decided = quantities(node, found.ev, arrays)
             outputs = []
             for v, y, quantity in zip(node.outputs, exact, decided):
@@ -365,6 +366,7 @@ class Steps:
                                         or y.dtype.kind != "f"):  # fmt: skip
                     run.steps[v] = y
                 outputs.append(y)
+            scalars.update((v, y) for v, y in zip(node.outputs, outputs) if y.size == 1)
             return tuple(outputs)
 
         run.shown = self.sampler.run(after)
