@@ -35,11 +35,17 @@ MINE = sorted(name for domain, name in TABLE if not domain)
 
 
 IMAGE = np.random.default_rng(5).standard_normal((2, 3, 5, 4), dtype=np.float32)
+BYTES: list[np.ndarray] = [
+    np.arange(120, dtype=np.uint8).reshape(2, 3, 5, 4), np.float32(0.1), np.uint8(60),
+    np.arange(-30, 24, dtype=np.int8).reshape(2, 3, 3, 3), np.float32(0.1), np.int8(0),
+    np.float32(2), np.uint8(128),
+]  # fmt: skip
 OWN: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     ("GlobalLpPool", {}, [IMAGE]),
     ("LpPool", {"kernel_shape": [2, 3], "strides": [2, 2]}, [IMAGE]),
     ("MaxRoiPool", {"pooled_shape": [2, 3]},
      [IMAGE, np.float32([[0, 0, 0, 3, 3], [1, 1, 0, 2, 4]])]),
+    *(("QLinearConv", attributes, BYTES) for attributes in ({}, {"pads": [1, 0, 1, 2]})),
     ("Reshape", {"allowzero": 1}, [np.zeros((0, 0, 3), np.float32), np.array([0, 3, 0])]),
 ]  # fmt: skip
 """What ONNX's cases leave out: operator, attributes, operands."""
@@ -203,6 +209,7 @@ ACCEPTED: set[Spot] = {
     ("Conv", "kernel_shape"),
     ("ConvTranspose", "kernel_shape"),
     ("ConvInteger", "kernel_shape"),
+    ("QLinearConv", "kernel_shape"),
     ("TopK", "sorted"),
 }
 """Attributes whose every accepted value means the same: sizes that the weights have anyway, and

@@ -17,7 +17,7 @@ import numpy as np
 from verax.base.errors import GraphError
 from verax.ir.dim import DimLike, symbol
 from verax.ir.types import DType, TensorType
-from verax.numerics.error_model import Rounding
+from verax.numerics.error_model import Quantity, Rounding
 
 Array = np.ndarray
 REGISTRY: dict[str, type[Operator]] = {}
@@ -157,6 +157,14 @@ class Operator:
         if self.exact:
             return (None,) * len(outputs)
         raise NotImplementedError
+
+    def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
+        """The real numbers that it rounds to integers, per output; none for most operators.
+
+        Inputs as for `error`. An integer that differs from the meaning is rounding where the number
+        lies within its own rounding of the edge between two.
+        """
+        return ()
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

@@ -162,7 +162,7 @@ def check_node(
         tiers = _tiers(node, found.ev, inputs, i, winograd)
         decision = decide(g, expected, rounding, tiers)
         if decision.kind is Kind.mistake and g.dtype.kind in "iu":
-            decision = _open_choice(node, found, inputs, g, expected) or decision
+            decision = _open_choice(node, found, inputs, i, g, expected) or decision
         judged = finding(node, value, decision, g, expected, region)
         if decision.kind is Kind.precision:
             how = _precision(node, found, inputs, i, g, decision.test)
@@ -189,12 +189,17 @@ def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool
 
 
 def _open_choice(
-    node: Node, found: Meaning, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
+    node: Node,
+    found: Meaning,
+    inputs: Sequence[Any],
+    output: int,
+    given: np.ndarray,
+    expected: np.ndarray,
 ) -> Decision | None:
     """What to say instead of a mistake where rounding or NaN left the choice open."""
     if given.dtype != expected.dtype:
         return None
-    tie = near_tie(node, found.ev, inputs, given, expected)
+    tie = near_tie(node, found.ev, inputs, output, given, expected)
     if tie is None and given.shape == expected.shape:
         tie = behind_nan(given, expected, found.outputs)
     return tie

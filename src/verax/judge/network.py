@@ -21,6 +21,7 @@ from verax.judge.budget import Budget, current, keeping_to
 from verax.judge.criterion import Decision
 from verax.judge.local import check_node, conform, finding, meaning, undecided
 from verax.judge.region import Region, check_region
+from verax.judge.steps import named_integers
 from verax.judge.ties import rounds_freely
 from verax.ops.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
@@ -105,7 +106,8 @@ def survey(
         if inside is not None and _is_single(graph, inside):
             return _judge_transposed(graph, region, inside, shown, winograd), [], False
         if _is_single(graph, region):
-            return _judge_single(graph, region, shown, winograd), [], False
+            alone = _judge_single(graph, region, shown, winograd)
+            return named_integers(graph, region, shown, alone, seed), [], False
         found, power = check_region(
             graph,
             region,
@@ -114,7 +116,7 @@ def survey(
             measure_power=measure_power,
             find_precision=find_precision,
         )
-        return found, power, True
+        return named_integers(graph, region, shown, found, seed), power, True
 
     kept = keeping_to(budget or current(), graph, shown, result.unchecked, judge, winograd=winograd)
     judged = 0

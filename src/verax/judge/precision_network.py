@@ -237,7 +237,7 @@ class _Search:
                 node = replace(node, inputs=tuple(bare))
             wide = with_factors(node.op, wide, program.factors, {})
         outputs = self.sampler.evaluate_wide(node, wide)
-        noisy = [self.sampler.noise(v, y, noise) for v, y in zip(node.outputs, outputs)]
+        noisy = [self.sampler.noise(node, v, y, noise) for v, y in zip(node.outputs, outputs)]
         return tuple(self._kept(program, node, v, y) for v, y in zip(node.outputs, noisy))
 
     def _kept(self, program: Program, node: Node, value: str, y: np.ndarray) -> np.ndarray:

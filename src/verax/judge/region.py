@@ -26,6 +26,7 @@ from verax.judge.local import conform, finding, undecided
 from verax.judge.precision_network import best_match
 from verax.judge.region_orders import order_decision
 from verax.judge.sampler import Region, Sampler, Values
+from verax.judge.steps import Steps, quantises_inside, recorded
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import TINY
@@ -77,6 +78,7 @@ class _Judgement:
         self.graph, self.region, self.shown = sampler.graph, sampler.region, sampler.shown
         self.expected, self.no_rule = sampler.expected, ""
         self.drawn: list[Values] | None = None
+        self.steps = Steps(sampler) if quantises_inside(sampler) else None
 
     def judge(self, measure_power: bool, find_precision: bool) -> tuple[list[Finding], list[Power]]:
         """Findings on the shown values, and the power of the check at the values inside."""
@@ -102,7 +104,8 @@ class _Judgement:
             decision = self._decide(value, given, expected, samples, scale.get(value))
             if value in scale:  # choices (integers) are what they are: nothing inside shows there
                 decision = _unless_blind(decision, power, self.graph.types)
-            findings.append(finding(node, value, decision, given, expected, self.region.names))
+            found_here = finding(node, value, decision, given, expected, self.region.names)
+            findings.append(recorded(found_here))
         return self._with_precision(findings, scale) if find_precision else findings, power
 
     def _with_precision(self, findings: list[Finding], scale: Values) -> list[Finding]:
@@ -219,7 +222,8 @@ class _Judgement:
             kind = Kind.undecided if moved else Kind.mistake
             reason = f"the shape is {given.shape}, it should be {expected.shape}"
             return Decision(kind, reason + (" or nearly so" if moved else ""), "shape", np.inf)
-        if sigma is None or given.dtype.kind in "biu":
+        stepped = self.steps is not None and value in self.steps.judged
+        if not stepped and (sigma is None or given.dtype.kind in "biu"):
             return self._decide_ties(value, given, expected)
         finite = np.isfinite(expected)
         if not finite.all() or not np.isfinite(given.astype(np.float64)).all():
@@ -240,6 +244,9 @@ class _Judgement:
             )
         if self.sampler.problems:
             return Decision(Kind.undecided, self.sampler.problems[0], "none")
+        if self.steps is not None and (stepped or sigma is None):
+            return self.steps.decide(value, given)
+        assert sigma is not None
         return self._decide_spread(value, given, expected, samples, sigma)
 
     def _decide_spread(

@@ -14,9 +14,11 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.adjoint import Tape
 from verax.judge.local import Meaning, meaning
-from verax.judge.ties import rounded_otherwise, rounds_freely
+from verax.judge.ties import quantities, rounded_otherwise
+from verax.judge.vjp import FLAT
 from verax.numerics import statistics as st
-from verax.numerics.error_model import TINY
+from verax.numerics.error_model import TINY, U
+from verax.ops.quantization import DequantizeLinear
 from verax.reference.evaluate import evaluate_node
 
 Values = dict[str, np.ndarray]
@@ -97,9 +99,8 @@ class Sampler:
         found = meaning(node, arrays, declared, outputs)
         if found.problem:
             self.problems.append(f"{node.place}: {found.problem}")
-        fixed = all(
-            v is None or v in self.graph.constants or v in self.parameters or v in self.tape.steady
-            for v in node.inputs
+        fixed = node.op.kind in FLAT or all(
+            v is None or v in self.graph.constants or v in self.parameters for v in node.inputs
         )
         for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
             if rounding is not None and array.dtype.kind == "f":
@@ -118,18 +119,27 @@ class Sampler:
         """Shown values with `scale` times the noise of rounding at every node."""
 
         def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-            outputs = self.evaluate(node, arrays).outputs
-            if rounds_freely(node.op):
-                return (rounded_otherwise(node.op, arrays, outputs[0], self.random),)
-            return tuple(self.noise(v, y, scale) for v, y in zip(node.outputs, outputs))
+            found = self.evaluate(node, arrays)
+            decided = quantities(node, found.ev, arrays)
+            return tuple(
+                self.noise(node, v, y, scale) if q is None else rounded_otherwise(q, y, self.random)
+                for v, y, q in zip(node.outputs, found.outputs, decided)
+            )
 
         return self.run(noisy)
 
-    def noise(self, value: str, array: np.ndarray, scale: float) -> np.ndarray:
+    def noise(self, node: Node, value: str, array: np.ndarray, scale: float) -> np.ndarray:
+        """An output of the node with `scale` times the noise of rounding.
+
+        A scale of quantisation may be combined with others first: that error all elements share.
+        """
         sigma = self.sigma.get(value)
-        if sigma is None or sigma.shape != array.shape:
+        if not scale or sigma is None or sigma.shape != array.shape:
             return array
         noise = self.random.standard_normal(array.shape, dtype=np.float32)
+        if isinstance(node.op, DequantizeLinear):
+            shared = scale * st.CONSTANT_ROUNDINGS * U * self.random.standard_normal()
+            array = array * (1 + shared)
         return array + scale * sigma * noise
 
     def disturbed(self, target: str) -> Values:

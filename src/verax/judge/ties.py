@@ -1,5 +1,8 @@
 """Choices that rounding may tip: integers by which an honest subject may differ.
 
+An operator that quantises says which real number it rounds, and how far honest arithmetic may move
+that (`Operator.decides`): a difference by one at the edge between two integers is `rounding`.
+
 An operator that selects (NonMaxSuppression, and the indices of MaxPool or TopK) gives integers,
 and integers do not round. But what it compares does: an overlap computed in float32 lies on either
 side of a threshold, equal scores have no order, and a NaN wins or loses as the runtime likes. Such
@@ -19,11 +22,10 @@ from verax.ir.graph import Node
 from verax.ir.operator import Evaluation, Operator, as_tuple
 from verax.judge.criterion import Decision
 from verax.numerics import statistics as st
-from verax.numerics.error_model import U
+from verax.numerics.error_model import TINY, Quantity, U
 from verax.ops.arg import TopK
 from verax.ops.detection import NonMaxSuppression
 from verax.ops.quantization import QuantizeLinear
-from verax.ops.requantization import Requantize
 from verax.records.verdict import Kind
 
 ORDERS = 4
@@ -31,11 +33,18 @@ ORDERS = 4
 
 
 def near_tie(
-    node: Node, ev: Evaluation, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
+    node: Node,
+    ev: Evaluation,
+    inputs: Sequence[Any],
+    output: int,
+    given: np.ndarray,
+    expected: np.ndarray,
 ) -> Decision | None:
-    """What to say of a selection that differs from the meaning; None when it was no tie."""
-    if rounds_freely(node.op) and given.shape == expected.shape:
-        return _at_the_edge(node.op, inputs, given, expected)
+    """What to say of integers of output number `output` that differ from the meaning; None when
+    that was no tie."""
+    quantity = quantities(node, ev, inputs)[output]
+    if quantity is not None and given.shape == expected.shape:
+        return _at_the_edge(node.op, quantity, inputs, given, expected)
     if isinstance(node.op, TopK):
         return _of_equals(node.op, np.asarray(inputs[0]), given, expected)
     if not isinstance(node.op, NonMaxSuppression):
@@ -79,61 +88,62 @@ def _of_equals(op: TopK, x: np.ndarray, given: np.ndarray, expected: np.ndarray)
 
 
 def rounds_freely(op: Operator) -> bool:
-    """Whether honest kernels round this operator's halves in different ways.
-
-    ONNX says where halves go; LiteRT's kernels for floats send them away from zero in one place and
-    to even in another.
-    """
-    return isinstance(op, Requantize) or (isinstance(op, QuantizeLinear) and op.halves == "away")
+    """Whether an operator rounds a computed quantity to integers: honest kernels may differ by one
+    where that lies at the edge between two."""
+    return type(op).decides is not Operator.decides
 
 
-def _real(op: Operator, inputs: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """What a quantisation rounds, and how far from half-way it may still go either way.
-
-    Kernels round halves up, away from zero or to even, once or twice, and some multiply in
-    float32: each moves the edge by at most the factor's rounding and a unit of the first rounding,
-    2^shift.
-    """
-    if isinstance(op, QuantizeLinear):
-        x, scale, zero = (np.asarray(a, np.float64) for a in (*inputs, 0)[:3])
-        lanes = [-1 if a == op.axis % max(x.ndim, 1) else 1 for a in range(x.ndim)]
-        scale, zero = (np.reshape(a, lanes if a.size > 1 else ()) for a in (scale, zero))
-        real = x / scale + zero
-        return real, 2 * U * np.abs(x / scale)
-    assert isinstance(op, Requantize)
-    x, multiplier, shift = (np.asarray(a, np.float64) for a in inputs)
-    lanes = [-1 if a == op.axis % max(x.ndim, 1) else 1 for a in range(x.ndim)]
-    factor, unit = (np.reshape(a, lanes) if a.ndim else a for a in (multiplier, shift))
-    real = x * factor * 2.0 ** (unit - 31) + op.zero_point
-    return real, 2 * U * np.abs(real) + np.minimum(2.0**unit, 0.5)
+def quantities(node: Node, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
+    """What each output of the node is rounded from; None for outputs that are not."""
+    if not rounds_freely(node.op):
+        return (None,) * len(node.outputs)
+    with np.errstate(all="ignore"):
+        return node.op.decides(ev, inputs)
 
 
 def rounded_otherwise(
-    op: Operator, inputs: Sequence[Any], expected: np.ndarray, random: np.random.Generator
+    quantity: Quantity, expected: np.ndarray, random: np.random.Generator, scale: float = 1.0
 ) -> np.ndarray:
-    """A quantisation's result with every half that is open rounded by a toss."""
-    real, slack = _real(op, inputs)
-    low, high = np.floor(real), np.ceil(real)
-    is_open = np.abs(real - (low + 0.5)) <= slack
-    is_open &= (expected == low) | (expected == high)
-    tossed = np.where(random.integers(0, 2, real.shape) == 1, high, low)
+    """A quantisation's result with every edge that is open, within `scale` times the slack, decided
+    by a toss."""
+    bottom, top = quantity.ends((scale - 1) * quantity.slack)
+    is_open = (bottom < top) & (expected >= bottom) & (expected <= top)
+    if not is_open.any():
+        return expected
+    tossed = np.where(random.integers(0, 2, expected.shape) == 1, top, bottom)
     return np.where(is_open, tossed, expected).astype(expected.dtype)
 
 
 def _at_the_edge(
-    op: Operator, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
+    op: Operator, quantity: Quantity, inputs: Sequence[Any], given: np.ndarray, expected: np.ndarray
 ) -> Decision | None:
-    """Integers that differ where the real number lies half-way between two."""
-    real, slack = _real(op, inputs)
+    """Integers that differ where the real number lies at the edge between two."""
     differs = given != expected
-    if bool((np.abs(given.astype(np.float64) - real) <= 0.5 + slack)[differs].all()):
-        return Decision(
-            Kind.rounding,
-            f"{int(differs.sum())} of {given.size} integers differ by one, each where the real "
-            "number lies half-way between the two: kernels round halves in different ways",
-            "quantum",
+    if not bool(quantity.allows(given)[differs].all()):
+        return None
+    count = f"{int(differs.sum())} of {given.size} integers differ by one"
+    if isinstance(op, QuantizeLinear) and op.halves == "even":
+        fraction = np.abs(quantity.real - np.floor(quantity.real) - 0.5)
+        half = np.broadcast_to(
+            fraction <= st.FLOAT64_NOISE * np.abs(quantity.real) + TINY, given.shape
         )
-    return None
+        if bool((half & differs).any()):
+            info = np.iinfo(given.dtype)
+            honest = (np.clip(y, info.min, info.max) == given for y in op.ties(inputs))
+            if not any(bool(same[half].all()) for same in honest):
+                return Decision(
+                    Kind.mistake,
+                    f"{count}; {int((half & differs).sum())} of them are exactly half-way and were "
+                    "not rounded to even",
+                    "quantum",
+                    np.inf,
+                )
+    return Decision(
+        Kind.rounding,
+        f"{count}, each where the real number lies within its own rounding of the edge between the "
+        "two",
+        "quantum",
+    )
 
 
 def _honest_selections(

@@ -54,3 +54,36 @@ def sum_of_products(
     variance = n * (total * total / 3 + bias_first) + n * squares / 6 + squares + y * y
     sigma = KAPPA * U * np.sqrt(variance)
     return Rounding(sigma, 1.001 * (n + 2) * U * absolute + (n + 2) * TINY)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What an operator that gives integers rounds: the integer is the one nearest to `real`.
+
+    real: with the zero point, before saturation to low .. high. slack: how far honest float32
+    arithmetic may move it. shifts: whole numbers by which all of it may be moved, where the zero
+    point itself is open. All arrays broadcast to the shape of the output.
+    """
+
+    real: np.ndarray
+    slack: np.ndarray
+    low: float = -np.inf
+    high: float = np.inf
+    shifts: tuple[int, ...] = (0,)
+
+    def ends(self, more: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """The smallest and the largest integer that honest rounding may give; `more` slack."""
+        slack = self.slack + more
+        bottom, top = np.ceil(self.real - slack - 0.5), np.floor(self.real + slack + 0.5)
+        return np.clip(bottom, self.low, self.high), np.clip(top, self.low, self.high)
+
+    def allows(self, given: np.ndarray, more: np.ndarray | float = 0.0) -> np.ndarray:
+        """Which elements of `given` honest rounding may give, under the best of the shifts."""
+        bottom, top = self.ends(more)
+        whole = given.astype(np.float64)
+        found = [
+            (whole >= np.clip(bottom + shift, self.low, self.high))
+            & (whole <= np.clip(top + shift, self.low, self.high))
+            for shift in self.shifts
+        ]
+        return max(found, key=lambda mask: int(mask.sum()))

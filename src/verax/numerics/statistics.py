@@ -176,6 +176,16 @@ def group_test(z: np.ndarray) -> GroupTest:
     return best
 
 
+def largest_groups(values: np.ndarray) -> dict[str, float]:
+    """By kind of group as in `group_test`, the largest root mean square of one group."""
+    squares = np.square(values.astype(np.float64))
+    return {
+        name: math.sqrt(float(np.max(squares.mean(axis=axes) if axes else squares)))
+        for name, axes in _groups(values.ndim)
+        if values.size
+    }
+
+
 def _label(name: str, where: list[int]) -> str:
     """`channel 3`, `channel 3, row 4`, `pixel 4, 9`."""
     parts = name.split(", ")

@@ -1,11 +1,14 @@
 """Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
 
 Quotients are rounded to the element type of the scale before they are rounded to integers: that is
-part of the meaning, so that quantised values are exact and not a matter of luck at ties.
+the meaning. Other honest kernels divide in float64, or multiply with a rounded reciprocal, or add
+the zero point before they round: what each may do near the edge between two integers is stated in
+`decides`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,12 +17,15 @@ import numpy as np
 from verax.ir.dim import DimLike, ceildiv
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
-from verax.numerics.error_model import KAPPA, Rounding
+from verax.numerics.error_model import KAPPA, Quantity, Rounding, relative
 from verax.numerics.fixed_point import nearest
 from verax.numerics.formats import FORMATS, round_to
 from verax.ops.common import FLOATS, as_dtype, draw, normalize_axis, rounding, same_dtype
 
 HALVES: dict[str, Callable[[Any], Any]] = {"even": np.rint, "away": nearest}
+UNITS = 4.0
+"""Roundings of a quotient plus zero point, in units of its size: a scale that was derived from a
+range, its reciprocal, the product, and the sum."""
 QUANTISED = (DType.int8, DType.uint8, DType.int16, DType.uint16)
 
 
@@ -75,6 +81,14 @@ def _quantise(
     return np.clip(whole, info.min, info.max).astype(to.numpy)
 
 
+def _quantity(x: Any, scale: Any, zero: Any, units: float, info: np.iinfo[Any]) -> Quantity:
+    """x / scale + zero, with the rounding of both."""
+    with np.errstate(all="ignore"):
+        quotient = np.nan_to_num(np.asarray(x, np.float64) / scale, nan=0.0)
+    slack = units * (np.abs(quotient) + np.abs(zero))
+    return Quantity(quotient + zero, slack, float(info.min), float(info.max))
+
+
 @operator
 class QuantizeLinear(Operator):
     """saturate(round(x / y_scale) + y_zero_point).
@@ -119,6 +133,35 @@ class QuantizeLinear(Operator):
         )
         precision = self.precision or declared.dtype
         return _quantise(x, scale, zero, ev.outputs[0].dtype, precision, self.halves)
+
+    def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
+        x, scale, zero = (*inputs, None)[:3]
+        declared, info = ev.inputs[1], np.iinfo(ev.outputs[0].dtype.numpy)
+        assert declared is not None
+        scale, zero = (
+            np.asarray(
+                _spread(0 if p is None else p, x.shape, self.axis, self.block_size), np.float64
+            )
+            for p in (scale, zero)
+        )
+        unit = FORMATS[str(self.precision or declared.dtype)].unit_roundoff
+        return (_quantity(x, scale, zero, UNITS * unit, info),)
+
+    def ties(self, inputs: Sequence[Any]) -> Iterator[np.ndarray]:
+        """What honest float32 kernels give where the quotient lies exactly half-way: divided or
+        multiplied with the reciprocal, the zero point added after rounding or before."""
+        x, scale, zero = (*inputs, None)[:3]
+        scale, zero = (
+            np.asarray(
+                _spread(0 if p is None else p, x.shape, self.axis, self.block_size), np.float32
+            )
+            for p in (scale, zero)
+        )
+        x = np.asarray(x, np.float32)
+        with np.errstate(all="ignore"):
+            for quotient in (x / scale, x * (np.float32(1) / scale)):
+                yield HALVES[self.halves](quotient.astype(np.float64)) + zero
+                yield np.rint(quotient + zero)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -193,8 +236,6 @@ class DynamicQuantizeLinear(Operator):
     The scale is computed in float32, each step rounded; it is 1 when x is all zero.
     """
 
-    exact = True
-
     @property
     def output_count(self) -> int:
         return 3
@@ -210,6 +251,25 @@ class DynamicQuantizeLinear(Operator):
         scale = (high - low) / np.float32(255) if high > low else np.float32(1)
         zero = np.rint(np.clip(-low / scale, 0, 255)).astype(np.uint8)
         return _quantise(x, scale, zero, DType.uint8, DType.float32), scale, zero
+
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        """The scale: a difference and a quotient, or a product with a rounded 1 / 255."""
+        return (None, relative(np.asarray(outputs[1], np.float64), 2 * KAPPA, 3.01), None)
+
+    def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
+        unit, info = FORMATS["float32"].unit_roundoff, np.iinfo(np.uint8)
+        x = np.asarray(inputs[0], np.float64)
+        low, high = min(0.0, x.min(initial=0)), max(0.0, x.max(initial=0))
+        scale = (high - low) / 255 or 1.0
+        # The scale's own two roundings come on top of those of a given scale.
+        zero = _quantity(np.float64(-low), scale, 0.0, (UNITS + 2) * unit, info)
+        first, last = (int(e) for e in zero.ends())
+        whole = float(np.rint(zero.real))
+        values = _quantity(x, scale, whole, (UNITS + 2) * unit, info)
+        shifts = tuple(n - int(whole) for n in range(first, last + 1))
+        return (dataclasses.replace(values, shifts=shifts), None, zero)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
+from verax.numerics.error_model import Quantity, U
 from verax.numerics.fixed_point import (
     doubling_high_product,
     exp_of_negative,
@@ -88,6 +89,21 @@ class Requantize(Operator):
         factors = [np.reshape(f, lanes) if np.ndim(f) else f for f in (multiplier, shift)]
         found = ROUNDINGS[self.rounding](x, *factors) + self.zero_point
         return np.clip(found, low, max(low, high)).astype(self.output_dtype.numpy)
+
+    def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
+        """Kernels round halves up, away from zero or to even, once or twice, and some multiply in
+        float32: each moves the edge by at most the factor's rounding and a unit of the first
+        rounding, 2^shift."""
+        x, multiplier, shift = (np.asarray(a, np.float64) for a in inputs)
+        lanes = [-1 if a == self.axis % max(x.ndim, 1) else 1 for a in range(x.ndim)]
+        factor, unit = (np.reshape(a, lanes) if a.ndim else a for a in (multiplier, shift))
+        real = x * factor * 2.0 ** (unit - 31) + self.zero_point
+        slack = 2 * U * np.abs(real) + np.minimum(2.0**unit, 0.5)
+        info = np.iinfo(self.output_dtype.numpy)
+        low, high = (
+            b if a is None else a for a, b in ((self.low, info.min), (self.high, info.max))
+        )
+        return (Quantity(real, slack, float(low), float(max(low, high))),)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

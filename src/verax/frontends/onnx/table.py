@@ -7,9 +7,17 @@ fills `TABLE`.
 from verax.frontends.onnx import (
     table_elementwise,
     table_movement,
+    table_quantised,
     table_reduction,
     table_windows,
 )
 from verax.frontends.onnx.rows import TABLE
 
-__all__ = ["TABLE", "table_elementwise", "table_movement", "table_reduction", "table_windows"]
+__all__ = [
+    "TABLE",
+    "table_elementwise",
+    "table_movement",
+    "table_quantised",
+    "table_reduction",
+    "table_windows",
+]
