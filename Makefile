@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 ARGS ?=
 
-.PHONY: help demo test quick durations lint format bench campaign examples clean
+.PHONY: help demo test quick durations lint format bench campaign honest examples clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench: $(VENV)/.test  ## ResNet-50, ResNet-18, MobileNetV2 against ONNX Runtime,
 campaign: $(VENV)/.test  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests
 	$(BIN)/python benchmarks/judge $(ARGS)
 	$(PYTEST) -m slow --hypothesis-profile=fresh
+
+honest: $(VENV)/.test  ## Honest runs of real architectures, and mistakes planted in them (ARGS="runs --only llama")
+	$(BIN)/python -m benchmarks.honest $(or $(ARGS),runs)
 
 examples: $(VENV)/.examples  ## Train the example network again and write its files
 	$(BIN)/python examples/train.py

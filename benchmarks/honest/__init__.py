@@ -1,0 +1,1 @@
+"""The campaign of honest runs: many architectures, many runtimes, and nobody may be accused."""

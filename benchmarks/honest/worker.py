@@ -1,0 +1,105 @@
+"""The child process of the campaign: every asked run of one architecture, one line for each.
+
+    python -m benchmarks.honest.worker PIPE < keys
+
+PIPE is the number of an open file that takes the lines: {"began": key}, then the outcome. What
+kills this process is thereby known to belong to the run that began last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from typing import Any
+
+MEMORY = 8 << 30
+"""Bytes of address space that a child may take."""
+
+
+def main() -> int:
+    pipe = os.fdopen(int(sys.argv[1]), "w", buffering=1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    keys = sys.stdin.read().split()
+    sys.stdin.close()
+    from benchmarks.honest.architectures import registry
+    from benchmarks.honest.networks import Forms
+    from benchmarks.honest.runs import Run
+
+    _one_thread()
+    known = registry()
+    forms: dict[str, Forms] = {}
+    for key in keys:
+        pipe.write(json.dumps({"began": key}) + "\n")
+        name = key.partition("/")[0]
+        made = forms.setdefault(name, Forms(known[name]))
+        began = time.perf_counter()
+        if key.split("/")[1] == "planted":
+            from benchmarks.honest.planted import run_planted
+
+            outcome: Any = run_planted(key, made)
+        else:
+            outcome = honest(Run.of(key), made)
+        outcome.seconds = round(time.perf_counter() - began, 2)
+        pipe.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
+    return 0
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def honest(run: Any, forms: Any) -> Any:
+    """The outcome of one honest run."""
+    from benchmarks.honest.outcomes import FAILED, REFUSED, Outcome, of_verdict
+
+    family, origin = forms.architecture.family, forms.architecture.origin
+    try:
+        verdict = judged(run, forms)
+    except MemoryError:
+        return Outcome(run.key, family, origin, FAILED, reasons=["out of memory"])
+    except Exception as error:
+        ours = _from_verax(error)
+        reason = f"{type(error).__name__}: {error}"[:300]
+        where = traceback.format_exc()[-1500:] if ours else ""
+        result = FAILED if ours else REFUSED
+        return Outcome(run.key, family, origin, result, reasons=[reason], notes=[where])
+    return of_verdict(run.key, family, origin, verdict)
+
+
+def judged(run: Any, forms: Any, explain: bool = False) -> Any:
+    """The verdict on one honest run."""
+    from benchmarks.honest.networks import subject, watched
+
+    from verax.judge import check
+
+    network = forms.network(run.dtype, run.form)
+    inputs = None if run.view.startswith("recorded") else network.inputs[run.style]
+    return check(
+        network.graph,
+        subject(network, run),
+        inputs,
+        watch=watched(run),
+        explain=explain,
+        twice=False,
+    )
+
+
+def _from_verax(error: BaseException) -> bool:
+    """Whether it is an exception that Verax should not have let out."""
+    from verax.base.errors import VeraxError
+
+    if isinstance(error, VeraxError):
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    return f"{os.sep}verax{os.sep}" in last and "runners" not in last
+
+
+if __name__ == "__main__":
+    sys.exit(main())
