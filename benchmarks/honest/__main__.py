@@ -20,22 +20,25 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.honest import campaign
+from benchmarks.honest.files import runs_of_files, runs_of_quantised
 from benchmarks.honest.outcomes import ACCUSED, DIED, TIMED_OUT, UNDECIDED, Outcome, append, read
 from benchmarks.honest.runs import Run, runs_of
 
 FOLDER = Path("out/honest")
 RUNS, PLANTED = "runs.jsonl", "planted.jsonl"
 ORDER_SEED = 4
+TOGETHER = 10
+"""Architectures that one child process is given."""
 
 
 def keys_of_runs(only: str) -> dict[str, list[str]]:
     """Architecture -> keys of its runs that match, architectures in a fixed random order."""
     from benchmarks.honest.architectures import registry
 
+    listed = [(name, list(runs_of(name, number))) for number, name in enumerate(registry())]
     found = {}
-    for number, name in enumerate(registry()):
-        keys = [run.key for run in runs_of(name, number)]
-        found[name] = [k for k in keys if re.search(only, k)]
+    for name, runs in (*listed, *runs_of_files(), *runs_of_quantised()):
+        found[name] = [run.key for run in runs if re.search(only, run.key)]
     names = [n for n, keys in found.items() if keys]
     random.Random(ORDER_SEED).shuffle(names)  # what an early end leaves is a fair sample
     return {n: found[n] for n in names}
@@ -43,9 +46,10 @@ def keys_of_runs(only: str) -> dict[str, list[str]]:
 
 def keys_of_plants(only: str) -> dict[str, list[str]]:
     """Architecture -> keys of the mistakes planted in it that match."""
+    from benchmarks.honest.architectures import registry
     from benchmarks.honest.planted import keys_of
 
-    found = {n: [k for k in keys_of(n) if re.search(only, k)] for n in keys_of_runs("")}
+    found = {n: [k for k in keys_of(n) if re.search(only, k)] for n in registry()}
     return {n: keys for n, keys in found.items() if keys}
 
 
@@ -55,11 +59,11 @@ def died(key: str, why: str) -> Any:
         from benchmarks.honest.planted import SKIPPED, PlantedOutcome
 
         return PlantedOutcome(key, "", SKIPPED, reasons=[f"the process died: {why}"])
-    from benchmarks.honest.architectures import registry
+    from benchmarks.honest.networks import belongs
 
-    known = registry()[key.partition("/")[0]]
+    family, origin = belongs(key.partition("/")[0])
     result = TIMED_OUT if why.startswith("silent") else DIED
-    return Outcome(key, known.family, known.origin, result, reasons=[why])
+    return Outcome(key, family, origin, result, reasons=[why])
 
 
 def run_campaign(options: argparse.Namespace) -> int:
@@ -74,18 +78,21 @@ def run_campaign(options: argparse.Namespace) -> int:
     done = {} if options.again else read(path, kind)
     if options.limit:
         listed = dict(list(listed.items())[: options.limit])
-    for number, (name, keys) in enumerate(listed.items()):
+    names = list(listed)
+    for first in range(0, len(names), TOGETHER):
+        some = names[first : first + TOGETHER]
+        missing = [k for name in some for k in listed[name] if k not in done]
         left = None if options.seconds is None else options.seconds - (time.monotonic() - began)
-        missing = [k for k in keys if k not in done]
-        for entry in campaign.run_keys(missing, died, seconds=left) if missing else ():
+        entries = campaign.run_keys(missing, died, options.folder, seconds=left)
+        for entry in entries if missing else ():
             outcome = kind(**entry) if isinstance(entry, dict) else entry
             outcome.judge = judge
             append(path, outcome)
             _say(outcome, options.verbose)
         now = read(path, kind)
-        mine = [_word(now[k]) for k in keys if k in now]
-        counts = ", ".join(f"{mine.count(r)} {r}" for r in dict.fromkeys(mine))
-        print(f"[{number + 1}/{len(listed)}] {name}: {counts}", flush=True)
+        words = [_word(now[k]) for name in some for k in listed[name] if k in now]
+        counts = ", ".join(f"{words.count(w)} {w}" for w in dict.fromkeys(words))
+        print(f"[{first + len(some)}/{len(names)}] to {some[-1]}: {counts}", flush=True)
     results = [_word(o) for k, o in read(path, kind).items() if re.search(options.only, k)]
     print({r: results.count(r) for r in dict.fromkeys(results)})
     return 1 if ACCUSED in results else 0
@@ -110,7 +117,6 @@ def _say(outcome: Any, verbose: bool) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Judge one run here and print the whole report."""
-    from benchmarks.honest.architectures import registry
     from benchmarks.honest.networks import Forms
     from benchmarks.honest.worker import judged
     from rich.console import Console
@@ -118,7 +124,7 @@ def show(options: argparse.Namespace) -> int:
     from verax.report.verdict import render_verdict
 
     run = Run.of(options.key)
-    verdict = judged(run, Forms(registry()[run.architecture]), explain=options.explain)
+    verdict = judged(run, Forms(run.architecture, options.folder), explain=options.explain)
     Console().print(render_verdict(verdict))
     if options.json:
         options.json.write_text(verdict.to_json())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,7 @@ def _normalise(model: Any, examples: Sequence[tuple[Any, ...]]) -> None:
     model.eval()
 
 
+@cache
 def registry() -> dict[str, Architecture]:
     """Every architecture by name, in a fixed order."""
     from benchmarks.honest import zoo_audio, zoo_language, zoo_torchvision, zoo_vision, zoo_written

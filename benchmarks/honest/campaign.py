@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.honest.worker import FOLDER
+
 ROOT = Path(__file__).resolve().parents[2]
 NICENESS = 5
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -47,16 +49,22 @@ def version() -> str:
 
 
 def run_keys(
-    keys: Sequence[str], died: Died, *, silence: float = SILENCE, seconds: float | None = None
+    keys: Sequence[str],
+    died: Died,
+    folder: Path,
+    *,
+    silence: float = SILENCE,
+    seconds: float | None = None,
 ) -> Iterator[Any]:
-    """Entries of outcomes (as read from JSON, or what `died` made), as they come. All keys are of
-    one architecture. seconds: no child is begun, and none kept, after so long."""
+    """Entries of outcomes (as read from JSON, or what `died` made), as they come; keys of one
+    architecture should stand together. folder: for exported models. seconds: no child is begun,
+    and none kept, after so long."""
     left, again = list(keys), ""
     until = None if seconds is None else time.monotonic() + seconds
     while left and (until is None or time.monotonic() < until):
         finished: list[str] = []
         current = why = ""
-        for entry in _child(left, silence, until):
+        for entry in _child(left, folder, silence, until):
             if "began" in entry:
                 current = entry["began"]
             elif "why" in entry:
@@ -78,11 +86,14 @@ def run_keys(
         again = current
 
 
-def _child(keys: Sequence[str], silence: float, until: float | None) -> Iterator[dict[str, Any]]:
+def _child(
+    keys: Sequence[str], folder: Path, silence: float, until: float | None
+) -> Iterator[dict[str, Any]]:
     """What one child says; at last {"why": ...} unless it ended by itself."""
     there, back = os.pipe()
     command = [sys.executable, "-m", "benchmarks.honest.worker", str(back)]
     environment = {**dict.fromkeys(THREADS, "1"), **QUIET, **os.environ}
+    environment[FOLDER] = str(folder.resolve())
     child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -124,6 +135,9 @@ def _child(keys: Sequence[str], silence: float, until: float | None) -> Iterator
             if until is not None and time.monotonic() > until:
                 why = "stopped"
                 break
+    except BaseException:  # Ctrl-C, or a reader who stops listening
+        why = "stopped"
+        raise
     finally:
         if child.poll() is None and why:
             os.killpg(child.pid, signal.SIGKILL)

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import hashlib
+import importlib.util
+import os
 import warnings
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.honest.architectures import Architecture, module
-from benchmarks.honest.inputs import PLAIN
-from benchmarks.honest.runs import BFLOAT16, FLOAT16, ONNX, RECORDED, RECORDED_INSIDE, WATCHED, Run
+from benchmarks.honest.architectures import module, registry
+from benchmarks.honest.files import QUANTISED, inputs_for, model_files, quantised_cases
+from benchmarks.honest.inputs import PLAIN, STYLES
+from benchmarks.honest.runs import (
+    BFLOAT16,
+    FILE,
+    FLOAT16,
+    ONNX,
+    PROGRAM,
+    RECORDED,
+    RECORDED_INSIDE,
+    WATCHED,
+    Run,
+)
 
 import verax
 from verax.campaign.subjects import Remembering
 from verax.frontends.model import Model
 from verax.frontends.onnx.writer import to_bytes
-from verax.ir.graph import Graph
+from verax.ir.graph import Graph, specialise
+from verax.judge.inputs import choose_sizes
 from verax.judge.protocol import Runner
-from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK, ArraysRunner
+from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK, ArraysRunner, load_npz
 from verax.runners.functions import named_results
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
@@ -32,6 +47,9 @@ from verax.runners.tvm import TvmRunner
 INPUT_SEED = 41
 OPSET = 17
 """Of files that PyTorch's older exporter writes."""
+PRESENT_EVERY = 4
+ZOO = ("zoo_", "architectures", "hugging_face", "inputs")
+"""Beginnings of the names of files that decide what networks are."""
 
 
 @dataclass
@@ -49,12 +67,12 @@ class Network:
 
 
 class Forms:
-    """The forms of one architecture, each made when it is asked for first."""
+    """The forms of one architecture or file, each made when it is asked for first."""
 
-    def __init__(self, architecture: Architecture) -> None:
-        self.architecture = architecture
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.family, self.origin = name, *belongs(name)
         self._made: dict[tuple[str, str], Network | Exception] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix="honest-")
+        self._folder = store(folder)
 
     def network(self, dtype: str, form: str) -> Network:
         """Raises whatever the exporter or the reader raised, each time."""
@@ -70,25 +88,73 @@ class Forms:
         return made
 
     def _make(self, dtype: str, form: str) -> Network:
-        given = {style: self.architecture.inputs(style, INPUT_SEED) for style in ("plain", "noise")}
-        model = module(self.architecture)
+        if self.name not in registry():
+            return _of_file(self.name, form)
+        architecture = registry()[self.name]
+        given = {style: architecture.inputs(style, INPUT_SEED) for style in STYLES}
+        model = module(architecture)
         convert = converted(dtype)
         model = model.to(convert("dtype")) if convert("dtype") is not None else model
         given = {style: tuple(convert(a) for a in arrays) for style, arrays in given.items()}
         example = tensors_of(given[PLAIN])
         with quiet():
             if form == ONNX:
-                path = Path(self._folder.name) / f"{dtype}.onnx"
-                write_onnx(model, example, path)
+                path = self._folder / f"{self.name}-{dtype}.onnx"
+                once(path, lambda to: write_onnx(self.name, model, example, to))
                 read, source = verax.load(path), path
             else:
                 import torch
 
-                program = torch.export.export(model, example)
+                path = self._folder / f"{self.name}-{dtype}.pt2"
+                once(path, lambda to: torch.export.save(torch.export.export(model, example), to))
+                program = torch.export.load(path)
                 read, source = verax.load(program), (model, program)
         assert isinstance(read, Model)
         inputs = {s: dict(zip(read.graph.inputs, arrays)) for s, arrays in given.items()}
         return Network(read.graph, source, inputs)
+
+
+def belongs(name: str) -> tuple[str, str]:
+    """(family, origin) of an architecture, a file or a group of quantised networks."""
+    if name in registry():
+        return registry()[name].family, registry()[name].origin
+    return ("quantised", "onnxruntime") if name.startswith(QUANTISED) else ("model file", "file")
+
+
+def _of_file(name: str, form: str) -> Network:
+    """A file, or one case of a group of quantised networks."""
+    if form == FILE:
+        path = model_files()[name].path
+        read = verax.load(path)
+        assert isinstance(read, Model)
+        graph = specialise(read.graph, choose_sizes(read.graph))
+        return Network(graph, path, {s: inputs_for(graph, s, INPUT_SEED) for s in STYLES})
+    case = quantised_cases(name)[int(form.removeprefix("case"))]
+    read = verax.load(case.model)
+    assert isinstance(read, Model)
+    source = case.model if isinstance(case.model, Path) else case.model.SerializeToString()
+    return Network(read.graph, source, {PLAIN: case.inputs})
+
+
+def store(folder: Path) -> Path:
+    """The folder for exported files: of this zoo and these exporters, no others."""
+    import torch
+
+    mark = hashlib.sha256(torch.__version__.encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        if source.name.startswith(ZOO):
+            mark.update(source.read_bytes())
+    found = folder / f"models-{mark.hexdigest()[:8]}"
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def once(path: Path, write: Callable[[Path], Any]) -> None:
+    """Let `write` make a file unless it is there; a half-written one never bears its name."""
+    if not path.exists():
+        part = path.with_name(f"part-{os.getpid()}-{path.name}")
+        write(part)
+        part.rename(path)
 
 
 def converted(dtype: str) -> Callable[[Any], Any]:
@@ -118,17 +184,32 @@ def tensors_of(arrays: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     return tuple(to_torch(a) for a in arrays)
 
 
-def write_onnx(model: Any, example: tuple[Any, ...], path: Path) -> None:
-    """By PyTorch's present exporter where onnxscript is installed, else by its older one."""
-    import importlib.util
+def write_onnx(name: str, model: Any, example: tuple[Any, ...], path: Path) -> None:
+    """By PyTorch's older exporter, for one name in PRESENT_EVERY by its present one, which needs
+    onnxscript and takes long; what one of them cannot write the other may."""
+    present = zlib.crc32(name.encode()) % PRESENT_EVERY == 0
+    ways = [_by_script, _by_program] if not present else [_by_program, _by_script]
+    if importlib.util.find_spec("onnxscript") is None:
+        ways = [_by_script]
+    failures = []
+    for way in ways:
+        try:
+            return way(model, example, path)
+        except Exception as error:
+            failures.append(error)
+    raise failures[0]
 
+
+def _by_script(model: Any, example: tuple[Any, ...], path: Path) -> None:
     import torch
 
-    if importlib.util.find_spec("onnxscript") is not None:
-        program = torch.onnx.export(model, example, dynamo=True, verbose=False)
-        program.save(str(path))
-        return
     torch.onnx.export(model, example, str(path), dynamo=False, opset_version=OPSET)
+
+
+def _by_program(model: Any, example: tuple[Any, ...], path: Path) -> None:
+    import torch
+
+    torch.onnx.export(model, example, dynamo=True, verbose=False).save(str(path))
 
 
 @contextlib.contextmanager
@@ -147,6 +228,8 @@ def quiet() -> Any:
 
 def subject(network: Network, run: Run) -> Runner:
     """The implementation under test; live ones are run once for every set of values asked for."""
+    if run.runner.endswith(".npz"):
+        return _stored(network, run)
     live = network.subjects.setdefault((run.runner, run.style), Remembering(_live(network, run)))
     if run.view not in (RECORDED, RECORDED_INSIDE):
         return live
@@ -158,6 +241,15 @@ def subject(network: Network, run: Run) -> Runner:
     return ArraysRunner(stored, f"recorded from {run.runner}")
 
 
+def _stored(network: Network, run: Run) -> ArraysRunner:
+    """Answers beside a file; a PyTorch program's inputs go by position, as names are not kept."""
+    runner = load_npz(network.source.with_name(run.runner))
+    given, names = runner.stored_inputs or {}, list(network.graph.inputs)
+    if len(given) == len(names) and not set(given) & set(names):
+        runner.stored_inputs = dict(zip(names, given.values()))
+    return runner
+
+
 def watched(run: Run) -> bool:
     """Whether values inside are asked for while it runs."""
     return run.view == WATCHED
@@ -166,7 +258,8 @@ def watched(run: Run) -> bool:
 def _live(network: Network, run: Run) -> Runner:
     name, _, option = run.runner.partition(":")
     common: dict[str, Any] = {"writer": to_bytes, "threads": 1, "isolated": False}
-    path = network.source if run.form == ONNX else None
+    onnx = run.form not in (PROGRAM, FILE) or str(network.source).endswith(".onnx")
+    path = network.source if onnx else None
     if name == "onnxruntime":
         return OnnxRuntimeRunner(path, level=option, **common)
     if name == "openvino":
@@ -179,7 +272,8 @@ def _live(network: Network, run: Run) -> Runner:
         return resolve(network.source[1])
     if name == "compiled":
         return Compiled(network.source[0])
-    return resolve(run.runner, threads=1)
+    source = network.source if run.form == FILE else None
+    return resolve(run.runner, threads=1, source=source)
 
 
 class Compiled:

@@ -75,7 +75,7 @@ def keys_of(name: str) -> Iterator[str]:
 
 def run_planted(key: str, forms: Forms) -> PlantedOutcome:
     """Plant the mistake of `key` and judge what comes of it."""
-    outcome = PlantedOutcome(key, forms.architecture.family, SKIPPED)
+    outcome = PlantedOutcome(key, forms.family, SKIPPED)
     try:
         _judge(key, forms, outcome)
     except Exception as error:  # a foreign runtime may raise anything

@@ -82,7 +82,7 @@ def _runner(outcome: Outcome) -> str:
 
 def _form(outcome: Outcome) -> str:
     run = Run.of(outcome.key)
-    return f"{'int8' if run.dtype.startswith('case') else run.dtype}, {run.form}"
+    return f"{run.dtype}, {'file' if run.form.startswith('case') else run.form}"
 
 
 def _grid(

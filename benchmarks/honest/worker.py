@@ -1,4 +1,4 @@
-"""The child process of the campaign: every asked run of one architecture, one line for each.
+"""The child process of the campaign: one line for each run that it is asked for.
 
     python -m benchmarks.honest.worker PIPE < keys
 
@@ -15,10 +15,13 @@ import resource
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 MEMORY = 8 << 30
 """Bytes of address space that a child may take."""
+FOLDER = "HONEST_FOLDER"
+"""The environment's name of the folder for exported models."""
 
 
 def main() -> int:
@@ -26,17 +29,17 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     keys = sys.stdin.read().split()
     sys.stdin.close()
-    from benchmarks.honest.architectures import registry
     from benchmarks.honest.networks import Forms
     from benchmarks.honest.runs import Run
 
     _one_thread()
-    known = registry()
-    forms: dict[str, Forms] = {}
+    folder = Path(os.environ[FOLDER])
+    made: Any = None
     for key in keys:
         pipe.write(json.dumps({"began": key}) + "\n")
         name = key.partition("/")[0]
-        made = forms.setdefault(name, Forms(known[name]))
+        if made is None or made.name != name:
+            made = Forms(name, folder)
         began = time.perf_counter()
         if key.split("/")[1] == "planted":
             from benchmarks.honest.planted import run_planted
@@ -59,7 +62,7 @@ def honest(run: Any, forms: Any) -> Any:
     """The outcome of one honest run."""
     from benchmarks.honest.outcomes import FAILED, REFUSED, Outcome, of_verdict
 
-    family, origin = forms.architecture.family, forms.architecture.origin
+    family, origin = forms.family, forms.origin
     try:
         verdict = judged(run, forms)
     except MemoryError:
