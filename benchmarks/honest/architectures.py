@@ -8,6 +8,8 @@ missing is not there, with the reason; nothing is downloaded.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -108,13 +110,20 @@ def _normalise(model: Any, examples: Sequence[tuple[Any, ...]]) -> None:
 
 @cache
 def registry() -> dict[str, Architecture]:
-    """Every architecture by name, in a fixed order."""
-    from benchmarks.honest import zoo_audio, zoo_language, zoo_torchvision, zoo_vision, zoo_written
-
-    zoo_torchvision.prepare()  # before transformers, which imports torchvision where it is there
+    """Every architecture by name, in a fixed order; without the libraries that are missing."""
+    zoos = ["zoo_language", "zoo_vision", "zoo_audio"] if _there("transformers") else []
+    zoos += ["zoo_torchvision"] if _there("torchvision") else []
+    if not _there("torch"):
+        return {}
+    if _there("torchvision"):  # before transformers, which imports it
+        importlib.import_module("benchmarks.honest.zoo_torchvision").torchvision()
     listed: list[Architecture] = []
-    for zoo in (zoo_language, zoo_vision, zoo_audio, zoo_torchvision, zoo_written):
-        listed += zoo.architectures()
+    for zoo in (*zoos, "zoo_written"):
+        listed += importlib.import_module(f"benchmarks.honest.{zoo}").architectures()
     found = {a.name: a for a in listed}
     assert len(found) == len(listed), "two architectures share a name"
     return found
+
+
+def _there(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None

@@ -88,7 +88,7 @@ class Forms:
         return made
 
     def _make(self, dtype: str, form: str) -> Network:
-        if self.name not in registry():
+        if self.origin == "file" or self.family == QUANTISED:
             return _of_file(self.name, form)
         architecture = registry()[self.name]
         given = {style: architecture.inputs(style, INPUT_SEED) for style in STYLES}
@@ -115,10 +115,14 @@ class Forms:
 
 
 def belongs(name: str) -> tuple[str, str]:
-    """(family, origin) of an architecture, a file or a group of quantised networks."""
-    if name in registry():
-        return registry()[name].family, registry()[name].origin
-    return ("quantised", "onnxruntime") if name.startswith(QUANTISED) else ("model file", "file")
+    """(family, origin) of an architecture, a file or a group of quantised networks.
+
+    Raises KeyError for any other name."""
+    if name.startswith(QUANTISED):
+        return "quantised", "onnxruntime"
+    if name in model_files():
+        return model_files()[name].family, "file"
+    return registry()[name].family, registry()[name].origin
 
 
 def _of_file(name: str, form: str) -> Network:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from benchmarks.honest.inputs import PLAIN
 from benchmarks.honest.networks import Forms
-from benchmarks.honest.runs import FLOAT32, ONNX
+from benchmarks.honest.runs import FILE, FLOAT32, ONNX
 
 from verax.base.errors import VeraxError
 from verax.campaign import random_networks
@@ -86,7 +86,7 @@ def run_planted(key: str, forms: Forms) -> PlantedOutcome:
 
 
 def _judge(key: str, forms: Forms, outcome: PlantedOutcome) -> None:
-    made = forms.network(FLOAT32, ONNX)
+    made = forms.network(FLOAT32, FILE if forms.origin == "file" else ONNX)
     graph, inputs, kind = made.graph, made.inputs[PLAIN], key.split("/")[2]
     found = placement_of(key, random_networks.Network(graph, inputs, _seed(key)), kind != NUMBERS)
     if found is None:

@@ -32,7 +32,6 @@ def main() -> int:
     from benchmarks.honest.networks import Forms
     from benchmarks.honest.runs import Run
 
-    _one_thread()
     folder = Path(os.environ[FOLDER])
     made: Any = None
     for key in keys:
@@ -50,12 +49,6 @@ def main() -> int:
         outcome.seconds = round(time.perf_counter() - began, 2)
         pipe.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
     return 0
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def honest(run: Any, forms: Any) -> Any:

@@ -6,7 +6,6 @@ their compiled operators stay missing, and these classifiers use none of them.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -34,12 +33,6 @@ def torchvision() -> Any:
 
         package.library_kept = library  # what was defined lives as long as this object
     return package
-
-
-def prepare() -> None:
-    """Import the package in the way that works, if it is installed."""
-    if importlib.util.find_spec("torchvision") is not None:
-        torchvision()
 
 
 def _model(name: str, **options: Any) -> Any:
@@ -225,9 +218,7 @@ def _family(name: str) -> str:
 
 
 def architectures() -> list[Architecture]:
-    """Every torchvision model of this file; none where it is not installed."""
-    if importlib.util.find_spec("torchvision") is None:
-        return []
+    """Every torchvision model of this file."""
     return [
         Architecture(
             name,
