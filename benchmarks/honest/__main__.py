@@ -16,6 +16,7 @@ import random
 import re
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,17 @@ TOGETHER = 10
 """Architectures that one child process is given."""
 
 
-def keys_of_runs(only: str) -> dict[str, list[str]]:
-    """Architecture -> keys of its runs that match, architectures in a fixed random order."""
+def keys_of_runs(only: str, share: float = 1.0) -> dict[str, list[str]]:
+    """Architecture -> keys of its runs that match, architectures in a fixed random order.
+
+    share: of the runs, a fair sample; the same one each time, and within every larger one."""
     from benchmarks.honest.architectures import registry
 
     listed = [(name, list(runs_of(name, number))) for number, name in enumerate(registry())]
     found = {}
     for name, runs in (*listed, *runs_of_files(), *runs_of_quantised()):
-        found[name] = [run.key for run in runs if re.search(only, run.key)]
+        matching = [run.key for run in runs if re.search(only, run.key)]
+        found[name] = [k for k in matching if zlib.crc32(k.encode()) < share * 2**32]
     names = [n for n, keys in found.items() if keys]
     random.Random(ORDER_SEED).shuffle(names)  # what an early end leaves is a fair sample
     return {n: found[n] for n in names}
@@ -73,7 +77,11 @@ def run_campaign(options: argparse.Namespace) -> int:
 
         path, listed = options.folder / PLANTED, keys_of_plants(options.only)
     else:
-        kind, path, listed = Outcome, options.folder / RUNS, keys_of_runs(options.only)
+        kind, path, listed = (
+            Outcome,
+            options.folder / RUNS,
+            keys_of_runs(options.only, options.share),
+        )
     judge, began = campaign.version(), time.monotonic()
     done = {} if options.again else read(path, kind)
     if options.limit:
@@ -154,6 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name, words in (("runs", "honest runs"), ("planted", "planted mistakes")):
         part = parts.add_parser(name, help=words)
         part.add_argument("--only", default="", metavar="REGEX", help="keys that match")
+        part.add_argument("--share", type=float, default=1.0, help="of the runs, as a sample")
         part.add_argument("--limit", type=int, help="architectures")
         part.add_argument("--seconds", type=float, help="begin nothing new after so long")
         part.add_argument("--again", action="store_true", help="though it was judged before")

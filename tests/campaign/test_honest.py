@@ -96,6 +96,15 @@ def test_the_campaign_has_sixty_architectures_and_1500_runs() -> None:
     assert sum(len(keys) for keys in keys_of_runs("").values()) >= 1500
 
 
+def test_a_share_of_the_runs_is_within_every_larger_share() -> None:
+    whole, half, tenth = (
+        {k for keys in keys_of_runs(r"^digits\.", share).values() for k in keys}
+        for share in (1.0, 0.5, 0.1)
+    )
+    assert tenth < half < whole
+    assert 0.35 < len(half) / len(whole) < 0.65
+
+
 def test_inputs_are_seeded_and_differ_between_seeds_and_styles() -> None:
     for maker in (image(2, 3, 14, 18), tokens(50, 2, 7)):
         first, again, other = maker(PLAIN, 1)[0], maker(PLAIN, 1)[0], maker(PLAIN, 2)[0]
