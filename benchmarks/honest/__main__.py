@@ -84,6 +84,14 @@ def run_campaign(options: argparse.Namespace) -> int:
         )
     judge, began = campaign.version(), time.monotonic()
     done = {} if options.again else read(path, kind)
+    if options.redo:
+        words = options.redo.split(",")
+        known = read(path, kind)
+        done = {k: o for k, o in known.items() if _word(o) not in words}
+        listed = {
+            n: [k for k in keys if k in known and k not in done] for n, keys in listed.items()
+        }
+        listed = {n: keys for n, keys in listed.items() if keys}
     if options.limit:
         listed = dict(list(listed.items())[: options.limit])
     names = list(listed)
@@ -166,6 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
         part.add_argument("--limit", type=int, help="architectures")
         part.add_argument("--seconds", type=float, help="begin nothing new after so long")
         part.add_argument("--again", action="store_true", help="though it was judged before")
+        part.add_argument("--redo", metavar="RESULTS", help="what came to these: mistake,undecided")
         part.add_argument("--verbose", action="store_true")
     part = parts.add_parser("show", help="one run, with the judge's whole report")
     part.add_argument("key")

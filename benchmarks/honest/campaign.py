@@ -35,14 +35,16 @@ Died = Callable[[str, str], Any]
 
 
 def version() -> str:
-    """What judges: the commit of the source tree that is imported, or the package's version."""
+    """What judges: the last commit that changed the source tree that is imported ("+" where it was
+    changed since), or the package's version."""
     import verax
 
-    source = Path(str(verax.__file__)).parent
-    asked = ["git", "-C", str(source), "describe", "--always", "--dirty", "--exclude=*"]
-    told = subprocess.run(asked, capture_output=True, text=True)
-    if told.returncode == 0:
-        return told.stdout.strip()
+    source = str(Path(str(verax.__file__)).parent)
+    git = ["git", "-C", source]
+    told = subprocess.run([*git, "log", "-1", "--format=%h", "--", "."], capture_output=True)
+    if told.returncode == 0 and told.stdout.strip():
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "."]).returncode
+        return told.stdout.decode().strip() + "+" * bool(changed)
     from verax.base.optional import installed_version
 
     return installed_version("verax")
