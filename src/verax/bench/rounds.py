@@ -7,7 +7,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.files import scratch_folder
 from verax.records.benchmark import Benchmark, Timing
 from verax.records.environment import environment
 
@@ -92,12 +92,12 @@ def race(
     """
     before = _load()
     lanes: list[_Lane] = []
-    with tempfile.TemporaryDirectory(prefix="verax-bench-") as scratch:
-        stored = Path(scratch) / "inputs.npz"
+    with scratch_folder() as scratch:
+        stored = scratch / "inputs.npz"
         np.savez(stored, **dict(inputs))  # type: ignore[arg-type]
         try:
             for number, who in enumerate(contestants):
-                lanes.append(_start(who, Path(scratch) / f"{number}.npz"))
+                lanes.append(_start(who, scratch / f"{number}.npz"))
             for number, lane in enumerate(lanes):
                 progress(f"loading {_title(lane.who)}", number / (len(lanes) * 2))
                 answer = lane.ask(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import UsageError
+from verax.base.files import scratch_folder
 from verax.ir.types import DType
 from verax.runners.memory import perturbing
 from verax.runners.process import SubjectError, run_process
@@ -39,8 +39,7 @@ def run_in_child(
     that fresh memory of the child holds, where its allocator can do that.
     Raises `SubjectError` when the child fails, dies or hangs.
     """
-    with tempfile.TemporaryDirectory(prefix="verax-") as place:
-        folder = Path(place)
+    with scratch_folder() as folder:
         plain: dict[str, Any] = {"task": task}
         for key, value in request.items():
             if isinstance(value, bytes):

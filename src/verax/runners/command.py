@@ -7,13 +7,13 @@ last two arguments. `{model}`, where it occurs, is the network under test writte
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from verax.base.errors import UsageError
+from verax.base.files import scratch_folder
 from verax.ir.graph import Graph
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.memory import perturbing
@@ -76,8 +76,7 @@ class CommandRunner:
     def _run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], environment: Mapping[str, str]
     ) -> dict[str, np.ndarray]:
-        with tempfile.TemporaryDirectory(prefix="verax-") as place:
-            folder = Path(place)
+        with scratch_folder() as folder:
             paths = {INPUT: folder / "input.npz", OUTPUT: folder / "output.npz"}
             write_npz(paths[INPUT], inputs)
             if any(MODEL in w for w in self.words):
