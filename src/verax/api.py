@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from verax.base.errors import UsageError
+from verax.base.reading import stamp
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
@@ -39,6 +41,10 @@ Subject: TypeAlias = (
     "Runner | Model | Graph | Executable | SavedExecutable | str | os.PathLike[str] | Arrays"
     " | Callable[[Arrays], Arrays]"
 )
+
+
+OWN = ("verax", "reference")
+"""Runners that are given the network in memory, never its file."""
 
 
 class Compiled(Executable):
@@ -111,8 +117,9 @@ def load(
         return compiled
     given = {"params": params, "signature": signature}
     options = {name: value for name, value in given.items() if value is not None}
+    before = stamp(source)
     model = found.read(source, shapes=shapes, **options)
-    return model
+    return dataclasses.replace(model, stamp=before)
 
 
 def _only_programs_are_signed(what: str, place: str) -> UsageError:
@@ -172,7 +179,10 @@ def reference(
 
 
 def subject_of(subject: Subject, model: Network | None = None, threads: int = 0) -> Runner:
-    """The Runner behind whatever the user calls a subject; `model` is what it is judged against."""
+    """The Runner behind whatever the user calls a subject; `model` is what it is judged against.
+
+    Raises `UsageError` when the model's file is another one than was loaded.
+    """
     if isinstance(subject, Model | Graph):
         name = subject.source if isinstance(subject, Model) else ""
         return NetworkRunner(graph_of(subject), name, Settings(threads=threads))
@@ -183,6 +193,15 @@ def subject_of(subject: Subject, model: Network | None = None, threads: int = 0)
         return FunctionRunner(lambda *arrays: exe.run(dict(zip(exe.inputs, arrays))), name)
     source = model.source if isinstance(model, Model) else model
     known = source if isinstance(source, str | os.PathLike) and os.path.exists(source) else None
+    reads = isinstance(subject, str) and subject.partition(":")[0] not in OWN
+    was = model.stamp if reads and isinstance(model, Model) and known is not None else ()
+    if was and was != stamp(str(known)):
+        raise UsageError(
+            "the model's file has changed since it was loaded; a runtime would be given another "
+            "network than the one that it is judged by",
+            place=str(known),
+            next_step="load it again",
+        )
     return resolve(subject, source=known, threads=threads)
 
 

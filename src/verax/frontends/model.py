@@ -15,7 +15,8 @@ class Model:
     """A graph and where it came from.
 
     ledger: what became of every attribute in the file. format: e.g. "ONNX, opset 17". source: the
-    path, or what was handed over. metadata: what the file says about itself.
+    path, or what was handed over. metadata: what the file says about itself. stamp: of the source
+    when it was loaded (`base.reading.stamp`), () when it is no file.
     """
 
     graph: Graph
@@ -23,6 +24,7 @@ class Model:
     format: str
     source: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    stamp: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def inputs(self) -> dict[str, TensorType]:
