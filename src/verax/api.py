@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -14,6 +15,7 @@ import numpy as np
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
 from verax.base.memory import parse_bytes
+from verax.base.reading import stamp
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
@@ -44,6 +46,10 @@ Network: TypeAlias = Any
 Subject: TypeAlias = Any
 """A `Runner`, a runner's name, a network, an executable, a path, arrays by name, a torch module or
 a function from arrays to arrays."""
+
+
+OWN = ("verax", "reference")
+"""Runners that are given the network in memory, never its file."""
 
 
 class Compiled(Executable):
@@ -122,8 +128,9 @@ def load(
         return compiled
     given = {"params": params, "signature": signature}
     options = {name: value for name, value in given.items() if value is not None}
+    before = stamp(source)
     model = found.read(source, shapes=shapes, **options)
-    return model
+    return dataclasses.replace(model, stamp=before)
 
 
 def _only_programs_are_signed(what: str, place: str) -> UsageError:
@@ -217,6 +224,8 @@ def subject_of(
 ) -> Runner:
     """The Runner behind whatever the user calls a subject; `model` is what it is judged against.
 
+    Raises `UsageError` when the model's file is another one than was loaded.
+
     timeout: seconds that one of its runs may take; None for no limit in this process, and
     `runners.child_runner.TIMEOUT` in others.
     """
@@ -237,6 +246,15 @@ def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: f
         return FunctionRunner(lambda *arrays: exe.run(dict(zip(exe.inputs, arrays))), name)
     source = model.source if isinstance(model, Model) else model
     known = source if isinstance(source, str | os.PathLike) and os.path.exists(source) else None
+    reads = isinstance(subject, str) and subject.partition(":")[0] not in OWN
+    was = model.stamp if reads and isinstance(model, Model) and known is not None else ()
+    if was and was != stamp(str(known)):
+        raise UsageError(
+            "the model's file has changed since it was loaded; a runtime would be given another "
+            "network than the one that it is judged by",
+            place=str(known),
+            next_step="load it again",
+        )
     program = model.program if isinstance(model, Model) else None
     calls = model.modules or None if isinstance(model, Model) else None
     return resolve(

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UsageError, VeraxError
+from verax.base.files import staging_folder
 from verax.base.optional import installed_version
 from verax.frontends.model import Model
 from verax.frontends.onnx.writer import write_onnx
@@ -52,7 +53,8 @@ def convert(
 
     opset: the operator set to write, by default the oldest that can say everything. inputs: to
     judge on; drawn (seeded) when not given. The verdict, the source's name, format and SHA-256 and
-    the version of Verax are stored as metadata of the file, names beginning with "verax.". Raises
+    the version of Verax are stored as metadata of the file, names beginning with "verax.". `path`
+    is written once all that is done: an interruption leaves it as it was. Raises
     `UnsupportedError` when ONNX cannot express the model, `UsageError` when the file cannot be
     written or is the source itself.
     """
@@ -65,19 +67,25 @@ def convert(
             next_step="choose another name for the output",
         )
     metadata = {**model.metadata, **_origin(model, source)}
+    verdict, unverified = None, "it was not asked for"
+    if verify and not installed_version(WITNESS, "onnxruntime-gpu"):
+        unverified = f"{WITNESS} is not installed: pip install {WITNESS}"
+    elif verify:
+        with staging_folder(target) as folder:
+            draft = folder / target.name
+            write_onnx(model.graph, draft, opset=opset, metadata=metadata)
+            try:
+                subject = OnnxRuntimeRunner(draft)
+                verdict = check(
+                    model.graph, subject, inputs, seed=seed, twice=False, progress=progress
+                )
+            except VeraxError as error:
+                unverified = _why_not(error, model)
+    if verdict is not None:
+        metadata |= _summary(verdict)
+        unverified = ""
     files = tuple(write_onnx(model.graph, target, opset=opset, metadata=metadata))
-    if not verify:
-        return Converted(files, None, "it was not asked for")
-    if not installed_version(WITNESS, "onnxruntime-gpu"):
-        return Converted(files, None, f"{WITNESS} is not installed: pip install {WITNESS}")
-    try:
-        subject = OnnxRuntimeRunner(target)
-        verdict = check(model.graph, subject, inputs, seed=seed, twice=False, progress=progress)
-    except VeraxError as error:
-        return Converted(files, None, _why_not(error, model))
-    metadata |= _summary(verdict)
-    files = tuple(write_onnx(model.graph, target, opset=opset, metadata=metadata))
-    return Converted(files, verdict)
+    return Converted(files, verdict, unverified)
 
 
 def _why_not(error: VeraxError, model: Model) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from verax.base.errors import UsageError
+from verax.base.files import scratch_folder
 from verax.base.leaving import vanishing
-from verax.base.scratch import scratch_folder
 from verax.runners.child import run_in_child
 
 
@@ -40,13 +40,13 @@ def test_no_temporary_folder_is_an_error_in_words(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(here / "nowhere"))
-    with pytest.raises(UsageError, match="no temporary folder can be made") as caught:
+    with pytest.raises(UsageError, match="no folder for temporary files can be made") as caught:
         run_in_child("onnxruntime", {}, {"x": np.zeros((2, 3))}, name="any", timeout=60)
     assert "TMPDIR" in caught.value.next_step
 
 
 def test_a_full_disk_is_an_error_in_words_and_other_errors_stay(here: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be written"), scratch_folder():
+    with pytest.raises(UsageError, match="No space left"), scratch_folder():
         raise OSError(errno.ENOSPC, "No space left on device", "input.npz")
     with pytest.raises(ConnectionError), scratch_folder():
         raise ConnectionError(errno.ECONNRESET, "by peer")

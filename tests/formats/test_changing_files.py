@@ -17,8 +17,9 @@ from tests.formats.small_files import SMALL, written
 from tests.frontends.onnx_models import small_network
 
 import verax
+from verax.api import subject_of
 from verax.base.errors import ModelError, UsageError
-from verax.base.reading import companion, open_bytes, plain_bytes, private_bytes
+from verax.base.reading import companion, open_bytes, plain_bytes, private_bytes, stamp
 
 ROOT = Path(__file__).parents[2]
 
@@ -181,3 +182,28 @@ def test_a_link_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "w.bin").symlink_to(tmp_path / "w.bin")
     with pytest.raises((ModelError, UsageError)):
         private_bytes(companion(tmp_path, "w.bin", "data file"))
+
+
+def test_a_runtime_is_not_given_another_network_than_the_judge(tmp_path: Path) -> None:
+    """It reads the file by itself, later than `load` did."""
+    path = tmp_path / "net.onnx"
+    model = small_network()
+    path.write_bytes(model.SerializeToString())
+    loaded = verax.load(path)
+    given = {n: np.zeros([2, *t.dims[1:]], np.float32) for n, t in loaded.inputs.items()}
+    model.doc_string = "another"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(UsageError, match="changed since it was loaded"):
+        subject_of("onnxruntime", loaded)
+    subject_of("onnxruntime", verax.load(path))
+    assert verax.check(loaded, "reference", given).exit_code == 0
+
+
+def test_the_stamp_of_a_folder_is_that_of_all_its_files(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "w.bin").write_bytes(b"abc")
+    before = stamp(tmp_path)
+    assert before == stamp(tmp_path) != ()
+    (tmp_path / "deep" / "w.bin").write_bytes(b"abcd")
+    assert stamp(tmp_path) != before
+    assert stamp(tmp_path / "none") == ()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from verax.base.errors import UsageError, VeraxError
+from verax.base.leaving import before_vanishing
 
 fcntl: Any
 try:
@@ -173,11 +174,24 @@ def _locked_folder(parent: str, prefix: str) -> Iterator[Path]:
         if path.is_dir():
             break
         os.close(descriptor)
+    _alive.add(path)
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(descriptor)
+        _alive.discard(path)
+
+
+_alive: set[Path] = set()
+
+
+def _remove_all() -> None:
+    for path in list(_alive):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+before_vanishing(_remove_all)
 
 
 @contextmanager

@@ -136,6 +136,20 @@ def _extent(descriptor: int, at: int, size: int) -> tuple[int, int]:
         return at, size
 
 
+def stamp(path: str | os.PathLike[str]) -> tuple[object, ...]:
+    """Sizes and times of a model's file, or of all files of its folder: equal while nobody writes.
+
+    () when it cannot be told.
+    """
+    root = Path(path)
+    try:
+        files = sorted(root.rglob("*")) if root.is_dir() else [root]
+        told = [(str(f.relative_to(root)), f.stat()) for f in files if f.is_file()]
+    except OSError:
+        return ()
+    return tuple((name, found.st_size, found.st_mtime_ns) for name, found in told)
+
+
 class BytesFile(io.RawIOBase):
     """Bytes as a file for reading, not copied (`io.BytesIO` copies)."""
 

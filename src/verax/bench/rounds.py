@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.cores import available_cores
+from verax.base.files import scratch_folder
 from verax.base.processes import Ended, Guarded, SubjectError
-from verax.base.scratch import scratch_folder
 from verax.records.benchmark import Benchmark, Timing
 from verax.records.environment import environment
 
@@ -121,7 +121,7 @@ def race(
     """
     before = _load()
     lanes: list[_Lane] = []
-    with scratch_folder("verax-bench-") as scratch:
+    with scratch_folder() as scratch:
         stored = scratch / "inputs.npz"
         np.savez(stored, **dict(inputs))  # type: ignore[arg-type]
         try:

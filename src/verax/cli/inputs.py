@@ -13,9 +13,11 @@ import numpy as np
 import typer
 
 from verax.base.errors import InputError, UsageError
+from verax.base.reading import BytesFile, private_bytes
 from verax.images import BYTES, FITS, ORDERS, ImageOptions, read_image
 from verax.ir.pixels import LAYOUTS, Pixels
 from verax.ir.types import TensorType
+from verax.runners.npz import DAMAGE, read_array
 
 MAX_BYTES = 1 << 33
 """An .npz that would unpack to more is refused."""
@@ -197,10 +199,10 @@ def _one(
 
 
 def _npy(path: Path) -> np.ndarray:
+    data = private_bytes(path)
     try:
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-        return array
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        return read_array(BytesFile(data), len(data))
+    except DAMAGE as error:
         raise InputError(
             f"this cannot be read as an .npy file ({error})", place=str(path)
         ) from error

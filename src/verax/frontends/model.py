@@ -20,6 +20,7 @@ class Model:
     path, or what was handed over. metadata: what the file says about itself. modules: values that a
     module of the network gave, as far as the file tells: its path, and at which of its calls (from
     0). program: the object that was imported, where it was one of a framework's that can run.
+    stamp: of the source when it was loaded (`base.reading.stamp`), () when it is no file.
     """
 
     graph: Graph
@@ -29,6 +30,7 @@ class Model:
     metadata: Mapping[str, str] = field(default_factory=dict)
     modules: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     program: Any = field(default=None, repr=False, compare=False)
+    stamp: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def inputs(self) -> dict[str, TensorType]:

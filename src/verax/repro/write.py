@@ -15,7 +15,7 @@ import onnx
 from onnx import helper
 
 from verax.base.errors import UsageError, VeraxError
-from verax.base.files import atomic_write
+from verax.base.files import atomic_write, staging_folder, sweep
 from verax.frontends.onnx.tensors import CODES
 from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Graph
@@ -44,6 +44,7 @@ def prepare(folder: str | os.PathLike[str], *, force: bool = False) -> Path:
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
+        sweep(path)
         full = any(path.iterdir())
     except OSError as error:
         raise UsageError(
@@ -66,7 +67,6 @@ def write_case(case: MinimalCase, subject: Runner, folder: Path, number: int = 1
     Raises `UsageError` when a file cannot be written.
     """
     place = folder / f"{number:02}_{_plain(case.blame.node)}"
-    prepare(place, force=True)
     title = _title(case, subject)
     files = {
         "graph.txt": str(case.graph).encode(),
@@ -83,9 +83,18 @@ def write_case(case: MinimalCase, subject: Runner, folder: Path, number: int = 1
     files["show.py"] = script.encode()
     files["verdict.json"] = _verdict(case, subject).to_json().encode() + b"\n"
     files["README.md"] = _readme(case, subject, title, without).encode()
-    for name, content in files.items():
-        with atomic_write(place / name) as stream:
-            stream.write(content)
+    with staging_folder(place) as draft:
+        for name, content in files.items():
+            with atomic_write(draft / name) as stream:
+                stream.write(content)
+        prepare(place, force=True)
+        try:
+            for name in files:
+                os.replace(draft / name, place / name)
+        except OSError as error:
+            raise UsageError(
+                f"the case cannot be written: {error.strerror or error}", place=str(place)
+            ) from error
     nodes = tuple(n.name or n.outputs[0] for n in case.graph.nodes)
     return Case(str(place), nodes, tuple(files), case.alone, case.words)
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import UsageError
+from verax.base.files import scratch_folder
 from verax.base.processes import SubjectError, run_process
-from verax.base.scratch import scratch_folder
 from verax.ir.types import DType
 from verax.runners.memory import perturbing
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UsageError
+from verax.base.files import scratch_folder
 from verax.base.processes import SubjectError, run_process
-from verax.base.scratch import scratch_folder
 from verax.ir.graph import Graph
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.memory import perturbing

@@ -6,6 +6,7 @@ archive that would unpack to more than MAX_BYTES, is refused before memory is as
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import tokenize
@@ -22,7 +23,7 @@ from verax.base.errors import UsageError
 
 MAX_BYTES = 1 << 33
 """An archive that would unpack to more is refused."""
-_DAMAGE = (
+DAMAGE = (
     *(OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, struct.error),
     *(NotImplementedError, RuntimeError, SyntaxError, tokenize.TokenError, MemoryError),
 )
@@ -44,9 +45,9 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
                     raise ValueError(f"it holds {member.filename!r}, which is no array")
                 with archive.open(member) as stream:
                     name = member.filename.removesuffix(".npy")
-                    arrays[name] = _read_array(stream, member.file_size)
+                    arrays[name] = read_array(stream, member.file_size)
             return arrays
-    except _DAMAGE as error:
+    except DAMAGE as error:
         cause = "it is no zip archive" if isinstance(error, zipfile.BadZipFile) else str(error)
         raise UsageError(
             f"the file is no readable .npz ({cause or type(error).__name__})",
@@ -55,8 +56,8 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _read_array(stream: IO[bytes], size: int) -> np.ndarray:
-    """One .npy of `size` bytes, header included."""
+def read_array(stream: IO[bytes] | io.RawIOBase, size: int) -> np.ndarray:
+    """One .npy of `size` bytes, header included. Raises what is in DAMAGE."""
     version = np.lib.format.read_magic(stream)
     read = (
         np.lib.format.read_array_header_1_0
