@@ -13,14 +13,21 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Tests run side by side: a pool of OpenMP threads in each of them would fight for the cores.
-os.environ["OMP_NUM_THREADS"] = "1"
+# Tests run side by side: pools of foreign libraries would fight for the cores. How many threads
+# Verax takes is tested as the machine has it, whatever a shell has exported.
+os.environ.pop("OMP_NUM_THREADS", None)
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
+# A shell starts jobs in the background deaf to Ctrl-C, and so are their children: tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadlines: a busy machine is not a fault. Nothing depends on Hypothesis noticing CI by itself.
 calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -56,8 +63,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def seeded() -> None:
     """What another test drew from the generators of `random` and torch changes nothing here.
 
-    A test that loads torch itself may be the first: it seeds torch before it draws.
+    A test that loads torch itself may be the first: it seeds torch before it draws. torch keeps to
+    one thread.
     """
     random.seed(0)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+        sys.modules["torch"].set_num_threads(1)
