@@ -15,6 +15,8 @@ BATCH, SPATIAL, LENGTH = 2, (64, 96, 32), 7
 """Sizes for symbols: the first axis, spatial axes of images and volumes, any other axis."""
 INTEGERS = 10
 """Integers are drawn below this, unless they index a table."""
+INITIAL = "the state's initial value"
+"""Where the state of a network that remembers comes from."""
 
 
 def choose_sizes(graph: Graph, given: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -46,12 +48,15 @@ def draw_inputs(
 
     Floating-point tensors are normal; those shaped like images are smooth with fine detail, in
     0 to 1, or in the range that `pixels` has for them. Integers that index a table stay inside it.
-    sizes: for symbols; see `choose_sizes`.
+    State has its initial value. sizes: for symbols; see `choose_sizes`.
     """
     chosen = choose_sizes(graph, sizes)
     random = np.random.default_rng(seed)
     arrays, origins = {}, {}
     for name in graph.inputs:
+        if name in graph.initial:
+            arrays[name], origins[name] = graph.initial[name], INITIAL
+            continue
         type_ = graph.types[name].substitute(chosen)
         said = (pixels or {}).get(name)
         if said is not None and said.is_normalised and type_.dtype.is_float:

@@ -13,6 +13,9 @@ from torch_programs import Call, saved, torch
 import verax
 from verax.base.errors import UnsupportedError
 from verax.frontends.torch import load_torch
+from verax.judge import check
+from verax.records.verdict import Kind
+from verax.runners.torch_file import TorchFileRunner
 
 nn = torch.nn
 
@@ -260,3 +263,77 @@ def test_a_program_in_float64_meaning_is_that_of_torch_in_double(case: str) -> N
         np.testing.assert_allclose(found[next(iter(model.outputs))], first.numpy(), rtol=1e-6)
         types = {v: t.dtype.numpy for v, t in model.state.items()}
         state = {v: found[o].astype(types[v]) for v, o in model.graph.state.items()}
+
+
+def given(steps: list[tuple[Any, ...]], names: Any) -> list[dict[str, np.ndarray]]:
+    return [dict(zip(names, (x.numpy() for x in inputs), strict=True)) for inputs in steps]
+
+
+@pytest.mark.parametrize("case", ["average", "slices", "cache, index_put_"])
+def test_the_judge_follows_the_state_of_live_objects_and_puts_it_back(case: str) -> None:
+    make, steps, _ = CASES[case]
+    torch.manual_seed(44)
+    module = make()
+    program = torch.export.export(module, steps[0], strict=False)
+    model = saved_file(program)
+    before = {k: v.clone() for k, v in module.state_dict().items()}
+    new = {f"{o}{run}" for o in model.graph.state.values() for run in ("", "@2", "@3")}
+    for subject in (module, program, "verax:O1"):
+        verdict = verax.check(model, subject, given(steps[-3:], model.inputs))
+        assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
+        assert new <= {o.value for o in verdict.outputs}
+    for held in (module.state_dict(), program.state_dict):
+        assert all(torch.equal(before[k], v) for k, v in held.items())
+
+
+def test_a_module_that_forgets_is_a_mistake() -> None:
+    class Forgetful(Average):
+        def forward(self, x: Any) -> Any:
+            mean = self.mean * 0.9 + x.mean(0) * 0.1
+            return x - mean, mean
+
+    steps = CASES["average"][1]
+    model = saved_file(torch.export.export(Average(), steps[0], strict=False))
+    verdict = verax.check(model, Forgetful(), given(steps[:2], model.inputs))
+    assert verdict.kind is Kind.mistake
+    assert [c.hypothesis for c in verdict.causes] == ["state dropped"]
+
+
+def test_buffers_that_the_network_does_not_remember_are_named() -> None:
+    """torch.export itself drops what a module inside another assigns."""
+    inner = Assigned()
+    module = nn.Sequential(inner)
+    ((x,),) = rows(45, 1, 2, 3)
+    model = saved_file(torch.export.export(module, (x,), strict=False))
+    if model.state:
+        pytest.skip("this torch exports what a module inside another assigns")
+    verdict = verax.check(model, module, {next(iter(model.inputs)): x.numpy()})
+    assert verdict.subject["changed, and not remembered by the network"] == "0.total"
+    assert torch.equal(inner.total, torch.zeros(2, 3))
+
+
+def test_inputs_written_to_are_judged_and_said() -> None:
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    module = Call(through_a_view)
+    program = torch.export.export(module, (x.clone(), y), strict=False)
+    model = saved_file(program)
+    arrays = given([(x, y)], model.inputs)[0]
+    name = next(iter(model.inputs))
+    for subject in (module, program, "verax:O1"):
+        verdict = verax.check(model, subject, arrays)
+        assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
+        assert f"{name}.next" in {o.value for o in verdict.outputs}
+        assert any(f"writes to its input {name!r}" in note for note in verdict.notes)
+    wrong = Call(lambda x, y: through_a_view(x.clone(), y))
+    assert verax.check(model, wrong, arrays).kind is Kind.mistake
+
+
+def test_a_file_run_by_torch_is_followed_over_several_runs(tmp_path: Any) -> None:
+    steps = CASES["average"][1][:3]
+    path = tmp_path / "average.pt2"
+    torch.export.save(torch.export.export(Average(), steps[0], strict=False), path)
+    model = verax.load(path)
+    subject = TorchFileRunner(path, isolated=False)
+    verdict = check(model.graph, subject, given(steps, model.inputs))
+    assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
+    assert "self.mean.next@3" in {o.value for o in verdict.outputs}
