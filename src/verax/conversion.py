@@ -7,6 +7,7 @@ is stored in the file itself, so that whoever gets it knows what it was made fro
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UsageError, VeraxError
+from verax.base.files import atomic_write
 from verax.base.optional import installed_version
 from verax.frontends.model import Model
 from verax.frontends.onnx.writer import write_onnx
+from verax.ir.graph import Graph
 from verax.judge import check
 from verax.judge.network import Progress
 from verax.records.verdict import Verdict
+from verax.runners.npz import write_npz
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
 WITNESS = "onnxruntime"
@@ -31,11 +35,15 @@ MARK = "verax."
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written, and the verdict on it; `unverified` says why there is none."""
+    """What was written, and the verdict on it; `unverified` says why there is none.
+
+    notes: what whoever runs the file has to know, in sentences: ONNX remembers nothing.
+    """
 
     files: tuple[Path, ...]
     verdict: Verdict | None
     unverified: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def convert(
@@ -52,7 +60,8 @@ def convert(
 
     opset: the operator set to write, by default the oldest that can say everything. inputs: to
     judge on; drawn (seeded) when not given. The verdict, the source's name, format and SHA-256 and
-    the version of Verax are stored as metadata of the file, names beginning with "verax.". Raises
+    the version of Verax are stored as metadata of the file, names beginning with "verax.". State of
+    the model becomes inputs and outputs, whose initial values are written to NAME.state.npz. Raises
     `UnsupportedError` when ONNX cannot express the model, `UsageError` when the file cannot be
     written or is the source itself.
     """
@@ -65,19 +74,54 @@ def convert(
             next_step="choose another name for the output",
         )
     metadata = {**model.metadata, **_origin(model, source)}
-    files = tuple(write_onnx(model.graph, target, opset=opset, metadata=metadata))
+    notes = _notes(model.graph, target)
+    if model.graph.state:
+        metadata[f"{MARK}state"] = json.dumps(dict(model.graph.state))
+    written = write_onnx(model.graph, target, opset=opset, metadata=metadata)
+    beside = _write_state(model.graph, target)
+    files = (*written, *beside)
     if not verify:
-        return Converted(files, None, "it was not asked for")
+        return Converted(files, None, "it was not asked for", notes)
     if not installed_version(WITNESS, "onnxruntime-gpu"):
-        return Converted(files, None, f"{WITNESS} is not installed: pip install {WITNESS}")
+        why = f"{WITNESS} is not installed: pip install {WITNESS}"
+        return Converted(files, None, why, notes)
     try:
         subject = OnnxRuntimeRunner(target)
         verdict = check(model.graph, subject, inputs, seed=seed, twice=False, progress=progress)
     except VeraxError as error:
-        return Converted(files, None, _why_not(error, model))
+        return Converted(files, None, _why_not(error, model), notes)
     metadata |= _summary(verdict)
-    files = tuple(write_onnx(model.graph, target, opset=opset, metadata=metadata))
-    return Converted(files, verdict)
+    files = (*write_onnx(model.graph, target, opset=opset, metadata=metadata), *beside)
+    return Converted(files, verdict, notes=notes)
+
+
+def _state_file(target: Path) -> Path:
+    return target.with_suffix(".state.npz")
+
+
+def _write_state(graph: Graph, target: Path) -> tuple[Path, ...]:
+    """Write the values that the state begins with beside `target`, if there is state."""
+    if not graph.state:
+        return ()
+    with atomic_write(_state_file(target)) as stream:
+        write_npz(stream, graph.initial)
+    return (_state_file(target),)
+
+
+def _notes(graph: Graph, target: Path) -> tuple[str, ...]:
+    """What ONNX has no word for, in sentences."""
+    notes = [
+        f"the model writes to its input {v!r}: its new content is the output {new!r}"
+        for v, new in graph.updates.items()
+        if v not in graph.state
+    ]
+    if graph.state:
+        pairs = (f"the output {new!r} is the next run's {v!r}" for v, new in graph.state.items())
+        notes.append(
+            f"ONNX remembers nothing, so state became inputs and outputs: {', '.join(pairs)}; "
+            f"the inputs of the first run are in {_state_file(target).name}"
+        )
+    return tuple(notes)
 
 
 def _why_not(error: VeraxError, model: Model) -> str:

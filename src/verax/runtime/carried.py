@@ -23,7 +23,7 @@ Arrays = Mapping[str, np.ndarray]
 class Remembers(ABC):
     """An executable. Runs that share its state come one after the other, in whatever thread.
 
-    updates: state's input -> the output that is its new value. initial: its values at the
+    updates: state -> the output of the network that is its new value. initial: its values at the
     beginning. Both are empty for a network that remembers nothing.
     """
 
@@ -66,6 +66,11 @@ class Remembers(ABC):
         state: what it lacks has its initial value. Raises `InputError` when something does not fit.
         """
         return self._stepped(inputs, {**self._initial, **self._fitting(state or {})})
+
+    @property
+    def updates(self) -> dict[str, str]:
+        """What the network calls the new value of each state."""
+        return dict(self._updates)
 
     @property
     def state(self) -> dict[str, np.ndarray]:
