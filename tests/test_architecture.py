@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "images": {"ir", "base"},
     "formats": {"base"},
     "replay": {"ir", "records", "base"},
-    "conversion": {"frontends", "judge", "runners", "records", "base"},
+    "conversion": {"frontends", "judge", "runners", "records", "ir", "base"},
     "onnx_backend": {"compiler", "frontends", "reference", "ir", "base"},
     "api": {
         *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),

@@ -28,6 +28,7 @@ from verax.ir.pixels import Pixels
 from verax.judge import check as judge_check
 from verax.judge.align import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
+from verax.judge.consecutive import in_steps
 from verax.judge.protocol import Runner
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
@@ -35,12 +36,14 @@ from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate
 from verax.repro.write import prepare, write_cases
 from verax.runners.child_runner import TIMEOUT
-from verax.runners.functions import FunctionRunner
+from verax.runners.executables import ExecutableRunner
 from verax.runners.limited import limited
 from verax.runners.network import NetworkRunner
 from verax.runners.registry import resolve
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
+Inputs: TypeAlias = Arrays | Sequence[Arrays]
+"""Of one run; or, for a network that remembers, of several consecutive ones."""
 Network: TypeAlias = Any
 """A `Model`, a `Graph`, a path, or an object that `load` reads."""
 Subject: TypeAlias = Any
@@ -207,13 +210,20 @@ def compile(
 
 
 def reference(
-    model: Network, inputs: Arrays, *, keep: str | Sequence[str] = "outputs"
+    model: Network,
+    inputs: Arrays,
+    *,
+    state: Arrays | None = None,
+    keep: str | Sequence[str] = "outputs",
 ) -> dict[str, np.ndarray]:
     """Float64 values of a model by its operators' meaning.
 
-    keep: "outputs", "all", or names of values.
+    state: of a model that remembers, in its declared types; what is left out has its initial value.
+    Its new values are outputs of the names that `model.graph.state` gives. keep: "outputs", "all",
+    or names of values.
     """
-    return evaluate(graph_of(model), as_arrays(inputs), keep=keep)
+    given = {**as_arrays(inputs), **as_arrays(state or {})}
+    return evaluate(graph_of(model), given, keep=keep)
 
 
 def subject_of(
@@ -242,8 +252,7 @@ def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: f
     if isinstance(subject, str | os.PathLike) and os.fspath(subject).endswith(VX.suffixes):
         subject = load(subject)
     if isinstance(subject, Executable | SavedExecutable):
-        exe, name = subject, type(subject).__name__.lower()
-        return FunctionRunner(lambda *arrays: exe.run(dict(zip(exe.inputs, arrays))), name)
+        return ExecutableRunner(subject, type(subject).__name__.lower())
     source = model.source if isinstance(model, Model) else model
     known = source if isinstance(source, str | os.PathLike) and os.path.exists(source) else None
     reads = isinstance(subject, str) and subject.partition(":")[0] not in OWN
@@ -265,23 +274,31 @@ def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: f
 def check(
     model: Network,
     subject: Subject = "verax:O1",
-    inputs: Arrays | None = None,
+    inputs: Inputs | None = None,
     **options: Any,
 ) -> Verdict:
     """Judge what `subject` makes of `model`, value by value, against the float64 meaning.
 
     subject: a runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path
     (.npz, .onnx, .vx), arrays by name, a torch module or ExportedProgram, or a function from inputs
-    to outputs. inputs: arrays or tensors by name, drawn (seeded) when not given. options: those of
-    `verax.judge.check`.
+    to outputs. inputs: arrays or tensors by name, drawn (seeded) when not given; a list of them for
+    consecutive runs of a model that remembers, which is judged over two runs or more. options:
+    those of `verax.judge.check`.
     """
     network = model_of(model)
     options.setdefault("pixels", _pixels_of(network))
-    return judge_check(graph_of(network), subject_of(subject, network), _given(inputs), **options)
+    return judge_check(graph_of(network), subject_of(subject, network), _of_runs(inputs), **options)
 
 
 def _given(inputs: Arrays | None) -> Arrays | None:
     return None if inputs is None else as_arrays(inputs)
+
+
+def _of_runs(inputs: Inputs | None) -> Inputs | None:
+    """Inputs of one run or of several, as arrays."""
+    if inputs is None or isinstance(inputs, Mapping):
+        return _given(inputs)
+    return [as_arrays(one) for one in inputs]
 
 
 def _pixels_of(model: Network) -> dict[str, Pixels]:
@@ -316,8 +333,9 @@ def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Con
 def bisect(
     model: Network,
     subject: Subject = "verax:O1",
-    inputs: Arrays | None = None,
+    inputs: Inputs | None = None,
     *,
+    steps: int | None = None,
     repro: str | os.PathLike[str] | None = None,
     force: bool = False,
     winograd: bool = True,
@@ -329,8 +347,9 @@ def bisect(
     repro: an empty folder for minimal cases, one for each guilty node; force: write into it though
     it is not empty. Other options: those of `verax.judge.bisect.bisect`.
     """
-    network, inputs = model_of(model), _given(inputs)
+    network, inputs = model_of(model), _of_runs(inputs)
     graph, runner = graph_of(network), subject_of(subject, network)
+    graph, runner, inputs = in_steps(graph, runner, inputs, steps)
     folder = None if repro is None else prepare(repro, force=force)
     options.setdefault("pixels", _pixels_of(network))
     found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)

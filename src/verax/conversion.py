@@ -7,6 +7,7 @@ is stored in the file itself, so that whoever gets it knows what it was made fro
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UsageError, VeraxError
-from verax.base.files import staging_folder
+from verax.base.files import atomic_write, staging_folder
 from verax.base.optional import installed_version
 from verax.frontends.model import Model
 from verax.frontends.onnx.writer import write_onnx
+from verax.ir.graph import Graph
 from verax.judge import check
 from verax.judge.network import Progress
 from verax.records.verdict import Verdict
+from verax.runners.npz import write_npz
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
 WITNESS = "onnxruntime"
@@ -32,11 +35,15 @@ MARK = "verax."
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written, and the verdict on it; `unverified` says why there is none."""
+    """What was written, and the verdict on it; `unverified` says why there is none.
+
+    notes: what whoever runs the file has to know, in sentences: ONNX remembers nothing.
+    """
 
     files: tuple[Path, ...]
     verdict: Verdict | None
     unverified: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def convert(
@@ -54,7 +61,8 @@ def convert(
     opset: the operator set to write, by default the oldest that can say everything. inputs: to
     judge on; drawn (seeded) when not given. The verdict, the source's name, format and SHA-256 and
     the version of Verax are stored as metadata of the file, names beginning with "verax.". `path`
-    is written once all that is done: an interruption leaves it as it was. Raises
+    is written once all that is done: an interruption leaves it as it was. State of the model
+    becomes inputs and outputs, whose initial values are written to NAME.state.npz. Raises
     `UnsupportedError` when ONNX cannot express the model, `UsageError` when the file cannot be
     written or is the source itself.
     """
@@ -67,6 +75,9 @@ def convert(
             next_step="choose another name for the output",
         )
     metadata = {**model.metadata, **_origin(model, source)}
+    notes = _notes(model.graph, target)
+    if model.graph.state:
+        metadata[f"{MARK}state"] = json.dumps(dict(model.graph.state))
     verdict, unverified = None, "it was not asked for"
     if verify and not installed_version(WITNESS, "onnxruntime-gpu"):
         unverified = f"{WITNESS} is not installed: pip install {WITNESS}"
@@ -84,8 +95,37 @@ def convert(
     if verdict is not None:
         metadata |= _summary(verdict)
         unverified = ""
-    files = tuple(write_onnx(model.graph, target, opset=opset, metadata=metadata))
-    return Converted(files, verdict, unverified)
+    written = write_onnx(model.graph, target, opset=opset, metadata=metadata)
+    return Converted((*written, *_write_state(model.graph, target)), verdict, unverified, notes)
+
+
+def _state_file(target: Path) -> Path:
+    return target.with_suffix(".state.npz")
+
+
+def _write_state(graph: Graph, target: Path) -> tuple[Path, ...]:
+    """Write the values that the state begins with beside `target`, if there is state."""
+    if not graph.state:
+        return ()
+    with atomic_write(_state_file(target)) as stream:
+        write_npz(stream, graph.initial)
+    return (_state_file(target),)
+
+
+def _notes(graph: Graph, target: Path) -> tuple[str, ...]:
+    """What ONNX has no word for, in sentences."""
+    notes = [
+        f"the model writes to its input {v!r}: its new content is the output {new!r}"
+        for v, new in graph.updates.items()
+        if v not in graph.state
+    ]
+    if graph.state:
+        pairs = (f"the output {new!r} is the next run's {v!r}" for v, new in graph.state.items())
+        notes.append(
+            f"ONNX remembers nothing, so state became inputs and outputs: {', '.join(pairs)}; "
+            f"the inputs of the first run are in {_state_file(target).name}"
+        )
+    return tuple(notes)
 
 
 def _why_not(error: VeraxError, model: Model) -> str:

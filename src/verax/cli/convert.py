@@ -77,6 +77,8 @@ def command(
     size = sum(f.stat().st_size for f in made.files) / 1e6
     listed = ", ".join(f.name for f in made.files)
     output.print(Text(f"{listed}: {len(loaded.graph.nodes)} nodes, {size:.2f} MB"))
+    for note in made.notes:
+        output.print(Text(f"note: {note}"))
     if made.verdict is None:
         output.print(Text(f"not verified: {made.unverified}", style="yellow"))
         if verify:

@@ -55,7 +55,7 @@ def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
     output.print(Text.assemble((model.source, "bold"), f"   {model.format}"))
     for key, value in model.metadata.items():
         output.print(Text(f"  {key}: {value}", style="dim"))
-    _signature(model.inputs, model.outputs)
+    _signature(model.inputs, model.outputs, model.state)
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     output.print(Text(f"{len(net.nodes)} nodes: {listed}"))
     output.print(f"{parameters:,} parameters, {weights / 1e6:.2f} MB of constants")
@@ -76,6 +76,7 @@ def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
         "metadata": dict(model.metadata),
         "inputs": {k: str(t) for k, t in model.inputs.items()},
         "outputs": {k: str(t) for k, t in model.outputs.items()},
+        "state": {k: str(t) for k, t in model.state.items()},
         "operators": dict(kinds),
         "parameters": parameters,
         "constant_bytes": weights,
@@ -92,7 +93,8 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
             f"by Verax {program.notes.get('verax', '?')}"
         )
     )
-    _signature(program.inputs, program.outputs)
+    kept = {n: TensorType.of(a) for n, a in program.state.items()}
+    _signature(program.inputs, program.outputs, kept)
     output.print(
         f"code {len(image.object_code) / 1e3:.1f} kB, weights {image.weights.nbytes / 1e6:.2f} MB, "
         f"arena {image.arena_bytes / 1e6:.2f} MB"
@@ -105,6 +107,7 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
         "target": image.target,
         "inputs": {k: str(t) for k, t in program.inputs.items()},
         "outputs": {k: str(t) for k, t in program.outputs.items()},
+        "state": {k: str(t) for k, t in kept.items()},
         "code_bytes": len(image.object_code),
         "weight_bytes": image.weights.nbytes,
         "arena_bytes": image.arena_bytes,
@@ -114,7 +117,7 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
     }
 
 
-def _signature(inputs: Types, outputs: Types) -> None:
-    for title, types in (("input", inputs), ("output", outputs)):
+def _signature(inputs: Types, outputs: Types, state: Types) -> None:
+    for title, types in (("input", inputs), ("state", state), ("output", outputs)):
         for name, type_ in types.items():
             output.print(Text.assemble(f"{title:7}", (name, "cyan"), f": {type_}"))

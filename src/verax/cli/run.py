@@ -76,6 +76,12 @@ def command(
             "it.",
         ),
     ] = None,
+    steps: Annotated[
+        int,
+        typer.Option(
+            "--steps", min=1, help="Consecutive runs on the same inputs; the last one is shown."
+        ),
+    ] = 1,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
@@ -84,6 +90,8 @@ def command(
     A .vx program is machine code, and as trustworthy as its sender: run it only if you would run
     any other program of theirs. --trust-key refuses what they did not sign. Model files of all
     formats are only data.
+
+    What a model remembers begins with its initial values, and is shown as the run leaves it.
     """
     can_write(to, json)
     options = image_options(
@@ -92,16 +100,17 @@ def command(
     loaded = load(model, shapes=parse_shapes(shape) or None, params=params, trust_key=trust_key)
     said = {} if isinstance(loaded, SavedExecutable) else loaded.pixels
     given = read_inputs(input, image, loaded.inputs, options, said)
-    arrays, steps = given.arrays, dict(given.steps)
+    arrays, origins = given.arrays, dict(given.steps)
     if not arrays and loaded.inputs and not isinstance(loaded, SavedExecutable):
-        arrays, words = draw_inputs(loaded.graph, seed, pixels=said)
-        steps = {name: (text,) for name, text in words.items()}
+        drawn, words = draw_inputs(loaded.graph, seed, pixels=said)
+        arrays = {name: drawn[name] for name in loaded.inputs}
+        origins = {name: (words[name],) for name in loaded.inputs}
     missing = [name for name in loaded.inputs if name not in arrays]
     if missing:
         raise InputError(
             f"no input given for {', '.join(missing)}", next_step="add --input NAME=FILE"
         )
-    for name, done in steps.items():
+    for name, done in origins.items():
         output.print(
             Text.assemble("input ", (name, "cyan"), ": " + "; ".join(done)), soft_wrap=True
         )
@@ -112,9 +121,13 @@ def command(
             loaded.use_threads(threads)
     else:
         exe = compile(loaded, opt_level=opt_level, threads=threads)
+    for _ in range(steps - 1):
+        exe.run(arrays)
+    before = exe.state
     results = exe.run(arrays)
     seconds = time.perf_counter() - begin
-    output.print(_table(results))
+    state = exe.state
+    output.print(_table({**results, **{f"state {n}": a for n, a in state.items()}}))
     for name, array in results.items():
         _show_largest(name, array)
     output.print(
@@ -125,15 +138,21 @@ def command(
     if to is not None:
         if to.suffix != ".npz":
             raise UsageError("outputs are written as .npz", place=str(to))
+        stored = dict(results)
+        if state:  # what the answers belong to, so that `verax check` can judge them
+            stored |= {exe.updates[n]: a for n, a in state.items()}
+            stored |= {f"in:{n}": np.asarray(a) for n, a in {**arrays, **before}.items()}
         with atomic_write(to) as stream:
-            np.savez(stream, **{n: _storable(a) for n, a in results.items()})  # type: ignore[arg-type]
+            np.savez(stream, **{n: _storable(a) for n, a in stored.items()})  # type: ignore[arg-type]
         output.print(Text(f"written: {to}"))
     facts = {
         "model": str(model),
         "inputs": {
-            n: {"sha256": array_hash(np.asarray(a)), "steps": steps[n]} for n, a in arrays.items()
+            n: {"sha256": array_hash(np.asarray(a)), "steps": origins[n]} for n, a in arrays.items()
         },
         "outputs": {n: _facts(a) for n, a in results.items()},
+        "state": {n: _facts(a) for n, a in state.items()},
+        "steps": steps,
         "seconds": seconds,
     }
     write_json(json, "verax.run/1", facts)

@@ -19,7 +19,7 @@ import numpy as np
 from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.errors import InputError
-from verax.base.forks import on_fork, renew_in_child
+from verax.base.forks import on_fork
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall
@@ -31,6 +31,7 @@ from verax.records.profile import Profile, StepTime
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols, evaluate_node
 from verax.reference.sizes import output_bytes
+from verax.runtime.carried import Remembers
 from verax.runtime.program import Program
 
 MAX_PROGRAMS = 16
@@ -65,32 +66,33 @@ class Specialised:
     inputs: tuple[str, ...]
 
 
-class Executable:
+class Executable(Remembers):
     """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
+        super().__init__(graph.state, graph.initial)
         self.graph, self.settings = graph, settings
         self._target = Target.named(settings.target)
         self._by_value = shape_defining_inputs(graph)
         self._programs: OrderedDict[tuple[Any, ...], Specialised] = OrderedDict()
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], Specialised] | None = None
-        renew_in_child(self)
         static = all(graph.types[v].is_static for v in graph.inputs) and not self._by_value
         if static:
             self._specialise({v: graph.types[v].shape for v in graph.inputs}, {})
 
     def renew_in_child(self) -> None:
         """See `base.forks`: a program that another thread was making is made again."""
+        super().renew_in_child()
         self._lock = threading.Lock()
 
     @property
     def inputs(self) -> dict[str, TensorType]:
-        return {v: self.graph.types[v] for v in self.graph.inputs}
+        return {v: self.graph.types[v] for v in self.graph.arguments}
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        return {v: self.graph.types[v] for v in self.graph.outputs}
+        return {v: self.graph.types[v] for v in self.graph.results}
 
     @property
     def plan(self) -> Plan:
@@ -118,8 +120,7 @@ class Executable:
         """The program used last."""
         return self._current()
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name. Raises `InputError` when inputs do not fit."""
+    def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         inputs = as_arrays(inputs)
         found = self._lookup(inputs)
         arrays = [inputs[v] for v in found.inputs]
@@ -129,9 +130,9 @@ class Executable:
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up.
 
-        Raises `InputError` when inputs do not fit.
+        State is read as it is and stays so. Raises `InputError` when inputs do not fit.
         """
-        inputs = as_arrays(inputs)
+        inputs = {**as_arrays(inputs), **self.state}
         found = self._lookup(inputs)
         lowered = lower(found.graph, self._target, self.settings, separate=True)
         threads = self.settings.thread_count
@@ -148,15 +149,6 @@ class Executable:
                 name, flops, moved = "reference", 0, 0
             steps.append(StepTime(step.label, name, float(taken), flops, moved))
         return Profile(tuple(steps), runs, threads)
-
-    def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Inputs by position; one array, or a tuple of several outputs."""
-        if len(arrays) != len(self.graph.inputs):
-            raise InputError(
-                f"{len(arrays)} arrays given, the model takes {len(self.graph.inputs)}"
-            )
-        results = tuple(self.run(dict(zip(self.graph.inputs, arrays))).values())
-        return results[0] if len(results) == 1 else results
 
     def _lookup(self, inputs: Mapping[str, np.ndarray]) -> Specialised:
         last = self._last

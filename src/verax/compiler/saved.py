@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.errors import CompileError, GraphError, InputError, ModelError, VeraxError
+from verax.base.errors import (
+    CompileError,
+    GraphError,
+    InputError,
+    ModelError,
+    UnsupportedError,
+    VeraxError,
+)
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, Specialised
 from verax.compiler.kernels.target import Target
@@ -20,7 +27,8 @@ from verax.ir.graph import Node, infer_node
 from verax.ir.text import parse_operator
 from verax.ir.types import DType, TensorType
 from verax.reference.evaluate import evaluate_node
-from verax.runtime.image import PythonStep
+from verax.runtime.carried import Remembers
+from verax.runtime.image import PythonStep, Signature
 from verax.runtime.program import Program, check_inputs, numpy_dtype, tensor_view
 from verax.runtime.signature import fingerprint, signing_key, trusted_key
 from verax.runtime.vx import load_image, save_image
@@ -33,12 +41,21 @@ def save(
 ) -> None:
     """Write the program that `executable` used last to `path` (.vx).
 
-    sign: a PEM file with the Ed25519 private key to sign it with. Raises `InputError` when shapes
-    are symbolic and nothing was run yet, `UsageError` when the file cannot be written or there is
-    no such key.
+    sign: a PEM file with the Ed25519 private key to sign it with. The program's state begins with
+    the initial values again. Raises `InputError` when shapes are symbolic and nothing was run yet,
+    `UnsupportedError` when the program holds for one value of its state only, `UsageError` when the
+    file cannot be written or there is no such key.
     """
     key = None if sign is None else signing_key(sign)
     found = executable.specialised
+    fixed = [v for v in executable.graph.state if v not in found.inputs]
+    if fixed:
+        raise UnsupportedError(
+            "its value decides the sizes of other tensors, so every value needs a program of its "
+            "own, and a .vx file holds one",
+            place=f"state {fixed[0]!r}",
+            next_step="keep the model, and compile it where it is run",
+        )
     notes = {
         "verax": importlib.metadata.version("verax"),
         "graph": str(found.graph),
@@ -73,7 +90,7 @@ def _node_records(found: Specialised) -> dict[str, Any]:
     return records
 
 
-class SavedExecutable:
+class SavedExecutable(Remembers):
     """A program read from a .vx file, which is machine code: load it only if you trust its sender.
 
     trust_key: a PEM file with the Ed25519 public key that must have signed it. threads: 0 is all
@@ -91,6 +108,8 @@ class SavedExecutable:
         `TrustError` when it is not signed by the key that is asked for, `UsageError` when there is
         no such key."""
         image, notes = load_image(path, None if trust_key is None else trusted_key(trust_key))
+        state = {s.input: s.output for s in image.state}
+        super().__init__(state, {s.input: s.initial for s in image.state})
         self.notes, self.image = notes, image
         if image.object_code and not Target.named(_target_name(image.target)).runs_here():
             raise CompileError(
@@ -120,11 +139,11 @@ class SavedExecutable:
 
     @property
     def inputs(self) -> dict[str, TensorType]:
-        return {s.name: TensorType(DType(s.dtype), s.shape) for s in self.image.inputs}
+        return _types(self.image.inputs, {s.input for s in self.image.state})
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        return {s.name: TensorType(DType(s.dtype), s.shape) for s in self.image.outputs}
+        return _types(self.image.outputs, {s.output for s in self.image.state})
 
     @property
     def graph_text(self) -> str:
@@ -135,17 +154,14 @@ class SavedExecutable:
     def plan(self) -> tuple[str, ...]:
         return tuple(self.notes.get("plan", ()))
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name. Raises `InputError` when inputs do not fit."""
+    def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         arrays = check_inputs(self._signatures, inputs)
         return dict(zip([s.name for s in self.image.outputs], self._program.run(arrays)))
 
-    def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Inputs by position; one array, or a tuple of several outputs."""
-        if len(arrays) != len(self.image.inputs):
-            raise InputError(f"{len(arrays)} arrays given, {len(self.image.inputs)} needed")
-        results = tuple(self.run(dict(zip(self.inputs, arrays))).values())
-        return results[0] if len(results) == 1 else results
+
+def _types(signatures: Sequence[Signature], without: set[str]) -> dict[str, TensorType]:
+    kept = (s for s in signatures if s.name not in without)
+    return {s.name: TensorType(DType(s.dtype), s.shape) for s in kept}
 
 
 UNREADABLE = (

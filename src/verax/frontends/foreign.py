@@ -66,8 +66,9 @@ class ForeignModel:
     """A file's content: values, constants, nodes in order.
 
     sizes: which sizes the file allows for a dimension that it leaves open: a `range` or some
-    numbers, by the dimension's name, or by "input.axis" if it has none.
-    modules: values that a module gave: its path, and at which of its calls (from 0).
+    numbers, by the dimension's name, or by "input.axis" if it has none. modules: values that a
+    module gave: its path, and at which of its calls (from 0). updates, initial: what the model
+    remembers and writes to, as in `ir.graph.Graph`; these are inputs and outputs here too.
     """
 
     name: str
@@ -80,6 +81,8 @@ class ForeignModel:
     metadata: Mapping[str, str]
     sizes: Mapping[str, Collection[int]] = field(default_factory=dict)
     modules: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    updates: Mapping[str, str] = field(default_factory=dict)
+    initial: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def refuse_many(count: int, place: str = "") -> None:

@@ -100,7 +100,9 @@ class Importer:
                 lost.update(o for o in node.outputs if o)
         if refusals:
             raise _together(refusals)
-        graph = self.builder.graph([self._output(v.name) for v in self.foreign.outputs])
+        outputs = [self._output(v.name) for v in self.foreign.outputs]
+        self._updates_must_fit()
+        graph = self.builder.graph(outputs, self.foreign.updates, self.foreign.initial)
         _must_have_room(graph.types)
         modules = {self.names[v]: call for v, call in self.foreign.modules.items()}
         return Model(graph, self.ledger, format, source, self.metadata, modules)
@@ -238,6 +240,17 @@ class Importer:
             raise ModelError(f"the output {name!r} is computed nowhere")
         value = self.names[name]
         return value if value == name else self.builder.add(Identity(), [value], [name])
+
+    def _updates_must_fit(self) -> None:
+        """What a model writes to keeps its type."""
+        types = self.builder.types
+        for name, new in self.foreign.updates.items():
+            if types[name] != types[new]:
+                raise UnsupportedError(
+                    f"the model writes {types[new]} to it, and it is {types[name]}",
+                    place=f"{'state' if name in self.foreign.initial else 'input'} {name!r}",
+                    next_step="export the model with fixed shapes",
+                )
 
     # Nodes
 

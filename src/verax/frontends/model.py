@@ -34,13 +34,19 @@ class Model:
 
     @property
     def inputs(self) -> dict[str, TensorType]:
-        """Types of the inputs by name, in order."""
-        return {name: self.graph.types[name] for name in self.graph.inputs}
+        """Types of the inputs by name, in order; state is none of them."""
+        return {name: self.graph.types[name] for name in self.graph.arguments}
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        """Types of the outputs by name, in order."""
-        return {name: self.graph.types[name] for name in self.graph.outputs}
+        """Types of the outputs by name, in order; the state's new values are none of them, the new
+        contents of inputs that the network writes to are."""
+        return {name: self.graph.types[name] for name in self.graph.results}
+
+    @property
+    def state(self) -> dict[str, TensorType]:
+        """Types of what the network remembers from run to run, by name."""
+        return {name: self.graph.types[name] for name in self.graph.state}
 
     @property
     def pixels(self) -> dict[str, Pixels]:

@@ -7,6 +7,8 @@ C4  A node has as many inputs and outputs as its operator takes.
 C5  Recorded types are those that the operators' type rules give.
 C6  Constants have the recorded element type and shape.
 C7  Graph outputs are defined, and named once each.
+C8  An update pairs an input with an output of its type, each at most once.
+C9  State is an updated input; its initial value has its type, which leaves no size open.
 """
 
 from __future__ import annotations
@@ -66,6 +68,27 @@ def check(graph: Graph) -> None:
             raise GraphError(f"C7: the graph output {output!r} is not defined")
     if len(set(graph.outputs)) != len(graph.outputs):
         raise GraphError("C7: a graph output is named twice")
+    _check_updates(graph)
+
+
+def _check_updates(graph: Graph) -> None:
+    for value, new in graph.updates.items():
+        if value not in graph.inputs or new not in graph.outputs:
+            raise GraphError(f"C8: {new!r} -> {value!r} does not pair an output with an input")
+        if graph.types[value] != graph.types[new]:
+            raise GraphError(
+                f"C8: {value!r} is {graph.types[value]}, its new content {graph.types[new]}"
+            )
+    if len(set(graph.updates.values())) != len(graph.updates):
+        raise GraphError("C8: one output is the new content of two inputs")
+    for value, array in graph.initial.items():
+        if value not in graph.updates:
+            raise GraphError(f"C9: the state {value!r} has no new value")
+        if TensorType.of(array) != graph.types[value]:
+            raise GraphError(
+                f"C9: the state {value!r} begins as {TensorType.of(array)}, "
+                f"recorded as {graph.types[value]}"
+            )
 
 
 def compatible(inferred: TensorType, recorded: TensorType) -> bool:

@@ -6,6 +6,7 @@ whose outputs are what the whole hides.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from verax.base.errors import GraphError
@@ -15,7 +16,8 @@ from verax.ir.graph import Builder, Graph
 def cut(graph: Graph, inputs: Iterable[str], outputs: Iterable[str]) -> Graph:
     """The nodes that lead from `inputs` to `outputs`, with the types that `graph` records.
 
-    Inputs that no output depends on are left out. Values keep their names. Raises `GraphError`
+    Inputs that no output depends on are left out. Values keep their names. A part remembers
+    nothing: what it needs of the network's state is an input like any. Raises `GraphError`
     when an output needs something that is neither computed from `inputs` nor constant.
     """
     outputs = tuple(dict.fromkeys(outputs))
@@ -67,4 +69,4 @@ def with_known_constants(graph: Graph) -> Graph:
     made = {v for n in kept for v in n.outputs}
     known = {v: a for v, a in known.items() if v in graph.producers and v not in made}
     constants = {**graph.constants, **known}
-    return Graph(graph.inputs, graph.outputs, kept, constants, dict(b.types), graph.name)
+    return dataclasses.replace(graph, nodes=kept, constants=constants, types=dict(b.types))

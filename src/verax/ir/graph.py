@@ -2,6 +2,10 @@
 
 Values are named by strings, each defined once: as an input, a constant, or an output of a node.
 Nodes stand in an order in which they can be executed.
+
+A network may remember: `updates` pairs an input with the output that is its new content. Inputs
+with an `initial` value are state, which whoever runs the network hands on from run to run; the
+others belong to the caller, and the network writes to them. Computing stays a pure function.
 """
 
 from __future__ import annotations
@@ -44,7 +48,11 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Graph:
-    """A network. `inputs` and `outputs` are value names in order; `types` covers every value."""
+    """A network. `inputs` and `outputs` are value names in order; `types` covers every value.
+
+    updates: input -> the output that is its content after the run. initial: of those inputs that
+    are the network's own state, the value before the first run.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -52,12 +60,39 @@ class Graph:
     constants: Mapping[str, np.ndarray]
     types: Mapping[str, TensorType]
     name: str = "graph"
+    updates: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    initial: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for array in self.constants.values():
+        for array in (*self.constants.values(), *self.initial.values()):
             array.setflags(write=False)
+        object.__setattr__(self, "updates", MappingProxyType(dict(self.updates)))
+        object.__setattr__(self, "initial", MappingProxyType(dict(self.initial)))
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
+
+    @cached_property
+    def state(self) -> Mapping[str, str]:
+        """What the network remembers: input -> the output that holds its new value."""
+        return {v: o for v, o in self.updates.items() if v in self.initial}
+
+    @cached_property
+    def arguments(self) -> tuple[str, ...]:
+        """Inputs that the caller gives: all but the state."""
+        return tuple(v for v in self.inputs if v not in self.initial)
+
+    @cached_property
+    def results(self) -> tuple[str, ...]:
+        """Outputs for the caller: all but the state's new values."""
+        own = set(self.state.values())
+        return tuple(v for v in self.outputs if v not in own)
+
+    @cached_property
+    def returned(self) -> tuple[str, ...]:
+        """Outputs that are neither new state nor the new content of an input: what a function of
+        the same meaning returns."""
+        changed = set(self.updates.values())
+        return tuple(v for v in self.outputs if v not in changed)
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:
@@ -96,8 +131,9 @@ class Graph:
             (self.name, self.inputs, self.outputs, self.nodes)
             == (other.name, other.inputs, other.outputs, other.nodes)
             and dict(self.types) == dict(other.types)
-            and self.constants.keys() == other.constants.keys()
-            and all(same_bits(a, other.constants[k]) for k, a in self.constants.items())
+            and dict(self.updates) == dict(other.updates)
+            and _same_arrays(self.constants, other.constants)
+            and _same_arrays(self.initial, other.initial)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -109,6 +145,10 @@ class Graph:
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays have one dtype, one shape and the same bytes."""
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _same_arrays(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(same_bits(array, b[name]) for name, array in a.items())
 
 
 class Builder:
@@ -192,14 +232,26 @@ class Builder:
         self.nodes.append(node)
         return tuple(names)
 
-    def graph(self, outputs: Iterable[str]) -> Graph:
-        """The finished graph."""
+    def graph(
+        self,
+        outputs: Iterable[str],
+        updates: Mapping[str, str] | None = None,
+        initial: Mapping[str, np.ndarray] | None = None,
+    ) -> Graph:
+        """The finished graph. updates, initial: as in `Graph`."""
         outputs = tuple(outputs)
         for value in outputs:
             if value not in self.types:
                 raise GraphError(f"the output {value!r} is not defined", place=self.name)
         return Graph(
-            tuple(self.inputs), outputs, tuple(self.nodes), self.constants, self.types, self.name
+            tuple(self.inputs),
+            outputs,
+            tuple(self.nodes),
+            self.constants,
+            self.types,
+            self.name,
+            updates or {},
+            initial or {},
         )
 
 
@@ -239,6 +291,7 @@ def reinfer(
     """The same graph with other input types (static shapes for symbols, for instance).
 
     `values` turns inputs into constants: what a type rule needs to know (a shape given as input).
+    State among them is state no more; whoever hands it on has to know that.
     """
     values = values or {}
     b = Builder(graph.name)
@@ -251,7 +304,9 @@ def reinfer(
         b.constant(array, name)
     for node in graph.nodes:
         b.add_all(node.op, node.inputs, node.outputs, node.name)
-    return b.graph(graph.outputs)
+    updates = {v: o for v, o in graph.updates.items() if v not in values}
+    initial = {v: a for v, a in graph.initial.items() if v not in values}
+    return b.graph(graph.outputs, updates, initial)
 
 
 def specialise(graph: Graph, sizes: Mapping[str, DimLike]) -> Graph:

@@ -22,7 +22,7 @@ _SIMPLE = re.compile(r"[A-Za-z0-9_./:\-]+\Z")
 def print_graph(graph: Graph) -> str:
     """The text form of `graph`."""
     lines = [f"graph {json.dumps(graph.name)}"]
-    lines += [f"input {_value(v)}: {graph.types[v]}" for v in graph.inputs]
+    lines += [_input(graph, v) for v in graph.inputs]
     lines += [
         f"const {_value(v)}: {graph.types[v]} = {_content(a)}" for v, a in graph.constants.items()
     ]
@@ -31,8 +31,15 @@ def print_graph(graph: Graph) -> str:
         inputs = ", ".join("_" if v is None else _value(v) for v in node.inputs)
         place = f" @ {json.dumps(node.name)}" if node.name else ""
         lines.append(f"{outputs} = {node.op}({inputs}){place}")
-    lines += [f"output {_value(v)}" for v in graph.outputs]
+    updated = {new: f" -> {_value(v)}" for v, new in graph.updates.items()}
+    lines += [f"output {_value(v)}{updated.get(v, '')}" for v in graph.outputs]
     return "\n".join(lines) + "\n"
+
+
+def _input(graph: Graph, value: str) -> str:
+    typed = f"{_value(value)}: {graph.types[value]}"
+    initial = graph.initial.get(value)
+    return f"input {typed}" if initial is None else f"state {typed} = {_content(initial)}"
 
 
 def content_hash(array: np.ndarray) -> str:

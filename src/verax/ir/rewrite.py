@@ -80,5 +80,10 @@ class Rewriter:
         Output names are part of a network's interface: they are kept by the caller renaming back
         when a pass made an output another value (`Trace.values` says which).
         """
-        graph = self.new.graph([self.values[v] for v in self.old.outputs])
+        old = self.old
+        graph = self.new.graph(
+            [self.values[v] for v in old.outputs],
+            {self.values[v]: self.values[new] for v, new in old.updates.items()},
+            {self.values[v]: array for v, array in old.initial.items()},
+        )
         return graph, Trace(dict(self.values), len(self.notes), tuple(self.notes))

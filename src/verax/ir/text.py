@@ -7,6 +7,13 @@ graph. Small constants are written out; large ones are named by a hash and suppl
     const %w: float32[64, 3, 7, 7] = sha256:9f86d081884c7d65
     %y: float32[n, 64, 112, 112] = Conv(strides=(2, 2))(%x, %w, _) @ "conv1"
     output %y
+
+State is an input with its initial value; an output that is the new content of an input (state or
+not) says of which one:
+
+    state %count: int64[] = [0]
+    %count.next: int64[] = Add()(%count, %one)
+    output %count.next -> %count
 """
 
 from __future__ import annotations
@@ -28,7 +35,8 @@ _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|[A-Za-z0-9_./\-]+(?::[A-Za-z0-9_./\-
 
 
 def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """Read a text form; `constants` supplies the arrays that the text names only by hash.
+    """Read a text form; `constants` supplies the arrays (initial values of state too) that the
+    text names only by hash.
 
     Raises `GraphError` with the line when the text is not one or an array does not fit its hash.
     """
@@ -62,6 +70,8 @@ class _Reader:
         self.nodes: list[Node] = []
         self.constants: dict[str, np.ndarray] = {}
         self.types: dict[str, TensorType] = {}
+        self.updates: dict[str, str] = {}
+        self.initial: dict[str, np.ndarray] = {}
 
     def graph(self) -> Graph:
         return Graph(
@@ -71,6 +81,8 @@ class _Reader:
             self.constants,
             self.types,
             self.name,
+            self.updates,
+            self.initial,
         )
 
     def line(self, line: str) -> None:
@@ -80,9 +92,11 @@ class _Reader:
         elif keyword == "input":
             self.inputs.append(self._typed(rest))
         elif keyword == "output":
-            self.outputs.append(_name(rest))
+            self._output(rest)
         elif keyword == "const":
-            self._constant(rest)
+            self._filled(rest, self.constants)
+        elif keyword == "state":
+            self.inputs.append(self._filled(rest, self.initial))
         else:
             self._node(line)
 
@@ -94,7 +108,16 @@ class _Reader:
         self.types[name] = TensorType.parse(text[match.end() + 2 :])
         return name
 
-    def _constant(self, text: str) -> None:
+    def _output(self, text: str) -> None:
+        names = _VALUE.findall(text)
+        if " -> ".join(names) != text or len(names) not in (1, 2):
+            raise GraphError(f"expected %name or %name -> %input, found {text!r}")
+        self.outputs.append(_name(names[0]))
+        if len(names) == 2:
+            self.updates[_name(names[1])] = _name(names[0])
+
+    def _filled(self, text: str, arrays: dict[str, np.ndarray]) -> str:
+        """Read a typed name with its content into `arrays`."""
         left, _, right = text.rpartition(" = ")
         name = self._typed(left)
         type_ = self.types[name]
@@ -110,7 +133,8 @@ class _Reader:
         else:
             values = eval_literal(right)
             array = np.array(values, type_.dtype.numpy).reshape(type_.shape)
-        self.constants[name] = array
+        arrays[name] = array
+        return name
 
     def _node(self, line: str) -> None:
         place = ""

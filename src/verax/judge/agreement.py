@@ -57,6 +57,12 @@ def agree(
     value = _chosen_output(graph, output)
     found: list[tuple[Disagreement, Arrays]] = []
     refused: dict[str, str] = {}
+    if graph.state:
+        raise UsageError(
+            "the network remembers: what it answers to an image depends on those before it",
+            place=", ".join(graph.state),
+            next_step="run `verax check` without --images",
+        )
     hashes: dict[str, str] = {}
     first: tuple[str, Arrays] | None = None
     together = CHUNK if _takes_batches(graph, value) else 1

@@ -20,6 +20,7 @@ from verax.ir.pixels import Pixels
 from verax.judge.budget import held_to_memory
 from verax.judge.causes import informed
 from verax.judge.check import EXPLAINED, check
+from verax.judge.consecutive import Inputs, in_steps
 from verax.judge.inputs import draw_inputs
 from verax.judge.network import Progress, fits, survey
 from verax.judge.optimisations import Optimising, guilty_optimisation
@@ -45,12 +46,13 @@ class Bisected:
 def bisect(
     graph: Graph,
     subject: Runner,
-    inputs: Arrays | None = None,
+    inputs: Inputs = None,
     *,
     sizes: Mapping[str, int] | None = None,
     seed: int = 0,
     watch: bool = True,
     winograd: bool = True,
+    steps: int | None = None,
     progress: Progress | None = None,
     memory: int | str | None = None,
     pixels: Mapping[str, Pixels] | None = None,
@@ -60,13 +62,15 @@ def bisect(
     A fault of what surrounds the network (the layout of its input, ...) ends the search: no node
     is to blame for it. Arguments and errors are those of `check`.
     """
+    graph, subject, inputs = in_steps(graph, subject, inputs, steps)
     arrays, origins = _actual(graph, subject, inputs, seed, sizes, pixels)
     verdict = check(
         graph, subject, arrays, seed=seed, watch=watch, winograd=winograd, progress=progress
     )
     if arrays is None:
         stored = subject.stored_inputs or {}
-        arrays = {v: stored[v] for v in graph.inputs}
+        arrays = {v: stored[v] for v in graph.inputs if v in stored}
+    arrays = {**graph.initial, **arrays}
     verdict = dataclasses.replace(
         verdict,
         inputs=tuple(
@@ -95,9 +99,9 @@ def bisect(
     first, rest = guilty[:EXPLAINED], guilty[EXPLAINED:]
     guilty = (*(_explained(g, subject, seed) for g in first), *rest)
     coarse = bool(verdict.precisions)
-    steps = _optimisations(fixed, subject, arrays, seed, winograd, coarse, progress)
-    if steps is not None and steps.guilty:
-        guilty = tuple(_brought_by(g, steps.guilty) for g in guilty)
+    levels = _optimisations(fixed, subject, arrays, seed, winograd, coarse, progress)
+    if levels is not None and levels.guilty:
+        guilty = tuple(_brought_by(g, levels.guilty) for g in guilty)
     by_value = {g.blame.value: g.blame for g in guilty}
     blame = tuple(by_value.get(b.value, b) for b in verdict.blame)
     record = Bisection(
@@ -106,7 +110,7 @@ def bisect(
         located.evaluations if located else 0,
         located.refused if located else {},
         located.undecided if located else {},
-        steps,
+        levels,
     )
     return Bisected(record, guilty, arrays)
 

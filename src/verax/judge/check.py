@@ -14,9 +14,10 @@ from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.ir.pixels import Pixels
 from verax.judge.budget import held_to_memory, in_context, require_room_for_meaning
 from verax.judge.causes import informed
+from verax.judge.consecutive import Inputs, StepRunner, in_steps, state_causes, written_notes
 from verax.judge.coverage import ACCEPTED, SEVERITY, carried, coverage, lacking, settle, worst
 from verax.judge.harness import harness_causes
-from verax.judge.inputs import draw_inputs
+from verax.judge.inputs import INITIAL, draw_inputs
 from verax.judge.local import places, plain
 from verax.judge.naming import without_misnomers
 from verax.judge.network import Progress, Survey, survey
@@ -50,7 +51,7 @@ EXPLAINED = 8
 def check(
     graph: Graph,
     subject: Runner,
-    inputs: Arrays | None = None,
+    inputs: Inputs = None,
     *,
     other: Runner | None = None,
     sizes: Mapping[str, int] | None = None,
@@ -60,6 +61,7 @@ def check(
     explain: bool = True,
     twice: bool = True,
     require_power: float | None = None,
+    steps: int | None = None,
     progress: Progress | None = None,
     memory: int | str | None = None,
     pixels: Mapping[str, Pixels] | None = None,
@@ -72,15 +74,22 @@ def check(
     winograd: whether the subject may use Winograd's algorithm; False makes the check sharper.
     explain: whether to find out what the guilty nodes did, or what is wrong around the network.
     twice: whether to run the subject again, in poisoned memory where it allows that. require_power:
-    relative error that must have shown in every node; a check that misses it is `undecided`.
-    memory: bytes, or "8G", that judging may take, half of what is free when not given; what does
-    not fit is unchecked, with the reason in the record. pixels: what is known of image inputs, for
-    drawn ones.
+    relative error that must have shown in every node; a check that misses it is `undecided`. steps:
+    how many consecutive runs of a network that remembers are judged, by default two; `inputs` may
+    then be a list of those of every run. memory: bytes, or "8G", that judging may take, half of
+    what is free when not given; what does not fit is unchecked, with the reason in the record.
+    pixels: what is known of image inputs, for drawn ones.
 
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
     """
-    notes: list[str] = []
+    notes = written_notes(graph)
+    if other is not None:
+        other = in_steps(graph, other, inputs, steps)[1]
+    graph, subject, inputs = in_steps(graph, subject, inputs, steps)
+    if isinstance(subject, StepRunner):
+        notes += subject.notes()
+        twice = twice and subject.repeatable
     arrays, origins = _inputs(graph, subject, inputs, seed, sizes, notes, pixels)
     fixed = _with_computed_outputs(specialise(graph, bind_symbols(graph, arrays)))
     first = shown = _run(subject, graph, arrays, None, notes)
@@ -138,7 +147,8 @@ def check(
     causes: tuple[Explanation, ...] = ()
     blame = found.blame(fixed)
     if explain and blame:
-        causes = _harness(fixed, subject, arrays, known, seed)
+        causes = state_causes(fixed, subject, arrays, known, seed=seed)
+        causes = causes or _harness(fixed, subject, arrays, known, seed)
         if not causes:
             blame = _explained(blame, fixed, {**arrays, **known}, subject, seed, notes, progress)
     verdict = Verdict(
@@ -254,17 +264,25 @@ def _inputs(
                     place=f"input {name!r} of {subject.name}",
                     next_step="leave the inputs out to use the recorded ones",
                 )
-        return arrays, dict.fromkeys(given, "given")
+        return _with_state(graph, arrays, dict.fromkeys(given, "given"))
     if subject.stored_inputs is None:
         return draw_inputs(graph, seed, sizes, pixels)
-    absent = [v for v in graph.inputs if v not in stored]
+    absent = [v for v in graph.arguments if v not in stored]
     if absent:
         raise InputError(
             f"the recorded answers come without the input {names(absent)}",
             place=subject.name,
             next_step="give the inputs that the answers belong to, or store them as in:NAME",
         )
-    return stored, dict.fromkeys(stored, f"stored with {subject.name}")
+    return _with_state(graph, stored, dict.fromkeys(stored, f"stored with {subject.name}"))
+
+
+def _with_state(
+    graph: Graph, arrays: dict[str, np.ndarray], origins: dict[str, str]
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """With the initial value of state that was not given."""
+    begin = {v: a for v, a in graph.initial.items() if v not in arrays}
+    return {**arrays, **begin}, {**origins, **dict.fromkeys(begin, INITIAL)}
 
 
 def _run(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from verax.ir.dim import symbols
-from verax.ir.graph import Graph
+from verax.ir.dim import DimLike, symbols
+from verax.ir.graph import Graph, Node
 from verax.ir.pixels import IMAGE_CHANNELS, Pixels
 from verax.ir.types import DType, TensorType
 
@@ -15,6 +15,12 @@ BATCH, SPATIAL, LENGTH = 2, (64, 96, 32), 7
 """Sizes for symbols: the first axis, spatial axes of images and volumes, any other axis."""
 INTEGERS = 10
 """Integers are drawn below this, unless they index a table."""
+HANDED_ON = frozenset(
+    ["Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose", "Concat"]
+)
+"""What may be done to positions before they index something."""
+INITIAL = "the state's initial value"
+"""Where the state of a network that remembers comes from."""
 
 
 def choose_sizes(graph: Graph, given: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -46,12 +52,15 @@ def draw_inputs(
 
     Floating-point tensors are normal; those shaped like images are smooth with fine detail, in
     0 to 1, or in the range that `pixels` has for them. Integers that index a table stay inside it.
-    sizes: for symbols; see `choose_sizes`.
+    State has its initial value. sizes: for symbols; see `choose_sizes`.
     """
     chosen = choose_sizes(graph, sizes)
     random = np.random.default_rng(seed)
     arrays, origins = {}, {}
     for name in graph.inputs:
+        if name in graph.initial:
+            arrays[name], origins[name] = graph.initial[name], INITIAL
+            continue
         type_ = graph.types[name].substitute(chosen)
         said = (pixels or {}).get(name)
         if said is not None and said.is_normalised and type_.dtype.is_float:
@@ -109,12 +118,27 @@ def _image(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
 
 
 def _table_size(graph: Graph, name: str) -> int:
-    """Rows of the smallest table that the input indexes directly, else a small default."""
-    sizes = []
-    for node in graph.consumers.get(name, ()):
-        if node.op.kind == "Gather" and len(node.inputs) > 1 and node.inputs[1] == name:
-            table = node.inputs[0]
-            axis = getattr(node.op, "axis", 0)
-            if table is not None and isinstance(graph.types[table].dims[axis], int):
-                sizes.append(int(graph.types[table].dims[axis]))
+    """Positions of the smallest axis that the input indexes, else a small default."""
+    sizes: list[int] = []
+    waiting, seen = [name], {name}
+    while waiting:
+        value = waiting.pop()
+        for node in graph.consumers.get(value, ()):
+            if node.op.kind in HANDED_ON:
+                waiting += [v for v in node.outputs if v not in seen]
+                seen.update(node.outputs)
+            elif len(node.inputs) > 1 and node.inputs[1] == value:
+                sizes += [d for d in _indexed(graph, node) if isinstance(d, int)]
     return max(1, min(sizes, default=INTEGERS))
+
+
+def _indexed(graph: Graph, node: Node) -> tuple[DimLike, ...]:
+    """Sizes of the axes of its first input that a node's second input holds positions on."""
+    table, index = (graph.types[v] for v in node.inputs[:2] if v is not None)
+    if node.op.kind in ("Gather", "GatherElements", "ScatterElements"):
+        return (table.dims[getattr(node.op, "axis", 0)],) if table.rank else ()
+    if node.op.kind in ("GatherND", "ScatterND") and index.rank:
+        depth = index.dims[-1]
+        first = int(getattr(node.op, "batch_dims", 0))
+        return table.dims[first : first + depth] if isinstance(depth, int) else ()
+    return ()

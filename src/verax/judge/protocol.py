@@ -98,6 +98,32 @@ class Stepwise(Protocol):
     stepwise: bool
 
 
+@runtime_checkable
+class Remembering(Protocol):
+    """A Runner that hands a network's state on from run to run by itself.
+
+    resets: whether `run_steps` may be called again, and then begins again with `state`.
+    """
+
+    resets: bool
+
+    def run_steps(
+        self,
+        graph: Graph,
+        steps: Sequence[Mapping[str, np.ndarray]],
+        state: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int | None = None,
+    ) -> list[dict[str, np.ndarray]]:
+        """For each run the values that `Runner.run` gives; new state among them, under the names
+        of the outputs that hold it, as far as the subject can show it.
+
+        steps: the graph's arguments, run by run. state: what it has to begin with. fill: as in
+        `Poisonable.run_poisoned`, where that is possible.
+        """
+
+
 def bare(name: str) -> str:
     """`name` without what TensorFlow puts around it: `serving_default_x:0` is `x`."""
     return name.removesuffix(SUFFIX).removeprefix(PREFIX)

@@ -26,6 +26,7 @@ def evaluate(
 
     work: dtype that carries floating-point tensors (float64, float32, or object for Fractions).
     keep: "outputs", "all", or a sequence of value names. Values are freed after their last use.
+    State that is not among the inputs has its initial value; its new value is one of the outputs.
     Raises `InputError` when inputs do not fit the declared types.
     """
     return _walk(graph, inputs, np.dtype(work), keep, promised_bits=False)
@@ -46,6 +47,7 @@ def _walk(
     promised_bits: bool,
 ) -> dict[str, np.ndarray]:
     bind_symbols(graph, inputs)
+    inputs = {**graph.initial, **inputs}
     values: dict[str, Any] = {}
     for name, array in [
         *((n, np.asarray(inputs[n])) for n in graph.inputs),
@@ -122,8 +124,10 @@ def to_work(array: np.ndarray, declared: DType, work: np.dtype) -> np.ndarray:
 def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Check inputs against the declared types; returns the sizes of symbols.
 
-    Raises `InputError` naming the input that is missing, unknown or of another type.
+    State may be left out. Raises `InputError` naming the input that is missing, unknown or of
+    another type.
     """
+    inputs = {**graph.initial, **inputs}
     expected = ", ".join(f"{v}: {graph.types[v]}" for v in graph.inputs)
     for name in inputs:
         if name not in graph.inputs:

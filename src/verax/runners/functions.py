@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,17 +11,19 @@ import numpy as np
 from verax.base.arrays import as_array
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.ir.graph import Graph
-from verax.runners.memory import InProcess
+from verax.runners.memory import InProcess, poisoned_memory
 
 
 class FunctionRunner(InProcess):
     """Calls `function` with the inputs in the model's order.
 
     The result is an array, a sequence of arrays in the order of the model's outputs, or a mapping
-    from names of values (inner ones welcome) to arrays.
+    from names of values (inner ones welcome) to arrays. State is none of these inputs and outputs:
+    a function that has some keeps it itself.
     """
 
     watches = False
+    resets = False
 
     def __init__(self, function: Callable[..., Any], name: str = "") -> None:
         self.function = function
@@ -32,8 +35,23 @@ class FunctionRunner(InProcess):
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        arrays = [np.array(inputs[v]) for v in graph.inputs]
+        given = graph.inputs if all(v in inputs for v in graph.inputs) else graph.arguments
+        arrays = [np.array(inputs[v]) for v in given]
         return named_results(graph, called(self.function, arrays, self.name), self.name)
+
+    def run_steps(
+        self,
+        graph: Graph,
+        steps: Sequence[Mapping[str, np.ndarray]],
+        state: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int | None = None,
+    ) -> list[dict[str, np.ndarray]]:
+        """As `judge.protocol.Remembering.run_steps`. The function is taken to be where it begins;
+        it shows its state if it gives a mapping that names the new values."""
+        with contextlib.nullcontext() if fill is None else poisoned_memory(fill):
+            return [self.run(graph, inputs, keep) for inputs in steps]
 
 
 def called(function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
@@ -55,14 +73,15 @@ def named_results(graph: Graph, result: Any, name: str) -> dict[str, np.ndarray]
     if isinstance(result, Mapping):
         return {str(k): _array(v, f"value {k!r} of {name}") for k, v in result.items()}
     listed = list(result) if isinstance(result, tuple | list) else [result]
-    if len(listed) != len(graph.outputs):
+    wanted = next((w for w in (graph.returned, graph.results) if len(w) == len(listed)), None)
+    if wanted is None:
         raise UsageError(
-            f"the subject gave {len(listed)} arrays, the model has {len(graph.outputs)} "
-            f"outputs ({', '.join(graph.outputs)})",
+            f"the subject gave {len(listed)} arrays, the model has {len(graph.returned)} "
+            f"outputs ({', '.join(graph.returned)})",
             place=name,
             next_step="return them in this order, or a dictionary by name",
         )
-    return {v: _array(r, f"output {v!r} of {name}") for v, r in zip(graph.outputs, listed)}
+    return {v: _array(r, f"output {v!r} of {name}") for v, r in zip(wanted, listed)}
 
 
 def _array(value: Any, place: str) -> np.ndarray:

@@ -53,17 +53,19 @@ def limited(runner: Runner, seconds: float) -> Runner:
         return runner
     if (isinstance(runner, ChildRunner) and runner.isolated) or "run" in vars(runner):
         return runner
-    for method in ("run", "run_poisoned", "optimisations"):
+    for method in ("run", "run_steps", "run_poisoned", "optimisations"):
         act = getattr(runner, method, None)
         if act is not None:
-            setattr(runner, method, _limited_call(act, seconds, runner.name))
+            setattr(runner, method, _limited_call(act, seconds, runner.name, method))
     return runner
 
 
-def _limited_call(act: Callable[..., Any], seconds: float, name: str) -> Callable[..., Any]:
+def _limited_call(
+    act: Callable[..., Any], seconds: float, name: str, method: str
+) -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
         found = within(seconds, name, lambda: act(*arguments, **options))
-        if isinstance(found, list):  # optimisations: names, and runners that are limited as well
+        if method == "optimisations":  # names, and runners that are limited as well
             return [(step, limited(other, seconds)) for step, other in found]
         return found
 

@@ -74,7 +74,7 @@ def read_array(stream: IO[bytes] | io.RawIOBase, size: int) -> np.ndarray:
     return array.reshape(shape, order="F" if fortran else "C")
 
 
-def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
+def write_npz(path: str | os.PathLike[str] | IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays under any names ("file" too, which `numpy.savez` cannot take)."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,16 +15,18 @@ from verax.ir.graph import Graph
 from verax.judge.protocol import Naming, shape_fits, shape_of
 from verax.runners.feeding import collect, feed
 from verax.runners.functions import called, named_results
-from verax.runners.memory import InProcess
+from verax.runners.memory import InProcess, poisoned_memory
+from verax.runners.torch_memory import Memory, borrowed, written
 from verax.runners.torch_tensors import (
     PURPOSE,
     arguments,
     flat_inputs,
     from_torch,
     named_leaves,
+    new_contents,
     output_names,
-    run_compiled,
     run_exported,
+    tensors_of,
     to_torch,
     user_shapes,
 )
@@ -42,7 +46,7 @@ class TorchModuleRunner(InProcess):
     the module's parameters, or else in the network's order.
     """
 
-    watches = True
+    watches = resets = True
     naming = Naming.hint
 
     def __init__(
@@ -66,8 +70,37 @@ class TorchModuleRunner(InProcess):
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
+        with borrowed(self.module) as memory:
+            memory.put({v: inputs[v] for v in graph.state if v in inputs})
+            return self._run(graph, inputs, keep, memory)
+
+    def run_steps(
+        self,
+        graph: Graph,
+        steps: Sequence[Mapping[str, np.ndarray]],
+        state: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int | None = None,
+    ) -> list[dict[str, np.ndarray]]:
+        """As `judge.protocol.Remembering.run_steps`; the module gets its own buffers back."""
+        with (
+            borrowed(self.module) as memory,
+            contextlib.nullcontext() if fill is None else poisoned_memory(fill),
+        ):
+            memory.put(state)
+            return [self._run(graph, inputs, keep, memory) for inputs in steps]
+
+    def _run(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None,
+        memory: Memory,
+    ) -> dict[str, np.ndarray]:
+        """Values of one run, from what the module's buffers hold now."""
         torch = optional("torch", PURPOSE)
-        args, kwargs = self._arguments(graph, inputs)
+        args, kwargs, tensors = self._arguments(graph, inputs)
         shown: dict[str, np.ndarray] = {}
         recorders: dict[Any, dict[int, str]] = {}
         for value, (path, number) in self._watched(graph, keep or ()).items():
@@ -80,19 +113,22 @@ class TorchModuleRunner(InProcess):
         finally:
             for handle in handles:
                 handle.remove()
-        if keep:
-            self._said = self._without_unfit(graph, shown)
-        return {**shown, **_results(graph, result, self.name)}
+        unfit = self._without_unfit(graph, shown) if keep else {}
+        self._said = {**unfit, **memory.said(graph)}
+        changed = {**memory.new(graph.state), **new_contents(tensors, written(graph))}
+        return {**shown, **_results(graph, result, self.name), **changed}
 
     def _arguments(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if self.program is not None and list(user_shapes(self.program)) == list(graph.inputs):
-            return arguments(self.program, flat_inputs(self.program, inputs))
-        tensors = {v: to_torch(np.asarray(inputs[v])) for v in graph.inputs}
+    ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+        """Positional and named arguments, and the tensors among them by the network's names."""
+        if self.program is not None and list(user_shapes(self.program)) == list(graph.arguments):
+            flat = flat_inputs(self.program, inputs)
+            return *arguments(self.program, flat), tensors_of(self.program, flat)
+        tensors = {v: to_torch(np.asarray(inputs[v])) for v in graph.arguments}
         if tensors.keys() <= _parameters(self.module.forward):
-            return (), tensors
-        return tuple(tensors.values()), {}
+            return (), tensors, tensors
+        return tuple(tensors.values()), {}, tensors
 
     def _without_unfit(self, graph: Graph, shown: dict[str, np.ndarray]) -> dict[str, str]:
         """Take out what only an equal name stands for and has another shape; what to say of it."""
@@ -170,8 +206,8 @@ def _results(graph: Graph, result: Any, name: str) -> dict[str, np.ndarray]:
     arrays = [from_torch(tensor) for _, tensor in leaves]
     keyed = [key for key in keys if key]
     known = all(key in graph.outputs for key in keyed)
-    if len(arrays) == len(graph.outputs) and (not known or len(keyed) < len(keys)):
-        keys = list(graph.outputs)
+    if len(arrays) == len(graph.returned) and (not known or len(keyed) < len(keys)):
+        keys = list(graph.returned)
     elif not all(keys):
         return named_results(graph, arrays, name)
     return dict(zip(keys, arrays))
@@ -182,6 +218,8 @@ class ExportedProgramRunner(InProcess):
 
     compiled: by `torch.compile`, which shows no inner values.
     """
+
+    resets = True
 
     def __init__(
         self,
@@ -206,24 +244,42 @@ class ExportedProgramRunner(InProcess):
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
+        arguments = {v: inputs[v] for v in graph.arguments}
+        return self.run_steps(graph, [arguments], inputs, keep)[0]
+
+    def run_steps(
+        self,
+        graph: Graph,
+        steps: Sequence[Mapping[str, np.ndarray]],
+        state: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int | None = None,
+    ) -> list[dict[str, np.ndarray]]:
+        """As `judge.protocol.Remembering.run_steps`; the program keeps its own state."""
         torch = optional("torch", PURPOSE)
-        named, self._said = feed(user_shapes(self.program), inputs)
+        wanted = user_shapes(self.program)
+        fed = [feed(wanted, inputs) for inputs in steps]
+        self._said = fed[0][1]
+        declared = output_names(self.program)
         before = torch.get_num_threads()
         if self.threads:
             torch.set_num_threads(self.threads)
+        module = self.program.module()
+        call = torch.compile(module) if self.compiled else None
+        found = []
         try:
-            values: dict[str, np.ndarray] = called(
-                lambda: self._answer(named, keep or ()), (), self.name
-            )
+            with (
+                borrowed(module) as memory,
+                contextlib.nullcontext() if fill is None else poisoned_memory(fill),
+            ):
+                memory.put({v: state[v] for v in graph.state if v in state})
+                for named, _ in fed:
+                    options = {"module": module, "call": call, "written": written(graph)}
+                    run = partial(run_exported, self.program, named, keep or (), **options)
+                    values, said = collect(graph, called(run, (), self.name), declared)
+                    self._said |= {**said, **memory.said(graph)}
+                    found.append({**values, **memory.new(graph.state)})
         finally:
             torch.set_num_threads(before)
-        values, said = collect(graph, values, output_names(self.program))
-        self._said |= said
-        return values
-
-    def _answer(
-        self, inputs: Mapping[str, np.ndarray], keep: Sequence[str]
-    ) -> dict[str, np.ndarray]:
-        if self.compiled:
-            return run_compiled(self.program, inputs)
-        return run_exported(self.program, inputs, keep)
+        return found

@@ -106,11 +106,19 @@ def named_leaves(result: Any, path: tuple[Step, ...] = ()) -> Iterator[tuple[str
 
 
 def run_exported(
-    program: Any, inputs: Mapping[str, np.ndarray], keep: Sequence[str]
+    program: Any,
+    inputs: Mapping[str, np.ndarray],
+    keep: Sequence[str],
+    *,
+    module: Any = None,
+    call: Any = None,
+    written: Mapping[str, str] | None = None,
 ) -> dict[str, np.ndarray]:
     """Outputs of an ExportedProgram, and the inner values in `keep`, by the names of its nodes.
 
-    inputs: under the program's own names.
+    inputs: under the program's own names. module: `program.module()`, made before. call: what is
+    called instead of it (it, compiled), which shows no inner values. written: inputs whose content
+    after the run is shown, and as what.
     """
     torch = optional("torch", PURPOSE)
     wanted, shown = set(keep), {}
@@ -122,21 +130,23 @@ def run_exported(
                 shown[node.name] = from_torch(result)  # a copy: a later node may write in place
             return result
 
-    module = program.module()
+    module = program.module() if module is None else module
     flat = flat_inputs(program, inputs)
     with torch.no_grad():
-        if wanted:
+        if wanted and call is None:
             results = Recorder(module).run(*flat)
         else:
             args, kwargs = arguments(program, flat)
-            results = module(*args, **kwargs)
+            results = (module if call is None else call)(*args, **kwargs)
+    shown |= new_contents(tensors_of(program, flat), written or {})
     return {**shown, **tensors_by_name(output_names(program), results)}
 
 
-def run_compiled(program: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Outputs of an ExportedProgram compiled by `torch.compile`. inputs: under its own names."""
-    torch = optional("torch", PURPOSE)
-    module = torch.compile(program.module())
-    args, kwargs = arguments(program, flat_inputs(program, inputs))
-    with torch.no_grad():
-        return tensors_by_name(output_names(program), module(*args, **kwargs))
+def tensors_of(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
+    """The tensors among a program's flat inputs, by name."""
+    return {n: t for (n, given), t in zip(_user_inputs(program), flat) if given}
+
+
+def new_contents(tensors: Mapping[str, Any], written: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """What inputs hold after a run. written: input -> the name to show it under."""
+    return {new: from_torch(tensors[v]) for v, new in written.items() if v in tensors}

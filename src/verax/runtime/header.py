@@ -17,7 +17,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verax.runtime.image import ELEMENT_TYPES, Image, PythonStep, Segment, Signature, Tensor
+from verax.runtime.image import (
+    ELEMENT_TYPES,
+    Image,
+    PythonStep,
+    Segment,
+    Signature,
+    State,
+    Tensor,
+)
+from verax.runtime.program import numpy_dtype
 
 T = TypeVar("T")
 
@@ -47,14 +56,37 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What the header says; the image still lacks its code and weights."""
+    """What the header says; the image still lacks its code, its weights and its initial state."""
 
     sections: dict[str, Section]
     notes: dict[str, Any]
     fields: dict[str, Any]
 
-    def image(self, code: bytes, weights: np.ndarray) -> Image:
-        return Image(object_code=code, weights=weights, **self.fields)
+    def image(self, code: bytes, weights: np.ndarray, initial: memoryview) -> Image:
+        """The image. Raises `HeaderError` when `initial` is not what its state begins with."""
+        image = Image(object_code=code, weights=weights, **{**self.fields, "state": ()})
+        return dataclasses.replace(image, state=_states(image, self.fields["state"], initial))
+
+
+def _states(image: Image, pairs: Sequence[tuple[str, str]], data: memoryview) -> tuple[State, ...]:
+    """The state with its initial values."""
+    inputs, outputs = {s.name: s for s in image.inputs}, {s.name: s for s in image.outputs}
+    found, end = [], 0
+    for name, new in pairs:
+        if name not in inputs or new not in outputs:
+            raise HeaderError(f"the state {name[:80]!a} is no input with an output of its own")
+        old, later = inputs[name], outputs[new]
+        if (old.dtype, old.shape) != (later.dtype, later.shape):
+            raise HeaderError(f"the state {name[:80]!a} changes its type")
+        size = prod(old.shape) * ELEMENT_TYPES[old.dtype]
+        begin, end = end, end + size
+        if end > len(data):
+            raise HeaderError("the section 'state' is too short")
+        array = np.frombuffer(data[begin:end], numpy_dtype(old.dtype)).reshape(old.shape)
+        found.append(State(name, new, array.copy()))
+    if end != len(data):
+        raise HeaderError("the section 'state' is too long")
+    return tuple(found)
 
 
 def read_header(text: bytes, sections: Sequence[str]) -> Header:
@@ -196,6 +228,11 @@ def _python_step(value: object, place: str) -> PythonStep:
     )
 
 
+def _state(value: object, place: str) -> tuple[str, str]:
+    found = members(value, place, {"input", "output"})
+    return text(found["input"], f"{place}.input"), text(found["output"], f"{place}.output")
+
+
 STEPS: Mapping[str, Callable[[object, str], Segment | PythonStep]] = {
     "Segment": _segment,
     "PythonStep": _python_step,
@@ -221,6 +258,7 @@ def _image(value: object) -> dict[str, Any]:
         "checks": items(found["checks"], "image.checks", text),
         "pool": flag(found["pool"], "image.pool"),
         "kept_bytes": integer(found["kept_bytes"], "image.kept_bytes"),
+        "state": items(found["state"], "image.state", _state),
     }
 
 

@@ -36,6 +36,15 @@ class Signature:
 
 
 @dataclasses.dataclass(frozen=True)
+class State:
+    """What a program remembers: the names of the input and of the output that is its new value."""
+
+    input: str
+    output: str
+    initial: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
 class Tensor:
     """Where a value of a Python step lies: `region` "arena", "weights", "io" or "python".
 
@@ -69,7 +78,8 @@ class PythonStep:
 class Image:
     """A compiled program. `weights` is a flat uint8 array; `checks` names what can fail.
 
-    kept_bytes: of the arena's front, which must stay as they are between runs.
+    kept_bytes: of the arena's front, which must stay as they are between runs. state: inputs that
+    whoever runs the program hands on from run to run.
     """
 
     target: str
@@ -83,12 +93,20 @@ class Image:
     checks: tuple[str, ...] = ()
     pool: bool = False
     kept_bytes: int = 0
+    state: tuple[State, ...] = ()
+
+
+def initial_bytes(image: Image) -> bytes:
+    """What an image remembers at first, one array after the other."""
+    return b"".join(s.initial.tobytes() for s in image.state)
 
 
 def described(image: Image) -> dict[str, Any]:
-    """All of an image but its code and weights, as JSON has it."""
-    fields = dataclasses.asdict(dataclasses.replace(image, object_code=b"", weights=_NOTHING))
+    """All of an image but its code, its weights and what it remembers at first, as JSON has it."""
+    bare = dataclasses.replace(image, object_code=b"", weights=_NOTHING, state=())
+    fields = dataclasses.asdict(bare)
     del fields["object_code"], fields["weights"]
+    fields["state"] = [{"input": s.input, "output": s.output} for s in image.state]
     fields["schedule"] = [
         {"kind": type(step).__name__, **dataclasses.asdict(step)} for step in image.schedule
     ]
@@ -104,4 +122,5 @@ def contract(image: Image) -> bytes:
     text = json.dumps(described(image), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode())
     digest.update(hashlib.sha256(image.weights.data).digest())
+    digest.update(hashlib.sha256(initial_bytes(image)).digest())
     return digest.digest()

@@ -24,6 +24,8 @@ def check_image(image: Image) -> None:
         )
     _distinct((s.name for s in image.inputs), "two inputs")
     _distinct((s.name for s in image.outputs), "two outputs")
+    _distinct((s.input for s in image.state), "two states are the input")
+    _distinct((s.output for s in image.state), "two states have the new value")
     if image.python_outputs and image.python_outputs != tuple(s.name for s in image.outputs):
         raise HeaderError("image.python_outputs are other names than those of the outputs")
     segments = [s.function for s in image.schedule if isinstance(s, Segment)]

@@ -4,7 +4,8 @@ Layout, little-endian: 8 bytes magic, uint32 format version, uint32 header lengt
 header, header (JSON), then the sections of SECTIONS, each on a 4096-byte boundary, one after the
 other, the gaps zero; last, if the file is signed, the signature (`runtime.signature`). The header
 lists every section with offset, size and SHA-256, and holds the image and the notes. So the first
-48 bytes vouch for the whole file.
+48 bytes vouch for the whole file. The section "state" is what the program remembers at first, one
+array after the other.
 
 The file is machine code, and as trustworthy as its sender. What is checked (`runtime.header`,
 `runtime.soundness`) is that everything else in it fits together, and fits the code: the object code
@@ -25,15 +26,15 @@ from verax.base.errors import ModelError
 from verax.base.files import atomic_write
 from verax.base.reading import private_bytes
 from verax.runtime.header import HeaderError, Section, read_header
-from verax.runtime.image import Image, contract, described
+from verax.runtime.image import Image, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
 from verax.runtime.signature import SigningKey, TrustedKey, begins_signature, signature, verify
 from verax.runtime.soundness import check_image
 
 MAGIC = b"VERAX\x00VX"
-VERSION = 2
+VERSION = 3
 PAGE = 4096
-SECTIONS = ("code", "weights")
+SECTIONS = ("code", "weights", "state")
 _PREFIX = struct.Struct("<8sII32s")
 _HEADER_LIMIT = 1 << 26
 
@@ -49,7 +50,11 @@ def save_image(
     sign: the key that signs the file. Raises `UsageError` when the file cannot be written; no
     partial file is left.
     """
-    sections = {"code": memoryview(image.object_code), "weights": image.weights.data}
+    sections = {
+        "code": memoryview(image.object_code),
+        "weights": image.weights.data,
+        "state": memoryview(initial_bytes(image)),
+    }
     table: dict[str, dict[str, Any]] = {}
     end = 0
     for name in SECTIONS:
@@ -107,7 +112,8 @@ def load_image(
         header = read_header(text, SECTIONS)
         sections = _sections(data, len(covered), header.sections)
         code = sections["code"].tobytes()
-        image = header.image(code, np.frombuffer(sections["weights"], np.uint8))
+        weights = np.frombuffer(sections["weights"], np.uint8)
+        image = header.image(code, weights, sections["state"])
         check_image(image)
     except HeaderError as error:
         raise _damaged(place, str(error)) from error

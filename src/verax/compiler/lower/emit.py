@@ -27,6 +27,7 @@ from verax.runtime.image import (
     PythonStep,
     Segment,
     Signature,
+    State,
     Tensor,
     contract,
 )
@@ -80,6 +81,7 @@ def build_image(lowering: Lowering, separate: bool = False) -> Image:
         python_outputs=graph.outputs if any(v in lowering.dynamic for v in graph.outputs) else (),
         checks=tuple(lowering.checks),
         pool=pool is not None and native,
+        state=tuple(State(v, new, graph.initial[v]) for v, new in graph.state.items()),
     )
     if not native:
         return image

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from verax.ir.graph import Graph
 from verax.records.trace import Trace
 
@@ -26,5 +28,7 @@ def remove_dead_code(graph: Graph, limit: int | None = None) -> tuple[Graph, Tra
     constants = {v: a for v, a in graph.constants.items() if v in needed}
     alive = {*graph.inputs, *constants, *(v for n in kept for v in n.outputs)}
     types = {v: t for v, t in graph.types.items() if v in alive}
-    result = Graph(graph.inputs, graph.outputs, tuple(reversed(kept)), constants, types, graph.name)
+    result = dataclasses.replace(
+        graph, nodes=tuple(reversed(kept)), constants=constants, types=types
+    )
     return result, Trace({v: v for v in alive}, len(notes), tuple(notes))

@@ -123,11 +123,8 @@ class Aliases:
         output = node.outputs[0] or f"{node.name}.written"
         name, _, overload = node.op_type.partition(".")
         root = self.root(target)
-        others = [n for n in (root, *self.members.get(root, ())) if n != target]
         self.emit(_node(f"{name[:-1]}.{overload}", node.inputs, (output,), node.attributes, node))
-        self.current[target] = output
-        if any(self.last_read.get(n, -1) > position for n in others):
-            self._spread(target, node)
+        self.assign(target, output, node, position)
         if node.outputs[0]:
             # The result is another name of what was written to.
             self.views[node.outputs[0]] = View(
@@ -135,6 +132,14 @@ class Aliases:
             )
             self.members.setdefault(root, []).append(node.outputs[0])
             self.seen[node.outputs[0]] = self.written.get(root, 0)
+
+    def assign(self, target: str, value: str, writer: ForeignNode, position: int) -> None:
+        """`target` means `value` from now on, and what shows the same memory shows that."""
+        root = self.root(target)
+        others = [n for n in (root, *self.members.get(root, ())) if n != target]
+        self.current[target] = value
+        if any(self.last_read.get(n, -1) > position for n in others):
+            self._spread(target, writer)
 
     def _spread(self, target: str, writer: ForeignNode) -> None:
         """Put the new content of a view into what it shows, up to the root."""

@@ -71,6 +71,7 @@ def with_keys(model: ForeignModel, keys: Sequence[str]) -> ForeignModel:
         ),
         declared={name_of(k): replace(v, name=name_of(k)) for k, v in model.declared.items()},
         modules={name_of(k): call for k, call in model.modules.items()},
+        updates={v: name_of(new) for v, new in model.updates.items()},
     )
 
 

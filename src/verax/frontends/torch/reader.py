@@ -8,6 +8,7 @@ renamed, so that a value never changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from verax.base.errors import ModelError, UnsupportedError
@@ -17,6 +18,14 @@ from verax.frontends.torch.archive import SCALAR_TYPES, Archive
 from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names
 from verax.frontends.torch.inlining import inlined
 from verax.frontends.torch.module_calls import Call, calls_of, given_by_modules
+from verax.frontends.torch.mutation import (
+    MUTATIONS,
+    declared_updates,
+    functional_batch_norm,
+    notes,
+    placeholders,
+    with_changes,
+)
 from verax.frontends.torch.output_names import output_keys, with_keys
 
 SCHEMA = 8
@@ -55,14 +64,20 @@ class _Reader:
         last_read = {
             n: i for i, node in enumerate(self.graph["nodes"]) for n in names_of(node["inputs"])
         }
-        kept = self._outputs(program["graph_module"]["signature"]["output_specs"])
+        signature = program["graph_module"]["signature"]
+        self.weights = {**archive.tensors("weights"), **archive.tensors("constants")}
+        self.placeholders = placeholders(signature["input_specs"], self.weights)
+        self.updates = declared_updates(signature["output_specs"], self.placeholders)
+        kept = [*self._outputs(signature["output_specs"]), *self.updates.values()]
+        # Whoever runs the program sees what it has written to.
+        kept += [p.name for p in self.placeholders]
         last_read.update((name, len(self.graph["nodes"])) for name in kept)
         self.last_read = last_read
         self.aliases = Aliases(self.graph["tensor_values"], last_read, self.nodes.append)
 
     def model(self) -> ForeignModel:
         signature = self.program["graph_module"]["signature"]
-        weights = {**self.archive.tensors("weights"), **self.archive.tensors("constants")}
+        weights = self.weights
         inputs, constants = [], {}
         for spec in signature["input_specs"]:
             ((kind, content),) = spec.items()
@@ -91,24 +106,33 @@ class _Reader:
                 self.nodes.append(copy)
                 name = copy.outputs[0]
             final.append(name)
+        declared = {name: self._value(name) for name in self.graph["tensor_values"]}
+        meant = {p.name: self.updates.get(p.name, p.name) for p in self.placeholders}
+        contents = {name: self.aliases.read(value) for name, value in meant.items()}
+        changed = with_changes(self.nodes, contents, self.placeholders, (*declared, *final))
+        for place, name in changed.names.items():
+            if constants.pop(place, None) is not None:
+                inputs.append(replace(declared[place], name=name))
         self.calls += [()] * (len(self.nodes) - len(self.calls))
         symbolic = {n for kind in SYMBOLIC for n in self.graph.get(kind, ())}
         read = ForeignModel(
             name="exported",
             inputs=tuple(inputs),
-            outputs=tuple(ForeignValue(o, None, None) for o in final),
-            nodes=tuple(self.nodes),
+            outputs=tuple(ForeignValue(o, None, None) for o in (*final, *changed.updates.values())),
+            nodes=tuple(changed.nodes),
             constants=constants,
-            declared={name: self._value(name) for name in self.graph["tensor_values"]},
+            declared=declared,
             versions={k: v for k, v in self.program["opset_version"].items()},
-            metadata={"torch": str(self.program.get("torch_version", "unknown"))},
+            metadata={"torch": str(self.program.get("torch_version", "unknown")), **notes(changed)},
+            updates=changed.updates,
+            initial=changed.initial,
             sizes={
                 symbol: range(bounds["min_val"] or 0, (bounds["max_val"] or UNBOUNDED) + 1)
                 for symbol, bounds in self.program["range_constraints"].items()
             },
             modules=given_by_modules(self.nodes, self.calls, final, symbolic),
         )
-        return with_keys(read, output_keys(self.program))
+        return with_keys(read, [*output_keys(self.program), *("" for _ in changed.updates)])
 
     def _user_input(self, argument: Mapping[str, Any]) -> str | None:
         ((kind, content),) = argument.items()
@@ -122,11 +146,11 @@ class _Reader:
         names = []
         for spec in specs:
             ((kind, content),) = spec.items()
+            if kind in MUTATIONS:
+                continue
             if kind != "user_output":
                 raise UnsupportedError(
-                    f"the program has an output of kind {kind}: it changes its own state",
-                    place=self.archive.place,
-                    next_step="call module.eval() before exporting",
+                    f"the program has an output of kind {kind}", place=self.archive.place
                 )
             ((form, value),) = content["arg"].items()
             if form == "as_tensor":
@@ -169,7 +193,13 @@ class _Reader:
             domain,
             int(self.program["opset_version"].get("aten", 0)),
         )
-        if _writes_in_place(made):
+        functional = functional_batch_norm(made)
+        if functional is not None:
+            self.nodes.append(functional)
+            for target, value in zip(("running_mean", "running_var"), functional.outputs[3:]):
+                name = inputs[attributes[target].index]
+                self.aliases.assign(name, value, functional, position)
+        elif _writes_in_place(made):
             self.aliases.write(made, inputs[0], position)
         else:
             self.nodes.append(made)

@@ -215,11 +215,14 @@ class Aten:
 
     def output(self, index: int, kind: str, inputs: Sequence[str | None], **fields: Any) -> str:
         """Append the node that makes this node's output `index` alone."""
+        op, name = self.op(kind, **fields), self.name_of(index)
+        return self.c.builder.add(op, inputs, [name], self.c.node.name)
+
+    def name_of(self, index: int) -> str:
+        """The name of this node's output `index`; a new one when it has none."""
         names = self.c.node.outputs
-        name = (names[index] if index < len(names) else "") or self.c.fresh(
-            f"{self.c.first_output}.{index}"
-        )
-        return self.c.builder.add(self.op(kind, **fields), inputs, [name], self.c.node.name)
+        given = names[index] if index < len(names) else ""
+        return given or self.c.fresh(f"{self.c.first_output}.{index}")
 
     def each(
         self, kind: str, inputs: Sequence[Sequence[str | None]], **fields: Any

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from verax.frontends.torch.rows import Aten, Result, row
+from verax.ir.types import DType
 
 ONLY_TRAINING = "it only matters in training"
 
@@ -44,6 +47,43 @@ def _by_own_statistics(t: Aten, x: str) -> Result:
         return t.result("InstanceNormalization", [x, scale, bias], epsilon=epsilon)
     fields = {"epsilon": epsilon, "training_mode": True}
     return t.result("BatchNormalization", [x, scale, bias, bias, scale], **fields)
+
+
+@row("_native_batch_norm_legit_functional.default")
+def batch_norm_with_statistics(t: Aten) -> Result:
+    """By the batch's own statistics, with the running ones' new values as outputs 3 and 4.
+
+    torch's running variance takes the unbiased one of the batch, n / (n - 1) times the operator's:
+    the operator gets the old one divided by this factor, and its new one is multiplied by it.
+    """
+    x, mean, variance = (t.tensor(name) for name in ("input", "running_mean", "running_var"))
+    if t.c.output_used(1) or t.c.output_used(2):
+        t.c.refuse("its saved statistics are used")
+    if not t.flag("training"):
+        t.c.refuse("it changes no statistics outside of training")
+    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    factor = _unbiasing(t, x, t.type(variance).dtype)
+    fields = {"epsilon": t.number("eps"), "momentum": 1 - t.number("momentum")}
+    inputs = [x, scale, bias, mean, t.add("Div", [variance, factor])]
+    names = [t.name_of(0), t.name_of(3), t.c.fresh(f"{t.c.first_output}/variance")]
+    op = t.op("BatchNormalization", training_mode=True, **fields)
+    y, new_mean, new_variance = t.c.builder.add_all(op, inputs, names, t.c.node.name)
+    return (y, "", "", new_mean, t.output(4, "Mul", [new_variance, factor]))
+
+
+def _unbiasing(t: Aten, x: str, dtype: DType) -> str:
+    """n / (n - 1) for the n elements of a channel."""
+    dims = (*t.type(x).dims[:1], *t.type(x).dims[2:])
+    if all(isinstance(d, int) for d in dims):
+        count = math.prod(int(d) for d in dims)
+        if count < 2:
+            t.c.refuse("a channel with one element has no variance")
+        return t.constant(count / (count - 1), dtype.numpy)
+    shape = t.add("Shape", [x])
+    axes = t.ints([0, *range(2, t.rank(x))])
+    sizes = t.add("Gather", [shape, axes], axis=0)
+    count_ = t.cast(t.add("ReduceProd", [sizes], keepdims=False), dtype)
+    return t.add("Div", [count_, t.add("Sub", [count_, t.constant(1, dtype.numpy)])])
 
 
 def _normalised(t: Aten, x: str) -> Result:

@@ -1,0 +1,202 @@
+"""Executables that remember: run, step, state, reset, .vx, threads."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verax.base.errors import InputError, UnsupportedError
+from verax.base.settings import Settings
+from verax.compiler.driver import Executable, compile
+from verax.compiler.saved import SavedExecutable, save
+from verax.ir.graph import Graph
+from verax.ir.printer import content_hash
+from verax.ir.text import parse_graph
+from verax.reference.evaluate import evaluate
+
+CACHE = """graph "cache"
+input %k: float32[2, 1, 3]
+state %place: int64[1] = [1]
+state %cache: float32[2, 5, 3] = sha256:large
+const %one: int64[1] = [1]
+const %axis: int64[1] = [1]
+const %shape: int64[2] = [1, 2]
+%places: int64[1] = Add()(%place, %one)
+%turned: float32[5, 2, 3] = Transpose(perm=(1, 0, 2))(%cache)
+%row: float32[1, 2, 3] = Transpose(perm=(1, 0, 2))(%k)
+%where: int64[1, 1] = Unsqueeze()(%place, %axis)
+%written: float32[5, 2, 3] = ScatterND()(%turned, %where, %row)
+%cache.next: float32[2, 5, 3] = Transpose(perm=(1, 0, 2))(%written)
+%sums: float32[2, 3] = ReduceSum(keepdims=False)(%cache.next, %axis)
+output %sums
+output %places -> %place
+output %cache.next -> %cache
+"""
+ONE = Settings(threads=1)
+
+
+def cached() -> Graph:
+    """A cache of five rows: each run writes one at `place` and sums them all."""
+    table = np.random.default_rng(21).standard_normal((2, 5, 3)).astype(np.float32)
+    text = CACHE.replace("sha256:large", f"sha256:{content_hash(table)}")
+    return parse_graph(text, {"cache": table})
+
+
+def rows(count: int) -> list[np.ndarray]:
+    random = np.random.default_rng(22)
+    return [random.standard_normal((2, 1, 3)).astype(np.float32) for _ in range(count)]
+
+
+def expected(graph: Graph, given: list[np.ndarray]) -> list[np.ndarray]:
+    """Sums after each row, in plain NumPy."""
+    cache, found = np.array(graph.initial["cache"]), []
+    for i, k in enumerate(given):
+        cache[:, 1 + i] = k[:, 0]
+        found.append(cache.sum(1))
+    return found
+
+
+@pytest.fixture(params=["compiled", "O0", "saved"])
+def exe(request: Any, tmp_path: Path) -> Executable | SavedExecutable:
+    level = 0 if request.param == "O0" else 1
+    made = compile(cached(), Settings(threads=1, opt_level=level, checked=True))
+    if request.param != "saved":
+        return made
+    save(made, tmp_path / "cache.vx")
+    return SavedExecutable(tmp_path / "cache.vx", threads=1)
+
+
+def test_what_a_run_writes_the_next_one_reads(exe: Executable | SavedExecutable) -> None:
+    given = rows(3)
+    assert (list(exe.inputs), list(exe.outputs)) == (["k"], ["sums"])
+    for k, want in zip(given, expected(cached(), given), strict=True):
+        found = exe.run({"k": k})
+        assert list(found) == ["sums"]
+        np.testing.assert_allclose(found["sums"], want, rtol=1e-5, atol=1e-6)
+    assert exe.state["place"] == [4]
+    np.testing.assert_array_equal(exe.state["cache"][:, 1:4], np.concatenate(given, 1))
+
+
+def test_reset_begins_again_with_the_same_bits(exe: Executable | SavedExecutable) -> None:
+    k, *others = rows(3)
+    first = exe(k)
+    for other in others:
+        assert not np.array_equal(exe(other), first)
+    exe.reset()
+    assert exe.state["place"] == [1]
+    np.testing.assert_array_equal(exe(k), first)
+
+
+def test_a_step_is_a_pure_function_of_inputs_and_state(exe: Executable | SavedExecutable) -> None:
+    first, second = rows(2)
+    before = exe.state
+    outputs, state = exe.step({"k": first})
+    again, after = exe.step({"k": second}, state)
+    assert {v: a.tobytes() for v, a in exe.state.items()} == {
+        v: a.tobytes() for v, a in before.items()
+    }
+    np.testing.assert_array_equal(exe(first), outputs["sums"])
+    np.testing.assert_array_equal(exe(second), again["sums"])
+    np.testing.assert_array_equal(exe.state["cache"], after["cache"])
+
+
+def test_state_is_copied_out_and_in(exe: Executable | SavedExecutable) -> None:
+    (k,) = rows(1)
+    exe.state["cache"][:] = 7
+    assert exe.state["cache"].max() < 7
+    mine = {"place": np.array([3]), "cache": np.zeros((2, 5, 3), np.float32)}
+    exe.state = mine
+    mine["cache"][:] = 7
+    np.testing.assert_array_equal(exe(k), k[:, 0])
+    exe.state = {"place": np.array([0])}
+    np.testing.assert_array_equal(exe(k), 2 * k[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"plac": np.array([1])}, "no state 'plac'"),
+        ({"place": np.array([1], np.int32)}, r"int32\[1\]"),
+        ({"cache": np.zeros((2, 5, 4), np.float32)}, r"float32\[2, 5, 4\]"),
+    ],
+)
+def test_state_that_does_not_fit_is_refused_and_changes_nothing(
+    exe: Executable | SavedExecutable, state: dict[str, np.ndarray], words: str
+) -> None:
+    (k,) = rows(1)
+    with pytest.raises(InputError, match=words):
+        exe.state = state
+    with pytest.raises(InputError, match=words):
+        exe.step({"k": k}, state)
+    assert exe.state["place"] == [1]
+
+
+def test_state_is_no_input(exe: Executable | SavedExecutable) -> None:
+    with pytest.raises(InputError, match="is state of the network"):
+        exe.run({"k": rows(1)[0], "place": np.array([1])})
+
+
+def test_a_run_that_fails_leaves_the_state(exe: Executable | SavedExecutable) -> None:
+    """The sixth row has no place in the cache."""
+    for k in rows(4):
+        exe.run({"k": k})
+    before = exe.state
+    with pytest.raises(InputError, match="indices holds 5"):
+        exe.run({"k": rows(1)[0]})
+    assert exe.state["place"] == before["place"] == [5]
+    np.testing.assert_array_equal(exe.state["cache"], before["cache"])
+
+
+def test_runs_in_several_threads_each_take_one_place() -> None:
+    graph = cached()
+    exe = compile(graph, ONE)
+    given = rows(4)
+    threads = [threading.Thread(target=exe.run, args=({"k": k},)) for k in given]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert exe.state["place"] == [5]
+    found = {row.tobytes() for row in exe.state["cache"][:, 1:].transpose(1, 0, 2)}
+    assert found == {np.ascontiguousarray(k[:, 0]).tobytes() for k in given}
+
+
+def test_a_network_without_state_has_none() -> None:
+    graph = parse_graph('graph "g"\ninput %x: float32[2]\n%y: float32[2] = Neg()(%x)\noutput %y\n')
+    exe = compile(graph, ONE)
+    assert exe.state == {}
+    exe.reset()
+    outputs, state = exe.step({"x": np.ones(2, np.float32)})
+    assert (outputs["y"].tolist(), state) == ([-1, -1], {})
+
+
+LENGTH = """graph "length"
+input %x: float32[4]
+state %length: int64[1] = [1]
+const %one: int64[1] = [1]
+const %zero: int64[1] = [0]
+%more: int64[1] = Add()(%length, %one)
+%y: float32[_l] = Slice()(%x, %zero, %length, %zero)
+output %y
+output %more -> %length
+"""
+
+
+def test_state_may_decide_sizes_and_is_then_not_saved(tmp_path: Path) -> None:
+    x = np.arange(4, dtype=np.float32)
+    exe = compile(parse_graph(LENGTH), ONE)
+    for length in (1, 2, 3):
+        assert exe(x).tolist() == x[:length].tolist()
+    with pytest.raises(UnsupportedError, match="decides the sizes"):
+        save(exe, tmp_path / "net.vx")
+
+
+def test_the_reference_gives_the_new_state_as_outputs() -> None:
+    graph = cached()
+    (k,) = rows(1)
+    found = evaluate(graph, {"k": k})
+    assert list(found) == ["sums", "places", "cache.next"]

@@ -1,0 +1,41 @@
+"""Positions that are drawn as inputs lie within what they index, however they get there."""
+
+from __future__ import annotations
+
+import pytest
+
+import verax.ops  # noqa: F401  (registers the operators)
+from verax.ir.text import parse_graph
+from verax.judge import draw_inputs
+
+WRITE = """graph "write"
+input %x: float32[1, 4]
+input %row: int32[1]
+state %table: float32[3, 4] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
+const %last: int64[1] = [1]
+%wide: int64[1] = Cast(to='int64')(%row)
+%places: int64[1, 1] = Unsqueeze()(%wide, %last)
+%table.next: float32[3, 4] = ScatterND()(%table, %places, %x)
+output %table.next -> %table
+"""
+READ = """graph "read"
+input %table: float32[7, 5, 2, 4]
+input %rows: int64[6, 2]
+%y: float32[6, 2, 4] = GatherND()(%table, %rows)
+output %y
+"""
+
+
+@pytest.mark.parametrize(("text", "name", "size"), [(WRITE, "row", 3), (READ, "rows", 5)])
+def test_they_are_below_the_smallest_indexed_axis(text: str, name: str, size: int) -> None:
+    graph = parse_graph(text)
+    drawn = [draw_inputs(graph, seed) for seed in range(40)]
+    assert {int(v) for arrays, _ in drawn for v in arrays[name].ravel()} == set(range(size))
+    assert all(f"integers below {size}" in words[name] for _, words in drawn)
+
+
+def test_state_is_not_drawn() -> None:
+    graph = parse_graph(WRITE)
+    arrays, words = draw_inputs(graph, 3)
+    assert arrays["table"].tobytes() == graph.initial["table"].tobytes()
+    assert words["table"] == "the state's initial value"
