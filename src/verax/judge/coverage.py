@@ -46,6 +46,7 @@ def coverage(graph: Graph, found: Survey) -> Coverage:
         len(set(nodes.values())),
         tuple(dict.fromkeys(nodes[v] for v in blind)),
         max(best.values(), default=0.0),
+        len(graph.nodes),
     )
 
 

@@ -63,9 +63,10 @@ def _reasons(verdict: Verdict) -> list[str]:
 
 def _seen(coverage: Coverage) -> str:
     """How much of the network an error would have shown in."""
+    few = 2 * coverage.tried < coverage.nodes
+    tried = f"{coverage.tried} nodes" + (f" that were tried, of {coverage.nodes}" if few else "")
     text = (
-        f"a relative error of {coverage.level:.2g} would have shown in {coverage.seen} of "
-        f"{coverage.tried} nodes"
+        f"a relative error of {coverage.level:.2g} would have shown in {coverage.seen} of {tried}"
     )
     if not coverage.blind:
         return text

@@ -187,7 +187,7 @@ class Coverage:
 
     level: that error (0.001 for float32, more for coarser formats); seen, tried: nodes in which it
     would have shown, of those that were tried; blind: names of the others; weakest: the smallest
-    relative error that would have shown in the least visible of them.
+    relative error that would have shown in the least visible of them; nodes: of the network.
     """
 
     level: float
@@ -195,6 +195,7 @@ class Coverage:
     tried: int
     blind: tuple[str, ...] = ()
     weakest: float = 0.0
+    nodes: int = 0
 
 
 @dataclass(frozen=True)
