@@ -16,6 +16,7 @@ from llvmlite.binding import ffi
 from verax.base.errors import CompileError
 from verax.base.forks import on_fork
 from verax.runtime.elf import ObjectError, check_object
+from verax.runtime.neighbourhood import neighbourhood
 
 _lock = threading.Lock()
 _ready = False
@@ -83,6 +84,10 @@ def object_code(module: HoldsModule) -> bytes:
         ) from error
 
 
+SLACK = 1 << 20
+"""Bytes beyond twice the object's size that its sections take in memory at most."""
+
+
 class LoadedObject:
     """Code in this process. It must outlive every call into it; `close` unmaps it."""
 
@@ -95,14 +100,12 @@ class LoadedObject:
                 machine = llvm.Target.from_default_triple().create_target_machine(
                     codemodel="jitdefault", jit=True
                 )
-                # With llvmlite's own memory manager an object is one piece of memory. LLVM's maps
-                # each section by itself, and in a crowded address space they may end up further
-                # from each other than the code's 32-bit offsets reach.
-                self._engine = llvm.create_mcjit_compiler(
-                    llvm.parse_assembly(""), machine, use_lmm=True
-                )
-                self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-                self._engine.finalize_object()
+                # llvmlite's own memory manager (use_lmm) would need no neighbourhood, but ends the
+                # process for some objects: "All memory must be pre-allocated".
+                self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+                with neighbourhood(2 * len(data) + SLACK):
+                    self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+                    self._engine.finalize_object()
             except RuntimeError as error:
                 raise CompileError(
                     f"object code could not be loaded: {error}",
