@@ -100,3 +100,19 @@ def test_every_table_is_checked(object_file: bytes) -> None:
         with pytest.raises(ObjectError):
             check_object(spoilt(object_file, kind, at, fields), known)
             raise AssertionError(f"{fields} at {at}")
+
+
+def test_sections_lie_where_their_alignment_says_and_apart(object_file: bytes) -> None:
+    """Constants that are read from another place give other numbers in silence."""
+    header = np.frombuffer(object_file, HEADER, 1)[0]
+    start, count = int(header["sections_at"]), int(header["sections"])
+    sections = np.frombuffer(object_file, SECTION, count, start)
+    aligned = next(i for i, s in enumerate(sections) if s["align"] >= 16 and s["size"] >= 16)
+    place, old = start + aligned * SECTION.itemsize, int(sections[aligned]["offset"])
+    for offset, words in (
+        (old + 8, "begins at"),
+        (old + int(sections[aligned]["align"]), "overlap"),
+    ):
+        moved = spoilt(object_file, SECTION, place, {"offset": offset})
+        with pytest.raises(ObjectError, match=words):
+            check_object(moved, known)

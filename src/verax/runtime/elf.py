@@ -93,6 +93,9 @@ class _Object:
             align = int(section["align"])
             if align > MOST_ALIGN or align & (align - 1):
                 raise ObjectError(f"a section is aligned to {align}")
+            if kind != EMPTY and size and offset % max(align, 1):
+                raise ObjectError(f"a section that is aligned to {align} begins at {offset}")
+        self.lie_apart()
         if total > len(self.data):
             raise ObjectError(f"it asks for {total} bytes of zeros")
         strings = self.strings(names)
@@ -103,6 +106,14 @@ class _Object:
         symbols = self.symbols(int(tables[0]), is_known)
         for section in self.sections[self.sections["type"] == RELOCATIONS]:
             self.relocations(section, int(tables[0]), symbols)
+
+    def lie_apart(self) -> None:
+        """No byte of the file belongs to two sections."""
+        stored = self.sections[1:][self.sections["type"][1:] != EMPTY]
+        stored = stored[np.argsort(stored["offset"], kind="stable")]
+        stored = stored[stored["size"] > 0]
+        if (stored["offset"][:-1] + stored["size"][:-1] > stored["offset"][1:]).any():
+            raise ObjectError("two sections overlap")
 
     def section(self, index: int, kind: int) -> np.void:
         if not 0 < index < len(self.sections) or self.sections[index]["type"] != kind:
