@@ -147,6 +147,11 @@ class QuantizeLinear(Operator):
         unit = FORMATS[str(self.precision or declared.dtype)].unit_roundoff
         return (_quantity(x, scale, zero, UNITS * unit, info),)
 
+    def divides_exactly(self, shape: tuple[int, ...], scale: Any) -> np.ndarray:
+        """Where the scale is a power of two."""
+        mantissa, _ = np.frexp(_spread(scale, shape, self.axis, self.block_size).astype(np.float64))
+        return np.asarray(mantissa == 0.5)
+
     def ties(self, inputs: Sequence[Any]) -> Iterator[np.ndarray]:
         """What honest float32 kernels give where the quotient lies exactly half-way: divided or
         multiplied with the reciprocal, the zero point added after rounding or before."""
