@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.honest.inputs import NOISE, PLAIN, picture
+from benchmarks.honest.quantised import cases, scheme_of
 from benchmarks.honest.runs import (
     FILE,
     FLOAT32,
@@ -84,15 +85,13 @@ def runs_of_files() -> Iterator[tuple[str, list[Run]]]:
 
 
 def runs_of_quantised() -> Iterator[tuple[str, list[Run]]]:
-    """(name of a group, its runs); none where the module that makes them is missing."""
-    if not Path(__file__).with_name("quantised.py").exists():
-        return
+    """(name of a group, its runs); the form tells which of them, and how it is quantised."""
     for group in range(GROUPS):
         name = f"{QUANTISED}{group}"
         yield (
             name,
             [
-                Run(name, INT8, f"case{i}", runner, view, PLAIN)
+                Run(name, INT8, f"case{i}-{scheme_of(group, i).name}", runner, view, PLAIN)
                 for i in range(PER_GROUP)
                 for runner in ("onnxruntime:all", "onnxruntime:disabled", "openvino")
                 for view in (WATCHED, OUTPUTS)
@@ -102,8 +101,6 @@ def runs_of_quantised() -> Iterator[tuple[str, list[Run]]]:
 
 def quantised_cases(name: str) -> list[Any]:
     """The cases of a group: each has `model` (a path or an onnx.ModelProto) and `inputs`."""
-    from benchmarks.honest.quantised import cases
-
     return list(cases(int(name.removeprefix(QUANTISED)), PER_GROUP))
 
 

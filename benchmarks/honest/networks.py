@@ -133,7 +133,7 @@ def _of_file(name: str, form: str) -> Network:
         assert isinstance(read, Model)
         graph = specialise(read.graph, choose_sizes(read.graph))
         return Network(graph, path, {s: inputs_for(graph, s, INPUT_SEED) for s in STYLES})
-    case = quantised_cases(name)[int(form.removeprefix("case"))]
+    case = quantised_cases(name)[int(form.removeprefix("case").partition("-")[0])]
     read = verax.load(case.model)
     assert isinstance(read, Model)
     source = case.model if isinstance(case.model, Path) else case.model.SerializeToString()

@@ -317,3 +317,27 @@ def test_a_softmax_whose_reciprocal_scale_was_rounded_down_is_named() -> None:
     half = verdict(graph, altered(graph, image(), lambda n, a, y: [m / 2 for m in y]
                                   if n.name == "soft" else y))  # fmt: skip
     assert half.kind is Kind.mistake
+
+
+def test_float_weights_that_a_runtime_rounds_to_bytes_are_named() -> None:
+    n = Network(9)
+    x = n.rounded(n.b.input("x", TensorType.parse("float32[2, 5, 7, 9]")), "data", 0.02, 121)
+    w = n.random.normal(0, 0.2, (6, 5, 3, 3)).astype(np.float32)
+    y = n.b.add(Conv(), [x, n.b.constant(w, "w")], ["y"], "conv")
+    graph = n.b.graph([n.rounded(y, "out", 0.03, 120)])
+    step = (float(w.max()) - float(w.min())) / 255
+    zero = np.rint(-float(w.min()) / step)
+    short = (np.clip(np.rint(w / step) + zero, 0, 255) - zero) * step
+
+    def planted(factor: float) -> dict[str, np.ndarray]:
+        def change(node: Node, arrays: Any, y: list[np.ndarray]) -> list[np.ndarray]:
+            if node.name != "conv":
+                return y
+            windows = np.lib.stride_tricks.sliding_window_view(arrays[0], (3, 3), (2, 3))
+            return [factor * np.einsum("nchwij,ocij->nohw", windows, short)]
+
+        return altered(graph, image(), change)
+
+    found = verdict(graph, planted(1.0))
+    assert found.kind is Kind.precision and "float weights" in found.precisions[0].format
+    assert verdict(graph, planted(1.05)).kind is Kind.mistake

@@ -10,6 +10,8 @@
 - ONNX Runtime's integer Softmax multiplies with 1 / scale of its result rounded down to a whole
   number: 254 in place of 254.9999 makes every probability 0.4 % too small.
 
+- ONNX Runtime rounds float weights to 8 bits itself (one scale for all of them) where a product of
+  them lies between dequantised data and a quantisation.
 - OpenVINO adds to the sums of a convolution before it rounds them: the quantisation between a
   product and the addition behind it is left out, which is finer than the meaning, not coarser.
 
@@ -26,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from verax.ir.graph import Graph, Node
-from verax.ir.operator import Evaluation
+from verax.ir.operator import Evaluation, as_tuple
+from verax.judge.precision import asymmetric_uint8
 from verax.ops.convolution import Conv
 from verax.ops.linear import Gemm
 from verax.ops.quantization import DequantizeLinear
@@ -47,13 +50,15 @@ class Way:
     halved weights instead, "" for none, "centred" for that with zero point 0, "signed" for all.
     softmax: whether 1 / scale of a quantised Softmax is rounded down. sums: the operands of an
     addition whose quantisation is left out behind a product: "", "both", or where both come from
-    products "left" or "right". spared: first outputs of nodes that are computed as the graph says.
+    products "left" or "right". weights: whether float weights between quantised values are rounded
+    to 8 bits. spared: first outputs of nodes that are computed as the graph says.
     """
 
     pairs: str = ""
     halved: str = ""
     softmax: bool = False
     sums: str = ""
+    weights: bool = False
     spared: frozenset[str] = frozenset()
 
     @property
@@ -65,6 +70,8 @@ class Way:
             words.append("weights halved to 7 bits where the data is signed")
         if self.softmax:
             words.append("an integer softmax whose 1 / scale was rounded down")
+        if self.weights:
+            words.append("float weights rounded to 8 bits between quantised values")
         if self.spared:
             words[-1] += " in some of the nodes"
         if self.sums:
@@ -97,6 +104,9 @@ class Way:
             lost = _lost(graph, node, arrays, self, scalars)
             if lost is not None:
                 return (exact[0] + lost.astype(exact[0].dtype),)
+        if self.weights and _has_bare_weights(graph, node):
+            change = asymmetric_uint8(np.asarray(arrays[1], np.float64)) - arrays[1]
+            return (exact[0] + as_tuple(node.op.reference(_NOTHING, arrays[0], change))[0],)
         if self.softmax and node.op.kind == "Softmax":
             factor = _softmax_factor(graph, node)
             if factor is not None:
@@ -115,8 +125,11 @@ def ways(graph: Graph, nodes: Sequence[Node]) -> Iterator[Way]:
     bare = [sum(v is not None for v in _bare_sums(graph, n)) for n in nodes]
     sums = ["", "both", "left", "right"] if 2 in bare else ["", "both"] if any(bare) else [""]
     softmax = any(n.op.kind == "Softmax" and _softmax_factor(graph, n) is not None for n in nodes)
-    for rounded_down, left, way in itertools.product((False, True)[: 1 + softmax], sums, products):
-        found = replace(way, softmax=rounded_down, sums=left)
+    bare_weights = any(_has_bare_weights(graph, n) for n in nodes)
+    for rounded_down, short, left, way in itertools.product(
+        (False, True)[: 1 + softmax], (False, True)[: 1 + bare_weights], sums, products
+    ):
+        found = replace(way, softmax=rounded_down, sums=left, weights=short)
         if found != Way():
             yield found
 
@@ -139,6 +152,21 @@ def _bare_sum(graph: Graph, value: str | None) -> str | None:
         return None
     source = graph.producers.get(rounded.inputs[0] or "")
     return whole if source is not None and source.op.kind in PRODUCTS else None
+
+
+def _has_bare_weights(graph: Graph, node: Node) -> bool:
+    """Whether a product of dequantised data with constant float weights is quantised next."""
+    if node.op.kind not in ("Conv", "ConvTranspose", "MatMul") or len(node.inputs) < 2:
+        return False
+    source = graph.producers.get(node.inputs[0] or "")
+    readers = graph.consumers.get(node.outputs[0], ())
+    return (
+        source is not None
+        and source.op.kind == "DequantizeLinear"
+        and node.inputs[1] in graph.constants
+        and len(readers) == 1
+        and readers[0].op.kind == "QuantizeLinear"
+    )
 
 
 def _softmax_factor(graph: Graph, node: Node) -> float | None:

@@ -123,9 +123,12 @@ def _at_the_edge(
         return None
     count = f"{int(differs.sum())} of {given.size} integers differ by one"
     if isinstance(op, QuantizeLinear) and op.halves == "even":
+        # Where 1 / scale is a number of float32, nothing rounds before the quotient is exact.
         fraction = np.abs(quantity.real - np.floor(quantity.real) - 0.5)
         half = np.broadcast_to(
-            fraction <= st.FLOAT64_NOISE * np.abs(quantity.real) + TINY, given.shape
+            (fraction <= st.FLOAT64_NOISE * np.abs(quantity.real) + TINY)
+            & op.divides_exactly(np.shape(given), inputs[1]),
+            given.shape,
         )
         if bool((half & differs).any()):
             info = np.iinfo(given.dtype)

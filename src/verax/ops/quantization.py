@@ -17,7 +17,7 @@ import numpy as np
 from verax.ir.dim import DimLike, ceildiv
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
-from verax.numerics.error_model import KAPPA, Quantity, Rounding, relative
+from verax.numerics.error_model import KAPPA, Quantity, Rounding, U, relative
 from verax.numerics.fixed_point import nearest
 from verax.numerics.formats import FORMATS, round_to
 from verax.ops.common import FLOATS, as_dtype, draw, normalize_axis, rounding, same_dtype
@@ -25,7 +25,8 @@ from verax.ops.common import FLOATS, as_dtype, draw, normalize_axis, rounding, s
 HALVES: dict[str, Callable[[Any], Any]] = {"even": np.rint, "away": nearest}
 UNITS = 4.0
 """Roundings of a quotient plus zero point, in units of its size: a scale that was derived from a
-range, its reciprocal, the product, and the sum."""
+range, its reciprocal, the product, and the sum. Some kernels count from the low end of the range,
+so that every number is as large as that."""
 QUANTISED = (DType.int8, DType.uint8, DType.int16, DType.uint16)
 
 
@@ -85,7 +86,7 @@ def _quantity(x: Any, scale: Any, zero: Any, units: float, info: np.iinfo[Any]) 
     """x / scale + zero, with the rounding of both."""
     with np.errstate(all="ignore"):
         quotient = np.nan_to_num(np.asarray(x, np.float64) / scale, nan=0.0)
-    slack = units * (np.abs(quotient) + np.abs(zero))
+    slack = units * (np.abs(quotient) + np.abs(zero) + (float(info.max) - float(info.min)))
     return Quantity(quotient + zero, slack, float(info.min), float(info.max))
 
 
@@ -146,6 +147,11 @@ class QuantizeLinear(Operator):
         )
         unit = FORMATS[str(self.precision or declared.dtype)].unit_roundoff
         return (_quantity(x, scale, zero, UNITS * unit, info),)
+
+    def divides_exactly(self, shape: tuple[int, ...], scale: Any) -> np.ndarray:
+        """Where the scale is a power of two."""
+        mantissa, _ = np.frexp(_spread(scale, shape, self.axis, self.block_size).astype(np.float64))
+        return np.asarray(mantissa == 0.5)
 
     def ties(self, inputs: Sequence[Any]) -> Iterator[np.ndarray]:
         """What honest float32 kernels give where the quotient lies exactly half-way: divided or
@@ -212,8 +218,16 @@ class DequantizeLinear(Operator):
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        """One product; int32 values may be rounded to float first."""
-        return (rounding(ev.outputs[0].dtype, outputs[0], 2 * KAPPA, 2.01),)
+        """One product; int32 values may be rounded to float first, and those of fewer bits may be
+        counted from the low end of their range: q scale + (low - zero) scale."""
+        x, scale = inputs[:2]
+        found = rounding(ev.outputs[0].dtype, outputs[0], 2 * KAPPA, 2.01)
+        if found is None or np.asarray(x).dtype.itemsize > 2:
+            return (found,)
+        info = np.iinfo(np.asarray(x).dtype)
+        width = np.abs(np.asarray(_spread(scale, x.shape, self.axis, self.block_size), np.float64))
+        added = U * width * (float(info.max) - float(info.min))
+        return (Rounding(np.hypot(found.sigma, KAPPA * added), found.bound + 2 * added),)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
