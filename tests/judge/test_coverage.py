@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 
 from verax.ir.graph import Builder, Graph
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 from verax.judge import check
 from verax.ops.activation import Relu
 from verax.ops.arg import TopK
 from verax.ops.arithmetic import Add, Mul
+from verax.ops.cast import Cast
+from verax.ops.comparison import Equal
 from verax.ops.layer_normalization import RMSNormalization
 from verax.ops.linear import MatMul
 from verax.ops.response_normalization import LpNormalization
 from verax.ops.rounding import Round
+from verax.ops.transcendental import Log
+from verax.ops.where import Where
 from verax.records.verdict import Kind
 from verax.reference.evaluate import promised
 
@@ -140,3 +144,32 @@ def test_a_jump_is_named_only_where_there_is_one() -> None:
         )
         assert verdict.kind is Kind.mistake
         assert "jump" not in " ".join(verdict.reasons)
+
+
+def casting() -> Graph:
+    """x -> log -> int -> + 3 -> float, thrown away where x is 0."""
+    b = Builder("casting")
+    x = b.input("x", TensorType.parse("float32[2, 9]"))
+    logarithm = b.add(Log(), [x], ["l"], "log")
+    whole = b.add(Cast(to=DType.int64), [logarithm], ["c"], "cast")
+    more = b.add(Add(), [whole, b.constant(np.array(3, np.int64), "three")], ["m"], "more")
+    back = b.add(Cast(to=DType.float32), [more], ["f"], "back")
+    zero = b.add(Equal(), [x, b.constant(np.float32(0), "zero")], ["z"], "is zero")
+    return b.graph([b.add(Where(), [zero, x, back], ["y"], "choose")])
+
+
+def test_what_a_cast_gives_for_infinity_is_nobodys_mistake() -> None:
+    x = np.random.default_rng(6).uniform(0.1, 90, (2, 9)).astype(np.float32)
+    x[0, 3] = x[1, 7] = 0
+    shown = promised(casting(), {"x": x}, keep=["c", "m", "f"])
+    other = shown["c"].copy()
+    other[x == 0] = -(2**31)  # what a processor's conversion to 32 bits leaves
+    wraps = other + np.where(x == 0, 2**32, 0) + 3
+    honest = Honest(True, c=other, m=wraps, f=wraps.astype(np.float32))
+    verdict = check(casting(), honest, {"x": x})
+    assert verdict.kind in (Kind.rounding, Kind.identical)
+    assert any("is not defined" in note for note in verdict.notes)
+    other[1, 2] += 1
+    back = (other + 3).astype(np.float32)
+    wrong = Honest(True, c=other, m=other + 3, f=back, y=np.where(x == 0, x, back))
+    assert [b.node for b in check(casting(), wrong, {"x": x}, explain=False).blame] == ["cast"]

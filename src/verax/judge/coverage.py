@@ -15,7 +15,7 @@ import numpy as np
 from verax.ir.graph import Graph
 from verax.judge.network import Survey, survey
 from verax.numerics import statistics as st
-from verax.records.verdict import Coverage, Finding, Kind
+from verax.records.verdict import Coverage, Finding, Kind, Power
 
 ACCEPTED = (Kind.identical, Kind.rounding, Kind.precision)
 SEVERITY = (*ACCEPTED, Kind.undecided, Kind.mistake)
@@ -80,13 +80,22 @@ def settle(
     becomes notes, in `notes`, and is left out of `found.findings`.
     """
     kinds = {f.kind for f in found.findings}
-    if Kind.undecided not in kinds or Kind.mistake in kinds or not outputs:
+    ambiguous = [f for f in found.findings if f.kind is Kind.undecided]
+    # What the outputs do not show (a blind check) they cannot decide either.
+    if all(f.test == "power" for f in ambiguous) or Kind.mistake in kinds or not outputs:
         return ()
     known = {v: a for v, a in outputs.items() if v in graph.producers}
-    whole = survey(graph, inputs, known, seed=seed, winograd=winograd, find_precision=False)
+    whole = survey(
+        graph,
+        inputs,
+        known,
+        seed=seed,
+        winograd=winograd,
+        measure_power=False,
+        find_precision=False,
+    )
     if not whole.findings or any(f.kind not in ACCEPTED for f in whole.findings):
         return ()
-    ambiguous = [f for f in found.findings if f.kind is Kind.undecided]
     for finding in ambiguous[:NOTED]:
         notes.append(
             f"not decided inside, at {finding.node} ({finding.operator}): {finding.reason}; the "
@@ -100,7 +109,7 @@ def settle(
     replaced = [f for v, f in by_value.items() if v not in {o.value for o in own}]
     order = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs}
     found.findings[:] = sorted([*kept, *own, *replaced], key=lambda f: order[f.value])
-    found.power += whole.power
+    found.power += [Power(f.value, f.node, np.inf) for f in ambiguous]
     return tuple(whole.findings)
 
 

@@ -24,10 +24,13 @@ from verax.judge.criterion import Decision
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Quantity, U
 from verax.ops.arg import TopK
+from verax.ops.cast import Cast
 from verax.ops.detection import NonMaxSuppression
 from verax.ops.quantization import QuantizeLinear
 from verax.records.verdict import Kind
 
+UNDEFINED = "undefined cast"
+"""The test of values that no standard defines."""
 ORDERS = 4
 """Orders of equal scores that are tried beside the promised one and its reverse."""
 
@@ -45,6 +48,8 @@ def near_tie(
     quantity = quantities(node, ev, inputs)[output]
     if quantity is not None and given.shape == expected.shape:
         return _at_the_edge(node.op, quantity, inputs, given, expected)
+    if isinstance(node.op, Cast):
+        return _undefined(np.asarray(inputs[0]), given, expected)
     if isinstance(node.op, TopK):
         return _of_equals(node.op, np.asarray(inputs[0]), given, expected)
     if not isinstance(node.op, NonMaxSuppression):
@@ -67,6 +72,24 @@ def near_tie(
             "near ties",
         )
     return None
+
+
+def _undefined(x: np.ndarray, given: np.ndarray, expected: np.ndarray) -> Decision | None:
+    """Integers that differ only where the number does not fit them: no standard says what then."""
+    if x.dtype.kind in "iub" or given.dtype.kind not in "iu" or given.shape != expected.shape:
+        return None
+    limits = np.iinfo(given.dtype)
+    whole = np.trunc(x.astype(np.float64))
+    fits = (whole >= float(limits.min)) & (whole < float(limits.max) + 1)  # false for NaN
+    differs = given != expected
+    if bool((differs & fits).any()):
+        return None
+    return Decision(
+        Kind.undecided,
+        f"{int(differs.sum())} of {given.size} elements differ, all of them where the number is "
+        f"NaN, infinite or beyond {given.dtype}: what a cast gives then is not defined",
+        UNDEFINED,
+    )
 
 
 def _of_equals(op: TopK, x: np.ndarray, given: np.ndarray, expected: np.ndarray) -> Decision | None:

@@ -30,6 +30,7 @@ from verax.judge.network import Progress, Survey, fits
 from verax.judge.protocol import Runner, Stepwise, renamed_answers
 from verax.judge.region import check_region
 from verax.judge.sampler import Region
+from verax.judge.ties import UNDEFINED
 from verax.judge.truncate import truncates
 from verax.numerics import statistics as st
 from verax.records.verdict import Finding, Kind, Power
@@ -72,12 +73,21 @@ def widen(
     accused = [f for f in found.findings if f.kind is Kind.mistake and f.test != "type"]
     if not accused:
         return
+    undefined = {f.value for f in found.findings if f.test == UNDEFINED}
     proven = _computed_from_shown(graph, accused, known, subject, winograd)
     guilty: set[str] = set()
     changed: dict[str, Finding] = {}
     for i, finding in enumerate(accused):
         if progress is not None:
             progress(i, len(accused), f"looking at {finding.node} in wider views")
+        behind = [v for v in graph.producers[finding.value].inputs if v in undefined]
+        if behind and not graph.types[finding.value].dtype.is_float:
+            undefined.add(finding.value)
+            reason = f"{finding.reason}; it was computed from {behind[0]!r}, parts of which nothing"
+            changed[finding.value] = dataclasses.replace(
+                finding, kind=Kind.undecided, test=UNDEFINED, reason=f"{reason} defines"
+            )
+            continue
         if finding.value in proven:
             guilty.add(finding.value)
             continue
