@@ -17,13 +17,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from verax.base.errors import GraphError
+from verax.base.errors import GraphError, InputError
 from verax.ir.dim import DimLike
 from verax.ir.operator import Inference, Operator
 from verax.ir.printer import print_graph
 from verax.ir.shapes import known_outputs
 from verax.ir.types import TensorType
 
+MAX_RANK = 32
+"""Axes of a tensor: NumPy holds 64 and broadcasts 32."""
 KNOWN_LIMIT = 4096
 """Constants with at most this many elements are known to type rules (shapes, axes, scales)."""
 
@@ -165,16 +167,25 @@ class Builder:
         self.constants: dict[str, np.ndarray] = {}
         self.types: dict[str, TensorType] = {}
         self.known: dict[str, np.ndarray] = {}
+        self._numbered: dict[str, int] = {}  # hint -> the last number given behind it
 
     def fresh(self, hint: str = "v") -> str:
         """A value name not used yet."""
-        name, i = hint, 0
-        while name in self.types:
+        if hint not in self.types:
+            return hint
+        i = self._numbered.get(hint, 0) + 1
+        while (name := f"{hint}_{i}") in self.types:
             i += 1
-            name = f"{hint}_{i}"
+        self._numbered[hint] = i
         return name
 
     def _define(self, name: str, type_: TensorType) -> str:
+        if type_.rank > MAX_RANK:
+            raise InputError(
+                f"a tensor of {type_.rank} axes: at most {MAX_RANK} are supported",
+                place=f"value {name!r}",
+                next_step="merge axes with Reshape before they become so many",
+            )
         if name in self.types:
             raise GraphError(f"the value {name!r} is defined twice", place=self.name)
         self.types[name] = type_

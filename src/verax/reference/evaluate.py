@@ -129,8 +129,9 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
     """
     inputs = {**graph.initial, **inputs}
     expected = ", ".join(f"{v}: {graph.types[v]}" for v in graph.inputs)
+    known = frozenset(graph.inputs)
     for name in inputs:
-        if name not in graph.inputs:
+        if name not in known:
             raise InputError(f"the model has no input {name!r}", next_step=f"it takes {expected}")
     sizes: dict[str, int] = {}
     for name in graph.inputs:
@@ -149,6 +150,8 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
                 place=f"input {name!r}",
             )
         for axis, (size, dim) in enumerate(zip(array.shape, declared.dims)):
+            if dim == size:
+                continue
             names = TensorType(declared.dtype, (dim,)).symbols()
             wanted = sizes.setdefault(str(dim), size) if str(dim) in names else None
             fixed = TensorType(declared.dtype, (dim,)).substitute(sizes)

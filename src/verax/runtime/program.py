@@ -285,7 +285,7 @@ def check_inputs(
     signatures: Sequence[tuple[str, np.dtype, tuple[int, ...]]], inputs: Mapping[str, Any]
 ) -> list[np.ndarray]:
     """Arrays in signature order. Raises `InputError` naming a missing, unknown or unfit input."""
-    names = [name for name, _, _ in signatures]
+    names = {name: None for name, _, _ in signatures}
     for name in inputs:
         if name not in names:
             raise InputError(

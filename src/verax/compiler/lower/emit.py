@@ -36,6 +36,9 @@ SERIAL_FLOPS = 40_000
 SERIAL_BYTES = 64_000
 """Below both, waking another thread costs more than it gains (about 2 microseconds)."""
 
+MAX_RUN = 512
+"""Kernel calls in one native function: LLVM takes more than linear time over longer ones."""
+
 
 def build_image(lowering: Lowering, separate: bool = False) -> Image:
     """The finished program of a lowered graph.
@@ -61,7 +64,7 @@ def build_image(lowering: Lowering, separate: bool = False) -> Image:
     for step in steps:
         if isinstance(step, KernelCall):
             run.append(step)
-            if separate:
+            if separate or len(run) == MAX_RUN:
                 close_run()
         else:
             close_run()

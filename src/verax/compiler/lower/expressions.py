@@ -24,6 +24,10 @@ Operand = str | np.ndarray
 """A value of the graph, or a constant array that broadcasts to the output."""
 
 
+MAX_OPERANDS = 64
+"""A sum of more inputs is no expression: registers run out, and expressions are walked in depth."""
+
+
 def is_elementwise(graph: Graph, node: Node) -> bool:
     """Whether `node` states its meaning per element, on element types that kernels carry."""
     return element_expr(graph, node) is not None
@@ -35,6 +39,8 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
     None when the node is not elementwise, or has no canonical expression for these element types.
     """
     types = [*graph.input_types(node), *graph.output_types(node)]
+    if len(node.inputs) > MAX_OPERANDS:
+        return None
     if isinstance(node.op, Elementwise) and len(node.outputs) == 1:
         expr = node.op.expression([None if t is None else t.dtype for t in types[:-1]])
         return None if expr is None or why_unsupported(expr) else expr

@@ -7,11 +7,16 @@ by buffers of the same geometry, so that borders zeroed when the program is load
 
 from __future__ import annotations
 
+import bisect
+import heapq
 from collections.abc import Iterable, Mapping
 
 from verax.compiler.lower.storage import ALIGNMENT, Buffer
 
 Lifetime = tuple[int, int]
+MANY = 2000
+"""Buffers from which on they are placed in the order of their first use: by size, each is held
+against all others."""
 
 
 def align(size: int, to: int = ALIGNMENT) -> int:
@@ -26,7 +31,8 @@ def plan_arena(lifetimes: Mapping[Buffer, Lifetime], start: int = 0) -> int:
     free at the front.
     """
     end = _place_bordered({b: t for b, t in lifetimes.items() if b.bordered}, start)
-    return _place_by_size({b: t for b, t in lifetimes.items() if not b.bordered}, end)
+    plain = {b: t for b, t in lifetimes.items() if not b.bordered}
+    return (_place_by_size if len(plain) <= MANY else _place_in_order)(plain, end)
 
 
 def kept_bytes(buffers: Iterable[Buffer], start: int = 0) -> int:
@@ -65,6 +71,38 @@ def _place_by_size(lifetimes: Mapping[Buffer, Lifetime], start: int) -> int:
         placed.append((buffer, (first, last)))
         end = max(end, buffer.offset + align(buffer.nbytes) + ALIGNMENT)
     return end
+
+
+def _place_in_order(lifetimes: Mapping[Buffer, Lifetime], start: int) -> int:
+    """Each buffer, by first use, into the first gap that those before it have left."""
+    gaps: list[tuple[int, int]] = []  # (offset, end) by offset, none touching the next
+    alive: list[tuple[int, int, int]] = []  # heap of (last step, offset, end)
+    end = start
+    for buffer, (first, last) in sorted(lifetimes.items(), key=lambda i: (i[1], -i[0].nbytes)):
+        while alive and alive[0][0] < first:
+            _, offset, stop = heapq.heappop(alive)
+            _free(gaps, offset, stop)
+        size = align(buffer.nbytes) + ALIGNMENT
+        fitting = next((i for i, (a, b) in enumerate(gaps) if b - a >= size), None)
+        if fitting is None:
+            buffer.offset, end = end, end + size
+        else:
+            buffer.offset, stop = gaps[fitting]
+            gaps[fitting : fitting + 1] = (
+                [(buffer.offset + size, stop)] if stop > buffer.offset + size else []
+            )
+        heapq.heappush(alive, (last, buffer.offset, buffer.offset + size))
+    return end
+
+
+def _free(gaps: list[tuple[int, int]], offset: int, end: int) -> None:
+    """Add a gap, joined with those that it touches."""
+    i = bisect.bisect(gaps, (offset, end))
+    if i < len(gaps) and gaps[i][0] == end:
+        end = gaps.pop(i)[1]
+    if i and gaps[i - 1][1] == offset:
+        i, offset = i - 1, gaps.pop(i - 1)[0]
+    gaps.insert(i, (offset, end))
 
 
 def _first_gap(busy: Iterable[tuple[int, int]], size: int, start: int) -> int:

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from verax.compiler.kernels.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
 from verax.compiler.lower.copies import View, copy_view_kernel, fill_kernel, view
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.index_maps import StridedMap, strided_map
 from verax.compiler.lower.lowering import Lowering, lowers
-from verax.compiler.lower.storage import Placed
+from verax.compiler.lower.storage import Place, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
@@ -23,6 +24,8 @@ from verax.numerics.expr import Input
 
 LIMIT = 1 << 26
 """Larger tensors are not mapped element by element while compiling."""
+MOST_PARTS = 256
+"""Inputs of a concatenation, and outputs of a split, that are copied by code of their own each."""
 
 
 @lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -53,6 +56,8 @@ def lower_movement(lowering: Lowering, group: Group) -> bool:
 
 def _is_mapped(graph: Graph, node: Node) -> bool:
     """Whether only the first input varies, and it is of a size that can be mapped."""
+    if len(node.outputs) > MOST_PARTS:
+        return False
     types = [graph.types[v] for v in (node.inputs[0], *node.outputs) if v is not None]
     fixed = all(v is None or v in graph.constants for v in node.inputs[1:])
     return (
@@ -124,13 +129,17 @@ def _copy(
     lowering: Lowering, strided: StridedMap, source: Placed, target: View, label: str
 ) -> None:
     dtype = str(source.physical.type.dtype)
+    # The offset is the caller's: parts of one tensor that lie alike share a kernel.
+    place = source.place
+    begin = place.byte_offset + strided.offset * ELEMENT_SIZES[dtype]
     spec = LoopSpec(
         strided.dims,
-        (Access(dtype, strided.strides, strided.offset),),
+        (Access(dtype, strided.strides),),
         (Access(dtype, strided.target_strides(target.strides)),),
         (Input(0, dtype),),
     )
-    lowering.call(emit_loop(lowering.module, spec), [source, target.place], label)
+    kernel = emit_loop(lowering.module, spec)
+    lowering.call(kernel, [Place(place.buffer, begin), target.place], label)
 
 
 def _table(
@@ -170,6 +179,8 @@ def lower_shape(lowering: Lowering, group: Group) -> bool:
 def lower_concat(lowering: Lowering, group: Group) -> bool:
     """One copy per input, into its part of the output."""
     graph, node = lowering.graph, group.root
+    if len(node.inputs) > MOST_PARTS:
+        return False
     output = graph.types[node.outputs[0]]
     axis = node.op.attributes()["axis"] % output.rank
     target = view(lowering.write(node.outputs[0]))
