@@ -136,9 +136,13 @@ def _accepted(
 
 def _taken_back(narrow: Finding, wide: Finding, region: Region, given: np.ndarray) -> Finding:
     left = _visible(wide, given)
+    if wide.kind is Kind.precision:
+        return dataclasses.replace(
+            wide, reason=f"together with {_listed(region, narrow)}, {wide.reason}"
+        )
     return dataclasses.replace(
         wide,
-        kind=Kind.precision if wide.kind is Kind.precision else Kind.rounding,
+        kind=Kind.rounding,
         test=f"{wide.test}, widened",
         reason=f"rounding, not computed from the shown inputs: alone, {narrow.reason}; but "
         f"together with {_listed(region, narrow)}, which must have been fused with it, the "
