@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.honest import quantised
 
 import verax
 from verax.frontends.onnx.writer import to_bytes
@@ -11,7 +12,6 @@ from verax.records.verdict import Kind
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
 pytest.importorskip("onnxruntime", reason="its tools make the networks")
-quantised = pytest.importorskip("benchmarks.honest.quantised")
 HONEST = (Kind.identical, Kind.rounding, Kind.precision)
 
 

@@ -75,7 +75,7 @@ def test_a_link_that_leaves_the_folder_is_refused(tmp_path):
 def test_what_is_no_regular_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "w.bin")
     assert "not a regular file" in refusal(written(tmp_path))
-    assert "cannot open" in refusal(written(tmp_path, "missing.bin"))
+    assert "cannot read" in refusal(written(tmp_path, "missing.bin"))
 
 
 @pytest.mark.parametrize(

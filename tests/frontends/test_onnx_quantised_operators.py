@@ -54,14 +54,20 @@ def rounded(y: np.ndarray, scale: Any, zero: Any) -> np.ndarray:
     return np.clip(np.rint(y / np.float64(scale)) + int(zero), 0, 255)
 
 
-R = np.random.default_rng(31)
-DATA = R.integers(0, 256, (2, 3, 6, 7)).astype(np.uint8)
-ROWS = R.integers(0, 256, (4, 6)).astype(np.uint8)
-OTHER = R.integers(0, 256, (3, 1, 7)).astype(np.uint8)
-KERNEL = R.integers(-127, 128, (5, 3, 2, 3)).astype(np.int8)
-MATRIX = R.integers(-127, 128, (6, 5)).astype(np.int8)
-SCALES = R.uniform(0.004, 0.01, 5).astype(np.float32)
-BIAS = R.integers(-3000, 3000, 5).astype(np.int32)
+def drawn() -> tuple[np.ndarray, ...]:
+    r = np.random.default_rng(31)
+    return (
+        r.integers(0, 256, (2, 3, 6, 7)).astype(np.uint8),
+        r.integers(0, 256, (4, 6)).astype(np.uint8),
+        r.integers(0, 256, (3, 1, 7)).astype(np.uint8),
+        r.integers(-127, 128, (5, 3, 2, 3)).astype(np.int8),
+        r.integers(-127, 128, (6, 5)).astype(np.int8),
+        r.uniform(0.004, 0.01, 5).astype(np.float32),
+        r.integers(-3000, 3000, 5).astype(np.int32),
+    )
+
+
+DATA, ROWS, OTHER, KERNEL, MATRIX, SCALES, BIAS = drawn()
 A, B, Y = grid(0.021, 117), grid(0.013, 140), grid(0.31, 120)
 F, G = back(DATA, *A), back(OTHER, *B)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import VeraxError
+from verax.base.processes import SubjectError
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -18,7 +19,6 @@ from verax.judge.imagelike import has_pixels, is_image
 from verax.judge.readings import readings
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
-from verax.runners.process import SubjectError
 
 Arrays = Mapping[str, np.ndarray]
 MOST = 256 << 20

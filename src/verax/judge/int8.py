@@ -29,6 +29,7 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
+from verax.judge.hypotheses.windows import can_pad
 from verax.judge.precision import asymmetric_uint8
 from verax.ops.convolution import Conv
 from verax.ops.linear import Gemm
@@ -354,6 +355,8 @@ def _lost_by_convolution(
         return None
     if op.groups == raw.shape[1] == w.shape[0]:
         return np.zeros((n, w.shape[0], *windows.output))  # a kernel of its own, exact everywhere
+    if not can_pad(windows, raw):
+        return None
     padded = windows.pad(raw, zero if pairs == "in a row" else 0)
     padded = padded.reshape(n, groups, channels, *padded.shape[2:])
     weights = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])

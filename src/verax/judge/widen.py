@@ -178,12 +178,12 @@ def _views(
     them as well.
     """
     shown = set(known)
-    last: frozenset[str] = frozenset()
+    last = frozenset(n.outputs[0] for n in graph.nodes if (n.name or n.outputs[0]) in narrow.region)
     for steps, exact in _depths(most):
         stops = guilty | {v for v in shown if not exact and not graph.types[v].dtype.is_float}
         members = _back(graph, narrow, shown, stops, steps)
         names = frozenset(n.outputs[0] for n in members)
-        if len(members) < 2 or names == last:
+        if len(members) < 2 or names <= last:
             continue
         last = names
         ordered = tuple(n for n in graph.nodes if n.outputs[0] in names)

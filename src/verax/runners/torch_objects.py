@@ -61,6 +61,7 @@ class TorchModuleRunner(InProcess):
         self.name = name or f"torch:{type(module).__name__}"
         self.calls, self.program = calls, program
         self._said: dict[str, str] = {}
+        self._unfit: dict[str, str] = {}
 
     def describe(self) -> dict[str, str]:
         mode = "training" if self.module.training else "evaluation"
@@ -113,8 +114,9 @@ class TorchModuleRunner(InProcess):
         finally:
             for handle in handles:
                 handle.remove()
-        unfit = self._without_unfit(graph, shown) if keep else {}
-        self._said = {**unfit, **memory.said(graph)}
+        if keep:
+            self._unfit = self._without_unfit(graph, shown)
+        self._said = {**self._unfit, **memory.said(graph)}
         changed = {**memory.new(graph.state), **new_contents(tensors, written(graph))}
         return {**shown, **_results(graph, result, self.name), **changed}
 

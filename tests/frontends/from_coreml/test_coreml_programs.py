@@ -217,8 +217,8 @@ def test_a_declared_shape_that_is_wrong_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("../../../etc/passwd", "outside of the package"),
-        ("/etc/passwd", "outside of the package"),
+        ("../../../etc/passwd", "in the model's folder"),
+        ("/etc/passwd", "in the model's folder"),
     ],
 )
 def test_a_manifest_does_not_lead_out_of_the_package(path, said, tmp_path):
@@ -235,7 +235,7 @@ def test_a_weight_file_does_not_lead_out_of_the_package(name, tmp_path):
         for value in operation.attributes.values():
             if value.HasField("blobFileValue"):
                 value.blobFileValue.fileName = name
-    with pytest.raises(ModelError, match="outside of the package"):
+    with pytest.raises(ModelError, match=r"in the model's folder|outside of the package"):
         load_coreml(package(tmp_path, "convolutions", model))
 
 

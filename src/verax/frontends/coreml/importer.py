@@ -81,11 +81,10 @@ def _inside(package: Path) -> Path:
         named = content["itemInfoEntries"][content["rootModelIdentifier"]]["path"]
         if not isinstance(named, str):
             raise TypeError("a path that is no text")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (UsageError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(
             f"this folder is no CoreML package: its {MANIFEST} names no model",
             place=str(package),
             next_step="give the folder that ends in .mlpackage",
         ) from error
-    companion(package, f"Data/{named}", "model", place=str(manifest))
-    return package / "Data" / named
+    return companion(package / "Data", named, "model", place=str(manifest))

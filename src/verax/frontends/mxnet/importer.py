@@ -56,7 +56,7 @@ def load_mxnet(
         path, params = find_symbol(path), path
     place = str(path)
     try:
-        text = plain_bytes(path, "symbol", error=ModelError, limit=MAX_BYTES)
+        text = plain_bytes(path, "symbol", limit=MAX_BYTES)
         chosen, candidates = find_params(path) if params is None else (Path(params), [])
     except OSError as error:
         raise UsageError(f"cannot read the file: {error.strerror}", place=place) from error
