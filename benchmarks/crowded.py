@@ -42,7 +42,7 @@ from onnx import TensorProto, helper, numpy_helper
 import verax
 from verax.runners.functions import FunctionRunner
 
-BATCH_SECONDS = 400
+BATCH_SECONDS = 900
 Subject = Callable[[], np.ndarray]
 TOLERANCE = 1e-3
 """Far above rounding: only memory that was trampled on is looked for here, the judge does better.
