@@ -28,7 +28,7 @@ from benchmarks.honest.runs import Run, runs_of
 FOLDER = Path("out/honest")
 RUNS, PLANTED = "runs.jsonl", "planted.jsonl"
 ORDER_SEED = 4
-TOGETHER = 10
+TOGETHER = 25
 """Architectures that one child process is given."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.honest.inputs import NOISE, PLAIN, picture
-from benchmarks.honest.quantised import cases, scheme_of
+from benchmarks.honest.quantised import case, scheme_of
 from benchmarks.honest.runs import (
     FILE,
     FLOAT32,
@@ -99,9 +99,9 @@ def runs_of_quantised() -> Iterator[tuple[str, list[Run]]]:
         )
 
 
-def quantised_cases(name: str) -> list[Any]:
-    """The cases of a group: each has `model` (a path or an onnx.ModelProto) and `inputs`."""
-    return list(cases(int(name.removeprefix(QUANTISED)), PER_GROUP))
+def quantised_case(name: str, form: str) -> Any:
+    """A case of a group: it has `model` (a path or an onnx.ModelProto) and `inputs`."""
+    return case(int(name.removeprefix(QUANTISED)), int(form.partition("-")[0].removeprefix("case")))
 
 
 def inputs_for(graph: Any, style: str, seed: int) -> dict[str, np.ndarray]:

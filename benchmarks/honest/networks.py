@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.honest.architectures import module, registry
-from benchmarks.honest.files import QUANTISED, inputs_for, model_files, quantised_cases
+from benchmarks.honest.files import QUANTISED, inputs_for, model_files, quantised_case
 from benchmarks.honest.inputs import PLAIN, STYLES
 from benchmarks.honest.runs import (
     BFLOAT16,
@@ -133,7 +133,7 @@ def _of_file(name: str, form: str) -> Network:
         assert isinstance(read, Model)
         graph = specialise(read.graph, choose_sizes(read.graph))
         return Network(graph, path, {s: inputs_for(graph, s, INPUT_SEED) for s in STYLES})
-    case = quantised_cases(name)[int(form.removeprefix("case").partition("-")[0])]
+    case = quantised_case(name, form)
     read = verax.load(case.model)
     assert isinstance(read, Model)
     source = case.model if isinstance(case.model, Path) else case.model.SerializeToString()
