@@ -113,8 +113,9 @@ class TorchModuleRunner(InProcess):
         finally:
             for handle in handles:
                 handle.remove()
-        unfit = self._without_unfit(graph, shown) if keep else {}
-        self._said = {**unfit, **memory.said(graph)}
+        if keep:
+            self._said = self._without_unfit(graph, shown)
+        self._said |= memory.said(graph)
         changed = {**memory.new(graph.state), **new_contents(tensors, written(graph))}
         return {**shown, **_results(graph, result, self.name), **changed}
 
