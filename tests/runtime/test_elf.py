@@ -79,7 +79,8 @@ def test_every_table_is_checked(object_file: bytes) -> None:
         )),
         *((SECTION, place[1], f) for f in (
             {"size": HUGE}, {"offset": HUGE}, {"align": 3}, {"align": 1 << 40}, {"name": 1 << 30},
-            {"type": 99}, {"type": 8, "size": 1 << 40},
+            {"type": 99}, {"type": 8, "size": 1 << 40}, {"flags": 0x400}, {"address": 8},
+            {"flags": 4, "size": 1},
         )),
         *((SECTION, place[2], f) for f in (
             {"link": 0}, {"link": 99}, {"info": 1 << 30}, {"entry_size": 23}, {"size": 25},
@@ -88,7 +89,7 @@ def test_every_table_is_checked(object_file: bytes) -> None:
         *((SECTION, place[4], f) for f in ({"link": 1}, {"info": 0}, {"info": 99}, {"size": 7})),
         *((SYMBOL, symbol, f) for f in (
             {"name": 1 << 31}, {"section": 99}, {"section": 0xFFF2}, {"value": HUGE},
-            {"size": HUGE},
+            {"size": HUGE}, {"info": 6}, {"info": 0xA2}, {"other": 9},
         )),
         *((RELOCATION, relocation, f) for f in (
             {"symbol": 1 << 30}, {"type": 77}, {"offset": HUGE}, {"addend": 1 << 33},
@@ -116,3 +117,18 @@ def test_sections_lie_where_their_alignment_says_and_apart(object_file: bytes) -
         moved = spoilt(object_file, SECTION, place, {"offset": offset})
         with pytest.raises(ObjectError, match=words):
             check_object(moved, known)
+
+
+def test_what_llvm_adds_to_a_relocation_is_zero(object_file: bytes) -> None:
+    """It adds the bytes that are there, whatever the standard says, and then may not reach."""
+    header = np.frombuffer(object_file, HEADER, 1)[0]
+    sections = np.frombuffer(
+        object_file, SECTION, int(header["sections"]), int(header["sections_at"])
+    )
+    (table,) = [s for s in sections if s["type"] == 4 and sections[int(s["info"])]["flags"] & 4]
+    relocation = np.frombuffer(object_file, RELOCATION, 1, int(table["offset"]))[0]
+    place = int(sections[int(table["info"])]["offset"]) + int(relocation["offset"])
+    found = bytearray(object_file)
+    found[place + 3] = 0x7F
+    with pytest.raises(ObjectError, match="where a relocation goes"):
+        check_object(bytes(found), known)

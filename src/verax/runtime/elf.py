@@ -29,9 +29,15 @@ SYMBOL = np.dtype(
 RELOCATION = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 
 RELOCATABLE, LITTLE, WIDE = 1, 1, 2
-SYMBOLS, STRINGS, RELOCATIONS, EMPTY, BARE_RELOCATIONS = 2, 3, 4, 8, 9
-PLAIN_SECTIONS = (0, 1, SYMBOLS, STRINGS, RELOCATIONS, 7, EMPTY, 0x70000001)
+CONTENT, SYMBOLS, STRINGS, RELOCATIONS, EMPTY, IN_MEMORY = 1, 2, 3, 4, 8, 2
+PLAIN_SECTIONS = (0, CONTENT, SYMBOLS, STRINGS, RELOCATIONS, 7, EMPTY, 0x70000001)
 """Types of sections that LLVM writes: nothing, content, ..., notes, zeros, unwinding."""
+PLAIN_FLAGS = 0x100000FF
+"""Flags of sections: to write, load, run, merge; not thread-local, compressed or grouped."""
+SYMBOL_TYPES, SYMBOL_BINDINGS = (0, 1, 2, 3, 4), (0, 1, 2)
+"""No type, object, function, section, file; local, global, weak."""
+FILE, FOREIGN = 4, (0x10, 0x12, 0x20)
+"""What names the source; kinds of symbols that another library defines."""
 ABSOLUTE, FIRST_SPECIAL = 0xFFF1, 0xFF00
 MOST_SECTIONS, MOST_ALIGN = 1 << 15, 1 << 16
 PATCHED = {
@@ -80,13 +86,20 @@ class _Object:
         self, data: bytes, sections: np.ndarray, patched: dict[int, int], far: tuple[int, ...]
     ) -> None:
         self.data, self.sections, self.patched, self.far = data, sections, patched, far
+        self.adds_what_is_there = far == FAR[62]
 
     def check(self, names: int, is_known: Callable[[str], bool]) -> None:
+        if self.sections[0].tobytes().strip(b"\0"):
+            raise ObjectError("its first section is not empty")
         total = 0
         for section in self.sections[1:]:
             kind, offset, size = (int(section[k]) for k in ("type", "offset", "size"))
-            if kind not in PLAIN_SECTIONS:
-                raise ObjectError(f"it has a section of type {kind:#x}")
+            if kind not in PLAIN_SECTIONS or int(section["flags"]) & ~PLAIN_FLAGS:
+                raise ObjectError(f"it has a section of type {kind:#x} or flags that are not known")
+            if section["address"] or section["entry_size"] > MOST_ALIGN:
+                raise ObjectError("a section has an address or entries of an unknown size")
+            if kind in (CONTENT, EMPTY) and size and not int(section["flags"]) & IN_MEMORY:
+                raise ObjectError("a section's content is not loaded")
             total += size if kind == EMPTY else 0
             if kind != EMPTY and offset + size > len(self.data):
                 raise ObjectError("a section lies outside of it")
@@ -108,11 +121,12 @@ class _Object:
             self.relocations(section, int(tables[0]), symbols)
 
     def lie_apart(self) -> None:
-        """No byte of the file belongs to two sections."""
+        """No byte of the file belongs to two sections, or to one and the header."""
         stored = self.sections[1:][self.sections["type"][1:] != EMPTY]
         stored = stored[np.argsort(stored["offset"], kind="stable")]
         stored = stored[stored["size"] > 0]
-        if (stored["offset"][:-1] + stored["size"][:-1] > stored["offset"][1:]).any():
+        ends = np.append(np.uint64(HEADER.itemsize), stored["offset"] + stored["size"])
+        if (ends[:-1] > stored["offset"]).any():
             raise ObjectError("two sections overlap")
 
     def section(self, index: int, kind: int) -> np.void:
@@ -146,6 +160,10 @@ class _Object:
         self.names_lie_in(found["name"], strings)
         if not len(found) or int(section["info"]) > len(found):
             raise ObjectError("its table of symbols has no such local ones")
+        kinds, bindings = found["info"] & 15, found["info"] >> 4
+        known = np.isin(kinds, SYMBOL_TYPES) & np.isin(bindings, SYMBOL_BINDINGS)
+        if not (known & (found["other"] <= 3)).all():
+            raise ObjectError("it has a symbol of an unknown kind")
         special = found["section"] >= FIRST_SPECIAL
         if (special & (found["section"] != ABSOLUTE)).any():
             raise ObjectError("a symbol is in no section")
@@ -155,11 +173,23 @@ class _Object:
         room = self.sections["size"][here["section"]]
         if ((here["value"] > room) | (here["size"] > room - here["value"])).any():
             raise ObjectError("a symbol lies outside of its section")
-        for symbol in found[1:][found["section"][1:] == 0]:
+        named = found[1:][np.isin(kinds[1:], (0, 1, 2))]
+        if ((kinds == FILE) != (found["section"] == ABSOLUTE)).any() or len(named) > len(
+            np.unique(named["name"])
+        ):
+            raise ObjectError("its symbols are not told apart")
+        for symbol in named:
             place = int(symbol["name"])
             name = strings[place : strings.index(b"\0", place)].decode("latin-1")
-            if not is_known(name):
+            if not name:
+                raise ObjectError(f"{name[:80]!a} is no name of a symbol")
+            if symbol["section"] == 0 and (symbol["info"] not in FOREIGN or not is_known(name)):
                 raise ObjectError(f"it needs {name[:80]!a}, which is not there")
+        absent = found["section"][1:] == 0
+        if absent.sum() > (named["section"] == 0).sum() or (
+            found["value"][1:][absent].any() or found["size"][1:][absent].any()
+        ):
+            raise ObjectError("a symbol is in no section")
         return found
 
     def relocations(self, section: np.void, table: int, symbols: np.ndarray) -> None:
@@ -181,6 +211,11 @@ class _Object:
             places = found["offset"][found["type"] == kind]
             if size < width or int(places.max()) > size - width:
                 raise ObjectError("a relocation lies outside of its section")
+            if self.adds_what_is_there:
+                begin = places.astype(np.int64) + int(self.sections[target]["offset"])
+                held = np.frombuffer(self.data, np.uint8)[begin[:, None] + np.arange(width)]
+                if held.any():
+                    raise ObjectError("there is something where a relocation goes")
 
     def reaches(self, found: np.ndarray, symbols: np.ndarray) -> None:
         """Relocations of 32 bits must not point further than 2 GiB: LLVM ends the process."""
