@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 ROOT = Path(__file__).parents[1]
-NOTHING = 0.05
+NOTHING = 0.02
 """Seconds below which every case of a function is run in the sample."""
 
 
