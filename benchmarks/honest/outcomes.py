@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from verax.base.errors import VeraxError
 from verax.records.verdict import Finding, Kind, Verdict
 
 ACCUSED, UNDECIDED = str(Kind.mistake), str(Kind.undecided)
@@ -80,6 +83,14 @@ def _line(found: Finding) -> str:
     bound = "" if found.bound_ratio is None else f", {found.bound_ratio:.3g} of its bound"
     figures = f"{found.statistic:.3g} by {found.test}{bound}"
     return f"{found.kind}: {found.node} ({found.operator}) {figures}: {found.reason}"[:400]
+
+
+def from_verax(error: BaseException) -> bool:
+    """Whether it is an exception that Verax should not have let out."""
+    if isinstance(error, VeraxError):
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    return f"{os.sep}verax{os.sep}" in last and "runners" not in last
 
 
 def append(path: Path, outcome: Any) -> None:

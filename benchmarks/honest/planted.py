@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from benchmarks.honest.inputs import PLAIN
 from benchmarks.honest.networks import Forms
+from benchmarks.honest.outcomes import from_verax
 from benchmarks.honest.runs import FILE, FLOAT32, ONNX
 
-from verax.base.errors import VeraxError
 from verax.campaign import random_networks
 from verax.campaign.explaining import explained
 from verax.campaign.placements import PLANTS, Placement, placements
@@ -79,8 +79,7 @@ def run_planted(key: str, forms: Forms) -> PlantedOutcome:
     try:
         _judge(key, forms, outcome)
     except Exception as error:  # a foreign runtime may raise anything
-        refusal = isinstance(error, VeraxError) or outcome.plant == ""
-        outcome.result = SKIPPED if refusal else FAILED
+        outcome.result = FAILED if from_verax(error) else SKIPPED
         outcome.reasons = [f"{type(error).__name__}: {error}"[:300]]
     return outcome
 

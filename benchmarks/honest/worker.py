@@ -53,7 +53,7 @@ def main() -> int:
 
 def honest(run: Any, forms: Any) -> Any:
     """The outcome of one honest run."""
-    from benchmarks.honest.outcomes import FAILED, REFUSED, Outcome, of_verdict
+    from benchmarks.honest.outcomes import FAILED, REFUSED, Outcome, from_verax, of_verdict
 
     family, origin = forms.family, forms.origin
     try:
@@ -61,7 +61,7 @@ def honest(run: Any, forms: Any) -> Any:
     except MemoryError:
         return Outcome(run.key, family, origin, FAILED, reasons=["out of memory"])
     except Exception as error:
-        ours = _from_verax(error)
+        ours = from_verax(error)
         reason = f"{type(error).__name__}: {error}"[:300]
         where = traceback.format_exc()[-1500:] if ours else ""
         result = FAILED if ours else REFUSED
@@ -85,16 +85,6 @@ def judged(run: Any, forms: Any, explain: bool = False) -> Any:
         explain=explain,
         twice=False,
     )
-
-
-def _from_verax(error: BaseException) -> bool:
-    """Whether it is an exception that Verax should not have let out."""
-    from verax.base.errors import VeraxError
-
-    if isinstance(error, VeraxError):
-        return False
-    last = traceback.extract_tb(error.__traceback__)[-1].filename
-    return f"{os.sep}verax{os.sep}" in last and "runners" not in last
 
 
 if __name__ == "__main__":
