@@ -87,4 +87,6 @@ def _inside(package: Path) -> Path:
             place=str(package),
             next_step="give the folder that ends in .mlpackage",
         ) from error
-    return companion(package / "Data", named, "model", place=str(manifest))
+    for name in (named, f"Data/{named}"):  # the name by itself, and where its links lead
+        companion(package, name, "model", place=str(manifest))
+    return package / "Data" / named
