@@ -50,9 +50,12 @@ try:
     sys.argv[0] = "verax"
     main()
 finally:
-    print("HELD", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+    with open("/proc/self/status") as status:
+        held = next(line.split()[1] for line in status if line.startswith("VmHWM"))
+    print("HELD", int(held) * 1024, file=sys.stderr)
 """
-"""Starts the command line in a limited address space; what it starts has the system's limit."""
+"""Starts the command line in a limited address space; what it starts has the system's limit. What
+it held is not asked of `getrusage`, which counts what its parent held before it started it."""
 
 
 @dataclasses.dataclass(frozen=True)
