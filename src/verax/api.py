@@ -191,6 +191,7 @@ def compile(
     require: Sequence[str] = (),
     checked: bool = False,
     memory: int | str = 0,
+    require_native: bool = False,
 ) -> Compiled:
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
@@ -201,10 +202,18 @@ def compile(
     passes. checked: verify the graph around every pass.
     memory: bytes, or "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY
     or most of what is free. Raises `InputError` before it would take more.
+    require_native: raise `UnsupportedError` for a node that would run on the reference, in Python.
     """
     most = parse_bytes(memory) if isinstance(memory, str) else memory
     settings = Settings(
-        opt_level, threads or 0, target, tuple(disable), tuple(require), checked, memory=most
+        opt_level,
+        threads or 0,
+        target,
+        tuple(disable),
+        tuple(require),
+        checked,
+        memory=most,
+        require_native=require_native,
     )
     return Compiled(graph_of(model, inputs), settings)
 

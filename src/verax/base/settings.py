@@ -23,7 +23,7 @@ class Settings:
     "aarch64". disable / require: names of passes. checked: verify the graph around every pass.
     stop_after: how many rewrites the passes may do together, None for all; a search for a faulty
     one uses it. memory: bytes that one value and the program's buffers may take, 0 for what
-    `base.memory` finds free.
+    `base.memory` finds free. require_native: a node that no kernel takes is an error.
     """
 
     opt_level: int = 1
@@ -34,6 +34,7 @@ class Settings:
     checked: bool = False
     stop_after: int | None = None
     memory: int = 0
+    require_native: bool = False
 
     def __post_init__(self) -> None:
         if self.opt_level not in LEVELS:

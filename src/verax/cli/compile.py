@@ -37,6 +37,10 @@ def command(
     checked: Annotated[
         bool, typer.Option("--checked", help="Verify the graph around every pass.")
     ] = False,
+    require_native: Annotated[
+        bool,
+        typer.Option("--require-native", help="Refuse a model that needs the reference anywhere."),
+    ] = False,
     sign: Annotated[
         Path | None,
         typer.Option(
@@ -75,6 +79,7 @@ def command(
         disable=disable or (),
         require=require or (),
         checked=checked,
+        require_native=require_native,
     )
     seconds = time.perf_counter() - begin
     exe.save(to, sign=sign)

@@ -18,11 +18,11 @@ import numpy as np
 
 from verax.base import memory
 from verax.base.arrays import as_arrays
-from verax.base.errors import InputError
+from verax.base.errors import InputError, UnsupportedError
 from verax.base.forks import on_fork
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import KernelCall
+from verax.compiler.lower.lowering import KernelCall, ReferenceCall
 from verax.compiler.lower.program import LoweredProgram, lower
 from verax.compiler.passes.levels import run_passes
 from verax.ir.graph import Graph, reinfer
@@ -198,6 +198,8 @@ class Executable(Remembers):
             with _collector_paused():
                 optimised, trace = run_passes(graph, settings)
                 lowered = lower(optimised, self._target, settings)
+            if settings.require_native:
+                _require_native(lowered)
             program = Program(lowered.image, settings.thread_count, reference_call(optimised))
         plan = Plan(
             lowered.lines,
@@ -206,6 +208,16 @@ class Executable(Remembers):
             lowered.on_reference,
         )
         return Specialised(optimised, lowered, program, plan, trace, optimised.inputs)
+
+
+def _require_native(lowered: LoweredProgram) -> None:
+    slow = [f"{s.label}: {s.why}" for s in lowered.steps if isinstance(s, ReferenceCall)]
+    if slow:
+        more = f"; and {len(slow) - 1} more" if len(slow) > 1 else ""
+        raise UnsupportedError(
+            f"no kernel takes {slow[0]}{more}",
+            next_step="compile without require_native, and see exe.plan for all of them",
+        )
 
 
 def compile(graph: Graph, settings: Settings | None = None) -> Executable:

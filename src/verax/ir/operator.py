@@ -111,7 +111,8 @@ class Operator:
         False  # result is one of finitely many exactly known values: no rounding
     )
     symbolic: ClassVar[bool] = False  # `reference` also works on object arrays of Dims
-    unsupported: ClassVar[str] = ""  # why a duty (reference, error model, lowering) is not met
+    unsupported: ClassVar[str] = ""  # why a duty (reference, error model) is not met
+    no_kernel: ClassVar[str] = ""  # why it never runs natively, but by its meaning, in Python
 
     @property
     def kind(self) -> str:

@@ -81,6 +81,7 @@ class Cumulative(Operator):
 class CumSum(Cumulative):
     """Running sum."""
 
+    no_kernel: ClassVar[str] = "not written yet"
     exclusive: bool = False
     reverse: bool = False
     accumulate = np.add
@@ -101,6 +102,7 @@ class CumSum(Cumulative):
 class CumProd(Cumulative):
     """Running product."""
 
+    no_kernel: ClassVar[str] = "not written yet"
     exclusive: bool = False
     reverse: bool = False
     accumulate = np.multiply

@@ -27,6 +27,7 @@ class NonMaxSuppression(Operator):
     about the centre if `center_point_box`. Areas are compared in the arithmetic of the evaluation.
     """
 
+    no_kernel: ClassVar[str] = "the size of what it gives is known only when it runs"
     center_point_box: bool = False
     exact: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 2
@@ -130,6 +131,7 @@ class RoiAlign(Operator):
     least one pixel wide. Mode max takes the largest weighted corner of the samples, as ONNX does.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     coordinate_transformation_mode: str = "half_pixel"
     mode: str = "avg"
     output_height: int = 1
@@ -259,6 +261,7 @@ class MaxRoiPool(Operator):
     divided into bins floor(i * size / count) to ceil((i + 1) * size / count); an empty bin is 0.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     pooled_shape: tuple[int, int]
     spatial_scale: float = 1.0
     exact: ClassVar[bool] = True

@@ -26,6 +26,7 @@ class Einsum(Operator):
     further axes, which broadcast. A label repeated in one term takes the diagonal.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     equation: str
 
     min_inputs: ClassVar[int] = 1

@@ -57,6 +57,7 @@ class Gather(Movement):
 class GatherElements(Movement):
     """out[i, j, ...] = data[..., indices[i, j, ...], ...], the index replacing position `axis`."""
 
+    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 0
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 2
@@ -104,6 +105,7 @@ class GatherND(Movement):
     The first `batch_dims` axes of both are walked together.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     batch_dims: int = 0
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
@@ -154,6 +156,7 @@ class Compress(Movement):
     A shorter condition is false beyond its end.
     """
 
+    no_kernel: ClassVar[str] = "the size of what it gives is known only when it runs"
     axis: int | None = None
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 2
@@ -191,6 +194,7 @@ class Compress(Movement):
 class NonZero(Movement):
     """int64 [rank, count]: positions of elements other than 0, row-major (NaN is not 0)."""
 
+    no_kernel: ClassVar[str] = "the size of what it gives is known only when it runs"
     symbolic: ClassVar[bool] = False
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
@@ -259,6 +263,7 @@ class Unique(Movement):
     element went, and counts; in ascending order if `sorted`, else of first appearance.
     """
 
+    no_kernel: ClassVar[str] = "the size of what it gives is known only when it runs"
     axis: int | None = None
     sorted: bool = True
     symbolic: ClassVar[bool] = False

@@ -37,6 +37,7 @@ ELEMENT_LIMIT = 2**33
 class ConstantOfShape(Operator):
     """A tensor of the shape in the input, filled with `value`."""
 
+    no_kernel: ClassVar[str] = "made while compiling where its size is constant"
     value: float | int | bool = 0.0
     dtype: DType = DType.float32
     exact: ClassVar[bool] = True
@@ -85,6 +86,7 @@ class ConstantOfShape(Operator):
 class Range(Operator):
     """start + i * delta for i < max(0, ceil((limit - start) / delta)); inputs are scalars."""
 
+    no_kernel: ClassVar[str] = "made while compiling where its size is constant"
     symbolic: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
@@ -172,6 +174,7 @@ def _plain(value: Any) -> Any:
 class EyeLike(Operator):
     """Ones on diagonal `k` (0: main, positive: above) of a matrix shaped like the input."""
 
+    no_kernel: ClassVar[str] = "made while compiling where its size is constant"
     dtype: DType | None = None
     k: int = 0
     exact: ClassVar[bool] = True
@@ -207,6 +210,7 @@ class OneHot(Movement):
     An index outside [-depth, depth) gives `off` everywhere.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     axis: int = -1
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 3

@@ -30,6 +30,7 @@ class MultiBoxDetection(Operator):
     Source: src/operator/contrib/multibox_detection.cc of apache/mxnet 1.9.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     clip: bool = True
     threshold: float = 0.01
     nms_threshold: float = 0.5
@@ -148,6 +149,7 @@ class BoxNMS(Operator):
     Source: src/operator/contrib/bounding_box-inl.h of apache/mxnet 1.9.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     overlap_thresh: float = 0.5
     valid_thresh: float = 0.0
     topk: int = -1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -100,6 +100,7 @@ class QuantizeLinear(Operator):
     between two integers goes.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 1
     block_size: int = 0
     output_dtype: DType | None = None
@@ -191,6 +192,7 @@ class QuantizeLinear(Operator):
 class DequantizeLinear(Operator):
     """(x - x_zero_point) x_scale. Attributes as in `QuantizeLinear`."""
 
+    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 1
     block_size: int = 0
     output_dtype: DType | None = None
@@ -249,6 +251,8 @@ class DynamicQuantizeLinear(Operator):
 
     The scale is computed in float32, each step rounded; it is 1 when x is all zero.
     """
+
+    no_kernel: ClassVar[str] = "not written yet"
 
     @property
     def output_count(self) -> int:

@@ -51,6 +51,7 @@ class Requantize(Operator):
     default the whole range of output_dtype.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 1
     zero_point: int = 0
     low: int | None = None
@@ -135,6 +136,7 @@ class AveragePoolInteger(Operator):
     Scale and zero point of the result are those of the input. Windows as in `AveragePool`.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     kernel_shape: Ints = ()
     strides: Ints = ()
     pads: Pads | str = ()
@@ -181,6 +183,7 @@ class SoftmaxInteger(Operator):
     interpolated). Source: LiteRT's reference softmax.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     factor: float = 1.0
     output_dtype: DType = DType.int8
 
@@ -254,6 +257,7 @@ class L2NormalizeInteger(Operator):
     """x - zero_point over its Euclidean length along the last axis, in units of 1/128, around the
     middle of the type. Source: LiteRT's reference kernels (an inverse root of 31 bits)."""
 
+    no_kernel: ClassVar[str] = "not written yet"
     zero_point: int = 0
 
     exact = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class LRN(Operator):
     as they exist.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     size: int
     alpha: float = 1e-4
     beta: float = 0.75
@@ -111,6 +112,7 @@ def _neighbours(n: int, before: int, after: int) -> Iterator[tuple[slice, slice]
 class LpNormalization(Operator):
     """x divided by the p-norm (p = 1 or 2) along `axis`; 0 where the norm is 0."""
 
+    no_kernel: ClassVar[str] = "not written yet"
     axis: int = -1
     p: int = 2
 

@@ -32,6 +32,7 @@ class GridSample(Operator):
     NaN positions are taken as -1; positions beyond int32 as its ends.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     align_corners: bool = False
     mode: str = "linear"
     padding_mode: str = "zeros"
@@ -236,6 +237,7 @@ class AffineGrid(Operator):
     size 1 lies at 0, as in PyTorch; ONNX's formula divides by zero there.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     align_corners: bool = False
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2

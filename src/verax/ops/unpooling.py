@@ -31,6 +31,7 @@ class MaxUnpool(Operator):
     its beginning. Of equal indices the last one wins.
     """
 
+    no_kernel: ClassVar[str] = "not written yet"
     kernel_shape: Ints
     strides: Ints = ()
     pads: Pads = ()

@@ -12,7 +12,7 @@ from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Layouts, Lowering, lowers
+from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Layout, Pads, Place, Placed, can_block
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
@@ -79,12 +79,15 @@ def layouts(lowering: Lowering, node: Node) -> Layouts | None:
 
 
 @lowers(Conv, ConvTranspose, epilogue=is_compiled, layouts=layouts)
-def lower_convolution(lowering: Lowering, group: Group) -> bool:
+def lower_convolution(lowering: Lowering, group: Group) -> None:
     """x, weights, bias, operands, y."""
     graph, node = lowering.graph, group.root
     wanted = layouts(lowering, node)
     if wanted is None:
-        return False
+        raise NoKernel(
+            "convolutions take float32, constant weights, one to three axes and borders that are "
+            "no larger than what they surround"
+        )
     layout, pads = wanted.inputs[0]
     x = lowering.read(node.inputs[0] or "", layout, pads)
     fused, operands = epilogue(lowering, group)
@@ -101,4 +104,3 @@ def lower_convolution(lowering: Lowering, group: Group) -> bool:
         arguments.append(lowering.packed(pack_channels(graph.constants[node.inputs[2] or ""])))
     kernel = emit_conv(lowering.module, spec, schedule)
     lowering.call(kernel, [*arguments, *operands, y], group.label)
-    return True

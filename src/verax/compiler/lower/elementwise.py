@@ -53,15 +53,16 @@ def _blockable(graph: Graph, operand: Operand, output: TensorType) -> bool:
     return type_.shape[1] == output.shape[1] and can_block(type_)
 
 
-def lower_elementwise(lowering: Lowering, group: Group) -> bool:
+def lower_elementwise(lowering: Lowering, group: Group) -> None:
     """Operands, then the output."""
     graph = lowering.graph
     if len(group.nodes) == 1 and group.root.op.kind in VIEWS and group.root.inputs[0]:
         lowering.alias(group.output, group.root.inputs[0])
-        return True
+        return
     chain = chain_expr(graph, group.nodes)
     if group.output in lowering.blocked:
-        return _lower_blocked(lowering, group, chain)
+        _lower_blocked(lowering, group, chain)
+        return
     output = lowering.write(group.output)
     shape = graph.types[group.output].shape
     inputs, arguments = [], []
@@ -74,10 +75,9 @@ def lower_elementwise(lowering: Lowering, group: Group) -> bool:
     written = Access(str(output.physical.type.dtype), output.physical.strides)
     kernel = emit_loop(lowering.module, LoopSpec(shape, tuple(inputs), (written,), (chain.expr,)))
     lowering.call(kernel, [*arguments, output], group.label)
-    return True
 
 
-def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> bool:
+def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> None:
     output = lowering.write(group.output, Layout.blocked)
     target = output.physical
     dims = (target.shape[0], target.blocks, *target.spatial, 16)
@@ -94,7 +94,6 @@ def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> bool:
         arguments.append(placed)
     spec = LoopSpec(dims, tuple(inputs), (Access("float32", target.strides),), (chain.expr,))
     lowering.call(emit_loop(lowering.module, spec), [*arguments, output], group.label)
-    return True
 
 
 def _blocked_strides(physical: Physical, target: Physical) -> tuple[int, ...]:

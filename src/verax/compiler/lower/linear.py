@@ -20,7 +20,7 @@ from verax.compiler.kernels.gemm import (
 from verax.compiler.kernels.layout import Epilogue, Operand
 from verax.compiler.lower.expressions import chain_expr, operands
 from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Lowering, lowers
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Place, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
@@ -132,11 +132,11 @@ def _fold_batch(
 
 
 @lowers(MatMul, Gemm, epilogue=is_compiled, fits=fits)
-def lower_product(lowering: Lowering, group: Group) -> bool:
+def lower_product(lowering: Lowering, group: Group) -> None:
     """a, packed b, bias or start, operands, y."""
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
-        return False
+        raise NoKernel("products take float32 factors with at most two axes of batches")
     product = _product(graph, node)
     assert product is not None
     constant = graph.constants.get(node.inputs[1] or "")
@@ -148,7 +148,7 @@ def lower_product(lowering: Lowering, group: Group) -> bool:
     if isinstance(node.op, Gemm):
         found = _gemm_terms(lowering, node, spec, arguments)
         if found is None:
-            return False
+            raise NoKernel("a third matrix with alpha, or with beta when it is computed")
         spec, extra = found
     epilogue, values = _epilogue(lowering, group, spec, extra)
     spec = dataclasses.replace(spec, epilogue=epilogue)
@@ -166,7 +166,6 @@ def lower_product(lowering: Lowering, group: Group) -> bool:
     y = lowering.write(group.output)
     kernel = emit_gemm(lowering.module, spec, schedule)
     lowering.call(kernel, [a, right, *arguments, *values, y], group.label)
-    return True
 
 
 def _gemm_terms(

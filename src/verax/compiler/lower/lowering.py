@@ -58,18 +58,24 @@ class ReferenceCall:
     inputs: tuple[Placed | Dynamic | None, ...]
     outputs: tuple[Placed | Dynamic, ...]
     label: str
+    why: str
+
+
+class NoKernel(Exception):
+    """Raised by a lowering function before it emits anything: no kernel takes this node, and the
+    message, which the plan prints, says why."""
 
 
 Step = KernelCall | ReferenceCall
-LowerGroup = Callable[["Lowering", Group], bool]
+LowerGroup = Callable[["Lowering", Group], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
     """How one operator is lowered.
 
-    lower(lowering, group) emits the calls for a group whose root has this operator, or returns
-    False when it cannot (dtype, rank, ...): the group's nodes then run on the reference.
+    lower(lowering, group) emits the calls for a group whose root has this operator, or raises
+    `NoKernel` (dtype, rank, ...): the group's nodes then run on the reference.
     epilogue(graph, node): whether elementwise nodes may be fused behind this node.
     fits(graph, value, node): whether elementwise `node` can be fused behind the value that this
     node made (by default the rules of a blocked result).
@@ -257,8 +263,8 @@ class Lowering:
         for kernel in copy_kernels(self.module, source.physical, target.physical):
             self.call(kernel, (source, target), label)
 
-    def reference(self, node: Node) -> None:
-        """Run `node` by its meaning, in Python."""
+    def reference(self, node: Node, why: str) -> None:
+        """Run `node` by its meaning, in Python, because of `why`."""
         inputs: list[Placed | Dynamic | None] = []
         for value in node.inputs:
             if value is None:
@@ -276,7 +282,7 @@ class Lowering:
                 self.dynamic[value] = Dynamic(value, type_)
                 outputs.append(self.dynamic[value])
         index = self._numbers[id(node)]
-        self.steps.append(ReferenceCall(index, tuple(inputs), tuple(outputs), node.place))
+        self.steps.append(ReferenceCall(index, tuple(inputs), tuple(outputs), node.place, why))
 
     def _write_contiguous(self, value: str) -> Placed:
         physical = Physical(self.graph.types[value])

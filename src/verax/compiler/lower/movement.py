@@ -15,7 +15,7 @@ from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
 from verax.compiler.lower.copies import View, copy_view_kernel, fill_kernel, view
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.index_maps import StridedMap, strided_map
-from verax.compiler.lower.lowering import Lowering, lowers
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Place, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
@@ -29,29 +29,27 @@ MOST_PARTS = 256
 
 
 @lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def lower_view(lowering: Lowering, group: Group) -> bool:
+def lower_view(lowering: Lowering, group: Group) -> None:
     """The same bytes under another shape."""
     source = group.root.inputs[0]
     assert source is not None
     lowering.alias(group.output, source)
-    return True
 
 
 @lowers(
     "Transpose", "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
     "ReverseSequence", "CenterCropPad", "Trilu",
 )  # fmt: skip
-def lower_movement(lowering: Lowering, group: Group) -> bool:
+def lower_movement(lowering: Lowering, group: Group) -> None:
     """Source, output; or an index table, source, output."""
     graph, node = lowering.graph, group.root
     if not _is_mapped(graph, node):
-        return False
+        raise NoKernel("what moves where is computed, or too large to be listed while compiling")
     found = _positions(graph, node)
     if any((p < 0).any() and (p >= 0).any() and _box(p >= 0) is None for p in found):
-        return False  # a triangle, for instance
+        raise NoKernel("what is filled is no box")  # a triangle, for instance
     for value, positions in zip(node.outputs, found, strict=True):
         _move(lowering, node, value, positions)
-    return True
 
 
 def _is_mapped(graph: Graph, node: Node) -> bool:
@@ -162,7 +160,7 @@ def _table(
 
 
 @lowers("Shape", "Size")
-def lower_shape(lowering: Lowering, group: Group) -> bool:
+def lower_shape(lowering: Lowering, group: Group) -> None:
     """Known already: shapes are static here."""
     node = group.root
     types = lowering.graph.input_types(node)
@@ -170,17 +168,16 @@ def lower_shape(lowering: Lowering, group: Group) -> bool:
     known = None if from_types is None else from_types(Inference(types))
     values = as_tuple(known)
     if values[0] is None or np.asarray(values[0]).dtype == object:
-        return False
+        raise NoKernel("the shape is known only when it runs")
     lowering.placed[node.outputs[0]] = [lowering.constant(np.asarray(values[0]))]
-    return True
 
 
 @lowers("Concat")
-def lower_concat(lowering: Lowering, group: Group) -> bool:
+def lower_concat(lowering: Lowering, group: Group) -> None:
     """One copy per input, into its part of the output."""
     graph, node = lowering.graph, group.root
     if len(node.inputs) > MOST_PARTS:
-        return False
+        raise NoKernel(f"more than {MOST_PARTS} inputs")
     output = graph.types[node.outputs[0]]
     axis = node.op.attributes()["axis"] % output.rank
     target = view(lowering.write(node.outputs[0]))
@@ -196,11 +193,10 @@ def lower_concat(lowering: Lowering, group: Group) -> bool:
         source, part = view(lowering.read(value)), target.part(tuple(box))
         kernel = copy_view_kernel(lowering.module, source, part)
         lowering.call(kernel, [source.place, part.place], node.name or node.outputs[0])
-    return True
 
 
 @lowers("Gather")
-def lower_gather(lowering: Lowering, group: Group) -> bool:
+def lower_gather(lowering: Lowering, group: Group) -> None:
     """Indices, data, output, and the flag that a bad index sets."""
     graph, node = lowering.graph, group.root
     data, index = (graph.types[v or ""] for v in node.inputs)
@@ -227,4 +223,3 @@ def lower_gather(lowering: Lowering, group: Group) -> bool:
     label = node.name or node.outputs[0]
     kernel = emit_loop(lowering.module, spec)
     lowering.call(kernel, [indices, source, target, lowering.flag(node.place)], label)
-    return True

@@ -8,7 +8,7 @@ from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.pooling import PoolSpec, emit_pool
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Layouts, Lowering, lowers
+from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Layout, can_block
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
@@ -58,15 +58,14 @@ def layouts(lowering: Lowering, node: Node) -> Layouts | None:
 
 
 @lowers(MaxPool, AveragePool, epilogue=is_compiled, layouts=layouts)
-def lower_pool(lowering: Lowering, group: Group) -> bool:
+def lower_pool(lowering: Lowering, group: Group) -> None:
     """x, operands, y."""
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
-        return False
+        raise NoKernel("pools take float32 over one to three axes, and give no positions")
     x = lowering.read(node.inputs[0] or "", Layout.blocked)
     fused, operands = epilogue(lowering, group)
     y = lowering.write(group.output, Layout.blocked)
     spec = pool_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical))
     spec = dataclasses.replace(spec, epilogue=fused)
     lowering.call(emit_pool(lowering.module, spec), [x, *operands, y], group.label)
-    return True

@@ -24,11 +24,15 @@ from verax.compiler.lower.lowering import (
     KernelCall,
     Layouts,
     Lowering,
+    NoKernel,
     ReferenceCall,
 )
 from verax.compiler.lower.storage import Layout, widest
 from verax.ir.graph import Graph, Node
+from verax.ops.elementwise import Elementwise
 from verax.runtime.image import Image
+
+MOVING = "its shape is known only when it runs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,12 +105,13 @@ def _lower_group(lowering: Lowering, group: Group) -> None:
     static = all(lowering.is_static(n) for n in group.nodes) and not any(
         v in lowering.dynamic for n in group.nodes for v in n.inputs if v is not None
     )
-    done = static and _native(lowering, group)
-    if not done:
+    why = _no_kernel(lowering, group) if static else MOVING
+    if why:
         for i, node in enumerate(group.nodes):
-            single = Group(node)
-            if i == 0 or not (static and _native(lowering, single)):
-                lowering.reference(node)
+            if i > 0:
+                why = _no_kernel(lowering, Group(node)) if static else MOVING
+            if why:
+                lowering.reference(node, why)
     if not lowering.blocks_layouts:
         for node in group.nodes:
             for value in node.outputs:
@@ -114,17 +119,33 @@ def _lower_group(lowering: Lowering, group: Group) -> None:
                     lowering.placed[value] = [lowering.read_contiguous(value)]
 
 
-def _native(lowering: Lowering, group: Group) -> bool:
+def _no_kernel(lowering: Lowering, group: Group) -> str:
+    """Why no kernel takes the group; nothing when its calls were made."""
     if any(0 in t.shape for n in group.nodes for t in lowering.graph.output_types(n)):
-        return False  # nothing to compute; the reference knows the shape
-    if is_elementwise(lowering.graph, group.root):
-        return lower_elementwise(lowering, group)
-    family = FAMILIES.get(group.root.op.kind)
-    return family is not None and family.lower(lowering, group)
+        return "nothing to compute"  # the reference knows the shape
+    try:
+        if is_elementwise(lowering.graph, group.root):
+            lower_elementwise(lowering, group)
+        else:
+            family = FAMILIES.get(group.root.op.kind)
+            if family is None:
+                raise NoKernel(_unregistered(lowering.graph, group.root))
+            family.lower(lowering, group)
+    except NoKernel as why:
+        return str(why)
+    return ""
+
+
+def _unregistered(graph: Graph, node: Node) -> str:
+    op = node.op
+    if op.no_kernel or not isinstance(op, Elementwise):
+        return op.no_kernel or "no lowering is registered"
+    dtypes = {str(t.dtype) for t in (*graph.input_types(node), *graph.output_types(node)) if t}
+    return f"no expression of it for {', '.join(sorted(dtypes))}"
 
 
 def _line(number: int, step: KernelCall | ReferenceCall) -> str:
     if isinstance(step, ReferenceCall):
-        return f"{number:4} reference  {step.label}"
+        return f"{number:4} reference  {step.label}: {step.why}"
     kernel = step.kernel
     return f"{number:4} {kernel.name:<18} {kernel.items:5} items  {step.label}"

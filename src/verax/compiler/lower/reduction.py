@@ -16,7 +16,7 @@ from verax.compiler.kernels.loops import Access
 from verax.compiler.kernels.reduce import ReduceSpec, Stage, emit_reduce
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Layouts, Lowering, lowers
+from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Layout, Physical, Placed, can_block
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
@@ -97,12 +97,12 @@ def layouts(lowering: Lowering, node: Node) -> Layouts | None:
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
     "ReduceLogSum", "ReduceSumSquare", "GlobalAveragePool", "GlobalMaxPool", layouts=layouts,
 )  # fmt: skip
-def lower_reduction(lowering: Lowering, group: Group) -> bool:
+def lower_reduction(lowering: Lowering, group: Group) -> None:
     """Input, output."""
     graph, node = lowering.graph, group.root
     rows = _reduced_rows(graph, node)
     if rows is None:
-        return False
+        raise NoKernel("reductions take float32 and axes that are constants")
     value = node.inputs[0] or ""
     result = Input(1, F32)
     if lowering.blocks_layouts and layouts(lowering, node) is not None:
@@ -129,7 +129,6 @@ def lower_reduction(lowering: Lowering, group: Group) -> bool:
             ((Access(F32, _row_strides(y.physical, kept, len(shape))), result),),
         )
     lowering.call(emit_reduce(lowering.module, spec), [x, y], group.label)
-    return True
 
 
 def _row_strides(physical: Physical, kept: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -148,7 +147,7 @@ def _emit_lines(
     stages: Sequence[Stage],
     result: Expr,
     extra: Sequence[tuple[Placed, tuple[int, ...]]] = (),
-) -> bool:
+) -> None:
     """Reduce over `axes` (sorted) and write `result` per element.
 
     extra: further inputs with strides per axis of the first.
@@ -171,43 +170,41 @@ def _emit_lines(
     )
     arguments = [x, *(p for p, _ in extra), y]
     lowering.call(emit_reduce(lowering.module, spec), arguments, group.label)
-    return True
 
 
 @lowers("Softmax", "LogSoftmax")
-def lower_softmax(lowering: Lowering, group: Group) -> bool:
+def lower_softmax(lowering: Lowering, group: Group) -> None:
     """Input, output."""
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     assert isinstance(op, AlongAxis)
     axes = op.axes(len(shape))
     if not _all_float32(graph, node) or not axes or 0 in shape:
-        return False
+        raise NoKernel("softmax takes float32")
     x, top, total = Input(0, F32), Input(1, F32), Input(2, F32)
     below = M.sub(x, top)
     e = M.exp(below)
     result = M.div(e, total) if op.kind == "Softmax" else M.sub(below, M.log(total))
-    return _emit_lines(lowering, group, axes, (Stage("max", x), Stage("sum", e)), result)
+    _emit_lines(lowering, group, axes, (Stage("max", x), Stage("sum", e)), result)
 
 
 @lowers("LayerNormalization", "InstanceNormalization", "RMSNormalization")
-def lower_normalisation(lowering: Lowering, group: Group) -> bool:
+def lower_normalisation(lowering: Lowering, group: Group) -> None:
     """Input, scale, bias if there is one, output."""
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
-    if not _all_float32(graph, node) or len(node.outputs) != 1 or 0 in shape:
-        return False
-    if any(graph.types[v].dtype is not DType.float32 for v in node.inputs if v is not None):
-        return False
+    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
+    if any(t.dtype is not DType.float32 for t in types) or len(node.outputs) != 1 or 0 in shape:
+        raise NoKernel("normalisations take float32 and give no statistics")
     if isinstance(op, InstanceNormalization):
         axes = tuple(range(2, len(shape)))
     else:
         assert isinstance(op, LayerNormalization | RMSNormalization)
         if isinstance(op, LayerNormalization) and op.stash_type is not DType.float32:
-            return False
+            raise NoKernel(f"statistics in {op.stash_type}")
         axes = tuple(range(op.axis % len(shape), len(shape)))
     if not axes:
-        return False
+        raise NoKernel("there is no axis to normalise over")
     extra = []
     for value in node.inputs[1:]:
         if value is not None:
@@ -236,7 +233,7 @@ def lower_normalisation(lowering: Lowering, group: Group) -> bool:
         ]
         unit = M.mul(deviation, second)
         result = M.fma(unit, scale, Input(2, F32)) if len(extra) > 1 else M.mul(unit, scale)
-    return _emit_lines(lowering, group, axes, stages, result, extra)
+    _emit_lines(lowering, group, axes, stages, result, extra)
 
 
 def _per_channel(op: object) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
 from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Layouts, Lowering, lowers
+from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Layout, Physical, Placed
 from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
@@ -44,12 +44,12 @@ def layouts(lowering: Lowering, node: Node) -> Layouts | None:
 
 
 @lowers(Resize, layouts=layouts)
-def lower_resize(lowering: Lowering, group: Group) -> bool:
+def lower_resize(lowering: Lowering, group: Group) -> None:
     """Tables, source, output."""
     graph, node = lowering.graph, group.root
     tables = _tables(graph, node)
     if tables is None:
-        return False
+        raise NoKernel("resizing takes constant sizes, float32 to interpolate, and no outside")
     wanted = layouts(lowering, node) if lowering.blocks_layouts else None
     layout = Layout.plain if wanted is None else Layout.blocked
     source = lowering.read(node.inputs[0] or "", layout)
@@ -57,13 +57,12 @@ def lower_resize(lowering: Lowering, group: Group) -> bool:
     assert isinstance(node.op, Resize)
     if node.op.mode == "nearest" or not tables:
         _nearest(lowering, source, target, tables, group.label)
-        return True
+        return
     for i, (axis, table) in enumerate(tables):
         last = i == len(tables) - 1
         step = target if last else lowering.allocate(_resized(source.physical, axis, table))
         _weighted(lowering, source, step, axis, table, f"{group.label}: axis {axis}")
         source = step
-    return True
 
 
 def _resized(physical: Physical, axis: int, table: AxisTable) -> Physical:

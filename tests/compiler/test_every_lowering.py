@@ -1,0 +1,116 @@
+"""Every operator has a kernel or says why not, and no registered lowering can get lost.
+
+An operator is native when one of its cases, its further inputs given to the network or constants in
+it, leaves no step to the reference. The last test deletes every registration in turn.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import verax.ops
+from tests.compiler.test_bits import bits
+from verax.base.errors import UnsupportedError
+from verax.base.settings import Settings
+from verax.compiler.driver import Executable, compile
+from verax.compiler.kernels.target import Target
+from verax.compiler.lower.lowering import FAMILIES
+from verax.compiler.lower.program import MOVING
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY, Case
+from verax.ir.types import TensorType
+from verax.reference import promised
+
+assert verax.ops
+SUPPORTED = sorted(name for name, op in REGISTRY.items() if not op.unsupported)
+TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]
+
+
+def graph_of(case: Case, constant: bool) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A network of the case alone, and its inputs. constant: all but the first are in it."""
+    b = Builder(case.op.kind)
+    names: list[str | None] = []
+    fed: dict[str, np.ndarray] = {}
+    for i, array in enumerate(case.inputs):
+        if array is None:
+            names.append(None)
+        elif i in case.constant or (constant and i > 0):
+            names.append(b.constant(np.array(array)))
+        else:
+            fed[f"x{i}"] = array
+            names.append(b.input(f"x{i}", TensorType.of(array)))
+    return b.graph(b.add_all(case.op, names)), fed
+
+
+def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:
+    seed = zlib.crc32(f"lowering of {name}".encode())
+    for case in REGISTRY[name].cases(np.random.default_rng(seed)):
+        for constant in (False, True):
+            graph, fed = graph_of(case, constant)
+            if fed and all(a.size for a in fed.values()):
+                yield case, graph, fed
+
+
+def compiled(graph: Graph, fed: dict[str, np.ndarray], target: str = "host") -> Executable:
+    """The network at O0, where nothing is computed in advance; sizes known."""
+    exe = compile(graph, Settings(opt_level=0, threads=1, target=target))
+    exe.run(fed)
+    return exe
+
+
+def native_case(name: str) -> tuple[Graph, dict[str, np.ndarray]] | None:
+    """The first network of the operator that runs natively."""
+    for _, graph, fed in networks(name):
+        if not compiled(graph, fed).plan.on_reference:
+            return graph, fed
+    return None
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_an_operator_has_a_kernel_or_says_why_not(name: str) -> None:
+    why = REGISTRY[name].no_kernel
+    assert not (why and name in FAMILIES), "a lowering is registered: no_kernel is out of date"
+    if not why:
+        assert native_case(name), "no case of it runs natively, and it does not say why"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_a_lowering_keeps_the_bits_on_every_target(name: str, target: str) -> None:
+    found = native_case(name)
+    assert found is not None
+    graph, fed = found
+    got = compiled(graph, fed, target).run(fed)
+    for value, array in promised(graph, fed).items():
+        assert bits(got[value]) == bits(np.asarray(array))
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_a_step_of_the_reference_says_why(name: str) -> None:
+    _, graph, fed = next(networks(name))
+    exe = compiled(graph, fed)
+    reasons = [line.rpartition(": ")[2] for line in exe.plan.lines if " reference " in line]
+    assert len(reasons) == len(exe.plan.on_reference)
+    if reasons and reasons[0] != MOVING and REGISTRY[name].no_kernel:
+        assert reasons == [REGISTRY[name].no_kernel]
+    assert all(reasons)
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_deleting_a_lowering_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(FAMILIES, name)
+    with pytest.raises(AssertionError, match="does not say why"):
+        test_an_operator_has_a_kernel_or_says_why_not(name)
+
+
+def test_a_network_that_must_be_native_names_what_is_not() -> None:
+    graph, fed = next((g, f) for _, g, f in networks("Einsum"))
+    with pytest.raises(UnsupportedError, match=r"Einsum.*: not written yet"):
+        compile(graph, Settings(require_native=True)).run(fed)
+    found = native_case("Relu")
+    assert found is not None
+    compile(found[0], Settings(require_native=True)).run(found[1])
