@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,13 @@ from tests.compiler.test_bits import bits
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
+from verax.compiler.kernels import registry
+from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import FAMILIES
+from verax.compiler.lower.fusion import group_nodes
+from verax.compiler.lower.lowering import FAMILIES, KernelCall, Lowering
 from verax.compiler.lower.program import MOVING
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case
@@ -114,3 +120,25 @@ def test_a_network_that_must_be_native_names_what_is_not() -> None:
     found = native_case("Relu")
     assert found is not None
     compile(found[0], Settings(require_native=True)).run(found[1])
+
+
+@pytest.mark.parametrize("key", sorted(EMITTERS, key=str), ids=lambda key: key[0].__name__)
+def test_deleting_an_emitter_is_noticed(key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    uses = {"PackSpec": "MatMul", "GemmSpec": "MatMul", "ConvSpec": "Conv", "PoolSpec": "MaxPool",
+            "ReduceSpec": "Softmax", "LoopSpec": "Relu"}  # fmt: skip
+    monkeypatch.delitem(EMITTERS, key)
+    with pytest.raises(KeyError, match=key[0].__name__):
+        native_case(uses[key[0].__name__])
+
+
+def test_calls_are_data_until_all_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lowering needs no module of LLVM: with every emitter gone the calls are still there."""
+    found = native_case("Conv")
+    assert found is not None
+    lowering = Lowering(found[0], Target.host(), Settings(threads=1))
+    monkeypatch.setattr(registry, "emit", None)
+    for group in group_nodes(found[0], lambda *_: False, lambda *_: False, fuse=False):
+        FAMILIES[group.root.op.kind].lower(lowering, group)
+    calls = [s for s in lowering.steps if isinstance(s, KernelCall)]
+    assert [type(c.spec) for c in calls if isinstance(c.schedule, ConvSchedule)] == [ConvSpec]
+    assert all("convolution" in str(c.spec) or "move" in str(c.spec) for c in calls)

@@ -22,7 +22,7 @@ from verax.base.errors import InputError, UnsupportedError
 from verax.base.forks import on_fork
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import KernelCall, ReferenceCall
+from verax.compiler.lower.lowering import ReferenceCall
 from verax.compiler.lower.program import LoweredProgram, lower
 from verax.compiler.passes.levels import run_passes
 from verax.ir.graph import Graph, reinfer
@@ -141,9 +141,9 @@ class Executable(Remembers):
         times = np.median(program.time_steps(arrays, runs + 2)[2:], axis=0) / 1e3
         program.close()
         steps = []
-        for step, taken in zip(lowered.steps, times, strict=True):
-            if isinstance(step, KernelCall):
-                kernel = step.kernel
+        for i, (step, taken) in enumerate(zip(lowered.steps, times, strict=True)):
+            if i in lowered.kernels:
+                kernel = lowered.kernels[i]
                 name, flops, moved = kernel.name, kernel.flops, kernel.bytes
             else:
                 name, flops, moved = "reference", 0, 0

@@ -284,7 +284,9 @@ def test_equal_specs_are_emitted_once() -> None:
     strides = h.blocked_strides(32, (1, 5, 6))
     spec = ConvSpec(1, 32, 32, (1, 5, 6), (1, 1, 1), strides, strides)
     module = ModuleBuilder("test", h.TARGETS[0])
-    assert emit_conv(module, spec) is emit_conv(module, dataclasses.replace(spec))
+    schedule = default_schedule(spec, h.TARGETS[0])
+    once = emit_conv(module, spec, schedule)
+    assert emit_conv(module, dataclasses.replace(spec), schedule) is once
 
 
 def test_every_target_can_be_emitted_anywhere() -> None:
@@ -293,6 +295,6 @@ def test_every_target_can_be_emitted_anywhere() -> None:
     machines = []
     for target in (Target.avx512(), Target.avx2(), Target.aarch64()):
         module = ModuleBuilder("test", target)
-        emit_conv(module, spec)
+        emit_conv(module, spec, default_schedule(spec, target))
         machines.append(int.from_bytes(object_code(module)[18:20], "little"))
     assert machines == [62, 62, 183]

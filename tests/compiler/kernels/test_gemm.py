@@ -15,6 +15,7 @@ from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.gemm import (
     GemmSpec,
     Matrix,
+    PackSpec,
     emit_gemm,
     emit_pack_b,
     gemm_schedule,
@@ -91,7 +92,7 @@ def compute(problem: Problem, target: Target, constant: bool, parts: int) -> Non
         packed = pack_b(b[0, 0], spec, schedule)
     else:
         packed = np.full(shape[0] * shape[1] * spec.packed_elements + 16, 777.0, np.float32)
-        pack = emit_pack_b(module, spec, b_lies, schedule)
+        pack = emit_pack_b(module, PackSpec(spec, b_lies), schedule)
         h.run(module, pack, b_memory.ctypes.data, packed.ctypes.data, parts=parts)
         assert (packed[-16:] == 777.0).all() and not (packed[:-16] == 777.0).any()
     arguments = [a_memory.ctypes.data, packed.ctypes.data]

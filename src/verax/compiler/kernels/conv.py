@@ -24,16 +24,15 @@ from verax.compiler.kernels.depthwise import (
     emit_depthwise,
     pack_depthwise_weights,
 )
+from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import Target
 
 __all__ = ["default_schedule", "emit_conv", "pack_channels", "pack_conv_weights"]
 
 
-def emit_conv(
-    module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule | None = None
-) -> Kernel:
+@emits(ConvSpec, schedules=lambda spec, target: (default_schedule(spec, target),))
+def emit_conv(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel for `spec`, of whichever kind suits it; arguments as `ConvSpec` lists them."""
-    schedule = schedule or default_schedule(spec, module.target)
     if spec.depthwise and spec.x.lane == 1:
         return emit_depthwise(module, spec, schedule)
     if not spec.aligned:

@@ -42,6 +42,15 @@ class ConvSchedule:
     fetch_block: bool = False
     pass_blocks: int = 0
 
+    def __str__(self) -> str:
+        """The tile, and whatever is not as it is by default."""
+        shown = [f"tile {self.rows}x{self.cols} by {self.blocks * LANES} channels"]
+        for field in dataclasses.fields(self)[3:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                shown.append(field.name if value is True else f"{field.name}={value}")
+        return ", ".join(shown)
+
 
 def flattened(spec: ConvSpec, region: Region) -> bool:
     """Whether rows may be taken as one: nothing but pixels one after another on either side."""

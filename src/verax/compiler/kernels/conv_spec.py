@@ -15,7 +15,7 @@ import dataclasses
 import itertools
 import math
 
-from verax.compiler.kernels.layout import Epilogue, Strides, Triple
+from verax.compiler.kernels.layout import Epilogue, Strides, Triple, by, fused
 from verax.compiler.kernels.target import LANES
 
 
@@ -73,6 +73,17 @@ class ConvSpec:
     initial: Strides | None = None
     weight_strides: tuple[int, int] = (0, 0)
     exact: bool = False
+
+    def __str__(self) -> str:
+        """Channels, kernel, output, and what is not ordinary; the algorithm first."""
+        kind = "depthwise" if self.depthwise else "direct" if self.aligned else "grouped"
+        turned = " transposed" if self.transposed else ""
+        groups = f" in {self.groups} groups" if self.groups > 1 and not self.depthwise else ""
+        return (
+            f"{kind}{turned} convolution{groups} {self.batch} x {self.channels} to "
+            f"{self.filters} x {by(self.output)}, kernel {by(self.kernel)}, stride "
+            f"{by(self.strides)}{fused(self.epilogue)}"
+        )
 
     @property
     def group_channels(self) -> int:

@@ -17,7 +17,8 @@ from verax.compiler.kernels.conv_direct import emit_direct
 from verax.compiler.kernels.conv_pack import pack_direct_weights, sections
 from verax.compiler.kernels.conv_schedule import ConvSchedule, direct_schedule
 from verax.compiler.kernels.conv_spec import ConvSpec
-from verax.compiler.kernels.layout import Epilogue, Operand, Strides
+from verax.compiler.kernels.layout import Epilogue, Operand, Strides, fused
+from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES, Target
 
 
@@ -56,6 +57,10 @@ class GemmSpec:
     bias: str = ""
     start: Matrix | None = None
     epilogue: Epilogue | None = None
+
+    def __str__(self) -> str:
+        batch = f"{self.outer * self.inner} x " if self.outer * self.inner > 1 else ""
+        return f"{batch}[{self.m}, {self.k}] @ [{self.k}, {self.n}]{fused(self.epilogue)}"
 
     def operand_strides(self, where: Matrix) -> Strides:
         """Strides of a tensor with y's logical shape."""
@@ -102,15 +107,31 @@ def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
     return pack_direct_weights(weights, spec.convolution(), schedule)
 
 
+@emits(GemmSpec, schedules=lambda spec, target: (gemm_schedule(spec, target),))
 def emit_gemm(module: ModuleBuilder, spec: GemmSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that multiplies; its right factor is packed with the same `schedule`."""
     assert spec.y.col == 1, "columns of y are neighbours"
     return emit_direct(module, spec.convolution(), schedule)
 
 
-def emit_pack_b(module: ModuleBuilder, spec: GemmSpec, b: Matrix, schedule: ConvSchedule) -> Kernel:
-    """The kernel that packs right factors lying as `b` says. Arguments: b, packed (outer * inner *
-    `packed_elements` elements). Items: a panel of columns of one factor."""
+@dataclasses.dataclass(frozen=True)
+class PackSpec:
+    """Packing the right factors of `product`, which lie as `b` says, with the product's schedule.
+
+    Arguments of the kernel: b, packed (outer * inner * `packed_elements` elements).
+    """
+
+    product: GemmSpec
+    b: Matrix
+
+    def __str__(self) -> str:
+        return f"pack [{self.product.k}, {self.product.n}]"
+
+
+@emits(PackSpec, schedules=lambda spec, target: (gemm_schedule(spec.product, target),))
+def emit_pack_b(module: ModuleBuilder, pack: PackSpec, schedule: ConvSchedule) -> Kernel:
+    """The kernel that packs. Items: a panel of columns of one factor."""
+    spec, b = pack.product, pack.b
     key = ("pack_b", spec.outer, spec.inner, spec.n, spec.k, b, schedule.blocks)
     f = module.kernel(key, 2)
     if f.kernel is not None:

@@ -23,6 +23,11 @@ Triple = tuple[int, int, int]
 """Depth, row, column; 1 (or 0, for pads) where a tensor has fewer axes."""
 
 
+def by(sizes: Triple) -> str:
+    """Three sizes as text: 3x3, or 3x3x3 where there is a depth."""
+    return "x".join(map(str, sizes[1:] if sizes[0] == 1 else sizes))
+
+
 @dataclasses.dataclass(frozen=True)
 class Strides:
     """Distances in elements. block: from a block of 16 channels to the next; lane: from a channel
@@ -93,6 +98,15 @@ class Epilogue:
 
     expr: Expr
     operands: tuple[Operand, ...] = ()
+
+
+def fused(epilogue: Epilogue | None) -> str:
+    """How a spec's text tells of its epilogue."""
+    return (
+        f" + {len(epilogue.operands)} operands"
+        if epilogue and epilogue.operands
+        else (" + expression" if epilogue else "")
+    )
 
 
 def load_operands(

@@ -74,6 +74,11 @@ class LoopSpec:
                 if number >= len(self.inputs) or self.inputs[number].dtype != dtype:
                     raise ValueError(f"the expression's input {number} of {dtype} does not exist")
 
+    def __str__(self) -> str:
+        count = self.operations
+        done = f"{count} operations on" if count > 1 else "1 operation on" if count else "move"
+        return f"{done} {'x'.join(map(str, self.dims)) or '1'} {self.outputs[0].dtype}"
+
     @cached_property
     def index_inputs(self) -> frozenset[int]:
         """Numbers of the inputs that serve as indices."""

@@ -15,7 +15,16 @@ import math
 from llvmlite import ir
 
 from verax.compiler.kernels.builder import F32, FunctionBuilder, Index, Kernel, ModuleBuilder
-from verax.compiler.kernels.layout import Epilogue, Strides, Triple, finish_value, load_operands
+from verax.compiler.kernels.layout import (
+    Epilogue,
+    Strides,
+    Triple,
+    by,
+    finish_value,
+    fused,
+    load_operands,
+)
+from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
 from verax.compiler.kernels.tiles import choose_chunk
 
@@ -42,6 +51,12 @@ class PoolSpec:
     pads_after: Triple = (0, 0, 0)
     count_include_pad: bool = False
     epilogue: Epilogue | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} pool {self.batch} x {self.channels} x {by(self.output)}, kernel "
+            f"{by(self.kernel)}, stride {by(self.strides)}{fused(self.epilogue)}"
+        )
 
     def taps(self, axis: int, output: int) -> tuple[int, int]:
         """[first, one past the last) kernel position inside the input, at an output position."""
@@ -89,6 +104,7 @@ TILE = 8
 """Outputs of a row computed together: enough chains to hide latency."""
 
 
+@emits(PoolSpec)
 def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
     """The kernel for `spec`. Items: a chunk of rows of one block of channels, at one depth."""
     operands = spec.epilogue.operands if spec.epilogue else ()

@@ -24,6 +24,7 @@ from verax.compiler.kernels.loops_emit import (
 )
 from verax.compiler.kernels.loops_spec import Access
 from verax.compiler.kernels.reduce_spec import ReduceSpec, Stage
+from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
 from verax.numerics.arith import PRIMITIVES
 from verax.numerics.expr import Apply, Expr, Input, evaluate_all, input_dtypes, substitute
@@ -36,6 +37,7 @@ _ITEM_ELEMENTS = 4096  # rows are grouped until a work item holds about so many 
 _UNROLLED = 64  # rows this short in several dims, or of at most 16 elements, need no loop
 
 
+@emits(ReduceSpec)
 def emit_reduce(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 

@@ -67,6 +67,10 @@ class ReduceSpec:
                 if access.dtype != expr.dtype:
                     raise ValueError(f"an expression of {expr.dtype} is stored as {access.dtype}")
 
+    def __str__(self) -> str:
+        stages = ", ".join(s.kind for s in self.stages)
+        return f"reduction ({stages}) of {list(self.outer)} rows of {list(self.reduced)}"
+
     def result_dtype(self, stage: int) -> str:
         """Dtype of what stage number `stage` gives."""
         found = self.stages[stage]

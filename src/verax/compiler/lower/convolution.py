@@ -6,8 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from verax.compiler.kernels.conv import default_schedule, emit_conv, pack_conv_weights
+from verax.compiler.kernels.conv import pack_conv_weights
 from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.lower.epilogues import epilogue
@@ -94,7 +95,8 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     y = lowering.write(group.output, Layout.blocked)
     spec = conv_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical))
     spec = dataclasses.replace(spec, epilogue=fused)
-    schedule = default_schedule(spec, lowering.target)
+    schedule = lowering.schedule(spec)
+    assert isinstance(schedule, ConvSchedule)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
     arguments: list[Place | Placed] = [
         x,
@@ -102,5 +104,4 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     ]
     if spec.bias:
         arguments.append(lowering.packed(pack_channels(graph.constants[node.inputs[2] or ""])))
-    kernel = emit_conv(lowering.module, spec, schedule)
-    lowering.call(kernel, [*arguments, *operands, y], group.label)
+    lowering.call(spec, [*arguments, *operands, y], group.label, schedule)

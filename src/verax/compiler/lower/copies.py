@@ -7,25 +7,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from verax.compiler.kernels.builder import ELEMENT_SIZES, Kernel, ModuleBuilder
-from verax.compiler.kernels.loops import Access, LoopSpec, emit_loop
+from verax.compiler.kernels.builder import ELEMENT_SIZES
+from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.lower.storage import LANES, Layout, Physical, Place, Placed
 from verax.numerics.expr import Const, Expr, Input
 
 
-def copy_kernels(module: ModuleBuilder, source: Physical, target: Physical) -> list[Kernel]:
-    """Kernels (source, target) that together copy every element, whatever the two layouts are."""
+def copies(source: Physical, target: Physical) -> Iterator[LoopSpec]:
+    """Loops (source, target) that together copy every element, whatever the two layouts are."""
     dtype = str(source.type.dtype)
-    kernels = []
     for (dims, read), (_, written) in zip(_walks(source, target), _walks(target, source)):
-        spec = LoopSpec(
+        yield LoopSpec(
             dims,
             (Access(dtype, *read),),
             (Access(dtype, *written),),
             (Input(0, dtype),),
         )
-        kernels.append(emit_loop(module, spec))
-    return kernels
 
 
 Walk = tuple[tuple[int, ...], tuple[tuple[int, ...], int]]
@@ -77,22 +74,21 @@ def view(placed: Placed) -> View:
     return View(str(physical.type.dtype), physical.shape, physical.strides, placed.place)
 
 
-def copy_view_kernel(module: ModuleBuilder, source: View, target: View) -> Kernel:
-    """A kernel (source, target) that copies one view into another of the same shape."""
-    spec = LoopSpec(
+def copy_view(source: View, target: View) -> LoopSpec:
+    """The loop (source, target) that copies one view into another of the same shape."""
+    return LoopSpec(
         source.shape,
         (Access(source.dtype, source.strides),),
         (Access(target.dtype, target.strides),),
         (Input(0, source.dtype),),
     )
-    return emit_loop(module, spec)
 
 
-def fill_kernel(module: ModuleBuilder, target: Physical, value: np.ndarray) -> Kernel:
-    """A kernel (target) that writes `value` (one element) everywhere."""
+def fill(target: Physical, value: np.ndarray) -> LoopSpec:
+    """The loop (target) that writes `value` (one element) everywhere."""
     dtype = str(target.type.dtype)
     expr: Expr = Const(value.item(), dtype)
-    return emit_loop(module, LoopSpec(target.shape, (), (Access(dtype, target.strides),), (expr,)))
+    return LoopSpec(target.shape, (), (Access(dtype, target.strides),), (expr,))
 
 
 def broadcast_strides(

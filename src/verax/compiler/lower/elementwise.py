@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.compiler.kernels.conv_pack import pack_channels
-from verax.compiler.kernels.loops import Access, LoopSpec, emit_loop
+from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.epilogues import is_per_channel
 from verax.compiler.lower.expressions import Chain, Operand, chain_expr, operands
@@ -73,8 +73,8 @@ def lower_elementwise(lowering: Lowering, group: Group) -> None:
         inputs.append(Access(str(physical.type.dtype), strides))
         arguments.append(placed)
     written = Access(str(output.physical.type.dtype), output.physical.strides)
-    kernel = emit_loop(lowering.module, LoopSpec(shape, tuple(inputs), (written,), (chain.expr,)))
-    lowering.call(kernel, [*arguments, output], group.label)
+    spec = LoopSpec(shape, tuple(inputs), (written,), (chain.expr,))
+    lowering.call(spec, [*arguments, output], group.label)
 
 
 def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> None:
@@ -93,7 +93,7 @@ def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> None:
         inputs.append(Access("float32", _blocked_strides(placed.physical, target)))
         arguments.append(placed)
     spec = LoopSpec(dims, tuple(inputs), (Access("float32", target.strides),), (chain.expr,))
-    lowering.call(emit_loop(lowering.module, spec), [*arguments, output], group.label)
+    lowering.call(spec, [*arguments, output], group.label)
 
 
 def _blocked_strides(physical: Physical, target: Physical) -> tuple[int, ...]:

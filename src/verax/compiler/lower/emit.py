@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 
-from verax.compiler.kernels.builder import I8, I64, PTR, VOID, ModuleBuilder
+from verax.compiler.kernels.builder import I8, I64, PTR, VOID, Kernel, ModuleBuilder
 from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.pool_threads import emit_pool
+from verax.compiler.kernels.registry import emit
 from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, ReferenceCall, Step
 from verax.compiler.lower.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.lower.storage import Buffer, Place, Placed, Region
@@ -40,30 +41,36 @@ MAX_RUN = 512
 """Kernel calls in one native function: LLVM takes more than linear time over longer ones."""
 
 
-def build_image(lowering: Lowering, separate: bool = False) -> Image:
-    """The finished program of a lowered graph.
+def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict[int, Kernel]]:
+    """The finished program of a lowered graph, and the kernel of each step that has one.
 
     separate: a native function for every kernel call, so that each can be timed.
     """
     steps = lowering.steps
+    module = ModuleBuilder("verax", lowering.target)
+    kernels = {
+        i: emit(module, step.spec, step.schedule)
+        for i, step in enumerate(steps)
+        if isinstance(step, KernelCall)
+    }
     lifetimes = _lifetimes(steps)
     arena_bytes = plan_arena(lifetimes, start=lowering.status_bytes)
     weights = _lay_out_weights(lowering)
     threads = lowering.settings.thread_count
     schedule: list[Segment | PythonStep] = []
-    run: list[KernelCall] = []
-    pool = emit_pool(lowering.module) if threads > 1 else None
+    run: list[tuple[KernelCall, Kernel]] = []
+    pool = emit_pool(module) if threads > 1 else None
 
     def close_run() -> None:
         if run:
             name = f"segment_{len(schedule)}"
-            _emit_segment(lowering.module, name, run, pool)
+            _emit_segment(module, name, run, pool)
             schedule.append(Segment(name))
             run.clear()
 
-    for step in steps:
+    for i, step in enumerate(steps):
         if isinstance(step, KernelCall):
-            run.append(step)
+            run.append((step, kernels[i]))
             if separate or len(run) == MAX_RUN:
                 close_run()
         else:
@@ -86,10 +93,10 @@ def build_image(lowering: Lowering, separate: bool = False) -> Image:
         pool=pool is not None and native,
         state=tuple(State(v, new, graph.initial[v]) for v, new in graph.state.items()),
     )
-    if not native:
-        return image
-    lowering.module.exported(CONTRACT, contract(image))
-    return dataclasses.replace(image, object_code=object_code(lowering.module))
+    if native:
+        module.exported(CONTRACT, contract(image))
+        image = dataclasses.replace(image, object_code=object_code(module))
+    return image, kernels
 
 
 def _signature(name: str, type_: TensorType) -> Signature:
@@ -149,7 +156,10 @@ def _python_step(step: ReferenceCall) -> PythonStep:
 
 
 def _emit_segment(
-    module: ModuleBuilder, name: str, calls: Sequence[KernelCall], pool: ir.Function | None
+    module: ModuleBuilder,
+    name: str,
+    calls: Sequence[tuple[KernelCall, Kernel]],
+    pool: ir.Function | None,
 ) -> None:
     """`void name(ptr ctx)`: the kernel calls one after the other."""
     fn = module.function(name, VOID, [PTR])
@@ -161,7 +171,7 @@ def _emit_segment(
     def load(slot: int) -> ir.Value:
         return b.load(b.gep(fn.args[0], [constant(slot)], source_etype=PTR), typ=PTR)
 
-    most = max(len(c.args) for c in calls)
+    most = max(len(c.args) for c, _ in calls)
     table = b.alloca(PTR, size=constant(most))
     bases: dict[int, ir.Value] = {}
 
@@ -173,17 +183,16 @@ def _emit_segment(
             bases[slot] = load(slot)
         return bases[slot]
 
-    for call in calls:
+    for call, _ in calls:
         for place in call.args:
             base(place)
     workers = load(CTX_POOL) if pool else None
     mode = enter_default_mode(module, b)
-    for call in calls:
+    for call, kernel in calls:
         for i, place in enumerate(call.args):
             offset = max(place.buffer.offset, 0) + place.byte_offset
             pointer = b.gep(base(place), [constant(offset)], source_etype=I8)
             b.store(pointer, b.gep(table, [constant(i)], source_etype=PTR))
-        kernel = call.kernel
         target = module.module.get_global(kernel.name)
         small = kernel.flops < SERIAL_FLOPS and kernel.bytes < SERIAL_BYTES
         if pool is None or kernel.items < 2 or small:

@@ -8,12 +8,11 @@ import math
 import numpy as np
 
 from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.gemm import (
     GemmSpec,
     Matrix,
-    emit_gemm,
-    emit_pack_b,
-    gemm_schedule,
+    PackSpec,
     pack_b,
     tensor_operand,
 )
@@ -152,7 +151,8 @@ def lower_product(lowering: Lowering, group: Group) -> None:
         spec, extra = found
     epilogue, values = _epilogue(lowering, group, spec, extra)
     spec = dataclasses.replace(spec, epilogue=epilogue)
-    schedule = gemm_schedule(spec, lowering.target)
+    schedule = lowering.schedule(spec)
+    assert isinstance(schedule, ConvSchedule)
     a = lowering.read_contiguous(node.inputs[0] or "")
     if fixed:
         assert constant is not None
@@ -161,11 +161,10 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     else:
         b = lowering.read_contiguous(node.inputs[1] or "")
         right = lowering.scratch(4 * spec.outer * spec.inner * spec.packed_elements)
-        pack = emit_pack_b(lowering.module, spec, product.b, schedule)
-        lowering.call(pack, [b, right], f"{group.label}: pack")
+        pack = PackSpec(spec, product.b)
+        lowering.call(pack, [b, right], f"{group.label}: pack", schedule)
     y = lowering.write(group.output)
-    kernel = emit_gemm(lowering.module, spec, schedule)
-    lowering.call(kernel, [a, right, *arguments, *values, y], group.label)
+    lowering.call(spec, [a, right, *arguments, *values, y], group.label, schedule)
 
 
 def _gemm_terms(

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from verax.base.settings import Settings
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.registry import Schedule, schedules
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.copies import copy_kernels
+from verax.compiler.lower.copies import copies
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.memory import align
 from verax.compiler.lower.storage import (
@@ -35,9 +35,11 @@ from verax.ir.types import TensorType
 
 @dataclasses.dataclass(frozen=True)
 class KernelCall:
-    """One call of a kernel, with its pointers in the order that the kernel documents."""
+    """One call of a kernel, as data: what it computes, how, and its pointers in the order that the
+    spec documents. The kernel is written when all calls are known."""
 
-    kernel: Kernel
+    spec: object
+    schedule: Schedule
     args: tuple[Place, ...]
     label: str
 
@@ -122,7 +124,6 @@ class Lowering:
 
     def __init__(self, graph: Graph, target: Target, settings: Settings) -> None:
         self.graph, self.target, self.settings = graph, target, settings
-        self.module = ModuleBuilder("verax", target)
         self.steps: list[Step] = []
         self.weights: list[tuple[Buffer, np.ndarray]] = []
         self.borders: dict[tuple[str, Layout], Pads] = {}
@@ -253,15 +254,28 @@ class Lowering:
 
     # --- what happens
 
-    def call(self, kernel: Kernel, args: Iterable[Place | Placed], label: str) -> None:
-        """Append a kernel call; a Placed argument means its first logical element."""
+    def schedule(self, spec: object) -> Schedule:
+        """The schedule that a call of `spec` gets."""
+        return schedules(spec, self.target)[0]
+
+    def call(
+        self,
+        spec: object,
+        args: Iterable[Place | Placed],
+        label: str,
+        schedule: Schedule = None,
+    ) -> None:
+        """Append a kernel call; a Placed argument means its first logical element.
+
+        schedule: by default the one that rules choose."""
         places = tuple(a.place if isinstance(a, Placed) else a for a in args)
-        self.steps.append(KernelCall(kernel, places, label))
+        chosen = self.schedule(spec) if schedule is None else schedule
+        self.steps.append(KernelCall(spec, chosen, places, label))
 
     def copy(self, source: Placed, target: Placed, label: str) -> None:
         """Copy a value from one layout to another."""
-        for kernel in copy_kernels(self.module, source.physical, target.physical):
-            self.call(kernel, (source, target), label)
+        for spec in copies(source.physical, target.physical):
+            self.call(spec, (source, target), label)
 
     def reference(self, node: Node, why: str) -> None:
         """Run `node` by its meaning, in Python, because of `why`."""

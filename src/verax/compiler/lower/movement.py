@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
-from verax.compiler.lower.copies import View, copy_view_kernel, fill_kernel, view
+from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
+from verax.compiler.lower.copies import View, copy_view, fill, view
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.index_maps import StridedMap, strided_map
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
@@ -90,8 +90,8 @@ def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> 
     label = node.name or value
     holes = positions < 0
     if holes.any():
-        fill = _fill_value(lowering.graph, node)
-        lowering.call(fill_kernel(lowering.module, written.physical, fill), [written], label)
+        filled = _fill_value(lowering.graph, node)
+        lowering.call(fill(written.physical, filled), [written], label)
         box = _box(~holes)
         if box is None:
             return
@@ -136,8 +136,7 @@ def _copy(
         (Access(dtype, strided.target_strides(target.strides)),),
         (Input(0, dtype),),
     )
-    kernel = emit_loop(lowering.module, spec)
-    lowering.call(kernel, [Place(place.buffer, begin), target.place], label)
+    lowering.call(spec, [Place(place.buffer, begin), target.place], label)
 
 
 def _table(
@@ -156,7 +155,7 @@ def _table(
         (Access(dtype, target.strides),),
         (Input(1, dtype),),
     )
-    lowering.call(emit_loop(lowering.module, spec), [table, source, target.place], label)
+    lowering.call(spec, [table, source, target.place], label)
 
 
 @lowers("Shape", "Size")
@@ -191,8 +190,8 @@ def lower_concat(lowering: Lowering, group: Group) -> None:
         if 0 in shape:
             continue
         source, part = view(lowering.read(value)), target.part(tuple(box))
-        kernel = copy_view_kernel(lowering.module, source, part)
-        lowering.call(kernel, [source.place, part.place], node.name or node.outputs[0])
+        label = node.name or node.outputs[0]
+        lowering.call(copy_view(source, part), [source.place, part.place], label)
 
 
 @lowers("Gather")
@@ -221,5 +220,4 @@ def lower_gather(lowering: Lowering, group: Group) -> None:
         (Input(1, dtype),),
     )
     label = node.name or node.outputs[0]
-    kernel = emit_loop(lowering.module, spec)
-    lowering.call(kernel, [indices, source, target, lowering.flag(node.place)], label)
+    lowering.call(spec, [indices, source, target, lowering.flag(node.place)], label)

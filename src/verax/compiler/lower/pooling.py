@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from verax.compiler.kernels.layout import Strides
-from verax.compiler.kernels.pooling import PoolSpec, emit_pool
+from verax.compiler.kernels.pooling import PoolSpec
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
@@ -68,4 +68,4 @@ def lower_pool(lowering: Lowering, group: Group) -> None:
     y = lowering.write(group.output, Layout.blocked)
     spec = pool_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical))
     spec = dataclasses.replace(spec, epilogue=fused)
-    lowering.call(emit_pool(lowering.module, spec), [x, *operands, y], group.label)
+    lowering.call(spec, [x, *operands, y], group.label)

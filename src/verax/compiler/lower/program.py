@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from verax.base.settings import Settings
+from verax.compiler.kernels.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     convolution,
@@ -37,12 +39,13 @@ MOVING = "its shape is known only when it runs"
 
 @dataclasses.dataclass(frozen=True)
 class LoweredProgram:
-    """The image of a program and what to tell people about it."""
+    """The image of a program and what to tell people about it. kernels: by number of the step."""
 
     image: Image
     lines: tuple[str, ...]
     on_reference: tuple[str, ...]
-    steps: tuple[KernelCall | ReferenceCall, ...] = ()
+    steps: tuple[KernelCall | ReferenceCall, ...]
+    kernels: Mapping[int, Kernel]
 
 
 def lower(
@@ -58,10 +61,11 @@ def lower(
     for group in groups:
         _lower_group(lowering, group)
     lowering.finish_outputs()
-    image = build_image(lowering, separate)
-    lines = tuple(_line(i, step) for i, step in enumerate(lowering.steps))
-    on_reference = tuple(s.label for s in lowering.steps if isinstance(s, ReferenceCall))
-    return LoweredProgram(image, lines, on_reference, tuple(lowering.steps))
+    image, kernels = build_image(lowering, separate)
+    steps = tuple(lowering.steps)
+    lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
+    on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
+    return LoweredProgram(image, lines, on_reference, steps, kernels)
 
 
 def _takes_epilogue(graph: Graph, node: Node) -> bool:
@@ -144,8 +148,9 @@ def _unregistered(graph: Graph, node: Node) -> str:
     return f"no expression of it for {', '.join(sorted(dtypes))}"
 
 
-def _line(number: int, step: KernelCall | ReferenceCall) -> str:
-    if isinstance(step, ReferenceCall):
-        return f"{number:4} reference  {step.label}: {step.why}"
-    kernel = step.kernel
-    return f"{number:4} {kernel.name:<18} {kernel.items:5} items  {step.label}"
+def _line(number: int, step: KernelCall | ReferenceCall, kernel: Kernel | None) -> str:
+    if isinstance(step, ReferenceCall) or kernel is None:
+        why = f": {step.why}" if isinstance(step, ReferenceCall) else ""
+        return f"{number:4} reference  {step.label}{why}"
+    how = f"; {step.schedule}" if step.schedule is not None else ""
+    return f"{number:4} {kernel.name:<18} {kernel.items:5} items  {step.label}: {step.spec}{how}"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.compiler.kernels.loops import Access
-from verax.compiler.kernels.reduce import ReduceSpec, Stage, emit_reduce
+from verax.compiler.kernels.reduce import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
@@ -128,7 +128,7 @@ def lower_reduction(lowering: Lowering, group: Group) -> None:
             (rows.stage,),
             ((Access(F32, _row_strides(y.physical, kept, len(shape))), result),),
         )
-    lowering.call(emit_reduce(lowering.module, spec), [x, y], group.label)
+    lowering.call(spec, [x, y], group.label)
 
 
 def _row_strides(physical: Physical, kept: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ def _emit_lines(
         ((access(y.physical.strides), result),),
     )
     arguments = [x, *(p for p, _ in extra), y]
-    lowering.call(emit_reduce(lowering.module, spec), arguments, group.label)
+    lowering.call(spec, arguments, group.label)
 
 
 @lowers("Softmax", "LogSoftmax")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
+from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Layout, Physical, Placed
@@ -98,7 +98,7 @@ def _nearest(
     inputs.append(Access(dtype, tuple(steps), 0, tuple(lookups)))
     result: Expr = Input(len(inputs) - 1, dtype)
     spec = LoopSpec(dims, tuple(inputs), (Access(dtype, written),), (result,))
-    lowering.call(emit_loop(lowering.module, spec), [*arguments, source, target], label)
+    lowering.call(spec, [*arguments, source, target], label)
 
 
 def _weighted(
@@ -130,7 +130,7 @@ def _weighted(
         result = m.mul(value, weight) if result is None else m.fma(value, weight, result)
     assert result is not None
     spec = LoopSpec(dims, tuple(inputs), (Access("float32", written),), (result,))
-    lowering.call(emit_loop(lowering.module, spec), [*arguments, target], label)
+    lowering.call(spec, [*arguments, target], label)
 
 
 def _along(dtype: str, axis: int, stride: int, rank: int) -> Access:
