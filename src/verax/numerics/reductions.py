@@ -25,6 +25,10 @@ from verax.numerics.arith import Arith, NumpyArith
 from verax.numerics.formats import FLOATS, dtype_name, numpy_dtype
 
 LANES = 16
+"""Interleaved partial results of a row; lanes of a logical vector, on every machine."""
+CHANNEL_BLOCK = LANES
+"""Input channels that a contraction takes together before it moves to the next kernel position;
+also what a blocked tensor keeps side by side."""
 KINDS = ("sum", "prod", "max", "min")
 
 

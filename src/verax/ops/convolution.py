@@ -12,6 +12,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
 from verax.numerics.fma import fma32
+from verax.numerics.reductions import CHANNEL_BLOCK
 from verax.ops.common import declared_units
 from verax.ops.windows import (
     Fail,
@@ -28,8 +29,6 @@ from verax.ops.windows import (
     spatial_input,
 )
 
-CHANNEL_BLOCK = 16
-"""Input channels that the canonical order takes together before it moves to the next tap."""
 CHUNK = 1 << 22
 """Elements of the unfolded input that the reference holds at a time."""
 

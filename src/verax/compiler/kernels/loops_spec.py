@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from verax.compiler.kernels.builder import ELEMENT_SIZES
+from verax.compiler.kernels.target import LANES
 from verax.numerics.arith import PRIMITIVES
 from verax.numerics.expr import Apply, Expr, input_dtypes, nodes
 from verax.numerics.functions_double import FUNCTIONS as IN_DOUBLE
@@ -141,7 +142,7 @@ class Plan:
     def pieces(self) -> int:
         """Parts that the vector dim, or the tile dim, is cut into for work items."""
         if self.tile is not None:
-            return -(-self.spec.dims[self.tile] // 16)
+            return -(-self.spec.dims[self.tile] // LANES)
         return -(-self.spec.dims[-1] // self.chunk) if self.chunk else 1
 
     @property

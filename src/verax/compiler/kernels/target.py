@@ -14,9 +14,7 @@ from llvmlite import binding as llvm
 
 from verax.base.errors import UsageError
 from verax.base.forks import on_fork
-
-LANES = 16
-"""Lanes of a logical vector; also the width of a channel block in the blocked layout."""
+from verax.numerics.reductions import LANES
 
 _AVX2 = "+avx2,+avx,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe,+sse4.2,+cx16"
 _AVX512 = f"{_AVX2},+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512cd"

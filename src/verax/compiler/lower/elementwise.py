@@ -11,7 +11,7 @@ from verax.compiler.lower.epilogues import is_per_channel
 from verax.compiler.lower.expressions import Chain, Operand, chain_expr, operands
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.lowering import Lowering
-from verax.compiler.lower.storage import Layout, Physical, Place, Placed, can_block
+from verax.compiler.lower.storage import LANES, Layout, Physical, Place, Placed, can_block
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 
@@ -80,12 +80,12 @@ def lower_elementwise(lowering: Lowering, group: Group) -> None:
 def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> None:
     output = lowering.write(group.output, Layout.blocked)
     target = output.physical
-    dims = (target.shape[0], target.blocks, *target.spatial, 16)
+    dims = (target.shape[0], target.blocks, *target.spatial, LANES)
     inputs: list[Access] = []
     arguments: list[Place | Placed] = []
     for operand in chain.operands:
         if not isinstance(operand, str):
-            inputs.append(Access("float32", (0, 16, *(0 for _ in target.spatial), 1)))
+            inputs.append(Access("float32", (0, LANES, *(0 for _ in target.spatial), 1)))
             channels = np.broadcast_to(operand.reshape(-1), (target.shape[1],))
             arguments.append(lowering.packed(pack_channels(channels)))
             continue

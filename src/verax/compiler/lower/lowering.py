@@ -18,6 +18,7 @@ from verax.compiler.lower.copies import copies
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.memory import align
 from verax.compiler.lower.storage import (
+    LANES,
     Buffer,
     Layout,
     Pads,
@@ -322,7 +323,7 @@ def _same_bytes(sources: Sequence[Placed], type_: TensorType, layout: Layout) ->
         physical = placed.physical
         if (
             can_block(type_)
-            and type_.shape[1] % 16 == 0
+            and type_.shape[1] % LANES == 0
             and all(n == 1 for n in type_.shape[2:])
             and not physical.has_border
         ):

@@ -17,7 +17,7 @@ from verax.compiler.kernels.reduce import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import Layout, Physical, Placed, can_block
+from verax.compiler.lower.storage import LANES, Layout, Physical, Placed, can_block
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith, compose, trace
@@ -111,7 +111,7 @@ def lower_reduction(lowering: Lowering, group: Group) -> None:
         batch, block, *space, lane = x.physical.strides
         to = y.physical.strides
         spec = ReduceSpec(
-            (x.physical.shape[0], x.physical.blocks, 16),
+            (x.physical.shape[0], x.physical.blocks, LANES),
             x.physical.spatial,
             (Access(F32, (batch, block, lane, *space)),),
             (rows.stage,),

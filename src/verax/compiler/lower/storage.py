@@ -12,9 +12,9 @@ import dataclasses
 import enum
 import math
 
+from verax.compiler.kernels.target import LANES
 from verax.ir.types import DType, TensorType
 
-LANES = 16
 ALIGNMENT = 64
 Pads = tuple[tuple[int, int], ...]
 
