@@ -30,12 +30,23 @@ ALLOWED: dict[str, set[str]] = {
     "frontends": {"ops", "ir", "numerics.fixed_point", "base"},
     "compiler.passes": {"reference", "ops", "ir", "records", "numerics", "base"},
     "compiler.kernels": {"numerics", "base"},
+    "compiler.decide": {
+        *("compiler.kernels", "compiler.passes.base", "ops", "ir", "numerics", "base"),
+    },
     "compiler.lower": {
+        *("compiler.decide", "records"),
         *("compiler.kernels", "runtime.image", "runtime.engine", "ops", "ir", "numerics", "base"),
     },
     "compiler.tune": {"compiler.kernels", "compiler.lower", "runtime", "records", "base"},
     "compiler": {
-        *("compiler.passes", "compiler.kernels", "compiler.lower", "compiler.tune", "runtime"),
+        *(
+            "compiler.passes",
+            "compiler.decide",
+            "compiler.kernels",
+            "compiler.lower",
+            "compiler.tune",
+            "runtime",
+        ),
         *("reference", "ops", "ir", "records", "numerics", "base"),
     },
     "runtime": {"records", "base"},

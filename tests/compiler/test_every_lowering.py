@@ -17,13 +17,14 @@ import verax.ops
 from tests.compiler.test_bits import bits
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
+from verax.compiler.decide.fusion import group_nodes
+from verax.compiler.decide.steps import Decisions
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.fusion import group_nodes
 from verax.compiler.lower.lowering import FAMILIES, KernelCall, Lowering
 from verax.compiler.lower.program import MOVING
 from verax.ir.graph import Builder, Graph
@@ -137,7 +138,7 @@ def test_calls_are_data_until_all_are_known(monkeypatch: pytest.MonkeyPatch) -> 
     assert found is not None
     lowering = Lowering(found[0], Target.host(), Settings(threads=1))
     monkeypatch.setattr(registry, "emit", None)
-    for group in group_nodes(found[0], lambda *_: False, lambda *_: False, fuse=False):
+    for group in group_nodes(found[0], lambda *_: False, lambda *_: False, Decisions(frozenset())):
         FAMILIES[group.root.op.kind].lower(lowering, group)
     calls = [s for s in lowering.steps if isinstance(s, KernelCall)]
     assert [type(c.spec) for c in calls if isinstance(c.schedule, ConvSchedule)] == [ConvSpec]

@@ -10,7 +10,7 @@ from tests.faults.planted import MISTAKES, Planted, small_network
 
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
-from verax.compiler.passes import levels
+from verax.compiler import levels
 from verax.compiler.passes.base import Pass, PassClass
 from verax.ir.graph import Builder, Graph
 from verax.ir.rewrite import Rewriter

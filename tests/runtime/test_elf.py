@@ -8,8 +8,8 @@ from tests.runtime.vx_mutations import SOUND
 
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
+from verax.compiler.levels import run_passes
 from verax.compiler.lower.program import lower
-from verax.compiler.passes.levels import run_passes
 from verax.runtime.elf import HEADER, RELOCATION, SECTION, SYMBOL, ObjectError, check_object
 
 

@@ -8,21 +8,24 @@ from rich.table import Table
 from rich.text import Text
 
 from verax.cli.console import Json, can_write, output, write_json
-from verax.compiler.passes.levels import LEVELS, PIPELINE
+from verax.compiler.decide.steps import STEPS, Step
+from verax.compiler.levels import LEVELS, PIPELINE
+from verax.compiler.passes.base import Pass
 
 
 def command(json: Json = None) -> None:
     """List the compiler's passes in the order in which they run."""
     can_write(json)
+    steps: tuple[Pass | Step, ...] = (*PIPELINE, *STEPS)
     facts = [
         {
             "name": step.name,
             "class": str(step.kind),
             "levels": [n for n, kinds in LEVELS.items() if step.kind in kinds],
-            "after": list(step.after),
+            "after": list(step.after) if isinstance(step, Pass) else [],
             "effect": inspect.cleandoc(step.help),
         }
-        for step in PIPELINE
+        for step in steps
     ]
     table = Table("pass", "class", "levels", "what it does")
     for fact in facts:

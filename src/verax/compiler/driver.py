@@ -21,10 +21,11 @@ from verax.base.arrays import as_arrays
 from verax.base.errors import InputError, UnsupportedError
 from verax.base.forks import on_fork
 from verax.base.settings import Settings
+from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.target import Target
+from verax.compiler.levels import LEVELS, run_passes
 from verax.compiler.lower.lowering import ReferenceCall
 from verax.compiler.lower.program import LoweredProgram, lower
-from verax.compiler.passes.levels import run_passes
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
 from verax.records.profile import Profile, StepTime
@@ -134,7 +135,9 @@ class Executable(Remembers):
         """
         inputs = {**as_arrays(inputs), **self.state}
         found = self._lookup(inputs)
-        lowered = lower(found.graph, self._target, self.settings, separate=True)
+        passed = found.trace.rewrites - found.lowered.trace.rewrites
+        decisions = self._decisions(passed)
+        lowered = lower(found.graph, self._target, self.settings, True, decisions)
         threads = self.settings.thread_count
         program = Program(lowered.image, threads, reference_call(found.graph))
         arrays = [inputs[v] for v in found.inputs]
@@ -164,6 +167,10 @@ class Executable(Remembers):
             {v: inputs[v].shape for v in self.graph.inputs},
             {v: inputs[v] for v in self._by_value},
         )
+
+    def _decisions(self, done: int) -> Decisions:
+        """What may still be decided after so many rewrites."""
+        return Decisions.of(self.settings, LEVELS[self.settings.opt_level], done)
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
         arrays = [inputs[v] for v in self.graph.inputs]
@@ -197,7 +204,9 @@ class Executable(Remembers):
                 memory.require(size, "what this node gives", node.place)
             with _collector_paused():
                 optimised, trace = run_passes(graph, settings)
-                lowered = lower(optimised, self._target, settings)
+                lowered = lower(
+                    optimised, self._target, settings, decisions=self._decisions(trace.rewrites)
+                )
             if settings.require_native:
                 _require_native(lowered)
             program = Program(lowered.image, settings.thread_count, reference_call(optimised))
@@ -207,6 +216,7 @@ class Executable(Remembers):
             lowered.image.weights.nbytes,
             lowered.on_reference,
         )
+        trace = trace.then(lowered.trace)
         return Specialised(optimised, lowered, program, plan, trace, optimised.inputs)
 
 

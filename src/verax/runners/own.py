@@ -90,7 +90,8 @@ class VeraxRunner:
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, VeraxRunner]]:
-        """O0, then this level without rewrites (fusion and layouts), then rewrite by rewrite."""
+        """O0, then one more each time: the rewrites of the passes, then the decisions to fuse nodes
+        and to keep values blocked."""
         settings = self.settings
         if settings.opt_level == 0:
             return [("O0", self)]
@@ -98,8 +99,8 @@ class VeraxRunner:
         _stepped(exe, inputs)
         plain = dataclasses.replace(settings, opt_level=0, require=())
         steps = [("O0", VeraxRunner(plain))]
-        names = (f"fusion and layouts of O{settings.opt_level}", *exe.trace.notes)
-        for count, name in enumerate(names[:-1]):
+        names = exe.trace.notes or (f"O{settings.opt_level}",)
+        for count, name in enumerate(names[:-1], 1):
             stopped = dataclasses.replace(settings, stop_after=count)
             steps.append((name, VeraxRunner(stopped)))
         return [*steps, (names[-1], self)]

@@ -10,8 +10,9 @@ from tests.compiler.graphs import networks
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
+from verax.compiler.decide.steps import STEPS, Step
 from verax.compiler.driver import compile as compile_graph
-from verax.compiler.passes.levels import PIPELINE, run_passes
+from verax.compiler.levels import PIPELINE, run_passes
 from verax.ir import checker
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -80,6 +81,40 @@ def test_an_executable_names_its_rewrites_and_stops() -> None:
     inputs = draw_inputs(graph, 5)[0]
     for name, array in exe.run(inputs).items():
         assert stopped.run(inputs)[name].tobytes() == array.tobytes()
+
+
+def test_it_stops_between_two_decisions_as_well() -> None:
+    """Every stop, through the passes and then through what is fused and kept blocked."""
+    graph = everything()
+    whole = compile_graph(graph).trace.notes
+    passes = run_passes(graph, Settings())[1].rewrites
+    assert {n.partition(":")[0] for n in whole[passes:]} == {s.name for s in STEPS}
+    inputs = draw_inputs(graph, 6)[0]
+    expected, seen = promised(graph, inputs), set()
+    for count in range(passes, len(whole) + 1):
+        exe = compile_graph(graph, Settings(threads=1, stop_after=count))
+        assert exe.trace.notes == whole[:count]
+        for name, array in exe.run(inputs).items():
+            assert array.tobytes() == expected[name].tobytes(), whole[:count]
+        seen.add(exe.plan.lines)
+    assert len(seen) > len(STEPS), "a decision that changes no plan decides nothing"
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda s: s.name)
+def test_a_decision_is_disabled_and_required_by_name(step: Step) -> None:
+    graph = everything()
+    inputs = draw_inputs(graph, 7)[0]
+    expected = promised(graph, inputs)
+    without = compile_graph(graph, Settings(threads=1, disable=(step.name,)))
+    others = tuple(s.name for s in STEPS if s is not step)
+    alone = compile_graph(graph, Settings(threads=1, disable=others))
+    required = compile_graph(graph, Settings(threads=1, opt_level=0, require=(step.name,)))
+    assert not any(n.startswith(step.name) for n in without.trace.notes)
+    assert any(n.startswith(step.name) for n in alone.trace.notes)
+    assert all(n.startswith(step.name) for n in required.trace.notes)
+    for exe in (without, alone, required):
+        for name, array in exe.run(inputs).items():
+            assert array.tobytes() == expected[name].tobytes()
 
 
 def test_a_negative_stop_is_refused() -> None:

@@ -6,15 +6,16 @@ import dataclasses
 
 import numpy as np
 
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block
 from verax.compiler.kernels.conv import pack_conv_weights
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.lower.epilogues import epilogue
-from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import LANES, Layout, Pads, Place, Placed, can_block
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import LANES, Place, Placed
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ops.convolution import Conv
@@ -63,9 +64,9 @@ def conv_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> ConvSpec:
     )
 
 
-def layouts(lowering: Lowering, node: Node) -> Layouts | None:
+def layouts(decided: Decided, node: Node) -> Layouts | None:
     """Few channels are read row-major, as images come; others in blocks."""
-    graph = lowering.graph
+    graph = decided.graph
     if not is_compiled(graph, node):
         return None
     nothing = Strides(0, 0, 0, 0)
@@ -83,7 +84,7 @@ def layouts(lowering: Lowering, node: Node) -> Layouts | None:
 def lower_convolution(lowering: Lowering, group: Group) -> None:
     """x, weights, bias, operands, y."""
     graph, node = lowering.graph, group.root
-    wanted = layouts(lowering, node)
+    wanted = layouts(lowering.decided, node)
     if wanted is None:
         raise NoKernel(
             "convolutions take float32, constant weights, one to three axes and borders that are "

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.compiler.decide.expressions import Chain, Operand, chain_expr, operands
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, can_block
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.epilogues import is_per_channel
-from verax.compiler.lower.expressions import Chain, Operand, chain_expr, operands
-from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Lowering
-from verax.compiler.lower.storage import LANES, Layout, Physical, Place, Placed, can_block
+from verax.compiler.lower.lowering import Lowering, is_static
+from verax.compiler.lower.storage import LANES, Physical, Place, Placed
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 
 VIEWS = frozenset({"Identity"})
 
 
-def prefers_blocked(lowering: Lowering, group: Group) -> bool:
+def prefers_blocked(decided: Decided, group: Group) -> bool:
     """Whether a chain is to be computed in the blocked layout: one operand comes blocked already
     and the others can be read so."""
-    graph = lowering.graph
-    if any(not lowering.is_static(n) for n in group.nodes):
+    graph = decided.graph
+    if any(not is_static(graph, n) for n in group.nodes):
         return False
     output = graph.types[group.output]
     if not can_block(output):
@@ -35,7 +36,7 @@ def prefers_blocked(lowering: Lowering, group: Group) -> bool:
         if not (isinstance(o, str) and o in inner)
     ]
     comes_blocked = any(
-        isinstance(o, str) and o in lowering.blocked and graph.types[o].dims == output.dims
+        isinstance(o, str) and o in decided.blocked and graph.types[o].dims == output.dims
         for o in read
     )
     return comes_blocked and all(_blockable(graph, o, output) for o in read)

@@ -7,6 +7,8 @@ import math
 
 import numpy as np
 
+from verax.compiler.decide.expressions import chain_expr, operands
+from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.gemm import (
@@ -17,8 +19,6 @@ from verax.compiler.kernels.gemm import (
     tensor_operand,
 )
 from verax.compiler.kernels.layout import Epilogue, Operand
-from verax.compiler.lower.expressions import chain_expr, operands
-from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Place, Placed
 from verax.ir.graph import Graph, Node

@@ -12,23 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from verax.base.settings import Settings
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, Pads, WantedLayouts, can_block, widest
 from verax.compiler.kernels.registry import Schedule, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.copies import copies
-from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.memory import align
-from verax.compiler.lower.storage import (
-    LANES,
-    Buffer,
-    Layout,
-    Pads,
-    Physical,
-    Place,
-    Placed,
-    Region,
-    can_block,
-    widest,
-)
+from verax.compiler.lower.storage import LANES, Buffer, Physical, Place, Placed, Region
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
@@ -82,21 +72,13 @@ class Family:
     epilogue(graph, node): whether elementwise nodes may be fused behind this node.
     fits(graph, value, node): whether elementwise `node` can be fused behind the value that this
     node made (by default the rules of a blocked result).
-    layouts(lowering, node): the layout and borders it wants for its inputs and makes its output in.
+    layouts(decided, node): the layout and borders it wants for its inputs and makes its output in.
     """
 
     lower: LowerGroup
     epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False
-    layouts: Callable[[Lowering, Node], Layouts | None] | None = None
+    layouts: WantedLayouts | None = None
     fits: Callable[[Graph, str, Node], bool] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Layouts:
-    """Layouts that a kernel wants: per input index (layout, zero borders), and of its output."""
-
-    inputs: dict[int, tuple[Layout, Pads]]
-    output: Layout
 
 
 FAMILIES: dict[str, Family] = {}
@@ -105,7 +87,7 @@ FAMILIES: dict[str, Family] = {}
 def lowers(
     *operators: type[Operator] | str,
     epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False,
-    layouts: Callable[[Lowering, Node], Layouts | None] | None = None,
+    layouts: WantedLayouts | None = None,
     fits: Callable[[Graph, str, Node], bool] | None = None,
 ) -> Callable[[LowerGroup], LowerGroup]:
     """Register a lowering function for operators (classes or class names)."""
@@ -123,12 +105,14 @@ def lowers(
 class Lowering:
     """The program being made. See the module's docstring."""
 
-    def __init__(self, graph: Graph, target: Target, settings: Settings) -> None:
+    def __init__(
+        self, graph: Graph, target: Target, settings: Settings, decided: Decided | None = None
+    ) -> None:
         self.graph, self.target, self.settings = graph, target, settings
         self.steps: list[Step] = []
         self.weights: list[tuple[Buffer, np.ndarray]] = []
-        self.borders: dict[tuple[str, Layout], Pads] = {}
-        self.blocked: set[str] = set()  # values that are made blocked
+        self.decided = decided or Decided(graph)
+        self.blocked, self.borders = self.decided.blocked, self.decided.borders
         self.placed: dict[str, list[Placed]] = {}
         self.dynamic: dict[str, Dynamic] = {}
         self.io: list[Buffer] = []
@@ -146,16 +130,10 @@ class Lowering:
         for value, buffer in zip(graph.outputs, self.io[len(graph.inputs) :]):
             self._output_buffers[value] = buffer
 
-    @property
-    def blocks_layouts(self) -> bool:
-        """Whether values may stay blocked between nodes (O0 keeps every value row-major)."""
-        return self.settings.opt_level >= 1
-
     # --- where values lie
 
     def is_static(self, node: Node) -> bool:
-        types = [t for t in self.graph.input_types(node) if t is not None]
-        return all(t.is_static for t in (*types, *self.graph.output_types(node)))
+        return is_static(self.graph, node)
 
     def find(self, value: str, layout: Layout, pads: Pads = ()) -> Placed | None:
         """A placement of `value` in `layout` whose borders are at least `pads`."""
@@ -329,3 +307,9 @@ def _same_bytes(sources: Sequence[Placed], type_: TensorType, layout: Layout) ->
         ):
             return dataclasses.replace(placed, physical=Physical(type_, layout))
     return None
+
+
+def is_static(graph: Graph, node: Node) -> bool:
+    """Whether all sizes of the node's inputs and outputs are known."""
+    types = [t for t in graph.input_types(node) if t is not None]
+    return all(t.is_static for t in (*types, *graph.output_types(node)))

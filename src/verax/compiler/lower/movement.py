@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
 from verax.compiler.lower.copies import View, copy_view, fill, view
-from verax.compiler.lower.fusion import Group
 from verax.compiler.lower.index_maps import StridedMap, strided_map
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Place, Placed

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.pooling import PoolSpec
 from verax.compiler.lower.epilogues import epilogue
-from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import Layout, can_block
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ops.pooling import AveragePool, MaxPool
@@ -50,9 +50,9 @@ def pool_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> PoolSpec:
     )
 
 
-def layouts(lowering: Lowering, node: Node) -> Layouts | None:
+def layouts(decided: Decided, node: Node) -> Layouts | None:
     """Blocked in and out; the kernel reads no border."""
-    if not is_compiled(lowering.graph, node):
+    if not is_compiled(decided.graph, node):
         return None
     return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
 

@@ -6,6 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from verax.base.settings import Settings
+from verax.compiler.decide.expressions import is_elementwise
+from verax.compiler.decide.fusion import Group, group_nodes
+from verax.compiler.decide.layouts import Decided, Layouts, decide_layouts
+from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
@@ -19,19 +23,17 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
 from verax.compiler.lower.emit import build_image
 from verax.compiler.lower.epilogues import fits_epilogue
-from verax.compiler.lower.expressions import is_elementwise
-from verax.compiler.lower.fusion import Group, group_nodes
 from verax.compiler.lower.lowering import (
     FAMILIES,
     KernelCall,
-    Layouts,
     Lowering,
     NoKernel,
     ReferenceCall,
+    is_static,
 )
-from verax.compiler.lower.storage import Layout, widest
-from verax.ir.graph import Graph, Node
+from verax.ir.graph import Graph, Node, walk_values
 from verax.ops.elementwise import Elementwise
+from verax.records.trace import Trace
 from verax.runtime.image import Image
 
 MOVING = "its shape is known only when it runs"
@@ -39,25 +41,33 @@ MOVING = "its shape is known only when it runs"
 
 @dataclasses.dataclass(frozen=True)
 class LoweredProgram:
-    """The image of a program and what to tell people about it. kernels: by number of the step."""
+    """The image of a program and what to tell people about it. kernels: by number of the step.
+    trace: the decisions that were made (`decide.steps`)."""
 
     image: Image
     lines: tuple[str, ...]
     on_reference: tuple[str, ...]
     steps: tuple[KernelCall | ReferenceCall, ...]
     kernels: Mapping[int, Kernel]
+    trace: Trace
 
 
 def lower(
-    graph: Graph, target: Target, settings: Settings, separate: bool = False
+    graph: Graph,
+    target: Target,
+    settings: Settings,
+    separate: bool = False,
+    decisions: Decisions | None = None,
 ) -> LoweredProgram:
     """Turn a graph with static inputs into a program for `target`.
 
+    decisions: what may be decided, by default all of it.
     separate: one native function per kernel call, for profiling.
     """
-    lowering = Lowering(graph, target, settings)
-    groups = group_nodes(graph, _takes_epilogue, _joins, fuse=settings.opt_level >= 1)
-    _wanted_layouts(lowering, groups)
+    decisions = decisions or Decisions()
+    groups = group_nodes(graph, _takes_epilogue, _joins, decisions)
+    decided = decide_layouts(graph, groups, _wanted_layouts, prefers_blocked, decisions)
+    lowering = Lowering(graph, target, settings, decided)
     for group in groups:
         _lower_group(lowering, group)
     lowering.finish_outputs()
@@ -65,7 +75,8 @@ def lower(
     steps = tuple(lowering.steps)
     lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
     on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
-    return LoweredProgram(image, lines, on_reference, steps, kernels)
+    trace = Trace({v: v for v in walk_values(graph)}, len(decisions.notes), tuple(decisions.notes))
+    return LoweredProgram(image, lines, on_reference, steps, kernels, trace)
 
 
 def _takes_epilogue(graph: Graph, node: Node) -> bool:
@@ -81,28 +92,11 @@ def _joins(graph: Graph, root: Node, value: str, node: Node) -> bool:
     return (family.fits or fits_epilogue)(graph, value, node)
 
 
-def _wanted_layouts(lowering: Lowering, groups: list[Group]) -> None:
-    """Decide which values are made blocked, and which borders they need."""
-    for group in groups:
-        wanted = _layouts(lowering, group.root)
-        if wanted is None:
-            if lowering.blocks_layouts and prefers_blocked(lowering, group):
-                lowering.blocked.add(group.output)
-            continue
-        if wanted.output is Layout.blocked and lowering.blocks_layouts:
-            lowering.blocked.add(group.output)
-        for index, (layout, pads) in wanted.inputs.items():
-            value = group.root.inputs[index]
-            assert value is not None
-            key = (value, layout)
-            lowering.borders[key] = widest(lowering.borders.get(key, ()), pads)
-
-
-def _layouts(lowering: Lowering, node: Node) -> Layouts | None:
+def _wanted_layouts(decided: Decided, node: Node) -> Layouts | None:
     family = FAMILIES.get(node.op.kind)
-    if family is None or family.layouts is None or not lowering.is_static(node):
+    if family is None or family.layouts is None or not is_static(decided.graph, node):
         return None
-    return family.layouts(lowering, node)
+    return family.layouts(decided, node)
 
 
 def _lower_group(lowering: Lowering, group: Group) -> None:
@@ -116,11 +110,9 @@ def _lower_group(lowering: Lowering, group: Group) -> None:
                 why = _no_kernel(lowering, Group(node)) if static else MOVING
             if why:
                 lowering.reference(node, why)
-    if not lowering.blocks_layouts:
-        for node in group.nodes:
-            for value in node.outputs:
-                if value in lowering.placed:
-                    lowering.placed[value] = [lowering.read_contiguous(value)]
+    for value in lowering.decided.row_major.intersection(v for n in group.nodes for v in n.outputs):
+        if value in lowering.placed:
+            lowering.placed[value] = [lowering.read_contiguous(value)]
 
 
 def _no_kernel(lowering: Lowering, group: Group) -> str:

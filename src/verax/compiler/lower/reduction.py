@@ -12,12 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
 from verax.compiler.kernels.loops import Access
 from verax.compiler.kernels.reduce import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
-from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import LANES, Layout, Physical, Placed, can_block
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith, compose, trace
@@ -79,14 +80,14 @@ def _renumber(expr: Expr, numbers: dict[int, int]) -> Expr:
     return compose(expr, {i: Input(n, F32) for i, n in numbers.items()})
 
 
-def layouts(lowering: Lowering, node: Node) -> Layouts | None:
+def layouts(decided: Decided, node: Node) -> Layouts | None:
     """Blocked when the input comes so and the reduction is over all spatial axes, kept as 1."""
-    graph = lowering.graph
+    graph = decided.graph
     value = node.inputs[0] or ""
     rows = _reduced_rows(graph, node)
     output = graph.types[node.outputs[0]]
     rank = graph.types[value].rank
-    if rows is None or value not in lowering.blocked:
+    if rows is None or value not in decided.blocked:
         return None
     if rows.axes == tuple(range(2, rank)) and output.rank == rank and can_block(output):
         return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
@@ -105,7 +106,7 @@ def lower_reduction(lowering: Lowering, group: Group) -> None:
         raise NoKernel("reductions take float32 and axes that are constants")
     value = node.inputs[0] or ""
     result = Input(1, F32)
-    if lowering.blocks_layouts and layouts(lowering, node) is not None:
+    if layouts(lowering.decided, node) is not None:
         x = lowering.read(value, Layout.blocked)
         y = lowering.write(node.outputs[0], Layout.blocked)
         batch, block, *space, lane = x.physical.strides

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, Layouts
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
-from verax.compiler.lower.fusion import Group
-from verax.compiler.lower.lowering import Layouts, Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import LANES, Layout, Physical, Placed
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
@@ -33,11 +34,11 @@ def _tables(graph: Graph, node: Node) -> Tables | None:
     return None if any(t.outside.any() for _, t in found) else found
 
 
-def layouts(lowering: Lowering, node: Node) -> Layouts | None:
+def layouts(decided: Decided, node: Node) -> Layouts | None:
     """Blocked when the input comes so and only spatial axes change."""
-    if node.inputs[0] not in lowering.blocked:
+    if node.inputs[0] not in decided.blocked:
         return None
-    tables = _tables(lowering.graph, node)
+    tables = _tables(decided.graph, node)
     if tables is None or any(axis < 2 for axis, _ in tables):
         return None
     return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
@@ -50,7 +51,7 @@ def lower_resize(lowering: Lowering, group: Group) -> None:
     tables = _tables(graph, node)
     if tables is None:
         raise NoKernel("resizing takes constant sizes, float32 to interpolate, and no outside")
-    wanted = layouts(lowering, node) if lowering.blocks_layouts else None
+    wanted = layouts(lowering.decided, node)
     layout = Layout.plain if wanted is None else Layout.blocked
     source = lowering.read(node.inputs[0] or "", layout)
     target = lowering.write(node.outputs[0], layout)

@@ -12,11 +12,11 @@ import dataclasses
 import enum
 import math
 
+from verax.compiler.decide.layouts import Layout, Pads
 from verax.compiler.kernels.target import LANES
-from verax.ir.types import DType, TensorType
+from verax.ir.types import TensorType
 
 ALIGNMENT = 64
-Pads = tuple[tuple[int, int], ...]
 
 
 class Region(enum.StrEnum):
@@ -49,13 +49,6 @@ class Place:
 
     buffer: Buffer
     byte_offset: int = 0
-
-
-class Layout(enum.StrEnum):
-    """How a tensor lies in its buffer."""
-
-    plain = "plain"
-    blocked = "blocked"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,15 +145,3 @@ def plain(type_: TensorType, pads: Pads = ()) -> Physical:
 def blocked(type_: TensorType, pads: Pads = ()) -> Physical:
     """Blocks of 16 channels, with optional borders."""
     return Physical(type_, Layout.blocked, pads)
-
-
-def can_block(type_: TensorType) -> bool:
-    """Whether a tensor may be blocked: float32, batch, channels and one to three spatial axes."""
-    return type_.dtype is DType.float32 and 3 <= type_.rank <= 5 and 0 not in type_.shape
-
-
-def widest(a: Pads, b: Pads) -> Pads:
-    """Borders that serve both."""
-    if not a or not b:
-        return a or b
-    return tuple((max(p, r), max(q, s)) for (p, q), (r, s) in zip(a, b))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from verax.compiler.decide.layouts import Layout
 from verax.compiler.kernels.layout import Strides, Triple
-from verax.compiler.lower.storage import LANES, Layout, Physical
+from verax.compiler.lower.storage import LANES, Physical
 
 
 def triple(values: Sequence[int], missing: int) -> Triple:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from verax.compiler.lower.expressions import is_elementwise
+from verax.compiler.decide.expressions import is_elementwise
+from verax.compiler.decide.steps import FUSE, Decisions
 from verax.ir.graph import Graph, Node
 
 MAX_GROUP = 24
@@ -47,15 +48,15 @@ def group_nodes(
     graph: Graph,
     takes_epilogue: Callable[[Graph, Node], bool],
     joins: Callable[[Graph, Node, str, Node], bool],
-    fuse: bool,
+    decisions: Decisions,
 ) -> list[Group]:
     """Groups in an order in which they can run (the order of their last nodes).
 
     takes_epilogue(graph, node): whether a non-elementwise node's kernel can apply an expression to
     its result. joins(graph, root, value, node): whether an elementwise node may join the group of
-    `root` that made `value`. With `fuse` false every node is a group of its own.
+    `root` that made `value`. Without decisions to fuse every node is a group of its own.
     """
-    if not fuse:
+    if not decisions.runs(FUSE):
         return [Group(node) for node in graph.nodes]
     elementwise = {id(n) for n in graph.nodes if is_elementwise(graph, n)}
     open_groups: dict[str, list[Node]] = {}  # output value -> nodes of the group that makes it
@@ -85,8 +86,10 @@ def group_nodes(
             # A residual sum joins the branch that is made last: the other one is then ready.
             candidates.sort(key=lambda v: position[id(open_groups[v][-1])])
             if candidates:
-                joined = open_groups.pop(candidates[-1])
-                joined.append(node)
+                into = open_groups[candidates[-1]]
+                if decisions.allows(FUSE, f"{_name(node)} into {_name(into[0])}"):
+                    joined = open_groups.pop(candidates[-1])
+                    joined.append(node)
         if joined is None:
             joined = [node]
         if id(node) in elementwise or takes_epilogue(graph, node):
@@ -95,3 +98,7 @@ def group_nodes(
             finished.append((position[id(node)], joined))
     finished += [(position[id(nodes[-1])], nodes) for nodes in open_groups.values()]
     return [Group(n[0], tuple(n[1:])) for _, n in sorted(finished, key=lambda item: item[0])]
+
+
+def _name(node: Node) -> str:
+    return f"{node.name or node.outputs[0]!r} ({node.op.kind})"

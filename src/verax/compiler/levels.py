@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
+from verax.compiler.decide.steps import STEPS
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.fold_constants import fold_constants
@@ -41,7 +42,7 @@ for _i, _pass in enumerate(PIPELINE):
 
 def passes_for(settings: Settings) -> tuple[Pass, ...]:
     """The passes that run. Raises `UsageError` for names that no pass has."""
-    names = {p.name for p in PIPELINE}
+    names = {p.name for p in PIPELINE} | {s.name for s in STEPS}
     for name in (*settings.disable, *settings.require):
         if name not in names:
             raise UsageError(

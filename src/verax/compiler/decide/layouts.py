@@ -1,0 +1,87 @@
+"""How tensors lie, and which values are made and kept in the blocked layout."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.steps import BLOCK, Decisions
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType, TensorType
+
+Pads = tuple[tuple[int, int], ...]
+"""Zeros before and after, per spatial axis."""
+
+
+class Layout(enum.StrEnum):
+    """How a tensor lies in its buffer: rows as NumPy has it, or blocks of 16 channels."""
+
+    plain = "plain"
+    blocked = "blocked"
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Layouts that a kernel wants: per input index (layout, zero borders), and of its output."""
+
+    inputs: dict[int, tuple[Layout, Pads]]
+    output: Layout
+
+
+@dataclass
+class Decided:
+    """Where the values of a graph shall lie.
+
+    blocked: values that are made blocked and stay so; row_major: those that could and do not.
+    borders: zeros that readers of a value in a layout want around it.
+    """
+
+    graph: Graph
+    blocked: set[str] = field(default_factory=set)
+    row_major: set[str] = field(default_factory=set)
+    borders: dict[tuple[str, Layout], Pads] = field(default_factory=dict)
+
+
+WantedLayouts = Callable[[Decided, Node], Layouts | None]
+"""What a kernel for the node wants, given what was decided before it; None: it does not care."""
+
+
+def decide_layouts(
+    graph: Graph,
+    groups: Sequence[Group],
+    wanted_by: WantedLayouts,
+    prefers_blocked: Callable[[Decided, Group], bool],
+    decisions: Decisions,
+) -> Decided:
+    """Decide group by group, in the order in which they run."""
+    found = Decided(graph)
+    for group in groups:
+        wanted = wanted_by(found, group.root)
+        if wanted is None:
+            blocks = decisions.runs(BLOCK) and prefers_blocked(found, group)
+        else:
+            blocks = wanted.output is Layout.blocked
+        if blocks and decisions.allows(BLOCK, f"{group.output!r} stays blocked"):
+            found.blocked.add(group.output)
+        elif blocks or not decisions.runs(BLOCK):
+            found.row_major.update(v for n in group.nodes for v in n.outputs)
+        for index, (layout, pads) in (wanted.inputs if wanted else {}).items():
+            value = group.root.inputs[index]
+            assert value is not None
+            key = (value, layout)
+            found.borders[key] = widest(found.borders.get(key, ()), pads)
+    return found
+
+
+def can_block(type_: TensorType) -> bool:
+    """Whether a tensor may be blocked: float32, batch, channels and one to three spatial axes."""
+    return type_.dtype is DType.float32 and 3 <= type_.rank <= 5 and 0 not in type_.shape
+
+
+def widest(a: Pads, b: Pads) -> Pads:
+    """Borders that serve both."""
+    if not a or not b:
+        return a or b
+    return tuple((max(p, r), max(q, s)) for (p, q), (r, s) in zip(a, b))

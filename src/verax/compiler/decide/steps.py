@@ -1,0 +1,71 @@
+"""The decisions as steps of the pipeline: named, counted, to be disabled or stopped at.
+
+A step lists what it would do one thing at a time and asks before each (`Decisions.allows`). So a
+search for a faulty optimisation can stop between two of them, as it can between rewrites of passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from verax.base.settings import Settings
+from verax.compiler.passes.base import PassClass
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kind of decision. kind: what it may do to numbers, as for passes; help: what it does."""
+
+    name: str
+    kind: PassClass
+    help: str
+
+
+FUSE = Step(
+    "fuse_elementwise",
+    PassClass.exact,
+    "An elementwise node is computed where the value that it reads is made, in one kernel; nothing "
+    "is rounded that was not, and the value is not stored.",
+)
+BLOCK = Step(
+    "block_layouts",
+    PassClass.exact,
+    "A value stays in blocks of 16 channels between the kernels that make and read it so, instead "
+    "of going back to rows. Numbers are moved, not changed.",
+)
+STEPS = (FUSE, BLOCK)
+"""Every step, in the order in which they run, after all passes."""
+
+
+@dataclass
+class Decisions:
+    """What may be decided, and what was.
+
+    names: the steps that run. limit: decisions that are left to be made, None for all. notes: each
+    that was made, in words.
+    """
+
+    names: frozenset[str] = frozenset(s.name for s in STEPS)
+    limit: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(settings: Settings, classes: frozenset[PassClass], done: int) -> Decisions:
+        """classes: what the level admits. done: rewrites that the passes did."""
+        names = {
+            s.name
+            for s in STEPS
+            if s.name in settings.require or (s.kind in classes and s.name not in settings.disable)
+        }
+        stop = settings.stop_after
+        return Decisions(frozenset(names), None if stop is None else max(0, stop - done))
+
+    def runs(self, step: Step) -> bool:
+        return step.name in self.names
+
+    def allows(self, step: Step, what: str) -> bool:
+        """Whether this one decision may be made; it counts as made then."""
+        if not self.runs(step) or (self.limit is not None and len(self.notes) >= self.limit):
+            return False
+        self.notes.append(f"{step.name}: {what}")
+        return True
