@@ -59,13 +59,22 @@ class Tape:
     jump: str = ""
 
     def add(
-        self, node: Node, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[np.ndarray]
+        self,
+        node: Node,
+        ev: Evaluation,
+        inputs: Sequence[Any],
+        outputs: Sequence[np.ndarray],
+        still: bool = False,
     ) -> None:
-        """Record one evaluation: inputs and outputs as `judge.local.meaning` takes and gives."""
+        """Record one evaluation: inputs and outputs as `judge.local.meaning` takes and gives.
+
+        still: its own rounding cannot move these outputs, though the operator may round."""
         self.records.append(_Record(node, ev, tuple(inputs), tuple(outputs)))
         self.values.update(zip(node.outputs, outputs))
         fixed = all(v in self.steady or v not in self.hidden for v in node.inputs if v is not None)
-        if node.op.kind in FLAT or (fixed and node.op.exact):
+        types = [*(t for t in ev.inputs if t is not None), *ev.outputs]
+        whole = not any(t.dtype.is_float for t in types)
+        if node.op.kind in FLAT or (fixed and (node.op.exact or still or whole)):
             self.steady.update(node.outputs)
         else:
             chosen = [v for v, y in zip(node.outputs, outputs) if y.dtype.kind != "f"]
