@@ -11,8 +11,9 @@ from verax.judge import check
 from verax.judge.sampler import Region, Sampler
 from verax.ops.arithmetic import Add, Mul
 from verax.ops.cast import Cast
-from verax.ops.comparison import Equal, GreaterOrEqual
+from verax.ops.comparison import Equal, GreaterOrEqual, IsNaN
 from verax.ops.linear import MatMul
+from verax.ops.softmax import Softmax
 from verax.ops.transcendental import Cos
 from verax.ops.where import Where
 from verax.records.verdict import Kind
@@ -132,3 +133,24 @@ def test_counting_is_no_choice_that_rounding_may_tip() -> None:
     verdict = check(graph, Subject(lambda given: promised(graph, given)), inputs)
     assert verdict.kind in ACCEPTED
     assert {p.value for p in verdict.power} == {"h", "m", "y"}
+
+
+def test_that_numbers_are_numbers_is_no_choice_that_rounding_may_tip() -> None:
+    """Exported attention throws away the NaN of rows without a key."""
+    random = np.random.default_rng(54)
+    b = Builder("attention")
+    x = b.input("x", TensorType.parse("float32[4, 9]"))
+    weights = (random.standard_normal((9, 7)) / 3).astype(np.float32)
+    h = b.add(MatMul(), [x, b.constant(weights, "w")], ["h"], "h")
+    s = b.add(Softmax(axis=-1), [h], ["s"], "s")
+    lost = b.add(IsNaN(), [s], ["lost"], "lost")
+    kept = b.add(Where(), [lost, b.constant(np.float32(0), "zero"), s], ["kept"], "kept")
+    y = b.add(MatMul(), [kept, b.constant(weights.T.copy(), "v")], ["y"], "y")
+    graph, data = b.graph([y]), random.standard_normal((4, 9)).astype(np.float32)
+    verdict = check(graph, Subject(lambda given: promised(graph, given)), {"x": data})
+    assert verdict.kind in ACCEPTED
+    assert {p.value for p in verdict.power} == {"h", "s", "kept", "y"}
+    data[2] = np.nan
+    hidden = frozenset(v for n in graph.nodes for v in n.outputs) - {"y"}
+    region = Region(graph.nodes, hidden, ("y",))
+    assert Sampler(graph, region, {**graph.constants, "x": data}, 0).jump == "node 'lost' (IsNaN)"
