@@ -84,6 +84,8 @@ def run_campaign(options: argparse.Namespace) -> int:
         )
     judge, began = campaign.version(), time.monotonic()
     done = {} if options.again else read(path, kind)
+    if options.outdated:
+        done = {k: o for k, o in done.items() if o.judge == judge}
     if options.redo:
         words = options.redo.split(",")
         known = read(path, kind)
@@ -174,6 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
         part.add_argument("--limit", type=int, help="architectures")
         part.add_argument("--seconds", type=float, help="begin nothing new after so long")
         part.add_argument("--again", action="store_true", help="though it was judged before")
+        part.add_argument("--outdated", action="store_true", help="also what another judge judged")
         part.add_argument("--redo", metavar="RESULTS", help="what came to these: mistake,undecided")
         part.add_argument("--verbose", action="store_true")
     part = parts.add_parser("show", help="one run, with the judge's whole report")

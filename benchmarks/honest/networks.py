@@ -15,7 +15,13 @@ from typing import Any
 
 import numpy as np
 from benchmarks.honest.architectures import module, registry
-from benchmarks.honest.files import QUANTISED, inputs_for, model_files, quantised_case
+from benchmarks.honest.files import (
+    QUANTISED,
+    ModelFile,
+    inputs_for,
+    model_files,
+    quantised_case,
+)
 from benchmarks.honest.inputs import PLAIN, STYLES
 from benchmarks.honest.runs import (
     BFLOAT16,
@@ -36,6 +42,7 @@ from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Graph, specialise
 from verax.judge.inputs import choose_sizes
 from verax.judge.protocol import Runner
+from verax.reference.evaluate import bind_symbols
 from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK, ArraysRunner, load_npz
 from verax.runners.functions import named_results
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
@@ -128,16 +135,24 @@ def belongs(name: str) -> tuple[str, str]:
 def _of_file(name: str, form: str) -> Network:
     """A file, or one case of a group of quantised networks."""
     if form == FILE:
-        path = model_files()[name].path
-        read = verax.load(path)
+        file = model_files()[name]
+        path, read = file.path, verax.load(file.path)
         assert isinstance(read, Model)
-        graph = specialise(read.graph, choose_sizes(read.graph))
+        graph = specialise(read.graph, _sizes(file, read.graph))
         return Network(graph, path, {s: inputs_for(graph, s, INPUT_SEED) for s in STYLES})
     case = quantised_case(name, form)
     read = verax.load(case.model)
     assert isinstance(read, Model)
     source = case.model if isinstance(case.model, Path) else case.model.SerializeToString()
     return Network(read.graph, source, {PLAIN: case.inputs})
+
+
+def _sizes(file: ModelFile, graph: Graph) -> dict[str, int]:
+    """Sizes that a file leaves open: those of the answers beside it, for not every size works."""
+    if not file.stored:
+        return choose_sizes(graph)
+    given = load_npz(file.stored[0]).stored_inputs or {}
+    return bind_symbols(graph, dict(zip(graph.inputs, given.values(), strict=True)))
 
 
 def store(folder: Path) -> Path:

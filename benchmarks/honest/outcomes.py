@@ -25,7 +25,8 @@ MOST_LISTED = 12
 class Outcome:
     """One run's outcome. result: the verdict's kind, or why there is none; worst: the node that
     decided it, with the judge's figures; listed: every value that is no rounding; blind: values
-    marked undecided; judge: the version of the source that judged."""
+    marked undecided; seen, tried: nodes in which a relative error of `level` would have shown, and
+    nodes that were asked; judge: the version of the source that judged."""
 
     key: str
     family: str
@@ -37,6 +38,9 @@ class Outcome:
     worst: dict[str, Any] = field(default_factory=dict)
     listed: list[str] = field(default_factory=list)
     blind: int = 0
+    seen: int = 0
+    tried: int = 0
+    level: float = 0.0
     notes: list[str] = field(default_factory=list)
     judge: str = ""
 
@@ -50,6 +54,7 @@ def of_verdict(key: str, family: str, origin: str, verdict: Verdict) -> Outcome:
     """The outcome of a check that came to a verdict."""
     odd = [f for f in verdict.nodes if f.kind not in (Kind.identical, Kind.rounding)]
     ranked = sorted(verdict.nodes, key=lambda f: (f.kind is verdict.kind, f.statistic))
+    told = verdict.coverage
     return Outcome(
         key,
         family,
@@ -60,6 +65,9 @@ def of_verdict(key: str, family: str, origin: str, verdict: Verdict) -> Outcome:
         worst=_figures(ranked[-1]) if ranked else {},
         listed=[_line(f) for f in odd[:MOST_LISTED]],
         blind=sum(f.kind is Kind.undecided for f in odd),
+        seen=0 if told is None else told.seen,
+        tried=0 if told is None else told.tried,
+        level=0.0 if told is None else told.level,
         notes=list(verdict.notes[:4]),
     )
 

@@ -11,11 +11,26 @@ from typing import Any
 
 from benchmarks.honest.outcomes import ACCUSED, FAILED, REFUSED, UNDECIDED, Outcome
 from benchmarks.honest.planted import JUDGED, PlantedOutcome
-from benchmarks.honest.runs import Run
+from benchmarks.honest.runs import RECORDED_INSIDE, WATCHED, Run
+
+from verax.records.verdict import Kind
 
 PLANTED_COLUMNS = (
     *("subject", "planted", "detected", "located", "blamed, perhaps with others", "explained"),
     *("reach the outputs", "seen there"),
+)
+KINDS = (Kind.identical, Kind.rounding, Kind.precision, Kind.undecided, Kind.mistake)
+COLUMNS = ("judged", *map(str, KINDS), "no verdict")
+WORDS = """*identical*: every bit is what the meaning gives, rounded once. *rounding*: the
+difference is what honest arithmetic in the declared types makes. *precision*: it is what a coarser
+arithmetic makes, which is named and was confirmed by recomputing. *undecided*: the judge does not
+know, and says why. *mistake*: something was computed wrongly.""".replace("\n", " ")
+COVERAGE = """A check at the outputs cannot see every error inside. Level: the relative error of a
+value inside by which that is stated, 32 units of roundoff in the coarser types. Values that are
+shown are judged on their own inputs, and so are always seen.""".replace("\n", " ")
+RUNTIMES = (
+    *("onnxruntime", "openvino", "torch", "torchvision", "transformers", "apache-tvm"),
+    *("ai-edge-litert", "onnxscript"),
 )
 KNOWN = Path(__file__).with_name("known.toml")
 MOST = 60
@@ -51,18 +66,26 @@ def document(runs: Iterable[Outcome], before: Iterable[Any], after: Iterable[Any
         f"**{len(judged)} runs of {len(networks)} networks: {len(accused) - len(argued)} false "
         f"accusations, {len(argued)} accusations that are true (argued below), {len(undecided)} "
         f"undecided ({_percent(len(undecided), len(judged))}).**",
-        "## By family and runner",
-        "Runs that were judged; in brackets the accused and the undecided, where there are any.",
-        _grid(judged, lambda o: o.family, _runner),
-        "## By form, and by how it was watched",
-        _grid(judged, _form, lambda o: Run.of(o.key).view),
+        WORDS,
+        "## By runner",
+        _counts(outcomes, _runner),
+        "## By family",
+        _counts(outcomes, lambda o: o.family),
+        "## By element type and form",
+        _counts(outcomes, _form),
+        "## By what was shown, and on what input",
+        _counts(outcomes, lambda o: f"{Run.of(o.key).view}, {Run.of(o.key).style}"),
+        "## How much the checks could see",
+        COVERAGE,
+        _coverage(judged),
         "## Accusations",
         _listed(accused, lambda o: known_fault(o, faults) or "not argued: false"),
         "## Undecided",
         _listed(undecided, lambda o: ""),
         "## No verdict",
-        "Refused means that a runtime or an exporter cannot do this network in this form. A run "
-        "that died, hung, or failed inside Verax is listed.",
+        "Refused means that an exporter, a runtime or Verax cannot do this network in this form; "
+        "here is why, and how often. A run that died, hung, or failed inside Verax is listed "
+        "below.",
         _unjudged([o for o in outcomes if not o.judged]),
         "## Planted mistakes in the same networks",
         _planted(list(before), list(after)),
@@ -77,7 +100,8 @@ def _percent(count: int, total: int) -> str:
 
 
 def _runner(outcome: Outcome) -> str:
-    return Run.of(outcome.key).runner
+    name = Run.of(outcome.key).runner
+    return "the framework's stored answers" if name.endswith(".npz") else name
 
 
 def _form(outcome: Outcome) -> str:
@@ -85,23 +109,41 @@ def _form(outcome: Outcome) -> str:
     return f"{run.dtype}, {'file' if run.form.startswith('case') else run.form}"
 
 
-def _grid(
-    outcomes: Sequence[Outcome], row: Callable[[Outcome], str], column: Callable[[Outcome], str]
-) -> str:
-    columns = sorted({column(o) for o in outcomes})
-    lines = ["| |" + "|".join(columns) + "|all|", "|---" * (len(columns) + 2) + "|"]
+def _counts(outcomes: Sequence[Outcome], row: Callable[[Outcome], str]) -> str:
+    """How the runs of every row ended."""
+    lines = [f"| |networks|{'|'.join(COLUMNS)}|", "|---" * (len(COLUMNS) + 2) + "|"]
     for name in [*sorted({row(o) for o in outcomes}), "all"]:
         mine = [o for o in outcomes if name in (row(o), "all")]
-        cells = [_cell([o for o in mine if column(o) == c]) for c in columns]
-        lines.append(f"|{name}|" + "|".join([*cells, _cell(mine)]) + "|")
+        words = Counter(o.result for o in mine)
+        given = [sum(o.judged for o in mine), *(words[w] for w in map(str, KINDS))]
+        figures = [*given, len(mine) - given[0]]
+        networks = len({o.key.partition("/")[0] for o in mine if o.judged})
+        lines.append(f"|{name}|{networks}|" + "|".join(str(n or "") for n in figures) + "|")
     return "\n".join(lines)
 
 
-def _cell(outcomes: Sequence[Outcome]) -> str:
-    words = Counter(o.result for o in outcomes)
-    said = {ACCUSED: "accused", UNDECIDED: "undecided"}
-    odd = [f"{words[kind]} {word}" for kind, word in said.items() if words[kind]]
-    return f"{len(outcomes) or ''}" + (f" ({', '.join(odd)})" if odd else "")
+def _coverage(judged: Sequence[Outcome]) -> str:
+    """What share of the nodes an error of the level would have shown in."""
+    told = [o for o in judged if o.tried]
+    if not told:
+        return ""
+    lines = ["| |runs|level|nodes that were asked|of them seen|runs that saw every one|"]
+    lines.append("|---" * 6 + "|")
+
+    def row(o: Outcome) -> str:
+        inside = "inside too" if Run.of(o.key).view in (WATCHED, RECORDED_INSIDE) else "outputs"
+        return f"{Run.of(o.key).dtype}, {inside}"
+
+    for name in sorted({row(o) for o in told}):
+        mine = [o for o in told if row(o) == name]
+        seen, tried = sum(o.seen for o in mine), sum(o.tried for o in mine)
+        whole = sum(o.seen == o.tried for o in mine)
+        levels = sorted({f"{o.level:.2g}" for o in mine}, key=float)
+        lines.append(
+            f"|{name}|{len(mine)}|{' to '.join(dict.fromkeys([levels[0], levels[-1]]))}|{tried}|"
+            f"{_percent(seen, tried)}|{_percent(whole, len(mine))}|"
+        )
+    return "\n".join(lines)
 
 
 def _listed(outcomes: Sequence[Outcome], remark: Callable[[Outcome], str]) -> str:
@@ -121,9 +163,15 @@ def _short(text: str) -> str:
 
 
 def _unjudged(outcomes: Sequence[Outcome]) -> str:
-    refused = Counter((_runner(o), _form(o)) for o in outcomes if o.result == REFUSED)
-    lines = ["| runner | form | refused |", "|---|---|---|"] if refused else []
-    lines += [f"|{r}|{f}|{n}|" for (r, f), n in sorted(refused.items())]
+    refused = [o for o in outcomes if o.result == REFUSED]
+    reasons = Counter(_short((o.reasons or [""])[0]) for o in refused)
+    lines = ["| why | networks | runs |", "|---|---|---|"] if refused else []
+    for reason, count in reasons.most_common(MOST):
+        mine = {
+            o.key.partition("/")[0] for o in refused if _short((o.reasons or [""])[0]) == reason
+        }
+        plain = reason.replace("|", "/")
+        lines.append(f"|{plain}|{', '.join(sorted(mine)[:4])}|{count}|")
     others = [o for o in outcomes if o.result != REFUSED]
     lines += [""] if others and lines else []
     for o in sorted(others, key=lambda o: (o.result != FAILED, o.key))[:MOST]:
@@ -175,8 +223,8 @@ def _rates(label: str, outcomes: Sequence[PlantedOutcome]) -> str:
 def _versions(outcomes: Sequence[Outcome]) -> str:
     from verax.base.optional import installed_version
 
-    names = ("onnxruntime", "openvino", "torch", "torchvision", "transformers", "apache-tvm")
-    found = {n: installed_version(n) for n in (*names, "onnxscript")}
-    judges = ", ".join(sorted({o.judge for o in outcomes}))
+    found = {n: installed_version(n) for n in RUNTIMES}
     told = ", ".join(f"{n} {v}" for n, v in found.items() if v)
-    return f"{told}. Judged by Verax at {judges}."
+    judges = Counter(o.judge for o in outcomes).most_common()
+    by = ", ".join(f"{judge} ({count} runs)" for judge, count in judges)
+    return f"{told}. Judged by Verax at {by}."

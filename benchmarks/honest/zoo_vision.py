@@ -148,7 +148,11 @@ OTHERS: dict[str, tuple[str, Mapping[str, Any], tuple[str, ...], Maker]] = {
     "efficientnet": ("EfficientNetModel", EFFICIENTNET, ("pooler_output",), image(2, 3, 48, 48)),
     "cvt": (
         "CvtModel",
-        {"embed_dim": [12, 18, 24], "num_heads": [1, 2, 3], "depth": [1, 1, 1]},
+        {
+            "embed_dim": [12, 18, 24],
+            "num_heads": [1, 2, 3],
+            "depth": [1, 2, 3],  # transformers counts a stage's blocks by the stage's number
+        },
         ("last_hidden_state",),
         image(2, 3, 64, 64),
     ),

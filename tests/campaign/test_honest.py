@@ -15,7 +15,7 @@ from benchmarks.honest.architectures import registry
 from benchmarks.honest.files import model_files, runs_of_files
 from benchmarks.honest.inputs import NOISE, PLAIN, image, tokens
 from benchmarks.honest.networks import Forms
-from benchmarks.honest.outcomes import ACCUSED, DIED, UNDECIDED, Outcome, append, read
+from benchmarks.honest.outcomes import ACCUSED, DIED, REFUSED, UNDECIDED, Outcome, append, read
 from benchmarks.honest.planted import JUDGED, keys_of, placement_of, run_planted
 from benchmarks.honest.runs import VIEWS, Run, runs_of
 from benchmarks.honest.table import document, known_fault
@@ -164,8 +164,20 @@ def test_the_page_counts_what_was_recorded() -> None:
     page = document(outcomes, [], [])
     assert "**4 runs of 4 networks: 1 false accusations" in page
     assert "1 undecided (25.0 %)" in page
-    assert "|family|4 (1 accused, 1 undecided)|4 (1 accused, 1 undecided)|" in page
+    assert "|family|4|4|1|1||1|1|1|" in page and "|openvino|4|4|1|1||1|1|1|" in page
     assert "died: `net4/" in page
+
+
+def test_the_page_says_what_the_checks_saw_and_why_there_were_none() -> None:
+    seen = Outcome("a/float16/onnx/openvino/outputs/plain", "f", "o", "rounding")
+    seen.seen, seen.tried, seen.level = 3, 12, 2**-6
+    whole = Outcome("b/float16/onnx/openvino/outputs/noise", "f", "o", "rounding")
+    whole.seen, whole.tried, whole.level = 8, 8, 2**-6
+    refused = Outcome("c/float16/onnx/openvino/outputs/plain", "f", "o", REFUSED)
+    refused.reasons = ["no such | operator"]
+    page = document([seen, whole, refused], [], [])
+    assert "|float16, outputs|2|0.016|20|55.0 %|50.0 %|" in page
+    assert "|no such / operator|c|1|" in page
 
 
 def test_every_model_file_is_there_with_the_example_in_all_formats() -> None:

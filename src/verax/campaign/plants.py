@@ -156,7 +156,8 @@ def _wide(array: np.ndarray) -> np.ndarray:
 def evaluate_rewrite(rival: Rewrite, node: Node, arrays: Sequence[Any]) -> np.ndarray:
     """First output of the rival of `node`, on the node's arrays (float32 or float64)."""
     by_name = dict(zip(node.inputs, arrays))
-    floats = next(a.dtype for a in arrays if a is not None and a.dtype.kind == "f")
+    kinds = (a.dtype for a in arrays if a is not None and a.dtype.kind == "f")
+    floats = next(kinds, np.dtype(np.float64))
     values: list[Any] = []
     for i, v in enumerate(rival.inputs):
         if isinstance(v, np.ndarray):
@@ -171,7 +172,8 @@ def apply(op: Operator, arrays: Sequence[Any]) -> np.ndarray:
     """First output of an operator on float32 arrays, or on their values in float64."""
     types = tuple(None if a is None else _declared(a) for a in arrays)
     outputs = tuple(op.infer(Inference(types, tuple(arrays))))
-    work = next(a.dtype for a in arrays if a is not None and a.dtype.kind == "f")
+    kinds = (a.dtype for a in arrays if a is not None and a.dtype.kind == "f")
+    work = next(kinds, np.dtype(np.float64))
     names = tuple(map(str, range(len(arrays))))
     node = Node(op, names, tuple(f"y{i}" for i in range(len(outputs))))
     return evaluate_node(node, arrays, types, outputs, work)[0]

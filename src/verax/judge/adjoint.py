@@ -47,8 +47,9 @@ class Tape:
     """Nodes as they were evaluated, in order.
 
     hidden: values that were computed inside. steady: those among them that rounding cannot move
-    (shapes and what is computed from them exactly). choices: integers and booleans that it can.
-    jump: the first node whose result jumps where rounding can move what it reads, "" for none.
+    (shapes, what is computed from them exactly, that no number is a NaN). choices: integers and
+    booleans that it can. jump: the first node whose result jumps where rounding can move what it
+    reads, "" for none.
     """
 
     hidden: frozenset[str]
@@ -59,13 +60,23 @@ class Tape:
     jump: str = ""
 
     def add(
-        self, node: Node, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[np.ndarray]
+        self,
+        node: Node,
+        ev: Evaluation,
+        inputs: Sequence[Any],
+        outputs: Sequence[np.ndarray],
+        still: bool = False,
     ) -> None:
-        """Record one evaluation: inputs and outputs as `judge.local.meaning` takes and gives."""
+        """Record one evaluation: inputs and outputs as `judge.local.meaning` takes and gives.
+
+        still: its own rounding cannot move these outputs, though the operator may round."""
         self.records.append(_Record(node, ev, tuple(inputs), tuple(outputs)))
         self.values.update(zip(node.outputs, outputs))
         fixed = all(v in self.steady or v not in self.hidden for v in node.inputs if v is not None)
-        if node.op.kind in FLAT or (fixed and node.op.exact):
+        types = [*(t for t in ev.inputs if t is not None), *ev.outputs]
+        whole = not any(t.dtype.is_float for t in types)
+        numbers = node.op.kind == "IsNaN" and not any(y.any() for y in outputs)
+        if node.op.kind in FLAT or numbers or (fixed and (node.op.exact or still or whole)):
             self.steady.update(node.outputs)
         else:
             chosen = [v for v, y in zip(node.outputs, outputs) if y.dtype.kind != "f"]

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from verax.ir.graph import Graph
+from verax.judge.blindness import limits
 from verax.judge.network import Survey, survey
 from verax.numerics import statistics as st
 from verax.records.verdict import Coverage, Finding, Kind, Power
@@ -26,7 +27,8 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def coverage(graph: Graph, found: Survey) -> Coverage:
-    """In how many nodes a relative error of `visible_from` their type would have shown.
+    """In how many nodes a relative error of `visible_from` their type, or of a coarser one that
+    they are rounded to before anything is shown, would have shown.
 
     A node judged on its own inputs is seen; one judged among others is seen when its power says
     so, in the best of the views that it was judged in.
@@ -37,11 +39,13 @@ def coverage(graph: Graph, found: Survey) -> Coverage:
     for finding in found.findings:
         if finding.kind is not Kind.undecided:
             best.setdefault(finding.value, 0.0)
-    limits = {v: st.visible_from(str(graph.types[v].dtype)) for v in best}
-    blind = [v for v in best if not best[v] <= limits[v]]
+    shown = {f.value for f in found.findings}
+    limit = limits(graph.nodes, shown, graph.types, st.visible_from)
+    asked = {v: limit.get(v, st.VISIBLE) for v in best}
+    blind = [v for v in best if not best[v] <= asked[v]]
     nodes = {v: graph.producers[v].name or v for v in best}
     return Coverage(
-        max(limits.values(), default=st.VISIBLE),
+        max(asked.values(), default=st.VISIBLE),
         len({nodes[v] for v in best} - {nodes[v] for v in blind}),
         len(set(nodes.values())),
         tuple(dict.fromkeys(nodes[v] for v in blind)),

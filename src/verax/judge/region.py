@@ -19,8 +19,8 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph
-from verax.ir.types import TensorType
 from verax.judge.adjoint import NoRule, Reach, reaches, spreads
+from verax.judge.blindness import limits, unless_blind
 from verax.judge.criterion import Decision, times
 from verax.judge.local import conform, finding, undecided
 from verax.judge.precision_network import best_match
@@ -97,13 +97,14 @@ class _Judgement:
             samples = [self.sampler.sample() for _ in range(count)]
             scale = {v: self._spread(v, samples) for v in floats}
         power = self._power(scale, found) if measure_power else []
+        limit = limits(self.region.nodes, self.region.shown, self.graph.types, st.blind_from)
         findings = []
         for value in self.region.shown:
             node, expected = self.graph.producers[value], self.expected[value]
             given = conform(self.shown[value], self.graph.types[value].dtype)
             decision = self._decide(value, given, expected, samples, scale.get(value))
             if value in scale:  # choices (integers) are what they are: nothing inside shows there
-                decision = _unless_blind(decision, power, self.graph.types)
+                decision = unless_blind(decision, power, limit)
             found_here = finding(node, value, decision, given, expected, self.region.names)
             findings.append(recorded(found_here))
         return self._with_precision(findings, scale) if find_precision else findings, power
@@ -334,28 +335,6 @@ class _Judgement:
             "near ties",
             np.inf,
         )
-
-
-def _unless_blind(
-    decision: Decision, power: Sequence[Power], types: Mapping[str, TensorType]
-) -> Decision:
-    """The same, but undecided where agreement proves nothing about most of the values inside."""
-    limits = {p.value: st.blind_from(str(types[p.value].dtype)) for p in power}
-    blind = [p.value for p in power if not p.smallest_visible <= limits[p.value]]
-    seen = len(power) - len(blind)
-    if decision.kind not in (Kind.rounding, Kind.identical) or not st.is_blind(seen, len(power)):
-        return decision
-    return Decision(
-        Kind.undecided,
-        f"the check is blind: a relative error of {limits[blind[0]]:.2g} in {blind[0]!r} would not "
-        f"show here, nor in {len(blind) - 1} more of {len(power)} values inside, so agreement "
-        "proves nothing",
-        "power",
-        decision.statistic,
-        decision.group,
-        sigma=decision.sigma,
-        error=decision.error,
-    )
 
 
 def _decide_at_a_jump(

@@ -4,6 +4,7 @@ or with anything else done to every node on the way (`Sampler.run`).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,12 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.adjoint import Tape
-from verax.judge.local import Meaning, meaning
+from verax.judge.local import Meaning, meaning, stored
 from verax.judge.ties import quantities, rounded_otherwise
 from verax.judge.vjp import FLAT
 from verax.numerics import statistics as st
-from verax.numerics.error_model import TINY, U
+from verax.numerics.error_model import TINY, Rounding, U
+from verax.ops.cast import Cast, holds
 from verax.ops.quantization import DequantizeLinear
 from verax.reference.evaluate import evaluate_node
 
@@ -87,32 +89,51 @@ class Sampler:
 
     def evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
         declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
-        return meaning(node, arrays, declared, outputs, errors=False)
+        return self._loosened(node, arrays, meaning(node, arrays, declared, outputs, errors=False))
 
     def evaluate_wide(self, node: Node, wide: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Outputs of a node on float64 inputs, which may be more than its own."""
         types = tuple(None if x is None else TensorType.of(x) for x in wide)
         return evaluate_node(node, wide, types, self.graph.output_types(node))
 
+    def _loosened(self, node: Node, arrays: Sequence[Any], found: Meaning) -> Meaning:
+        """The same; a cast of what is computed inside to a coarser float is left unrounded, and its
+        rounding is noise like that of any other value stored in that type: to which side it falls
+        is decided by rounding before it."""
+        (source,) = node.inputs[:1] or (None,)
+        if not isinstance(node.op, Cast) or source not in self.region.hidden:
+            return found
+        declared, to = self.graph.types[source].dtype, node.op.to
+        if not (declared.is_float and to.is_float) or holds(to, declared):
+            return found
+        if source in self.tape.steady:
+            return found
+        (rounded,) = found.outputs
+        exact = np.where(np.isfinite(rounded), np.asarray(arrays[0], np.float64), rounded)
+        nothing = Rounding(np.zeros(exact.shape), np.zeros(exact.shape))
+        return dataclasses.replace(found, outputs=(exact,), roundings=(stored(nothing, exact, to),))
+
     def _measure(self, node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
-        found = meaning(node, arrays, declared, outputs)
+        found = self._loosened(node, arrays, meaning(node, arrays, declared, outputs))
         if found.problem:
             self.problems.append(f"{node.place}: {found.problem}")
         fixed = node.op.kind in FLAT or all(
             v is None or v in self.graph.constants or v in self.parameters for v in node.inputs
         )
+        still = fixed and not found.problem
         for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
             if rounding is not None and array.dtype.kind == "f":
                 sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0) + TINY
                 if fixed:  # a size, a count: sqrt(16) is 4 to everybody
                     sigma = np.where(array == np.rint(array), 0.0, sigma)
                 self.sigma[value] = np.broadcast_to(sigma, array.shape)
+                still = still and not sigma.any()
             if value in self.region.hidden:
                 self.inner[value] = array
         if fixed:
             self.parameters.update(node.outputs)
-        self.tape.add(node, found.ev, arrays, found.outputs)
+        self.tape.add(node, found.ev, arrays, found.outputs, still)
         return found.outputs
 
     def sample(self, scale: float = 1.0) -> Values:

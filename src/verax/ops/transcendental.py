@@ -34,6 +34,14 @@ class Function(Elementwise):
         return m.call(self.function, *xs)
 
 
+class ByExponentials(Function):
+    """A function that compilers without a kernel of its own write by exponentials or logarithms:
+    what lies near 0 is the difference of numbers near 1 then, and errs as they do."""
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        return np.abs(y) + 1 / 4
+
+
 @operator
 class Exp(Function):
     """e ** X."""
@@ -105,7 +113,7 @@ class Atan(Function):
 
 
 @operator
-class Sinh(Function):
+class Sinh(ByExponentials):
     """The hyperbolic sine."""
 
     function = "sinh"
@@ -119,14 +127,14 @@ class Cosh(Function):
 
 
 @operator
-class Tanh(Function):
+class Tanh(ByExponentials):
     """The hyperbolic tangent."""
 
     function = "tanh"
 
 
 @operator
-class Asinh(Function):
+class Asinh(ByExponentials):
     """The inverse hyperbolic sine."""
 
     function = "asinh"
@@ -141,7 +149,7 @@ class Acosh(Function):
 
 
 @operator
-class Atanh(Function):
+class Atanh(ByExponentials):
     """The inverse hyperbolic tangent; NaN outside [-1, 1]."""
 
     function = "atanh"

@@ -41,10 +41,16 @@ def answer(
     machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
     arguments = [tvm.runtime.tensor(np.ascontiguousarray(named[name])) for name in shapes]
     results = machine["main"](*arguments)
-    listed = [results] if hasattr(results, "numpy") else list(results)
+    single = hasattr(results, "numpy") or all(isinstance(n, int) for n in results)
+    listed = [results] if single else list(results)
     names = [v.name for v in source.proto.graph.output]
     reply = {"said": said, "declared": declared}
-    return reply, {n: np.array(r.numpy()) for n, r in zip(names, listed)}
+    return reply, {n: as_array(r) for n, r in zip(names, listed)}
+
+
+def as_array(result: Any) -> np.ndarray:
+    """A result as an array; TVM keeps sizes that it computed as a tuple of integers."""
+    return np.array(result.numpy() if hasattr(result, "numpy") else [int(n) for n in result])
 
 
 class TvmRunner(OnnxRunner):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from verax.frontends.conversion import Conversion
 from verax.frontends.onnx.rows import Result, pairs, plain, require_test_mode, row, window_pads
 from verax.frontends.onnx.tensors import dtype_of
@@ -106,6 +110,45 @@ def lp_pool(c: Conversion) -> Result:
 @row("GlobalLpPool")
 def global_lp_pool(c: Conversion) -> Result:
     return c.operator("GlobalLpPool", p=c.attributes.integer("p", 2))
+
+
+@row("Col2Im")
+def col2im(c: Conversion) -> Result:
+    """Sums of overlapping windows: a transposed convolution that puts every element at its place in
+    the window, channel by channel. Input [batch, channels * window, windows]."""
+    image, kernel = (
+        [int(n) for n in c.constant_input(i, what)]
+        for i, what in ((1, "the image's size"), (2, "the window's size"))
+    )
+    rank, (_, total, windows) = len(image), c.type(0).dims
+    a = c.attributes
+    strides, dilations = a.integers("strides", (1,) * rank), a.integers("dilations", (1,) * rank)
+    pads = pairs(c, a.integers("pads", (0,) * 2 * rank))
+    if not len(kernel) == len(strides) == len(dilations) == len(pads) == rank or rank < 1:
+        c.refuse("its sizes, pads, strides and dilations are of different numbers of axes")
+    if min(*image, *kernel, *strides, *dilations) < 1 or any(p < 0 for pair in pads for p in pair):
+        c.refuse("sizes, strides and dilations below 1, or pads below 0")
+    room = [n + sum(p) - d * (k - 1) - 1 for n, p, d, k in zip(image, pads, dilations, kernel)]
+    counts = [r // s + 1 for r, s in zip(room, strides)]
+    size = math.prod(kernel)
+    if not isinstance(total, int) or total % size or windows != math.prod(counts) or min(room) < 0:
+        c.refuse(f"{c.type(0)} is not what windows of {kernel} on an image of {image} give")
+    c.must_be_few(total * size)
+    places = np.tile(np.eye(size).reshape(size, 1, *kernel), (total // size, *(1,) * (rank + 1)))
+    batch = c.add("Shape", [c.required(0)], end=1)
+    shape = c.add("Concat", [batch, c.ints([total, *counts])], axis=0)
+    return c.result(
+        "ConvTranspose",
+        [
+            c.add("Reshape", [c.required(0), shape]),
+            c.constant(places, c.type(0).dtype.numpy),
+        ],
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=total // size,
+        output_padding=tuple(r % s for r, s in zip(room, strides)),
+    )
 
 
 @row("MaxUnpool")
