@@ -14,6 +14,7 @@ import numpy as np
 
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
+from verax.base.kept import keeping
 from verax.base.memory import parse_bytes
 from verax.base.reading import stamp
 from verax.base.settings import Settings
@@ -339,6 +340,7 @@ def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Con
     return convert_verified(loaded, path, **options)
 
 
+@keeping()
 def bisect(
     model: Network,
     subject: Subject = "verax:O1",

@@ -7,7 +7,6 @@ is stored in the file itself, so that whoever gets it knows what it was made fro
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +16,15 @@ import numpy as np
 
 from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, staging_folder
+from verax.base.npz import write_npz
 from verax.base.optional import installed_version
 from verax.frontends.model import Model
+from verax.frontends.onnx.state import NOTE, STATE, WRITTEN, entries, state_file
 from verax.frontends.onnx.writer import write_onnx
 from verax.ir.graph import Graph
 from verax.judge import check
 from verax.judge.network import Progress
 from verax.records.verdict import Verdict
-from verax.runners.npz import write_npz
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
 WITNESS = "onnxruntime"
@@ -74,10 +74,9 @@ def convert(
             place=str(target),
             next_step="choose another name for the output",
         )
-    metadata = {**model.metadata, **_origin(model, source)}
+    kept = {k: v for k, v in model.metadata.items() if k not in (STATE, WRITTEN, NOTE)}
+    metadata = {**kept, **_origin(model, source), **entries(model.graph)}
     notes = _notes(model.graph, target)
-    if model.graph.state:
-        metadata[f"{MARK}state"] = json.dumps(dict(model.graph.state))
     verdict, unverified = None, "it was not asked for"
     if verify and not installed_version(WITNESS, "onnxruntime-gpu"):
         unverified = f"{WITNESS} is not installed: pip install {WITNESS}"
@@ -99,17 +98,13 @@ def convert(
     return Converted((*written, *_write_state(model.graph, target)), verdict, unverified, notes)
 
 
-def _state_file(target: Path) -> Path:
-    return target.with_suffix(".state.npz")
-
-
 def _write_state(graph: Graph, target: Path) -> tuple[Path, ...]:
     """Write the values that the state begins with beside `target`, if there is state."""
     if not graph.state:
         return ()
-    with atomic_write(_state_file(target)) as stream:
+    with atomic_write(state_file(target)) as stream:
         write_npz(stream, graph.initial)
-    return (_state_file(target),)
+    return (state_file(target),)
 
 
 def _notes(graph: Graph, target: Path) -> tuple[str, ...]:
@@ -123,7 +118,8 @@ def _notes(graph: Graph, target: Path) -> tuple[str, ...]:
         pairs = (f"the output {new!r} is the next run's {v!r}" for v, new in graph.state.items())
         notes.append(
             f"ONNX remembers nothing, so state became inputs and outputs: {', '.join(pairs)}; "
-            f"the inputs of the first run are in {_state_file(target).name}"
+            f"the inputs of the first run are in {state_file(target).name}, where "
+            "Verax finds them again"
         )
     return tuple(notes)
 

@@ -80,8 +80,9 @@ class Guarded:
         stdin: int = subprocess.DEVNULL,
         stdout: int = subprocess.PIPE,
         stderr: int = subprocess.STDOUT,
+        pass_fds: Sequence[int] = (),
     ) -> None:
-        """environment: added to ours."""
+        """environment: added to ours. pass_fds: descriptors that the program gets as well."""
         self.name, self.was_cut = name, False
         if _leaving:
             raise SubjectError("Verax is being stopped", place=name)
@@ -96,7 +97,7 @@ class Guarded:
                 stderr=stderr,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *pass_fds],
             )
         except (OSError, ValueError) as error:
             self._channel.close()
@@ -117,11 +118,7 @@ class Guarded:
             said = self._channel.recv(_SAID).decode(errors="replace")
             self._await_guard()
         except TimeoutError as error:
-            raise SubjectError(
-                f"the subject gave no answer in {timeout:g} s and was stopped",
-                place=self.name,
-                next_step="give a longer time limit (--timeout) or a smaller input",
-            ) from error
+            raise too_late(self.name, timeout) from error
         finally:
             self.stop()
         if said.startswith("unstarted "):
@@ -173,7 +170,7 @@ def run_process(
     """
     guarded = Guarded(command, name=name, environment=environment)
     assert guarded.process.stdout is not None
-    tail = _Tail(guarded.process.stdout)
+    tail = Tail(guarded.process.stdout)
     return Ended(guarded.wait(timeout), tail.text())
 
 
@@ -188,6 +185,15 @@ def stop_all() -> None:
 when_interrupted(stop_all)
 
 
+def too_late(name: str, timeout: float) -> SubjectError:
+    """The error of a subject that was stopped after so many seconds."""
+    return SubjectError(
+        f"the subject gave no answer in {timeout:g} s and was stopped",
+        place=name,
+        next_step="give a longer time limit (--timeout) or a smaller input",
+    )
+
+
 def _unstarted(name: str, error: object) -> SubjectError:
     return SubjectError(
         f"the program cannot be started ({error})",
@@ -196,7 +202,7 @@ def _unstarted(name: str, error: object) -> SubjectError:
     )
 
 
-class _Tail:
+class Tail:
     """Reads a stream to its end in a thread and keeps its last bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:

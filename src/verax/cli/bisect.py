@@ -18,6 +18,7 @@ from verax.cli.console import (
     Params,
     Seed,
     Shape,
+    Steps,
     Threads,
     Timeout,
     can_write,
@@ -78,6 +79,7 @@ def command(
     winograd: Annotated[
         bool, typer.Option(help="The subject may use Winograd's algorithm; without, sharper.")
     ] = True,
+    steps: Steps = None,
     threads: Threads = 0,
     timeout: Timeout = None,
     shape: Shape = None,
@@ -120,6 +122,7 @@ def command(
             seed=seed,
             watch=watch,
             winograd=winograd,
+            steps=steps,
             progress=lambda done, total, what: show(what, done / max(total, 1)),
         )
     inputs = tuple(

@@ -14,6 +14,7 @@ from verax.cli.console import (
     Params,
     Seed,
     Shape,
+    Steps,
     Threads,
     Timeout,
     can_write,
@@ -92,6 +93,7 @@ def command(
             help="Undecided unless a relative error of R would have shown in every node.",
         ),
     ] = None,
+    steps: Steps = None,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -154,6 +156,7 @@ def command(
             require_power,
             checked_timeout(timeout),
             memory,
+            steps,
         )
         with progress("judging") as show, Budget.of(request.memory).held():
             record = perform(request, show)

@@ -92,6 +92,16 @@ Memory = Annotated[
         "fit is judged in pieces or called unchecked.",
     ),
 ]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps",
+        metavar="N",
+        min=1,
+        help="Consecutive runs, on the same inputs, that are judged of a model that remembers; 2 "
+        "when not given. Values of run N are called NAME@N.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="For inputs that are drawn.", min=0)]
 
 

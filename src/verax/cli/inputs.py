@@ -13,11 +13,11 @@ import numpy as np
 import typer
 
 from verax.base.errors import InputError, UsageError
+from verax.base.npz import DAMAGE, read_array
 from verax.base.reading import BytesFile, private_bytes
 from verax.images import BYTES, FITS, ORDERS, ImageOptions, read_image
 from verax.ir.pixels import LAYOUTS, Pixels
 from verax.ir.types import TensorType
-from verax.runners.npz import DAMAGE, read_array
 
 MAX_BYTES = 1 << 33
 """An .npz that would unpack to more is refused."""

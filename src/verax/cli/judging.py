@@ -65,6 +65,7 @@ class Request:
     require_power: float | None = None
     timeout: float | None = None
     memory: str | None = None
+    steps: int | None = None
 
     @property
     def photo(self) -> ImageOptions:
@@ -146,6 +147,13 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
             place=request.model,
             next_step="check it anew without --replay",
         )
+    compares = request.images is not None or (is_model(request.subject) and request.other is None)
+    if request.steps is not None and compares:
+        what = "--images" if request.images is not None else "the comparison of two model files"
+        raise UsageError(
+            f"--steps does not go with {what}",
+            next_step="leave it out, or name a runner as the subject",
+        )
     recipe = Recipe(dataclasses.asdict(request), hashes_of(request.files), found)
     if request.images is not None:
         record: Record = _agree(request, loaded, show)
@@ -182,6 +190,7 @@ def _check(request: Request, loaded: Model, show: Show) -> Record:
         winograd=request.winograd,
         require_power=request.require_power,
         pixels=loaded.pixels,
+        steps=request.steps,
         progress=lambda done, total, what: show(what, done / max(total, 1)),
     )
     inputs = tuple(

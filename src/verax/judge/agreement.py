@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError, UsageError
+from verax.base.kept import keeping
 from verax.ir.graph import Graph, specialise
 from verax.judge.check import check
 from verax.judge.network import regions
@@ -35,6 +36,7 @@ MEASURED = 12
 """Disagreements whose margin is measured by sampling; further ones borrow the largest sigma."""
 
 
+@keeping()
 def agree(
     graph: Graph,
     subject: Runner,

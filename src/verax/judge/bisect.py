@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.base.errors import VeraxError
+from verax.base.kept import keeping
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
 from verax.ir.pixels import Pixels
@@ -42,6 +43,7 @@ class Bisected:
     inputs: Arrays
 
 
+@keeping()
 @held_to_memory
 def bisect(
     graph: Graph,

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from verax.base.errors import InputError, UsageError, VeraxError
+from verax.base.kept import keeping
 from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.ir.pixels import Pixels
 from verax.judge.budget import held_to_memory, in_context, require_room_for_meaning
@@ -47,6 +48,7 @@ EXPLAINED = 8
 """Guilty nodes whose causes are sought."""
 
 
+@keeping()
 @held_to_memory
 def check(
     graph: Graph,

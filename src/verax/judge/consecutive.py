@@ -35,6 +35,8 @@ from verax.reference.evaluate import bind_symbols
 
 STEPS = 2
 """Consecutive runs when the caller does not say how many."""
+MOST_NODES = 100_000
+"""Nodes of all runs together; a network of more is still judged over one."""
 MOST = 16
 """States that are tried one by one as the one that was dropped."""
 Arrays = Mapping[str, np.ndarray]
@@ -241,18 +243,36 @@ def in_steps(
 
     inputs: of every run, or of one, which every run then gets; the state, if given, is that of the
     first. steps: how many runs; as many as inputs, else `STEPS`; 1 for recorded answers. Raises
-    `UsageError` when the two do not fit, `InputError` for a network that remembers nothing and gets
-    inputs of several runs.
+    `UsageError` when the two do not fit or are too many, `InputError` for a network that remembers
+    nothing and gets inputs of several runs.
     """
     if isinstance(subject, StepRunner):
         return graph, subject, _only(inputs)
     if not graph.state:
+        if steps is not None and steps > 1:
+            raise UsageError(
+                f"{steps} consecutive runs are asked for, and the network remembers nothing",
+                place=graph.name,
+                next_step="judge one run: every other one is the same",
+            )
         return graph, subject, _only(inputs)
     listed = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())
     several = inputs is not None and not isinstance(inputs, Mapping)
     count = steps or (len(listed) if several else STEPS)
     if subject.stored_inputs is not None:
+        if count > 1 and steps is not None:
+            raise UsageError(
+                f"{steps} consecutive runs are asked for, and recorded answers are those of one",
+                place=subject.name,
+                next_step="record each run, with the state that it began with as in:NAME",
+            )
         count = 1
+    if count > 1 and count * len(graph.nodes) > MOST_NODES:
+        raise UsageError(
+            f"{count} runs of {len(graph.nodes)} nodes are more than can be judged at once",
+            place="steps",
+            next_step=f"ask for at most {max(1, MOST_NODES // len(graph.nodes))}",
+        )
     if count < 1 or (several and count != len(listed)):
         raise UsageError(f"{count} steps are asked for, and inputs of {len(listed)} are given")
     if not listed:

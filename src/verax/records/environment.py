@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ def environment() -> dict[str, str]:
         "processor": _processor(),
         "cores": str(available_cores()),
     }
+    return {**found, **_versions()}
+
+
+@cache
+def _versions() -> dict[str, str]:
+    found = {}
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)
@@ -36,6 +43,7 @@ def environment() -> dict[str, str]:
     return found
 
 
+@cache
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

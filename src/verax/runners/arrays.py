@@ -11,10 +11,10 @@ import numpy as np
 
 from verax.base.arrays import as_array
 from verax.base.errors import UsageError
+from verax.base.npz import read_npz
 from verax.ir.graph import Graph
 from verax.ir.types import DType
 from verax.judge.protocol import Naming
-from verax.runners.npz import read_npz
 
 INPUT_MARK, OUTPUT_MARK = "in:", "out:"
 """Prefixes that tell inputs from answers in an .npz; without them, names tell."""

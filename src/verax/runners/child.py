@@ -1,7 +1,8 @@
 """Foreign runtimes run here: in a child process, with a time limit, through files.
 
-The child is `python -m verax.runners.worker FOLDER`. Files rather than pipes, so that a subject
-that prints, crashes or hangs cannot confuse the exchange.
+The child is `python -m verax.runners.worker FOLDER`, or a fork of one that lives as long as the
+check (`forking`). Files rather than pipes, so that a subject that prints, crashes or hangs cannot
+confuse the exchange.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ import numpy as np
 
 from verax.base.errors import UsageError
 from verax.base.files import scratch_folder
-from verax.base.processes import SubjectError, run_process
+from verax.base.kept import kept
+from verax.base.processes import Ended, SubjectError, run_process
 from verax.ir.types import DType
-from verax.runners.memory import perturbing
+from verax.runners.forking import CAN_FORK, ForkServer
+from verax.runners.memory import perturbing, poisonable
 
+WORKER = (sys.executable, "-m", "verax.runners.worker")
+SERVE = "serve"
+"""First argument of a worker that forks; its others are a task and a descriptor."""
 REQUEST, REPLY, INPUTS, OUTPUTS = "request.json", "reply.json", "inputs.npz", "outputs.npz"
 
 
@@ -49,8 +55,7 @@ def run_in_child(
                 plain[key] = value
         plain["inputs"] = save_arrays(folder / INPUTS, arrays)
         (folder / REQUEST).write_text(json.dumps(plain))
-        command = [sys.executable, "-m", "verax.runners.worker", str(folder)]
-        ended = run_process(command, name=name, timeout=timeout, environment=_environment(fill))
+        ended = _run(folder, task, name, timeout, fill)
         if ended.code != 0 or not (folder / REPLY).exists():
             raise SubjectError(
                 f"the subject's process died ({ended.how}): {ended.last_words}",
@@ -70,9 +75,22 @@ def run_in_child(
         return reply, load_arrays(folder / OUTPUTS, reply["outputs"])
 
 
+def _run(folder: Path, task: str, name: str, timeout: float, fill: int | None) -> Ended:
+    """Let a child do what `folder` asks for."""
+    if CAN_FORK:
+        server = kept(task, lambda: ForkServer([*WORKER, SERVE, task], _environment(None)))
+        if server is not None:
+            ended = server.run(folder, name=name, timeout=timeout, fill=fill)
+            if ended is not None:
+                return ended
+    return run_process(
+        [*WORKER, str(folder)], name=name, timeout=timeout, environment=_environment(fill)
+    )
+
+
 def _environment(fill: int | None) -> dict[str, str]:
     """The child finds the same packages; `fill` is the byte that fresh memory holds."""
-    found = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    found = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **poisonable()}
     return found if fill is None else {**found, **perturbing(fill)}
 
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from verax.base.errors import UsageError
 from verax.base.files import scratch_folder
+from verax.base.npz import read_npz, write_npz
 from verax.base.processes import SubjectError, run_process
 from verax.ir.graph import Graph
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.memory import perturbing
-from verax.runners.npz import read_npz, write_npz
 from verax.runners.onnx_files import Writer
 
 INPUT, OUTPUT, MODEL = "{input}", "{output}", "{model}"

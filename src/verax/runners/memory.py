@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,6 +15,8 @@ from verax.ir.graph import Graph
 _M_PERTURB = -6
 """glibc's `mallopt` parameter: the byte that freed memory gets, its complement is for fresh one."""
 
+_TUNABLES, _NO_CACHE = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"
+
 
 def perturbing(fill: int) -> dict[str, str]:
     """Environment for a child process whose fresh memory shall hold the byte `fill` (glibc).
@@ -23,21 +26,29 @@ def perturbing(fill: int) -> dict[str, str]:
     return {"MALLOC_PERTURB_": str(fill ^ 0xFF)}
 
 
+def poisonable() -> dict[str, str]:
+    """Environment for a child process that may call `poison`: glibc fills no memory that it hands
+    out from a thread's cache of small pieces, so there shall be none."""
+    known = os.environ.get(_TUNABLES)
+    return {_TUNABLES: f"{known}:{_NO_CACHE}" if known else _NO_CACHE}
+
+
+def poison(fill: int | None) -> None:
+    """From now on memory from `malloc` comes filled with the byte `fill`, and freed memory is
+    overwritten; None ends that. Does nothing where the C library has no such switch."""
+    switch = getattr(ctypes.CDLL(None), "mallopt", None)
+    if switch is not None:
+        switch(_M_PERTURB, 0 if fill is None else fill ^ 0xFF)
+
+
 @contextlib.contextmanager
 def poisoned_memory(fill: int) -> Iterator[None]:
-    """Inside, memory from `malloc` comes filled with the byte `fill`; freed memory is overwritten.
-
-    Does nothing where the C library has no such switch.
-    """
-    library = ctypes.CDLL(None)
-    switch = getattr(library, "mallopt", None)
-    if switch is not None:
-        switch(_M_PERTURB, fill ^ 0xFF)
+    """Inside, memory is as after `poison(fill)`."""
+    poison(fill)
     try:
         yield
     finally:
-        if switch is not None:
-            switch(_M_PERTURB, 0)
+        poison(None)
 
 
 class InProcess(ABC):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,19 @@ MARK = "|"
 """Between the number of a run and a name."""
 STATE = f"state{MARK}"
 """Before the names of what the program shall remember at the beginning."""
+
+
+def prepare() -> Callable[[], None]:
+    """Import what loading a program needs; what is to be done in each process forked from here."""
+    torch = optional("torch", "to run the subject 'torch'")
+    for name in ("torch._export.serde.serialize", "torch.export.pt2_archive._package"):
+        with contextlib.suppress(ImportError):  # other versions have other parts
+            importlib.import_module(name)
+
+    def renew() -> None:
+        torch.seed()
+
+    return renew
 
 
 def answer(

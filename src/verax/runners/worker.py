@@ -1,14 +1,28 @@
-"""The child process of `child.run_in_child`: `python -m verax.runners.worker FOLDER`."""
+"""The child process of `child.run_in_child`: `python -m verax.runners.worker FOLDER`.
+
+As `worker serve TASK DESCRIPTOR` it does what folders ask for until the descriptor is closed, each
+in a fork of itself, and imports what the task needs before (see `forking`).
+"""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
+import os
+import signal
+import socket
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
+from verax.base import guard
 from verax.base.errors import VeraxError
 from verax.runners import litert, onnx_runtime, openvino, tensorflow_file, torch_file, tvm
-from verax.runners.child import INPUTS, OUTPUTS, REPLY, REQUEST, load_arrays, save_arrays
+from verax.runners.child import INPUTS, OUTPUTS, REPLY, REQUEST, SERVE, load_arrays, save_arrays
+from verax.runners.forking import BEGUN, ENDED, UNFIT
+from verax.runners.memory import poison
 
 TASKS = {
     "onnxruntime": onnx_runtime.answer,
@@ -19,6 +33,10 @@ TASKS = {
     "tensorflow": tensorflow_file.answer,
 }
 """What a child can do: request and inputs -> reply and outputs."""
+PREPARE = {"torch": torch_file.prepare}
+"""What is imported before forking, where that is slow: nothing that starts threads. It returns what
+every fork does first, for forks shall not draw the same random numbers."""
+_ASKED = 1 << 16
 
 
 def main(folder: Path) -> int:
@@ -37,5 +55,80 @@ def main(folder: Path) -> int:
     return 0
 
 
+def serve(task: str, descriptor: int) -> int:
+    """Do what is asked for through the descriptor, until it is closed; in a fork, one thing."""
+    channel = socket.socket(fileno=descriptor)
+    channel.set_inheritable(False)
+    renew, fit = _prepared(task)
+    guard.prctl(guard.SET_CHILD_SUBREAPER, 1)
+    while True:
+        said, descriptors, _, _ = socket.recv_fds(channel, _ASKED, 1)
+        if not said:
+            return 0
+        if not fit:
+            channel.send(UNFIT)
+            return 0
+        (printed,) = descriptors
+        channel.send(BEGUN)
+        server, run = os.getpid(), _forked()
+        if run == 0:
+            channel.close()
+            asked = json.loads(said)
+            _settle(server, printed)
+            os.chdir(asked["at"])
+            renew()
+            poison(asked["fill"])
+            return main(Path(asked["folder"]))
+        os.close(printed)
+        status = os.waitpid(run, 0)[1]
+        with contextlib.suppress(OSError):
+            os.killpg(run, signal.SIGKILL)
+        guard.sweep()
+        channel.send(ENDED + str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _prepared(task: str) -> tuple[Callable[[], None], bool]:
+    """What every fork does first, and whether forking is safe: no thread was started."""
+    before, renew = _threads(), _nothing
+    if task in PREPARE:
+        # A package that is missing, or broken, is said by every run.
+        with contextlib.suppress(Exception):
+            renew = PREPARE[task]()
+    # What forks inherit they need not look through when they end, which took two seconds.
+    gc.collect()
+    gc.freeze()
+    return renew, _threads() <= before
+
+
+def _threads() -> int:
+    """Threads of this process, those of libraries too."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _forked() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there are threads: NumPy's, which survive forks
+        return os.fork()
+
+
+def _settle(server: int, printed: int) -> None:
+    """In a fork: a session of its own, which ends with the server, and prints into a pipe."""
+    os.setsid()
+    guard.prctl(guard.SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(1)
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    os.close(printed)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == SERVE:
+        sys.exit(serve(sys.argv[2], int(sys.argv[3])))
     sys.exit(main(Path(sys.argv[1])))

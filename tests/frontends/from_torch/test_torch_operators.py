@@ -74,6 +74,7 @@ ELSEWHERE = {
     *("feature_dropout", "alpha_dropout", "lift_fresh", "lift_fresh_copy", "norm", "softsign"),
     *("float", "sym_constrain_range"),
     *("weight_norm_interface", "native_batch_norm_legit"),  # test_decompositions
+    *("rrelu_with_noise", "rrelu_with_noise_functional"),  # test_decompositions
     *("scaled_dot_product_flash_attention_for_cpu",),
     # test_torch_aliasing.py, test_torch_networks.py
     *("copy", "item", "local_scalar_dense", "sym_numel", "sym_constrain_range_for_size"),
@@ -85,7 +86,8 @@ DECOMPOSED = (
     *("to_double", "batch_norm", "layer_norm", "group_norm", "linear_deep", "max_pool2d"),
     *("max_pool3d", "gelu", "hardswish", "adaptive_avg_pool3d", "selu", "bilinear", "nearest3d"),
     *("attention_causal", "logsumexp", "index_behind", "clamp_tensor", "weight_norm", "attention"),
-    *("batch_statistics", "slice_scatter_step", "unfold", "fold"),
+    *("batch_statistics", "slice_scatter_step", "unfold", "fold", "empty", "rrelu", "diff"),
+    *("transposed", "clamp_mixed"),
 )
 
 

@@ -153,6 +153,7 @@ def formula_calls() -> list[Any]:
         ("cumprod", lambda x: x.cumprod(1), X),
         ("argsort", lambda x: (x.argsort(1), x.argsort(2, descending=True)), X),
         ("empty", lambda x: (torch.empty(3, 5).fill_(0.5) + x, torch.empty_like(x).zero_()), X),
+        ("empty_permuted", lambda x: torch.empty_permuted((3, 5), (1, 0)).fill_(1.5) * x, X),
         ("new_empty", lambda x: x.new_empty(3, 5).fill_(1.5) * x, X),
         ("eye", lambda x: x @ torch.eye(5, 4), X),
         ("max_other", lambda x, y: (torch.max(x, y), torch.min(x, y)), X, y),

@@ -17,6 +17,7 @@ from verax.frontends.model import Model
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline
 from verax.frontends.onnx.reader import NEWEST, Function, parse, read_model
 from verax.frontends.onnx.records import NOTE, inferred_otherwise, note
+from verax.frontends.onnx.state import with_state
 from verax.frontends.onnx.table import TABLE
 from verax.ir.types import TensorType
 
@@ -30,18 +31,20 @@ def load_onnx(
 
     shapes: sizes for what the file leaves open: {"x": (1, 3, 224, None)} or {"batch": 2} by the
     name of a dimension. values: inputs to be made constants (a shape given as an input, say).
+    State that `verax convert` wrote is state again (see `state`).
     Raises `ModelError` for a damaged file, `UnsupportedError` listing what Verax lacks,
     `UsageError` for an unreadable path or shapes that do not fit.
     """
     is_path = isinstance(source, str | os.PathLike)
-    folder = Path(os.fspath(source)).parent if is_path else None  # type: ignore[arg-type]
-    foreign, functions = read_model(parse(source), folder)
+    path = Path(os.fspath(source)) if is_path else None  # type: ignore[arg-type]
+    foreign, functions = read_model(parse(source), path and path.parent)
     name = os.fspath(source) if is_path else f"{type(source).__name__}"  # type: ignore[arg-type]
     versions = ", ".join(f"{d or 'opset'} {version}" for d, version in foreign.versions.items())
     importer = _OnnxImporter(foreign, functions, shapes, values)
     importer.refuse_unsupported(foreign.nodes, "")
     check_size(foreign.nodes, functions)
-    return importer.run(str(name), f"ONNX, {versions}")
+    model = importer.run(str(name), f"ONNX, {versions}")
+    return with_state(model, path)
 
 
 class _OnnxImporter(Importer):

@@ -307,16 +307,19 @@ def _clip(t: Aten, x: str, low: Any, high: Any) -> Result:
 
 @row("clamp.default", "clamp_min.default", "clamp_max.default")
 def clamp(t: Aten) -> Result:
-    x = t.tensor("self")
-    return _clip(t, x, t.number("min"), t.number("max"))
+    x, bounds = t.tensor("self"), [t.number("min"), t.number("max")]
+    dtype = promoted(t, [x, *(v for v in bounds if v is not None)])
+    return _clip(t, t.cast(x, dtype), *bounds)
 
 
 @row("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
 def clamp_tensor(t: Aten) -> Result:
-    y, low, high = t.tensor("self"), t.maybe("min"), t.maybe("max")
+    x, low, high = t.tensor("self"), t.maybe("min"), t.maybe("max")
+    dtype = promoted(t, [v for v in (x, low, high) if v is not None])
+    y = t.cast(x, dtype)
     if low is not None:
-        y = t.add("Max", [y, low])
-    return t.result("Identity", [y]) if high is None else t.result("Min", [y, high])
+        y = t.add("Max", [y, t.cast(low, dtype)])
+    return t.result("Identity", [y]) if high is None else t.result("Min", [y, t.cast(high, dtype)])
 
 
 @row("relu6.default")

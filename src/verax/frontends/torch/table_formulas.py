@@ -76,11 +76,14 @@ def shrink(t: Aten) -> Result:
     return t.result("Shrink", [x], lambd=width, bias=width if t.kind == "softshrink" else 0.0)
 
 
-@row("rrelu.default")
+@row("rrelu.default", "rrelu_with_noise.default", "rrelu_with_noise_functional.default")
 def rrelu(t: Aten) -> Result:
-    """At inference the slope is the middle of its range."""
+    """At inference the slope is the middle of its range, and the noise is not touched."""
     if t.flag("training"):
         t.a.refuse("training", "call module.eval() before exporting")
+    if t.c.output_used(1):
+        t.c.refuse("its noise is used")
+    t.irrelevant("noise", reason="it is for training only")
     slope = (t.number("lower", 1 / 8) + t.number("upper", 1 / 3)) / 2
     return t.result("LeakyRelu", [t.tensor("self")], alpha=slope)
 

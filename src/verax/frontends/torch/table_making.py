@@ -84,11 +84,15 @@ def fill_like(t: Aten) -> Result:
     return t.result("Expand", [t.constant(value, dtype.numpy), t.add("Shape", [x])])
 
 
-@row("empty.memory_format", "new_empty.default", "empty_like.default")
+@row(
+    *("empty.memory_format", "empty_permuted.default"),
+    *("new_empty.default", "empty_like.default"),
+)
 def uninitialised(t: Aten) -> Result:
     """Memory before anything was written: NaN, or the lowest integer, so that a network whose
     result depends on it is noticed."""
-    x = None if t.kind == "empty" else t.tensor("self")
+    t.irrelevant("physical_layout")
+    x = None if t.kind in ("empty", "empty_permuted") else t.tensor("self")
     dtype = _dtype(t, DType.float32 if x is None else t.type(x).dtype)
     value: Any = np.nan
     if not dtype.is_float:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.torch.table_elementwise import promoted
 from verax.ir.types import DType
 
 LAST = 2**63 - 1
 """torch's "to the end" of a slice."""
+MOST_DIFFERENCES = 64
+"""Differences of differences that are written out."""
 
 
 @row("view.default", "reshape.default", "_unsafe_view.default")
@@ -74,6 +77,39 @@ def transpose(t: Aten) -> Result:
 def matrix_transpose(t: Aten) -> Result:
     x = t.tensor("self")
     return t.result("Transpose", [x]) if t.rank(x) == 2 else t.result("Identity", [x])
+
+
+@row("numpy_T.default", "matrix_H.default", "mT.default", "mH.default", "adjoint.default")
+def transposed(t: Aten) -> Result:
+    """All axes the other way round, or the last two exchanged; tensors are real here."""
+    x = t.tensor("self")
+    perm = list(range(t.rank(x)))
+    if t.kind == "numpy_T":
+        perm.reverse()
+    elif len(perm) >= 2:
+        perm[-2:] = perm[-1], perm[-2]
+    return t.result("Transpose", [x], perm=tuple(perm))
+
+
+@row("diff.default")
+def diff(t: Aten) -> Result:
+    """Each element less the one before it, n times; of truth values, whether they differ."""
+    x = t.tensor("self")
+    n = t.integer("n", 1)
+    if not t.rank(x) or not 0 <= n <= MOST_DIFFERENCES:
+        t.a.refuse("n", f"0 to {MOST_DIFFERENCES} differences are taken")
+    if not n:
+        t.irrelevant("dim", "prepend", "append", reason="no difference is taken")
+        return t.result("Identity", [x])
+    axis = t.axis("dim", x, -1)
+    parts = [v for v in (t.maybe("prepend"), x, t.maybe("append")) if v is not None]
+    if len(parts) > 1:
+        dtype = promoted(t, list(parts))
+        x = t.add("Concat", [t.cast(v, dtype) for v in parts], axis=axis)
+    kind = "Xor" if t.type(x).dtype is DType.bool_ else "Sub"
+    for _ in range(n):
+        x = t.add(kind, [_slice(t, x, axis, 1, LAST), _slice(t, x, axis, 0, -1)])
+    return t.result("Identity", [x])
 
 
 @row("squeeze.default", "squeeze.dim", "squeeze.dims")

@@ -1,4 +1,4 @@
-"""The .npz files that subjects read and write: nothing is believed, nothing is pickled.
+"""The .npz files that users, subjects and models bring: nothing is believed, nothing is pickled.
 
 Every array's header is read before its data: a header that claims more than the file holds, or an
 archive that would unpack to more than MAX_BYTES, is refused before memory is asked for.

@@ -1,0 +1,112 @@
+"""State in ONNX: the format has no word for it, so a file says which output is which input's next
+content in an entry of its metadata, and the first contents lie beside it in NAME.state.npz.
+
+`verax convert` writes such files. Whoever ignores all that has a network that remembers nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.base.npz import read_npz
+from verax.base.reading import companion
+from verax.frontends.model import Model
+from verax.ir.graph import Graph
+from verax.ir.types import TensorType
+
+STATE, WRITTEN = "verax.state", "verax.written"
+"""Entries of the metadata, as JSON: state -> output with its new value, and the same of inputs that
+the network writes to."""
+NOTE = "state"
+"""The entry that tells a reader what became of them."""
+
+
+def state_file(path: Path) -> Path:
+    """Where the first contents of the state of the model `path` lie."""
+    return path.with_suffix(".state.npz")
+
+
+def entries(graph: Graph) -> dict[str, str]:
+    """Metadata that says what the graph remembers and which inputs it writes to."""
+    written = {v: new for v, new in graph.updates.items() if v not in graph.state}
+    said = {STATE: dict(graph.state), WRITTEN: written}
+    return {key: json.dumps(pairs) for key, pairs in said.items() if pairs}
+
+
+def with_state(model: Model, path: Path | None) -> Model:
+    """The model, remembering what its metadata says; `path` is its file, if it is one.
+
+    Where the entries name no input and output of one type (a tool renamed them), or the state's
+    file is missing, the model stays as it is, and a note in its metadata tells why. Raises
+    `ModelError` for a state's file that does not belong to the model, `UsageError` for one that
+    cannot be read.
+    """
+    state, written = _pairs(model.metadata, STATE), _pairs(model.metadata, WRITTEN)
+    if not state and not written:
+        return model
+    updates = {**state, **written}
+    why = _unfit(model.graph, updates)
+    initial: Mapping[str, np.ndarray] = {}
+    if not why and state:
+        stored = None if path is None else companion(path.parent, state_file(path).name, "state")
+        if stored is None or not stored.is_file():
+            why = f"{state_file(path).name} is not there" if path else "it has no file beside it"
+        else:
+            initial = _initial(model.graph, state, stored)
+    if why:
+        note = f"not remembered, but inputs and outputs: {why}"
+        return dataclasses.replace(model, metadata={**model.metadata, NOTE: note})
+    graph = dataclasses.replace(model.graph, updates=updates, initial=initial)
+    said = {NOTE: f"{', '.join(state)}: kept from run to run"} if state else {}
+    return dataclasses.replace(model, graph=graph, metadata={**model.metadata, **said})
+
+
+def _pairs(metadata: Mapping[str, str], key: str) -> dict[str, str]:
+    """Names of inputs and outputs in an entry; none where it is no such text."""
+    try:
+        found = json.loads(metadata.get(key, "{}"))
+    except (ValueError, RecursionError):
+        return {"": ""}
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        return {"": ""}
+    return found
+
+
+def _unfit(graph: Graph, updates: Mapping[str, str]) -> str:
+    """Why the pairs are none of the graph's; "" when they are."""
+    for value, new in updates.items():
+        if value not in graph.inputs or new not in graph.outputs:
+            return f"the model has no input {value!r} with the output {new!r}"
+        if graph.types[value] != graph.types[new]:
+            return f"{value!r} is {graph.types[value]}, and {new!r} is {graph.types[new]}"
+    if len(set(updates.values())) != len(updates):
+        return "one output is the new content of two inputs"
+    return ""
+
+
+def _initial(graph: Graph, state: Mapping[str, str], file: Path) -> dict[str, np.ndarray]:
+    """First contents by name. Raises `ModelError`, `UsageError`."""
+    stored, found = read_npz(file), {}
+    for name in state:
+        if name not in stored:
+            raise ModelError(f"it holds no {name!r}", place=str(file))
+        array, type_ = stored[name], graph.types[name]
+        if array.dtype.kind == "V" and array.dtype.itemsize == type_.dtype.numpy.itemsize:
+            array = array.view(type_.dtype.numpy)  # what NumPy's files have no name for
+        given = str(array.dtype) + str(list(array.shape))
+        try:
+            fits = TensorType.of(array) == type_
+        except UnsupportedError:
+            fits = False
+        if not fits:
+            raise ModelError(
+                f"the state {name!r} begins as {given}, the model says {type_}", place=str(file)
+            )
+        found[name] = array
+    return found
