@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from verax.api import load, reference
+from verax.base import npz
 from verax.judge.inputs import draw_inputs
-from verax.runners import command, npz, registry
+from verax.runners import command, registry
 
 from .conftest import Cli, Result
 

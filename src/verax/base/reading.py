@@ -22,7 +22,7 @@ from verax.base.errors import ModelError, UsageError, VeraxError
 
 MOST_AT_ONCE = 1 << 30
 """Bytes that one system call is asked for; Linux gives 2 GiB at most."""
-PRIVATE: dict[str, int] = (
+PRIVATE: dict[str, Any] = (
     {} if os.name == "nt" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
 )
 

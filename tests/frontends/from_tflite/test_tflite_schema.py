@@ -16,7 +16,8 @@ DEFAULT = {"False": 0, "True": 1}
 
 
 def names_of(enumeration: type) -> dict[int, str]:
-    return {v: k for k, v in vars(enumeration).items() if isinstance(v, int)}
+    members = vars(enumeration).items()  # Python 3.13 keeps a line number among them
+    return {v: k for k, v in members if isinstance(v, int) and not k.startswith("__")}
 
 
 def generated_fields(table: str) -> dict[int, tuple[str, str, float]]:
