@@ -133,7 +133,8 @@ def batch_norm(s: Sketch, x: str) -> str:
     mean = value.mean(axes) + 0.2 * s.random.standard_normal(c) * np.sqrt(variance)
     scale = s.random.uniform(0.5, 1.5, c) * _signs(s, c)
     scale *= np.minimum(1.0, np.sqrt(variance / (value.var(axes) + 1e-6)))
-    statistics: list[np.ndarray] = [scale, s.random.uniform(-0.5, 0.5, c), mean, variance]
+    shift = np.asarray(s.random.uniform(-0.5, 0.5, c))
+    statistics: list[np.ndarray] = [scale, shift, mean, variance]
     node = op("BatchNormalization", epsilon=_pick(s, 1e-5, 1e-3, 1e-4))
     return s.add(node, [x, *(s.constant(a) for a in statistics)])
 
