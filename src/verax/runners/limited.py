@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -24,10 +25,13 @@ def within(seconds: float, name: str, act: Callable[[], Result]) -> Result:
     """
     results: list[Result] = []
     errors: list[BaseException] = []
+    begin = time.monotonic()
 
     def work() -> None:
         try:
-            results.append(act())
+            found = act()
+            if time.monotonic() - begin <= seconds:  # else nobody may have looked in time
+                results.append(found)
         except BaseException as error:
             errors.append(error)
 
