@@ -12,6 +12,7 @@ import numpy as np
 
 from verax.base.optional import optional
 from verax.ir.graph import Graph
+from verax.judge.protocol import Naming
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
@@ -108,8 +109,14 @@ class TorchFileRunner(FileRunner):
             timeout=timeout,
         )
         self.watches = not compiled
+        self._compiled = compiled
         if compiled:
             self.name = self.name.replace("torch", "torch-compiled", 1)
+
+    @property
+    def stepwise(self) -> bool:
+        """Eager PyTorch runs an exported program node by node."""
+        return not self._compiled and self.naming is Naming.network
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None

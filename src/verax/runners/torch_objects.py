@@ -238,6 +238,11 @@ class ExportedProgramRunner(InProcess):
         self.naming = naming
         self._said: dict[str, str] = {}
 
+    @property
+    def stepwise(self) -> bool:
+        """Eager PyTorch runs an exported program node by node."""
+        return not self.compiled and self.naming is Naming.network
+
     def describe(self) -> dict[str, str]:
         version = installed_version("torch")
         mode = {"mode": "compiled"} if self.compiled else {}
