@@ -171,7 +171,7 @@ def _why_undecided(undecided: Sequence[Outcome]) -> str:
     return (
         f"{len(blind)} of {len(undecided)} because the check was blind as a whole ({told}): the "
         "answer is within rounding, but rounding in that type, layer after layer, would hide an "
-        "error of the stated size in most values inside. `--watch` shows the rest."
+        "error of the stated size in most values inside."
     )
 
 
