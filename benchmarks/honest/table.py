@@ -25,6 +25,9 @@ WORDS = """*identical*: every bit is what the meaning gives, rounded once. *roun
 difference is what honest arithmetic in the declared types makes. *precision*: it is what a coarser
 arithmetic makes, which is named and was confirmed by recomputing. *undecided*: the judge does not
 know, and says why. *mistake*: something was computed wrongly.""".replace("\n", " ")
+VIEWS = """watched: every value inside was shown while it ran; outputs: nothing else was; recorded
+and recorded-inside: the same two, judged from arrays that were stored before. plain: a photo,
+words, a melody; noise: random numbers or ids in the same shapes.""".replace("\n", " ")
 COVERAGE = """A check at the outputs cannot see every error inside. Level: the relative error of a
 value inside by which that is stated, 32 units of roundoff in the coarser types. Values that are
 shown are judged on their own inputs, and so are always seen.""".replace("\n", " ")
@@ -74,6 +77,7 @@ def document(runs: Iterable[Outcome], before: Iterable[Any], after: Iterable[Any
         "## By element type and form",
         _counts(outcomes, _form),
         "## By what was shown, and on what input",
+        VIEWS,
         _counts(outcomes, lambda o: f"{Run.of(o.key).view}, {Run.of(o.key).style}"),
         "## How much the checks could see",
         COVERAGE,
@@ -81,6 +85,7 @@ def document(runs: Iterable[Outcome], before: Iterable[Any], after: Iterable[Any
         "## Accusations",
         _listed(accused, lambda o: known_fault(o, faults) or "not argued: false"),
         "## Undecided",
+        _why_undecided(undecided),
         _listed(undecided, lambda o: ""),
         "## No verdict",
         "Refused means that an exporter, a runtime or Verax cannot do this network in this form; "
@@ -154,6 +159,20 @@ def _listed(outcomes: Sequence[Outcome], remark: Callable[[Outcome], str]) -> st
     if len(outcomes) > MOST:
         lines.append(f"- and {len(outcomes) - MOST} more")
     return "\n".join(lines) or "None."
+
+
+def _why_undecided(undecided: Sequence[Outcome]) -> str:
+    """How many were blind as a whole, and in which element types."""
+    blind = [o for o in undecided if o.worst.get("test") == "power"]
+    if not blind:
+        return ""
+    types = Counter(Run.of(o.key).dtype for o in blind)
+    told = ", ".join(f"{n} in {dtype}" for dtype, n in sorted(types.items()))
+    return (
+        f"{len(blind)} of {len(undecided)} because the check was blind as a whole ({told}): the "
+        "answer is within rounding, but rounding in that type, layer after layer, would hide an "
+        "error of the stated size in most values inside."
+    )
 
 
 def _short(text: str) -> str:

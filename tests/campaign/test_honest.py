@@ -175,7 +175,10 @@ def test_the_page_says_what_the_checks_saw_and_why_there_were_none() -> None:
     whole.seen, whole.tried, whole.level = 8, 8, 2**-6
     refused = Outcome("c/float16/onnx/openvino/outputs/plain", "f", "o", REFUSED)
     refused.reasons = ["no such | operator"]
-    page = document([seen, whole, refused], [], [])
+    blind = Outcome("d/bfloat16/program/eager/outputs/plain", "f", "o", UNDECIDED)
+    blind.worst = {"node": "last", "test": "power"}
+    page = document([seen, whole, refused, blind], [], [])
+    assert "1 of 1 because the check was blind as a whole (1 in bfloat16)" in page
     assert "|float16, outputs|2|0.016|20|55.0 %|50.0 %|" in page
     assert "|no such / operator|c|1|" in page
 
