@@ -37,7 +37,8 @@ def coverage(graph: Graph, found: Survey) -> Coverage:
     for finding in found.findings:
         if finding.kind is not Kind.undecided:
             best.setdefault(finding.value, 0.0)
-    limits = {v: st.visible_from(str(graph.types[v].dtype)) for v in best}
+    steps = {p.value: p.step for p in found.power}
+    limits = {v: max(st.visible_from(str(graph.types[v].dtype)), steps.get(v, 0)) for v in best}
     blind = [v for v in best if not best[v] <= limits[v]]
     nodes = {v: graph.producers[v].name or v for v in best}
     return Coverage(
