@@ -25,7 +25,8 @@ MOST_LISTED = 12
 class Outcome:
     """One run's outcome. result: the verdict's kind, or why there is none; worst: the node that
     decided it, with the judge's figures; listed: every value that is no rounding; blind: values
-    marked undecided; judge: the version of the source that judged."""
+    marked undecided; restated: of an accused quantised network, in which other words for it the
+    runtime is right (`restated`); judge: the version of the source that judged."""
 
     key: str
     family: str
@@ -38,6 +39,7 @@ class Outcome:
     listed: list[str] = field(default_factory=list)
     blind: int = 0
     notes: list[str] = field(default_factory=list)
+    restated: str = ""
     judge: str = ""
 
     @property
