@@ -153,11 +153,13 @@ def table(options: argparse.Namespace) -> int:
     """Write the page from the records."""
     from benchmarks.honest.planted import PlantedOutcome
     from benchmarks.honest.table import document
+    from benchmarks.honest.table_quantised import quantised_document
 
     runs = read(options.folder / RUNS).values()
     after = read(options.folder / PLANTED, PlantedOutcome).values()
     before = read(options.before, PlantedOutcome).values() if options.before else ()
-    text = document(runs, before, after)
+    made = quantised_document if options.quantised else document
+    text = made(runs, before, after)
     if options.output is None:
         print(text)
     else:
@@ -184,6 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
     part.add_argument("--json", type=Path)
     part = parts.add_parser("table", help="the page for the docs, from what was recorded")
     part.add_argument("-o", "--output", type=Path)
+    part.add_argument("--quantised", action="store_true", help="the page of quantised networks")
     part.add_argument("--before", type=Path, help="a record of planted mistakes to compare with")
     options = parser.parse_args(arguments)
     actions = {"runs": run_campaign, "planted": run_campaign, "show": show, "table": table}

@@ -44,6 +44,8 @@ MOST_PARTS = 40
 """Nodes that a way changes up to which it is tried which of them a runtime computed otherwise."""
 LIKELIEST = 4
 """Ways whose mixtures are tried; in large networks only the first."""
+RICHEST = 2
+"""Ways that differ from the meaning in most respects, tried last: their parts can be spared."""
 MOST_NUMBERS = 1 << 24
 """Numbers that may be computed for the mixtures of a way, unless once for each node is more."""
 EXACTLY = Way()
@@ -208,12 +210,17 @@ class Steps:
         simplest = list(self._ways(value))
         likely = sorted(simplest, key=lambda w: self._left(w, value, given))[:LIKELIEST]
         runs = MOST_NUMBERS // sum(a.size for a in self.sampler.inner.values())
+        nearest = likely[:1]
+        likely.sort(key=simplest.index)
+        richest = [w for w in simplest if w.softmax == any(o.softmax for o in simplest)]
+        richest = [w for w in richest if w.pairs and not w.halved and w.sums in ("", "both")]
+        likely += [w for w in richest[::-1] if w not in likely][:RICHEST]
         for turns in (False, True):
-            for way in sorted(likely, key=simplest.index):
+            for way in likely:
                 if turns and (not way.pairs or way.halved):
                     continue
                 parts, counts = self._parts(way, turns)
-                large = runs <= len(parts) and (turns or way is not likely[0])
+                large = runs <= len(parts) and (turns or way not in nearest)
                 if 1 < len(parts) <= MOST_PARTS and not large:
                     most = max(runs, sum(counts))
                     best = best_mixture(counts, self._sizes(way, parts, value, given), most)
