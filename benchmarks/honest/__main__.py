@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.honest import campaign
 from benchmarks.honest.files import runs_of_files, runs_of_quantised
+from benchmarks.honest.lite import runs_of_lite
 from benchmarks.honest.outcomes import ACCUSED, DIED, TIMED_OUT, UNDECIDED, Outcome, append, read
 from benchmarks.honest.runs import Run, runs_of
 
@@ -40,7 +41,7 @@ def keys_of_runs(only: str, share: float = 1.0) -> dict[str, list[str]]:
 
     listed = [(name, list(runs_of(name, number))) for number, name in enumerate(registry())]
     found = {}
-    for name, runs in (*listed, *runs_of_files(), *runs_of_quantised()):
+    for name, runs in (*listed, *runs_of_files(), *runs_of_quantised(), *runs_of_lite()):
         matching = [run.key for run in runs if re.search(only, run.key)]
         found[name] = [k for k in matching if zlib.crc32(k.encode()) < share * 2**32]
     names = [n for n, keys in found.items() if keys]
@@ -53,7 +54,8 @@ def keys_of_plants(only: str) -> dict[str, list[str]]:
     from benchmarks.honest.architectures import registry
     from benchmarks.honest.planted import keys_of
 
-    found = {n: [k for k in keys_of(n) if re.search(only, k)] for n in registry()}
+    names = [*registry(), *(name for name, _ in runs_of_quantised())]
+    found = {n: [k for k in keys_of(n) if re.search(only, k)] for n in names}
     return {n: keys for n, keys in found.items() if keys}
 
 
@@ -153,11 +155,13 @@ def table(options: argparse.Namespace) -> int:
     """Write the page from the records."""
     from benchmarks.honest.planted import PlantedOutcome
     from benchmarks.honest.table import document
+    from benchmarks.honest.table_quantised import quantised_document
 
     runs = read(options.folder / RUNS).values()
     after = read(options.folder / PLANTED, PlantedOutcome).values()
     before = read(options.before, PlantedOutcome).values() if options.before else ()
-    text = document(runs, before, after)
+    made = quantised_document if options.quantised else document
+    text = made(runs, before, after)
     if options.output is None:
         print(text)
     else:
@@ -185,6 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     part.add_argument("--json", type=Path)
     part = parts.add_parser("table", help="the page for the docs, from what was recorded")
     part.add_argument("-o", "--output", type=Path)
+    part.add_argument("--quantised", action="store_true", help="the page of quantised networks")
     part.add_argument("--before", type=Path, help="a record of planted mistakes to compare with")
     options = parser.parse_args(arguments)
     actions = {"runs": run_campaign, "planted": run_campaign, "show": show, "table": table}

@@ -18,6 +18,7 @@ from benchmarks.honest.quantised import case, scheme_of
 from benchmarks.honest.runs import (
     FILE,
     FLOAT32,
+    INT8,
     LEVELS,
     OUTPUTS,
     RECORDED,
@@ -38,8 +39,7 @@ OWN = {
 WRITTEN = ("onnxruntime:all", "onnxruntime:disabled", "openvino")
 """Runtimes that run any network as ONNX."""
 QUANTISED = "quantised"
-INT8 = "int8"
-GROUPS, PER_GROUP = 20, 10
+GROUPS, PER_GROUP = 40, 10
 """Groups of quantised networks in the campaign, and networks in each."""
 
 
@@ -91,12 +91,17 @@ def runs_of_quantised() -> Iterator[tuple[str, list[Run]]]:
         yield (
             name,
             [
-                Run(name, INT8, f"case{i}-{scheme_of(group, i).name}", runner, view, PLAIN)
+                Run(name, INT8, form_of(name, i), runner, view, PLAIN)
                 for i in range(PER_GROUP)
                 for runner in ("onnxruntime:all", "onnxruntime:disabled", "openvino")
                 for view in (WATCHED, OUTPUTS)
             ],
         )
+
+
+def form_of(name: str, number: int) -> str:
+    """The form of a network of a group: its number, and how it is quantised."""
+    return f"case{number}-{scheme_of(int(name.removeprefix(QUANTISED)), number).name}"
 
 
 def quantised_case(name: str, form: str) -> Any:

@@ -23,6 +23,7 @@ from benchmarks.honest.files import (
     quantised_case,
 )
 from benchmarks.honest.inputs import PLAIN, STYLES
+from benchmarks.honest.lite import DRAWS, LITE, lite_files
 from benchmarks.honest.runs import (
     BFLOAT16,
     FILE,
@@ -40,7 +41,7 @@ from verax.campaign.subjects import Remembering
 from verax.frontends.model import Model
 from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Graph, specialise
-from verax.judge.inputs import choose_sizes
+from verax.judge.inputs import choose_sizes, draw_inputs
 from verax.judge.protocol import Runner
 from verax.reference.evaluate import bind_symbols
 from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK, ArraysRunner, load_npz
@@ -96,7 +97,7 @@ class Forms:
 
     def _make(self, dtype: str, form: str) -> Network:
         if self.origin == "file" or self.family == QUANTISED:
-            return _of_file(self.name, form)
+            return _of_file(self.name, form, self._folder)
         architecture = registry()[self.name]
         given = {style: architecture.inputs(style, INPUT_SEED) for style in STYLES}
         model = module(architecture)
@@ -126,14 +127,23 @@ def belongs(name: str) -> tuple[str, str]:
 
     Raises KeyError for any other name."""
     if name.startswith(QUANTISED):
-        return "quantised", "onnxruntime"
+        return "quantised", "litert" if name.startswith(LITE) else "onnxruntime"
     if name in model_files():
         return model_files()[name].family, "file"
     return registry()[name].family, registry()[name].origin
 
 
-def _of_file(name: str, form: str) -> Network:
+def _of_file(name: str, form: str, folder: Path) -> Network:
     """A file, or one case of a group of quantised networks."""
+    if name.startswith(LITE):
+        path = folder / f"{name}.tflite"
+        once(path, lambda to: to.write_bytes(lite_files()[name]))
+        read = verax.load(path)
+        assert isinstance(read, Model)
+        graph = specialise(read.graph, choose_sizes(read.graph))
+        return Network(
+            graph, path, {f"draw{i}": draw_inputs(graph, i)[0] for i in range(max(DRAWS.values()))}
+        )
     if form == FILE:
         file = model_files()[name]
         path, read = file.path, verax.load(file.path)

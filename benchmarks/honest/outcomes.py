@@ -26,7 +26,8 @@ class Outcome:
     """One run's outcome. result: the verdict's kind, or why there is none; worst: the node that
     decided it, with the judge's figures; listed: every value that is no rounding; blind: values
     marked undecided; seen, tried: nodes in which a relative error of `level` would have shown, and
-    nodes that were asked; judge: the version of the source that judged."""
+    nodes that were asked; restated: of an accused quantised network, in which other words for it
+    the runtime is right (`restated`); judge: the version of the source that judged."""
 
     key: str
     family: str
@@ -42,6 +43,7 @@ class Outcome:
     tried: int = 0
     level: float = 0.0
     notes: list[str] = field(default_factory=list)
+    restated: str = ""
     judge: str = ""
 
     @property

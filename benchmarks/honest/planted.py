@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from benchmarks.honest.files import PER_GROUP, QUANTISED, form_of
 from benchmarks.honest.inputs import PLAIN
 from benchmarks.honest.networks import Forms
 from benchmarks.honest.outcomes import from_verax
-from benchmarks.honest.runs import FILE, FLOAT32, ONNX
+from benchmarks.honest.plants_quantised import QUANTISED_PLANTS
+from benchmarks.honest.runs import FILE, FLOAT32, INT8, ONNX
 
 from verax.campaign import random_networks
 from verax.campaign.explaining import explained
@@ -68,8 +70,11 @@ class PlantedOutcome:
 
 
 def keys_of(name: str) -> Iterator[str]:
-    """Every placement in an architecture."""
-    for number, subject in enumerate(SUBJECTS):
+    """Every placement in an architecture; in a group of quantised networks one in each of them."""
+    subjects = SUBJECTS
+    if name.startswith(QUANTISED):
+        subjects = tuple(SUBJECTS[i % len(SUBJECTS)] for i in range(PER_GROUP))
+    for number, subject in enumerate(subjects):
         yield f"{name}/planted/{subject}/{number}"
 
 
@@ -85,7 +90,7 @@ def run_planted(key: str, forms: Forms) -> PlantedOutcome:
 
 
 def _judge(key: str, forms: Forms, outcome: PlantedOutcome) -> None:
-    made = forms.network(FLOAT32, FILE if forms.origin == "file" else ONNX)
+    made = forms.network(*_form(key, forms))
     graph, inputs, kind = made.graph, made.inputs[PLAIN], key.split("/")[2]
     found = placement_of(key, random_networks.Network(graph, inputs, _seed(key)), kind != NUMBERS)
     if found is None:
@@ -111,16 +116,26 @@ def _judge(key: str, forms: Forms, outcome: PlantedOutcome) -> None:
     outcome.reaches = _reaches(found, outputs, inputs)
 
 
+def _form(key: str, forms: Forms) -> tuple[str, str]:
+    """dtype and form of the network that a key's mistake is planted in."""
+    name, _, _, number = key.split("/")
+    if name.startswith(QUANTISED):
+        return INT8, form_of(name, int(number))
+    return FLOAT32, FILE if forms.origin == "file" else ONNX
+
+
 def placement_of(key: str, network: random_networks.Network, in_file: bool) -> Placement | None:
     """The first visible placement in the order of kinds that belongs to the key."""
-    names = [n for n in PLANTS if not (in_file and PLANTS[n] in NUMBER_PLANTS)]
+    known = {**PLANTS, **(QUANTISED_PLANTS if key.startswith(QUANTISED) else {})}
+    names = [n for n in known if not (in_file and known[n] in NUMBER_PLANTS)]
     random.Random(key).shuffle(names)
     kinds = {n.op.kind for n in network.graph.nodes}
+    names_of_nodes = [n.name for n in network.graph.nodes]
     for name in names:
-        if kinds.isdisjoint(PLANTS[name].operators):
+        if kinds.isdisjoint(known[name].operators):
             continue
-        for found in placements(PLANTS[name], network):
-            if found.in_file or not in_file:
+        for found in placements(known[name], network):
+            if (found.in_file or not in_file) and names_of_nodes.count(found.node) == 1:
                 return found
     return None
 

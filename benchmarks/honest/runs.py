@@ -16,7 +16,7 @@ WATCHED, OUTPUTS, RECORDED, RECORDED_INSIDE = "watched", "outputs", "recorded", 
 """Every value shown while it runs; outputs only; the same two from arrays stored before."""
 VIEWS = (WATCHED, OUTPUTS, RECORDED, RECORDED_INSIDE)
 ONNX, PROGRAM, FILE = "onnx", "program", "file"
-FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
+FLOAT32, FLOAT16, BFLOAT16, INT8 = "float32", "float16", "bfloat16", "int8"
 TVM_EVERY, COMPILED_EVERY, OWN_EVERY = 4, 3, 6
 """Runners that compile for many seconds take one architecture in so many."""
 LEVELS = ("disabled", "basic", "extended", "all")

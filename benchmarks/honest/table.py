@@ -46,7 +46,9 @@ def known_fault(outcome: Outcome, faults: Sequence[Mapping[str, str]]) -> str:
     """The kept argument that this accusation is true; "" where there is none."""
     node = str(outcome.worst.get("node", ""))
     for fault in faults:
-        if re.fullmatch(fault["key"], outcome.key) and re.fullmatch(fault["node"], node):
+        given = (outcome.key, node, outcome.restated)
+        wanted = (fault["key"], fault.get("node", ".*"), fault.get("restated", ".*"))
+        if all(map(re.fullmatch, wanted, given)):
             return fault["argument"]
     return ""
 

@@ -53,7 +53,7 @@ def main() -> int:
 
 def honest(run: Any, forms: Any) -> Any:
     """The outcome of one honest run."""
-    from benchmarks.honest.outcomes import FAILED, REFUSED, Outcome, from_verax, of_verdict
+    from benchmarks.honest.outcomes import ACCUSED, FAILED, REFUSED, Outcome, from_verax, of_verdict
 
     family, origin = forms.family, forms.origin
     try:
@@ -66,7 +66,43 @@ def honest(run: Any, forms: Any) -> Any:
         where = traceback.format_exc()[-1500:] if ours else ""
         result = FAILED if ours else REFUSED
         return Outcome(run.key, family, origin, result, reasons=[reason], notes=[where])
-    return of_verdict(run.key, family, origin, verdict)
+    outcome = of_verdict(run.key, family, origin, verdict)
+    if outcome.result == ACCUSED and run.form.startswith("case"):
+        outcome.restated = right_in_other_words(run, forms)
+    return outcome
+
+
+def right_in_other_words(run: Any, forms: Any) -> str:
+    """The restatement of the run's quantised network on which its runtime is not accused; "" when
+    it is, or fails, on all of them."""
+    import numpy as np
+    import onnx
+    from benchmarks.honest.networks import Network, subject, watched
+    from benchmarks.honest.restated import FLOAT, restatements
+
+    import verax
+    from verax.judge import check
+    from verax.judge.coverage import ACCEPTED
+    from verax.reference.evaluate import evaluate
+
+    given = forms.network(run.dtype, run.form)
+    inputs = given.inputs[run.style]
+    meaning = list(evaluate(given.graph, inputs).values())
+    for words, model in restatements(onnx.load_from_string(given.source)):
+        graph = verax.load(model).graph
+        same = all(map(np.array_equal, meaning, evaluate(graph, inputs).values()))
+        if words != FLOAT and not same:  # a scale that is combined first may tip an integer
+            continue
+        other = Network(graph, model.SerializeToString(), given.inputs)
+        try:
+            verdict = check(
+                graph, subject(other, run), inputs, watch=watched(run), explain=False, twice=False
+            )
+        except Exception:  # a foreign runtime may raise anything
+            continue
+        if verdict.kind in ACCEPTED:
+            return words
+    return ""
 
 
 def judged(run: Any, forms: Any, explain: bool = False) -> Any:

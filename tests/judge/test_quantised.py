@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,16 @@ from verax.ir.graph import Builder, Graph, Node
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 from verax.judge import check
+from verax.judge.int8 import best_mixture
 from verax.judge.local import check_node
 from verax.judge.network import survey
+from verax.judge.ties import rounded_otherwise
+from verax.numerics.error_model import Quantity
 from verax.ops.activation import Relu
 from verax.ops.arithmetic import Add
 from verax.ops.convolution import Conv
 from verax.ops.quantization import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear
+from verax.ops.reduction import ReduceMean
 from verax.ops.reshaping import Transpose
 from verax.ops.softmax import Softmax
 from verax.records.verdict import Finding, Kind
@@ -341,3 +346,85 @@ def test_float_weights_that_a_runtime_rounds_to_bytes_are_named() -> None:
     found = verdict(graph, planted(1.0))
     assert found.kind is Kind.precision and "float weights" in found.precisions[0].format
     assert verdict(graph, planted(1.05)).kind is Kind.mistake
+
+
+def test_saturation_in_some_of_the_nodes_only_is_named() -> None:
+    def change(node: Node, arrays: Any, y: list[np.ndarray]) -> list[np.ndarray]:
+        return saturated(node, arrays, y) if node.name == "second" else y
+
+    found = verdict(residual(), altered(residual(), image(), change))
+    assert found.kind is Kind.precision
+    assert found.precisions[0].format.endswith("(pairs of products in a row) in some of the nodes")
+
+
+def test_a_mixture_is_found_where_one_step_at_a_time_leads_astray() -> None:
+    wanted = (0, 2, 1)
+    tried: list[tuple[int, ...]] = []
+
+    def size(states: tuple[int, ...]) -> float:
+        tried.append(states)
+        return 0.0 if states == wanted else 1.0 + sum(s == w for s, w in zip(states, wanted))
+
+    assert best_mixture([2, 3, 3], size, 100) == wanted
+    assert len(tried) == len(set(tried)) == 18
+    tried.clear()
+    best_mixture([3] * 12, size, 20)
+    assert len(tried) == 20
+    many = (2, 1, 0, 0, 2, 1, 1, 0, 2, 2)
+
+    def distance(states: tuple[int, ...]) -> float:
+        return sum(s != m for s, m in zip(states, many))
+
+    assert best_mixture([3] * 10, distance, 200) == many
+
+
+@pytest.mark.parametrize("saturates", [True, False])
+def test_values_of_sixteen_bits_may_be_left_unrounded_but_not_unsaturated(saturates: bool) -> None:
+    n = Network(11)
+    x = n.b.input("x", TensorType.parse("float32[2, 5, 7, 9]"))
+    y = n.conv(n.rounded(x, "data", 2e-4, 0, "int16"), "conv", (6, 5, 3, 3))
+    graph = n.b.graph([n.rounded(y, "out", 1e-3, -32768, "int16")])  # which cuts off below 0
+    seen: dict[str, np.ndarray] = {}
+
+    def change(node: Node, arrays: Any, y: list[np.ndarray]) -> list[np.ndarray]:
+        if node.op.kind == "QuantizeLinear":
+            seen[node.outputs[0].removesuffix(".q")] = arrays[0]
+        unrounded = [seen[v] for v in node.outputs if v in seen]
+        return [np.maximum(u, 0) if saturates and "out" in seen else u for u in unrounded] or y
+
+    found = verdict(graph, altered(graph, image(), change))
+    assert found.kind is (Kind.precision if saturates else Kind.mistake), found.reasons
+    assert not saturates or "16-bit" in found.precisions[0].format
+
+
+def averaged(step: float) -> Graph:
+    """x [2, 5, 7, 9] quantised, its means quantised by `step`."""
+    n = Network(12)
+    x = n.rounded(n.b.input("x", TensorType.parse("float32[2, 5, 7, 9]")), "data", 0.03, 128)
+    axes = n.b.constant(np.array([2, 3], np.int64), "axes")
+    mean = n.b.add(ReduceMean(keepdims=True), [x, axes], ["mean"], "mean")
+    return n.b.graph([n.rounded(mean, "out", step, 128)])
+
+
+def test_blindness_is_measured_in_steps_of_the_quantisation() -> None:
+    """A relative error of 0.005 is 0.2 steps, which tips nothing here; one step does, unless the
+    next quantisation is too coarse for that."""
+    for step, seen in ((0.0012, True), (1.0, False)):
+        graph = averaged(step)
+        found = verdict(graph, altered(graph, image(), lambda n, a, y: y))
+        power = {p.value: p for p in found.power}["data"]
+        assert found.kind is Kind.identical, found.reasons
+        assert power.smallest_visible == (power.step if seen else np.inf)
+        assert 0.01 < power.step <= 1 and ("data.dequantise" in found.coverage.blind) is not seen
+
+
+def test_noise_tips_what_is_near_an_edge_and_choice_all_that_is_open() -> None:
+    near = Quantity(np.full(10_000, 7.5 - 0.05), np.full(10_000, 0.1), -128, 127)
+    at = Quantity(np.full(10_000, 7.5), np.full(10_000, 0.1), -128, 127)
+    free = replace(near, is_free=True)
+
+    def share(quantity: Quantity) -> float:
+        chosen = rounded_otherwise(quantity, np.full(10_000, 7.0), np.random.default_rng(2))
+        return float((chosen == 8).mean())
+
+    assert share(near) < 0.001 and 0.4 < share(at) < 0.6 and 0.4 < share(free) < 0.6

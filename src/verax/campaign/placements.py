@@ -108,6 +108,8 @@ def placements(
     for i in random.permutation(len(nodes)):
         node = nodes[i]
         arrays = tuple(None if v is None else values[v] for v in node.inputs)
+        if not any(a is not None and a.dtype.kind == "f" for a in arrays):
+            continue  # integers alone: the changes are those of floats
         site = Site(graph, node, arrays, values[node.outputs[0]], random)
         try:
             change = plant.make(site)

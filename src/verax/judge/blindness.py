@@ -46,8 +46,10 @@ def unless_blind(
 ) -> Decision:
     """The same, but undecided where agreement proves nothing about most of the values inside.
 
-    limit: relative error from which on each value of `power` has to be visible."""
-    blind = [p.value for p in power if not p.smallest_visible <= limit[p.value]]
+    limit: relative error from which on each value of `power` has to be visible, or from one step
+    of the quantisation around it."""
+    asked = {p.value: max(limit[p.value], p.step) for p in power}
+    blind = [p.value for p in power if not p.smallest_visible <= asked[p.value]]
     seen = len(power) - len(blind)
     if decision.kind not in (Kind.rounding, Kind.identical) or not st.is_blind(seen, len(power)):
         return decision
@@ -55,7 +57,7 @@ def unless_blind(
     told = f" of errors below {half:.2g}, which half of them would show" if half < 1 else ""
     return Decision(
         Kind.undecided,
-        f"the check is blind: a relative error of {limit[blind[0]]:.2g} in {blind[0]!r} would not "
+        f"the check is blind: a relative error of {asked[blind[0]]:.2g} in {blind[0]!r} would not "
         f"show here, nor in {len(blind) - 1} more of {len(power)} values inside, so agreement "
         f"proves nothing{told}",
         "power",

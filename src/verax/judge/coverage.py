@@ -41,7 +41,8 @@ def coverage(graph: Graph, found: Survey) -> Coverage:
             best.setdefault(finding.value, 0.0)
     shown = {f.value for f in found.findings}
     limit = limits(graph.nodes, shown, graph.types, st.visible_from)
-    asked = {v: limit.get(v, st.VISIBLE) for v in best}
+    steps = {p.value: p.step for p in found.power}
+    asked = {v: max(limit.get(v, st.VISIBLE), steps.get(v, 0.0)) for v in best}
     blind = [v for v in best if not best[v] <= asked[v]]
     nodes = {v: graph.producers[v].name or v for v in best}
     return Coverage(

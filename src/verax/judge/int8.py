@@ -12,6 +12,7 @@
 
 - ONNX Runtime rounds float weights to 8 bits itself (one scale for all of them) where a product of
   them lies between dequantised data and a quantisation.
+- OpenVINO takes networks with values of 16 bits for networks of floats: it rounds to none of them.
 - OpenVINO adds to the sums of a convolution before it rounds them: the quantisation between a
   product and the addition behind it is left out, which is finer than the meaning, not coarser.
 
@@ -21,7 +22,7 @@ Each is a `Way`: a node is computed again so, exactly, and what a subject gave h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,17 +30,17 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
-from verax.judge.hypotheses.windows import can_pad
+from verax.judge.int8_products import (
+    BY_POSITION,
+    IN_A_ROW,
+    PRODUCTS,
+    factors_known,
+    lost_in_pairs,
+)
 from verax.judge.precision import asymmetric_uint8
-from verax.ops.convolution import Conv
-from verax.ops.linear import Gemm
-from verax.ops.quantization import DequantizeLinear
-from verax.ops.windows import over_spatial
 
-LOWEST, HIGHEST = -(2**15), 2**15 - 1
-PRODUCTS = ("Conv", "ConvInteger", "MatMul", "MatMulInteger", "Gemm")
-MOST_TERMS = 1 << 33
-"""Products of one node beyond which it is not tried: it would take minutes."""
+ALL_MIXTURES, PASSES = 64, 3
+"""Mixtures up to which every one is tried; passes over the nodes where there are more."""
 _NOTHING = Evaluation((), ())
 
 
@@ -47,12 +48,14 @@ _NOTHING = Evaluation((), ())
 class Way:
     """A coarser arithmetic of integers.
 
-    pairs: how products are paired, "", "in a row" or "by position". halved: which signed data gets
+    pairs: how products are paired, "", IN_A_ROW or BY_POSITION. halved: which signed data gets
     halved weights instead, "" for none, "centred" for that with zero point 0, "signed" for all.
     softmax: whether 1 / scale of a quantised Softmax is rounded down. sums: the operands of an
     addition whose quantisation is left out behind a product: "", "both", or where both come from
     products "left" or "right". weights: whether float weights between quantised values are rounded
-    to 8 bits. spared: first outputs of nodes that are computed as the graph says.
+    to 8 bits. wide: whether values of 16 bits are left unrounded, though within their range.
+    spared: first outputs of nodes that are computed as the graph says; turned: of those whose
+    products are paired the other way.
     """
 
     pairs: str = ""
@@ -60,19 +63,24 @@ class Way:
     softmax: bool = False
     sums: str = ""
     weights: bool = False
+    wide: bool = False
     spared: frozenset[str] = frozenset()
+    turned: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
         words = []
         if self.pairs:
-            words.append(f"int8 with 16-bit saturation (pairs of products {self.pairs})")
+            other = f", in some of the nodes {_other(self.pairs)}" if self.turned else ""
+            words.append(f"int8 with 16-bit saturation (pairs of products {self.pairs}{other})")
         if self.halved:
             words.append("weights halved to 7 bits where the data is signed")
         if self.softmax:
             words.append("an integer softmax whose 1 / scale was rounded down")
         if self.weights:
             words.append("float weights rounded to 8 bits between quantised values")
+        if self.wide:
+            words.append("no rounding to 16-bit integers, which is finer")
         if self.spared:
             words[-1] += " in some of the nodes"
         if self.sums:
@@ -87,6 +95,8 @@ class Way:
             if len(chosen) == 2 and self.sums != "both":
                 chosen = chosen[:1] if self.sums == "left" else chosen[1:]
             found.update(chosen)
+        if self.wide:
+            found.update(v for n in nodes for v in _sixteen_bits(graph, n))
         return found - self.spared
 
     def outputs(
@@ -102,7 +112,9 @@ class Way:
         if node.outputs[0] in self.spared:
             return tuple(exact)
         if self.pairs and node.op.kind in PRODUCTS:
-            lost = _lost(graph, node, arrays, self, scalars)
+            turned = node.outputs[0] in self.turned
+            pairs, halved = (_other(self.pairs), "") if turned else (self.pairs, self.halved)
+            lost = lost_in_pairs(graph, node, arrays, pairs, halved, scalars)
             if lost is not None:
                 return (exact[0] + lost.astype(exact[0].dtype),)
         if self.weights and _has_bare_weights(graph, node):
@@ -117,12 +129,12 @@ class Way:
 
 def ways(graph: Graph, nodes: Sequence[Node]) -> Iterator[Way]:
     """Those that could matter to these nodes, the simplest first."""
-    known = [f for n in nodes if n.op.kind in PRODUCTS if (f := _factors_known(graph, n))]
+    known = [f for n in nodes if n.op.kind in PRODUCTS if (f := factors_known(graph, n))]
     products = [Way()]
     if known:
-        products += [Way("in a row"), Way("by position")]
+        products += [Way(IN_A_ROW), Way(BY_POSITION)]
     if any(data.dtype == np.int8 for data, _ in known):
-        products += [Way("by position", "centred"), Way("by position", "signed")]
+        products += [Way(BY_POSITION, "centred"), Way(BY_POSITION, "signed")]
     bare = [sum(v is not None for v in _bare_sums(graph, n)) for n in nodes]
     sums = ["", "both", "left", "right"] if 2 in bare else ["", "both"] if any(bare) else [""]
     softmax = any(n.op.kind == "Softmax" and _softmax_factor(graph, n) is not None for n in nodes)
@@ -133,6 +145,59 @@ def ways(graph: Graph, nodes: Sequence[Node]) -> Iterator[Way]:
         found = replace(way, softmax=rounded_down, sums=left, weights=short)
         if found != Way():
             yield found
+    if any(_sixteen_bits(graph, n) for n in nodes):
+        yield Way(wide=True)
+
+
+def _other(pairs: str) -> str:
+    return BY_POSITION if pairs == IN_A_ROW else IN_A_ROW
+
+
+def mixed(way: Way, parts: Sequence[str], states: Sequence[int]) -> Way:
+    """The way with each part in a state: 0 as the way says, 1 spared, 2 turned."""
+    spared, turned = (
+        frozenset(p for p, state in zip(parts, states) if state == wanted) for wanted in (1, 2)
+    )
+    return replace(way, spared=spared, turned=turned)
+
+
+def best_mixture(
+    counts: Sequence[int], size: Callable[[tuple[int, ...]], float], most: int
+) -> tuple[int, ...]:
+    """The states of least `size`: of all there are if these are few, else what is reached by
+    changing one at a time, begun with all parts in the same state.
+
+    counts: states of each part. most: mixtures that are tried.
+    """
+    known: dict[tuple[int, ...], float] = {}
+
+    def tried(states: tuple[int, ...]) -> float:
+        if states not in known:
+            known[states] = size(states) if len(known) < most else np.inf
+        return known[states]
+
+    if np.prod(counts, dtype=np.float64) <= min(most, ALL_MIXTURES):
+        for states in itertools.product(*map(range, counts)):
+            tried(states)
+        return min(known, key=lambda k: known[k])
+    for start in range(max(counts)):
+        states = tuple(min(start, count - 1) for count in counts)
+        for _ in range(PASSES):
+            before = tried(states)
+            for part, count in enumerate(counts):
+                others = ((*states[:part], i, *states[part + 1 :]) for i in range(count))
+                states = min(others, key=tried)
+            if tried(states) == before or not tried(states):
+                break
+        if not tried(states):
+            break
+    return min(known, key=lambda k: known[k])
+
+
+def _sixteen_bits(graph: Graph, node: Node) -> tuple[str, ...]:
+    """The result of a quantisation to 16 bits."""
+    small = graph.types[node.outputs[0]].dtype.numpy.itemsize < 2
+    return () if small or node.op.kind != "QuantizeLinear" else node.outputs
 
 
 def _bare_sums(graph: Graph, node: Node) -> tuple[str | None, ...]:
@@ -181,207 +246,3 @@ def _softmax_factor(graph: Graph, node: Node) -> float | None:
     whole = float(np.ravel(scale)[0])
     with np.errstate(divide="ignore"):
         return float(np.floor(np.float32(1) / np.float32(whole))) * whole
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """Where the floats of a dequantised tensor lie: (integer - zero) scale. offset: the value that
-    was taken off integers before a product of integers, if any."""
-
-    scale: np.ndarray
-    zero: np.ndarray
-    dtype: np.dtype
-    axis: int
-    offset: str = ""
-
-
-def _bytes(graph: Graph, value: str | None) -> _Grid | None:
-    """The bytes behind a factor of an integer product: widened, perhaps minus a zero point."""
-    node, offset = graph.producers.get(value or ""), ""
-    if node is not None and node.op.kind == "Sub":
-        zero = graph.producers.get(node.inputs[1] or "")
-        if zero is None or zero.op.kind != "Cast":
-            return None
-        offset, node = zero.inputs[0] or "", graph.producers.get(node.inputs[0] or "")
-    if node is None or node.op.kind != "Cast":
-        return None
-    dtype = graph.types[node.inputs[0] or ""].dtype.numpy
-    if dtype.kind not in "iu" or dtype.itemsize != 1:
-        return None
-    return _Grid(np.ones(()), np.zeros((), np.int64), dtype, 0, offset)
-
-
-def _grid(graph: Graph, value: str | None) -> _Grid | None:
-    """The 8-bit grid that `value` was dequantised from, where it is known."""
-    node = graph.producers.get(value or "")
-    if node is None or node.op.kind != "DequantizeLinear":
-        return None
-    known = [None if v is None else graph.constants.get(v) for v in node.inputs[1:]]
-    dtype = graph.types[node.inputs[0] or ""].dtype.numpy
-    if known[0] is None or dtype.itemsize != 1 or node.op.attributes().get("block_size"):
-        return None
-    if len(node.inputs) > 2 and node.inputs[2] is not None and known[1] is None:
-        return None
-    zero = known[1] if len(known) > 1 and known[1] is not None else np.zeros((), dtype)
-    axis = node.op.axis if isinstance(node.op, DequantizeLinear) else 1
-    return _Grid(known[0].astype(np.float64), zero.astype(np.int64), dtype, axis)
-
-
-def _integers(x: np.ndarray, grid: _Grid) -> np.ndarray:
-    """The integers that dequantised floats came from."""
-    lanes = [-1 if a == grid.axis % max(x.ndim, 1) else 1 for a in range(x.ndim)]
-    scale, zero = (
-        p.reshape(lanes) if p.size > 1 else p.reshape(()) for p in (grid.scale, grid.zero)
-    )
-    return np.rint(np.asarray(x, np.float64) / scale).astype(np.int64) + zero
-
-
-def _factors_known(graph: Graph, node: Node) -> tuple[_Grid, _Grid] | None:
-    """Grids of the data and of signed weights; those of integer products count as scaled by one."""
-    if node.op.kind.endswith("Integer"):
-        types = [graph.types[v or ""].dtype.numpy for v in node.inputs[:2]]
-        if any(t.itemsize != 1 for t in types):
-            return None
-        one = np.ones(())
-        data, weights = (_Grid(one, np.zeros((), np.int64), t, 0) for t in types)
-    else:
-        whole = not graph.types[node.outputs[0]].dtype.is_float
-        first, second = ((_bytes if whole else _grid)(graph, v) for v in node.inputs[:2])
-        if first is None or second is None:
-            return None
-        data, weights = first, second
-    return (data, weights) if weights.dtype == np.int8 and data.scale.size == 1 else None
-
-
-def _lost(
-    graph: Graph,
-    node: Node,
-    arrays: Sequence[Any],
-    way: Way,
-    scalars: Mapping[str, np.ndarray],
-) -> np.ndarray | None:
-    """What the arithmetic adds to the node's result; None where it cannot be known."""
-    grids = _factors_known(graph, node)
-    if grids is None or arrays[0].ndim < 2 or arrays[1].ndim < 2:
-        return None
-    data, weights = (_integers(a, g) for a, g in zip(arrays, grids))
-    shift = 128 if grids[0].dtype == np.int8 else 0
-    zero = int(grids[0].zero.ravel()[0]) + shift
-    if grids[0].offset:  # only centred integers are there
-        if grids[0].offset not in scalars or scalars[grids[0].offset].size != 1:
-            return None
-        zero += int(np.ravel(scalars[grids[0].offset])[0])
-        data = data + zero - shift
-    if grids[1].offset and grids[1].offset not in scalars:
-        return None
-    if grids[1].offset:
-        weights = weights + scalars[grids[1].offset].astype(np.int64)
-    raw = data + shift
-    if node.op.kind in ("Conv", "ConvInteger"):
-        if node.op.kind == "ConvInteger" and len(arrays) > 2 and arrays[2] is not None:
-            zero = int(np.ravel(arrays[2])[0]) + shift
-        if shift and (way.halved == "signed" or (way.halved == "centred" and zero == shift)):
-            change = 2 * np.rint(weights / 2) - weights
-            lost = _plain(node.op).reference(_NOTHING, (raw - zero).astype(np.float64), change)
-        else:
-            lost = _lost_by_convolution(node.op, raw, weights, zero, way.pairs)
-        lanes: tuple[int, ...] = (1, -1, *(1,) * (raw.ndim - 2))
-    else:
-        left, right = raw, weights
-        if isinstance(node.op, Gemm):
-            left = left.T if node.op.trans_a else left
-            right = right.T if node.op.trans_b else right
-        lost = _lost_by_product(left, right)
-        lanes = (-1,)
-    if lost is None:
-        return None
-    scale = grids[1].scale
-    factor = float(getattr(node.op, "alpha", 1.0)) * grids[0].scale.reshape(())
-    return lost * factor * (scale.reshape(lanes) if scale.size > 1 else scale.reshape(()))
-
-
-def _excess(sums: np.ndarray) -> np.ndarray:
-    return np.clip(sums, LOWEST, HIGHEST) - sums
-
-
-def _may_saturate(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Whether 255 times the weights of a pair leave 16 bits."""
-    up = np.maximum(first, 0) + np.maximum(second, 0)
-    down = np.minimum(first, 0) + np.minimum(second, 0)
-    return (255 * up > HIGHEST) | (255 * down < LOWEST)
-
-
-def _lost_by_product(left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-    """left [..., m, k] @ right [..., k, n], pairs along k."""
-    terms = left.shape[-1]
-    shape = (
-        *np.broadcast_shapes(left.shape[:-2], right.shape[:-2]),
-        left.shape[-2],
-        right.shape[-1],
-    )
-    if float(np.prod(shape, dtype=np.float64)) * terms > MOST_TERMS:
-        return None
-    lost = np.zeros(shape)
-    for k in range(0, terms - 1, 2):
-        weights = right[..., k : k + 1, :], right[..., k + 1 : k + 2, :]
-        may = _may_saturate(*weights)
-        columns = np.flatnonzero(may.any(axis=tuple(range(may.ndim - 1))))
-        if columns.size:
-            first, second = (w[..., columns] for w in weights)
-            sums = left[..., k : k + 1] * first + left[..., k + 1 : k + 2] * second
-            lost[..., columns] += _excess(sums)
-    return lost
-
-
-def _plain(op: Any) -> Conv:
-    """The convolution of floats over the windows of `op`."""
-    return Conv(
-        kernel_shape=op.kernel_shape,
-        strides=op.strides,
-        pads=op.pads,
-        dilations=op.dilations,
-        groups=op.groups,
-    )
-
-
-def _lost_by_convolution(
-    op: Any, raw: np.ndarray, w: np.ndarray, zero: int, pairs: str
-) -> np.ndarray | None:
-    """Padding holds the zero point where a window's terms lie in a row, and is left out where they
-    are taken by position."""
-    windows = _plain(op).geometry(w.shape[2:]).windows(raw.shape[2:])
-    n, groups, channels = raw.shape[0], op.groups, w.shape[1]
-    if float(n) * w.size * float(np.prod(windows.output, dtype=np.float64)) > MOST_TERMS:
-        return None
-    if op.groups == raw.shape[1] == w.shape[0]:
-        return np.zeros((n, w.shape[0], *windows.output))  # a kernel of its own, exact everywhere
-    if not can_pad(windows, raw):
-        return None
-    padded = windows.pad(raw, zero if pairs == "in a row" else 0)
-    padded = padded.reshape(n, groups, channels, *padded.shape[2:])
-    weights = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    lost = np.zeros((n, groups, weights.shape[1], *windows.output))
-    lanes = (1,) * windows.rank
-    for one, other in _pairs(windows, channels, pairs):
-        first, second = (weights[:, :, c][over_spatial(p)] for c, p in (one, other))
-        may = _may_saturate(first, second)
-        for g in np.flatnonzero(may.any(axis=1)):
-            some = np.flatnonzero(may[g])
-            seen = [windows.tap(padded[:, g, c], p)[:, None] for c, p in (one, other)]
-            factors = [v[g, some].reshape(1, -1, *lanes) for v in (first, second)]
-            lost[:, g, some] += _excess(seen[0] * factors[0] + seen[1] * factors[1])
-    return lost.reshape(n, w.shape[0], *windows.output)
-
-
-_Term = tuple[int, tuple[int, ...]]
-
-
-def _pairs(windows: Any, channels: int, pairs: str) -> Iterator[tuple[_Term, _Term]]:
-    """Terms (channel, position) of a window that are added in 16 bits, channels last."""
-    if pairs == "in a row":
-        terms = [(c, p) for p in windows.positions() for c in range(channels)]
-        yield from zip(terms[::2], terms[1::2])
-        return
-    for p in windows.positions():
-        for c in range(0, channels - 1, 2):
-            yield (c, p), (c + 1, p)

@@ -96,18 +96,31 @@ class _Judgement:
             count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
             samples = [self.sampler.sample() for _ in range(count)]
             scale = {v: self._spread(v, samples) for v in floats}
-        power = self._power(scale, found) if measure_power else []
+        given = {v: conform(self.shown[v], self.graph.types[v].dtype) for v in self.region.shown}
+        decisions = {
+            v: self._decide(v, a, self.expected[v], samples, scale.get(v)) for v, a in given.items()
+        }
+        power = self._power(self._calm(scale, decisions), found) if measure_power else []
         limit = limits(self.region.nodes, self.region.shown, self.graph.types, st.blind_from)
         findings = []
-        for value in self.region.shown:
+        for value, decision in decisions.items():
             node, expected = self.graph.producers[value], self.expected[value]
-            given = conform(self.shown[value], self.graph.types[value].dtype)
-            decision = self._decide(value, given, expected, samples, scale.get(value))
             if value in scale:  # choices (integers) are what they are: nothing inside shows there
                 decision = unless_blind(decision, power, limit)
-            found_here = finding(node, value, decision, given, expected, self.region.names)
+            found_here = finding(node, value, decision, given[value], expected, self.region.names)
             findings.append(recorded(found_here))
         return self._with_precision(findings, scale) if find_precision else findings, power
+
+    def _calm(self, scale: Values, decisions: Mapping[str, Decision]) -> Values:
+        """The scale by which the power is measured: where every answer is the one without a tipped
+        integer, no integer was tipped, and an error would have had to tip none either."""
+        steps = self.steps
+        quiet = ("equality", "quantum")
+        if steps is None or any(
+            v not in steps.judged or decisions[v].test not in quiet for v in scale
+        ):
+            return scale
+        return {v: steps.calm_sigma(v) for v in scale}
 
     def _with_precision(self, findings: list[Finding], scale: Values) -> list[Finding]:
         """The same, where errors too large for rounding are explained by a coarser arithmetic."""
@@ -175,12 +188,15 @@ class _Judgement:
             and np.any(self.sampler.tape.values[v])
         ]
 
-    def _power_at(self, value: str, visible: float, share: float = 0.0) -> Power:
+    def _power_at(self, value: str, visible: float, share: float = 0.0, step: float = 0.0) -> Power:
         node = self.graph.producers[value]
-        return Power(value, node.name or node.outputs[0], float(visible), share)
+        return Power(value, node.name or node.outputs[0], float(visible), share, step)
 
     def _probed(self, scale: Values) -> list[Power]:
-        """The same by disturbing PROBES values inside and watching the result."""
+        """The same by disturbing PROBES values inside and watching the result.
+
+        Between quantisations they are disturbed by one step: what less does is left to chance.
+        """
         inner = [
             v
             for v in self.sampler.sigma
@@ -193,10 +209,12 @@ class _Judgement:
         elements = sum(self.expected[v].size for v in self.region.shown)
         draws = FEW_DRAWS if elements < st.MANY_ELEMENTS else 1
         for target in dict.fromkeys(inner[round(i)] for i in spaced):
-            reached = [self._reached(self.sampler.disturbed(target), scale) for _ in range(draws)]
-            strongest = st.root_mean_square(np.array(reached))
-            visible = st.PROBE * st.SUSPICIOUS_T / strongest if strongest > 0 else np.inf
-            power.append(self._power_at(target, visible))
+            step = self.sampler.steps.get(target, 0.0)
+            size = max(st.PROBE, step)
+            runs = [self.sampler.disturbed(target, size) for _ in range(draws)]
+            strongest = st.root_mean_square(np.array([self._reached(r, scale) for r in runs]))
+            visible = size * st.SUSPICIOUS_T / strongest if strongest > 0 else np.inf
+            power.append(self._power_at(target, max(visible, step), step=step))
         return power
 
     def _reached(self, result: Values, spreads: Mapping[str, np.ndarray]) -> float:

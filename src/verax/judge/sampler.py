@@ -5,6 +5,7 @@ or with anything else done to every node on the way (`Sampler.run`).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,8 @@ class Sampler:
 
     expected: float64 by shown value; inner: by hidden value; sigma: each value's own rounding;
     tape: the run for derivatives; parameters: hidden values made of constants alone (weights that
-    are computed); problems: nodes without an error model.
+    are computed); problems: nodes without an error model; quanta: relative size of a step, by
+    quantised value.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Sampler:
         self.tape = Tape(region.hidden)
         self.parameters: set[str] = set()
         self.problems: list[str] = []
+        self.quanta: dict[str, float] = {}
         self.expected = self.run(self._measure)
 
     def run(self, after: After) -> Values:
@@ -133,6 +136,9 @@ class Sampler:
                 self.inner[value] = array
         if fixed:
             self.parameters.update(node.outputs)
+        for value, quantity in zip(node.outputs, quantities(node, found.ev, arrays)):
+            if quantity is not None:
+                self.quanta[value] = quantity.step
         self.tape.add(node, found.ev, arrays, found.outputs, still)
         return found.outputs
 
@@ -163,10 +169,32 @@ class Sampler:
             array = array * (1 + shared)
         return array + scale * sigma * noise
 
-    def disturbed(self, target: str) -> Values:
-        """Shown values when `target` alone carries relative errors of the size of PROBE."""
+    @functools.cached_property
+    def steps(self) -> dict[str, float]:
+        """By value, the relative size of a step of the quantisation that follows next (the finest
+        of several), or else of the one before."""
+        found: dict[str, float] = {}
+
+        def finest(values: Sequence[str | None]) -> float | None:
+            known = [self.quanta.get(v, found.get(v)) for v in values if v is not None]
+            return min((s for s in known if s is not None), default=None)
+
+        for node in reversed(self.region.nodes):
+            after = finest(node.outputs)
+            for value in node.inputs:
+                if value is not None and after is not None:
+                    found[value] = min(after, found.get(value, after))
+        for node in self.region.nodes:
+            before = finest(node.inputs)
+            for value in node.outputs:
+                if before is not None:
+                    found.setdefault(value, before)
+        return found
+
+    def disturbed(self, target: str, size: float) -> Values:
+        """Shown values when `target` alone carries relative errors of this size."""
         y = self.inner[target]
-        moved = {target: y * (1 + st.PROBE * self.random.standard_normal(y.shape))}
+        moved = {target: y * (1 + size * self.random.standard_normal(y.shape))}
         produced: Values = {}
         for node in self.region.nodes:
             if target in node.outputs or not any(v in moved for v in node.inputs):

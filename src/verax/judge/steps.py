@@ -24,7 +24,9 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
 from verax.judge.criterion import Decision, times
-from verax.judge.int8 import PRODUCTS, Way, ways
+from verax.judge.honest_runs import Cloud, apart
+from verax.judge.int8 import Way, best_mixture, mixed, ways
+from verax.judge.int8_products import PRODUCTS
 from verax.judge.local import conform
 from verax.judge.sampler import Region, Sampler, Values
 from verax.judge.ties import quantities, rounded_otherwise, rounds_freely
@@ -33,14 +35,19 @@ from verax.numerics.compare import same_value
 from verax.numerics.error_model import TINY, Quantity
 from verax.records.verdict import Finding, Kind, Precision
 
-NOISES = (1.0, 4.0, 16.0)
-"""Multiples of rounding that are tried until integers tip; a single element may honestly show the
-last (`statistics.group_limit`)."""
-DRAWS, ENOUGH, MORE_DRAWS = 4, 3, 3
-"""Runs drawn at each of them, runs with a visible effect that suffice, and how often the last is
-drawn again."""
+DRAWS = {1.0: 12, 4.0: 8, 16.0: 12}
+"""Multiples of rounding that are tried until integers tip, and runs drawn at each; a single element
+may honestly show the last (`statistics.group_limit`)."""
+ENOUGH = 3
+"""Runs with a visible effect that suffice."""
 MOST_PARTS = 40
-"""Nodes of a region up to which it is tried which of them a runtime computed otherwise."""
+"""Nodes that a way changes up to which it is tried which of them a runtime computed otherwise."""
+LIKELIEST = 4
+"""Ways whose mixtures are tried; in large networks only the first."""
+RICHEST = 2
+"""Ways that differ from the meaning in most respects, tried last: their parts can be spared."""
+MOST_NUMBERS = 1 << 24
+"""Numbers that may be computed for the mixtures of a way, unless once for each node is more."""
 EXACTLY = Way()
 """The meaning itself."""
 FLOAT_STEPS = ("Floor", "Ceil", "Round", "Sign")
@@ -69,55 +76,13 @@ def quantises_inside(sampler: Sampler) -> bool:
 
 @dataclass
 class _Run:
-    """One evaluation: shown values, results of the steps inside, what shown steps rounded."""
+    """One evaluation: shown values, results of the steps inside, what shown steps rounded, and the
+    first outputs of nodes that a way computed otherwise."""
 
     shown: Values
     steps: Values = field(default_factory=dict)
     decided: dict[str, Quantity] = field(default_factory=dict)
-
-
-class _Cloud:
-    """Distances of honest runs from their middle, for one shown value."""
-
-    def __init__(self, draw: Callable[[], np.ndarray | None], count: int) -> None:
-        self.draw = draw
-        self.distances: list[np.ndarray] = []
-        self.extend(count)
-
-    def extend(self, count: int) -> None:
-        """Draw until there are `count`, leaving out runs of another shape."""
-        for _ in range(count - len(self.distances)):
-            found = self.draw()
-            if found is not None:
-                self.distances.append(np.nan_to_num(found))
-
-    @property
-    def sigma(self) -> np.ndarray:
-        return st.sampled_sigma(np.mean([d * d for d in self.distances], axis=0))
-
-    def test(self, error: np.ndarray) -> st.GroupTest:
-        """T of an error; runs held against each other where it is above what the spread allows."""
-        found = self._tested(error)
-        if found.statistic <= st.ROUNDING_T:
-            return found
-        self.extend(st.SAMPLES_FEW)
-        found = self._tested(error)
-        calibrated = min(max(1.0, self._honest()), st.CALIBRATED_T)
-        return st.GroupTest(found.statistic / calibrated, found.group)
-
-    def _tested(self, error: np.ndarray) -> st.GroupTest:
-        return st.group_test(st.standardised(error, self.sigma + TINY))
-
-    def _honest(self) -> float:
-        """The largest T of one of the runs, held against the others."""
-        total, others = np.sum([d * d for d in self.distances], axis=0), len(self.distances) - 1
-        found = [
-            st.group_test(
-                st.standardised(d, st.sampled_sigma((total - d * d) / max(1, others)) + TINY)
-            ).statistic
-            for d in self.distances
-        ]
-        return max((f for f in found if np.isfinite(f)), default=0.0)
+    changed: set[str] = field(default_factory=set)
 
 
 class Steps:
@@ -127,8 +92,9 @@ class Steps:
         self.sampler, self.graph = sampler, sampler.graph
         self.nodes = {v for n in sampler.region.nodes if is_step(self.graph, n) for v in n.outputs}
         self.judged = self._reached()
+        self.last = self._only_last()
         self._middles: dict[Way, _Run] = {}
-        self._calm: dict[tuple[Way, str], _Cloud] = {}
+        self._calm: dict[tuple[Way, str], Cloud] = {}
 
     def _reached(self) -> set[str]:
         """Shown values that depend on a quantisation inside, choices (places, masks) left out."""
@@ -138,6 +104,18 @@ class Steps:
                 types = zip(node.outputs, self.graph.output_types(node))
                 chosen = is_step(self.graph, node) and not rounds_freely(node.op)
                 found.update(v for v, t in types if t.dtype.is_float or not chosen)
+        return found & set(self.sampler.region.shown)
+
+    def _only_last(self) -> set[str]:
+        """Shown values that are quantised at the end, with no other step before them inside."""
+        behind: set[str] = set()
+        found: set[str] = set()
+        for node in self.sampler.region.nodes:
+            after = any(v in behind for v in node.inputs)
+            if rounds_freely(node.op) and not after:
+                found.update(node.outputs)
+            if after or is_step(self.graph, node):
+                behind.update(node.outputs)
         return found & set(self.sampler.region.shown)
 
     def decide(self, value: str, given: np.ndarray) -> Decision:
@@ -226,25 +204,51 @@ class Steps:
                 yield way
 
     def _mixtures(self, value: str, given: np.ndarray) -> Iterator[Way]:
-        """The likeliest way with those nodes spared that a runtime computed as the graph says,
-        found one after the other from the inputs on."""
-        likely = sorted(self._ways(value), key=lambda w: self._left(w, value, given))
-        for way in likely[:1]:
+        """The likeliest ways, the simplest first, with those nodes spared that a runtime computed
+        as the graph says and those turned whose products it paired the other way: of each way the
+        mixture that leaves least of the error, without turned ones at first."""
+        simplest = list(self._ways(value))
+        likely = sorted(simplest, key=lambda w: self._left(w, value, given))[:LIKELIEST]
+        runs = MOST_NUMBERS // sum(a.size for a in self.sampler.inner.values())
+        nearest = likely[:1]
+        likely.sort(key=simplest.index)
+        richest = [w for w in simplest if w.softmax == any(o.softmax for o in simplest)]
+        richest = [w for w in richest if w.pairs and not w.halved and w.sums in ("", "both")]
+        likely += [w for w in richest[::-1] if w not in likely][:RICHEST]
+        for turns in (False, True):
+            for way in likely:
+                if turns and (not way.pairs or way.halved):
+                    continue
+                parts, counts = self._parts(way, turns)
+                large = runs <= len(parts) and (turns or way not in nearest)
+                if 1 < len(parts) <= MOST_PARTS and not large:
+                    most = max(runs, sum(counts))
+                    best = best_mixture(counts, self._sizes(way, parts, value, given), most)
+                    if any(best):
+                        yield mixed(way, parts, best)
+
+    def _parts(self, way: Way, turns: bool) -> tuple[list[str], list[int]]:
+        """First outputs of nodes that a way changes, if need be turned, and the states of each."""
+        changed = self._middle(way).changed
+        products: set[str] = set()
+        if turns and way.pairs:
             nodes = self.sampler.region.nodes
-            parts = [v for n in nodes for v in n.outputs if v in way.left_out(self.graph, nodes)]
-            parts += [n.outputs[0] for n in nodes if n.op.kind in PRODUCTS]
-            order = {v: i for i, n in enumerate(nodes) for v in n.outputs}
-            parts.sort(key=lambda v: order[v])
-            if len(parts) > MOST_PARTS:
-                return
-            least = self._left(way, value, given)
-            for part in parts:
-                other = replace(way, spared=way.spared | {part})
-                left = self._left(other, value, given)
-                if left < least:
-                    way, least = other, left
-            if way.spared:
-                yield way
+            products = {n.outputs[0] for n in nodes if n.op.kind in PRODUCTS}
+            changed = changed | self._middle(replace(way, turned=frozenset(products))).changed
+        order = [v for n in self.sampler.region.nodes for v in n.outputs if v in changed]
+        return order, [3 if v in products else 2 for v in order]
+
+    def _sizes(
+        self, way: Way, parts: Sequence[str], value: str, given: np.ndarray
+    ) -> Callable[[tuple[int, ...]], float]:
+        """How far the answer is from a mixture; nothing is kept of the run."""
+
+        def size(states: tuple[int, ...]) -> float:
+            run = self._run(mixed(way, parts, states), 0.0)
+            distance = apart(given, run.shown[value])
+            return np.inf if distance is None else st.root_mean_square(distance)
+
+        return size
 
     def _left(self, way: Way, value: str, given: np.ndarray) -> float:
         """The part of the error that a way leaves."""
@@ -277,28 +281,34 @@ class Steps:
         frozen = [self._run(way, 1.0, middle.steps) for _ in range(st.SAMPLES_MANY)]
         return st.sampled_sigma(np.mean([(r.decided[value].real - real) ** 2 for r in frozen], 0))
 
-    def _cloud(self, way: Way, value: str) -> _Cloud:
+    def _cloud(self, way: Way, value: str) -> Cloud:
         """Runs in which no step takes another integer."""
         if (way, value) not in self._calm:
             middle = self._middle(way)
 
             def draw() -> np.ndarray | None:
                 run = self._run(way, 1.0, middle.steps)
-                return _apart(run.shown[value], middle.shown[value])
+                return apart(run.shown[value], middle.shown[value])
 
-            self._calm[way, value] = _Cloud(draw, st.SAMPLES_MANY)
+            self._calm[way, value] = Cloud(draw, st.SAMPLES_MANY)
         return self._calm[way, value]
 
+    def calm_sigma(self, value: str) -> np.ndarray:
+        """Standard deviation of honest runs in which no step takes another integer."""
+        return self._cloud(EXACTLY, value).sigma
+
     def _tipped(self, way: Way, value: str, given: np.ndarray) -> st.GroupTest | None:
-        """The error against those of runs in which integers tip; None where no tipped integer
+        """The error against those of runs in which integers inside tip; None where none of those
         reaches the value."""
-        middle, moved = self._middle(way), self._moving_runs(way, value)
+        if value in self.last:
+            return None  # nothing but its own edges, which were looked at already
+        moved = self._moving_runs(way, value)
         if moved is None:
             return None
         if not moved:
             return st.GroupTest(st.SUSPICIOUS_T, "all")  # every such run is of another shape
         honest = [st.largest_groups(d) for d in moved]
-        own = st.largest_groups(given.astype(np.float64) - middle.shown[value])
+        own = st.largest_groups(given.astype(np.float64) - self._middle(way).shown[value])
         found = {
             name: size / (st.SAME_SIZE * max(h[name] for h in honest) + TINY)
             for name, size in own.items()
@@ -306,24 +316,34 @@ class Steps:
         worst = max(found, key=lambda name: found[name])
         return st.GroupTest(found[worst], worst)
 
+    def _quiet_size(self, way: Way, value: str) -> np.ndarray | float:
+        """What an element may move without any tipped integer."""
+        if value in self._middle(way).decided:
+            return 0.0
+        return st.group_limit(1) * self._cloud(way, value).sigma + TINY
+
     def _moving_runs(self, way: Way, value: str) -> list[np.ndarray] | None:
-        """Distances of runs in which the value moves because an integer inside tipped."""
-        middle, size = self._middle(way), 0.0
-        if value not in middle.decided:
-            size = st.SAME_SIZE * st.root_mean_square(self._cloud(way, value).sigma)
-        found: list[np.ndarray] = []
-        other_shapes = False
-        for noise in (*NOISES, *(NOISES[-1],) * MORE_DRAWS):
-            for _ in range(DRAWS):
+        """Distances of runs in which the value moves because an integer inside tipped, of as little
+        noise as makes such runs; none where they are of another shape."""
+        middle, size = self._middle(way), self._quiet_size(way, value)
+
+        def drawn(noise: float, count: int) -> Iterator[np.ndarray]:
+            for _ in range(count):
                 run = self._run(way, noise)
-                apart = _apart(run.shown[value], middle.shown[value])
-                other_shapes |= apart is None
+                distance = apart(run.shown[value], middle.shown[value])
                 tipped = any(not np.array_equal(s, middle.steps[v]) for v, s in run.steps.items())
-                if apart is not None and tipped and st.root_mean_square(apart) > noise * size:
-                    found.append(apart)
+                if tipped and distance is None:
+                    shapes.append(noise)
+                elif tipped and distance is not None and bool((np.abs(distance) > size).any()):
+                    yield distance
+
+        shapes: list[float] = []
+        found: list[np.ndarray] = []
+        for noise, draws in DRAWS.items():
+            found += drawn(noise, draws)
             if len(found) >= ENOUGH:
                 break
-        return found if found or other_shapes else None
+        return found if found or shapes else None
 
     def _middle(self, way: Way) -> _Run:
         if way not in self._middles:
@@ -348,10 +368,13 @@ class Steps:
                 return (self.sampler.noise(node, node.outputs[0], y, noise),)
             found = self.sampler.evaluate(node, arrays)
             exact = way.outputs(self.graph, node, arrays, found.outputs, scalars)
+            if any(y is not e and not np.array_equal(y, e) for y, e in zip(exact, found.outputs)):
+                run.changed.add(node.outputs[0])
             decided = quantities(node, found.ev, arrays)
             outputs = []
             for v, y, quantity in zip(node.outputs, exact, decided):
                 if quantity is not None and v in left_out:
+                    run.changed.add(v)
                     outputs.append(np.clip(quantity.real, quantity.low, quantity.high))
                     continue
                 if quantity is not None and v in self.sampler.region.shown:
@@ -430,9 +453,3 @@ NAMED_TIPPED = (
     "the numbers are what {} gives, which is not the graph's own arithmetic, but for integers that "
     "lie so near to an edge that rounding tips them"
 )
-
-
-def _apart(one: np.ndarray, other: np.ndarray) -> np.ndarray | None:
-    if one.shape != other.shape:
-        return None
-    return one.astype(np.float64) - other.astype(np.float64)

@@ -31,6 +31,8 @@ from verax.records.verdict import Kind
 
 UNDEFINED = "undefined cast"
 """The test of values that no standard defines."""
+SIGMA_OF_SLACK = 1 / 8
+"""Standard deviation of a quantity, as a part of the farthest that rounding may move it."""
 ORDERS = 4
 """Orders of equal scores that are tried beside the promised one and its reverse."""
 
@@ -127,14 +129,19 @@ def quantities(node: Node, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Qu
 def rounded_otherwise(
     quantity: Quantity, expected: np.ndarray, random: np.random.Generator, scale: float = 1.0
 ) -> np.ndarray:
-    """A quantisation's result with every edge that is open, within `scale` times the slack, decided
-    by a toss."""
-    bottom, top = quantity.ends((scale - 1) * quantity.slack)
+    """A quantisation's result with rounding noise of `scale` on what it rounds; where kernels
+    choose, every edge that is open is decided by a toss."""
+    slack = scale * quantity.slack
+    bottom, top = quantity.ends(slack - quantity.slack)
     is_open = (bottom < top) & (expected >= bottom) & (expected <= top)
     if not is_open.any():
         return expected
-    tossed = np.where(random.integers(0, 2, expected.shape) == 1, top, bottom)
-    return np.where(is_open, tossed, expected).astype(expected.dtype)
+    if quantity.is_free:
+        chosen = np.where(random.integers(0, 2, expected.shape) == 1, top, bottom)
+    else:
+        noise = slack * SIGMA_OF_SLACK * random.standard_normal(expected.shape)
+        chosen = np.clip(np.rint(quantity.real + noise), bottom, top)
+    return np.where(is_open, chosen, expected).astype(expected.dtype)
 
 
 def _at_the_edge(

@@ -30,7 +30,7 @@ from verax.judge.network import Progress, Survey, fits
 from verax.judge.protocol import Runner, Stepwise, renamed_answers
 from verax.judge.region import check_region
 from verax.judge.sampler import Region
-from verax.judge.ties import UNDEFINED
+from verax.judge.ties import UNDEFINED, rounds_freely
 from verax.judge.truncate import truncates
 from verax.numerics import statistics as st
 from verax.records.verdict import Finding, Kind, Power
@@ -175,12 +175,16 @@ def _views(
     """The value's nodes with more and more of those before them, each view once.
 
     Integers and truth values that were shown are read as they are at first; the last view computes
-    them as well.
+    them as well, but for quantised ones: an integer has no other rounding.
     """
     shown = set(known)
+    choices = {v for v in shown if not graph.types[v].dtype.is_float}
+    quantised = {
+        v for v in choices if v in graph.producers and rounds_freely(graph.producers[v].op)
+    }
     last = frozenset(n.outputs[0] for n in graph.nodes if (n.name or n.outputs[0]) in narrow.region)
     for steps, exact in _depths(most):
-        stops = guilty | {v for v in shown if not exact and not graph.types[v].dtype.is_float}
+        stops = guilty | (quantised if exact else choices)
         members = _back(graph, narrow, shown, stops, steps)
         names = frozenset(n.outputs[0] for n in members)
         if len(members) < 2 or names <= last:

@@ -61,8 +61,10 @@ class Quantity:
     """What an operator that gives integers rounds: the integer is the one nearest to `real`.
 
     real: with the zero point, before saturation to low .. high. slack: how far honest float32
-    arithmetic may move it. shifts: whole numbers by which all of it may be moved, where the zero
-    point itself is open. All arrays broadcast to the shape of the output.
+    arithmetic may move it at most, by chance; by choice when is_free (kernels that round halves, or
+    round twice, each in its own way). shifts: whole numbers by which all of it may be moved, where
+    the zero point itself is open. zero: the integer that stands for 0, as far as it is known. All
+    arrays broadcast to the shape of the output.
     """
 
     real: np.ndarray
@@ -70,6 +72,15 @@ class Quantity:
     low: float = -np.inf
     high: float = np.inf
     shifts: tuple[int, ...] = (0,)
+    is_free: bool = False
+    zero: np.ndarray | float = 0.0
+
+    @property
+    def step(self) -> float:
+        """One step, as a part of the (root mean square) size of what is rounded."""
+        whole = np.clip(self.real, self.low, self.high) - self.zero
+        size = float(np.sqrt(np.mean(whole * whole))) if whole.size else 0.0
+        return 1 / max(size, 1.0)
 
     def ends(self, more: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """The smallest and the largest integer that honest rounding may give; `more` slack."""

@@ -87,7 +87,7 @@ def _quantity(x: Any, scale: Any, zero: Any, units: float, info: np.iinfo[Any]) 
     with np.errstate(all="ignore"):
         quotient = np.nan_to_num(np.asarray(x, np.float64) / scale, nan=0.0)
     slack = units * (np.abs(quotient) + np.abs(zero) + (float(info.max) - float(info.min)))
-    return Quantity(quotient + zero, slack, float(info.min), float(info.max))
+    return Quantity(quotient + zero, slack, float(info.min), float(info.max), zero=zero)
 
 
 @operator
@@ -273,7 +273,10 @@ class DynamicQuantizeLinear(Operator):
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        """The scale: a difference and a quotient, or a product with a rounded 1 / 255."""
+        """The scale: a difference and a quotient, or a product with a rounded 1 / 255. That of
+        zeros alone is 0 by the formula and 1 for most: it stands for nothing."""
+        if not np.any(inputs[0]):
+            return (None, Rounding(np.ones(()), np.ones(())), None)
         return (None, relative(np.asarray(outputs[1], np.float64), 2 * KAPPA, 3.01), None)
 
     def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:

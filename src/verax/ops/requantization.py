@@ -104,7 +104,11 @@ class Requantize(Operator):
         low, high = (
             b if a is None else a for a, b in ((self.low, info.min), (self.high, info.max))
         )
-        return (Quantity(real, slack, float(low), float(max(low, high))),)
+        return (
+            Quantity(
+                real, slack, float(low), float(max(low, high)), is_free=True, zero=self.zero_point
+            ),
+        )
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

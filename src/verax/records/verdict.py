@@ -172,13 +172,15 @@ class Power:
     mistake. A smaller place (a dead channel) can hide more.
 
     rounding_share: part of the rounding expected at the outputs that this node makes; 0 where it
-    was not measured.
+    was not measured. step: a step of the quantisation around the value, in the same measure; 0
+    where there is none. Smaller errors need not show in a quantised network.
     """
 
     value: str
     node: str
     smallest_visible: float
     rounding_share: float = 0.0
+    step: float = 0.0
 
 
 @dataclass(frozen=True)
