@@ -275,7 +275,7 @@ class DynamicQuantizeLinear(Operator):
     ) -> Sequence[Rounding | None]:
         """The scale: a difference and a quotient, or a product with a rounded 1 / 255. That of
         zeros alone is 0 by the formula and 1 for most: it stands for nothing."""
-        if not np.any(inputs[0]):
+        if np.size(inputs[0]) and not np.any(inputs[0]):
             return (None, Rounding(np.ones(()), np.ones(())), None)
         return (None, relative(np.asarray(outputs[1], np.float64), 2 * KAPPA, 3.01), None)
 
