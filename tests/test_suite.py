@@ -182,3 +182,13 @@ def test_no_test_draws_from_a_generator_that_others_have_moved_on() -> None:
         if not path.name.startswith("make_") and (found := kept_generators(tree_of(path)))
     }
     assert not wrong
+
+
+def test_the_tests_that_hold_the_defects_exist() -> None:
+    rows = (ROOT / "docs" / "defects.md").read_text().splitlines()
+    named = [m[1] for row in rows if (m := re.search(r"`(tests/[^`]+)` \|$", row))]
+    assert len(named) > 40
+    for name in named:
+        file, _, function = name.partition("::")
+        assert (ROOT / file).is_file(), name
+        assert not function or f"\ndef {function}(" in (ROOT / file).read_text(), name
