@@ -14,10 +14,12 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
-from verax.ops.recurrent import Recurrent
 
 MAX_LAYERS = 64
 """Layers of one node of a file; each becomes an operator."""
+CUDNN_ORDERS = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
+"""cuDNN's gates, which are PyTorch's and MXNet's (reset, update, new; input, forget, cell, output):
+which of them lies at each place of the operator's weights."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,32 @@ def layer(
     op = c.operator(kind, **fields)
     names = [c.fresh(f"{c.first_output}/{kind}") for _ in range(op.output_count)]
     return list(c.builder.add_all(op, inputs, names, c.node.name))
+
+
+def deep(
+    c: Conversion,
+    kind: str,
+    x: str,
+    weights: Sequence[Direction],
+    layers: int,
+    initial: Sequence[str],
+    **fields: Any,
+) -> tuple[str, list[list[str]]]:
+    """Append layers, each on what the one before it gives: [T, N, D H], and of each kind of state
+    the last ones, layer by layer [D, N, H].
+
+    weights: of each direction, layer by layer. initial: each kind of state [layers D, N, H].
+    """
+    directions = len(weights) // layers
+    states = [c.split(value, layers, 0) for value in initial]
+    ends: list[list[str]] = [[] for _ in states]
+    for i in range(layers):
+        own = weights[i * directions : (i + 1) * directions]
+        y, *last = layer(c, kind, x, own, [s[i] for s in states], **fields)
+        x = side_by_side(c, y)
+        for found, end in zip(ends, last):
+            found.append(end)
+    return x, ends
 
 
 def in_order(c: Conversion, value: str, order: Sequence[int]) -> str:
@@ -127,8 +155,3 @@ def _rows(c: Conversion, direction: Direction) -> tuple[int, Any]:
     if not isinstance(type_.dims[0], int):
         c.refuse(f"the sizes of the weights must be known: {type_}")
     return int(str(type_.dims[0])), type_.dtype.numpy
-
-
-def units(c: Conversion, kind: type[Recurrent], r: str) -> int:
-    """Hidden units of the weights r [G H, ...]."""
-    return _rows(c, Direction(r, r))[0] // kind.gates

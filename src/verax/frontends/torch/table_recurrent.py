@@ -10,11 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.recurrent import MAX_LAYERS, Direction, in_order, layer, side_by_side
+from verax.frontends.recurrent import (
+    CUDNN_ORDERS,
+    MAX_LAYERS,
+    Direction,
+    deep,
+    in_order,
+    layer,
+)
 from verax.frontends.torch.rows import Aten, Result, row
 
-ORDERS = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
-"""Which of PyTorch's gates lies at each place of the operator's weights."""
 KINDS = {"rnn_tanh": "RNN", "rnn_relu": "RNN", "gru": "GRU", "lstm": "LSTM"}
 
 
@@ -33,16 +38,9 @@ def recurrent(t: Aten) -> Result:
     given = t.tensors("hx") if kind == "LSTM" else [t.tensor("hx")]
     if len(given) != (2 if kind == "LSTM" else 1) or None in given:
         t.wrong("hx", given, "one state, two of an LSTM")
-    states = [t.c.split(str(s), layers, 0) for s in given]
     weights = _weights(t, kind, layers * directions)
-    ends: list[list[str]] = [[] for _ in states]
-    for i in range(layers):
-        own = weights[i * directions : (i + 1) * directions]
-        initial = [s[i] for s in states]
-        y, *last = layer(t.c, kind, x, own, initial, **_fields(t, directions))
-        x = side_by_side(t.c, y)
-        for found, end in zip(ends, last):
-            found.append(end)
+    initial = [str(value) for value in given]
+    x, ends = deep(t.c, kind, x, weights, layers, initial, **_fields(t, directions))
     y = t.output(0, "Transpose", [x], perm=(1, 0, 2) if first else (0, 1, 2))
     return y, *(t.output(i, "Concat", found, axis=0) for i, found in enumerate(ends, 1))
 
@@ -72,7 +70,7 @@ def _weights(t: Aten, kind: str, count: int) -> list[Direction]:
 def _direction(
     t: Aten, kind: str, weights: Sequence[str | None], projection: str | None = None
 ) -> Direction:
-    ordered = [None if v is None else in_order(t.c, v, ORDERS[kind]) for v in weights]
+    ordered = [None if v is None else in_order(t.c, v, CUDNN_ORDERS[kind]) for v in weights]
     w, r, bias, state_bias = (*ordered, None, None)[:4]
     return Direction(str(w), str(r), bias, state_bias, None, projection)
 
