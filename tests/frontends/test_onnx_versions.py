@@ -176,3 +176,57 @@ def test_every_row_has_its_operator_and_every_operator_its_row():
     assert set(REGISTRY) - rows == elsewhere, "operators of other formats, which ONNX has not"
     unknown = [name for name in rows if not onnx.defs.has(name)]
     assert not unknown
+
+
+def recurrent_inputs(gates, seed):
+    """x, w, r of one direction: 4 steps, 3 sequences, 2 features, 5 units."""
+    random = np.random.default_rng(seed)
+    shapes = (4, 3, 2), (1, gates * 5, 2), (1, gates * 5, 5)
+    return [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrent_layers_mean_the_same_in_every_operator_set(kind, gates):
+    arrays = recurrent_inputs(gates, 41)
+    oldest = run(kind, arrays, 7, 2, hidden_size=5, direction="reverse")
+    newest = run(kind, arrays, 22, 2, hidden_size=5, direction="reverse")
+    assert all(same(a, b) for a, b in zip(oldest, newest))
+    turned = [arrays[0].swapaxes(0, 1), *arrays[1:]]
+    y, last = run(kind, turned, 14, 2, hidden_size=5, direction="reverse", layout=1)
+    assert same(y, newest[0].transpose(2, 0, 1, 3)) and same(last, newest[1].swapaxes(0, 1))
+    early = load_onnx(one_node(kind, arrays, 6, 2, hidden_size=5, output_sequence=1))
+    reasons = {e.attribute: e.reason for e in early.ledger.entries}
+    assert reasons["output_sequence"] and not reasons["hidden_size"]
+
+
+def test_numbers_of_activations_belong_to_those_that_take_one():
+    names = ["LeakyRelu", "Tanh", "HardSigmoid"]
+    arrays = recurrent_inputs(4, 42)
+    graph = load_onnx(
+        one_node("LSTM", arrays, 14, 3, activations=names, activation_alpha=[0.25, 0.5])
+    ).graph
+    assert graph.nodes[0].op.activation_alpha == (0.25, 0.0, 0.5)
+    assert [c.beta for c in graph.nodes[0].op.curves()[0][2:]] == [0.5]
+    short = one_node("LSTM", arrays, 14, 3, activations=names, activation_alpha=[0.25])
+    last = load_onnx(short).graph.nodes[0].op.curves()[0][2]
+    assert last.alpha == np.float32(0.2)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"direction": "sideways"}, "direction = 'sideways'"),
+        ({"activations": ["Cosine"]}, "unknown activation 'Cosine'"),
+        ({"activations": ["Gelu"]}, "unknown activation 'Gelu'"),
+        ({"activations": ["Tanh", "Tanh"]}, "2 activations are given; forward has 1"),
+        ({"activations": ["Tanh"], "activation_alpha": [0.5]}, "0 of the activations take one"),
+        ({"activations": ["ScaledTanh"], "activation_alpha": [0.5]}, "ScaledTanh without its beta"),
+        ({"clip": -1.0}, "clip is -1"),
+        ({"hidden_size": 4}, "not 1 gates of hidden_size"),
+        ({"linear_before_reset": 1}, "no rule of the importer reads it"),
+    ],
+)
+def test_what_a_recurrent_layer_cannot_mean_is_refused(attributes, why):
+    proto = one_node("RNN", recurrent_inputs(1, 43), 14, 2, **attributes)
+    with pytest.raises((ModelError, UnsupportedError), match=why):
+        load_onnx(proto)

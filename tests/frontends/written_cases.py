@@ -49,6 +49,13 @@ def first_type(graph: Graph) -> DType | None:
     return graph.types[graph.inputs[0]].dtype if graph.inputs else None
 
 
+def is_refused(case: Case, graph: Graph) -> bool:
+    """Whether ONNX cannot say what the case does."""
+    op: Any = case.op
+    own = op.kind == "LSTM" and (op.cell_clip is not None or len(case.inputs) > 8)
+    return own or (op.kind, first_type(graph)) in NOT_IN_ONNX
+
+
 def expected(graph: Graph, values: dict[str, np.ndarray]) -> list[tuple[Any, Rounding | None]]:
     """The outputs of a graph of one node by meaning, and what rounding may do to them."""
     (node,) = graph.nodes

@@ -34,6 +34,22 @@ def test_they_are_below_the_smallest_indexed_axis(text: str, name: str, size: in
     assert all(f"integers below {size}" in words[name] for _, words in drawn)
 
 
+LENGTHS = """graph "lengths"
+input %x: float32[steps, 4, 2]
+input %lengths: int32[4]
+const %w: float32[1, 3, 2] = [0.5, 0.25, 0.5, 0.25, 0.5, 0.25]
+const %r: float32[1, 3, 3] = [0.5, 0.25, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25, 0.5]
+%y: float32[steps, 1, 4, 3], %h: float32[1, 4, 3] = RNN()(%x, %w, %r, _, %lengths)
+output %y
+"""
+
+
+def test_lengths_lie_within_the_sequence() -> None:
+    graph = parse_graph(LENGTHS)
+    drawn = [draw_inputs(graph, seed, {"steps": 3})[0]["lengths"] for seed in range(40)]
+    assert {int(v) for array in drawn for v in array} == {0, 1, 2, 3}
+
+
 def test_state_is_not_drawn() -> None:
     graph = parse_graph(WRITE)
     arrays, words = draw_inputs(graph, 3)

@@ -20,6 +20,9 @@ NO_FLOATS = ("Trilu",)
 """Operators whose cases hold no float32 numbers."""
 ONLY_FIRST = ("Norm", "Pad", "Resize", "Dropout", "Reduce", "ConvTranspose", "Compress")
 
+RECURRENT, STATES = ("RNN", "GRU", "LSTM"), (0, 5, 6)
+"""Recurrent layers hand back to the sequence and the initial states."""
+
 
 def steps(name: str):
     for case in REGISTRY[name].cases(np.random.default_rng(5)):
@@ -53,8 +56,9 @@ def step_of(case: Case) -> tuple[Step, tuple, np.ndarray] | None:
     if any(a is not None and a.dtype.kind == "f" and not np.isfinite(a).all() for a in wide):
         return None
     last = 1 if any(part in node.op.kind for part in ONLY_FIRST) else len(wide)
+    through = STATES if node.op.kind in RECURRENT else range(last)
     wanted = tuple(
-        a is not None and a.dtype.kind == "f" and i < last and i not in case.constant
+        a is not None and a.dtype.kind == "f" and i in through and i not in case.constant
         for i, a in enumerate(wide)
     )
     if not any(wanted) or not any(t.dtype.is_float for t in types):

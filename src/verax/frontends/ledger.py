@@ -112,6 +112,12 @@ class Attributes:
             name, default, "numbers", lambda v: _all(v, lambda item: type(item) in (float, int))
         )
 
+    def texts(self, name: str, default: Any = None) -> Any:
+        """A tuple of strings."""
+        return self._typed(
+            name, default, "strings", lambda v: _all(v, lambda item: isinstance(item, str))
+        )
+
     def tensor(self, name: str, default: Any = None) -> Any:
         return self._typed(name, default, "a tensor", lambda v: isinstance(v, np.ndarray))
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from verax.ir.dim import DimLike, symbols
+from verax.ir.dim import DimLike, substitute, symbols
 from verax.ir.graph import Graph, Node
 from verax.ir.pixels import IMAGE_CHANNELS, Pixels
 from verax.ir.types import DType, TensorType
+from verax.ops.recurrent import LENGTHS, Recurrent
 
 BATCH, SPATIAL, LENGTH = 2, (64, 96, 32), 7
 """Sizes for symbols: the first axis, spatial axes of images and volumes, any other axis."""
@@ -66,20 +67,24 @@ def draw_inputs(
         if said is not None and said.is_normalised and type_.dtype.is_float:
             arrays[name], words = _stated(said, type_, random)
         else:
-            arrays[name], words = _draw(graph, name, type_, random)
+            arrays[name], words = _draw(graph, name, type_, random, chosen)
         stated = [f"{s} = {chosen[s]}" for s in sorted(graph.types[name].symbols())]
         origins[name] = f"drawn with seed {seed}: " + "; ".join([words, *stated])
     return arrays, origins
 
 
 def _draw(
-    graph: Graph, name: str, type_: TensorType, random: np.random.Generator
+    graph: Graph,
+    name: str,
+    type_: TensorType,
+    random: np.random.Generator,
+    chosen: Mapping[str, int],
 ) -> tuple[np.ndarray, str]:
     shape, dtype = type_.shape, type_.dtype
     if dtype is DType.bool_:
         return random.integers(0, 2, shape).astype(bool), "fair coin"
     if not dtype.is_float:
-        limit = min(_table_size(graph, name), np.iinfo(dtype.numpy).max)
+        limit = min(_table_size(graph, name, chosen), np.iinfo(dtype.numpy).max)
         return random.integers(0, limit, shape).astype(dtype.numpy), f"integers below {limit}"
     if len(shape) == 4 and min(shape[2:]) >= 8 and shape[1] in IMAGE_CHANNELS:
         return _image(shape, random).astype(dtype.numpy), "smooth random image, 0 to 1"
@@ -117,8 +122,9 @@ def _image(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     return (waves - low) / (high - low)
 
 
-def _table_size(graph: Graph, name: str) -> int:
-    """Positions of the smallest axis that the input indexes, else a small default."""
+def _table_size(graph: Graph, name: str, chosen: Mapping[str, int]) -> int:
+    """Positions of the smallest axis that the input indexes, else a small default; one more than
+    the steps of a sequence whose length it is."""
     sizes: list[int] = []
     waiting, seen = [name], {name}
     while waiting:
@@ -127,6 +133,10 @@ def _table_size(graph: Graph, name: str) -> int:
             if node.op.kind in HANDED_ON:
                 waiting += [v for v in node.outputs if v not in seen]
                 seen.update(node.outputs)
+            elif isinstance(node.op, Recurrent) and node.inputs[LENGTHS : LENGTHS + 1] == (value,):
+                steps = graph.types[str(node.inputs[0])].dims[node.op.layout]
+                steps = substitute(steps, chosen)
+                sizes += [steps + 1] if isinstance(steps, int) else []
             elif len(node.inputs) > 1 and node.inputs[1] == value:
                 sizes += [d for d in _indexed(graph, node) if isinstance(d, int)]
     return max(1, min(sizes, default=INTEGERS))

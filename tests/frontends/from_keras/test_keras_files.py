@@ -23,6 +23,7 @@ from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxErr
 from verax.frontends.keras import load_keras
 from verax.ir.graph import Graph
 from verax.records.verdict import Kind
+from verax.reference.evaluate import evaluate
 
 X = np.linspace(-4, 4, 2 * 5).reshape(2, 5).astype(np.float32)
 SECONDS = 5.0
@@ -342,10 +343,8 @@ def test_links_out_of_the_file_are_not_followed(tmp_path: Path) -> None:
     "layer",
     [
         ("AdaptiveAveragePooling1D", {"output_size": [2**40]}, []),
-        ("SimpleRNN", {"units": 2, "use_bias": False, "activation": "tanh"},
-         [np.ones((3, 2), np.float32), np.ones((2, 2), np.float32)]),
     ],
-)  # fmt: skip
+)
 def test_layers_of_countless_pieces_are_refused(layer: Any) -> None:
     refuse(sequential([layer], [2, 2**40, 3]), "too many", UnsupportedError)
 
@@ -452,3 +451,38 @@ def test_mutated_files() -> None:
 @pytest.mark.slow
 def test_thousands_of_mutations() -> None:
     fuzz(sequential(SMALL, [None, 5, 6, 4]), 5000)
+
+
+def recurrent_file(kind: str, gates: int, length: int | None, **options: Any) -> bytes:
+    rng = np.random.default_rng(len(kind) + gates)
+    shapes = (3, gates * 2), (2, gates * 2)
+    weights = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    usual = {"activation": "tanh", "recurrent_activation": "sigmoid"}
+    usual = usual if kind != "SimpleRNN" else {"activation": "tanh"}
+    config = {"units": 2, "use_bias": False, "return_sequences": True, **usual, **options}
+    return sequential([(kind, config, weights)], [None, length, 3])
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("SimpleRNN", 1), ("GRU", 3), ("LSTM", 4)])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_sequence_of_unknown_length_is_that_of_its_length(
+    kind: str, gates: int, back: bool
+) -> None:
+    open_ = load_keras(recurrent_file(kind, gates, None, go_backwards=back))
+    fixed = load_keras(recurrent_file(kind, gates, 4, go_backwards=back))
+    x = np.random.default_rng(51).standard_normal((5, 4, 3)).astype(np.float32)
+    (name,) = open_.inputs
+    assert open_.inputs[name].symbols()
+    found, wanted = (evaluate(m.graph, {name: x}) for m in (open_, fixed))
+    assert [v.shape for v in found.values()] == [(5, 4, 2)]
+    for value in found:
+        np.testing.assert_array_equal(found[value], wanted[value])
+
+
+@pytest.mark.parametrize("activation", ["softmax", "soft_shrink", "relu6"])
+def test_an_activation_that_no_operator_has_inside_is_refused(activation: str) -> None:
+    refuse(
+        recurrent_file("LSTM", 4, 5, activation=activation),
+        "no such activation inside a recurrent layer",
+        UnsupportedError,
+    )

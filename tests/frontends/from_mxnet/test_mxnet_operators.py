@@ -55,15 +55,7 @@ def test_channels_last_is_the_same_network_on_turned_data(name, tmp_path):
     assert all(np.array_equal(answers[k].transpose(forth), v) for k, v in usual.items())
 
 
-LONG = {"rnn_lstm_4", "rnn_gru_2"}
-"""Networks of many nodes, which take seconds to judge."""
-
-
-def fast_and_slow():
-    return [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in stored()]
-
-
-@pytest.mark.parametrize("name", fast_and_slow())
+@pytest.mark.parametrize("name", stored())
 def test_a_network_means_what_mxnet_answers(name, tmp_path):
     case = stored()[name]
     model = case.load(tmp_path)
@@ -89,7 +81,7 @@ FUSED_WRONGLY = {"names_pool_valid", "names_pool_full"}
 of zeros before a MaxPool for the MaxPool's own padding, which is never a maximum."""
 
 
-@pytest.mark.parametrize("name", fast_and_slow())
+@pytest.mark.parametrize("name", stored())
 def test_a_network_written_as_onnx_is_the_same_to_onnx_runtime(name, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     case = stored()[name]

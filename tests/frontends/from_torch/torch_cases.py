@@ -8,6 +8,7 @@ from typing import Any
 
 from torch_index_cases import formula_calls, index_calls
 from torch_programs import torch
+from torch_recurrent_cases import recurrent_calls
 
 F = torch.nn.functional
 
@@ -63,6 +64,7 @@ def _calls() -> list[Any]:
         *_making(),
         *index_calls(),
         *formula_calls(),
+        *recurrent_calls(),
     ]
 
 

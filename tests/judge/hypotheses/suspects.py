@@ -39,6 +39,7 @@ from verax.ops.normalization import (
 from verax.ops.padding import Pad
 from verax.ops.pooling import AveragePool, MaxPool
 from verax.ops.quantization import DequantizeLinear, QuantizeLinear
+from verax.ops.recurrent import GRU, LSTM, RNN, Recurrent
 from verax.ops.reduction import ReduceMean, ReduceSum
 from verax.ops.reshaping import DepthToSpace, Flatten, Transpose
 from verax.ops.resize import Resize
@@ -229,6 +230,17 @@ DRAWS: dict[str, Draw] = {
         BatchNormalization(training_mode=True),
         [_f(r, 3, 4, 5, 6), _f(r, 4), _f(r, 4), _f(r, 4), _positive(r, 4)],
     ),
+    "rnn": lambda r: (RNN(clip=0.75), list(_recurrent(r, RNN(), "blh"))),
+    "gru": lambda r: (GRU(direction="reverse"), list(_recurrent(r, GRU(), "bh"))),
+    "gru, bidirectional": lambda r: (
+        GRU(direction="bidirectional", linear_before_reset=True),
+        list(_recurrent(r, GRU(direction="bidirectional"), "bl")),
+    ),
+    "lstm": lambda r: (LSTM(), list(_recurrent(r, LSTM(), "blhcp"))),
+    "lstm, bidirectional": lambda r: (
+        LSTM(direction="bidirectional", cell_clip=0.5),
+        list(_recurrent(r, LSTM(direction="bidirectional"), "bhc")),
+    ),
     "resize": resize,
     "resize by scale": resize_by_scale,
     "quantise": quantise,
@@ -237,11 +249,16 @@ DRAWS: dict[str, Draw] = {
 """What is drawn -> how."""
 
 
+def _recurrent(random: np.random.Generator, op: Recurrent, given: str) -> tuple[Any, ...]:
+    return op.drawn(random, op, given, steps=6, batch=3, features=5, hidden=4)
+
+
 def types_of(op: Operator, arrays: list[Any]) -> tuple[Node, tuple[TensorType, ...]]:
     """The node and its declared output types, shape inputs being constants."""
     b = Builder("one")
     names = [None if a is None else b.constant(np.array(a)) for a in arrays]
-    outputs = b.add_all(op, names, ["y"], "suspect")
+    listed = ["y", *(f"y{i}" for i in range(1, op.output_count))]
+    outputs = b.add_all(op, names, listed, "suspect")
     return b.nodes[0], tuple(b.types[v] for v in outputs)
 
 

@@ -7,13 +7,13 @@ is what coremltools' own tests of the operation compute.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
 from verax.frontends.coreml.mil_rows import (
-    dtype_of,
     flag,
     known,
     mil,
@@ -23,22 +23,12 @@ from verax.frontends.coreml.mil_rows import (
     refuse,
     text,
 )
-from verax.frontends.coreml.recurrent import (
-    Cell,
-    Function,
-    Outcome,
-    functions,
-    gru,
-    lstm,
-    simple,
-    stacked,
-)
+from verax.frontends.coreml.recurrent import CURVES, Cell, Curve, beside, read, run
 from verax.frontends.coreml.rows import Result
 
 
-def _function(c: Conversion, name: str, default: str) -> Function:
-    said = text(c, name, default)
-    found = functions(c).get(said)
+def _curve(c: Conversion, name: str, default: str) -> Curve:
+    found = CURVES.get(text(c, name, default))
     if found is None:
         refuse(c, name, "there is no such activation")
         raise AssertionError
@@ -52,7 +42,7 @@ def _matrix(c: Conversion, name: str, gates: int, *, vector: bool = False) -> np
     return np.asarray(found)
 
 
-def _cell(c: Conversion, gates: int, suffix: str = "", *, reverse: bool) -> Cell:
+def _cell(c: Conversion, gates: int, suffix: str = "") -> Cell:
     x = needed(c, "x")
     if rank_of(c, x) != 3:
         raise ModelError(f"the sequence is {c.builder.types[x]}", place=c.node.place)
@@ -60,7 +50,7 @@ def _cell(c: Conversion, gates: int, suffix: str = "", *, reverse: bool) -> Cell
     if known(c, f"bias{suffix}") is not None:
         bias = _matrix(c, f"bias{suffix}", gates, vector=True)
     w, r = (_matrix(c, f"weight_{n}{suffix}", gates) for n in ("ih", "hh"))
-    return Cell(w, r, bias, None, reverse)
+    return Cell(w, r, bias)
 
 
 def _is_reverse(c: Conversion) -> bool:
@@ -77,64 +67,64 @@ def _named(c: Conversion, values: list[str]) -> Result:
     )
 
 
+def _one(c: Conversion, kind: str, cell: Cell, curves: list[Curve], **fields: Any) -> Result:
+    """One direction; states are [batch, size]."""
+    reverse, states = _is_reverse(c), ("initial_h", "initial_c")[: 2 if kind == "LSTM" else 1]
+    lifted = [c.add("Unsqueeze", [needed(c, s), c.ints((0,))]) for s in states]
+    y, *ends = run(c, kind, needed(c, "x"), [cell], lifted, curves, reverse=reverse, **fields)
+    made = read(c, y, ends[0], sequence=flag(c, "output_sequence"), reverse=reverse)
+    return _named(c, [made, *(c.add("Squeeze", [end, c.ints((0,))]) for end in ends)])
+
+
 @mil("rnn")
 def rnn(c: Conversion) -> Result:
-    cell = _cell(c, 1, reverse=_is_reverse(c))
-    f = _function(c, "activation", "tanh")
-    found = simple(c, needed(c, "x"), needed(c, "initial_h"), cell, f)
-    return _named(c, [stacked(c, found, sequence=flag(c, "output_sequence")), found.hidden])
+    return _one(c, "RNN", _cell(c, 1), [_curve(c, "activation", "tanh")])
 
 
 @mil("gru")
-def gru_(c: Conversion) -> Result:
-    cell = _cell(c, 3, reverse=_is_reverse(c))
+def gru(c: Conversion) -> Result:
+    cell = _cell(c, 3)
     if flag(c, "reset_after"):
         refuse(c, "reset_after", "the format contradicts itself about its meaning")
     if known(c, "input_bias") is not None:
         cell = replace(cell, more=_matrix(c, "input_bias", 3, vector=True))
-    f = _function(c, "recurrent_activation", "sigmoid")
-    g = _function(c, "activation", "tanh")
-    found = gru(c, needed(c, "x"), needed(c, "initial_h"), cell, f, g)
-    return _named(c, [stacked(c, found, sequence=flag(c, "output_sequence")), found.hidden])
+    f = _curve(c, "recurrent_activation", "sigmoid")
+    return _one(c, "GRU", cell, [f, _curve(c, "activation", "tanh")])
 
 
 @mil("lstm")
-def lstm_(c: Conversion) -> Result:
+def lstm(c: Conversion) -> Result:
     """States of both directions lie side by side."""
-    sequence, both = flag(c, "output_sequence"), text(c, "direction", "") == "bidirectional"
-    h, state = needed(c, "initial_h"), needed(c, "initial_c")
+    both = text(c, "direction", "") == "bidirectional"
+    curves = [
+        _curve(c, "recurrent_activation", "sigmoid"),
+        _curve(c, "cell_activation", "tanh"),
+        _curve(c, "activation", "tanh"),
+    ]
+    limit = None if known(c, "clip") is None else number(c, "clip")
     if not both:
         for name in ("weight_ih", "weight_hh", "bias", "peephole"):
             c.attributes.irrelevant(f"{name}_back", "there is one direction")
-        found = _direction(c, "", h, state, reverse=_is_reverse(c))
-        return _named(c, [stacked(c, found, sequence=sequence), found.hidden, found.cell])
-    parts = [_halves(c, v) for v in (h, state)]
-    ahead = _direction(c, "", parts[0][0], parts[1][0], reverse=False)
-    back = _direction(c, "_back", parts[0][1], parts[1][1], reverse=True)
-    first = stacked(c, ahead, sequence=sequence)
-    y = c.add("Concat", [first, stacked(c, back, sequence=sequence, turned=True)], axis=2)
-    hidden = c.add("Concat", [ahead.hidden, back.hidden], axis=1)
-    return _named(c, [y, hidden, c.add("Concat", [ahead.cell, back.cell], axis=1)])
-
-
-def _halves(c: Conversion, state: str) -> tuple[str, str]:
-    op = c.operator("Split", num_outputs=2, axis=1)
-    names = [c.fresh(f"{c.first_output}/{n}") for n in ("ahead", "back")]
-    first, second = c.builder.add_all(op, [state], names, c.node.name)
-    return first, second
-
-
-def _direction(c: Conversion, suffix: str, h: str, state: str, *, reverse: bool) -> Outcome:
-    cell = _cell(c, 4, suffix, reverse=reverse)
-    peephole = None
-    if known(c, f"peephole{suffix}") is not None:
-        peephole = _matrix(c, f"peephole{suffix}", 3, vector=True)
-        peephole = peephole.astype(dtype_of(c, h))
-    activations = [
-        _function(c, "recurrent_activation", "sigmoid"),
-        _function(c, "cell_activation", "tanh"),
-        _function(c, "activation", "tanh"),
+        return _one(c, "LSTM", _peeping(c, ""), curves, cell_clip=limit)
+    cells = [_peeping(c, suffix) for suffix in ("", "_back")]
+    states = [
+        beside(
+            c, [c.add("Unsqueeze", [v, c.ints((0,))]) for v in c.split(needed(c, name), 2, 1)], 0
+        )
+        for name in ("initial_h", "initial_c")
     ]
-    limit = None if known(c, "clip") is None else number(c, "clip")
-    x = needed(c, "x")
-    return lstm(c, x, h, state, cell, activations, peephole=peephole, cell_limit=limit)
+    y, *ends = run(c, "LSTM", needed(c, "x"), cells, states, curves, curves, cell_clip=limit)
+    made = read(c, y, ends[0], sequence=flag(c, "output_sequence"), reverse=False)
+    return _named(c, [made, *(_flat(c, end) for end in ends)])
+
+
+def _flat(c: Conversion, end: str) -> str:
+    """States [2, batch, size] side by side."""
+    return beside(c, [c.add("Squeeze", [v, c.ints((0,))]) for v in c.split(end, 2, 0)], 1)
+
+
+def _peeping(c: Conversion, suffix: str) -> Cell:
+    cell = _cell(c, 4, suffix)
+    if known(c, f"peephole{suffix}") is None:
+        return cell
+    return replace(cell, peephole=_matrix(c, f"peephole{suffix}", 3, vector=True))

@@ -6,20 +6,13 @@ refused. Formulas: apple/coremltools, mlmodel/format/NeuralNetwork.proto.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.conversion import Conversion
-from verax.frontends.coreml.recurrent import (
-    Cell,
-    Function,
-    Outcome,
-    functions,
-    gru,
-    lstm,
-    simple,
-    stacked,
-)
+from verax.frontends.coreml.recurrent import CURVES, Cell, Curve, beside, read, run
 from verax.frontends.coreml.rows import LEGACY, Result, or_default, row, weights
 
 LIMIT = 50.0
@@ -36,7 +29,7 @@ KINDS = {
 """Activations with the only numbers they may have here; 0 stands for them."""
 
 
-def _function(c: Conversion, prefix: str) -> Function:
+def _curve(c: Conversion, prefix: str) -> Curve:
     kind = c.attributes.text(f"{prefix}NonlinearityType", "")
     if kind not in KINDS:
         c.refuse(f"the activation {kind or 'is missing'}: recurrent layers have no such one")
@@ -45,7 +38,7 @@ def _function(c: Conversion, prefix: str) -> Function:
         said = c.attributes.number(f"{prefix}{kind}.{part}", 0.0)
         if said and np.float32(said) != np.float32(wanted):
             c.attributes.refuse(f"{prefix}{kind}.{part}", f"it can only be {wanted:g} here")
-    return functions(c)[name]
+    return CURVES[name]
 
 
 def _sizes(c: Conversion) -> tuple[int, int]:
@@ -58,20 +51,11 @@ def _sizes(c: Conversion) -> tuple[int, int]:
     return taken, size
 
 
-def _flat(c: Conversion, position: int) -> str:
-    """An input without its last two axes; a state without its first one, too."""
-    axes = (3, 4) if not position else (0, 3, 4)
-    return c.add("Squeeze", [c.required(position), c.ints(axes)])
-
-
-def _state(c: Conversion, position: int, size: int) -> str:
-    """An initial state [B, size]: an input, or zeros."""
-    if c.input(position) is not None:
-        return _flat(c, position)
-    batch = c.type(0).dims[1]
-    if not isinstance(batch, int):
-        c.refuse(f"{c.type(0)} has no known batch")
-    return c.constant(np.zeros((batch, size), np.float32))
+def _flat(c: Conversion, position: int) -> str | None:
+    """An input without its last two axes; None when it is left out."""
+    if c.input(position) is None and position:
+        return None
+    return c.add("Squeeze", [c.required(position), c.ints(LIFTED)])
 
 
 def _gates(c: Conversion, form: str, gates: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
@@ -79,15 +63,15 @@ def _gates(c: Conversion, form: str, gates: tuple[str, ...], shape: tuple[int, .
     return np.concatenate([weights(c, form.format(g), shape) for g in gates])
 
 
-def _named(c: Conversion, values: list[str], lifts: list[tuple[int, ...]]) -> Result:
+def _named(c: Conversion, values: list[str]) -> Result:
     """Nodes that give the results their last two axes and the outputs' names."""
     return tuple(
-        c.builder.add(c.operator("Unsqueeze"), [value, c.ints(axes)], [name], c.node.name)
-        for value, axes, name in zip(values, lifts, c.node.outputs)
+        c.builder.add(c.operator("Unsqueeze"), [value, c.ints(LIFTED)], [name], c.node.name)
+        for value, name in zip(values, c.node.outputs)
     )
 
 
-STATE, SEQUENCE = (0, 3, 4), (3, 4)
+LIFTED = (3, 4)
 
 
 @row("simpleRecurrent")
@@ -98,16 +82,8 @@ def simple_recurrent(c: Conversion) -> Result:
     if a.flag("hasBiasVector"):
         bias = weights(c, "biasVector", (size,))
     a.irrelevant("biasVector", "hasBiasVector is false")
-    cell = Cell(
-        weights(c, "weightMatrix", (size, taken)),
-        weights(c, "recursionMatrix", (size, size)),
-        bias,
-        LIMIT,
-        a.flag("reverseInput"),
-    )
-    found = simple(c, _flat(c, 0), _state(c, 1, size), cell, _function(c, "activation."))
-    y = stacked(c, found, sequence=a.flag("sequenceOutput"))
-    return _named(c, [y, found.hidden], [SEQUENCE, STATE])
+    w, r = weights(c, "weightMatrix", (size, taken)), weights(c, "recursionMatrix", (size, size))
+    return _one(c, "RNN", Cell(w, r, bias), [_curve(c, "activation.")], a.flag("sequenceOutput"))
 
 
 @row("gru")
@@ -119,71 +95,74 @@ def gated_recurrent(c: Conversion) -> Result:
         bias = _gates(c, "{}GateBiasVector", gates, (size,))
     for gate in gates:
         a.irrelevant(f"{gate}GateBiasVector", "hasBiasVectors is false")
-    cell = Cell(
-        _gates(c, "{}GateWeightMatrix", gates, (size, taken)),
-        _gates(c, "{}GateRecursionMatrix", gates, (size, size)),
-        bias,
-        LIMIT,
-        a.flag("reverseInput"),
+    w = _gates(c, "{}GateWeightMatrix", gates, (size, taken))
+    r = _gates(c, "{}GateRecursionMatrix", gates, (size, size))
+    curves = [_curve(c, f"activations.{i}.") for i in (0, 1)]
+    return _one(c, "GRU", Cell(w, r, bias), curves, a.flag("sequenceOutput"))
+
+
+def _one(
+    c: Conversion, kind: str, cell: Cell, curves: list[Curve], sequence: bool, **fields: Any
+) -> Result:
+    """A layer of one direction."""
+    reverse = c.attributes.flag("reverseInput")
+    states = [_flat(c, i) for i in (1, 2)[: 2 if kind == "LSTM" else 1]]
+    y, *ends = run(
+        c, kind, str(_flat(c, 0)), [cell], states, curves, reverse=reverse, clip=LIMIT, **fields
     )
-    f, g = (_function(c, f"activations.{i}.") for i in (0, 1))
-    found = gru(c, _flat(c, 0), _state(c, 1, size), cell, f, g)
-    y = stacked(c, found, sequence=a.flag("sequenceOutput"))
-    return _named(c, [y, found.hidden], [SEQUENCE, STATE])
+    return _named(c, [read(c, y, ends[0], sequence=sequence, reverse=reverse), *ends])
 
 
-def _lstm(
-    c: Conversion, prefix: str, activations: str, states: tuple[int, int], *, reverse: bool
-) -> Outcome:
-    """One direction. prefix, activations: where its weights and functions are."""
+def _lstm(c: Conversion, prefix: str) -> Cell:
+    """One direction; prefix: where its weights are."""
     a, gates = c.attributes, ("inputGate", "forgetGate", "outputGate", "blockInput")
     taken, size = _sizes(c)
-    bias = None
+    bias = peephole = more = None
     if a.flag("params.hasBiasVectors"):
         bias = _gates(c, prefix + "{}BiasVector", gates, (size,))
-    peephole = None
     if a.flag("params.hasPeepholeVectors"):
         peephole = _gates(c, prefix + "{}PeepholeVector", gates[:3], (size,))
     for gate in gates:
         a.irrelevant(f"{prefix}{gate}BiasVector", "hasBiasVectors is false")
         a.irrelevant(f"{prefix}{gate}PeepholeVector", "hasPeepholeVectors is false")
-    cell = Cell(
-        _gates(c, prefix + "{}WeightMatrix", gates, (size, taken)),
-        _gates(c, prefix + "{}RecursionMatrix", gates, (size, size)),
-        bias,
-        LIMIT,
-        reverse,
-    )
-    return lstm(
-        c,
-        _flat(c, 0),
-        _state(c, states[0], size),
-        _state(c, states[1], size),
-        cell,
-        [_function(c, f"{activations}.{i}.") for i in range(3)],
-        peephole=peephole,
-        cell_limit=or_default(a.number("params.cellClipThreshold", 0.0), LIMIT),
-        coupled=a.flag("params.coupledInputAndForgetGate"),
-        forget_bias=a.flag("params.forgetBias"),
-    )
+    if a.flag("params.forgetBias"):
+        more = np.repeat(np.array([0, 1, 0, 0], np.float32), size)
+    w = _gates(c, prefix + "{}WeightMatrix", gates, (size, taken))
+    r = _gates(c, prefix + "{}RecursionMatrix", gates, (size, size))
+    return Cell(w, r, bias, more, peephole)
+
+
+def _bounds(c: Conversion) -> dict[str, Any]:
+    a = c.attributes
+    limit = or_default(a.number("params.cellClipThreshold", 0.0), LIMIT)
+    coupled = a.flag("params.coupledInputAndForgetGate")
+    return {"cell_clip": limit, "input_forget": coupled}
 
 
 @row("uniDirectionalLSTM")
 def uni_directional_lstm(c: Conversion) -> Result:
-    a = c.attributes
-    reverse = a.flag("reverseInput")
-    found = _lstm(c, "weightParams.", "activations", (1, 2), reverse=reverse)
-    y = stacked(c, found, sequence=a.flag("params.sequenceOutput"))
-    return _named(c, [y, found.hidden, found.cell], [SEQUENCE, STATE, STATE])
+    curves = [_curve(c, f"activations.{i}.") for i in range(3)]
+    sequence = c.attributes.flag("params.sequenceOutput")
+    return _one(c, "LSTM", _lstm(c, "weightParams."), curves, sequence, **_bounds(c))
 
 
 @row("biDirectionalLSTM")
 def bi_directional_lstm(c: Conversion) -> Result:
     """The second direction reads the sequence from its end; results lie side by side."""
     sequence = c.attributes.flag("params.sequenceOutput")
-    ahead = _lstm(c, "weightParams.0.", "activationsForwardLSTM", (1, 2), reverse=False)
-    back = _lstm(c, "weightParams.1.", "activationsBackwardLSTM", (3, 4), reverse=True)
-    first = stacked(c, ahead, sequence=sequence)
-    y = c.add("Concat", [first, stacked(c, back, sequence=sequence, turned=True)], axis=2)
-    states = [ahead.hidden, ahead.cell, back.hidden, back.cell]
-    return _named(c, [y, *states], [SEQUENCE, *[STATE] * 4])
+    cells = [_lstm(c, f"weightParams.{i}.") for i in (0, 1)]
+    curves = [
+        [_curve(c, f"activations{name}LSTM.{i}.") for i in range(3)]
+        for name in ("Forward", "Backward")
+    ]
+    given = [_flat(c, i) for i in (1, 2, 3, 4)]
+    if None in given and any(given):
+        c.refuse("with some of its initial states only")
+    states = [beside(c, [str(v) for v in pair], 0) if all(pair) else None
+              for pair in (given[::2], given[1::2])]  # fmt: skip
+    y, h, memory = run(
+        c, "LSTM", str(_flat(c, 0)), cells, states, curves[0], curves[1], clip=LIMIT, **_bounds(c)
+    )
+    made = read(c, y, h, sequence=sequence, reverse=False)
+    (h, h2), (memory, memory2) = (c.split(v, 2, 0) for v in (h, memory))
+    return _named(c, [made, h, memory, h2, memory2])

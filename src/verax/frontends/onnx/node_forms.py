@@ -29,6 +29,7 @@ from verax.frontends.onnx.integer_forms import (
     conv_integer,
     conv_transpose_integer,
 )
+from verax.frontends.onnx.recurrent_forms import recurrent
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
@@ -270,6 +271,7 @@ SPECIAL: dict[str, Maker] = {
     "Where": _where,
     "Conv": _conv,
     "SpaceToDepth": _space_to_depth,
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
     "L2NormalizeInteger": l2_normalize_integer,
     "DynamicQuantizeGroups": dynamic_quantize_groups,
     "QuantizeLinear": quantize_linear,

@@ -8,6 +8,7 @@ from verax.frontends.onnx import (
     table_elementwise,
     table_movement,
     table_quantised,
+    table_recurrent,
     table_reduction,
     table_windows,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "table_elementwise",
     "table_movement",
     "table_quantised",
+    "table_recurrent",
     "table_reduction",
     "table_windows",
 ]

@@ -11,6 +11,7 @@ from verax.frontends.torch import (  # noqa: F401  (each registers its rows)
     table_movement,
     table_normalization,
     table_products,
+    table_recurrent,
     table_reduction,
     table_resampling,
     table_sizes,

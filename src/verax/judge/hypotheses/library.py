@@ -26,6 +26,7 @@ from verax.judge.hypotheses.movement import (
 from verax.judge.hypotheses.normalization import lp_normalization, normalization, response
 from verax.judge.hypotheses.pooling import global_pool, pool
 from verax.judge.hypotheses.quantization import dequantise, quantise
+from verax.judge.hypotheses.recurrent import recurrent
 from verax.judge.hypotheses.reduction import extremum_place, reduction, running_sum
 from verax.judge.hypotheses.resize import resize
 from verax.judge.hypotheses.shapes import other_shape
@@ -51,6 +52,7 @@ FAMILIES: dict[Family, str] = {
     "ReduceL2 ReduceLogSum ReduceLogSumExp",
     extremum_place: "ArgMax ArgMin",
     running_sum: "CumSum",
+    recurrent: "RNN GRU LSTM",
     concat: "Concat",
     reordering: "Reshape Flatten Squeeze Unsqueeze",
     transpose: "Transpose",

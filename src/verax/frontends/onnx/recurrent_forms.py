@@ -1,0 +1,55 @@
+"""How RNN, GRU and LSTM are spelled in ONNX.
+
+The batch is moved behind the steps: neither ONNX Runtime nor OpenVINO implements layout=1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verax.frontends.onnx.forms import Form, Group, made_node, spelled
+from verax.ir.graph import Graph, Node
+from verax.ops.recurrent import CELL, HIDDEN, PROJECTION, R, Recurrent, X
+from verax.ops.recurrent_curves import ONNX_CURVES, takes
+
+TURN, OUTPUT_TURN = (1, 0, 2), (2, 0, 1, 3)
+"""Of the sequence and the states, both ways; of the outputs, from [T, D, N, H]."""
+
+
+def recurrent(node: Node, graph: Graph, version: int) -> Form:
+    """RNN, GRU or LSTM."""
+    op, g = node.op, Group(node, graph)
+    assert isinstance(op, Recurrent)
+    if getattr(op, "cell_clip", None) is not None:
+        return g.refuse("has no bound of the cell state")
+    if len(node.inputs) > PROJECTION:
+        return g.refuse("has no projection")
+    foreign = [name for name in op.activations if name not in ONNX_CURVES]
+    if foreign:
+        return g.refuse(f"has no activation {foreign[0]}")
+    rows = graph.types[g.input(R)].dims[1]
+    assert isinstance(rows, int)
+    attributes = _attributes(op, rows // op.gates)
+    if not op.layout:
+        return Form([made_node(node, op.kind, node.inputs, node.outputs, **attributes)])
+    inputs = [
+        g.add("Transpose", v, perm=TURN) if i in (X, HIDDEN, CELL) and v is not None else v
+        for i, v in enumerate(node.inputs)
+    ]
+    y, *ends = g.add_all(op.kind, inputs, op.output_count, **attributes)
+    turned = [g.add("Transpose", end, perm=TURN) for end in ends]
+    return g.finish(g.add("Transpose", y, perm=OUTPUT_TURN), *turned)
+
+
+def _attributes(op: Recurrent, hidden: int) -> dict[str, Any]:
+    """ONNX lists the numbers of those activations only that take one."""
+    found: dict[str, Any] = {}
+    names = op.activations or op.usual * op.directions
+    made = [each for curves in op.curves() for each in curves]
+    for name, value in op.attributes().items():
+        if name in ("activation_alpha", "activation_beta") and value:
+            key = name.removeprefix("activation_")
+            value = tuple(getattr(c, key) for n, c in zip(names, made) if key in takes(n))
+        if name not in ("layout", "cell_clip") and value is not False:
+            found |= spelled(name, value)
+    return {**found, "hidden_size": hidden}
