@@ -15,6 +15,7 @@ from tests.test_suite import installed
 
 PAGES = pages()
 WITH_CODE = [p for p in PAGES if any(b.language in RUN and not b.skipped for b in blocks(p))]
+FENCED = re.compile(r"^```.*?^```$|<!--.*?-->", re.DOTALL | re.MULTILINE)
 NOT_RUN = 4
 """Blocks that do not run, each for a reason that stands beside it."""
 
@@ -46,6 +47,15 @@ def test_every_block_is_of_a_language_that_the_tests_know() -> None:
         if block.language not in (*RUN, *SHOWN, "printed")
     ]
     assert not strange, "\n".join(strange)
+
+
+def test_no_block_is_hidden_from_the_tests_by_indenting_it() -> None:
+    hidden = [
+        f"{name_of(page)}: {line}"
+        for page in PAGES
+        for line in re.findall(r"\n\n {4,}(\S.*)", FENCED.sub("", page.read_text()))
+    ]
+    assert not hidden, "\n".join(hidden)
 
 
 def test_few_blocks_do_not_run_and_each_says_why() -> None:

@@ -86,6 +86,9 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     text = (site / "reference.html").read_text()
     names = [n for n in verax.__all__ if not n.startswith("__")]
     assert [n for n in names if not re.search(rf'id="verax\.[\w.]*\b{n}"', text)] == []
+    # What a docstring says of its parameters is a list, "Raises" a paragraph.
+    assert "<li><strong>shapes</strong>: sizes for what" in text
+    assert "<p>Raises <code>ModelError</code>" in text
 
 
 def test_the_navigation_lists_every_page_once() -> None:
