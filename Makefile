@@ -30,7 +30,7 @@ durations: $(VENV)/.test  ## Choose the sample of `make quick` by the last `make
 	@$(BIN)/python tests/measure.py
 
 docs: $(VENV)/.docs  ## Build the site into out/site; a warning or a broken link is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "out/site/index.html"
 
 lint: $(VENV)/.test  ## ruff (lint and format) and mypy over src/
