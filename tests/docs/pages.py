@@ -5,9 +5,9 @@ A page is a story: its blocks run one after the other in one folder, its Python 
 - ```python blocks run. A comment `<!-- python` before one holds lines that run, too, and are not
   shown.
 - ```console and ```sh blocks run line by line, those that begin with `$ ` (console) or all (sh).
-  What a console block shows must be what is printed, whole, or up to lines that are `...`; seconds
-  and sizes of memory may differ. `$ echo $?` shows the exit code of the command before; without
-  it, 0 is wanted.
+  What a console block shows must be what is printed, whole, or up to lines that are or end
+  with `...`; seconds and sizes of memory may differ. `$ echo $?` shows the exit code of the command
+  before; without it, 0 is wanted.
 - `<!-- printed -->`: the next ```text block shows what the Python since the last one printed; the
   same rules hold.
 - `<!-- compare only: WORD, WORD; why -->`: only lines with one of these words are compared.

@@ -53,11 +53,17 @@ def compare(block: Block, shown: list[str], printed: list[str]) -> str:
         if line == "...":
             free = True
             continue
-        found = got.index(line, at) if line in got[at:] else -1
+        fits = [i for i in range(at, len(got)) if _fits(line, got[i])]
+        found = fits[0] if fits else -1
         if found < 0 or (found > at and not free):
             return f"the page shows  {line!r}\nwhere there is  {got[at : at + 1]}"
         at, free = found + 1, False
     return "" if free or at == len(got) else f"the page lacks {got[at]!r}"
+
+
+def _fits(shown: str, printed: str) -> bool:
+    """Whether a line is shown as it is, or cut off at `...`."""
+    return shown == printed or (shown.endswith("...") and printed.startswith(shown[:-3]))
 
 
 def commands(block: Block) -> list[tuple[str, list[str]]]:

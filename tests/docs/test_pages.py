@@ -96,6 +96,8 @@ class TestTheComparison:
             (["...", "b"], ["a", "b", "c"], False),
             (["b", "a"], ["a", "b"], False),
             (["│ 3   │"], ["│ 3 │"], True),
+            (["a b ...", "c"], ["a b d", "c"], True),
+            (["a b ...", "c"], ["a d", "c"], False),
         ],
     )
     def test_of_lines(self, shown: list[str], printed: list[str], right: bool) -> None:

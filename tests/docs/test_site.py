@@ -92,7 +92,7 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
 
 
 def test_the_navigation_lists_every_page_once() -> None:
-    listed = re.findall(r": ([\w/]+\.md)$", CONFIG, re.MULTILINE)
+    listed = re.findall(r": ([\w/-]+\.md)$", CONFIG, re.MULTILINE)
     there = [str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*.md")]
     assert sorted(listed) == sorted([*there, *TOP])
 
