@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 ARGS ?=
 
-.PHONY: help demo test quick durations lint format bench campaign honest examples clean
+.PHONY: help demo test quick durations docs lint format bench campaign honest examples clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,19 +24,23 @@ test: $(VENV)/.test  ## Install all that the suite needs, run it whole, then lin
 
 quick: $(VENV)/.test  ## A sample of every room in 90 seconds on 2 cores, for daily work
 	@$(PYTEST) -m "not slow" --quick
-	@$(BIN)/ruff check -q src tests examples benchmarks
+	@$(BIN)/ruff check -q src tests examples benchmarks docs
 
 durations: $(VENV)/.test  ## Choose the sample of `make quick` by the last `make test`
 	@$(BIN)/python tests/measure.py
 
+docs: $(VENV)/.docs  ## Build the site into out/site; a warning or a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "out/site/index.html"
+
 lint: $(VENV)/.test  ## ruff (lint and format) and mypy over src/
-	$(BIN)/ruff check src tests examples benchmarks
-	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks docs
+	$(BIN)/ruff format --check src tests examples benchmarks docs
 	$(BIN)/mypy
 
 format: $(VENV)/.test  ## Let ruff fix and format what it can
-	$(BIN)/ruff check --fix src tests examples benchmarks
-	$(BIN)/ruff format src tests examples benchmarks
+	$(BIN)/ruff check --fix src tests examples benchmarks docs
+	$(BIN)/ruff format src tests examples benchmarks docs
 
 bench: $(VENV)/.test  ## ResNet-50, ResNet-18, MobileNetV2 against ONNX Runtime, OpenVINO and PyTorch
 	$(BIN)/python benchmarks/networks.py
@@ -63,7 +67,7 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 	@$(PIP) -e .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.examples: $(VENV)/.%: $(VENV)/.core
+$(VENV)/.test $(VENV)/.docs $(VENV)/.examples: $(VENV)/.%: $(VENV)/.core
 	@echo "installing the extra '$*' ..."
 	@$(PIP) -e '.[$*]'
 	@touch $@

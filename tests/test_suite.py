@@ -78,7 +78,7 @@ def imported_packages(tree: ast.AST) -> Iterator[str]:
 def test_make_test_installs_every_package_that_tests_import() -> None:
     ours = {"tests", "verax", *(p.stem for r in ("tests", "benchmarks", "examples")
                                 for p in (ROOT / r).rglob("*.py"))}  # fmt: skip
-    ours |= {"benchmarks", *(p.name for p in (ROOT / "benchmarks").iterdir() if p.is_dir())}
+    ours |= {"benchmarks", "docs", *(p.name for p in (ROOT / "benchmarks").iterdir() if p.is_dir())}
     for path in TESTS:
         if path.name.startswith("make_"):  # run by hand to write stored files
             continue
@@ -101,7 +101,7 @@ def test_every_package_that_a_test_may_skip_for_is_installed_or_argued() -> None
 
 
 def test_users_extras_are_unpinned_and_all_holds_them() -> None:
-    users = set(EXTRAS) - {"test", "examples"}
+    users = set(EXTRAS) - {"test", "docs", "examples"}
     assert users == {"torch", "coreml", "runners", "sign", "all"}
     for extra in users:
         for requirement in EXTRAS[extra]:

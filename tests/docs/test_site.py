@@ -1,0 +1,164 @@
+"""The site builds without a warning, loads nothing from elsewhere, and tells no stale number."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import verax
+from docs.site import constants, drawing
+from tests.docs.pages import ROOT, pages
+from verax.numerics import statistics
+
+FOLDER = ROOT / "docs"
+CONFIG = (ROOT / "mkdocs.yml").read_text()
+TOP = ("changelog.md", "contributing.md", "security.md")
+"""Pages of the site that are files at the top of the repository."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        timeout=600,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert not re.search(r"WARNING|ERROR", said), said
+    return folder
+
+
+class Assets(HTMLParser):
+    """What a page makes a browser load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe", "source") and given.get("src"):
+            self.found.append(str(given["src"]))
+        if tag == "link" and given.get("rel") != "canonical" and given.get("href"):
+            self.found.append(str(given["href"]))
+
+
+def test_every_page_is_built_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    built = {str(p.relative_to(site)) for p in site.rglob("*.html")}
+    wanted = {str(p.relative_to(FOLDER).with_suffix(".html")) for p in FOLDER.rglob("*.md")}
+    assert wanted | {name.replace(".md", ".html") for name in TOP} <= built
+    foreign = []
+    for page in site.rglob("*.html"):
+        reader = Assets()
+        reader.feed(page.read_text())
+        # The page of missing pages may be shown at any depth: a server has to be its root.
+        base = site if page.name == "404.html" else page.parent
+        for asset in reader.found:
+            path = re.split(r"[?#]", asset)[0].removeprefix("/")
+            if re.match(r"(\w+:)?//", asset) or not (base / path).exists():
+                foreign.append(f"{page.name}: {asset}")
+    for style in site.rglob("*.css"):
+        foreign += re.findall(r"url\([\"']?(?:https?:)?//[^)]*", style.read_text())
+    assert not foreign, "\n".join(foreign)
+
+
+def test_no_mark_of_ours_is_left_in_a_page(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        assert not re.search(r"\{\{ *\w+\.[A-Z]|<!-- (?:printed|needs|not run|python)", text), page
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    text = (site / "reference.html").read_text()
+    names = [n for n in verax.__all__ if not n.startswith("__")]
+    assert [n for n in names if not re.search(rf'id="verax\.[\w.]*\b{n}"', text)] == []
+    # What a docstring says of its parameters is a list, "Raises" a paragraph.
+    assert "<li><strong>shapes</strong>: sizes for what" in text
+    assert "<p>Raises <code>ModelError</code>" in text
+
+
+def test_the_navigation_lists_every_page_once() -> None:
+    listed = re.findall(r": ([\w/-]+\.md)$", CONFIG, re.MULTILINE)
+    there = [str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*.md")]
+    assert sorted(listed) == sorted([*there, *TOP])
+
+
+@pytest.mark.parametrize("page", [p for p in pages() if FOLDER in p.parents], ids=lambda p: p.stem)
+def test_every_constant_that_a_page_names_is_in_the_code(page: Path) -> None:
+    assert "{{" not in re.sub(constants.FENCE, "", constants.filled(page.read_text()))
+
+
+class TestConstants:
+    def test_values_are_those_of_the_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(statistics, "ROUNDING_T", 1.25)
+        assert constants.filled("T of {{ statistics.ROUNDING_T }}.") == "T of 1.25."
+        (row,) = constants.as_table("statistics", ["ROUNDING_T"]).splitlines()[2:]
+        assert row == "| `ROUNDING_T` | 1.25 | T at or below this is rounding. |"
+
+    def test_a_name_that_is_none_ends_the_build(self) -> None:
+        with pytest.raises(AttributeError):
+            constants.filled("{{ statistics.NO_SUCH_LIMIT }}")
+        with pytest.raises(ValueError, match="not understood"):
+            constants.filled("{{ statistics.rounding_t }}")
+
+    def test_code_blocks_and_comments(self) -> None:
+        code = "```python\nf'{{x}}'  # <!-- stays -->\n```"
+        assert constants.filled(f"a<!-- goes\n-->\n{code}\n") == f"a{code}\n"
+
+    def test_powers_of_two_are_written_as_such(self) -> None:
+        assert constants.shown(2.0**-24) == "2^-24"
+        assert constants.shown(0.25) == "0.25"
+        assert constants.shown(4096) == "4096"
+        assert constants.shown(b"VERAX\0VX") == r"VERAX\0VX"
+
+    def test_every_limit_is_on_the_page_of_the_verdict(self) -> None:
+        found = constants.filled((FOLDER / "verdict.md").read_text())
+        limits = constants.documented("statistics")
+        assert len(limits) > 40
+        assert [name for name in limits if f"| `{name}` |" not in found] == []
+        assert [name for name, words in limits.items() if not words] == []
+
+
+class TestTheDrawing:
+    def test_it_shows_every_room_and_no_circle(self) -> None:
+        edges = drawing.imported(ROOT / "src" / "verax")
+        rooms = {p.name for p in (ROOT / "src" / "verax").iterdir() if (p / "__init__.py").exists()}
+        assert rooms <= edges.keys()
+        drawn = drawing.svg(ROOT / "src" / "verax")
+        assert all(f">{room}</text>" in drawn for room in edges)
+        assert "compiler.lower" in edges["compiler"]
+        assert "compiler" not in {t.partition(".")[0] for t in edges["judge"]}
+
+    def test_it_is_made_from_imports(self, tmp_path: Path) -> None:
+        for name, text in {
+            "__init__": "",
+            "api": "from verax.judge import check\nimport verax.base.errors\n",
+            "judge/__init__": "from verax.base.errors import VeraxError\n",
+            "base/__init__": "",
+            "base/errors": "import numpy\n",
+        }.items():
+            path = tmp_path / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        edges = drawing.imported(tmp_path)
+        assert edges == {"verax": set(), "api": {"judge", "base"}, "judge": {"base"}, "base": set()}
+        assert drawing.reduced(edges)["api"] == {"judge"}
+        assert drawing.layers(edges) == [["base", "verax"], ["judge"], ["api"]]
+
+    def test_a_circle_is_an_error(self) -> None:
+        with pytest.raises(ValueError, match="a -> b -> a"):
+            drawing.layers({"a": {"b"}, "b": {"a"}})
