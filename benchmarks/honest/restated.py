@@ -1,11 +1,12 @@
 """The same quantised network said in other words: a runtime that is accused of one network and
 right on its restatement contradicts itself.
 
-Three restatements keep every number of the meaning: activations of int8 as uint8 (zero points 128
-higher), weights of uint8 as int8 (128 lower), and ONNX Runtime's own operators on bytes
-(`com.microsoft`) spelled out as the dequantisation, the operator and the quantisation that they are
-defined by. A fourth does not: without what is quantised to 16 bits. A runtime whose answer agrees
-with that network, and not with the one that it was given, left the quantisation out.
+Most restatements keep every number of the meaning: activations of int8 as uint8 (zero points 128
+higher), weights of uint8 as int8 (128 lower), weights of transposed convolutions dequantised ahead,
+which rounds as it would at run time, and ONNX Runtime's own operators on bytes (`com.microsoft`)
+spelled out as the dequantisation, the operator and the quantisation that they are defined by. The
+last one does not: without what is quantised to 16 bits. A runtime whose answer agrees with that
+network, and not with the one that it was given, left the quantisation out.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 OWN = "com.microsoft"
-UNSIGNED, SIGNED, SPELLED, CONVOLVED, FLOAT = (
+UNSIGNED, SIGNED, FOLDED, SPELLED, CONVOLVED, FLOAT = (
     "activations as uint8",
     "weights as int8",
+    "weights of transposed convolutions dequantised ahead",
     "operators on bytes spelled out",
     "QLinearConv spelled out",
     "nothing quantised to 16 bits",
@@ -44,6 +46,7 @@ def restatements(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]
         (CONVOLVED, convolutions_spelled_out),
         (UNSIGNED, unsigned),
         (SIGNED, signed),
+        (FOLDED, folded),
     )
     for count in range(1, len(same) + 1):
         for chosen in itertools.combinations(same, count):
@@ -123,6 +126,28 @@ def signed(model: onnx.ModelProto) -> onnx.ModelProto | None:
         return None
     for name in moved:
         _put(made, name, (known[name].astype(np.int16) - 128).astype(np.int8))
+    return made
+
+
+def folded(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """Quantised weights of transposed convolutions as the floats that they mean; None without."""
+    made, known = _copy(model)
+    weights = {n.input[1] for n in made.graph.node if n.op_type == "ConvTranspose"}
+    nodes = []
+    for node in made.graph.node:
+        parts = [known.get(name) for name in node.input]
+        ready = node.op_type == "DequantizeLinear" and all(p is not None for p in parts)
+        if not ready or node.output[0] not in weights or parts[1].size > 1:
+            nodes.append(node)
+            continue
+        zero = parts[2] if len(parts) > 2 else np.zeros((), parts[0].dtype)
+        whole = parts[0].astype(np.int64) - zero.astype(np.int64)
+        found = whole.astype(np.float32) * parts[1].astype(np.float32).reshape(())
+        made.graph.initializer.append(numpy_helper.from_array(found, node.output[0]))
+    if len(nodes) == len(made.graph.node):
+        return None
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
     return made
 
 
