@@ -16,8 +16,6 @@ import re
 MODULES = {
     "statistics": "verax.numerics.statistics",
     "error_model": "verax.numerics.error_model",
-    "network": "verax.judge.network",
-    "region": "verax.judge.region",
     "widen": "verax.judge.widen",
     "explain": "verax.judge.explain",
     "vx": "verax.runtime.vx",
@@ -25,7 +23,6 @@ MODULES = {
     "header": "verax.runtime.header",
     "signature": "verax.runtime.signature",
     "target": "verax.compiler.kernels.target",
-    "reading": "verax.runners.npz",
 }
 """What pages call a module, and which one it is."""
 TOKEN = re.compile(r"\{\{ *(table +)?([a-z_]+)((?:\.[A-Z0-9_]+)?(?: +[A-Z0-9_]+)*) *\}\}")

@@ -12,6 +12,7 @@ from mkdocs.structure.files import File
 
 from docs.site.constants import filled
 from docs.site.drawing import svg
+from docs.site.rooms import page as page_of_rooms
 
 ROOT = Path(__file__).parents[2]
 TOP_PAGES = {
@@ -20,7 +21,7 @@ TOP_PAGES = {
     "SECURITY.md": "security.md",
 }
 """Files at the top of the repository, and the pages that they become."""
-DRAWING = "rooms.svg"
+DRAWING, ROOMS = "rooms.svg", "rooms.md"
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -28,7 +29,9 @@ def on_files(files: Any, config: Any) -> Any:
     for source, target in TOP_PAGES.items():
         text = (ROOT / source).read_text()
         files.append(File.generated(config, target, content=moved_links(text)))
-    files.append(File.generated(config, DRAWING, content=svg(ROOT / "src" / "verax")))
+    source = ROOT / "src" / "verax"
+    files.append(File.generated(config, DRAWING, content=svg(source)))
+    files.append(File.generated(config, ROOMS, content=page_of_rooms(source)))
     return files
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import verax
-from docs.site import constants, drawing
+from docs.site import constants, drawing, rooms
 from tests.docs.pages import ROOT, pages
 from verax.numerics import statistics
 
 FOLDER = ROOT / "docs"
 CONFIG = (ROOT / "mkdocs.yml").read_text()
-TOP = ("changelog.md", "contributing.md", "security.md")
-"""Pages of the site that are files at the top of the repository."""
+TOP = ("changelog.md", "contributing.md", "security.md", "rooms.md")
+"""Pages of the site that are no files of `docs`: from the top of the repository, and a made one."""
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +131,17 @@ class TestConstants:
         assert len(limits) > 40
         assert [name for name in limits if f"| `{name}` |" not in found] == []
         assert [name for name, words in limits.items() if not words] == []
+
+
+def test_every_file_has_its_sentence() -> None:
+    source = ROOT / "src" / "verax"
+    made = rooms.page(source)
+    found = re.findall(r"^\| `(\w+\.py)` \| (.*) \|$", made, re.MULTILINE)
+    there = [p.name for p in source.rglob("*.py") if p.name != "__init__.py"]
+    assert sorted(there) == sorted(name for name, _ in found)
+    assert [name for name, words in found if not words.strip()] == []
+    assert ("criterion.py", "The criterion: numbers in, a decision out.") in found
+    assert "{{" not in made
 
 
 class TestTheDrawing:
