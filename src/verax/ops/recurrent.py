@@ -83,7 +83,6 @@ class Recurrent(Operator):
 
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 6
-    no_kernel: ClassVar[str] = "not written yet"
     gates: ClassVar[int]
     usual: ClassVar[tuple[str, ...]]
     states: ClassVar[int] = 1

@@ -270,14 +270,15 @@ class Lowering:
         for value in node.outputs:
             type_ = self.graph.types[value]
             if type_.is_static:
-                outputs.append(self._write_contiguous(value))
+                outputs.append(self.write_contiguous(value))
             else:
                 self.dynamic[value] = Dynamic(value, type_)
                 outputs.append(self.dynamic[value])
         index = self._numbers[id(node)]
         self.steps.append(ReferenceCall(index, tuple(inputs), tuple(outputs), node.place, why))
 
-    def _write_contiguous(self, value: str) -> Placed:
+    def write_contiguous(self, value: str) -> Placed:
+        """Where `value` is to be written row-major without borders: a new placement."""
         physical = Physical(self.graph.types[value])
         buffer = self._output_buffers.get(value)
         placed = Placed(physical, buffer) if buffer else self.allocate(physical)

@@ -17,6 +17,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     linear,
     movement,
     pooling,
+    recurrent,
     reduction,
     resize,
 )

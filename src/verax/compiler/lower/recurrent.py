@@ -1,0 +1,285 @@
+"""RNN, GRU and LSTM: one product over the whole sequence, then per step a product and its loops.
+
+The operator's own `step` is run over `Emitting`, whose values lie in memory or are expressions over
+what does; a product brings its factor into memory first. The same few kernels are called for every
+step, on other places.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.gemm import GemmSpec, Matrix, emit_gemm, gemm_schedule, pack_b
+from verax.compiler.kernels.loops import Access, LoopSpec, emit_loop
+from verax.compiler.lower.fusion import Group
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import Place, Placed
+from verax.ir.types import DType
+from verax.numerics.expr import Expr, Input, TracingArith, compose
+from verax.ops.elementwise import Elementwise
+from verax.ops.recurrent import (
+    CELL,
+    GRU,
+    HIDDEN,
+    LENGTHS,
+    LSTM,
+    PEEPHOLES,
+    PROJECTION,
+    RNN,
+    B,
+    R,
+    Recurrent,
+    W,
+    X,
+)
+from verax.ops.recurrent_arithmetic import Steps
+
+F32 = "float32"
+MOST_STEPS = 2048
+"""Steps whose kernel calls are written out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spot:
+    """Numbers [batch, columns] in memory: distance in elements between rows (0: one row for all);
+    columns are neighbours."""
+
+    place: Place
+    row: int
+
+    def moved(self, elements: int) -> Spot:
+        offset = self.place.byte_offset + 4 * elements
+        return dataclasses.replace(self, place=dataclasses.replace(self.place, byte_offset=offset))
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """`expr` over what lies at `spots` (input i at spot i), [batch, columns]."""
+
+    expr: Expr
+    spots: tuple[Spot, ...]
+    columns: int
+
+    @classmethod
+    def at(cls, spot: Spot, columns: int) -> Value:
+        return cls(Input(0, F32), (spot,), columns)
+
+    @property
+    def spot(self) -> Spot | None:
+        """Where it lies, None while it is yet to be computed."""
+        return self.spots[0] if isinstance(self.expr, Input) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Bias:
+    """What sums start from, one number per column."""
+
+    array: np.ndarray
+
+
+class Emitting(Steps[Any]):
+    """A step as kernel calls; `batch` rows."""
+
+    def __init__(self, lowering: Lowering, batch: int, label: str) -> None:
+        self.lowering, self.batch, self.label = lowering, batch, label
+        self.arith = TracingArith()
+        self.scratch: dict[tuple[int, int], Place] = {}
+        self.used = 0
+        self.packed: dict[tuple[Any, ...], Place] = {}
+
+    def next_step(self) -> None:
+        """What the step before had in scratch memory is no longer needed."""
+        self.used = 0
+
+    def _fresh(self, columns: int) -> Spot:
+        key = (self.used, columns)
+        self.used += 1
+        if key not in self.scratch:
+            self.scratch[key] = self.lowering.scratch(4 * self.batch * columns)
+        return Spot(self.scratch[key], columns)
+
+    def _once(self, array: np.ndarray, key: Sequence[Any], made: Any) -> Place:
+        """Packed weights, made once for all steps."""
+        whole = (array.__array_interface__["data"][0], array.shape, *key)
+        if whole not in self.packed:
+            self.packed[whole] = self.lowering.packed(made())
+        return self.packed[whole]
+
+    def store(self, *pairs: tuple[Value, Spot]) -> None:
+        """Compute values of the same size into memory, in one loop."""
+        exprs, spots = _merged([value for value, _ in pairs])
+        columns = pairs[0][0].columns
+        inputs = tuple(Access(F32, (s.row, 1)) for s in spots)
+        outputs = tuple(Access(F32, (target.row, 1)) for _, target in pairs)
+        spec = LoopSpec((self.batch, columns), inputs, outputs, tuple(exprs))
+        kernel = emit_loop(self.lowering.module, spec)
+        places = [s.place for s in (*spots, *(target for _, target in pairs))]
+        self.lowering.call(kernel, places, self.label)
+
+    def given(self, x: Any) -> Any:
+        return x
+
+    def bias(self, first: Any, second: Any) -> Bias:
+        return Bias(first + second)
+
+    def take(self, x: Value, index: Any) -> Value:
+        """Columns alone; steps are taken by whoever runs them."""
+        columns = index[-1]
+        moved = tuple(s.moved(columns.start) for s in x.spots)
+        return Value(x.expr, moved, columns.stop - columns.start)
+
+    def product(self, x: Value, matrix: np.ndarray, start: Any) -> Value:
+        if x.spot is None:
+            target = self._fresh(x.columns)
+            self.store((x, target))
+            x = Value.at(target, x.columns)
+        y = self._fresh(len(matrix))
+        assert x.spot is not None
+        self.multiply(x.spot, self.batch, matrix, start, y)
+        return Value.at(y, len(matrix))
+
+    def multiply(
+        self, x: Spot, rows: int, matrix: np.ndarray, start: Value | Bias, y: Spot
+    ) -> None:
+        """y = start + x @ matrix.T, `rows` rows."""
+        n, k = matrix.shape
+        spec = GemmSpec(rows, n, k, Matrix(x.row, 1), Matrix(y.row, 1))
+        if isinstance(start, Bias):
+            spec = dataclasses.replace(spec, bias="column")
+            begin = self.lowering.packed(pack_channels(np.ascontiguousarray(start.array)))
+        else:
+            assert start.spot is not None
+            spec = dataclasses.replace(spec, bias="matrix", start=Matrix(start.spot.row, 1))
+            begin = start.spot.place
+        schedule = gemm_schedule(spec, self.lowering.target)
+        right = self._once(matrix, (schedule,), lambda: pack_b(matrix.T, spec, schedule))
+        kernel = emit_gemm(self.lowering.module, spec, schedule)
+        self.lowering.call(kernel, [x.place, right, begin, y.place], self.label)
+
+    def _apply(self, primitive: str, *values: Value) -> Value:
+        exprs, spots = _merged(values)
+        return Value(self.arith.primitive(primitive, tuple(exprs)), spots, values[0].columns)
+
+    def along(self, total: Value, vector: np.ndarray, x: Value) -> Value:
+        place = self._once(vector, ("row",), lambda: np.asarray(vector, np.float32))
+        return self._apply("fma", Value.at(Spot(place, 0), len(vector)), x, total)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        return self._apply("mul", a, b)
+
+    def add(self, a: Value, b: Value) -> Value:
+        return self._apply("add", a, b)
+
+    def rest(self, a: Value) -> Value:
+        one = self.arith.const(1, F32)
+        return dataclasses.replace(a, expr=self.arith.sub(one, a.expr))
+
+    def blend(self, z: Value, a: Value, b: Value) -> Value:
+        return self.add(self.mul(self.rest(z), a), self.mul(z, b))
+
+    def curve(self, op: Elementwise, x: Value) -> Value:
+        expression = op.expression([DType.float32])
+        assert expression is not None
+        return dataclasses.replace(x, expr=compose(expression, {0: x.expr}))
+
+    def clip(self, x: Value, limit: float | None) -> Value:
+        if limit is None:
+            return x
+        low, high = (self.arith.const(v, F32) for v in (-limit, limit))
+        return dataclasses.replace(x, expr=self.arith.min(self.arith.max(x.expr, low), high))
+
+    def choose(self, mask: Any, a: Value, b: Value | None) -> Value:
+        raise NotImplementedError
+
+
+def _merged(values: Sequence[Value]) -> tuple[list[Expr], tuple[Spot, ...]]:
+    """The values' expressions over one list of spots."""
+    spots = tuple(dict.fromkeys(s for v in values for s in v.spots))
+    exprs = []
+    for v in values:
+        numbers = {i: Input(spots.index(s), F32) for i, s in enumerate(v.spots)}
+        exprs.append(compose(v.expr, numbers))
+    return exprs, spots
+
+
+@lowers(RNN, GRU, LSTM)
+def lower_recurrent(lowering: Lowering, group: Group) -> None:
+    """Each direction in turn; outputs serve as the memory of the states."""
+    graph, node = lowering.graph, group.root
+    op = node.op
+    assert isinstance(op, Recurrent)
+    names = (*node.inputs, *[None] * (PROJECTION + 1 - len(node.inputs)))
+    constants = {i: graph.constants.get(v or "") for i, v in enumerate(names)}
+    types = [t for t in graph.input_types(node) if t is not None]
+    if names[LENGTHS] is not None:
+        raise NoKernel("sequences of lengths of their own run on the reference")
+    if any(t.dtype is not DType.float32 for t in types):
+        raise NoKernel("recurrent layers take float32")
+    weights = (W, R, B, PEEPHOLES, PROJECTION)
+    if any(names[i] is not None and constants[i] is None for i in weights):
+        raise NoKernel("weights that are computed run on the reference")
+    shape = graph.types[str(names[X])].shape
+    batch, steps = shape[:2] if op.layout else shape[1::-1]
+    if steps > MOST_STEPS:
+        raise NoKernel(f"a sequence of more than {MOST_STEPS} steps runs on the reference")
+    x = lowering.read_contiguous(str(names[X]))
+    initial = [_initial(lowering, op, names[i], graph.types[node.outputs[s + 1]].shape)
+               for s, i in enumerate((HIDDEN, CELL)[: op.states])]  # fmt: skip
+    outputs = [lowering.write_contiguous(v) for v in node.outputs]
+    for d, (backwards, curves) in enumerate(zip(op.backwards, op.curves())):
+        own = op._weights(d, curves, *(constants[i] for i in weights))
+        work = Emitting(lowering, batch, group.label)
+        rows = len(own.w)
+        told = Spot(lowering.scratch(4 * steps * batch * rows), rows)
+        start = work.bias(own.b, op.joined_bias(own))
+        work.multiply(Spot(x.place, shape[2]), steps * batch, own.w, start, told)
+        sizes = [graph.types[v].shape[-1] for v in node.outputs[1:]]
+        ends = [_state(op, placed, d, batch, n) for placed, n in zip(outputs[1:], sizes)]
+        state = tuple(
+            Value.at(_state(op, placed, d, batch, n), n) for placed, n in zip(initial, sizes)
+        )
+        order = range(steps)[::-1] if backwards else range(steps)
+        for t in order:
+            work.next_step()
+            if op.layout:
+                part = dataclasses.replace(told.moved(t * rows), row=steps * rows)
+            else:
+                part = told.moved(t * batch * rows)
+            made = op.step(work, own, Value.at(part, rows), state)
+            y = _step(op, outputs[0], t, d, steps, batch, sizes[0])
+            # The output depends on the cell's new value, and may have another size (a projection).
+            targets = [y, *ends[1:]]
+            if len({v.columns for v in made}) == 1:
+                work.store(*zip(made, targets))
+            else:
+                for value, target in zip(made[::-1], targets[::-1]):
+                    work.store((value, target))
+            state = tuple(Value.at(s, v.columns) for v, s in zip(made, targets))
+        work.store((state[0], ends[0]))
+
+
+def _initial(lowering: Lowering, op: Recurrent, name: str | None, shape: tuple[int, ...]) -> Placed:
+    """An initial state as it is given, zeros where it is not."""
+    if name is not None:
+        return lowering.read_contiguous(name)
+    return lowering.constant(np.zeros(shape, np.float32))
+
+
+def _state(op: Recurrent, placed: Placed, d: int, batch: int, size: int) -> Spot:
+    """One direction of states [D, N, size], or of [N, D, size]."""
+    if op.layout:
+        return Spot(placed.place, op.directions * size).moved(d * size)
+    return Spot(placed.place, size).moved(d * batch * size)
+
+
+def _step(op: Recurrent, y: Placed, t: int, d: int, steps: int, batch: int, size: int) -> Spot:
+    """One step of one direction of [T, D, N, size], or of [N, T, D, size]."""
+    at = t * op.directions + d
+    if op.layout:
+        return Spot(y.place, steps * op.directions * size).moved(at * size)
+    return Spot(y.place, size).moved(at * batch * size)
