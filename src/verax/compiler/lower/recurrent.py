@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.conv_pack import pack_channels
-from verax.compiler.kernels.gemm import GemmSpec, Matrix, emit_gemm, gemm_schedule, pack_b
-from verax.compiler.kernels.loops import Access, LoopSpec, emit_loop
-from verax.compiler.lower.fusion import Group
+from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.gemm import GemmSpec, Matrix, pack_b
+from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Place, Placed
 from verax.ir.types import DType
@@ -117,9 +118,8 @@ class Emitting(Steps[Any]):
         inputs = tuple(Access(F32, (s.row, 1)) for s in spots)
         outputs = tuple(Access(F32, (target.row, 1)) for _, target in pairs)
         spec = LoopSpec((self.batch, columns), inputs, outputs, tuple(exprs))
-        kernel = emit_loop(self.lowering.module, spec)
         places = [s.place for s in (*spots, *(target for _, target in pairs))]
-        self.lowering.call(kernel, places, self.label)
+        self.lowering.call(spec, places, self.label)
 
     def given(self, x: Any) -> Any:
         return x
@@ -156,10 +156,10 @@ class Emitting(Steps[Any]):
             assert start.spot is not None
             spec = dataclasses.replace(spec, bias="matrix", start=Matrix(start.spot.row, 1))
             begin = start.spot.place
-        schedule = gemm_schedule(spec, self.lowering.target)
+        schedule = self.lowering.schedule(spec)
+        assert isinstance(schedule, ConvSchedule)
         right = self._once(matrix, (schedule,), lambda: pack_b(matrix.T, spec, schedule))
-        kernel = emit_gemm(self.lowering.module, spec, schedule)
-        self.lowering.call(kernel, [x.place, right, begin, y.place], self.label)
+        self.lowering.call(spec, [x.place, right, begin, y.place], self.label, schedule)
 
     def _apply(self, primitive: str, *values: Value) -> Value:
         exprs, spots = _merged(values)
