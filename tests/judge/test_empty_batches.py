@@ -36,7 +36,7 @@ FINE = (Kind.identical, Kind.rounding)
 NEEDS_ELEMENTS = {
     *("RoiAlign", "MaxRoiPool", "Gather", "GatherElements", "GatherND", "Compress"),
     *("ReverseSequence", "ScatterElements", "ScatterND", "Reshape", "Expand", "Tile", "Split"),
-    *("AffineGrid",),
+    *("AffineGrid", "RNN", "GRU", "LSTM"),
 }
 """Indices, counts or sizes in an input that stays as it is tell of elements that are gone."""
 KERNELS = (
