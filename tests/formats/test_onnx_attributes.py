@@ -46,7 +46,7 @@ OWN: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     ("MaxRoiPool", {"pooled_shape": [2, 3]},
      [IMAGE, np.float32([[0, 0, 0, 3, 3], [1, 1, 0, 2, 4]])]),
     *(("QLinearConv", attributes, BYTES) for attributes in ({}, {"pads": [1, 0, 1, 2]})),
-    ("Col2Im", {"strides": [2, 2], "pads": [0, 1, 1, 0]},  # as many windows with a stride of 3
+    ("Col2Im", {"strides": [2, 2], "pads": [0, 0, 1, 1]},  # as many windows with a stride of 3
      [IMAGE.reshape(2, 12, 5)[:, :, :4].copy(), np.array([5, 4]), np.array([3, 2])]),
     ("LSTM", {"hidden_size": 4}, [
         np.random.default_rng(6).standard_normal(shape, dtype=np.float32)
