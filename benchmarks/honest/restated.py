@@ -76,6 +76,15 @@ def _put(model: onnx.ModelProto, name: str, array: np.ndarray) -> None:
             tensor.CopyFrom(numpy_helper.from_array(array, name))
 
 
+def _with_nodes(made: onnx.ModelProto, nodes: list[Any]) -> onnx.ModelProto | None:
+    """The network of these nodes; None when there are as many as before, so that none changed."""
+    if len(nodes) == len(made.graph.node):
+        return None
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
 def unsigned(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Quantisations of activations to int8, to uint8 instead; None without any."""
     made, known = _copy(model)
@@ -144,11 +153,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto | None:
         whole = parts[0].astype(np.int64) - zero.astype(np.int64)
         found = whole.astype(np.float32) * parts[1].astype(np.float32).reshape(())
         made.graph.initializer.append(numpy_helper.from_array(found, node.output[0]))
-    if len(nodes) == len(made.graph.node):
-        return None
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
-    return made
+    return _with_nodes(made, nodes)
 
 
 def spelled_out(model: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -157,11 +162,7 @@ def spelled_out(model: onnx.ModelProto) -> onnx.ModelProto | None:
     nodes: list[Any] = []
     for node in made.graph.node:
         nodes += _spelled(node) if node.domain == OWN else [node]
-    if len(nodes) == len(made.graph.node):
-        return None
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
-    return made
+    return _with_nodes(made, nodes)
 
 
 def _spelled(node: Any) -> list[Any]:
@@ -218,11 +219,7 @@ def convolutions_spelled_out(model: onnx.ModelProto) -> onnx.ModelProto | None:
         nodes.append(helper.make_node("Conv", inputs, [f"{name}/y"], **attributes))
         written = [f"{name}/y", given[6], given[7]]
         nodes.append(helper.make_node("QuantizeLinear", written, [name]))
-    if len(nodes) == len(made.graph.node):
-        return None
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
-    return made
+    return _with_nodes(made, nodes)
 
 
 def float_sixteen(model: onnx.ModelProto) -> onnx.ModelProto | None:

@@ -15,6 +15,7 @@ import pytest
 
 import verax.ops
 from tests.compiler.test_bits import bits
+from tests.compiler.test_operators import graph_of
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
 from verax.compiler.decide.fusion import group_nodes
@@ -27,30 +28,13 @@ from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import FAMILIES, KernelCall, Lowering
 from verax.compiler.lower.program import MOVING
-from verax.ir.graph import Builder, Graph
+from verax.ir.graph import Graph
 from verax.ir.operator import REGISTRY, Case
-from verax.ir.types import TensorType
 from verax.reference import promised
 
 assert verax.ops
 SUPPORTED = sorted(name for name, op in REGISTRY.items() if not op.unsupported)
 TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]
-
-
-def graph_of(case: Case, constant: bool) -> tuple[Graph, dict[str, np.ndarray]]:
-    """A network of the case alone, and its inputs. constant: all but the first are in it."""
-    b = Builder(case.op.kind)
-    names: list[str | None] = []
-    fed: dict[str, np.ndarray] = {}
-    for i, array in enumerate(case.inputs):
-        if array is None:
-            names.append(None)
-        elif i in case.constant or (constant and i > 0):
-            names.append(b.constant(np.array(array)))
-        else:
-            fed[f"x{i}"] = array
-            names.append(b.input(f"x{i}", TensorType.of(array)))
-    return b.graph(b.add_all(case.op, names)), fed
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:

@@ -19,14 +19,15 @@ WEIGHTED = ("Conv", "ConvTranspose", "BatchNormalization", "Gemm", "Clip")
 """Their further inputs are given as constants, as networks do: that is what has kernels."""
 
 
-def graph_of(name: str, case: Case) -> tuple[Graph, dict[str, np.ndarray]]:
-    b = Builder(name)
+def graph_of(case: Case, constant: bool) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A network of the case alone, and its inputs. constant: all but the first are in it."""
+    b = Builder(case.op.kind)
     inputs: list[str | None] = []
     arrays: dict[str, np.ndarray] = {}
     for i, array in enumerate(case.inputs):
         if array is None:
             inputs.append(None)
-        elif i in case.constant or (i > 0 and name in WEIGHTED):
+        elif i in case.constant or (constant and i > 0):
             inputs.append(b.constant(np.array(array)))
         else:
             arrays[f"x{i}"] = array
@@ -40,7 +41,7 @@ def test_an_operator_has_the_promised_bits(name: str) -> None:
     if cls.unsupported:
         pytest.skip(cls.unsupported)
     for case in cls.cases(np.random.default_rng(0)):
-        graph, arrays = graph_of(name, case)
+        graph, arrays = graph_of(case, name in WEIGHTED)
         want = promised(graph, arrays)
         for level in (0, 1):
             got = compile(graph, Settings(opt_level=level, threads=1)).run(arrays)

@@ -59,6 +59,7 @@ class Cloud:
 
 
 def apart(one: np.ndarray, other: np.ndarray) -> np.ndarray | None:
+    """one - other in float64; None where they are of different shapes."""
     if one.shape != other.shape:
         return None
     return one.astype(np.float64) - other.astype(np.float64)

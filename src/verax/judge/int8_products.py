@@ -18,6 +18,7 @@ from verax.ir.operator import Evaluation, as_tuple
 from verax.judge.hypotheses.windows import can_pad
 from verax.ops.convolution import Conv
 from verax.ops.deconvolution import ConvTranspose
+from verax.ops.integer_convolution import ConvInteger
 from verax.ops.linear import Gemm
 from verax.ops.quantization import DequantizeLinear
 from verax.ops.windows import over_spatial
@@ -131,8 +132,8 @@ def lost_in_pairs(
     if grids[1].offset:
         weights = weights + scalars[grids[1].offset].astype(np.int64)
     raw = data + shift
-    if node.op.kind in ("Conv", "ConvInteger"):
-        if node.op.kind == "ConvInteger" and len(arrays) > 2 and arrays[2] is not None:
+    if isinstance(node.op, Conv | ConvInteger):
+        if isinstance(node.op, ConvInteger) and len(arrays) > 2 and arrays[2] is not None:
             zero = int(np.ravel(arrays[2])[0]) + shift
         if shift and (halved == "signed" or (halved == "centred" and zero == shift)):
             change = 2 * np.rint(weights / 2) - weights
@@ -192,15 +193,9 @@ def _lost_by_product(left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
     return lost
 
 
-def _plain(op: Any) -> Conv:
+def _plain(op: Conv | ConvInteger) -> Conv:
     """The convolution of floats over the windows of `op`."""
-    return Conv(
-        kernel_shape=op.kernel_shape,
-        strides=op.strides,
-        pads=op.pads,
-        dilations=op.dilations,
-        groups=op.groups,
-    )
+    return op.convolution() if isinstance(op, ConvInteger) else op
 
 
 def _lost_by_convolution(

@@ -209,7 +209,7 @@ class Steps:
         mixture that leaves least of the error, without turned ones at first."""
         simplest = list(self._ways(value))
         likely = sorted(simplest, key=lambda w: self._left(w, value, given))[:LIKELIEST]
-        runs = MOST_NUMBERS // sum(a.size for a in self.sampler.inner.values())
+        runs = MOST_NUMBERS // max(1, sum(a.size for a in self.sampler.inner.values()))
         nearest = likely[:1]
         likely.sort(key=simplest.index)
         richest = [w for w in simplest if w.softmax == any(o.softmax for o in simplest)]
