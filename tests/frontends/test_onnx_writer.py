@@ -20,7 +20,7 @@ from verax.onnx_backend import run_reference
 WRITTEN_OTHERWISE = {
     *("EyeLike", "Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"),
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
-    *("QuantizeLinear", "DynamicQuantizeGroups", "L2NormalizeInteger"),
+    *("QuantizeLinear", "DynamicQuantizeGroups", "L2NormalizeInteger", "ResizeInteger"),
     *("MultiBoxDetection", "BoxNMS", "RNN", "GRU", "LSTM"),
     *(
         "Clip",

@@ -121,6 +121,21 @@ def test_lengths(seed, kind, size) -> None:
     assert_same(network("L2NormalizeInteger", x, zero_point=zero), x)
 
 
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["int8", "int16"]),
+    st.integers(1, 13),
+    st.integers(1, 9),
+    st.sampled_from(["", "align_corners", "half_pixel_centers"]),
+)
+def test_bilinear_resizes(seed, dtype, height, width, mode) -> None:
+    info = np.iinfo(dtype)
+    x = np.random.default_rng(seed).integers(info.min, info.max, (2, 5, 4, 3), dtype, endpoint=True)
+    fields = {mode: True} if mode else {}
+    assert_same(network("ResizeInteger", x, sizes=(height, width), **fields), x)
+
+
 WINDOWS = (
     {"kernel_shape": (2, 3)},
     {"kernel_shape": (3, 2), "strides": (2, 3), "pads": ((1, 0), (1, 1))},

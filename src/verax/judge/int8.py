@@ -15,6 +15,8 @@
 - OpenVINO takes networks with values of 16 bits for networks of floats: it rounds to none of them.
 - OpenVINO adds to the sums of a convolution before it rounds them: the quantisation between a
   product and the addition behind it is left out, which is finer than the meaning, not coarser.
+- LiteRT's optimised means round the zero point's share by itself, and XNNPACK's bilinear resize
+  takes weights of 11 bits (`int8_kernels`).
 
 Each is a `Way`: a node is computed again so, exactly, and what a subject gave has to be that.
 """
@@ -30,6 +32,7 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
+from verax.judge.int8_kernels import finely_resized, mean_apart, share_apart
 from verax.judge.int8_products import (
     BY_POSITION,
     IN_A_ROW,
@@ -38,6 +41,9 @@ from verax.judge.int8_products import (
     lost_in_pairs,
 )
 from verax.judge.precision import asymmetric_uint8
+from verax.numerics.error_model import Quantity
+from verax.ops.requantization import Requantize
+from verax.ops.resize_integer import ResizeInteger
 
 ALL_MIXTURES, PASSES = 64, 3
 """Mixtures up to which every one is tried; passes over the nodes where there are more."""
@@ -54,6 +60,8 @@ class Way:
     addition whose quantisation is left out behind a product: "", "both", or where both come from
     products "left" or "right". weights: whether float weights between quantised values are rounded
     to 8 bits. wide: whether values of 16 bits are left unrounded, though within their range.
+    means: whether the zero point's share of a mean is rounded by itself. resize: whether a bilinear
+    resize of bytes takes weights of 11 bits.
     spared: first outputs of nodes that are computed as the graph says; turned: of those whose
     products are paired the other way.
     """
@@ -64,6 +72,8 @@ class Way:
     sums: str = ""
     weights: bool = False
     wide: bool = False
+    means: bool = False
+    resize: bool = False
     spared: frozenset[str] = frozenset()
     turned: frozenset[str] = frozenset()
 
@@ -81,6 +91,10 @@ class Way:
             words.append("float weights rounded to 8 bits between quantised values")
         if self.wide:
             words.append("no rounding to 16-bit integers, which is finer")
+        if self.means:
+            words.append("means whose zero point's share is rounded by itself")
+        if self.resize:
+            words.append("a bilinear resize with weights of 11 bits, which is finer")
         if self.spared:
             words[-1] += " in some of the nodes"
         if self.sums:
@@ -124,7 +138,20 @@ class Way:
             factor = _softmax_factor(graph, node)
             if factor is not None:
                 return (exact[0] * factor,)
+        if self.resize and isinstance(node.op, ResizeInteger) and arrays[0].dtype == np.int8:
+            return (finely_resized(node.op, arrays[0]),)
+        if self.means and isinstance(node.op, Requantize) and share_apart(graph, node):
+            return (mean_apart(node.op, arrays, share_apart(graph, node)),)
         return tuple(exact)
+
+    def quantities(
+        self, graph: Graph, node: Node, meant: Sequence[Quantity | None]
+    ) -> Sequence[Quantity | None]:
+        """What the node's outputs are rounded from so. meant: by the meaning."""
+        if not self.means or node.outputs[0] in self.spared:
+            return meant
+        share = share_apart(graph, node)
+        return [q if q is None else replace(q, real=q.real + share) for q in meant]
 
 
 def ways(graph: Graph, nodes: Sequence[Node]) -> Iterator[Way]:
@@ -147,6 +174,12 @@ def ways(graph: Graph, nodes: Sequence[Node]) -> Iterator[Way]:
             yield found
     if any(_sixteen_bits(graph, n) for n in nodes):
         yield Way(wide=True)
+    kinds = [False, True]
+    means = kinds[: 1 + any(share_apart(graph, n) for n in nodes)]
+    resize = kinds[: 1 + any(isinstance(n.op, ResizeInteger) for n in nodes)]
+    for apart, fine in itertools.product(means, resize):
+        if apart or fine:
+            yield Way(means=apart, resize=fine)
 
 
 def _other(pairs: str) -> str:

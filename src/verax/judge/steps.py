@@ -251,10 +251,15 @@ class Steps:
         return size
 
     def _left(self, way: Way, value: str, given: np.ndarray) -> float:
-        """The part of the error that a way leaves."""
-        whole = st.root_mean_square(self._error(EXACTLY, value, given))
-        left = st.root_mean_square(self._error(way, value, given))
+        """The part of the error that a way leaves, integers at their edges apart."""
+        whole = st.root_mean_square(self._wrong(EXACTLY, value, given))
+        left = st.root_mean_square(self._wrong(way, value, given))
         return left / whole if whole > 0 else np.inf
+
+    def _wrong(self, way: Way, value: str, given: np.ndarray) -> np.ndarray:
+        """The error, zero where a shown integer may honestly be what was given."""
+        error, quantity = self._error(way, value, given), self._middle(way).decided.get(value)
+        return error if quantity is None else np.where(quantity.allows(given), 0.0, error)
 
     def _error(self, way: Way, value: str, given: np.ndarray) -> np.ndarray:
         return given.astype(np.float64) - self._middle(way).shown[value].astype(np.float64)
@@ -370,7 +375,7 @@ class Steps:
             exact = way.outputs(self.graph, node, arrays, found.outputs, scalars)
             if any(y is not e and not np.array_equal(y, e) for y, e in zip(exact, found.outputs)):
                 run.changed.add(node.outputs[0])
-            decided = quantities(node, found.ev, arrays)
+            decided = way.quantities(self.graph, node, quantities(node, found.ev, arrays))
             outputs = []
             for v, y, quantity in zip(node.outputs, exact, decided):
                 if quantity is not None and v in left_out:

@@ -30,6 +30,7 @@ from verax.ops.requantization import (
     exp_table,
     reciprocal_table,
 )
+from verax.ops.resize_integer import BITS, ResizeInteger
 
 
 def requantize(node: Node, graph: Graph, version: int) -> Form:
@@ -244,6 +245,27 @@ def l2_normalize_integer(node: Node, graph: Graph, version: int) -> Form:
         found = g.add("Add", found, g.constant(128))
     found = g.add("Clip", found, g.constant(info.min), g.constant(info.max))
     return g.finish(g.cast(found, g.type(0).dtype))
+
+
+def resize_integer(node: Node, graph: Graph, version: int) -> Form:
+    """Neighbours gathered along one axis after the other, and their weighted sums in int64."""
+    op, g = node.op, Group(node, graph)
+    assert isinstance(op, ResizeInteger)
+    rank, value = g.type(0).rank, g.cast(g.input(0), DType.int64)
+    for index, axis in enumerate(op.axes):
+        whole = g.type(0).dims[axis]
+        if not isinstance(whole, int):
+            return g.refuse("of an unknown size is not written")
+        low, high, weight = op.table(index, whole)
+        lanes = [-1 if a == axis % rank else 1 for a in range(rank)]
+        terms = []
+        for places, factor in ((low, (1 << BITS) - weight), (high, weight)):
+            seen = g.add("Gather", value, g.constant(places), axis=axis)
+            terms.append(g.add("Mul", seen, g.constant(factor.reshape(lanes))))
+        value = g.add("Add", *terms)
+    one = 1 << len(op.axes) * BITS
+    size = g.add("Div", g.add("Add", g.add("Abs", value), g.constant(one // 2)), g.constant(one))
+    return g.finish(g.cast(g.add("Mul", g.add("Sign", value), size), g.type(0).dtype))
 
 
 def _inverse_root(g: Group, x: str) -> tuple[str, str]:

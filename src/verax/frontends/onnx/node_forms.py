@@ -13,6 +13,7 @@ from verax.frontends.onnx.fixed_point_forms import (
     l2_normalize_integer,
     quantize_linear,
     requantize,
+    resize_integer,
     softmax_integer,
 )
 from verax.frontends.onnx.forms import (
@@ -273,6 +274,7 @@ SPECIAL: dict[str, Maker] = {
     "SpaceToDepth": _space_to_depth,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
     "L2NormalizeInteger": l2_normalize_integer,
+    "ResizeInteger": resize_integer,
     "DynamicQuantizeGroups": dynamic_quantize_groups,
     "QuantizeLinear": quantize_linear,
     "ConvInteger": conv_integer,

@@ -187,7 +187,7 @@ def prelu(c: Conversion) -> Result:
 
 @row("RESIZE_BILINEAR", quantised=True)
 def resize_bilinear(c: Conversion) -> Result:
-    """Weights have 10 bits per axis; halves away from zero; scale and zero point stay."""
+    """Scale and zero point stay."""
     _alike(c, "input0", "output0")
     dtype = c.type(0).dtype
     if dtype not in ("int8", "int16"):
@@ -195,36 +195,8 @@ def resize_bilinear(c: Conversion) -> Result:
     aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
     if aligned and half:
         c.attributes.refuse("half_pixel_centers", "together with align_corners")
-    value = c.add("Cast", [c.required(0)], to="int64")
-    for axis, size in zip((1, 2), constant_ints(c, 1, "the size")):
-        whole = c.type(0).dims[axis]
-        if not isinstance(whole, int) or not 1 <= size <= MAX_POSITIONS:
-            c.refuse(f"sizes of {whole} and {size}")
-        low, high, weight = _interpolation(whole, size, aligned, half)
-        lanes = (-1, *(1,) * (3 - axis))
-        terms = []
-        for index, factor in ((low, (1 << 10) - weight), (high, weight)):
-            seen = c.add("Gather", [value, c.ints(index.tolist())], axis=axis)
-            terms.append(c.add("Mul", [seen, c.constant(factor.reshape(lanes), np.int64)]))
-        value = c.add("Add", terms)
-    sign = c.add("Greater", [value, c.constant(0, np.int64)])
-    halves = [c.constant(v, np.int64) for v in (1 << 19, -(1 << 19))]
-    moved = c.add("Add", [value, c.add("Where", [sign, *halves])])
-    quotient = c.add("Div", [moved, c.constant(1 << 20, np.int64)])  # cut off towards zero
-    return c.result("Cast", [quotient], to=str(dtype))
-
-
-def _interpolation(
-    whole: int, size: int, aligned: bool, half: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lower and upper neighbour of each output position, and the upper one's weight of 10 bits."""
-    if aligned and size > 1:
-        scale = ((whole - 1 << 10) + (size - 1) // 2) // (size - 1)
-    else:
-        scale = ((whole << 10) + size // 2) // size
-    at = np.arange(size, dtype=np.int64) * scale
-    if half:
-        at += scale // 2 - (1 << 9)
-    low = np.maximum(at >> 10, 0)  # negative positions are above -1: their floor and C's differ by
-    high = np.minimum(-(-at >> 10), whole - 1)  # what the bounds cut off
-    return low, np.maximum(high, 0), at - (low << 10)
+    sizes = constant_ints(c, 1, "the size")
+    if len(sizes) != 2 or not all(1 <= size <= MAX_POSITIONS for size in sizes):
+        c.refuse(f"the sizes {sizes}")
+    fields = {"align_corners": aligned, "half_pixel_centers": half}
+    return c.result("ResizeInteger", [c.required(0)], sizes=sizes, **fields)
