@@ -36,7 +36,7 @@ settings.register_profile("same", derandomize=True, database=None, **calm)
 settings.load_profile("same")
 
 DURATIONS = Path(__file__).with_name("durations.txt")
-LONG = 0.3
+LONG = 0.12
 """Seconds of a case; functions that take longer are not in the sample."""
 
 

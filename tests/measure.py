@@ -1,4 +1,4 @@
-"""Writes `durations.txt` from the report of the last `make test`: what a function's first case takes.
+"""Writes `durations.txt` from the report of the last `make test`: what a first case takes.
 
 That is the case `make quick` runs, with whatever is made once for all of them. Functions none of
 whose cases takes time are left out. Run it (`make durations`) on a machine that does

@@ -20,6 +20,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "verax"
 
+BY_MEANING = {"reference", "ops", "ir", "numerics", "records", "base"}
+"""What the judge may know of a network: nothing of our compiler."""
 ALLOWED: dict[str, set[str]] = {
     "base": set(),
     "records": {"base"},
@@ -50,7 +52,17 @@ ALLOWED: dict[str, set[str]] = {
         *("reference", "ops", "ir", "records", "numerics", "base"),
     },
     "runtime": {"records", "base"},
-    "judge": {"reference", "ops", "ir", "numerics", "records", "base"},
+    "judge.protocol": {"ir"},
+    "judge.inputs": BY_MEANING,
+    "judge.decide": BY_MEANING,
+    "judge.regions": BY_MEANING | {"judge.decide"},
+    "judge.locate": BY_MEANING | {"judge.decide", "judge.regions", "judge.protocol"},
+    "judge.explain": BY_MEANING
+    | {"judge.decide", "judge.regions", "judge.locate", "judge.protocol"},
+    "judge.align": BY_MEANING | {"judge.inputs"},
+    "judge.harness": BY_MEANING
+    | {"judge.decide", "judge.regions", "judge.explain", "judge.align", "judge.protocol"},
+    "judge": BY_MEANING,
     "runners": {
         *("compiler", "runtime", "judge.protocol", "reference", "frontends", "ir", "base"),
     },

@@ -82,7 +82,7 @@ def right_in_other_words(run: Any, forms: Any) -> str:
 
     import verax
     from verax.judge import check
-    from verax.judge.coverage import ACCEPTED
+    from verax.judge.regions.coverage import ACCEPTED
     from verax.reference.evaluate import evaluate
 
     given = forms.network(run.dtype, run.form)

@@ -16,8 +16,8 @@ import re
 MODULES = {
     "statistics": "verax.numerics.statistics",
     "error_model": "verax.numerics.error_model",
-    "widen": "verax.judge.widen",
-    "explain": "verax.judge.explain",
+    "widen": "verax.judge.locate.widen",
+    "explain": "verax.judge.explain.node",
     "vx": "verax.runtime.vx",
     "image": "verax.runtime.image",
     "header": "verax.runtime.header",

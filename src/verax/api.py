@@ -27,9 +27,9 @@ from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
 from verax.judge import check as judge_check
-from verax.judge.align import align as judge_align
+from verax.judge.align.networks import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
-from verax.judge.consecutive import in_steps
+from verax.judge.locate.consecutive import in_steps
 from verax.judge.protocol import Runner
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
@@ -323,7 +323,7 @@ def align(
     part and by what.
 
     inputs: by the first network's names; drawn (seeded) when not given. options: those of
-    `verax.judge.align.align`.
+    `verax.judge.align.networks.align`.
     """
     return judge_align(graph_of(first), graph_of(second), _given(inputs), **options)
 

@@ -23,7 +23,7 @@ from verax.frontends.onnx.state import NOTE, STATE, WRITTEN, entries, state_file
 from verax.frontends.onnx.writer import write_onnx
 from verax.ir.graph import Graph
 from verax.judge import check
-from verax.judge.network import Progress
+from verax.judge.regions.network import Progress
 from verax.records.verdict import Verdict
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 

@@ -268,7 +268,7 @@ def test_every_writer_is_this_one() -> None:
 def test_nothing_is_mapped() -> None:
     """Bytes of files come from `base.reading`."""
     source = ROOT / "src" / "verax"
-    allowed = {"base/reading.py", "runtime/neighbourhood.py"}
+    allowed = {"base/reading.py", "runtime/address_space.py"}
     found = [
         str(path.relative_to(source))
         for path in source.rglob("*.py")

@@ -64,3 +64,13 @@ def test_openvino_takes_the_slopes_of_a_fused_prelu_along_the_wrong_axis() -> No
     assert verdict.kind is Kind.mistake
     assert any(b.region == ("MatMul0", "PRelu1") for b in verdict.blame)
     assert any("watching changes the subject" in note for note in verdict.notes)
+
+
+def test_onnx_runtime_takes_long_integers_from_2_to_the_31_for_negative() -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    s = Sketch("signs", np.random.default_rng(0))
+    x = s.input("x", np.array([2**31 - 1, 2**31, 2**32 - 1, 2**32, -5, 3 * 2**30], np.int64))
+    s.add(op("Sign"), [x])
+    verdict = check(s.graph(), RUNNERS["onnxruntime"](), s.inputs, explain=False, twice=False)
+    assert verdict.kind is Kind.mistake
+    assert verdict.nodes[0].reason.startswith("3 of 6 elements differ")

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import verax
 from verax.frontends.onnx.writer import to_bytes
-from verax.judge.coverage import ACCEPTED
+from verax.judge.regions.coverage import ACCEPTED
 from verax.records.verdict import Kind
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner

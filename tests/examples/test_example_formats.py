@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import verax
-from verax.judge.align import align
+from verax.judge.align.networks import align
 from verax.records.verdict import Kind
 
 FOLDER = Path(__file__).parents[2] / "examples" / "digits"

@@ -5,7 +5,7 @@ from planted import small_network
 from test_planted_in_onnx import PLANTED, planted_model, runner
 
 from verax.judge.inputs import draw_inputs
-from verax.judge.truncate import locate
+from verax.judge.locate.truncate import locate
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 GRAPH = small_network()

@@ -2,7 +2,7 @@
 
 The tables name every file of ../shared/models and every case of ../shared/suites, so that one that
 is added later fails here until somebody says what is known of it. That two files are one function
-is shown in `tests/judge/test_align.py`, the cases of the suites with each frontend.
+is shown in `tests/judge/align/test_align.py`, the cases of the suites with each frontend.
 """
 
 from __future__ import annotations

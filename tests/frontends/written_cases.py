@@ -9,7 +9,7 @@ import numpy as np
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import Case, Evaluation
 from verax.ir.types import DType, TensorType
-from verax.judge.criterion import decide
+from verax.judge.decide.criterion import decide
 from verax.numerics.error_model import Rounding
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate_node, to_work

@@ -17,7 +17,7 @@ from verax.ir.rewrite import Rewriter
 from verax.ir.types import TensorType
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
-from verax.judge.optimisations import guilty_optimisation
+from verax.judge.locate.optimisations import guilty_optimisation
 from verax.ops.activation import Relu
 from verax.ops.arithmetic import Mul
 from verax.ops.convolution import Conv

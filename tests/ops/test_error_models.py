@@ -13,7 +13,7 @@ import pytest
 from witness import errors, evaluation, meaning, onnxruntime_says
 
 from verax.ir.operator import Operator, as_tuple
-from verax.judge.criterion import decide
+from verax.judge.decide.criterion import decide
 from verax.ops.convolution import Conv
 from verax.ops.deconvolution import ConvTranspose
 from verax.ops.global_pooling import GlobalAveragePool

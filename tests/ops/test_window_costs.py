@@ -17,8 +17,8 @@ from verax.compiler.driver import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
-from verax.judge.explain import explain
-from verax.judge.network import survey
+from verax.judge.explain.node import explain
+from verax.judge.regions.network import survey
 from verax.ops.activation import Relu
 from verax.ops.convolution import Conv
 from verax.ops.deconvolution import ConvTranspose

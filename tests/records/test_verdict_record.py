@@ -12,18 +12,18 @@ from verax.records.verdict import (
     SCHEMA,
     Blame,
     Comparison,
+    ErrorMetrics,
     Finding,
     Input,
     Kind,
-    Place,
-    Plain,
     Power,
     Verdict,
+    WorstElement,
 )
 
 
 def example() -> Verdict:
-    plain = Plain(math.inf, 0.5, 0.75, -math.inf, {"rtol 1": True, "rtol 2": False}, 3)
+    plain = ErrorMetrics(math.inf, 0.5, 0.75, -math.inf, {"rtol 1": True, "rtol 2": False}, 3)
     found = Finding(
         value="y",
         node="conv",
@@ -38,7 +38,7 @@ def example() -> Verdict:
         sigma=0.25,
         error=2.0,
         plain=plain,
-        worst=(Place((0, 1), 1.5, -math.inf),),
+        worst=(WorstElement((0, 1), 1.5, -math.inf),),
         region=("a", "conv"),
     )
     return Verdict(

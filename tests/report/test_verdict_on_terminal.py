@@ -10,23 +10,23 @@ from rich.console import Console
 from verax.records.verdict import (
     Blame,
     Comparison,
+    ErrorMetrics,
     Explanation,
     Finding,
     Input,
     Kind,
-    Place,
-    Plain,
     Power,
     Precision,
     Repeat,
     Verdict,
+    WorstElement,
 )
 from verax.report import render_verdict
 
-PLAIN = Plain(0.25, 0.5, 0.75, 12.0, {"rtol 1e-04": False, "rtol 1e-02": True}, 3)
+PLAIN = ErrorMetrics(0.25, 0.5, 0.75, 12.0, {"rtol 1e-04": False, "rtol 1e-02": True}, 3)
 FOUND = Finding(
     "out[0]", "conv[3]", "Conv", Kind.mistake, "far off", "hard bound", 7, 12.5, "row [3]", 3.5,
-    0.25, 2.0, PLAIN, (Place((0, 1), 1.5, 2.5),), (),
+    0.25, 2.0, PLAIN, (WorstElement((0, 1), 1.5, 2.5),), (),
 )  # fmt: skip
 
 

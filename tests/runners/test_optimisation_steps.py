@@ -13,7 +13,7 @@ from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Graph
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
-from verax.judge.optimisations import Optimising
+from verax.judge.protocol import Optimising
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.own import VeraxRunner
 from verax.runners.tvm import TvmRunner

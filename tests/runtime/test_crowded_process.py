@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from verax.runtime import neighbourhood
+from verax.runtime import address_space
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 PROGRAM = """
@@ -51,5 +51,5 @@ def test_the_stack_may_grow_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
         "9000-b000 rw-p 00000000 00:00 0                          [stack]\n"
         "d000-e000 r--p 00000000 00:00 0                          [vvar]\n"
     )
-    monkeypatch.setattr(neighbourhood, "MAPS", maps)
-    assert list(neighbourhood._holes()) == [(0x3000, 0x5000), (0xB000, 0xD000)]
+    monkeypatch.setattr(address_space, "MAPS", maps)
+    assert list(address_space._holes()) == [(0x3000, 0x5000), (0xB000, 0xD000)]

@@ -16,9 +16,9 @@ import numpy as np
 from verax.campaign.placements import Placement
 from verax.campaign.plants import Rewrite, apply, evaluate_rewrite
 from verax.ir.graph import Graph, Node
-from verax.judge.explain import explain, fits, suspect_of
-from verax.judge.hypotheses.library import hypotheses
-from verax.judge.local import check_node
+from verax.judge.decide.local import check_node
+from verax.judge.explain.hypotheses.library import hypotheses
+from verax.judge.explain.node import explain, fits, suspect_of
 from verax.records.verdict import Kind
 
 FRESH = 2

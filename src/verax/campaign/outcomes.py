@@ -20,8 +20,8 @@ from verax.campaign.subjects import PlantedFile, PlantedNumbers, Remembering
 from verax.campaign.torch_subject import TorchSubject
 from verax.frontends.onnx.writer import to_bytes
 from verax.judge import check
+from verax.judge.locate.truncate import locate
 from verax.judge.protocol import Runner
-from verax.judge.truncate import locate
 from verax.numerics.statistics import REACHES_OUTPUTS, root_mean_square
 from verax.records.verdict import Kind, Verdict
 from verax.reference.evaluate import evaluate

@@ -20,7 +20,7 @@ from verax.base.errors import GraphError
 from verax.ir.graph import Graph, Node, infer_node
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import DType, TensorType
-from verax.judge.local import meaning
+from verax.judge.decide.local import meaning
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
 from verax.reference.evaluate import evaluate_node

@@ -15,8 +15,8 @@ from verax.campaign.plants import Change, Rewrite, evaluate_rewrite
 from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
+from verax.judge.locate.truncate import truncates
 from verax.judge.protocol import Runner, Stepwise
-from verax.judge.truncate import truncates
 from verax.reference.evaluate import evaluate_node
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 

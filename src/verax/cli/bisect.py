@@ -43,7 +43,7 @@ from verax.cli.inputs import (
 from verax.compiler.saved import SavedExecutable
 from verax.formats import VX
 from verax.ir.graph import Graph
-from verax.judge.budget import Budget
+from verax.judge.regions.budget import Budget
 from verax.report.bisection import render_bisection
 
 

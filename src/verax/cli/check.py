@@ -34,7 +34,7 @@ from verax.cli.inputs import (
     Photo,
 )
 from verax.cli.judging import Request, perform
-from verax.judge.budget import Budget
+from verax.judge.regions.budget import Budget
 from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
 from verax.replay import (

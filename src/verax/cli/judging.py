@@ -27,7 +27,7 @@ from verax.frontends.model import Model
 from verax.images import ImageOptions, read_image
 from verax.judge import check
 from verax.judge.agreement import agree
-from verax.judge.align import align
+from verax.judge.align.networks import align
 from verax.judge.protocol import Runner
 from verax.replay import Recipe, Record, hashes_of, network_hash
 from verax.runners.limited import within

@@ -1,13 +1,15 @@
 """The judge: says of every number a subject gives whether it is rounding or a mistake, and where.
 
 It knows operators by their meaning only and nothing of our compiler, so that its word can be
-trusted on the compiler too. Subjects reach it through `protocol.Runner`.
+trusted on the compiler too. Subjects reach it through `protocol.Runner`; `check` and `bisect` put
+the rooms together, each of which may use those before it:
 
-criterion.py  numbers only: an error, its sigma and its bound -> a decision
-local.py      one node on its actual inputs
-region.py     several nodes between known values, by Monte Carlo arithmetic
-network.py    a whole network cut at every value that the subject shows
-check.py      runs the subject, watches it, and assembles the Verdict
+decide    one value or one node
+regions   several nodes between known values, up to a whole network
+locate    where a mistake is
+explain   what it is: rival meanings, weights, the shape of the error
+align     two networks side by side
+harness   faults around the network
 """
 
 from verax.judge.check import check

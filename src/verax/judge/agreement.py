@@ -17,9 +17,9 @@ from verax.base.errors import InputError, UsageError
 from verax.base.kept import keeping
 from verax.ir.graph import Graph, specialise
 from verax.judge.check import check
-from verax.judge.network import regions
 from verax.judge.protocol import Runner
-from verax.judge.region import rounding_samples
+from verax.judge.regions.network import regions
+from verax.judge.regions.region import rounding_samples
 from verax.numerics import statistics as st
 from verax.records.agreement import Agreement, Disagreement
 from verax.records.environment import array_hash, environment

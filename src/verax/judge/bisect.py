@@ -18,15 +18,15 @@ from verax.base.kept import keeping
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
 from verax.ir.pixels import Pixels
-from verax.judge.budget import held_to_memory
-from verax.judge.causes import informed
 from verax.judge.check import EXPLAINED, check
-from verax.judge.consecutive import Inputs, in_steps
+from verax.judge.explain.causes import diagnose
 from verax.judge.inputs import draw_inputs
-from verax.judge.network import Progress, fits, survey
-from verax.judge.optimisations import Optimising, guilty_optimisation
-from verax.judge.protocol import Runner
-from verax.judge.truncate import Guilty, Located, locate, truncates
+from verax.judge.locate.consecutive import Inputs, in_steps
+from verax.judge.locate.optimisations import guilty_optimisation
+from verax.judge.locate.truncate import Guilty, Located, locate, truncates
+from verax.judge.protocol import Optimising, Runner
+from verax.judge.regions.budget import held_to_memory
+from verax.judge.regions.network import Progress, fits, survey
 from verax.records.bisection import Bisection, Optimisations
 from verax.records.verdict import Blame, Kind, Verdict
 from verax.reference.evaluate import bind_symbols
@@ -213,7 +213,7 @@ def _explained(guilty: Guilty, subject: Runner, seed: int) -> Guilty:
     if guilty.blame.explanations or guilty.blame.structure:
         return guilty
     values = {**guilty.inputs, **guilty.given}
-    blame = informed(guilty.blame, guilty.graph, values, subject, seed=seed)
+    blame = diagnose(guilty.blame, guilty.graph, values, subject, seed=seed)
     return dataclasses.replace(guilty, blame=blame)
 
 

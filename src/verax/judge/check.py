@@ -13,19 +13,27 @@ from verax.base.errors import InputError, UsageError, VeraxError
 from verax.base.kept import keeping
 from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.ir.pixels import Pixels
-from verax.judge.budget import held_to_memory, in_context, require_room_for_meaning
-from verax.judge.causes import informed
-from verax.judge.consecutive import Inputs, StepRunner, in_steps, state_causes, written_notes
-from verax.judge.coverage import ACCEPTED, SEVERITY, carried, coverage, lacking, settle, worst
-from verax.judge.harness import harness_causes
+from verax.judge.decide.local import places, plain
+from verax.judge.explain.causes import diagnose
+from verax.judge.harness.faults import harness_causes
+from verax.judge.harness.naming import names, without_misnomers
+from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
 from verax.judge.inputs import INITIAL, draw_inputs
-from verax.judge.local import places, plain
-from verax.judge.naming import without_misnomers
-from verax.judge.network import Progress, Survey, survey
+from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes, written_notes
+from verax.judge.locate.widen import widen, without_fused_shapes
 from verax.judge.protocol import Runner, renamed_answers, stored_for
-from verax.judge.repeat import CHANCE, UNINITIALISED, repeat
-from verax.judge.widen import widen, without_fused_shapes
-from verax.judge.wording import names, reasons_of
+from verax.judge.regions.budget import held_to_memory, in_context, require_room_for_meaning
+from verax.judge.regions.coverage import (
+    ACCEPTED,
+    SEVERITY,
+    carried,
+    coverage,
+    lacking,
+    settle,
+    worst,
+)
+from verax.judge.regions.network import Progress, Survey, survey
+from verax.judge.wording import reasons_of
 from verax.numerics.statistics import root_mean_square
 from verax.ops.where import Identity
 from verax.records.environment import array_hash, environment
@@ -242,7 +250,7 @@ def _explained(
     for i, one in enumerate(first):
         if progress is not None:
             progress(i, len(first), f"explaining {one.node}")
-        found.append(informed(one, graph, values, subject, seed=seed))
+        found.append(diagnose(one, graph, values, subject, seed=seed))
     return (*found, *rest)
 
 

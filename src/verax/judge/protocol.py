@@ -1,4 +1,4 @@
-"""`Runner`: the small protocol through which every subject reaches the judge.
+"""`Runner`: the small protocol through which subjects reach the judge, and what some can besides.
 
 A subject may spell the names of its tensors differently ("scores:0", "serving_default_x:0", or its
 own names in the network's order). `matched_names` is the one rule by which they are brought
@@ -122,6 +122,16 @@ class Remembering(Protocol):
         steps: the graph's arguments, run by run. state: what it has to begin with. fill: as in
         `Poisonable.run_poisoned`, where that is possible.
         """
+
+
+@runtime_checkable
+class Optimising(Protocol):
+    """A Runner that can stop at steps of its optimisation."""
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> Sequence[tuple[str, Runner]]:
+        """(name of the step, subject at that step), the plain one first, the whole one last."""
 
 
 def bare(name: str) -> str:

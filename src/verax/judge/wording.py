@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
-from verax.judge.repeat import CHANCE, UNINITIALISED
+from verax.judge.harness.repeat import CHANCE, UNINITIALISED
 from verax.records.verdict import Blame, Coverage, Kind, Verdict
 
 LISTED = 6
@@ -84,8 +82,3 @@ def _accusation(name: str, blame: Blame) -> str:
             f"{blame.value!r}: {blame.reason}"
         )
     return f"{name} is wrong in node {blame.node} ({blame.operator}): {blame.reason}"
-
-
-def names(names: Mapping[str, object] | Sequence[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")

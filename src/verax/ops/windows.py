@@ -120,6 +120,12 @@ class Windows:
         ]
         return border_is_modest(lead, self.input, self.output, reach)
 
+    def can_store_pads(self, x: np.ndarray) -> bool:
+        """Whether x [..., *input] may be stored with all its pads, wherever windows end."""
+        reach = [begin + n + end for n, (begin, end) in zip(self.input, self.pads)]
+        lead = math.prod(x.shape[: x.ndim - self.rank])
+        return border_is_modest(lead, self.input, self.output, reach)
+
     def padded(self, x: np.ndarray, fill: Any = 0) -> Padded:
         """x [..., *input] with `fill` around it, to be looked at tap by tap."""
         stored = self.can_store_border(math.prod(x.shape[: x.ndim - self.rank]))

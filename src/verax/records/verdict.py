@@ -31,7 +31,7 @@ class Kind(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Place:
+class WorstElement:
     """One element: its coordinates, the meaning's value and the subject's."""
 
     index: tuple[int, ...]
@@ -40,7 +40,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Plain:
+class ErrorMetrics:
     """The figures that people usually quote; they decide nothing.
 
     max_abs, max_rel: largest absolute and relative difference over finite elements; cosine:
@@ -86,8 +86,8 @@ class Finding:
     bound_ratio: float | None
     sigma: float
     error: float
-    plain: Plain
-    worst: tuple[Place, ...] = ()
+    plain: ErrorMetrics
+    worst: tuple[WorstElement, ...] = ()
     region: tuple[str, ...] = ()
     precision: Precision | None = None
 

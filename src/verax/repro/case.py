@@ -10,10 +10,10 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.cut import cut, with_known_constants
 from verax.ir.graph import Graph, Node, specialise
-from verax.judge.local import conform
-from verax.judge.network import survey
+from verax.judge.decide.local import conform
+from verax.judge.locate.truncate import Guilty, truncates
 from verax.judge.protocol import Runner
-from verax.judge.truncate import Guilty, truncates
+from verax.judge.regions.network import survey
 from verax.records.verdict import Blame, Kind
 from verax.reference.evaluate import bind_symbols, evaluate
 from verax.repro.shrink import Small, shrink

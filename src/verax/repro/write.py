@@ -22,8 +22,8 @@ from verax.ir.graph import Graph
 from verax.ir.types import DType
 from verax.judge.bisect import Bisected
 from verax.judge.check import check
-from verax.judge.network import Progress
 from verax.judge.protocol import Runner
+from verax.judge.regions.network import Progress
 from verax.records.bisection import Bisection, Case
 from verax.records.verdict import Blame, Verdict
 from verax.repro.case import MinimalCase, minimal_case
@@ -222,10 +222,12 @@ class _Recorded:
 def _verdict(case: MinimalCase, subject: Runner) -> Verdict:
     """The verdict on the case by itself, with what was found out about its cause."""
     found = check(case.graph, _Recorded(case, subject), explain=False)
-    return dataclasses.replace(found, blame=tuple(_informed(b, case.blame) for b in found.blame))
+    return dataclasses.replace(
+        found, blame=tuple(_with_diagnosis(b, case.blame) for b in found.blame)
+    )
 
 
-def _informed(blame: Blame, known: Blame) -> Blame:
+def _with_diagnosis(blame: Blame, known: Blame) -> Blame:
     if blame.value != known.value:
         return blame
     return dataclasses.replace(

@@ -15,8 +15,8 @@ from llvmlite.binding import ffi
 
 from verax.base.errors import CompileError
 from verax.base.forks import on_fork
+from verax.runtime.address_space import mapped_together
 from verax.runtime.elf import ObjectError, check_object
-from verax.runtime.neighbourhood import neighbourhood
 
 _lock = threading.Lock()
 _ready = False
@@ -100,10 +100,10 @@ class LoadedObject:
                 machine = llvm.Target.from_default_triple().create_target_machine(
                     codemodel="jitdefault", jit=True
                 )
-                # llvmlite's own memory manager (use_lmm) would need no neighbourhood, but ends the
+                # llvmlite's own memory manager (use_lmm) would need none of this, but ends the
                 # process for some objects: "All memory must be pre-allocated".
                 self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-                with neighbourhood(2 * len(data) + SLACK):
+                with mapped_together(2 * len(data) + SLACK):
                     self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
                     self._engine.finalize_object()
             except RuntimeError as error:

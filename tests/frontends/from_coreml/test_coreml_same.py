@@ -9,7 +9,7 @@ from coreml_models import conv, deconv, network, same, setting, weights
 import verax
 from verax.frontends.coreml import load_coreml
 from verax.frontends.model import Model
-from verax.judge.align import align
+from verax.judge.align.networks import align
 from verax.reference.evaluate import evaluate
 
 X = np.random.default_rng(0).standard_normal((2, 3, 8, 7)).astype(np.float32)

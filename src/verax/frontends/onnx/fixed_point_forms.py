@@ -265,7 +265,9 @@ def resize_integer(node: Node, graph: Graph, version: int) -> Form:
         value = g.add("Add", *terms)
     one = 1 << len(op.axes) * BITS
     size = g.add("Div", g.add("Add", g.add("Abs", value), g.constant(one // 2)), g.constant(one))
-    return g.finish(g.cast(g.add("Mul", g.add("Sign", value), size), g.type(0).dtype))
+    above = g.add("Greater", value, g.constant(0))  # ONNX Runtime's Sign is wrong beyond 32 bits
+    found = g.add("Where", above, size, g.add("Neg", size))
+    return g.finish(g.cast(found, g.type(0).dtype))
 
 
 def _inverse_root(g: Group, x: str) -> tuple[str, str]:

@@ -1,0 +1,386 @@
+"""`align`: are two networks the same function, and where do they part?
+
+Names in the two files mean nothing here. Inputs are matched by type and by trying, outputs and
+inner values by the numbers that they hold, both networks evaluated in float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.ir.graph import Graph, same_bits, specialise
+from verax.judge.align.divergence import Divergences, find_divergences, match_all
+from verax.judge.align.inputs import (
+    Ways,
+    choose_first_sizes,
+    match_inputs,
+    pair_names,
+    second_inputs,
+)
+from verax.judge.align.permutations import Arrangement, arrange, likeliest
+from verax.judge.align.reasons import MOVES
+from verax.judge.align.twins import idle_attributes, unseen
+from verax.judge.align.values import (
+    Side,
+    comparable,
+    compare,
+    difference,
+    evaluate_all,
+    spreads,
+    unit_of,
+)
+from verax.judge.inputs import draw_inputs
+from verax.numerics import statistics as st
+from verax.records.alignment import Alignment, Divergence, Match, OutputMatch, Relation
+from verax.records.environment import array_hash, environment
+from verax.reference.evaluate import bind_symbols, to_work
+
+CONFIRMING = 2
+"""Samples of jittered weights for the inputs that only confirm."""
+LONG = 48
+"""Names of nodes longer than this are shortened in sentences; the record has them whole."""
+Progress = Callable[[str, float], None]
+"""Called with (what is being done, share done)."""
+
+
+def align(
+    first: Graph,
+    second: Graph,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    *,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    names: tuple[str, str] = ("first", "second"),
+    progress: Progress | None = None,
+) -> Alignment:
+    """Compare two networks by what they compute, whatever their values are called.
+
+    inputs: by the first network's names, in its declared types; drawn (seeded) when not given.
+    sizes: of the first's symbols, for drawn inputs. names: of the networks, for the record.
+    Raises `InputError` when the networks take inputs that cannot be made of each other, and
+    whatever `VeraxError` the evaluation of either meets.
+    """
+    say = progress or (lambda what, done: None)
+    pairs = pair_names(first, second)
+    chosen = {**choose_first_sizes(first, second, pairs), **(sizes or {})}
+    arrays, drawn = draw_inputs(first, seed, chosen)
+    if inputs is not None:
+        arrays, drawn = (
+            {k: np.asarray(v) for k, v in inputs.items()},
+            dict.fromkeys(inputs, "given"),
+        )
+    first = specialise(first, bind_symbols(first, arrays))
+    say("evaluating the first network", 0.05)
+    sides_first = Side(first, evaluate_all(first, _work(first, arrays)))
+    say("matching inputs", 0.2)
+    ways = match_inputs(sides_first, second, pairs)
+    say("evaluating the second network", 0.35)
+    a, b = sides_first, _second_side(second, sides_first, ways)
+    outputs = match_outputs(a, b)
+    if not all(o.statistic == 0.0 and not o.reason for o in outputs):
+        say("measuring what rounded weights do", 0.45)
+        a, b = _with_spread(a, seed), _with_spread(b, seed + 1)
+        outputs = match_outputs(a, b)
+    say("aligning values", 0.6)
+    agree = all(not o.reason for o in outputs)
+    divergences = Divergences(match_all(a, b)) if agree else find_divergences(a, b)
+    outputs = _restated(outputs, divergences)
+    notes: list[str] = []
+    if agree:
+        say("confirming on other inputs", 0.9)
+        outputs = _confirmed(a, b, ways, outputs, seed + 2)
+    relation = _relation(a, b, outputs, notes)
+    if relation is Relation.same:
+        divergences.places = unseen(a, b, divergences.matches)
+        relation = Relation.different if divergences.places else relation
+        notes += idle_attributes(a, b, divergences.matches, seed)
+    return Alignment(
+        relation,
+        tuple(_reasons(names, relation, outputs, divergences, a, b)),
+        *names,
+        tuple(way.record(own, name) for name, (own, way) in ways.items()),
+        outputs,
+        _matches(a, b, divergences),
+        len(a.names),
+        len(b.names),
+        tuple(divergences.places),
+        tuple(notes),
+        {v: f"{drawn[v]}; SHA-256 {array_hash(arrays[v])[:12]}" for v in first.inputs},
+        environment(),
+        seed,
+    )
+
+
+def _work(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {
+        v: to_work(np.asarray(arrays[v]), graph.types[v].dtype, np.dtype(np.float64))
+        for v in graph.inputs
+    }
+
+
+def _second_side(second: Graph, first: Side, ways: Ways) -> Side:
+    made = second_inputs(second, first.values, ways)
+    return Side(second, evaluate_all(second, made))
+
+
+def _with_spread(side: Side, seed: int, *, only_outputs: bool = False) -> Side:
+    """The side with what jittered weights do; without where the jittered network fails."""
+    names, samples = (side.graph.outputs, CONFIRMING) if only_outputs else (None, st.SAMPLES_MANY)
+    try:
+        found = spreads(side.graph, side.values, seed, names, samples)
+    except VeraxError:
+        return side
+    return dataclasses.replace(side, spread=found)
+
+
+def match_outputs(first: Side, second: Side) -> tuple[OutputMatch, ...]:
+    """Every output of the first network with its counterpart: the one of the same name, else the
+    one that holds the same numbers, else the one of the same size."""
+    free = list(second.graph.outputs)
+    results: dict[str, OutputMatch] = {}
+    for test in (_same_name, _any_name, _same_size):
+        for value in first.graph.outputs:
+            if value in results:
+                continue
+            found = next((m for w in free if (m := test(first, second, value, w))), None)
+            if found is not None:
+                results[value] = found
+                free.remove(found.second)
+    for value in first.graph.outputs:
+        results.setdefault(
+            value, OutputMatch(value, "", "none", reason="the second network has no such output")
+        )
+    extra = [
+        OutputMatch("", w, "none", reason="the first network has no such output") for w in free
+    ]
+    return (*(results[v] for v in first.graph.outputs), *extra)
+
+
+def _same_name(first: Side, second: Side, value: str, other: str) -> OutputMatch | None:
+    return _any_name(first, second, value, other) if value == other else None
+
+
+def _any_name(first: Side, second: Side, value: str, other: str) -> OutputMatch | None:
+    """The two outputs as a pair if they hold the same numbers."""
+    a, b = first.values[value], second.values[other]
+    if not (comparable(a) and comparable(b)):
+        same = a.size == b.size and arrange(_wide(b), _wide(a), 0.0)
+        return _record(value, other, same, 0.0, 0.0) if same else None
+    found = compare(first, value, second, other)
+    if found is None or found.arrangement.shuffled:
+        return None
+    return _record(
+        value, other, found.arrangement, found.statistic, _gap(a, found.arrangement.apply(b))
+    )
+
+
+def _same_size(first: Side, second: Side, value: str, other: str) -> OutputMatch | None:
+    a, b = _wide(first.values[value]), _wide(second.values[other])
+    named = other == value or (value not in second.graph.outputs and a.size == b.size)
+    if not named:
+        return None
+    arrangement = likeliest(b, a)
+    if arrangement is None:
+        shapes = f"the shapes are {list(a.shape)} and {list(b.shape)}"
+        return OutputMatch(value, other, "none", reason=shapes)
+    statistic = np.inf
+    if comparable(first.values[value]) and comparable(second.values[other]):
+        statistic = difference(first, value, second, other, arrangement)
+    record = _record(value, other, arrangement, statistic, _gap(a, arrangement.apply(b)))
+    return dataclasses.replace(record, reason=_apart(record))
+
+
+def _apart(record: OutputMatch) -> str:
+    times = f"{record.statistic:.3g} times what rounding of the weights can do"
+    return f"they differ by up to {record.max_abs:.3g}" + (
+        f", {times}" if np.isfinite(record.statistic) else ""
+    )
+
+
+def _record(
+    value: str, other: str, arrangement: Arrangement, statistic: float, gap: float
+) -> OutputMatch:
+    a = arrangement
+    return OutputMatch(value, other, str(a), a.axes, a.axis, a.channels, float(statistic), gap)
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return np.nan_to_num(np.asarray(array).astype(np.float64))
+
+
+def _gap(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(_wide(a) - _wide(b)).max(initial=0.0))
+
+
+def _restated(
+    outputs: tuple[OutputMatch, ...], divergences: Divergences
+) -> tuple[OutputMatch, ...]:
+    """Outputs that the second network has too, but as an inner value, said to be so."""
+    results = []
+    for o in outputs:
+        found = divergences.matches.get(o.first)
+        if o.reason and found is not None and not found.arrangement.shuffled:
+            reason = f"the second has it inside, as {found.second!r}, and goes on from there"
+            o = dataclasses.replace(o, reason=reason)
+        results.append(o)
+    return tuple(results)
+
+
+def _confirmed(
+    first: Side,
+    second: Side,
+    ways: Ways,
+    outputs: tuple[OutputMatch, ...],
+    seed: int,
+) -> tuple[OutputMatch, ...]:
+    """The same pairs of outputs on fresh inputs: a match by accident does not happen twice."""
+    fresh, _ = draw_inputs(first.graph, seed)
+    a = Side(first.graph, evaluate_all(first.graph, _work(first.graph, fresh)))
+    b = _second_side(second.graph, a, ways)
+    if first.spread:
+        a, b = (_with_spread(s, seed, only_outputs=True) for s in (a, b))
+    again = {(o.first, o.second): o for o in match_outputs(a, b)}
+    results = []
+    for o in outputs:
+        other = again.get((o.first, o.second))
+        same = other is not None and other.statistic <= st.SUSPICIOUS_T
+        if same and other is not None and (o.axis, o.channels) != (other.axis, other.channels):
+            same = _tied(first, o)
+        reason = "" if same else "they agree on one input and differ on another"
+        worst = max(o, other or o, key=lambda m: m.statistic)
+        results.append(
+            dataclasses.replace(
+                o, statistic=worst.statistic, max_abs=worst.max_abs, reason=o.reason or reason
+            )
+        )
+    return tuple(results)
+
+
+def _tied(first: Side, output: OutputMatch) -> bool:
+    """Whether equal slices make the order along an axis a matter of taste."""
+    y = first.values[output.first]
+    rows = np.moveaxis(y, output.axis, 0).reshape(y.shape[output.axis], -1)
+    return len(np.unique(rows, axis=0)) < len(rows)
+
+
+def _relation(
+    first: Side, second: Side, outputs: tuple[OutputMatch, ...], notes: list[str]
+) -> Relation:
+    if written_alike(first.graph, second.graph):
+        notes.append("the two are written alike: every node and every weight is the same")
+        return Relation.same
+    blind = [
+        o.first
+        for o in outputs
+        if o.first
+        and not comparable(first.values[o.first])
+        and first.values[o.first].dtype.kind == "f"
+    ]
+    differing = [o for o in outputs if o.reason]
+    if any(not st.ROUNDING_T < o.statistic <= st.SUSPICIOUS_T for o in differing):
+        return Relation.different
+    if differing:
+        notes.append("the difference is hardly more than rounding of the weights makes")
+        return Relation.undecided
+    if blind:
+        notes.append(
+            f"{', '.join(blind)} is one number everywhere, or not finite, on these inputs: "
+            "agreement proves nothing"
+        )
+        return Relation.undecided
+    return Relation.same
+
+
+def written_alike(first: Graph, second: Graph) -> bool:
+    """Whether two networks differ in names only: nodes in one order, with the same attributes,
+    weights bit for bit, and wires."""
+    if len(first.nodes) != len(second.nodes) or len(first.inputs) != len(second.inputs):
+        return False
+    names: dict[str | None, str | None] = {None: None, **dict(zip(first.inputs, second.inputs))}
+    for a, b in zip(first.nodes, second.nodes):
+        if a.op != b.op or len(a.inputs) != len(b.inputs):
+            return False
+        for v, w in zip(a.inputs, b.inputs):
+            own, other = first.constants.get(v or ""), second.constants.get(w or "")
+            if own is not None and other is not None and same_bits(own, other):
+                names.setdefault(v, w)
+            if v not in names or names[v] != w:
+                return False
+        names.update(zip(a.outputs, b.outputs))
+    return [names.get(v) for v in first.outputs] == list(second.outputs)
+
+
+def _matches(first: Side, second: Side, divergences: Divergences) -> tuple[Match, ...]:
+    return tuple(
+        Match(
+            value,
+            found.second,
+            first.operator(value),
+            second.operator(found.second),
+            str(found.arrangement),
+            found.exact,
+        )
+        for value, found in divergences.matches.items()
+    )
+
+
+def _reasons(
+    names: tuple[str, str],
+    relation: Relation,
+    outputs: tuple[OutputMatch, ...],
+    divergences: Divergences,
+    first: Side,
+    second: Side,
+) -> list[str]:
+    count = (
+        f"{len(divergences.matches)} of {len(first.names)} values of the first found in the second"
+    )
+    if relation is Relation.same:
+        exact = all(o.statistic == 0.0 for o in outputs)
+        how = "in every digit that float64 has" if exact else "up to the rounding of their weights"
+        return [f"both compute the same function, {how}; {count}", *_units(names, first, second)]
+    said = [f"{o.first or o.second}: {o.reason}" for o in outputs if o.reason]
+    if relation is Relation.undecided:
+        return [*said, count]
+    places = divergences.places
+    reasons = [_say_place(p) for p in places[:1]]
+    if divergences.everywhere:
+        d = places[0].attributes[0]
+        reasons.append(
+            f"with the same {d.attribute} in every {d.operator}, the two are the same function"
+        )
+    elif len(places) > 1:
+        more = "" if divergences.complete else " or more"
+        plural = "s" * (len(places) > 2 or bool(more))
+        reasons.append(f"they part again at {len(places) - 1}{more} other place{plural}")
+    elif places and places[0].bridged and said:
+        reasons.append("this is the only place: with it bridged, everything after it agrees")
+    return [*reasons, *said, count]
+
+
+def _say_place(place: Divergence) -> str:
+    nodes = []
+    for side in (place.first, place.second):
+        told = [layer for layer in side if layer.operator not in MOVES] or side
+        nodes.append(", ".join(_short(layer.node) for layer in told) or "nothing")
+    if not (place.first and place.second):
+        return f"as far as both go they agree; {place.reason}"
+    where = f" ({place.where})" if place.where else ""
+    return f"they part at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}{where}"
+
+
+def _short(name: str) -> str:
+    """Names that a converter glued together, by their two ends."""
+    return name if len(name) <= LONG else f"{name[: LONG // 2]}...{name[-LONG // 2 :]}"
+
+
+def _units(names: tuple[str, str], first: Side, second: Side) -> list[str]:
+    """A sentence when one file holds coarser weights."""
+    coarse = [n for n, s in zip(names, (first, second)) if unit_of(s.graph) == st.FLOAT16_UNIT]
+    if len(coarse) != 1:
+        return []
+    return [f"the weights of {coarse[0]} were rounded to float16"]

@@ -1,0 +1,274 @@
+"""Why two networks part at a place: attributes, weights, wiring, or other operators.
+
+A cause is proved when the first network's node, changed by that cause alone, gives the second's
+value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.ir.operator import Operator
+from verax.ir.types import TensorType
+from verax.judge.align.permutations import Arrangement
+from verax.judge.align.remedies import Remedy, evaluate_changed, folded_epsilon
+from verax.judge.align.values import Found, Side, compare
+from verax.judge.align.weights import (
+    CAUSES_SAID,
+    recognised_weights,
+    replaced,
+    say_weight,
+    weight_differences,
+)
+from verax.numerics import statistics as st
+from verax.records.alignment import AttributeDifference, Divergence, Layer, WeightDifference
+
+MOVES = frozenset(
+    ("Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "Cast")
+)
+"""Operators that change no number: they are left out when the two sides are compared."""
+FEW = 4
+"""Slices that hold a difference are listed up to this many."""
+SMALL = 16
+"""Constants of at most this many integers are shown like attributes."""
+Nodes = Sequence[Node]
+
+
+def explain(
+    first: Side,
+    second: Side,
+    ends: tuple[str, str],
+    regions: tuple[Nodes, Nodes],
+    matches: Mapping[str, Found],
+    arrangement: Arrangement | None,
+) -> tuple[Divergence, Remedy | None]:
+    """What differs between the nodes in `regions`, which make the values `ends` ("": none), and the
+    attribute that alone explains it.
+
+    arrangement: how the second's value is read as the first's, None when it cannot be.
+    """
+    shown = (layers(first, regions[0]), layers(second, regions[1]))
+    cores = [[n for n in nodes if n.op.kind not in MOVES] for nodes in regions]
+    plain = Divergence(
+        *shown,
+        _chains(first, second, regions),
+        relative=_relative(first, second, ends, arrangement),
+        where=_where(first, second, ends, arrangement),
+    )
+    if [n.op.kind for n in cores[0]] != [n.op.kind for n in cores[1]] or not cores[0]:
+        remedy = folded_epsilon(first, second, cores, ends, arrangement) if arrangement else None
+        if remedy is not None:
+            return _folded(plain, remedy), remedy
+        return recognised_weights(plain, first, second, cores), None
+    attributes: list[AttributeDifference] = []
+    weights: list[WeightDifference] = []
+    wiring: list[str] = []
+    for a, b in zip(*cores):
+        attributes += attribute_differences(a.op, b.op)
+        weights += weight_differences(first, second, a, b)
+        wiring += _wiring(first, second, a, b, matches)
+    proof = ""
+    if len(cores[0]) == 1 and arrangement is not None:
+        enough = _enough(attributes, first, second, cores, ends, arrangement)
+        proof = "attributes" if enough else ""
+        attributes = enough or attributes
+        proof = proof or _proof(first, second, cores[0][0], cores[1][0], ends, arrangement)
+    causes = {
+        "attributes": [say_attribute(d) for d in attributes],
+        "weights": [say_weight(d) for d in weights],
+        "wiring": wiring,
+    }
+    if proof in ("attributes", "weights"):
+        words = causes[proof]
+    else:
+        words = [w for said in causes.values() for w in said]
+    if not words:
+        return plain, None
+    more = len(words) - CAUSES_SAID
+    place = dataclasses.replace(
+        plain,
+        reason="; ".join(words[:CAUSES_SAID]) + (f"; and {more} more" if more > 0 else ""),
+        attributes=tuple(attributes),
+        weights=tuple(weights),
+        proved=bool(proof),
+    )
+    if proof != "attributes" or len(attributes) != 1:
+        return place, None
+    name = attributes[0].attribute
+    old, new = (getattr(nodes[0].op, name) for nodes in cores)
+    return place, Remedy(cores[0][0].op.kind, name, old, new)
+
+
+def _folded(place: Divergence, remedy: Remedy) -> Divergence:
+    d = remedy.record()
+    reason = (
+        f"{say_attribute(d)}: one side folded it into the convolution, with that epsilon by the "
+        "weights it has"
+    )
+    return dataclasses.replace(place, reason=reason, attributes=(d,), proved=True)
+
+
+def layers(side: Side, nodes: Nodes) -> tuple[Layer, ...]:
+    """Nodes as a reader sees them."""
+    return tuple(
+        Layer(
+            n.name or n.outputs[0],
+            n.op.kind,
+            {k: repr(v) for k, v in n.op.attributes().items()} | _settings(side, n),
+            n.outputs[0],
+            str(
+                TensorType.of(side.values[n.outputs[0]]).with_dtype(
+                    side.graph.types[n.outputs[0]].dtype
+                )
+            ),
+        )
+        for n in nodes
+    )
+
+
+def _settings(side: Side, node: Node) -> dict[str, str]:
+    """Small constant inputs of integers: they are attributes in all but form."""
+    found = {}
+    for i, value in enumerate(node.inputs):
+        array = side.graph.constants.get(value or "")
+        if array is not None and array.dtype.kind in "iu" and array.size <= SMALL:
+            found[f"input {i}"] = str(array.tolist())
+    return found
+
+
+def _say_node(side: Side, node: Node) -> str:
+    settings = ", ".join(f"{k} {v}" for k, v in _settings(side, node).items())
+    return f"{node.op} with {settings}" if settings else str(node.op)
+
+
+def _chains(first: Side, second: Side, regions: tuple[Nodes, Nodes]) -> str:
+    sides = (first, second)
+    chains = [" -> ".join(_say_node(s, n) for n in nodes) for s, nodes in zip(sides, regions)]
+    if not chains[0] or not chains[1]:
+        side = "first" if chains[0] else "second"
+        return f"only the {side} goes on, with {chains[0] or chains[1]}"
+    return f"the first computes {chains[0]}, the second {chains[1]}"
+
+
+def _relative(
+    first: Side, second: Side, ends: tuple[str, str], arrangement: Arrangement | None
+) -> float:
+    if arrangement is None or not all(ends):
+        return float("inf")
+    a = first.values[ends[0]]
+    gap = st.root_mean_square(arrangement.apply(second.values[ends[1]]) - a)
+    size = st.root_mean_square(a)
+    return gap / size if size else float("inf")
+
+
+def _where(
+    first: Side, second: Side, ends: tuple[str, str], arrangement: Arrangement | None
+) -> str:
+    """The slices that hold all of the difference, "" when it is everywhere."""
+    if arrangement is None or not all(ends):
+        return ""
+    a, sigma = first.values[ends[0]], first.sigma(ends[0])
+    gap = np.abs(arrangement.apply(second.values[ends[1]]) - a)
+    wrong = gap > st.group_limit(1) * sigma
+    if not wrong.any():
+        return ""
+    named = (
+        {1: "channel"} if a.ndim < 3 else {1: "channel", a.ndim - 2: "row", a.ndim - 1: "column"}
+    )
+    parts = []
+    for axis, name in named.items():
+        if axis >= a.ndim or a.shape[axis] < 2:
+            continue
+        found = np.flatnonzero(wrong.any(axis=tuple(i for i in range(a.ndim) if i != axis)))
+        if len(found) <= min(FEW, a.shape[axis] - 1):
+            plural = "s" * (len(found) > 1)
+            parts.append(f"{name}{plural} {', '.join(map(str, found))} of {a.shape[axis]}")
+    return f"only in {' and '.join(parts)}" if parts else ""
+
+
+def attribute_differences(a: Operator, b: Operator) -> list[AttributeDifference]:
+    """Attributes that two operators of one kind do not share."""
+    own, other = a.attributes(), b.attributes()
+    return [
+        AttributeDifference(a.kind, name, repr(own[name]), repr(other[name]))
+        for name in own
+        if own[name] != other[name]
+    ]
+
+
+def say_attribute(d: AttributeDifference) -> str:
+    """A difference of attributes as a sentence."""
+    return f"{d.operator}: {d.attribute} is {d.first} in the first and {d.second} in the second"
+
+
+def _wiring(first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, Found]) -> list[str]:
+    """Inputs that the two nodes do not share."""
+    words = []
+    if len(a.inputs) != len(b.inputs):
+        words.append(
+            f"{a.op.kind} has {len(a.inputs)} inputs in the first, {len(b.inputs)} in the second"
+        )
+    for i, (v, w) in enumerate(zip(a.inputs, b.inputs)):
+        if v not in first.names or w not in second.names or v not in matches:
+            continue
+        if matches[v].second != w and compare(first, v, second, w) is None:
+            words.append(
+                f"{a.op.kind} reads {v!r} as input {i} in the first, which the second knows as "
+                f"{matches[v].second!r}; there it reads {w!r}"
+            )
+    return words
+
+
+def _proof(
+    first: Side,
+    second: Side,
+    a: Node,
+    b: Node,
+    ends: tuple[str, str],
+    arrangement: Arrangement,
+) -> str:
+    """Which change alone turns the first's node into the second's: "attributes", "weights",
+    "both", or "" when none does."""
+    rivals = {
+        "attributes": (b.op, {}),
+        "weights": (a.op, replaced(first, second, a, b)),
+        "both": (b.op, replaced(first, second, a, b)),
+    }
+    if a.outputs[0] != ends[0]:
+        return ""
+    for name, (op, constants) in rivals.items():
+        changed = dataclasses.replace(first, values={**first.values, **constants})
+        output = evaluate_changed(changed, a, op)
+        if output is None or output.shape != arrangement.shape:
+            continue
+        trial = dataclasses.replace(first, values={**first.values, ends[0]: output})
+        if compare(trial, ends[0], second, ends[1], arrangement):
+            return name
+    return ""
+
+
+def _enough(
+    found: list[AttributeDifference],
+    first: Side,
+    second: Side,
+    cores: Sequence[Nodes],
+    ends: tuple[str, str],
+    arrangement: Arrangement,
+) -> list[AttributeDifference]:
+    """The one attribute that is enough to explain the place, if there is one."""
+    a, b = cores[0][0], cores[1][0]
+    for difference in found:
+        name = difference.attribute
+        output = evaluate_changed(
+            first, a, dataclasses.replace(a.op, **{name: getattr(b.op, name)})
+        )
+        if output is None or output.shape != arrangement.shape:
+            continue
+        trial = dataclasses.replace(first, values={**first.values, ends[0]: output})
+        if compare(trial, ends[0], second, ends[1], arrangement):
+            return [difference]
+    return []

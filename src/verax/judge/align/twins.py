@@ -1,0 +1,88 @@
+"""Twins: nodes of two networks that make the same value from the same values.
+
+What differs between twins has no effect on the inputs at hand: weights that meet only zeros,
+attributes that only other numbers would feel. Agreement must not hide it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.judge.align.reasons import MOVES, attribute_differences, layers, say_attribute
+from verax.judge.align.remedies import evaluate_changed
+from verax.judge.align.values import Found, Side, compare
+from verax.judge.align.weights import CAUSES_SAID, say_weight, weight_differences
+from verax.records.alignment import Divergence
+
+
+def unseen(first: Side, second: Side, matches: Mapping[str, Found]) -> list[Divergence]:
+    """Nodes that agree on these inputs although weights of theirs differ by more than rounding."""
+    places = []
+    for node, other in _twins(first, second, matches):
+        differing = weight_differences(first, second, node, other)
+        if differing:
+            said = "; ".join(map(say_weight, differing))
+            places.append(
+                Divergence(
+                    layers(first, [node]),
+                    layers(second, [other]),
+                    f"{said}; too little to show in the values on these inputs",
+                    weights=tuple(differing),
+                    bridged=True,
+                )
+            )
+    return places
+
+
+def idle_attributes(
+    first: Side, second: Side, matches: Mapping[str, Found], seed: int
+) -> list[str]:
+    """Sentences on attributes that differ without effect on these inputs, and would have an effect
+    if other numbers came to the node."""
+    random = np.random.default_rng(seed)
+    notes = []
+    for node, other in _twins(first, second, matches):
+        differing = attribute_differences(node.op, other.op)
+        if not differing:
+            continue
+        fresh = {
+            v: random.standard_normal(first.values[v].shape)
+            for v in node.inputs
+            if v in first.names and v is not None
+        }
+        trial = dataclasses.replace(first, values={**first.values, **fresh})
+        own, rival = (evaluate_changed(trial, node, op) for op in (node.op, other.op))
+        if own is None or rival is None or np.array_equal(own, rival, equal_nan=True):
+            continue
+        said = "; ".join(map(say_attribute, differing))
+        notes.append(
+            f"{node.name or node.outputs[0]}: {said}; no difference on these inputs, but on others"
+        )
+    more = len(notes) - CAUSES_SAID
+    return notes[:CAUSES_SAID] + ([f"and so for {more} more nodes"] if more > 0 else [])
+
+
+def _twins(first: Side, second: Side, matches: Mapping[str, Found]) -> Iterator[tuple[Node, Node]]:
+    """Nodes of one kind that make the same value from the same values, held in one order on both
+    sides."""
+    for node in first.graph.nodes:
+        found = matches.get(node.outputs[0])
+        other = second.graph.producers.get(found.second) if found else None
+        if other is None or other.op.kind != node.op.kind or node.op.kind in MOVES:
+            continue
+        inputs = [
+            compare(first, v, second, w)
+            for v, w in zip(node.inputs, other.inputs)
+            if v in first.names and w in second.names
+        ]
+        if all(m is not None and _in_order(m) for m in (found, *inputs)):
+            yield node, other
+
+
+def _in_order(found: Found) -> bool:
+    a = found.arrangement
+    return not a.shuffled and (a.axis < 0 or len(a.channels) == 3)

@@ -1,0 +1,271 @@
+"""The local check: one node on the inputs that the subject itself gave it.
+
+Errors made earlier cannot blur it, so every guilty node is found, not only the first one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.ir.graph import Node
+from verax.ir.operator import Evaluation
+from verax.ir.types import DType, TensorType
+from verax.judge.decide.criterion import Decision, Tiers, decide
+from verax.judge.decide.orders import (
+    fft_applies,
+    fft_run,
+    float32_runs,
+    winograd_applies,
+    winograd_runs,
+)
+from verax.judge.decide.precision import candidates, to_float64, unit_roundoff
+from verax.judge.decide.ties import behind_nan, near_tie
+from verax.numerics.compare import plain_figures, worst_places
+from verax.numerics.error_model import KAPPA, Rounding, U
+from verax.numerics.formats import FORMATS
+from verax.ops.arg import TopK
+from verax.records.verdict import ErrorMetrics, Finding, Kind, Precision, WorstElement
+from verax.reference.evaluate import evaluate_node, to_work
+
+WORST = 5
+"""Places that a finding lists."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Meaning:
+    """A node's float64 outputs and how far rounding may move each (None: not at all)."""
+
+    ev: Evaluation
+    outputs: tuple[np.ndarray, ...]
+    roundings: tuple[Rounding | None, ...]
+    problem: str = ""
+
+
+def meaning(
+    node: Node,
+    inputs: Sequence[Any],
+    declared: Sequence[TensorType | None],
+    outputs: tuple[TensorType, ...],
+    *,
+    errors: bool = True,
+) -> Meaning:
+    """Evaluate a node on arrays (None where omitted). `problem` says what is missing.
+
+    inputs: in their declared element types or already in float64. errors: whether to compute the
+    roundings too; without, all are None. Raises `VeraxError` when the operator refuses the inputs.
+    """
+    types = tuple(
+        None if x is None or t is None else TensorType(t.dtype, x.shape)
+        for x, t in zip(inputs, declared, strict=True)
+    )
+    wide = [
+        None if x is None or t is None else to_work(x, t.dtype, np.dtype(np.float64))
+        for x, t in zip(inputs, types)
+    ]
+    expected = evaluate_node(node, wide, types, outputs)
+    shaped = tuple(TensorType(t.dtype, y.shape) for t, y in zip(outputs, expected))
+    ev = Evaluation(types, shaped)
+    if not errors:
+        return Meaning(ev, expected, (None,) * len(expected))
+    try:
+        with np.errstate(all="ignore"):
+            roundings = tuple(node.op.error(_in_float32(ev), wide, expected))
+    except NotImplementedError:
+        return Meaning(ev, expected, (None,) * len(expected), "the operator has no error model")
+    return Meaning(
+        ev, expected, tuple(stored(r, y, t.dtype) for r, y, t in zip(roundings, expected, shaped))
+    )
+
+
+def _in_float32(ev: Evaluation) -> Evaluation:
+    """The same with every float tensor declared float32: `stored` adds what others make of it."""
+
+    def as_float32(type_: TensorType) -> TensorType:
+        return type_.with_dtype(DType.float32) if type_.dtype.is_float else type_
+
+    return Evaluation(
+        tuple(None if t is None else as_float32(t) for t in ev.inputs),
+        tuple(map(as_float32, ev.outputs)),
+        ev.work,
+    )
+
+
+def stored(rounding: Rounding | None, y: np.ndarray, dtype: DType) -> Rounding | None:
+    """`rounding`, with what storing the result in a format other than float32 adds or spares."""
+    if rounding is None or not dtype.is_float or dtype is DType.float32:
+        return rounding
+    fmt = FORMATS[str(dtype)]
+    if dtype is DType.float64:
+        # The reference itself computes in this format: both sides err.
+        scale = 2 * fmt.unit_roundoff / U
+        return Rounding(rounding.sigma * scale, rounding.bound * scale)
+    unit, least = fmt.unit_roundoff, fmt.smallest_subnormal
+    added = np.abs(y) * unit + least
+    return Rounding(np.hypot(rounding.sigma, KAPPA * added), rounding.bound + added)
+
+
+def conform(given: np.ndarray, declared: DType) -> np.ndarray:
+    """`given` in the declared element type where no value changes by that; else as it is."""
+    if given.dtype == declared.numpy:
+        return given
+    if declared.is_float and given.dtype.kind in "fV":
+        with np.errstate(over="ignore"):
+            return given.astype(declared.numpy)
+    with np.errstate(invalid="ignore"):
+        cast = given.astype(declared.numpy)
+        same = bool((cast.astype(np.float64) == given.astype(np.float64)).all())
+    return cast if same else given
+
+
+def check_node(
+    node: Node,
+    inputs: Sequence[Any],
+    given: Sequence[np.ndarray | None],
+    outputs: tuple[TensorType, ...],
+    *,
+    winograd: bool = True,
+    region: tuple[str, ...] = (),
+) -> list[Finding]:
+    """Judge the outputs that are given (None: not shown) of one node on its actual inputs.
+
+    inputs: arrays in their declared dtypes. winograd: whether the subject may use fast algorithms
+    (Winograd's, Fourier transforms), which err more. region:
+    exact nodes judged along, when their values were not shown.
+    """
+    try:
+        declared = [None if x is None else TensorType.of(x) for x in inputs]
+        found = meaning(node, inputs, declared, outputs)
+    except VeraxError as error:
+        return [
+            undecided(node, value, g, f"the meaning cannot be evaluated: {error.cause}", region)
+            for value, g in zip(node.outputs, given)
+            if g is not None
+        ]
+    findings = []
+    for i, (value, g) in enumerate(zip(node.outputs, given)):
+        if g is None:
+            continue
+        expected, rounding = found.outputs[i], found.roundings[i]
+        g = conform(g, outputs[i].dtype)
+        if isinstance(node.op, TopK) and not node.op.sorted and g.shape == expected.shape:
+            # The order of unsorted results is the implementation's choice.
+            g, expected = np.sort(g, node.op.axis), np.sort(expected, node.op.axis)
+        if found.problem and not exactly_equal(g, expected):
+            findings.append(undecided(node, value, g, found.problem, region))
+            continue
+        tiers = _tiers(node, found.ev, inputs, i, winograd)
+        decision = decide(g, expected, rounding, tiers)
+        if decision.kind is Kind.mistake and g.dtype.kind in "iu":
+            decision = _open_choice(node, found, inputs, i, g, expected) or decision
+        judged = finding(node, value, decision, g, expected, region)
+        if decision.kind is Kind.precision:
+            how = _precision(node, found, inputs, i, g, decision.test)
+            judged = dataclasses.replace(judged, precision=how)
+        findings.append(judged)
+    return findings
+
+
+def exactly_equal(given: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether all bits agree (used where no error model is known)."""
+    return given.shape == expected.shape and decide(given, expected, None).kind is Kind.identical
+
+
+def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool) -> Tiers:
+    winograd, fft = winograd_applies(node, inputs), fft_applies(node, inputs)
+    names = " and ".join([*["Winograd"] * winograd, *["FFT"] * fft])
+    return Tiers(
+        orders=lambda: float32_runs(node, ev, inputs, i),
+        winograd=(lambda: winograd_runs(node, inputs)) if winograd and fast else None,
+        fft=(lambda: fft_run(node, inputs)) if fft and fast else None,
+        precisions=lambda given: candidates(node, ev, inputs, i, given),
+        ruled_out=f"; {names} was ruled out" if names and not fast else "",
+    )
+
+
+def _open_choice(
+    node: Node,
+    found: Meaning,
+    inputs: Sequence[Any],
+    output: int,
+    given: np.ndarray,
+    expected: np.ndarray,
+) -> Decision | None:
+    """What to say instead of a mistake where rounding or NaN left the choice open."""
+    if given.dtype != expected.dtype:
+        return None
+    tie = near_tie(node, found.ev, inputs, output, given, expected)
+    if tie is None and given.shape == expected.shape:
+        tie = behind_nan(given, expected, found.outputs)
+    return tie
+
+
+def _precision(
+    node: Node, found: Meaning, inputs: Sequence[Any], i: int, given: np.ndarray, name: str
+) -> Precision:
+    """The record of an arithmetic that was confirmed by recomputing."""
+    wide = [to_float64(x) for x in inputs]
+    unit = unit_roundoff(node, found.ev, wide, found.outputs[i], given)
+    return Precision(node.outputs[i], node.name or node.outputs[0], name, unit, True)
+
+
+def finding(
+    node: Node,
+    value: str,
+    decision: Decision,
+    given: np.ndarray,
+    expected: np.ndarray,
+    region: tuple[str, ...] = (),
+) -> Finding:
+    """The record of a decision, with plain figures and the worst places."""
+    return Finding(
+        value=value,
+        node=node.name or node.outputs[0],
+        operator=node.op.kind,
+        kind=decision.kind,
+        reason=decision.reason,
+        test=decision.test,
+        elements=int(given.size),
+        statistic=decision.statistic,
+        group=decision.group,
+        bound_ratio=decision.bound_ratio,
+        sigma=decision.sigma,
+        error=decision.error,
+        plain=plain(given, expected),
+        worst=places(given, expected),
+        region=region,
+    )
+
+
+def undecided(
+    node: Node, value: str, given: np.ndarray, reason: str, region: tuple[str, ...] = ()
+) -> Finding:
+    """A finding that says why nothing can be said."""
+    decision = Decision(Kind.undecided, reason, "none")
+    return finding(node, value, decision, given, given.astype(np.float64), region)
+
+
+def plain(given: np.ndarray, expected: np.ndarray) -> ErrorMetrics:
+    """The figures people quote, for the record; infinite ones when the shapes differ."""
+    if given.shape != expected.shape:
+        return ErrorMetrics(math.inf, math.inf, 0.0, -math.inf, {}, int(given.size))
+    return ErrorMetrics(**dataclasses.asdict(plain_figures(given, expected)))
+
+
+def places(given: np.ndarray, expected: np.ndarray) -> tuple[WorstElement, ...]:
+    """The elements with the largest differences."""
+    if given.shape != expected.shape:
+        return ()
+    wide = given.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        size = np.abs(wide - expected)
+        size = np.where((wide == expected) | (np.isnan(wide) & np.isnan(expected)), 0.0, size)
+    return tuple(
+        WorstElement(index, float(expected[index]), float(wide[index]))
+        for index in worst_places(size, WORST)
+    )

@@ -1,0 +1,316 @@
+"""Which coarser arithmetic an answer was computed in: TF32, bfloat16, float16, int8, ...
+
+A size alone proves nothing: a mistake can be as small as a bfloat16 rounding. So the size of the
+errors only says whether it is worth trying (`unit_roundoff`); then the node is computed again with
+its inputs rounded as that arithmetic would (`candidates`), and what the subject gave must be that,
+within float32 rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.ir.operator import Evaluation, Operator, as_tuple
+from verax.ir.types import DType, TensorType
+from verax.judge.decide.criterion import Coarse
+from verax.numerics import statistics as st
+from verax.numerics.error_model import KAPPA, Rounding, U
+from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to, ulp
+from verax.ops.deconvolution import ConvTranspose
+from verax.ops.linear import Gemm, MatMul
+from verax.records.verdict import Precision
+
+Array = np.ndarray
+Change = Callable[[Array], Array]
+PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+"""Operators that hardware computes in coarser arithmetics."""
+SOME_CHANNELS = 8
+"""Output channels on which an arithmetic is tried before the whole node is computed in it."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a product is computed: what happens to its data, its weights and its result.
+
+    data, weights, bias: rounding of the first and the second factor and of what is added; weights
+    also takes the axis of the output channels. output: the format that the result is stored in.
+    sums: it is accumulated in that format too, in an unknown order. unit: its unit roundoff.
+    """
+
+    name: str
+    unit: float
+    data: Change | None = None
+    weights: Callable[[Array, int], Array] | None = None
+    output: FloatFormat | None = None
+    bias: Change | None = None
+    sums: bool = False
+
+
+def truncated(x: Array, fmt: FloatFormat) -> Array:
+    """x (float64) with the bits that `fmt` lacks cut off."""
+    spacing = ulp(x, fmt)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(x), np.trunc(x / spacing) * spacing, x)
+
+
+def symmetric_int8(x: Array, axis: int | None = None) -> Array:
+    """x on the grid of 255 multiples of its largest size / 127, per index of `axis` if given."""
+    axes = None if axis is None else tuple(a for a in range(x.ndim) if a != axis % x.ndim)
+    scale = np.max(np.abs(x), axis=axes, keepdims=True, initial=0.0) / 127
+    scale = np.where(scale == 0, 1.0, scale)
+    return np.rint(x / scale) * scale
+
+
+def asymmetric_uint8(x: Array) -> Array:
+    """x on the grid of 256 numbers between its smallest and its largest, 0 being one of them."""
+    low, high = min(0.0, float(x.min(initial=0.0))), max(0.0, float(x.max(initial=0.0)))
+    scale = (high - low) / 255 or 1.0
+    zero = np.rint(-low / scale)
+    return (np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale
+
+
+def _to(fmt: FloatFormat) -> Change:
+    return lambda x: round_to(x, fmt)
+
+
+def _weights_to(fmt: FloatFormat) -> Callable[[Array, int], Array]:
+    return lambda w, axis: round_to(w, fmt)
+
+
+def _floats(short: str, fmt: FloatFormat) -> Iterator[Arithmetic]:
+    """The ways to use a half format, those that change least first."""
+    u, data, weights = fmt.unit_roundoff, _to(fmt), _weights_to(fmt)
+    yield Arithmetic(f"{short} output", u, output=fmt)
+    yield Arithmetic(f"{short} inputs", u, data, weights)
+    yield Arithmetic(f"{short} inputs and output", u, data, weights, fmt)
+    yield Arithmetic(f"{short} weights", u, None, weights)
+    yield Arithmetic(f"{short} weights and output", u, None, weights, fmt)
+    yield Arithmetic(f"{short} throughout", u, data, weights, fmt, data)
+
+
+def _per_tensor(w: Array, axis: int) -> Array:
+    return symmetric_int8(w)
+
+
+ARITHMETICS = (
+    Arithmetic("TF32 inputs", TF32.unit_roundoff, _to(TF32), _weights_to(TF32)),
+    Arithmetic(
+        "TF32 inputs, truncated",
+        2 * TF32.unit_roundoff,
+        lambda x: truncated(x, TF32),
+        lambda w, axis: truncated(w, TF32),
+    ),
+    *_floats("bf16", BFLOAT16),
+    *_floats("fp16", FLOAT16),
+    Arithmetic(
+        "fp16 accumulation",
+        FLOAT16.unit_roundoff,
+        _to(FLOAT16),
+        _weights_to(FLOAT16),
+        FLOAT16,
+        sums=True,
+    ),
+    Arithmetic("int8 weights per tensor", 1 / 127, None, _per_tensor),
+    Arithmetic("int8 weights per channel", 1 / 127, None, symmetric_int8),
+    Arithmetic("int8 per tensor", 1 / 127, symmetric_int8, _per_tensor),
+    Arithmetic("int8 per channel", 1 / 127, symmetric_int8, symmetric_int8),
+    Arithmetic("int8 per tensor, asymmetric", 1 / 127, asymmetric_uint8, _per_tensor),
+    Arithmetic("int8 per channel, asymmetric", 1 / 127, asymmetric_uint8, symmetric_int8),
+)
+"""What is tried, in this order. Where several give the same numbers the first is named."""
+FP16_INPUTS = next(a for a in ARITHMETICS if a.name == "fp16 inputs")
+
+
+def channel_axis(op: Operator) -> int:
+    """The axis of a product's second factor that holds the output channels."""
+    if isinstance(op, MatMul):
+        return -1
+    if isinstance(op, Gemm):
+        return 0 if op.trans_b else 1
+    return 1 if isinstance(op, ConvTranspose) else 0
+
+
+def with_factors(
+    op: Operator, inputs: Sequence[Any], arithmetic: Arithmetic, known: dict[Any, Array]
+) -> list[Any]:
+    """A product's float64 inputs, rounded as the arithmetic does.
+
+    known: what was rounded before, kept between calls for one node.
+    """
+    data, weights, *rest = inputs
+    if arithmetic.bias is not None:
+        rest = [None if b is None else arithmetic.bias(b) for b in rest]
+    if arithmetic.data is not None:
+        if arithmetic.data not in known:
+            known[arithmetic.data] = arithmetic.data(data)
+        data = known[arithmetic.data]
+    if arithmetic.weights is not None:
+        key = ("weights", arithmetic.weights)
+        if key not in known:
+            known[key] = arithmetic.weights(weights, channel_axis(op))
+        weights = known[key]
+    return [data, weights, *rest]
+
+
+def unit_roundoff(
+    node: Node, ev: Evaluation, wide: Sequence[Any], expected: Array, given: Array
+) -> float:
+    """The unit roundoff that the errors look like: median(|e| / Q) / (0.6745 kappa sqrt 2).
+
+    Q^2 is the sum of the products' squares; of other operators every result is taken to be rounded
+    once. 0 when at least half of the elements agree.
+    """
+    error = np.abs(given.astype(np.float64) - expected)
+    if node.op.kind in PRODUCTS:
+        with np.errstate(all="ignore"):
+            squares = as_tuple(node.op.reference(ev, wide[0] ** 2, wide[1] ** 2))[0]
+            size = np.sqrt(squares * abs(getattr(node.op, "alpha", 1.0))) * np.sqrt(2)
+    else:
+        size = np.abs(expected)
+    known = np.isfinite(error) & (size > 0)
+    if not known.any():
+        return 0.0
+    return float(np.median(error[known] / size[known]) / (st.NORMAL_MEDIAN * KAPPA))
+
+
+def candidates(
+    node: Node, ev: Evaluation, inputs: Sequence[Any], output: int, given: Array
+) -> Iterator[Coarse]:
+    """Output number `output` of a node under every arithmetic that its errors are large enough for.
+
+    inputs: declared arrays; given: what the subject made of them.
+    """
+    wide = [to_float64(x) for x in inputs]
+    declared = ev.outputs[output].dtype
+    if declared in (DType.float16, DType.bfloat16):
+        yield from _evaluated(f"arithmetic in {declared} itself", node, ev, wide, output)
+    if declared is not DType.float32:
+        return
+    products = output == 0 and _worth_rounding_factors(node, ev, wide, given)
+    fitting = {f.name for f in (BFLOAT16, FLOAT16) if on_grid(given, f)}
+    known: dict[Any, Array] = {}
+    for arithmetic in ARITHMETICS:
+        if arithmetic.output is not None and arithmetic.output.name not in fitting:
+            continue
+        factors, name = wide, arithmetic.name
+        if arithmetic.data is not None or arithmetic.weights is not None:
+            if not products:
+                continue
+            factors = with_factors(node.op, wide, arithmetic, known)
+            if not arithmetic.sums and not _promising(
+                node.op, ev, wide, factors, given, arithmetic
+            ):
+                continue
+            half = name == "TF32 inputs" and with_factors(node.op, wide, FP16_INPUTS, known)
+            if half and all(np.array_equal(a, b) for a, b in zip(factors[:2], half[:2])):
+                name = "TF32 or fp16 inputs"
+        for found in _evaluated(name, node, ev, factors, output):
+            if arithmetic.sums:
+                scale, r = arithmetic.unit / U, found.rounding
+                yield replace(found, rounding=Rounding(r.sigma * scale, r.bound * scale))
+            else:
+                yield replace(found, grid=arithmetic.output)
+
+
+def find_precision(
+    node: Node,
+    inputs: Sequence[Any],
+    given: Array,
+    outputs: Sequence[TensorType],
+) -> Precision | None:
+    """The arithmetic in which the node's first output was computed; None when none gives it.
+
+    inputs: arrays in their declared types (None where omitted), the subject's own; given: what it
+    made of them; outputs: the declared types. `judge.local.check_node` says the same in a finding.
+    """
+    types = tuple(None if x is None else TensorType.of(x) for x in inputs)
+    ev = Evaluation(types, tuple(outputs))
+    for coarse in candidates(node, ev, inputs, 0, given):
+        if coarse.test(given).statistic <= st.ROUNDING_T:
+            wide = [to_float64(x) for x in inputs]
+            with np.errstate(all="ignore"):
+                expected = np.asarray(as_tuple(node.op.reference(ev, *wide))[0])
+            unit = unit_roundoff(node, ev, wide, expected, given)
+            return Precision(node.outputs[0], node.name or node.outputs[0], coarse.name, unit, True)
+    return None
+
+
+def to_float64(x: Any) -> Any:
+    """Floats of any declared type in float64; other arrays, and None, as they are."""
+    return x.astype(np.float64) if x is not None and x.dtype.kind in "fV" else x
+
+
+def _promising(
+    op: Operator,
+    ev: Evaluation,
+    wide: Sequence[Any],
+    factors: Sequence[Any],
+    given: Array,
+    arithmetic: Arithmetic,
+) -> bool:
+    """Whether the arithmetic explains most of the error in some output channels."""
+    some = _some_channels(op, given)
+    axis = 1 if op.kind.startswith("Conv") else -1
+    part = given if some is None else np.take(given, some, axis)
+    exact, coarse = (
+        np.asarray(as_tuple(op.reference(ev, *_channels(op, inputs, some)))[0])
+        for inputs in (wide, factors)
+    )
+    if arithmetic.output is not None:
+        coarse = round_to(coarse, arithmetic.output)
+    left, whole = (st.root_mean_square(part.astype(np.float64) - y) for y in (coarse, exact))
+    return left <= st.PROMISING * whole
+
+
+def _some_channels(op: Operator, given: Array) -> Array | None:
+    """A few output channels; None where the operator cannot be cut along them."""
+    axis = 1 if op.kind.startswith("Conv") else -1
+    if getattr(op, "groups", 1) > 1 or given.ndim < 2 or given.shape[axis] <= SOME_CHANNELS:
+        return None
+    return np.linspace(0, given.shape[axis] - 1, SOME_CHANNELS).astype(np.intp)
+
+
+def _channels(op: Operator, inputs: Sequence[Any], some: Array | None) -> list[Any]:
+    """A product's inputs for output channels `some` alone."""
+    if some is None:
+        return list(inputs)
+    data, weights, *rest = inputs
+    rest = [b if b is None or b.shape[-1:] == (1,) or not b.ndim else b[..., some] for b in rest]
+    return [data, np.take(weights, some, channel_axis(op)), *rest]
+
+
+def _worth_rounding_factors(node: Node, ev: Evaluation, wide: Sequence[Any], given: Array) -> bool:
+    """Whether this is a product of float32 tensors with errors that are larger than float32's own
+    and spread over at least half of the elements."""
+    declared = [t is not None and t.dtype is DType.float32 for t in ev.inputs[:2]]
+    if node.op.kind not in PRODUCTS or not all(declared):
+        return False
+    with np.errstate(all="ignore"):
+        expected = np.asarray(as_tuple(node.op.reference(ev, *wide))[0])
+    if expected.shape != given.shape or not np.isfinite(expected).all():
+        return False
+    return unit_roundoff(node, ev, wide, expected, given) > st.COARSE_UNIT
+
+
+def on_grid(given: Array, fmt: FloatFormat) -> bool:
+    """Whether every number is one of the format's."""
+    wide = given.astype(np.float64)
+    return bool((round_to(wide, fmt) == wide).all())
+
+
+def _evaluated(
+    name: str, node: Node, ev: Evaluation, wide: Sequence[Any], output: int
+) -> Iterator[Coarse]:
+    with np.errstate(all="ignore"):
+        results = as_tuple(node.op.reference(ev, *wide))
+        rounding = node.op.error(ev, wide, results)[output]
+    expected = np.asarray(results[output])
+    if rounding is None:
+        rounding = Rounding(np.zeros(expected.shape), np.zeros(expected.shape))
+    if np.isfinite(expected).all():
+        yield Coarse(name, expected, rounding)

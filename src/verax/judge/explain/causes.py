@@ -1,0 +1,116 @@
+"""What a guilty node did: explanations told apart, the shape of its error, wrong weights.
+
+Brings the parts together (`explain`, `distinguish`, `structure`, `weights`) and fills them into a
+`Blame`. A subject that runs parts of a network runs the node by itself where explanations coincide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Builder, Graph, Node, same_bits
+from verax.ir.types import TensorType
+from verax.judge.explain.distinguish import Run, narrow_down
+from verax.judge.explain.node import fits, suspect_of
+from verax.judge.explain.region import explain_region
+from verax.judge.explain.structure import structure
+from verax.judge.explain.weights import weights
+from verax.judge.locate.truncate import truncates
+from verax.judge.protocol import Runner
+from verax.judge.regions.budget import needs_of_node, why_too_large
+from verax.records.verdict import Blame
+
+
+def diagnose(
+    blame: Blame,
+    graph: Graph,
+    values: Mapping[str, np.ndarray],
+    subject: Runner | None = None,
+    *,
+    seed: int = 0,
+) -> Blame:
+    """`blame` with explanations, how they were told apart, and what the error looks like.
+
+    graph: any graph with the guilty node; values: the subject's inputs and outputs of that node by
+    name, in declared dtypes. subject: runs the node on further inputs if it can run parts.
+    Several nodes blamed together get the rival meanings of the whole. A blame whose values are
+    missing comes back as it is.
+    """
+    node = graph.producers.get(blame.value)
+    known = {**graph.constants, **values}
+    if node is None or blame.value not in values:
+        return blame
+    if blame.region:
+        return _diagnose_region(blame, graph, known, seed)
+    large = why_too_large(needs_of_node(graph, node, known))
+    if large:
+        return dataclasses.replace(blame, told_apart=f"its causes were not sought: {large}")
+    if any(v is not None and v not in known for v in node.inputs):
+        return blame
+    output = node.outputs.index(blame.value)
+    suspect = suspect_of(
+        node,
+        [None if v is None else known[v] for v in node.inputs],
+        values[blame.value],
+        graph.output_types(node),
+        output,
+    )
+    if suspect is None:
+        return blame
+    run = alone(subject, graph) if subject is not None and truncates(subject) else None
+    explanations, told_apart = narrow_down(suspect, fits(suspect), run, seed)
+    rounding = suspect.meaning.roundings[output]
+    sigma = None if rounding is None else rounding.sigma
+    looks = structure(suspect.given, suspect.expected, sigma)
+    return dataclasses.replace(
+        blame,
+        explanations=explanations,
+        told_apart=told_apart,
+        # Wrong weights that a rival meaning explains would be noise beside it.
+        structure=(*(() if explanations else weights(suspect)), *looks),
+    )
+
+
+def _diagnose_region(
+    blame: Blame, graph: Graph, known: Mapping[str, np.ndarray], seed: int
+) -> Blame:
+    """The same for nodes that were judged together, from what they read to the last output."""
+    nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in blame.region]
+    made = {v for n in nodes for v in n.outputs}
+    read = {v for n in nodes for v in n.inputs if v is not None} - made
+    if not nodes or nodes[-1].outputs[0] != blame.value or not read <= known.keys():
+        return blame
+    arrays = {v: known[v] for v in read}
+    found = explain_region(nodes, arrays, known[blame.value], graph.types, seed=seed)
+    return dataclasses.replace(blame, explanations=found)
+
+
+def alone(subject: Runner, graph: Graph) -> Run:
+    """Runs the subject on a node of `graph` by itself.
+
+    What is constant in `graph` stays so while it keeps its numbers: a subject with a file of its
+    own uses its own weights then, and refuses (`VeraxError`) to have them replaced.
+    """
+
+    def run(node: Node, inputs: Sequence[Any]) -> Sequence[np.ndarray | None]:
+        b = Builder(graph.name)
+        given: dict[str, np.ndarray] = {}
+        for name, array in zip(node.inputs, inputs):
+            if name is None or array is None or name in b.types:
+                continue
+            array = np.asarray(array)
+            if name in graph.constants and same_bits(graph.constants[name], array):
+                b.constant(array, name)
+            else:
+                b.input(name, TensorType.of(array))
+                given[name] = array
+        names = [None if a is None else v for v, a in zip(node.inputs, inputs)]
+        outputs = b.add_all(node.op, names, node.outputs, node.name)
+        shown = subject.run(b.graph(outputs), given)
+        return [shown.get(v) for v in node.outputs]
+
+    return run

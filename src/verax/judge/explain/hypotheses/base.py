@@ -1,0 +1,219 @@
+"""What a hypothesis is made of, and the suspect that hypotheses are drawn up for."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.ir.operator import Operator
+from verax.ir.types import TensorType
+from verax.judge.decide.local import Meaning
+from verax.numerics.error_model import KAPPA, Rounding, U
+
+Arrays = list[Any]
+Edit = Callable[..., Arrays]
+"""Takes the inputs as a list of arrays in their declared dtypes, gives another list."""
+Change = Callable[..., Any]
+"""Takes one array, gives another."""
+
+
+class Prior(enum.IntEnum):
+    """How usual a mistake is; the usual ones are named first when several fit."""
+
+    usual = 0
+    common = 1
+    known = 2
+    rare = 3
+    anything = 4
+    """What can happen to any operator: named last, as it says least."""
+
+
+@dataclass(frozen=True)
+class After:
+    """Something done to the result: value(y, inputs) -> y.
+
+    moves: elements are only taken from other places (or replaced by 0), and so is their rounding;
+    exact: the result is taken from the inputs and does not round at all; otherwise it works on each
+    element alone. slope: largest derivative; roundings: further ones, in units of one correctly
+    rounded operation.
+    """
+
+    value: Callable[..., np.ndarray]
+    moves: bool = False
+    exact: bool = False
+    slope: float = 1.0
+    roundings: float = 0.0
+
+    def rounding(self, found: Rounding | None, y: np.ndarray, inputs: Arrays) -> Rounding | None:
+        """The rounding of the changed result `y`, from that of the result before."""
+        if self.exact:
+            return None
+        if self.moves:
+            if found is None:
+                return None
+            return Rounding(self.value(found.sigma, inputs), self.value(found.bound, inputs))
+        if found is None and not self.roundings:
+            return None
+        own = self.roundings * U * np.abs(y)
+        if found is None:
+            return Rounding(KAPPA * own, own)
+        return Rounding(
+            np.hypot(self.slope * found.sigma, KAPPA * own), self.slope * found.bound + own
+        )
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One rival meaning of a node.
+
+    name: unique among those of a node. words: a sentence about the subject. op: the rival operator
+    (None: the node's own). inputs: edits the inputs, given as a list of arrays in their declared
+    dtypes. after: changes the result. attributes: what the subject seems to have used. crop: the
+    rival's output may be larger and is cut at the ends to the size given. fitted: how many numbers
+    in it were chosen to fit the subject's output.
+    """
+
+    name: str
+    words: str
+    prior: Prior
+    op: Operator | None = None
+    inputs: Edit | None = None
+    after: After | None = None
+    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    crop: bool = False
+    fitted: int = 0
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """One output of a node that was found wrong.
+
+    inputs: the node's actual inputs in their declared dtypes, None where omitted; outputs: the
+    declared output types; given: what the subject answered; meaning: the float64 truth; output:
+    which output of the node `given` is.
+    """
+
+    node: Node
+    inputs: tuple[Any, ...]
+    outputs: tuple[TensorType, ...]
+    given: np.ndarray
+    meaning: Meaning
+    output: int = 0
+
+    @property
+    def op(self) -> Operator:
+        return self.node.op
+
+    @property
+    def x(self) -> np.ndarray:
+        """The first input; a zero where there is none."""
+        first = self.inputs[0] if self.inputs else None
+        return np.zeros(()) if first is None else np.asarray(first)
+
+    @property
+    def expected(self) -> np.ndarray:
+        """The float64 truth."""
+        return self.meaning.outputs[self.output]
+
+    @cached_property
+    def wide(self) -> np.ndarray:
+        """`given` in float64."""
+        return self.given.astype(np.float64)
+
+    def has(self, index: int) -> bool:
+        """Whether an optional input is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+
+Family = Callable[[Suspect], Iterator[Hypothesis]]
+
+
+def moved(change: Change) -> After:
+    """Elements of the result at other places."""
+    return After(lambda y, inputs: change(y), moves=True)
+
+
+def from_inputs(change: Change) -> After:
+    """Something taken from the inputs instead of the result."""
+    return After(lambda y, inputs: np.asarray(change(inputs), np.float64), exact=True)
+
+
+def pointwise(change: Change, slope: float = 1.0, roundings: float = 0.0) -> After:
+    """A function of each element of the result."""
+    return After(lambda y, inputs: change(y), slope=slope, roundings=roundings)
+
+
+def edited(index: int, change: Change) -> Edit:
+    """Input `index` changed."""
+
+    def edit(arrays: Arrays) -> Arrays:
+        return [change(a) if i == index else a for i, a in enumerate(arrays)]
+
+    return edit
+
+
+def with_attributes(
+    op: Operator, name: str, words: str, prior: Prior, **changed: Any
+) -> Iterator[Hypothesis]:
+    """The operator with other attributes; nothing when they are what the node has."""
+    rival = dataclasses.replace(op, **changed)
+    if rival != op:
+        shown = {key: str(value) for key, value in changed.items()}
+        yield Hypothesis(name, words, prior, op=rival, attributes=shown)
+
+
+def permuted(array: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """The numbers of `array` laid out along `axes`, read as if they were not moved."""
+    return np.transpose(array, axes).reshape(array.shape)
+
+
+def unpermuted(array: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """The opposite misreading: the numbers lie as they are and are read along `axes`."""
+    shape = [array.shape[a] for a in axes]
+    return np.transpose(array.reshape(shape), np.argsort(axes))
+
+
+def interleaved(array: np.ndarray, axis: int, groups: int) -> np.ndarray:
+    """Groups of neighbours along `axis` dealt out in turn (a channel shuffle)."""
+    shape = array.shape
+    parts = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    return array.reshape(parts).swapaxes(axis, axis + 1).reshape(shape)
+
+
+def pick(array: np.ndarray, axis: int, where: slice) -> tuple[Any, ...]:
+    """Index of `where` along `axis`."""
+    return (slice(None),) * (axis % array.ndim) + (where,)
+
+
+def shifted(array: np.ndarray, axis: int, by: int) -> np.ndarray:
+    """Moved by `by` places along `axis`, zeros moving in."""
+    moved_ = np.zeros_like(array)
+    if abs(by) < array.shape[axis]:
+        target = slice(by, None) if by > 0 else slice(None, by)
+        source = slice(None, -by) if by > 0 else slice(-by, None)
+        moved_[pick(array, axis, target)] = array[pick(array, axis, source)]
+    return moved_
+
+
+def zeroed(array: np.ndarray, axis: int, where: slice) -> np.ndarray:
+    """A copy with `where` along `axis` set to 0."""
+    copy = array.copy()
+    copy[pick(array, axis, where)] = 0
+    return copy
+
+
+def axis_name(axis: int, rank: int) -> str:
+    """Batch, channel, row, column as people call the axes of [n, c, ..., h, w]."""
+    names = {0: "batch", 1: "channel"}
+    if rank >= 3:
+        names[rank - 1] = "column"
+    if rank >= 4:
+        names[rank - 2] = "row"
+    return names.get(axis, f"axis {axis}") if rank >= 2 else f"axis {axis}"

@@ -1,0 +1,116 @@
+"""Sums, products and their like: operands missing, exchanged, doubled, along another axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from verax.ir.operator import Operator
+from verax.judge.explain.hypotheses.base import (
+    After,
+    Hypothesis,
+    Prior,
+    Suspect,
+    edited,
+    from_inputs,
+)
+from verax.ops.arithmetic import Add, Div, Max, Mean, Min, Mul, Sub, Sum
+
+BINARY: dict[str, Operator] = {"Add": Add(), "Sub": Sub(), "Mul": Mul(), "Div": Div()}
+VARIADIC: dict[str, Operator] = {"Sum": Sum(), "Mean": Mean(), "Max": Max(), "Min": Min()}
+
+
+def binary(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Rivals of Add, Sub, Mul, Div and Pow."""
+    kind = suspect.op.kind
+    for index, label in ((0, "first"), (1, "second")):
+        yield Hypothesis(
+            f"{label} operand missing",
+            f"the {label} operand was left out",
+            Prior.usual,
+            after=_only(1 - index, suspect.expected.shape),
+        )
+        yield Hypothesis(
+            f"{label} operand negated",
+            f"the sign of the {label} operand was changed",
+            Prior.known,
+            inputs=edited(index, np.negative),
+        )
+        yield Hypothesis(
+            f"{label} operand twice",
+            f"the {label} operand was used twice",
+            Prior.known,
+            inputs=lambda a, i=index: [a[i], a[i]],
+        )
+        yield from _other_axis(suspect, index, label)
+    if kind in ("Sub", "Div", "Pow"):
+        yield Hypothesis(
+            "operands exchanged",
+            "the operands were exchanged",
+            Prior.usual,
+            inputs=lambda a: a[::-1],
+        )
+    for name, rival in BINARY.items():
+        if name != kind and kind in BINARY:
+            yield Hypothesis(
+                f"computed as {name}",
+                f"{name} was computed",
+                Prior.common,
+                op=rival,
+                attributes={"operator": name},
+            )
+
+
+def _only(index: int, shape: tuple[int, ...]) -> After:
+    return from_inputs(lambda inputs: np.broadcast_to(inputs[index], shape))
+
+
+def _other_axis(suspect: Suspect, index: int, label: str) -> Iterator[Hypothesis]:
+    """The smaller operand stretched along another axis of the same size, or in another order."""
+    small, shape = suspect.inputs[index], suspect.expected.shape
+    if small.size in (0, 1) or small.shape == shape:
+        return
+    axes = [a for a, n in enumerate(small.shape, len(shape) - small.ndim) if n > 1]
+    if len(axes) == 1:
+        for axis, n in enumerate(shape):
+            target = [n if a == axis else 1 for a in range(len(shape))]
+            if axis not in axes and n == small.size:
+                yield Hypothesis(
+                    f"{label} operand along axis {axis}",
+                    f"the {label} operand was stretched along axis {axis}, not {axes[0]}",
+                    Prior.usual,
+                    inputs=edited(index, lambda v, t=target: v.reshape(t)),
+                )
+    for name, words, change in (
+        ("reversed", "was read backwards", lambda v: np.flip(v)),
+        ("shifted", "was read from its neighbour", lambda v: np.roll(v, 1)),
+        ("of its first element", "was taken as its first element", lambda v: v.ravel()[0]),
+    ):
+        yield Hypothesis(
+            f"{label} operand {name}",
+            f"the {label} operand {words}",
+            Prior.known,
+            inputs=edited(index, change),
+        )
+
+
+def variadic(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Rivals of Sum, Mean, Max and Min."""
+    count = len(suspect.inputs)
+    for i in range(count if count > 1 else 0):
+        yield Hypothesis(
+            f"operand {i} missing",
+            f"operand {i} of {count} was left out",
+            Prior.usual,
+            inputs=lambda a, i=i: [v for j, v in enumerate(a) if j != i],
+        )
+    for name, rival in VARIADIC.items():
+        if name != suspect.op.kind:
+            yield Hypothesis(
+                f"computed as {name}",
+                f"{name} was computed",
+                Prior.common,
+                op=rival,
+                attributes={"operator": name},
+            )

@@ -1,0 +1,169 @@
+"""Matrix products: transposes, layouts of the weights, bias, alpha and beta, terms left out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from verax.judge.explain.hypotheses.base import Edit, Hypothesis, Prior, Suspect, edited, zeroed
+from verax.judge.explain.hypotheses.filters import BLOCKS
+from verax.ops.linear import Gemm, MatMul
+
+FACTORISATIONS = 24
+"""Ways to split the features into channels and places that are tried, the smallest first."""
+
+
+def gemm(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Rivals of Gemm."""
+    op = suspect.op
+    assert isinstance(op, Gemm)
+    a, b = suspect.inputs[:2]
+    for field, matrix, label in (("trans_a", a, "first"), ("trans_b", b, "second")):
+        if matrix.shape[0] == matrix.shape[1]:
+            changed = not getattr(op, field)
+            yield Hypothesis(
+                f"{label} matrix transposed",
+                f"{field} was taken as {changed}",
+                Prior.usual,
+                op=dataclasses.replace(op, **{field: changed}),
+                attributes={field: str(changed)},
+            )
+    for field in ("alpha", "beta"):
+        if getattr(op, field) != 1 and (field == "alpha" or suspect.has(2)):
+            yield Hypothesis(
+                f"{field} ignored",
+                f"{field} was taken as 1, not {getattr(op, field):g}",
+                Prior.usual,
+                op=dataclasses.replace(op, **{field: 1.0}),  # type: ignore[arg-type]
+                attributes={field: "1"},
+            )
+    if op.alpha != op.beta and suspect.has(2):
+        yield Hypothesis(
+            "alpha and beta exchanged",
+            "alpha and beta were exchanged",
+            Prior.common,
+            op=Gemm(alpha=op.beta, beta=op.alpha, trans_a=op.trans_a, trans_b=op.trans_b),
+            attributes={"alpha": f"{op.beta:g}", "beta": f"{op.alpha:g}"},
+        )
+    if op.alpha != 1 and suspect.has(2):
+        yield Hypothesis(
+            "alpha applied to the bias too",
+            "the bias was multiplied by alpha as well",
+            Prior.common,
+            op=dataclasses.replace(op, beta=op.beta * op.alpha),
+        )
+    yield from _biases(suspect)
+    yield from _layouts(b)
+    yield from _features(suspect, a.shape[0 if op.trans_a else 1], 0 if op.trans_a else 1)
+
+
+def matmul(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Rivals of MatMul."""
+    assert isinstance(suspect.op, MatMul)
+    for index, label in ((0, "first"), (1, "second")):
+        matrix = suspect.inputs[index]
+        if matrix.ndim >= 2 and matrix.shape[-1] == matrix.shape[-2]:
+            yield Hypothesis(
+                f"{label} matrix transposed",
+                f"the {label} matrix was transposed",
+                Prior.usual,
+                inputs=edited(index, lambda m: np.swapaxes(m, -1, -2)),
+            )
+    if suspect.inputs[0].shape == suspect.inputs[1].shape[::-1] or (
+        suspect.inputs[0].shape == suspect.inputs[1].shape
+    ):
+        yield Hypothesis(
+            "factors exchanged",
+            "the factors were exchanged",
+            Prior.common,
+            inputs=lambda a: a[::-1],
+        )
+    yield from _layouts(suspect.inputs[1])
+    yield from _features(suspect, suspect.x.shape[-1], suspect.x.ndim - 1)
+
+
+def _biases(suspect: Suspect) -> Iterator[Hypothesis]:
+    if not suspect.has(2):
+        return
+    changes: tuple[tuple[str, str, Prior, Callable[[Any], Any]], ...] = (
+        ("bias missing", "the bias was not added", Prior.usual, lambda c: None),
+        ("bias doubled", "the bias was added twice", Prior.usual, lambda c: c * 2),
+        ("bias subtracted", "the bias was subtracted", Prior.known, np.negative),
+        ("bias reversed", "the bias was read backwards", Prior.rare, np.flip),
+        (
+            "bias shifted",
+            "each output got its neighbour's bias",
+            Prior.known,
+            lambda c: np.roll(c, 1, axis=-1 if c.ndim else None),
+        ),
+    )
+    for name, words, prior, change in changes:
+        yield Hypothesis(name, words, prior, inputs=edited(2, change))
+    c, shape = suspect.inputs[2], suspect.expected.shape
+    if c.size == max(c.shape, default=1) and c.size in shape and c.size > 1:
+        for axis in (0, 1):
+            if shape[axis] == c.size:
+                target = (-1, 1) if axis == 0 else (1, -1)
+                yield Hypothesis(
+                    f"bias along axis {axis}",
+                    f"the bias was stretched along axis {axis}",
+                    Prior.common,
+                    inputs=edited(2, lambda c, t=target: c.reshape(t)),
+                )
+
+
+def _layouts(b: np.ndarray) -> Iterator[Hypothesis]:
+    """The second matrix read from the other layout without moving its numbers."""
+    if b.ndim < 2 or 1 in b.shape[-2:]:
+        return
+    turned = (*b.shape[:-2], b.shape[-1], b.shape[-2])
+    yield Hypothesis(
+        "weights transposed where they lie",
+        "the weights were stored transposed and read as if they were not",
+        Prior.usual,
+        inputs=edited(1, lambda b: np.swapaxes(b, -1, -2).reshape(b.shape)),
+    )
+    yield Hypothesis(
+        "weights read transposed",
+        "the weights were read as if they were stored transposed",
+        Prior.usual,
+        inputs=edited(1, lambda b: np.swapaxes(b.reshape(turned), -1, -2)),
+    )
+
+
+def _features(suspect: Suspect, k: int, axis: int) -> Iterator[Hypothesis]:
+    """The shared axis in another order, or not all of it."""
+    tails = {t: f"last {t}" for block in BLOCKS if 0 < (t := k % block) < k}
+    for count, label in {**tails, **({1: "last 1"} if k > 1 else {})}.items():
+        yield Hypothesis(
+            f"{label} features ignored",
+            f"the {label} of {k} terms of each sum were left out",
+            Prior.known,
+            inputs=edited(0, lambda a, c=count: zeroed(a, axis, slice(k - c, k))),
+        )
+    yield Hypothesis(
+        "features reversed",
+        "the features were read backwards",
+        Prior.rare,
+        inputs=edited(0, lambda a: np.flip(a, axis)),
+    )
+    splits = [c for c in range(2, k // 2 + 1) if k % c == 0]
+    for channels in splits[:FACTORISATIONS]:
+        yield Hypothesis(
+            f"features as [{channels}, {k // channels}] transposed",
+            f"the {k} features were taken as {channels} channels by {k // channels} places in the "
+            "other order (channels last for first, or reverse)",
+            Prior.common,
+            inputs=_turned(axis, channels),
+        )
+
+
+def _turned(axis: int, channels: int) -> Edit:
+    def turn(a: np.ndarray) -> np.ndarray:
+        parts = (*a.shape[:axis], channels, a.shape[axis] // channels, *a.shape[axis + 1 :])
+        return a.reshape(parts).swapaxes(axis, axis + 1).reshape(a.shape)
+
+    return edited(0, turn)

@@ -1,0 +1,142 @@
+"""Quantise and dequantise: zero points, scales, rounding, saturation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from verax.judge.explain.hypotheses.base import (
+    Arrays,
+    Hypothesis,
+    Prior,
+    Suspect,
+    edited,
+    from_inputs,
+)
+from verax.ops.quantization import DequantizeLinear, QuantizeLinear
+
+
+def quantise(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Rivals of QuantizeLinear."""
+    op = suspect.op
+    assert isinstance(op, QuantizeLinear)
+    yield from _parameters(suspect, op)
+    info = np.iinfo(suspect.given.dtype)
+
+    def by(whole: Callable[[np.ndarray], np.ndarray], wrap: bool = False) -> Any:
+        def value(arrays: Arrays) -> np.ndarray:
+            scale, zero = _spread(arrays, op.axis)
+            y = whole(arrays[0].astype(np.float64) / scale) + zero
+            if wrap:
+                return y.astype(np.int64).astype(suspect.given.dtype).astype(np.float64)
+            return np.clip(y, info.min, info.max)
+
+        return from_inputs(value)
+
+    roundings: tuple[tuple[str, str, Prior, Callable[[np.ndarray], np.ndarray]], ...] = (
+        ("half away from zero", "halves were rounded away from zero", Prior.usual, _away),
+        ("half up", "halves were rounded up", Prior.usual, lambda v: np.floor(v + 0.5)),
+        ("truncated", "fractions were cut off", Prior.usual, np.trunc),
+        ("rounded down", "fractions were rounded down", Prior.usual, np.floor),
+        ("rounded up", "fractions were rounded up", Prior.known, np.ceil),
+    )
+    if not op.block_size:
+        for name, words, prior, whole in roundings:
+            yield Hypothesis(name, words, prior, after=by(whole))
+        yield Hypothesis(
+            "not saturated",
+            "what exceeds the range was wrapped around, not cut off",
+            Prior.usual,
+            after=by(np.rint, wrap=True),
+        )
+
+
+def dequantise(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Rivals of DequantizeLinear."""
+    op = suspect.op
+    assert isinstance(op, DequantizeLinear)
+    yield from _parameters(suspect, op)
+    yield Hypothesis(
+        "scale left out",
+        "the scale was left out",
+        Prior.common,
+        inputs=edited(1, np.ones_like),
+    )
+    if suspect.x.dtype.kind in "iu" and suspect.x.dtype.itemsize == 1:
+        other = np.dtype("uint8" if suspect.x.dtype.kind == "i" else "int8")
+        yield Hypothesis(
+            f"read as {other}",
+            f"the bytes were read as {other}",
+            Prior.usual,
+            inputs=edited(0, lambda x: x.view(other)),
+        )
+
+
+def _parameters(suspect: Suspect, op: QuantizeLinear | DequantizeLinear) -> Iterator[Hypothesis]:
+    if suspect.has(2) and np.any(suspect.inputs[2]):
+        yield Hypothesis(
+            "zero point ignored",
+            "the zero point was taken as 0",
+            Prior.usual,
+            inputs=edited(2, np.zeros_like),
+        )
+        yield Hypothesis(
+            "zero point of the other sign",
+            "the zero point was added where it is subtracted, or reverse",
+            Prior.usual,
+            inputs=edited(2, lambda z: -z.astype(np.int64)),
+        )
+        yield Hypothesis(
+            "zero point of channel 0",
+            "every channel got the first one's zero point",
+            Prior.common,
+            inputs=edited(2, _first),
+        )
+    yield Hypothesis(
+        "scale inverted",
+        "the scale was multiplied by where it is divided by, or reverse",
+        Prior.usual,
+        inputs=edited(1, lambda s: 1 / s.astype(np.float64)),
+    )
+    scale = suspect.inputs[1]
+    if scale.size > 1:
+        for name, words, change in (
+            ("scale of channel 0", "every channel got the first one's scale", _first),
+            ("scale reversed", "the scales were read backwards", np.flip),
+            (
+                "scale of the neighbour",
+                "each channel got its neighbour's scale",
+                lambda s: np.roll(s, 1, -1),
+            ),
+        ):
+            yield Hypothesis(name, words, Prior.common, inputs=edited(1, change))
+        for axis, n in enumerate(suspect.x.shape):
+            if n == scale.size and scale.ndim == 1 and axis != op.axis % suspect.x.ndim:
+                yield Hypothesis(
+                    f"axis {axis}",
+                    f"scales were taken along axis {axis}, not {op.axis}",
+                    Prior.usual,
+                    op=dataclasses.replace(op, axis=axis),
+                    attributes={"axis": str(axis)},
+                )
+
+
+def _first(v: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(v.ravel()[:1].reshape((1,) * v.ndim), v.shape)
+
+
+def _away(v: np.ndarray) -> np.ndarray:
+    return np.sign(v) * np.floor(np.abs(v) + 0.5)
+
+
+def _spread(arrays: Arrays, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and zero point that broadcast against the input."""
+    x, scale = arrays[0], arrays[1].astype(np.float64)
+    zero = arrays[2].astype(np.float64) if len(arrays) > 2 and arrays[2] is not None else 0 * scale
+    if scale.ndim != 1 or scale.size == 1:
+        return scale, zero
+    shape = [-1 if a == axis % x.ndim else 1 for a in range(x.ndim)]
+    return scale.reshape(shape), zero.reshape(shape)

@@ -1,0 +1,323 @@
+"""What went wrong inside a region: several nodes judged together, because they were fused.
+
+Each node's rival meanings are carried through the rest of the region, and some that need two nodes
+are added: a negative scale folded through an activation, two neighbours in the other order. The
+spread that rounding may cause comes from Monte Carlo arithmetic with the rival in place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.ir.graph import Node
+from verax.ir.types import TensorType
+from verax.judge.decide.local import Meaning, conform, meaning
+from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
+from verax.judge.explain.hypotheses.library import hypotheses
+from verax.judge.explain.node import IMPOSSIBLE, MOST, predict
+from verax.numerics import statistics as st
+from verax.numerics.error_model import TINY, Rounding
+from verax.ops.arithmetic import Div, Mul
+from verax.ops.normalization import BatchNormalization
+from verax.records.verdict import Explanation
+
+LONGEST = 8
+"""Nodes of a region that are still searched one by one."""
+ACTIVATIONS = ("Relu", "LeakyRelu", "PRelu", "Clip")
+"""Activations through which scales are folded."""
+UNARY = (
+    *ACTIVATIONS,
+    "Sigmoid",
+    "Tanh",
+    "HardSwish",
+    "MaxPool",
+    "AveragePool",
+    "BatchNormalization",
+)
+"""Operators on one tensor whose order with a neighbour is easily exchanged."""
+Values = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A rival of a region. step: the node from which the values change; value: the output of that
+    node under the rival, from the values inside, in float64. sigma: of that output's own rounding,
+    where it is not that of the truth."""
+
+    hypothesis: str
+    words: str
+    prior: Prior
+    step: int
+    value: Callable[[Values], np.ndarray | None]
+    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    sigma: np.ndarray | None = None
+    fitted: int = 0
+
+
+def explain_region(
+    nodes: Sequence[Node],
+    arrays: Values,
+    given: np.ndarray,
+    types: Mapping[str, TensorType],
+    *,
+    seed: int = 0,
+) -> tuple[Explanation, ...]:
+    """Rival meanings of the nodes, under which the last one's output is within rounding.
+
+    nodes: in order, each reading `arrays` or earlier outputs; arrays: what the region reads, by
+    value name, in declared dtypes (constants too); given: the last node's first output; types: of
+    every value. Best first; empty when nothing fits or when the region is too long.
+    """
+    if len(nodes) > LONGEST:
+        return ()
+    try:
+        region = _Region(nodes, arrays, given, types, seed)
+    except VeraxError:
+        return ()
+    return tuple(region.explanations())
+
+
+class _Region:
+    """The truth inside a region, and rivals evaluated against it."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        arrays: Values,
+        given: np.ndarray,
+        types: Mapping[str, TensorType],
+        seed: int,
+    ) -> None:
+        self.nodes, self.types = tuple(nodes), types
+        self.given = conform(np.asarray(given), types[self.nodes[-1].outputs[0]].dtype)
+        self.wide = self.given.astype(np.float64)
+        self.random = np.random.default_rng(seed)
+        self.truth: dict[str, np.ndarray] = dict(arrays)
+        self.meanings: list[Meaning] = []
+        for node in self.nodes:
+            found = self._evaluated(node, self.truth, errors=True)
+            self.meanings.append(found)
+            self.truth.update(zip(node.outputs, found.outputs))
+        self.last = self.nodes[-1].outputs[0]
+        self.expected = self.truth[self.last]
+
+    def _evaluated(self, node: Node, values: Values, *, errors: bool = False) -> Meaning:
+        inputs = [None if v is None else values[v] for v in node.inputs]
+        declared = [None if v is None else self.types[v] for v in node.inputs]
+        outputs = tuple(self.types[v] for v in node.outputs)
+        return meaning(node, inputs, declared, outputs, errors=errors)
+
+    def explanations(self) -> Iterator[Explanation]:
+        """Those that fit, best first."""
+        if self.expected.shape != self.wide.shape or self.expected.dtype.kind != "f":
+            return
+        if not (np.isfinite(self.expected).all() and np.isfinite(self.wide).all()):
+            return
+        before = st.root_mean_square(np.nan_to_num(self.wide - self.expected))
+        noise = self._noise()
+        found = []
+        for rival in self.rivals():
+            try:
+                with np.errstate(all="ignore"):
+                    value = self._carried(rival)
+            except IMPOSSIBLE:
+                continue
+            if value is None or value.shape != self.wide.shape:
+                continue
+            left = st.root_mean_square(np.nan_to_num(self.wide - value))
+            if left > max(st.NEAR_EXPLAINED * before, st.EXPLAINED_NOISE * noise):
+                continue
+            statistic = self._statistic(rival, value)
+            if statistic is not None:
+                found.append((rival, statistic))
+        fewest = min((rival.fitted for rival, _ in found), default=0)
+        found = [pair for pair in found if pair[0].fitted == fewest]
+        found.sort(key=lambda pair: (pair[0].prior, pair[1]))
+        for rival, statistic in found[:MOST]:
+            yield Explanation(rival.hypothesis, rival.words, dict(rival.attributes), statistic)
+
+    def _carried(self, rival: Rival, noisy: bool = False) -> np.ndarray | None:
+        """The region's output under a rival; noisy: with rounding's noise at every node."""
+        values = dict(self.truth)
+        for i, node in enumerate(self.nodes):
+            if i < rival.step and not noisy:
+                continue
+            if i == rival.step:
+                changed = rival.value(values)
+                if changed is None:
+                    return None
+                outputs: tuple[np.ndarray, ...] = (changed, *self.meanings[i].outputs[1:])
+            else:
+                outputs = self._evaluated(node, values).outputs
+            for value, y, rounding in zip(node.outputs, outputs, self.meanings[i].roundings):
+                own = rival.sigma if i == rival.step else None
+                sigma = own if own is not None or rounding is None else rounding.sigma
+                if noisy and sigma is not None and sigma.shape == y.shape:
+                    y = y + sigma * self.random.standard_normal(y.shape)
+                values[value] = y
+        return values[self.last]
+
+    def _honest(self) -> Rival:
+        """The truth itself, as a rival of nothing."""
+        first = self.nodes[0]
+        return Rival("", "", Prior.anything, 0, lambda v: self._evaluated(first, v).outputs[0])
+
+    def _spread(self, rival: Rival, value: np.ndarray) -> np.ndarray:
+        count = st.SAMPLES_MANY if value.size >= st.MANY_ELEMENTS else st.SAMPLES_FEW
+        with np.errstate(all="ignore"):
+            samples = [self._carried(rival, noisy=True) for _ in range(count)]
+            squares = np.mean([np.square(s - value) for s in samples if s is not None], axis=0)
+        return st.sampled_sigma(np.nan_to_num(squares)) + TINY
+
+    def _noise(self) -> float:
+        return st.root_mean_square(self._spread(self._honest(), self.expected))
+
+    def _statistic(self, rival: Rival, value: np.ndarray) -> float | None:
+        """T under a rival, None when it does not explain the numbers."""
+        sigma = self._spread(rival, value)
+        with np.errstate(all="ignore"):
+            if not np.any(np.abs(value - self.expected) > st.DISTINCT * sigma):
+                return None
+            z = (st.standardised(self.wide - v, sigma) for v in (value, self.expected))
+            after, before = (st.group_test(part).statistic for part in z)
+        # Sigma is sampled, and few samples leave it uncertain.
+        near = after <= st.SUSPICIOUS_T and after <= st.EXPLAINED * before
+        return after if near else None
+
+    def rivals(self) -> Iterator[Rival]:
+        """Every rival: of two neighbours first, then of each node."""
+        for i in range(len(self.nodes) - 1):
+            yield from self._folded(i)
+            yield from self._exchanged(i)
+        for i, node in enumerate(self.nodes):
+            suspect = self._suspect(i)
+            last = i == len(self.nodes) - 1
+            for hypothesis in hypotheses(suspect):
+                if last or not hypothesis.fitted:
+                    yield Rival(
+                        f"{node.name or node.outputs[0]}: {hypothesis.name}",
+                        f"in {node.place}: {hypothesis.words}",
+                        hypothesis.prior,
+                        i,
+                        self._predicted(suspect, hypothesis),
+                        hypothesis.attributes,
+                        fitted=hypothesis.fitted,
+                    )
+
+    def _suspect(self, i: int) -> Suspect:
+        """Node i as if it alone had answered the truth; the last one with its own answer."""
+        node, found = self.nodes[i], self.meanings[i]
+        inputs = tuple(None if v is None else self.truth[v] for v in node.inputs)
+        outputs = tuple(self.types[v] for v in node.outputs)
+        with np.errstate(all="ignore"):
+            given = found.outputs[0].astype(outputs[0].dtype.numpy)
+        given = self.given if i == len(self.nodes) - 1 else given
+        return Suspect(node, inputs, outputs, given, found)
+
+    def _predicted(
+        self, suspect: Suspect, hypothesis: Hypothesis
+    ) -> Callable[[Values], np.ndarray | None]:
+        def value(values: Values) -> np.ndarray | None:
+            inputs = tuple(None if v is None else values[v] for v in suspect.node.inputs)
+            actual = dataclasses.replace(suspect, inputs=inputs)
+            if hypothesis.op is None and hypothesis.inputs is None and values is not self.truth:
+                fresh = self._evaluated(suspect.node, values)
+                actual = dataclasses.replace(actual, meaning=fresh)
+            found = predict(actual, hypothesis, errors=False)
+            return None if found is None else found.value
+
+        return value
+
+    def _folded(self, i: int) -> Iterator[Rival]:
+        """act(s x) computed as s act(x), which differs where s is negative."""
+        scaling, activation = self.nodes[i], self.nodes[i + 1]
+        if activation.op.kind not in ACTIVATIONS or activation.inputs[0] != scaling.outputs[0]:
+            return
+        negative = self._negative_scale(scaling)
+        if negative is None or not negative.any():
+            return
+        channels = [int(c) for c in np.flatnonzero(negative.any(axis=_but_channel(negative.ndim)))]
+
+        def value(values: Values) -> np.ndarray:
+            inner = values[scaling.outputs[0]]
+            turned = dict(values)
+            turned[scaling.outputs[0]] = np.where(negative, -inner, inner)
+            y = self._evaluated(activation, turned).outputs[0]
+            return np.where(negative, -y, y)
+
+        yield Rival(
+            "negative scale folded through the activation",
+            f"the scale of {scaling.place} was moved behind {activation.place}, which does not hold"
+            f" where it is negative (channels {', '.join(map(str, channels[:6]))})",
+            Prior.usual,
+            i + 1,
+            value,
+        )
+
+    def _negative_scale(self, node: Node) -> np.ndarray | None:
+        """Where the node multiplies its first input by a negative number, or None."""
+        y = self.truth[node.outputs[0]]
+        if isinstance(node.op, BatchNormalization):
+            scale = self.truth[str(node.inputs[1])].reshape(1, -1, *(1,) * (y.ndim - 2))
+        elif isinstance(node.op, Mul | Div):
+            scale = self.truth[str(node.inputs[1])]
+            if scale.size == y.size:
+                return None
+        else:
+            return None
+        return np.broadcast_to(scale < 0, y.shape)
+
+    def _exchanged(self, i: int) -> Iterator[Rival]:
+        """Two neighbours in the other order."""
+        first, second = self.nodes[i], self.nodes[i + 1]
+        follows = second.inputs[0] == first.outputs[0] and second.op.kind in UNARY
+        sources = range(len(first.inputs) if first.op.kind in ("Add", "Sub", "Mul") else 1)
+        if not follows or not (first.op.kind in UNARY or len(sources) > 1):
+            return
+        for j in sources:
+            source = first.inputs[j]
+
+            def value(values: Values, source: str | None = source, j: int = j) -> np.ndarray:
+                return self._in_other_order(first, second, source, j, values).outputs[0]
+
+            try:
+                rounding = self._in_other_order(first, second, source, j, self.truth).roundings[0]
+            except IMPOSSIBLE:
+                continue
+            which = f", on operand {j}" if len(sources) > 1 else ""
+            yield Rival(
+                f"order exchanged{which}",
+                f"{second.place} was computed before {first.place}{which}",
+                Prior.common,
+                i + 1,
+                value,
+                sigma=_together(rounding, self.meanings[i + 1].roundings[0]),
+            )
+
+    def _in_other_order(
+        self, first: Node, second: Node, source: str | None, j: int, values: Values
+    ) -> Meaning:
+        """`first` with its operand j, the value `source`, replaced by `second` of it."""
+        early = dataclasses.replace(second, inputs=(source, *second.inputs[1:]))
+        moved = self._evaluated(early, values).outputs[0]
+        arrays = [moved if k == j else None if v is None else values[v]
+                  for k, v in enumerate(first.inputs)]  # fmt: skip
+        declared = [None if v is None else self.types[v] for v in first.inputs]
+        return meaning(first, arrays, declared, tuple(self.types[v] for v in first.outputs))
+
+
+def _together(a: Rounding | None, b: Rounding | None) -> np.ndarray | None:
+    """Sigma of two roundings one after the other."""
+    sigmas = [r.sigma for r in (a, b) if r is not None]
+    if not sigmas or any(s.shape != sigmas[0].shape for s in sigmas):
+        return sigmas[0] if sigmas else None
+    return np.sqrt(sum((np.square(s) for s in sigmas), np.zeros(sigmas[0].shape)))
+
+
+def _but_channel(rank: int) -> tuple[int, ...]:
+    return tuple(a for a in range(rank) if a != 1)

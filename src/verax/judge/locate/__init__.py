@@ -1,0 +1,1 @@
+"""Where a mistake is: by cutting the network, by its optimisations, its runs, wider views."""

@@ -1,0 +1,407 @@
+"""Networks that remember are judged over several consecutive runs, as one unrolled network.
+
+One run cannot show that state is dropped. `in_steps` unrolls the network, and wraps the subject so
+that one run of the unrolled network is that many runs of the subject, each beginning with what the
+one before it left. All judging is then that of a network without state.
+
+A subject that hands its state on itself (`protocol.Remembering`) is let alone between the runs; any
+other gets the state it gave as an input of the next run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import InputError, UsageError, VeraxError
+from verax.ir.graph import Graph, specialise
+from verax.ir.unroll import Unrolled, unrolled
+from verax.judge.locate.truncate import truncates
+from verax.judge.protocol import (
+    Optimising,
+    Poisonable,
+    Remembering,
+    Runner,
+    Stepwise,
+    naming_of,
+    renamed_answers,
+)
+from verax.judge.regions.network import survey
+from verax.records.verdict import Explanation, Kind
+from verax.reference.evaluate import bind_symbols
+
+STEPS = 2
+"""Consecutive runs when the caller does not say how many."""
+MOST_NODES = 100_000
+"""Nodes of all runs together; a network of more is still judged over one."""
+MOST = 16
+"""States that are tried one by one as the one that was dropped."""
+Arrays = Mapping[str, np.ndarray]
+Inputs = Arrays | Sequence[Arrays] | None
+
+
+class StepRunner:
+    """`runner` on several consecutive runs of `network`, seen as one run of the unrolled network.
+
+    A graph that is no unrolled network is a part of one: the runner gets it as it is, under the
+    names of the network when it lies within one run.
+    """
+
+    def __init__(self, runner: Runner, network: Graph, whole: Unrolled) -> None:
+        self.runner, self.network, self.whole = runner, network, whole
+        self.name, self.watches = runner.name, runner.watches
+        self.stored_inputs = runner.stored_inputs
+        self.truncates, self.naming = truncates(runner), naming_of(runner)
+        self.stepwise = isinstance(runner, Stepwise) and runner.stepwise
+        self._said: dict[str, str] = {}
+        self._ran = False
+
+    def __getattr__(self, name: str) -> Any:
+        """What minimal cases ask of a runner: the model it runs, or a network of its own."""
+        if name in ("model", "part", "task"):
+            return getattr(self.runner, name)
+        raise AttributeError(name)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may run again, from the beginning."""
+        return not isinstance(self.runner, Remembering) or self.runner.resets
+
+    def describe(self) -> dict[str, str]:
+        count = len(self.whole.names)
+        said = {"consecutive runs": str(count)} if count > 1 else {}
+        return {**self.runner.describe(), **said, **self._said}
+
+    def notes(self) -> list[str]:
+        """What a reader of the verdict has to know, in sentences."""
+        count, remembered = len(self.whole.names), ", ".join(self.network.state)
+        runs = f"{count} consecutive runs were judged" if count > 1 else "one run was judged"
+        found = [f"the network remembers {remembered}: {runs}"]
+        if count > 1:
+            found.append("values of run N are called NAME@N, nodes too")
+        return found
+
+    def run(
+        self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        return self._run(graph, inputs, keep, None)
+
+    def optimisations(self, graph: Graph, inputs: Arrays) -> list[tuple[str, Runner]]:
+        """Those of the runner, each over the same runs."""
+        if not isinstance(self.runner, Optimising):
+            return []
+        steps = self.whole.split(inputs)
+        found = self.runner.optimisations(self.network, steps[0])
+        return [(name, wrapped(r, self.network, self.whole)) for name, r in found]
+
+    def _run(
+        self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None, fill: int | None
+    ) -> dict[str, np.ndarray]:
+        if set(graph.inputs) != set(self.whole.graph.inputs):
+            return self._part(graph, inputs, keep, fill)
+        if self._ran and not self.repeatable:
+            raise UsageError(
+                "it cannot be put back to where it began, so it is run once only",
+                place=self.name,
+                next_step="give an executable, a module or a runner's name",
+            )
+        self._ran = True
+        given = self.whole.split(inputs)
+        steps = [{v: one[v] for v in self.network.arguments} for one in given]
+        state = {v: given[0][v] for v in self.network.state}
+        wanted = {*(keep or ())}
+        inner = [
+            v
+            for v in self.network.producers
+            if any(names[v] in wanted for names in self.whole.names)
+        ]
+        asked = None if keep is None else inner
+        if isinstance(self.runner, Remembering):
+            answers = self.runner.run_steps(self.network, steps, state, asked, fill=fill)
+        else:
+            answers = list(self._one_by_one(steps, state, asked, fill))
+        found: dict[str, np.ndarray] = {}
+        for names, answer in zip(self.whole.names, answers):
+            values = {k: np.asarray(v) for k, v in answer.items()}
+            known, said = renamed_answers(self.network, values)
+            self._said |= {f"assumed ({n})": note for n, note in enumerate(said, 1)}
+            found |= {names.get(v, v): a for v, a in known.items()}
+        return found
+
+    def _one_by_one(
+        self, steps: Sequence[Arrays], state: Arrays, keep: Sequence[str] | None, fill: int | None
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Runs of a subject that is a function of inputs and state; or of inputs alone."""
+        takes_state = True
+        for number, arrays in enumerate(steps, 1):
+            try:
+                taken = {**arrays, **state} if takes_state else arrays
+                answer = self._single(self.network, taken, keep, fill)
+            except VeraxError as error:
+                if number > 1:
+                    raise
+                takes_state = False
+                answer = self._without_state(arrays, keep, fill, error)
+            yield answer
+            if not takes_state:
+                continue
+            values, _ = renamed_answers(self.network, {k: np.asarray(v) for k, v in answer.items()})
+            missing = [v for v, new in self.network.state.items() if new not in values]
+            if missing:
+                self._said["state"] = f"it gave no new {', '.join(missing)}: run once only"
+                return
+            state = {v: values[new] for v, new in self.network.state.items()}
+
+    def _without_state(
+        self, inputs: Arrays, keep: Sequence[str] | None, fill: int | None, error: VeraxError
+    ) -> dict[str, np.ndarray]:
+        """A run of a subject that may not know the state; raises `error` when that is not it."""
+        try:
+            answer = self._single(self.network, inputs, keep, fill)
+        except VeraxError:
+            raise error from None
+        self._said["state"] = "it takes none"
+        return answer
+
+    def _part(
+        self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None, fill: int | None
+    ) -> dict[str, np.ndarray]:
+        """A part of the unrolled network: under the network's own names, where that is possible."""
+        for number, names in enumerate(self.whole.names):
+            made = {v for node in graph.nodes for v in node.outputs}
+            own = {new: v for v, new in names.items()}
+            if number == 0 or not made <= own.keys() or not set(graph.inputs) <= own.keys():
+                continue
+            part = renamed(graph, own)
+            taken = {own[v]: a for v, a in inputs.items()}
+            asked = None if keep is None else [own[v] for v in keep if v in own]
+            found = self._single(part, taken, asked, fill)
+            return {names.get(v, v): a for v, a in found.items()}
+        return self._single(graph, inputs, keep, fill)
+
+    def _single(
+        self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None, fill: int | None
+    ) -> dict[str, np.ndarray]:
+        if fill is not None and isinstance(self.runner, Poisonable):
+            return self.runner.run_poisoned(graph, inputs, keep, fill=fill)
+        return self.runner.run(graph, inputs, keep)
+
+
+class PoisonableStepRunner(StepRunner):
+    """As `StepRunner`, for a runner whose memory can be pre-filled."""
+
+    @property
+    def poison(self) -> str:
+        return str(getattr(self.runner, "poison", ""))
+
+    def run_poisoned(
+        self,
+        graph: Graph,
+        inputs: Arrays,
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int,
+    ) -> dict[str, np.ndarray]:
+        """As `judge.protocol.Poisonable.run_poisoned`."""
+        return self._run(graph, inputs, keep, fill)
+
+
+def wrapped(runner: Runner, network: Graph, whole: Unrolled) -> StepRunner:
+    """The runner over the runs of `whole`."""
+    kind = PoisonableStepRunner if isinstance(runner, Poisonable) else StepRunner
+    return kind(runner, network, whole)
+
+
+def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The same graph with other names of values; those that `names` lacks stay."""
+    nodes = tuple(
+        dataclasses.replace(
+            n,
+            inputs=tuple(v and names.get(v, v) for v in n.inputs),
+            outputs=tuple(names.get(v, v) for v in n.outputs),
+        )
+        for n in graph.nodes
+    )
+    return dataclasses.replace(
+        graph,
+        inputs=tuple(names.get(v, v) for v in graph.inputs),
+        outputs=tuple(names.get(v, v) for v in graph.outputs),
+        nodes=nodes,
+        constants={names.get(v, v): a for v, a in graph.constants.items()},
+        types={names.get(v, v): t for v, t in graph.types.items()},
+    )
+
+
+def in_steps(
+    graph: Graph, subject: Runner, inputs: Inputs = None, steps: int | None = None
+) -> tuple[Graph, Runner, Arrays | None]:
+    """The network, the subject and the inputs over consecutive runs; all as they are when the
+    network remembers nothing, or is unrolled already.
+
+    inputs: of every run, or of one, which every run then gets; the state, if given, is that of the
+    first. steps: how many runs; as many as inputs, else `STEPS`; 1 for recorded answers. Raises
+    `UsageError` when the two do not fit or are too many, `InputError` for a network that remembers
+    nothing and gets inputs of several runs.
+    """
+    if isinstance(subject, StepRunner):
+        return graph, subject, _only(inputs)
+    if not graph.state:
+        if steps is not None and steps > 1:
+            raise UsageError(
+                f"{steps} consecutive runs are asked for, and the network remembers nothing",
+                place=graph.name,
+                next_step="judge one run: every other one is the same",
+            )
+        return graph, subject, _only(inputs)
+    listed = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())
+    several = inputs is not None and not isinstance(inputs, Mapping)
+    count = steps or (len(listed) if several else STEPS)
+    if subject.stored_inputs is not None:
+        if count > 1 and steps is not None:
+            raise UsageError(
+                f"{steps} consecutive runs are asked for, and recorded answers are those of one",
+                place=subject.name,
+                next_step="record each run, with the state that it began with as in:NAME",
+            )
+        count = 1
+    if count > 1 and count * len(graph.nodes) > MOST_NODES:
+        raise UsageError(
+            f"{count} runs of {len(graph.nodes)} nodes are more than can be judged at once",
+            place="steps",
+            next_step=f"ask for at most {max(1, MOST_NODES // len(graph.nodes))}",
+        )
+    if count < 1 or (several and count != len(listed)):
+        raise UsageError(f"{count} steps are asked for, and inputs of {len(listed)} are given")
+    if not listed:
+        whole = unrolled([graph] * count)
+        return whole.graph, wrapped(subject, graph, whole), None
+    given = [{k: np.asarray(a) for k, a in one.items()} for one in listed]
+    given = given if several else given * count
+    begin = {v: given[0][v] for v in graph.state if v in given[0]}
+    given = [{v: a for v, a in one.items() if v not in begin} for one in given]
+    graphs = [specialise(graph, bind_symbols(graph, {**one, **begin})) for one in given]
+    whole = unrolled(graphs if several else [graph] * count)
+    arrays = {names[v]: a for names, one in zip(whole.names, given) for v, a in one.items()}
+    return whole.graph, wrapped(subject, graph, whole), {**arrays, **begin}
+
+
+def written_notes(graph: Graph) -> list[str]:
+    """Inputs that the network writes to, in sentences."""
+    return [
+        f"the network writes to its input {v!r}; the new content is judged as the output {new!r}"
+        for v, new in graph.updates.items()
+        if v not in graph.state
+    ]
+
+
+def _only(inputs: Inputs) -> Arrays | None:
+    """The inputs of a single run."""
+    if inputs is None or isinstance(inputs, Mapping):
+        return inputs
+    if len(inputs) != 1:
+        raise InputError(
+            f"inputs of {len(inputs)} runs are given, and the network remembers nothing",
+            next_step="judge one run after the other",
+        )
+    return inputs[0]
+
+
+def state_causes(
+    graph: Graph, subject: Runner, inputs: Arrays, given: Arrays, *, seed: int = 0
+) -> tuple[Explanation, ...]:
+    """Ways of losing state under which all that was given is within rounding.
+
+    graph: as `in_steps` made it, specialised. Every run may have begun with the initial state, or
+    with the one from before the last run; all of the state, or one value of it.
+    """
+    if not isinstance(subject, StepRunner) or len(subject.whole.names) < 2:
+        return ()
+    names, state = subject.whole.names, subject.network.state
+    groups: list[tuple[str, ...]] = [tuple(state)]
+    if 1 < len(state) <= MOST:
+        groups += [(v,) for v in state]
+    for behind in range(len(names), 0, -1):
+        if behind not in (1, len(names)) or (behind == 1 and len(names) == 2):
+            continue
+        for group in groups:
+            rival = _rewired(graph, names, state, group, behind)
+            # New state that was never written is that of the run before, or the first.
+            kept = {
+                v: a
+                for v, a in given.items()
+                if v not in _stale(names, state, group, given, inputs)
+            }
+            statistic = _honest(rival, inputs, kept, seed)
+            if statistic is not None:
+                listed = ", ".join(repr(v) for v in group)
+                words = (
+                    f"the new state {listed} was dropped: every run began with the first one's"
+                    if behind == len(names)
+                    else f"the state {listed} was stale: every run began with that of the run "
+                    "before the last"
+                )
+                name = "state dropped" if behind == len(names) else "stale state"
+                return (Explanation(name, words, {}, statistic),)
+    return ()
+
+
+def _before(
+    names: Sequence[Mapping[str, str]], state: Mapping[str, str], value: str, run: int
+) -> str:
+    """What a state value is called in the unrolled graph before `run` (0 is the first)."""
+    return value if run <= 0 else names[run - 1][state[value]]
+
+
+def _rewired(
+    graph: Graph,
+    names: Sequence[Mapping[str, str]],
+    state: Mapping[str, str],
+    group: Sequence[str],
+    behind: int,
+) -> Graph:
+    """The unrolled graph whose runs read the state of `group` from `behind` runs too early."""
+    nodes = {}
+    for run in range(1, len(names)):
+        own = set(names[run].values()) - set(names[run - 1].values())
+        changed = {
+            _before(names, state, v, run): _before(names, state, v, run - behind) for v in group
+        }
+        for node in graph.nodes:
+            if node.outputs[0] in own:
+                inputs = tuple(v and changed.get(v, v) for v in node.inputs)
+                nodes[node.outputs[0]] = dataclasses.replace(node, inputs=inputs)
+    return dataclasses.replace(graph, nodes=tuple(nodes.get(n.outputs[0], n) for n in graph.nodes))
+
+
+def _stale(
+    names: Sequence[Mapping[str, str]],
+    state: Mapping[str, str],
+    group: Sequence[str],
+    given: Arrays,
+    inputs: Arrays,
+) -> set[str]:
+    """New values of state that are, bit for bit, the initial ones."""
+    found = set()
+    for value in group:
+        for step in names:
+            new = step[state[value]]
+            if new in given and np.array_equal(given[new], inputs[value]):
+                found.add(new)
+    return found
+
+
+def _honest(graph: Graph, inputs: Arrays, given: Arrays, seed: int) -> float | None:
+    """The worst statistic when all of `given` is within rounding of the graph's meaning."""
+    if not any(v in graph.producers for v in given):
+        return None
+    try:
+        found = survey(graph, inputs, given, seed=seed, measure_power=False).findings
+    except VeraxError:
+        return None
+    honest = (Kind.identical, Kind.rounding, Kind.precision)
+    if not found or any(f.kind not in honest for f in found):
+        return None
+    return max(f.statistic for f in found)

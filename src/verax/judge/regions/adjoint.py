@@ -1,0 +1,244 @@
+"""How rounding and mistakes inside a network reach what was shown, by derivatives.
+
+One forward pass keeps every value in float64 (`Tape`). A backward pass from a combination v.e of
+the shown values' errors then gives Var(v.e) = sum over nodes of sum (g sigma)^2, g being the
+sensitivity of v.e to a value: no sampling. Two uses:
+
+- few shown numbers: one pass for each gives its exact spread (`spreads`);
+- many: passes from random signs give, for every node at once, what share of the rounding it makes
+  and how large a relative error in it would show (`reaches`).
+
+Derivatives say nothing about jumps. A tape that meets one, or an operator without a rule, raises
+`NoRule`, and Monte Carlo arithmetic has to answer instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.ir.operator import Evaluation
+from verax.judge.regions.vjp import FLAT, JUMPS, rule_of
+from verax.judge.regions.vjp_step import Step
+from verax.numerics import statistics as st
+from verax.reference.evaluate import to_work
+
+Values = dict[str, np.ndarray]
+
+
+class NoRule(Exception):
+    """Derivatives cannot go back through a node; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class _Record:
+    node: Node
+    ev: Evaluation
+    inputs: tuple[Any, ...]
+    outputs: tuple[np.ndarray, ...]
+
+
+@dataclass
+class Tape:
+    """Nodes as they were evaluated, in order.
+
+    hidden: values that were computed inside. steady: those among them that rounding cannot move
+    (shapes, what is computed from them exactly, that no number is a NaN). choices: integers and
+    booleans that it can. jump: the first node whose result jumps where rounding can move what it
+    reads, "" for none.
+    """
+
+    hidden: frozenset[str]
+    records: list[_Record] = field(default_factory=list)
+    steady: set[str] = field(default_factory=set)
+    choices: set[str] = field(default_factory=set)
+    values: Values = field(default_factory=dict)
+    jump: str = ""
+
+    def add(
+        self,
+        node: Node,
+        ev: Evaluation,
+        inputs: Sequence[Any],
+        outputs: Sequence[np.ndarray],
+        still: bool = False,
+    ) -> None:
+        """Record one evaluation: inputs and outputs as `judge.local.meaning` takes and gives.
+
+        still: its own rounding cannot move these outputs, though the operator may round."""
+        self.records.append(_Record(node, ev, tuple(inputs), tuple(outputs)))
+        self.values.update(zip(node.outputs, outputs))
+        fixed = all(v in self.steady or v not in self.hidden for v in node.inputs if v is not None)
+        types = [*(t for t in ev.inputs if t is not None), *ev.outputs]
+        whole = not any(t.dtype.is_float for t in types)
+        numbers = node.op.kind == "IsNaN" and not any(y.any() for y in outputs)
+        if node.op.kind in FLAT or numbers or (fixed and (node.op.exact or still or whole)):
+            self.steady.update(node.outputs)
+        else:
+            chosen = [v for v, y in zip(node.outputs, outputs) if y.dtype.kind != "f"]
+            self.choices.update(chosen)
+            moved = any(v in self.hidden and v not in self.steady for v in node.inputs)
+            if not self.jump and moved and (chosen or node.op.kind in JUMPS):
+                self.jump = node.place
+
+    def pull_back(self, seeds: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+        """Every value that the seeded ones depend on, last first, with its sensitivity.
+
+        seeds: cotangents of values on the tape. Raises `NoRule`.
+        """
+        gradients = dict(seeds)
+        for record in reversed(self.records):
+            node = record.node
+            if not any(v in gradients for v in node.outputs):
+                continue
+            given = [
+                gradients.pop(v) if v in gradients else np.zeros(y.shape)
+                for v, y in zip(node.outputs, record.outputs)
+            ]
+            yield from zip(node.outputs, given)
+            for value, gradient in self._through(record, given):
+                known = gradients.get(value)
+                gradients[value] = gradient if known is None else known + gradient
+
+    def _through(
+        self, record: _Record, given: list[np.ndarray]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        node = record.node
+        chosen = [v for v in node.inputs if v in self.choices]
+        wanted = tuple(
+            v in self.hidden and v not in self.steady and t is not None and t.dtype.is_float
+            for v, t in zip(node.inputs, record.ev.inputs)
+        )
+        if not any(y.size for y in given):  # an empty batch: nothing there is to be moved
+            for value, x, asked in zip(node.inputs, record.inputs, wanted):
+                if asked and value is not None:
+                    yield value, np.zeros(x.shape)
+            return
+        rule = rule_of(node, record.ev.outputs) if any(wanted) else None
+        if chosen:
+            raise NoRule(f"{node.place} reads {chosen[0]!r}, a choice that rounding may tip")
+        if not any(wanted):
+            return
+        if rule is None:
+            raise NoRule(f"no derivative goes through {node.place}")
+        wide = tuple(
+            None if x is None or t is None else to_work(x, t.dtype, np.dtype(np.float64))
+            for x, t in zip(record.inputs, record.ev.inputs)
+        )
+        step = Step(node.op, record.ev, wide, record.outputs, wanted)
+        try:
+            with np.errstate(all="ignore"):
+                found = rule(step, given)
+        except NotImplementedError:
+            raise NoRule(f"no derivative goes through {node.place} to its parameters") from None
+        for value, gradient, asked in zip(node.inputs, found, wanted):
+            if asked and value is not None and gradient is not None:
+                yield value, np.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a value inside does to the shown ones.
+
+    statistic: T of the shown values, for a relative error of 1 spread over the value: the root mean
+    square over the shown values, which the worst of them is at least. rounded: part of the shown
+    values' variance that the rounding of the value's own node makes.
+    """
+
+    statistic: float
+    rounded: float
+
+
+def spreads(
+    tape: Tape, shown: Sequence[str], sigma: Mapping[str, np.ndarray]
+) -> tuple[Values, dict[str, Reach]]:
+    """Exact standard deviation of each element of the `shown` values, one pass for each.
+
+    sigma: per value, the standard deviation of its own node's rounding. Also the `Reach` of every
+    value. Raises `NoRule`.
+    """
+    found: Values = {v: np.zeros(tape.values[v].shape) for v in shown}
+    passes: list[_Energies] = []
+    for value in shown:
+        weight = _weight(tape.values[value].size, len(shown))
+        for index in np.ndindex(tape.values[value].shape):
+            seed = np.zeros(tape.values[value].shape)
+            seed[index] = 1.0
+            moved, rounded = _energies(tape, {value: seed}, sigma)
+            variance = sum(rounded.values())
+            found[value][index] = np.sqrt(variance)
+            if variance > 0:
+                factor = weight / variance
+                passes.append(
+                    (
+                        {v: factor * e for v, e in moved.items()},
+                        {v: factor * e for v, e in rounded.items()},
+                    )
+                )
+    return found, _combined(passes, 1)
+
+
+def reaches(
+    tape: Tape,
+    spread: Mapping[str, np.ndarray],
+    sigma: Mapping[str, np.ndarray],
+    random: np.random.Generator,
+    draws: int = st.REACH_DRAWS,
+) -> dict[str, Reach]:
+    """`Reach` of every value that the values in `spread` depend on, from random signs.
+
+    spread: standard deviation of the shown values. The mean over signs r of (J^T (r / s))_k^2 is
+    the sum over shown elements j of (J_jk / s_j)^2 (Hutchinson 1990). Raises `NoRule`.
+    """
+    passes = []
+    for _ in range(draws):
+        seeds = {}
+        for value, s in spread.items():
+            unit = np.where(s > 0, s, np.inf) / np.sqrt(_weight(s.size, len(spread)))
+            seeds[value] = random.choice((-1.0, 1.0), s.shape) / unit
+        passes.append(_energies(tape, seeds, sigma))
+    return _combined(passes, draws)
+
+
+def _weight(size: int, values: int) -> float:
+    """Weight of z^2 of one of `size` elements in the mean over `values` shown values of T^2."""
+    return 1 / (max(1, size) * st.group_limit(size) ** 2 * values)
+
+
+_Energies = tuple[dict[str, float], dict[str, float]]
+
+
+def _energies(
+    tape: Tape, seeds: Mapping[str, np.ndarray], sigma: Mapping[str, np.ndarray]
+) -> _Energies:
+    """Per value, sum (g y)^2 and sum (g sigma)^2."""
+    moved: dict[str, float] = {}
+    rounded: dict[str, float] = {}
+    for value, gradient in tape.pull_back(seeds):
+        y = tape.values[value]
+        if y.dtype.kind != "f":
+            continue
+        moved[value] = _energy(gradient, y)
+        rounded[value] = _energy(gradient, sigma[value]) if value in sigma else 0.0
+    return moved, rounded
+
+
+def _energy(gradient: np.ndarray, size: np.ndarray) -> float:
+    with np.errstate(all="ignore"):
+        product = np.nan_to_num(gradient * size, nan=0.0, posinf=0.0, neginf=0.0).ravel()
+    return float(product @ product)
+
+
+def _combined(passes: Sequence[_Energies], draws: int) -> dict[str, Reach]:
+    found: dict[str, Reach] = {}
+    total = sum(sum(rounded.values()) for _, rounded in passes)
+    for value in dict.fromkeys(v for moved, _ in passes for v in moved):
+        moved = sum(m.get(value, 0.0) for m, _ in passes)
+        rounded = sum(r.get(value, 0.0) for _, r in passes)
+        share = rounded / total if total > 0 else 0.0
+        found[value] = Reach(float(np.sqrt(moved / draws)), share)
+    return found

@@ -1,0 +1,132 @@
+"""How much of a network a check could see, and what follows for the verdict as a whole.
+
+A verdict speaks of what was seen: agreement at the outputs says little about a value whose errors
+hardly reach them. The coverage says how many nodes a relative error of a stated size would have
+shown in, and which it would not. Who needs more asks for it (`require_power`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verax.ir.graph import Graph
+from verax.judge.decide.blindness import limits
+from verax.judge.regions.network import Survey, survey
+from verax.numerics import statistics as st
+from verax.records.verdict import Coverage, Finding, Kind, Power
+
+ACCEPTED = (Kind.identical, Kind.rounding, Kind.precision)
+SEVERITY = (*ACCEPTED, Kind.undecided, Kind.mistake)
+"""Kinds from best to worst: a network is as bad as its worst value."""
+NOTED = 6
+"""Undecided inner values that notes describe one by one."""
+Arrays = Mapping[str, np.ndarray]
+
+
+def coverage(graph: Graph, found: Survey) -> Coverage:
+    """In how many nodes a relative error of `visible_from` their type, or of a coarser one that
+    they are rounded to before anything is shown, would have shown.
+
+    A node judged on its own inputs is seen; one judged among others is seen when its power says
+    so, in the best of the views that it was judged in.
+    """
+    best: dict[str, float] = {}
+    for power in found.power:
+        best[power.value] = min(power.smallest_visible, best.get(power.value, np.inf))
+    for finding in found.findings:
+        if finding.kind is not Kind.undecided:
+            best.setdefault(finding.value, 0.0)
+    shown = {f.value for f in found.findings}
+    limit = limits(graph.nodes, shown, graph.types, st.visible_from)
+    steps = {p.value: p.step for p in found.power}
+    asked = {v: max(limit.get(v, st.VISIBLE), steps.get(v, 0.0)) for v in best}
+    blind = [v for v in best if not best[v] <= asked[v]]
+    nodes = {v: graph.producers[v].name or v for v in best}
+    return Coverage(
+        max(asked.values(), default=st.VISIBLE),
+        len({nodes[v] for v in best} - {nodes[v] for v in blind}),
+        len(set(nodes.values())),
+        tuple(dict.fromkeys(nodes[v] for v in blind)),
+        max(best.values(), default=0.0),
+        len(graph.nodes),
+    )
+
+
+def lacking(graph: Graph, found: Survey, required: float) -> str:
+    """Why the check has less power than `required` (a relative error in every node); "" if not."""
+    best: dict[str, float] = {}
+    for power in found.power:
+        best[power.value] = min(power.smallest_visible, best.get(power.value, np.inf))
+    weak = [v for v, visible in best.items() if not visible <= required]
+    unseen = [graph.producers[v].name or v for v in weak] + list(found.unchecked)
+    if not unseen:
+        return ""
+    listed = ", ".join(dict.fromkeys(unseen[:8])) + (" ..." if len(unseen) > 8 else "")
+    return f"a relative error of {required:g} was required to show everywhere; not in {listed}"
+
+
+def settle(
+    graph: Graph,
+    inputs: Arrays,
+    outputs: Arrays,
+    found: Survey,
+    *,
+    seed: int,
+    winograd: bool,
+    notes: list[str],
+) -> tuple[Finding, ...]:
+    """Let the outputs decide where values inside are ambiguous. -> findings on the outputs that do.
+
+    When nothing is a mistake and something is undecided, the outputs are judged against the meaning
+    of the whole network on its inputs. If all of them are accepted, what was undecided inside
+    becomes notes, in `notes`, and is left out of `found.findings`.
+    """
+    kinds = {f.kind for f in found.findings}
+    ambiguous = [f for f in found.findings if f.kind is Kind.undecided]
+    # What the outputs do not show (a blind check) they cannot decide either.
+    if all(f.test == "power" for f in ambiguous) or Kind.mistake in kinds or not outputs:
+        return ()
+    known = {v: a for v, a in outputs.items() if v in graph.producers}
+    whole = survey(
+        graph,
+        inputs,
+        known,
+        seed=seed,
+        winograd=winograd,
+        measure_power=False,
+        find_precision=False,
+    )
+    if not whole.findings or any(f.kind not in ACCEPTED for f in whole.findings):
+        return ()
+    for finding in ambiguous[:NOTED]:
+        notes.append(
+            f"not decided inside, at {finding.node} ({finding.operator}): {finding.reason}; the "
+            "outputs are within rounding of the whole network's meaning"
+        )
+    if len(ambiguous) > NOTED:
+        notes.append(f"{len(ambiguous) - NOTED} more values inside could not be decided")
+    by_value = {f.value: f for f in whole.findings}
+    kept = [f for f in found.findings if f.kind is not Kind.undecided and f.value not in by_value]
+    own = [f for f in found.findings if f.kind is not Kind.undecided and f.value in by_value]
+    replaced = [f for v, f in by_value.items() if v not in {o.value for o in own}]
+    order = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs}
+    found.findings[:] = sorted([*kept, *own, *replaced], key=lambda f: order[f.value])
+    found.power += [Power(f.value, f.node, np.inf) for f in ambiguous]
+    return tuple(whole.findings)
+
+
+def worst(findings: Sequence[Finding]) -> Kind:
+    """The worst kind; undecided when there is nothing."""
+    return max((f.kind for f in findings), key=SEVERITY.index, default=Kind.undecided)
+
+
+def carried(own: Finding, before: Sequence[Finding]) -> Finding:
+    """An output's finding, a mistake where one lies before it."""
+    guilty = next((f for f in before if f.kind is Kind.mistake), None)
+    if guilty is None or own.kind is Kind.mistake:
+        return own
+    reason = f"carried on from {guilty.node} ({guilty.operator}): {guilty.reason}"
+    return dataclasses.replace(own, kind=Kind.mistake, reason=reason)

@@ -1,0 +1,378 @@
+"""Judging several nodes together, when what passes between them was not shown.
+
+A region is a set of nodes between values that the subject did show. How far rounding inside it may
+move them comes from derivatives when few numbers were shown (`adjoint`: exact, a backward pass for
+each), else from Monte Carlo arithmetic: in float64, normal noise of each node's own sigma is added
+to the node's output, and the scatter of a few such runs is what rounding may do.
+
+A region can be blind: when a disturbance inside it hardly reaches the shown values, agreement
+proves nothing. Derivatives tell that for every inner value at once. Where they cannot answer (a
+jump, an operator without a rule) some inner values are disturbed instead, and the finding says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.ir.graph import Graph
+from verax.judge.decide.blindness import limits, unless_blind
+from verax.judge.decide.criterion import Decision, times
+from verax.judge.decide.local import conform, finding, undecided
+from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
+from verax.judge.regions.orders import order_decision
+from verax.judge.regions.precision_network import best_match
+from verax.judge.regions.sampler import Region, Sampler, Values
+from verax.judge.regions.steps import Steps, quantises_inside, recorded
+from verax.numerics import statistics as st
+from verax.numerics.compare import same_value
+from verax.numerics.error_model import TINY
+from verax.records.verdict import Finding, Kind, Power
+
+PROBES = 4
+"""Inner values whose disturbance is tried to measure the power of the check."""
+FEW_DRAWS = 3
+"""Disturbances of each inner value when there are few shown elements to see them by."""
+
+
+def check_region(
+    graph: Graph,
+    region: Region,
+    shown: Mapping[str, np.ndarray],
+    seed: int,
+    *,
+    measure_power: bool = True,
+    find_precision: bool = True,
+) -> tuple[list[Finding], list[Power]]:
+    """Judge the shown values of a region. `shown` holds inputs, constants and shown values.
+
+    measure_power: whether to find out what the check could not see. find_precision: whether errors
+    too large for float32 are tried in coarser arithmetics (slow). Values stay in their declared
+    dtypes; float64 is used inside. Deterministic for a seed.
+    """
+    try:
+        return _Judgement(Sampler(graph, region, shown, seed)).judge(measure_power, find_precision)
+    except VeraxError as error:
+        reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
+        return [
+            undecided(graph.producers[v], v, shown[v], reason, region.names) for v in region.shown
+        ], []
+
+
+def rounding_samples(
+    graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int, count: int
+) -> tuple[Values, list[Values]]:
+    """Shown values of a region in float64, and `count` times with honest rounding at every node."""
+    sampler = Sampler(graph, region, shown, seed)
+    return sampler.expected, [sampler.sample() for _ in range(count)]
+
+
+class _Judgement:
+    """The findings on one region."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+        self.graph, self.region, self.shown = sampler.graph, sampler.region, sampler.shown
+        self.expected, self.no_rule = sampler.expected, ""
+        self.drawn: list[Values] | None = None
+        self.steps = Steps(sampler) if quantises_inside(sampler) else None
+
+    def judge(self, measure_power: bool, find_precision: bool) -> tuple[list[Finding], list[Power]]:
+        """Findings on the shown values, and the power of the check at the values inside."""
+        floats = [v for v in self.region.shown if self.expected[v].dtype.kind == "f"]
+        elements = sum(self.expected[v].size for v in floats)
+        samples: list[Values] = []
+        found: dict[str, Reach] | None = None
+        scale: Values | None = None
+        if 0 < elements <= st.ADJOINT_ELEMENTS:
+            try:
+                scale, found = spreads(self.sampler.tape, floats, self.sampler.sigma)
+            except NoRule as reason:
+                self.no_rule = str(reason)
+        if scale is None:
+            count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
+            samples = [self.sampler.sample() for _ in range(count)]
+            scale = {v: self._spread(v, samples) for v in floats}
+        given = {v: conform(self.shown[v], self.graph.types[v].dtype) for v in self.region.shown}
+        decisions = {
+            v: self._decide(v, a, self.expected[v], samples, scale.get(v)) for v, a in given.items()
+        }
+        power = self._power(self._calm(scale, decisions), found) if measure_power else []
+        limit = limits(self.region.nodes, self.region.shown, self.graph.types, st.blind_from)
+        findings = []
+        for value, decision in decisions.items():
+            node, expected = self.graph.producers[value], self.expected[value]
+            if value in scale:  # choices (integers) are what they are: nothing inside shows there
+                decision = unless_blind(decision, power, limit)
+            found_here = finding(node, value, decision, given[value], expected, self.region.names)
+            findings.append(recorded(found_here))
+        return self._with_precision(findings, scale) if find_precision else findings, power
+
+    def _calm(self, scale: Values, decisions: Mapping[str, Decision]) -> Values:
+        """The scale by which the power is measured: where every answer is the one without a tipped
+        integer, no integer was tipped, and an error would have had to tip none either."""
+        steps = self.steps
+        quiet = ("equality", "quantum")
+        if steps is None or any(
+            v not in steps.judged or decisions[v].test not in quiet for v in scale
+        ):
+            return scale
+        return {v: steps.calm_sigma(v) for v in scale}
+
+    def _with_precision(self, findings: list[Finding], scale: Values) -> list[Finding]:
+        """The same, where errors too large for rounding are explained by a coarser arithmetic."""
+        large = [f for f in findings if f.statistic > st.COARSE_T and f.value in scale]
+        if not large or any(not np.isfinite(f.statistic) for f in large):
+            return findings
+        given = {v: self.shown[v].astype(np.float64) for v in scale}
+        match = best_match(self.sampler, given)
+        if match is None:
+            return findings
+        return [match.explain(f) if f in large else f for f in findings]
+
+    def _spread(self, value: str, samples: Iterable[Values]) -> np.ndarray:
+        """Sampled sigma of a shown value."""
+        distances = self._distances(value, samples)
+        if not distances:
+            return np.zeros(self.expected[value].shape)
+        return st.sampled_sigma(np.mean([d * d for d in distances], axis=0))
+
+    def _distances(self, value: str, samples: Iterable[Values]) -> list[np.ndarray]:
+        """How far the samples lie from the meaning, leaving out those of another shape."""
+        expected = self.expected[value]
+        return [
+            np.nan_to_num(s[value] - expected) for s in samples if s[value].shape == expected.shape
+        ]
+
+    def _more(self, samples: list[Values]) -> list[Values]:
+        """The samples and as many more as make SAMPLES_FEW, drawn once."""
+        if self.drawn is None:
+            missing = st.SAMPLES_FEW - len(samples)
+            self.drawn = [*samples, *(self.sampler.sample() for _ in range(missing))]
+        return self.drawn
+
+    def _honest(self, value: str, samples: Sequence[Values]) -> float:
+        """The largest statistic of an honest run, each held against the spread of the others."""
+        distances = self._distances(value, samples)
+        if len(distances) < 3:
+            return 0.0
+        total = np.sum([d * d for d in distances], axis=0)
+        found = [
+            st.group_test(
+                st.standardised(d, st.sampled_sigma((total - d * d) / (len(distances) - 1)) + TINY)
+            ).statistic
+            for d in distances
+        ]
+        return max(found, default=0.0)
+
+    def _power(self, scale: Values, found: dict[str, Reach] | None) -> list[Power]:
+        """Smallest visible relative error inside, for every value or, without rules, for some."""
+        if found is None and not self.no_rule:
+            try:
+                found = reaches(self.sampler.tape, scale, self.sampler.sigma, self.sampler.random)
+            except NoRule as reason:
+                self.no_rule = str(reason)
+        if found is None:
+            return self._probed(scale)
+        return [
+            self._power_at(
+                v, st.SUSPICIOUS_T / r.statistic if r.statistic > 0 else np.inf, r.rounded
+            )
+            for v, r in ((v, found.get(v, Reach(0.0, 0.0))) for v in self.sampler.tape.values)
+            if v not in self.sampler.tape.steady
+            and v not in self.sampler.parameters
+            and self.sampler.tape.values[v].dtype.kind == "f"
+            and np.any(self.sampler.tape.values[v])
+        ]
+
+    def _power_at(self, value: str, visible: float, share: float = 0.0, step: float = 0.0) -> Power:
+        node = self.graph.producers[value]
+        return Power(value, node.name or node.outputs[0], float(visible), share, step)
+
+    def _probed(self, scale: Values) -> list[Power]:
+        """The same by disturbing PROBES values inside and watching the result.
+
+        Between quantisations they are disturbed by one step: what less does is left to chance.
+        """
+        inner = [
+            v
+            for v in self.sampler.sigma
+            if v in self.region.hidden
+            and v not in self.sampler.parameters
+            and np.any(self.sampler.inner[v])
+        ]
+        spaced = np.linspace(0, len(inner) - 1, min(PROBES, len(inner)))
+        power = []
+        elements = sum(self.expected[v].size for v in self.region.shown)
+        draws = FEW_DRAWS if elements < st.MANY_ELEMENTS else 1
+        for target in dict.fromkeys(inner[round(i)] for i in spaced):
+            step = self.sampler.steps.get(target, 0.0)
+            size = max(st.PROBE, step)
+            runs = [self.sampler.disturbed(target, size) for _ in range(draws)]
+            strongest = st.root_mean_square(np.array([self._reached(r, scale) for r in runs]))
+            visible = size * st.SUSPICIOUS_T / strongest if strongest > 0 else np.inf
+            power.append(self._power_at(target, max(visible, step), step=step))
+        return power
+
+    def _reached(self, result: Values, spreads: Mapping[str, np.ndarray]) -> float:
+        """How far beyond rounding a disturbance shows; another shape, as of kept boxes, shows."""
+        if any(v in result and result[v].shape != self.expected[v].shape for v in spreads):
+            return st.SUSPICIOUS_T
+        statistics = [
+            st.group_test(st.standardised(result[v] - self.expected[v], s + TINY)).statistic
+            for v, s in spreads.items()
+            if v in result
+        ]
+        return max(statistics, default=0.0)
+
+    def _decide(
+        self,
+        value: str,
+        given: np.ndarray,
+        expected: np.ndarray,
+        samples: list[Values],
+        sigma: np.ndarray | None,
+    ) -> Decision:
+        if given.shape != expected.shape:
+            moved = any(s[value].shape != expected.shape for s in samples)
+            kind = Kind.undecided if moved else Kind.mistake
+            reason = f"the shape is {given.shape}, it should be {expected.shape}"
+            return Decision(kind, reason + (" or nearly so" if moved else ""), "shape", np.inf)
+        stepped = self.steps is not None and value in self.steps.judged
+        if not stepped and (sigma is None or given.dtype.kind in "biu"):
+            return self._decide_ties(value, given, expected)
+        finite = np.isfinite(expected)
+        if not finite.all() or not np.isfinite(given.astype(np.float64)).all():
+            agree = bool((np.isfinite(given.astype(np.float64)) == finite).all())
+            if agree or not finite.all():
+                return Decision(
+                    Kind.undecided, "NaN or infinite numbers: a NaN proves nothing", "non-finite"
+                )
+            return Decision(
+                Kind.mistake,
+                "NaN or infinite where the meaning is an ordinary number",
+                "non-finite",
+                np.inf,
+            )
+        if bool(same_value(given, expected.astype(given.dtype)).all()):
+            return Decision(
+                Kind.identical, "every bit is the meaning's value rounded once", "equality"
+            )
+        if self.sampler.problems:
+            return Decision(Kind.undecided, self.sampler.problems[0], "none")
+        if self.steps is not None and (stepped or sigma is None):
+            return self.steps.decide(value, given)
+        assert sigma is not None
+        return self._decide_spread(value, given, expected, samples, sigma)
+
+    def _decide_spread(
+        self,
+        value: str,
+        given: np.ndarray,
+        expected: np.ndarray,
+        samples: list[Values],
+        sigma: np.ndarray,
+    ) -> Decision:
+        error = given.astype(np.float64) - expected
+        found = st.group_test(st.standardised(error, sigma + TINY))
+        if samples and st.ROUNDING_T < found.statistic <= st.CALIBRATED_T:
+            samples = self._more(samples)
+            sigma, honest = self._spread(value, samples), self._honest(value, samples)
+            found = st.group_test(st.standardised(error, sigma + TINY))
+            found = dataclasses.replace(found, statistic=found.statistic / max(1.0, honest))
+        numbers = (
+            found.statistic,
+            found.group,
+            None,
+            st.root_mean_square(sigma),
+            st.root_mean_square(error),
+        )
+        test = f"Monte Carlo arithmetic, {len(samples)} samples" if samples else "adjoint"
+        if self.no_rule:
+            test += f" ({self.no_rule})"
+        if self.sampler.jump and given.size >= st.HEAVY_TAIL_ELEMENTS:
+            open_ = _decide_at_a_jump(error, self._distances(value, samples), self.sampler.jump)
+            if open_ is not None:
+                kind, reason = open_
+                return Decision(kind, reason, test, *numbers)
+        if found.statistic <= st.ROUNDING_T:
+            return Decision(
+                Kind.rounding,
+                f"the difference is {found.statistic:.3g} of the most that honest rounding inside "
+                f"these {len(self.region.nodes)} nodes shows",
+                test,
+                *numbers,
+            )
+        ordered = order_decision(self.sampler, value, error, sigma)
+        if ordered is not None:
+            return ordered
+        reason = (
+            f"the difference is {times(found.statistic)} times the most that honest rounding "
+            f"inside these {len(self.region.nodes)} nodes shows (worst in {found.group})"
+        )
+        suspicious = found.statistic <= st.SUSPICIOUS_T
+        return Decision(
+            Kind.undecided if suspicious else Kind.mistake,
+            reason + ("; too near to call" if suspicious else ""),
+            test,
+            *numbers,
+        )
+
+    def _decide_ties(self, value: str, given: np.ndarray, expected: np.ndarray) -> Decision:
+        """Integers and booleans: a difference is honest where rounding could tip the choice."""
+        wrong = ~same_value(given, expected.astype(given.dtype))
+        count = int(wrong.sum())
+        if count == 0:
+            return Decision(Kind.identical, "every integer agrees", "exact")
+        tipped = np.zeros(expected.shape, bool)
+        matched = np.zeros(expected.shape, bool)
+        for _ in range(st.SAMPLES_FEW):
+            other = self.sampler.sample(st.TIE_NOISE)[value]
+            if other.shape == expected.shape:
+                tipped |= other != expected
+                matched |= other == given
+        share = f"{count} of {given.size} choices differ"
+        if bool(matched[wrong].all()):
+            return Decision(
+                Kind.rounding,
+                f"{share}, each between candidates so near to each other that rounding decides",
+                "near ties",
+            )
+        if bool(tipped[wrong].all()):
+            return Decision(
+                Kind.undecided,
+                f"{share}, where rounding could tip the choice, though not seen to this answer",
+                "near ties",
+            )
+        return Decision(
+            Kind.mistake,
+            f"{share}, and {int((wrong & ~tipped).sum())} of them are no near ties",
+            "near ties",
+            np.inf,
+        )
+
+
+def _decide_at_a_jump(
+    error: np.ndarray, distances: Sequence[np.ndarray], jump: str
+) -> tuple[Kind, str] | None:
+    """What to say of an error where some honest runs jump and others do not; None when they do not
+    vary so, or when the error is larger than any jump of theirs.
+
+    distances: how far honest runs lie from the meaning.
+    """
+    sizes = sorted(st.root_mean_square(d) for d in distances)
+    if len(sizes) < 2 or sizes[-1] <= st.HEAVY_TAIL * sizes[0]:
+        return None
+    given = st.root_mean_square(error)
+    if given <= st.GROUP_MEAN**0.5 * sizes[0]:
+        return Kind.rounding, "the difference is as small as that of the nearest honest run"
+    if given > st.JUMP_REACH * sizes[-1]:
+        return None
+    times = f"{sizes[-1] / sizes[0]:.3g} times" if sizes[0] > 0 else "from nothing"
+    return Kind.undecided, (
+        f"rounding at a jump inside ({jump}) decides the result: the distance of honest results "
+        f"varies {times} between samples"
+    )

@@ -1,0 +1,213 @@
+"""A region of nodes, evaluated in float64: as it is, with rounding noise, with one value disturbed,
+or with anything else done to every node on the way (`Sampler.run`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+from verax.ir.types import TensorType
+from verax.judge.decide.local import Meaning, meaning, stored
+from verax.judge.decide.ties import quantities, rounded_otherwise
+from verax.judge.regions.adjoint import Tape
+from verax.judge.regions.vjp import FLAT
+from verax.numerics import statistics as st
+from verax.numerics.error_model import TINY, Rounding, U
+from verax.ops.cast import Cast, holds
+from verax.ops.quantization import DequantizeLinear
+from verax.reference.evaluate import evaluate_node
+
+Values = dict[str, np.ndarray]
+After = Callable[[Node, Sequence[Any]], Sequence[np.ndarray]]
+"""(node, its inputs) -> its outputs."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes in order, the values that they hide, and the shown values that they produce.
+
+    A value that is both is judged, and what follows inside is computed from its meaning.
+    """
+
+    nodes: tuple[Node, ...]
+    hidden: frozenset[str]
+    shown: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the nodes."""
+        return tuple(n.name or n.outputs[0] for n in self.nodes)
+
+
+class Sampler:
+    """One region's expected values, samples and disturbances.
+
+    expected: float64 by shown value; inner: by hidden value; sigma: each value's own rounding;
+    tape: the run for derivatives; parameters: hidden values made of constants alone (weights that
+    are computed); problems: nodes without an error model; quanta: relative size of a step, by
+    quantised value.
+    """
+
+    def __init__(
+        self, graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int
+    ) -> None:
+        self.graph, self.region, self.shown = graph, region, shown
+        self.random = np.random.default_rng(seed)
+        self.sigma: dict[str, np.ndarray] = {}
+        self.inner: Values = {}
+        self.tape = Tape(region.hidden)
+        self.parameters: set[str] = set()
+        self.problems: list[str] = []
+        self.quanta: dict[str, float] = {}
+        self.expected = self.run(self._measure)
+
+    def run(self, after: After) -> Values:
+        """Evaluate the region; `after(node, value, array)` may change each output. -> shown."""
+        inner: Values = {}
+        produced: Values = {}
+        for node in self.region.nodes:
+            arrays = [
+                None if v is None else inner[v] if v in inner else self.shown[v]
+                for v in node.inputs
+            ]
+            outputs = after(node, arrays)
+            for value, array in zip(node.outputs, outputs):
+                if value in self.region.hidden:
+                    inner[value] = array
+                if value in self.region.shown:
+                    produced[value] = array
+        return produced
+
+    @property
+    def jump(self) -> str:
+        """The first node whose result jumps where rounding can move what it reads, "" for none."""
+        return self.tape.jump
+
+    def evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
+        declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
+        return self._loosened(node, arrays, meaning(node, arrays, declared, outputs, errors=False))
+
+    def evaluate_wide(self, node: Node, wide: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """Outputs of a node on float64 inputs, which may be more than its own."""
+        types = tuple(None if x is None else TensorType.of(x) for x in wide)
+        return evaluate_node(node, wide, types, self.graph.output_types(node))
+
+    def _loosened(self, node: Node, arrays: Sequence[Any], found: Meaning) -> Meaning:
+        """The same; a cast of what is computed inside to a coarser float is left unrounded, and its
+        rounding is noise like that of any other value stored in that type: to which side it falls
+        is decided by rounding before it."""
+        (source,) = node.inputs[:1] or (None,)
+        if not isinstance(node.op, Cast) or source not in self.region.hidden:
+            return found
+        declared, to = self.graph.types[source].dtype, node.op.to
+        if not (declared.is_float and to.is_float) or holds(to, declared):
+            return found
+        if source in self.tape.steady:
+            return found
+        (rounded,) = found.outputs
+        exact = np.where(np.isfinite(rounded), np.asarray(arrays[0], np.float64), rounded)
+        nothing = Rounding(np.zeros(exact.shape), np.zeros(exact.shape))
+        return dataclasses.replace(found, outputs=(exact,), roundings=(stored(nothing, exact, to),))
+
+    def _measure(self, node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
+        found = self._loosened(node, arrays, meaning(node, arrays, declared, outputs))
+        if found.problem:
+            self.problems.append(f"{node.place}: {found.problem}")
+        fixed = node.op.kind in FLAT or all(
+            v is None or v in self.graph.constants or v in self.parameters for v in node.inputs
+        )
+        still = fixed and not found.problem
+        for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
+            if rounding is not None and array.dtype.kind == "f":
+                sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0) + TINY
+                if fixed:  # a size, a count: sqrt(16) is 4 to everybody
+                    sigma = np.where(array == np.rint(array), 0.0, sigma)
+                self.sigma[value] = np.broadcast_to(sigma, array.shape)
+                still = still and not sigma.any()
+            if value in self.region.hidden:
+                self.inner[value] = array
+        if fixed:
+            self.parameters.update(node.outputs)
+        for value, quantity in zip(node.outputs, quantities(node, found.ev, arrays)):
+            if quantity is not None:
+                self.quanta[value] = quantity.step
+        self.tape.add(node, found.ev, arrays, found.outputs, still)
+        return found.outputs
+
+    def sample(self, scale: float = 1.0) -> Values:
+        """Shown values with `scale` times the noise of rounding at every node."""
+
+        def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+            found = self.evaluate(node, arrays)
+            decided = quantities(node, found.ev, arrays)
+            return tuple(
+                self.noise(node, v, y, scale) if q is None else rounded_otherwise(q, y, self.random)
+                for v, y, q in zip(node.outputs, found.outputs, decided)
+            )
+
+        return self.run(noisy)
+
+    def noise(self, node: Node, value: str, array: np.ndarray, scale: float) -> np.ndarray:
+        """An output of the node with `scale` times the noise of rounding.
+
+        A scale of quantisation may be combined with others first: that error all elements share.
+        """
+        sigma = self.sigma.get(value)
+        if not scale or sigma is None or sigma.shape != array.shape:
+            return array
+        noise = self.random.standard_normal(array.shape, dtype=np.float32)
+        if isinstance(node.op, DequantizeLinear):
+            shared = scale * st.CONSTANT_ROUNDINGS * U * self.random.standard_normal()
+            array = array * (1 + shared)
+        return array + scale * sigma * noise
+
+    @functools.cached_property
+    def steps(self) -> dict[str, float]:
+        """By value, the relative size of a step of the quantisation that follows next (the finest
+        of several), or else of the one before."""
+        found: dict[str, float] = {}
+
+        def finest(values: Sequence[str | None]) -> float | None:
+            known = [self.quanta.get(v, found.get(v)) for v in values if v is not None]
+            return min((s for s in known if s is not None), default=None)
+
+        for node in reversed(self.region.nodes):
+            after = finest(node.outputs)
+            for value in node.inputs:
+                if value is not None and after is not None:
+                    found[value] = min(after, found.get(value, after))
+        for node in self.region.nodes:
+            before = finest(node.inputs)
+            for value in node.outputs:
+                if before is not None:
+                    found.setdefault(value, before)
+        return found
+
+    def disturbed(self, target: str, size: float) -> Values:
+        """Shown values when `target` alone carries relative errors of this size."""
+        y = self.inner[target]
+        moved = {target: y * (1 + size * self.random.standard_normal(y.shape))}
+        produced: Values = {}
+        for node in self.region.nodes:
+            if target in node.outputs or not any(v in moved for v in node.inputs):
+                continue
+            arrays = [
+                None
+                if v is None
+                else moved.get(v, self.inner[v] if v in self.inner else self.shown.get(v))
+                for v in node.inputs
+            ]
+            for value, array in zip(node.outputs, self.evaluate(node, arrays).outputs):
+                if value in self.region.hidden:
+                    moved[value] = array
+                if value in self.region.shown:
+                    produced[value] = array
+        return produced

@@ -1,0 +1,153 @@
+"""Vector-Jacobian products: how an operator hands sensitivities back from outputs to inputs.
+
+The judge asks how strongly an output depends on every value inside a network (see `adjoint`). That
+needs a number good to a per cent, not a training gradient: at kinks (Relu at 0) any side will do,
+elementwise operators are differentiated by central differences of their own float64 meaning, and
+operators that only select or move elements by applying that meaning to positions.
+
+An operator without a rule has none on purpose: it jumps (rounding, choices of indices), so that a
+derivative says nothing about it, or nobody needed it yet. `rule_of` answers None for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.ir.operator import as_tuple
+from verax.judge.regions import vjp_linear as linear
+from verax.judge.regions import vjp_normalization as normalization
+from verax.judge.regions.vjp_recurrent import recurrent
+from verax.judge.regions.vjp_step import Array, Rule, Step, unbroadcast
+from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
+from verax.ops.elementwise import Elementwise
+
+# Elementwise operators
+
+
+def _relu(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    return [gradients[0] * (step.outputs[0] > 0)]
+
+
+def _add(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    return [
+        unbroadcast(gradients[0], x.shape) if wanted else None
+        for x, wanted in zip(step.inputs, step.wanted)
+    ]
+
+
+def _multiply(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    a, b = step.inputs
+    return [
+        unbroadcast(gradients[0] * other, own.shape) if wanted else None
+        for own, other, wanted in ((a, b, step.wanted[0]), (b, a, step.wanted[1]))
+    ]
+
+
+def _elementwise(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    """Central differences, input by input; 0 where the function is not defined beside x."""
+    found: dict[int, Array] = {}
+    for i, x in enumerate(step.inputs):
+        if not step.wanted[i]:
+            continue
+        h = DERIVATIVE_STEP * np.abs(x) + DERIVATIVE_FLOOR
+        sides = [
+            as_tuple(step.op.reference(step.ev, *step.inputs[:i], v, *step.inputs[i + 1 :]))[0]
+            for v in (x + h, x - h)
+        ]
+        slope = np.nan_to_num((sides[0] - sides[1]) / (2 * h), nan=0.0, posinf=0.0, neginf=0.0)
+        found[i] = unbroadcast(gradients[0] * slope, x.shape)
+    return step.spread(found)
+
+
+# Operators that move, repeat or select elements
+
+
+def _reshape(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    return step.spread({0: gradients[0].reshape(step.inputs[0].shape)})
+
+
+def _select(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    """The meaning applied to positions says where every output element came from."""
+    positions, first = list(step.inputs), {}
+    end = 1  # position 0 is "from nowhere"
+    for i, x in enumerate(step.inputs):
+        if step.wanted[i]:
+            first[i] = end
+            end += x.size
+            positions[i] = np.arange(first[i], end, dtype=np.float64).reshape(x.shape)
+        elif x is not None and x.dtype.kind == "f":
+            positions[i] = np.zeros(x.shape)
+    total = np.zeros(end)
+    for source, gradient in zip(as_tuple(step.op.reference(step.ev, *positions)), gradients):
+        if source.dtype.kind == "f":
+            total += np.bincount(source.ravel().astype(np.intp), gradient.ravel(), end)
+    return step.spread(
+        {i: total[at : at + step.inputs[i].size].reshape(step.inputs[i].shape)
+         for i, at in first.items()}
+    )  # fmt: skip
+
+
+RULES: dict[str, Rule] = {
+    "Relu": _relu,
+    "Add": _add,
+    "Mul": _multiply,
+    "Conv": linear.convolution,
+    "ConvTranspose": linear.transposed_convolution,
+    "Gemm": linear.gemm,
+    "MatMul": linear.matmul,
+    "AveragePool": linear.average_pool,
+    "MaxPool": linear.max_pool,
+    "GlobalAveragePool": linear.global_average,
+    "GlobalMaxPool": linear.global_maximum,
+    "Resize": linear.resize,
+    "BatchNormalization": normalization.batch_normalization,
+    "InstanceNormalization": normalization.normalization,
+    "GroupNormalization": normalization.normalization,
+    "LayerNormalization": normalization.normalization,
+    "MeanVarianceNormalization": normalization.normalization,
+    "RMSNormalization": normalization.rms_normalization,
+    "Softmax": normalization.softmax,
+    "LogSoftmax": normalization.softmax,
+    "LRN": normalization.response_normalization,
+    "LpNormalization": normalization.lp_normalization,
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast"), _reshape),
+    **dict.fromkeys(
+        (
+            *("Transpose", "Expand", "Tile", "Slice", "Split", "Concat", "Pad", "CenterCropPad"),
+            *("Gather", "GatherElements", "GatherND", "ReverseSequence", "Compress"),
+            *("DepthToSpace", "SpaceToDepth", "Trilu", "Where", "MaxUnpool", "Dropout"),
+        ),
+        _select,
+    ),
+    **dict.fromkeys(linear.SLOPES, linear.reduction),
+}
+JUMPS = frozenset(
+    (
+        *("Ceil", "Floor", "Round", "Sign", "Mod", "Equal", "Greater", "GreaterOrEqual"),
+        *("Less", "LessOrEqual", "IsInf", "IsNaN", "And", "Or", "Xor", "Not", "BitShift"),
+        *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "Shrink", "ThresholdedRelu"),
+    )
+)
+"""Elementwise operators whose result jumps."""
+FLAT = frozenset(("Shape", "Size", "ConstantOfShape", "EyeLike"))
+"""Operators whose result does not depend on the numbers of their inputs."""
+
+
+def rule_of(node: Node, types: Sequence[Any]) -> Rule | None:
+    """The rule of a node whose outputs are declared as `types`; None where there is none."""
+    op = node.op
+    if op.kind in FLAT:
+        return lambda step, gradients: step.spread({})
+    if len(node.outputs) > 1 and op.kind in ("BatchNormalization", "LayerNormalization"):
+        return None
+    if not any(t.dtype.is_float for t in types) or op.kind in JUMPS:
+        return None
+    found = RULES.get(op.kind)
+    if found is None and isinstance(op, Elementwise):
+        return _elementwise
+    return found

@@ -1,0 +1,157 @@
+"""Vector-Jacobian rule of RNN, GRU, LSTM: their step in an arithmetic that remembers (see `vjp`).
+
+To the sequence and the initial states; weights have no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.judge.regions.vjp_step import Array, Step
+from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
+from verax.ops.elementwise import Elementwise
+from verax.ops.recurrent import CELL, HIDDEN, Recurrent, X
+from verax.ops.recurrent_arithmetic import Plain, Steps
+
+
+class Value:
+    """A value with its sensitivity, which `back` hands to what it was made of."""
+
+    def __init__(self, array: Array, back: Callable[[Array], None] | None = None) -> None:
+        self.array, self.back = array, back
+        self._gradient: Array | None = None
+
+    @property
+    def gradient(self) -> Array:
+        if self._gradient is None:
+            self._gradient = np.zeros(np.shape(self.array))
+        return self._gradient
+
+    @property
+    def is_reached(self) -> bool:
+        return self._gradient is not None
+
+
+class Remembering(Steps[Value]):
+    """The float64 meaning, every result of which knows how to hand its sensitivity back."""
+
+    def __init__(self, ev: Any) -> None:
+        self.plain, self.tape, self.leaves = Plain(ev), list[Value](), list[Value]()
+
+    def _made(self, array: Array, back: Callable[[Array], None]) -> Value:
+        self.tape.append(Value(array, back))
+        return self.tape[-1]
+
+    def hand_back(self) -> None:
+        """From the seeded gradients to those of the leaves."""
+        for value in reversed(self.tape):
+            if value.is_reached and value.back is not None:
+                value.back(value.gradient)
+
+    def given(self, x: Array) -> Value:
+        self.leaves.append(Value(x))
+        return self.leaves[-1]
+
+    def bias(self, first: Array, second: Array) -> Value:
+        return Value(first + second)
+
+    def take(self, x: Value, index: Any) -> Value:
+        def back(g: Array) -> None:
+            x.gradient[index] += g
+
+        return self._made(x.array[index], back)
+
+    def product(self, x: Value, matrix: Array, start: Value) -> Value:
+        y = self.plain.product(x.array, matrix, start.array)
+
+        def back(g: Array) -> None:
+            x.gradient[...] += g @ matrix
+            if start.array.shape == g.shape:  # otherwise a bias
+                start.gradient[...] += g
+
+        return self._made(y, back)
+
+    def along(self, total: Value, vector: Array, x: Value) -> Value:
+        def back(g: Array) -> None:
+            total.gradient[...] += g
+            x.gradient[...] += vector * g
+
+        return self._made(total.array + vector * x.array, back)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        def back(g: Array) -> None:
+            a.gradient[...] += b.array * g
+            b.gradient[...] += a.array * g
+
+        return self._made(a.array * b.array, back)
+
+    def add(self, a: Value, b: Value) -> Value:
+        def back(g: Array) -> None:
+            a.gradient[...] += g
+            b.gradient[...] += g
+
+        return self._made(a.array + b.array, back)
+
+    def rest(self, a: Value) -> Value:
+        def back(g: Array) -> None:
+            a.gradient[...] -= g
+
+        return self._made(1 - a.array, back)
+
+    def blend(self, z: Value, a: Value, b: Value) -> Value:
+        return self.add(self.mul(self.rest(z), a), self.mul(z, b))
+
+    def curve(self, op: Elementwise, x: Value) -> Value:
+        h = DERIVATIVE_STEP * np.abs(x.array) + DERIVATIVE_FLOOR
+        sides = [self.plain.curve(op, v) for v in (x.array + h, x.array - h)]
+        slope = np.nan_to_num((sides[0] - sides[1]) / (2 * h), nan=0.0, posinf=0.0, neginf=0.0)
+
+        def back(g: Array) -> None:
+            x.gradient[...] += slope * g
+
+        return self._made(self.plain.curve(op, x.array), back)
+
+    def clip(self, x: Value, limit: float | None) -> Value:
+        if limit is None:
+            return x
+        inside = np.abs(x.array) < limit
+
+        def back(g: Array) -> None:
+            x.gradient[...] += inside * g
+
+        return self._made(self.plain.clip(x.array, limit), back)
+
+    def choose(self, mask: Array, a: Value, b: Value | None) -> Value:
+        def back(g: Array) -> None:
+            a.gradient[...] += mask * g
+            if b is not None:
+                b.gradient[...] += ~mask * g
+
+        return self._made(self.plain.choose(mask, a.array, b.array if b else None), back)
+
+
+def recurrent(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    op: Recurrent = step.op
+    if any(wanted for i, wanted in enumerate(step.wanted) if i not in (X, HIDDEN, CELL)):
+        raise NotImplementedError
+    work = Remembering(step.ev)
+    found = op.run(work, step.inputs)
+    y, *ends = gradients
+    if op.layout:
+        y, ends = y.transpose(1, 2, 0, 3), [np.swapaxes(e, 0, 1) for e in ends]
+    for d, outcome in enumerate(found):
+        for t, value in enumerate(outcome.outputs):
+            value.gradient[...] += y[t, d]
+        for value, end in zip(outcome.states, ends):
+            value.gradient[...] += end[d]
+    work.hand_back()
+    sequence, *states = (leaf.gradient for leaf in work.leaves)
+    back: dict[int, Array] = {X: sequence}
+    for i, index in enumerate((HIDDEN, CELL)[: op.states]):
+        back[index] = np.stack(states[i :: op.states])
+    if op.layout:
+        back = {i: np.swapaxes(g, 0, 1) for i, g in back.items()}
+    return step.spread({i: g for i, g in back.items() if i < len(step.wanted) and step.wanted[i]})

@@ -1,0 +1,81 @@
+"""An answer of another shape is explained where one rival meaning has that shape and numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from suspects import honest, types_of
+
+from verax.ir.operator import Operator
+from verax.judge.explain.node import explain, suspect_of
+from verax.ops.convolution import Conv
+from verax.ops.pooling import MaxPool
+from verax.reference.evaluate import evaluate_node
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def answer(op: Operator, arrays: list[Any]) -> np.ndarray:
+    """The operator in float32."""
+    node, types = types_of(op, arrays)
+    suspect = suspect_of(node, arrays, np.zeros(types[0].shape, np.float32), types)
+    assert suspect is not None
+    kinds = suspect.meaning.ev.inputs
+    (y,) = evaluate_node(node, arrays, kinds, types, np.float32)
+    return y
+
+
+CASES: dict[str, tuple[Operator, Operator, list[Any]]] = {
+    "no pads": (
+        Conv(pads=((1, 1), (0, 2))),
+        Conv(),
+        [normal(2, 3, 9, 11), normal(4, 3, 3, 3)],
+    ),
+    "stride 1": (
+        Conv(strides=(2, 3)),
+        Conv(),
+        [normal(2, 3, 9, 11), normal(4, 3, 3, 3)],
+    ),
+    "ceil_mode": (
+        MaxPool(kernel_shape=(2, 3), strides=(2, 2), ceil_mode=True),
+        MaxPool(kernel_shape=(2, 3), strides=(2, 2)),
+        [normal(2, 3, 9, 12)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attributes_that_change_the_size_are_named(name: str) -> None:
+    op, rival, arrays = CASES[name]
+    node, types = types_of(op, arrays)
+    (first, *_) = explain(node, arrays, answer(rival, arrays), types)
+    assert first.hypothesis == name
+
+
+def test_channels_last_is_named() -> None:
+    suspect = honest(np.random.default_rng(1), "conv")
+    given = np.moveaxis(suspect.given, 1, -1)
+    (first, *_) = explain(suspect.node, suspect.inputs, given, suspect.outputs)
+    assert first.hypothesis == "axes in the order (0, 2, 3, 1)" and "NHWC" in first.words
+
+
+def test_a_lost_axis_is_named() -> None:
+    suspect = honest(np.random.default_rng(1), "global average")
+    (only,) = explain(suspect.node, suspect.inputs, suspect.given[..., 0, 0], suspect.outputs)
+    assert only.hypothesis == "another shape"
+
+
+def test_rows_cut_off_are_named() -> None:
+    suspect = honest(np.random.default_rng(1), "conv")
+    (only,) = explain(suspect.node, suspect.inputs, suspect.given[:, :, 1:], suspect.outputs)
+    assert only.hypothesis == "cut off at the begin"
+
+
+def test_strange_numbers_of_another_shape_are_not_explained() -> None:
+    suspect = honest(np.random.default_rng(1), "conv")
+    given = normal(*suspect.given.shape[:-1], suspect.given.shape[-1] + 1)
+    assert explain(suspect.node, suspect.inputs, given, suspect.outputs) == ()
