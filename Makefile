@@ -23,10 +23,11 @@ test: $(VENV)/.test  ## Install all that the suite needs, run it whole, then lin
 		tests=$$?; $(MAKE) --no-print-directory lint && exit $$tests
 
 quick: $(VENV)/.test  ## A sample of every room in 90 seconds on 2 cores, for daily work
-	@$(PYTEST) -m "not slow" --quick
+	@mkdir -p out
+	@$(PYTEST) -m "not slow" --quick --junitxml=out/quick.xml
 	@$(BIN)/ruff check -q src tests examples benchmarks docs
 
-durations: $(VENV)/.test  ## Choose the sample of `make quick` by the last `make test`
+durations: $(VENV)/.test  ## Choose the sample of `make quick` by the last `make test` and `make quick`
 	@$(BIN)/python tests/measure.py
 
 docs: $(VENV)/.docs  ## Build the site into out/site; a warning or a broken link is an error
