@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 import networks_zoo as zoo
 from verax.base.files import atomic_write
-from verax.bench import Contestant, race
+from verax.bench.rounds import Contestant, race
 from verax.report.benchmark import benchmark_table
 
 ENGINES = ("verax", "onnxruntime", "openvino", "torch", "torch-compiled")

@@ -63,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "judge.harness": BY_MEANING
     | {"judge.decide", "judge.regions", "judge.explain", "judge.align", "judge.protocol"},
     "judge": BY_MEANING,
+    "runners.engines": {"base"},  # processes that are timed hold nothing else
     "runners": {
         *("compiler", "runtime", "judge.protocol", "reference", "frontends", "ir", "base"),
     },
@@ -74,7 +75,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "repro": {"frontends", "judge", "runners", "reference", "records", "ops", "ir", "base"},
     "report": {"records", "base"},
-    "bench": {"api", "records", "base"},
+    "bench": {"runners.registry", "records", "base"},
     "images": {"ir", "base"},
     "formats": {"base"},
     "replay": {"ir", "records", "base"},

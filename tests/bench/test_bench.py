@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import verax
 from verax.base.errors import UsageError
-from verax.bench import Contestant, race
+from verax.bench.rounds import Contestant, race
 from verax.bench.worker import serve
 from verax.records.benchmark import Benchmark, Timing
 from verax.report.benchmark import benchmark_table
+from verax.runners.registry import ENGINES, ENTRIES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 IMAGE = np.random.default_rng(3).random((2, 1, 24, 20), np.float32)
@@ -84,7 +88,8 @@ def test_a_worker_answers_in_the_protocol(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     np.savez(tmp_path / "in.npz", image=IMAGE)
     first = {
-        "engine": "onnxruntime",
+        "module": "onnxruntime",
+        "settings": {},
         "model": str(EXAMPLE),
         "threads": 1,
         "inputs": str(tmp_path / "in.npz"),
@@ -98,3 +103,46 @@ def test_a_worker_answers_in_the_protocol(tmp_path: Path) -> None:
     assert len(turn["times"]) == 4
     with np.load(tmp_path / "out.npz") as stored:
         assert stored["arr_0"].shape == (2, 10)
+
+
+@pytest.mark.parametrize("name", sorted({e.module for e in ENGINES.values()}))
+def test_a_process_that_is_timed_holds_nothing_else(name: str) -> None:
+    code = f"import verax.runners.engines.{name}, verax.bench.worker, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    ours = {m for m in loaded.split() if m.startswith("verax.")}
+    rooms = {m.split(".")[1] for m in ours}
+    assert rooms == {"base", "bench", "runners"}, rooms
+    assert not {"onnx", "torch", "openvino"} & set(loaded.split())
+    assert f"verax.runners.engines.{name}" in ours
+
+
+def test_every_engine_is_a_runner_and_runs_files() -> None:
+    assert set(ENGINES) - {"verax"} <= set(ENTRIES)
+    assert {"onnxruntime", "openvino", "tvm", "litert", "torch"} <= set(ENGINES)
+    assert all(ENGINES[n].suffixes for n in ENGINES if not n.startswith("verax"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "file", "package"),
+    [
+        ("verax:O0", "digits.onnx", "llvmlite"),
+        ("onnxruntime:basic", "digits.onnx", "onnxruntime"),
+        ("openvino", "digits.onnx", "openvino"),
+        ("tvm", "digits.onnx", "tvm"),
+        ("litert-builtin", "digits.tflite", "ai_edge_litert"),
+        ("torch", "digits.pt2", "torch"),
+    ],
+)
+def test_an_engine_gives_the_same_answer_as_verax(
+    engine: str, file: str, package: str, tmp_path: Path
+) -> None:
+    pytest.importorskip(package)
+    path = EXAMPLE.with_name(file)
+    model = verax.load(path)
+    name = next(iter(model.inputs))
+    lite = file.endswith(".tflite")  # whose batch is 1
+    x = np.transpose(IMAGE[1:], (0, 2, 3, 1)).copy() if lite else IMAGE
+    found = race("digits", [Contestant("verax", str(path), 1), Contestant(engine, str(path), 1)],
+                 {name: x}, rounds=1, seconds=0.0, calls=1)  # fmt: skip
+    assert not found.timings[1].failure, found.timings[1].failure
+    assert found.timings[1].difference < 1e-5

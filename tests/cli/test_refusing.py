@@ -162,6 +162,8 @@ def test_settings_that_do_not_exist_are_refused(
 def test_unknown_subjects_and_engines_are_refused(cli: Cli, digits: Path) -> None:
     assert "onnxruntime" in cli("check", digits, "onxruntime").err
     assert "onnxruntime" in cli("bench", digits, "--against", "onxruntime").err
+    refused = cli("bench", digits, "--against", "litert")
+    assert refused.code == 2 and "litert runs .tflite files" in refused.err
 
 
 def test_an_interrupted_compile_leaves_130_and_no_file(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from verax.runners.tvm import as_array
+from verax.runners.engines.tvm import as_array
 
 
 class Tensor:

@@ -21,6 +21,7 @@ from verax.base.files import scratch_folder
 from verax.base.processes import Ended, Guarded, SubjectError
 from verax.records.benchmark import Benchmark, Timing
 from verax.records.environment import environment
+from verax.runners.registry import ENGINES
 
 BUSY = 0.25
 """Load per core, before the race, from which figures are doubtful."""
@@ -33,7 +34,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Contestant:
-    """An engine (a key of `engines.ENGINES`), the model as it takes it, and its threads."""
+    """An engine (a key of `ENGINES`), the model as it takes it, and its threads."""
 
     engine: str
     model: str
@@ -131,7 +132,8 @@ def race(
                 progress(f"loading {_title(lane.who)}", number / (len(lanes) * 2))
                 answer = lane.ask(
                     {
-                        "engine": lane.who.engine,
+                        "module": ENGINES[lane.who.engine].module,
+                        "settings": dict(ENGINES[lane.who.engine].settings),
                         "model": lane.who.model,
                         "threads": lane.who.threads,
                         "inputs": str(stored),

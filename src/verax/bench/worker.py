@@ -1,7 +1,8 @@
 """The process of one engine: prepares it, then runs turns when told to.
 
 Spoken on standard input and output, one JSON object a line. First the parent sends
-{"engine", "model", "threads", "inputs": an .npz file, "outputs": where to write one}; the worker
+{"module", "settings", "model", "threads", "inputs": an .npz file, "outputs": where to write one},
+module and settings being those of a `runners.engines.Engine`; the worker
 answers {"version", "prepare"} or {"failure"}. Then for each {"seconds", "calls"} it runs at least
 that many calls for at least that long and answers {"times": milliseconds of each call, "memory"}.
 It leaves when its input closes. What libraries print goes to standard error.
@@ -9,6 +10,7 @@ It leaves when its input closes. What libraries print goes to standard error.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -20,7 +22,6 @@ from typing import Any, TextIO
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.bench.engines import ENGINES
 
 WARM_CALLS = 3
 WARM_SECONDS = 0.5
@@ -39,7 +40,8 @@ def prepare(order: dict[str, Any]) -> tuple[Callable[[], Sequence[np.ndarray]], 
     """Load the model and run it warm; the function to time and the answer to the parent."""
     inputs = dict(np.load(order["inputs"]))
     begin = time.perf_counter()
-    prepared = ENGINES[order["engine"]](order["model"], order["threads"])
+    engine = importlib.import_module(f"verax.runners.engines.{order['module']}")
+    prepared = engine.prepared(order["model"], order["threads"], order["settings"])
     run = prepared.bind(inputs)
     outputs = [np.array(array) for array in run()]
     elapsed = time.perf_counter() - begin

@@ -11,9 +11,7 @@ from rich.text import Text
 
 from verax.api import load
 from verax.base.errors import CompileError, UsageError
-from verax.bench import Contestant, race
-from verax.bench.engines import ENGINES
-from verax.bench.rounds import TIMEOUT
+from verax.bench.rounds import TIMEOUT, Contestant, race
 from verax.cli.console import (
     Json,
     Model,
@@ -29,6 +27,7 @@ from verax.compiler.saved import SavedExecutable
 from verax.images import ImageOptions
 from verax.judge import draw_inputs
 from verax.report.benchmark import benchmark_table
+from verax.runners.registry import ENGINES
 
 
 def command(
@@ -67,10 +66,13 @@ def command(
                 f"there is no engine {name!r}" + (f"; is {near[0]!r} meant?" if near else ""),
                 next_step=f"choose from {', '.join(ENGINES)}",
             )
-        if name.startswith("torch"):
+        reads = ENGINES[name].suffixes
+        if reads and model.suffix not in reads:
             raise UsageError(
-                "PyTorch cannot run an ONNX file",
-                next_step="benchmarks/networks.py times PyTorch on the same networks",
+                f"{name} runs {' or '.join(reads)} files",
+                place=str(model),
+                next_step="`verax convert` writes ONNX; `benchmarks/networks.py` times PyTorch on "
+                "the networks it makes",
             )
     counts = _integers("--threads", threads)
     sizes = {}

@@ -8,17 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.optional import optional
 from verax.runners.child_runner import TIMEOUT
+from verax.runners.engines import litert as engine
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
-
-KERNELS = {
-    "default": "AUTO",
-    "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
-    "reference": "BUILTIN_REF",
-}
-"""Implementations of the operators that LiteRT brings, and what it calls them itself."""
 
 
 def answer(
@@ -29,14 +22,11 @@ def answer(
     Then the default delegate (XNNPACK) gives way to the built-in kernels, because it hides what it
     fuses, and that is said.
     """
-    runtime = optional("ai_edge_litert.interpreter", "to run the subject 'litert'")
-    options: dict[str, Any] = {"num_threads": request["threads"] or None}
+    engine.runtime()  # what is missing is said first
     kernels, watched = request["kernels"], bool(request["keep"])
     if watched:
-        options["experimental_preserve_all_tensors"] = True
         kernels = "builtin" if kernels == "default" else kernels
-    options["experimental_op_resolver_type"] = getattr(runtime.OpResolverType, KERNELS[kernels])
-    interpreter = runtime.Interpreter(model_path=request["path"], **options)
+    interpreter = engine.interpreter(request["path"], request["threads"], kernels, watched=watched)
     slots = {d["name"]: d for d in interpreter.get_input_details()}
     shapes = {n: tuple(None if i < 0 else int(i) for i in _open(d)) for n, d in slots.items()}
     named, said = feed(shapes, inputs)

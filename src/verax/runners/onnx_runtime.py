@@ -9,26 +9,19 @@ from typing import Any, Unpack
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
-from verax.base.optional import optional
 from verax.ir.graph import Graph
+from verax.runners.engines import onnxruntime as engine
+from verax.runners.engines.onnxruntime import LEVELS
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load
 from verax.runners.onnx_runner import Common, OnnxRunner
-
-LEVELS = {
-    "disabled": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "all": "ORT_ENABLE_ALL",
-}
-"""Graph optimisation levels of ONNX Runtime, and what it calls them itself."""
 
 
 def answer(
     request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Run `request["model"]` (path or bytes) and give its outputs and the values in "keep"."""
-    runtime = optional("onnxruntime", "to run the subject 'onnxruntime'")
+    engine.runtime()  # what is missing is said first
     source = load(request["model"])
     named, said = feed(input_shapes(source.proto), inputs)
     for name, array in named.items():
@@ -41,9 +34,7 @@ def answer(
     model: Any = source.proto.SerializeToString()
     if source.folder and not request["keep"]:
         model = request["model"]
-    session = runtime.InferenceSession(
-        model, _options(runtime, request), providers=["CPUExecutionProvider"]
-    )
+    session = engine.session(model, request["threads"], request["level"], request["options"])
     names = [v.name for v in session.get_outputs()]
     results = session.run(names, named)
     if request["fill"] is not None:
@@ -51,26 +42,6 @@ def answer(
     shown = {n: r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
     reply = {"said": said, "declared": declared}
     return reply, {n: a for n, a in shown.items() if a.dtype.kind != "O"}
-
-
-def _options(runtime: Any, request: Mapping[str, Any]) -> Any:
-    """Session options; those asked for by name are attributes, or entries when they hold a dot."""
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = request["threads"]
-    options.log_severity_level = 3
-    level = LEVELS[request["level"]]
-    options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, level)
-    for name, value in request["options"].items():
-        if "." in name:
-            options.add_session_config_entry(name, str(value))
-        elif hasattr(options, name):
-            setattr(options, name, value)
-        else:
-            raise UsageError(
-                f"ONNX Runtime has no session option {name!r}",
-                next_step="attributes of SessionOptions, or entries with a dot, can be set",
-            )
-    return options
 
 
 def _into_poisoned(

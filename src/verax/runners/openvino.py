@@ -10,37 +10,29 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
-from verax.base.optional import optional
+from verax.runners.engines import openvino as engine
+from verax.runners.engines.openvino import PRECISIONS
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load
 from verax.runners.onnx_runner import Common, OnnxRunner
-
-PRECISIONS = ("f32", "bf16", "f16", "default")
-"""What may be asked for. On processors with bfloat16 units OpenVINO's default is bf16."""
 
 
 def answer(
     request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Run `request["model"]` (path or bytes) and give its outputs and the values in "keep"."""
-    runtime = optional("openvino", "to run the subject 'openvino'")
+    engine.runtime()  # what is missing is said first
     source = load(request["model"])
     named, said = feed(input_shapes(source.proto), inputs)
     outputs = [v.name for v in source.proto.graph.output]
     add_outputs(source.proto, request["keep"])
-    settings: dict[str, Any] = {"NUM_STREAMS": 1}
-    if request["threads"]:
-        settings["INFERENCE_NUM_THREADS"] = request["threads"]
-    if request["precision"] != "default":
-        settings["INFERENCE_PRECISION_HINT"] = request["precision"]
     for name, given in named.items():
         if given.dtype.name == "bfloat16":
             raise UnsupportedError(
                 "OpenVINO's Python interface takes no bfloat16", place=f"input {name!r}"
             )
-    core = runtime.Core()
-    compiled = core.compile_model(
-        core.read_model(source.proto.SerializeToString()), "CPU", settings
+    compiled = engine.compiled(
+        source.proto.SerializeToString(), request["threads"], request["precision"]
     )
     results = compiled({name: np.ascontiguousarray(a) for name, a in named.items()})
     shown: dict[str, np.ndarray] = {}

@@ -18,6 +18,7 @@ from verax.runners import onnx_runtime, openvino, tvm
 from verax.runners.arrays import ArraysRunner, load_npz
 from verax.runners.child_runner import TIMEOUT, ChildRunner
 from verax.runners.command import CommandRunner
+from verax.runners.engines import Engine
 from verax.runners.functions import FunctionRunner
 from verax.runners.litert import LiteRtRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
@@ -115,45 +116,74 @@ def _of_other_file(runner: Runner, path: str | Path, asked: Asked) -> Runner:
 
 @dataclass(frozen=True)
 class Entry:
-    """One runner by name: what it is, the package it needs (as imported), and how it is made."""
+    """One runner by name: what it is, the package it needs (as imported), how it is made, and the
+    engine that `verax bench` times, if it can be timed."""
 
     words: str
     package: str
     make: Callable[[Asked], Runner]
+    engine: Engine | None = None
 
 
 def _entries() -> dict[str, Entry]:
     found = {
-        f"verax:O{n}": Entry(f"our compiler at level O{n}", "", partial(_own, level=n))
+        f"verax:O{n}": Entry(
+            f"our compiler at level O{n}",
+            "",
+            partial(_own, level=n),
+            Engine("verax", (), {"opt_level": n}),
+        )
         for n in LEVELS
     }
+    onnx = (".onnx",)
     words = "ONNX Runtime on the CPU, running the model's file or the graph as ONNX"
-    found["onnxruntime"] = Entry(words, "onnxruntime", _onnx_runtime)
+    found["onnxruntime"] = Entry(words, "onnxruntime", _onnx_runtime, Engine("onnxruntime", onnx))
     for level in onnx_runtime.LEVELS:
         words = f"ONNX Runtime, graph optimisation: {level}"
         make = partial(_onnx_runtime, level=level)
-        found[f"onnxruntime:{level}"] = Entry(words, "onnxruntime", make)
+        engine = Engine("onnxruntime", onnx, {"level": level})
+        found[f"onnxruntime:{level}"] = Entry(words, "onnxruntime", make, engine)
     words = "OpenVINO on the CPU in float32 (f32 is asked for)"
-    found["openvino"] = Entry(words, "openvino", _openvino)
+    found["openvino"] = Entry(words, "openvino", _openvino, Engine("openvino", onnx))
     for precision in openvino.PRECISIONS:
         chosen = "the precision it chooses itself (bf16 on some processors)"
         words = f"OpenVINO in {chosen if precision == 'default' else precision}"
         make = partial(_openvino, precision=precision)
-        found[f"openvino:{precision}"] = Entry(words, "openvino", make)
-    found["tvm"] = Entry("Apache TVM on the CPU, through its ONNX frontend", "tvm", _tvm)
+        engine = Engine("openvino", onnx, {"precision": precision})
+        found[f"openvino:{precision}"] = Entry(words, "openvino", make, engine)
+    words = "Apache TVM on the CPU, through its ONNX frontend"
+    found["tvm"] = Entry(words, "tvm", _tvm, Engine("tvm", onnx))
     for number in tvm.OPT_LEVELS[:-1]:
         make = partial(_tvm, level=number)
-        found[f"tvm:O{number}"] = Entry(f"Apache TVM with opt_level {number}", "tvm", make)
+        engine = Engine("tvm", onnx, {"opt_level": number})
+        found[f"tvm:O{number}"] = Entry(f"Apache TVM with opt_level {number}", "tvm", make, engine)
+    programs, lite = (".pt2", ".py"), (".tflite",)
     files = {
-        "torch": ("PyTorch, eager, running a .pt2 file", "torch"),
-        "torch-compiled": ("PyTorch, torch.compile, running a .pt2 file", "torch"),
-        "litert": ("LiteRT, running a .tflite file", "ai_edge_litert"),
-        "litert-builtin": ("LiteRT without XNNPACK, running a .tflite file", "ai_edge_litert"),
-        "litert-reference": ("LiteRT's reference kernels, on a .tflite file", "ai_edge_litert"),
-        "tensorflow": ("TensorFlow, running a .pb, SavedModel or Keras file", "tensorflow"),
+        "torch": ("PyTorch, eager, running a .pt2 file", "torch", Engine("torch", programs)),
+        "torch-compiled": (
+            "PyTorch, torch.compile, running a .pt2 file",
+            "torch",
+            Engine("torch", programs, {"compiled": True}),
+        ),
+        "litert": ("LiteRT, running a .tflite file", "ai_edge_litert", Engine("litert", lite)),
+        "litert-builtin": (
+            "LiteRT without XNNPACK, running a .tflite file",
+            "ai_edge_litert",
+            Engine("litert", lite, {"kernels": "builtin"}),
+        ),
+        "litert-reference": (
+            "LiteRT's reference kernels, on a .tflite file",
+            "ai_edge_litert",
+            Engine("litert", lite, {"kernels": "reference"}),
+        ),
+        "tensorflow": (
+            "TensorFlow, running a .pb, SavedModel or Keras file",
+            "tensorflow",
+            None,
+        ),
     }
-    for kind, (words, package) in files.items():
-        found[kind] = Entry(words, package, partial(_foreign, kind))
+    for kind, (words, package, timed) in files.items():
+        found[kind] = Entry(words, package, partial(_foreign, kind), timed)
     words = "the operators' meaning in float32 NumPy"
     found["reference"] = Entry(words, "", partial(_reference, bits=False))
     words = "the bits that O0 and O1 promise, in NumPy (slow)"
@@ -171,6 +201,11 @@ DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "tensorflow": TensorFlowRunner.packages,
 }
 """Package as it is imported -> what it may be called where packages are listed, likeliest first."""
+ENGINES: Mapping[str, Engine] = {
+    "verax": Engine("verax", (), {"opt_level": Settings().opt_level}),
+    **{name: entry.engine for name, entry in ENTRIES.items() if entry.engine is not None},
+}
+"""What `verax bench` can time, by the runner's name; "verax" is our default level."""
 RUNNERS = {name: entry.words for name, entry in ENTRIES.items()}
 """Runners by name, and what each is. `torch:FILE`, `litert:FILE`, `tensorflow:FILE` run a file of
 their own; `cmd:PROGRAM ARGS` runs any program."""

@@ -9,48 +9,29 @@ from typing import Any, Unpack
 import numpy as np
 
 from verax.base.errors import UsageError
-from verax.base.optional import optional
 from verax.ir.graph import Graph
+from verax.runners.engines import tvm as engine
+from verax.runners.engines.tvm import OPT_LEVELS
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load
 from verax.runners.onnx_runner import Common, OnnxRunner
-
-OPT_LEVELS = (0, 1, 2, 3)
-"""Optimisation levels of TVM's pass context; 3 is its own choice."""
 
 
 def answer(
     request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Compile `request["model"]` for this processor and run it, with the values in "keep"."""
-    tvm = optional("tvm", "to run the subject 'tvm'")
-    frontend = optional("tvm.relax.frontend.onnx", "to run the subject 'tvm'")
+    engine.runtime()  # what is missing is said first
     source = load(request["model"])
     shapes = input_shapes(source.proto)
     named, said = feed(shapes, inputs)
     declared = [v.name for v in source.proto.graph.output]
     add_outputs(source.proto, request["keep"])
-    module = frontend.from_onnx(
-        source.proto,
-        shape_dict={name: list(named[name].shape) for name in shapes},
-        dtype_dict={name: str(named[name].dtype) for name in shapes},
-        keep_params_in_input=False,
-    )
-    with tvm.transform.PassContext(opt_level=request["opt_level"]):
-        executable = tvm.compile(module, target="llvm")
-    machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
-    arguments = [tvm.runtime.tensor(np.ascontiguousarray(named[name])) for name in shapes]
-    results = machine["main"](*arguments)
-    single = hasattr(results, "numpy") or all(isinstance(n, int) for n in results)
-    listed = [results] if single else list(results)
+    arguments = {name: named[name] for name in shapes}
+    results = engine.call(source.proto, arguments, request["opt_level"])()
     names = [v.name for v in source.proto.graph.output]
     reply = {"said": said, "declared": declared}
-    return reply, {n: as_array(r) for n, r in zip(names, listed)}
-
-
-def as_array(result: Any) -> np.ndarray:
-    """A result as an array; TVM keeps sizes that it computed as a tuple of integers."""
-    return np.array(result.numpy() if hasattr(result, "numpy") else [int(n) for n in result])
+    return reply, dict(zip(names, results))
 
 
 class TvmRunner(OnnxRunner):

@@ -1,0 +1,51 @@
+"""OpenVINO's CPU plugin, one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.optional import optional
+from verax.runners.engines import Inputs, Prepared
+
+PRECISIONS = ("f32", "bf16", "f16", "default")
+"""What may be asked for. On processors with bfloat16 units OpenVINO's default is bf16."""
+
+
+def runtime() -> Any:
+    """The package; raises `MissingPackageError` where it is not installed."""
+    return optional("openvino", "to run the subject 'openvino'")
+
+
+def compiled(model: str | bytes, threads: int, precision: str = "f32", **more: Any) -> Any:
+    """A compiled model of a file or its bytes. precision: one of PRECISIONS; more: properties."""
+    package = runtime()
+    properties: dict[str, Any] = {"NUM_STREAMS": 1, **more}
+    if threads:
+        properties["INFERENCE_NUM_THREADS"] = threads
+    if precision != "default":
+        properties["INFERENCE_PRECISION_HINT"] = precision
+    core = package.Core()
+    return core.compile_model(core.read_model(model), "CPU", properties)
+
+
+def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
+    """As `Engine` says. settings: the precision."""
+    package = runtime()
+    loaded = compiled(model, threads, PERFORMANCE_HINT="LATENCY", **settings)
+    request = loaded.create_infer_request()
+
+    def bind(inputs: Inputs) -> Callable[[], Sequence[np.ndarray]]:
+        tensors = {n: package.Tensor(a, shared_memory=True) for n, a in inputs.items()}
+        kept = tuple(inputs.values())  # the tensors do not keep the arrays alive
+
+        def run() -> Sequence[np.ndarray]:
+            assert kept
+            request.infer(tensors)
+            return [request.get_output_tensor(i).data for i in range(len(loaded.outputs))]
+
+        return run
+
+    return Prepared(package.__version__.partition("-")[0], bind)
