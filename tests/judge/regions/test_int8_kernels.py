@@ -11,6 +11,7 @@ import verax
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point_words import stepped_tanh
 from verax.ops.arithmetic import Sub
 from verax.ops.cast import Cast
 from verax.ops.reduction import ReduceSum
@@ -88,11 +89,37 @@ def test_weights_of_11_bits_are_named_and_of_7_are_wrong(bits: int, kind: Kind) 
     assert kind is Kind.mistake or "11 bits" in found.precisions[0].format
 
 
-@pytest.mark.parametrize("case", ["00 (11, 4)", "10 (14, 12)", "01 (11, 4)"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(f"RESIZE_BILINEAR int8 {c}" for c in ("00 (11, 4)", "10 (14, 12)", "01 (11, 4)")),
+        *(f"TANH int16 {scale}" for scale in (2.0**-12, 2.0**-11, 0.0007)),
+    ],
+)
 def test_litert_itself(case: str, tmp_path) -> None:
     pytest.importorskip("ai_edge_litert")
-    made = dict(quantised_cases())[f"RESIZE_BILINEAR int8 {case}"]
-    path = tmp_path / "resize.tflite"
-    path.write_bytes(made)
+    path = tmp_path / "one.tflite"
+    path.write_bytes(dict(quantised_cases())[case])
     found = verax.check(path, "litert", explain=False)
     assert found.kind in (Kind.identical, Kind.rounding, Kind.precision), found.reasons
+
+
+def test_tanh_by_steps_is_tanh_to_12_units_and_odd() -> None:
+    x = np.arange(-(2**15), 2**15)
+    found = stepped_tanh(x)
+    assert np.abs(found - np.tanh(x / 2**12) * 2**15).max() <= 12
+    assert (found[1:] == -found[:0:-1]).all()
+
+
+def test_a_tanh_that_is_neither_table_nor_steps_is_a_mistake(tmp_path) -> None:
+    path = tmp_path / "tanh.tflite"
+    path.write_bytes(dict(quantised_cases())[f"TANH int16 {2.0**-12}"])
+    graph = verax.load(path).graph
+    name = next(iter(graph.inputs))
+    x = np.random.default_rng(80).integers(-(2**15), 2**15, (2, 90, 10)).astype(np.int16)
+    steps = stepped_tanh(x).astype(np.int16)
+    kind = verax.check(graph, lambda *_: steps, {name: x}, explain=False).kind
+    assert kind is Kind.precision
+    wrong = (stepped_tanh(x) + (x > 20000)).astype(np.int16)
+    kind = verax.check(graph, lambda *_: wrong, {name: x}, explain=False).kind
+    assert kind is Kind.mistake

@@ -16,7 +16,7 @@
 - OpenVINO adds to the sums of a convolution before it rounds them: the quantisation between a
   product and the addition behind it is left out, which is finer than the meaning, not coarser.
 - LiteRT's optimised means round the zero point's share by itself, and XNNPACK's bilinear resize
-  takes weights of 11 bits (`int8_kernels`).
+  takes weights of 11 bits; LiteRT's tanh of 16 bits may go by steps (`int8_kernels`).
 
 Each is a `Way`: a node is computed again so, exactly, and what a subject gave has to be that.
 """
@@ -33,7 +33,12 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
 from verax.judge.decide.precision import asymmetric_uint8
-from verax.judge.regions.int8_kernels import finely_resized, mean_apart, share_apart
+from verax.judge.regions.int8_kernels import (
+    finely_resized,
+    mean_apart,
+    share_apart,
+    stepped_table,
+)
 from verax.judge.regions.int8_products import (
     BY_POSITION,
     IN_A_ROW,
@@ -61,7 +66,7 @@ class Way:
     products "left" or "right". weights: whether float weights between quantised values are rounded
     to 8 bits. wide: whether values of 16 bits are left unrounded, though within their range.
     means: whether the zero point's share of a mean is rounded by itself. resize: whether a bilinear
-    resize of bytes takes weights of 11 bits.
+    resize of bytes takes weights of 11 bits. steps: whether a tanh of 16 bits goes by steps.
     spared: first outputs of nodes that are computed as the graph says; turned: of those whose
     products are paired the other way.
     """
@@ -74,6 +79,7 @@ class Way:
     wide: bool = False
     means: bool = False
     resize: bool = False
+    steps: bool = False
     spared: frozenset[str] = frozenset()
     turned: frozenset[str] = frozenset()
 
@@ -95,6 +101,8 @@ class Way:
             words.append("means whose zero point's share is rounded by itself")
         if self.resize:
             words.append("a bilinear resize with weights of 11 bits, which is finer")
+        if self.steps:
+            words.append("a tanh of 16 bits by steps (gemmlowp's)")
         if self.spared:
             words[-1] += " in some of the nodes"
         if self.sums:
@@ -140,6 +148,9 @@ class Way:
                 return (exact[0] * factor,)
         if self.resize and isinstance(node.op, ResizeInteger) and arrays[0].dtype == np.int8:
             return (finely_resized(node.op, arrays[0]),)
+        table = stepped_table(graph, node) if self.steps else None
+        if table is not None:
+            return as_tuple(node.op.reference(_NOTHING, table, *arrays[1:]))
         if self.means and isinstance(node.op, Requantize) and share_apart(graph, node):
             return (mean_apart(node.op, arrays, share_apart(graph, node)),)
         return tuple(exact)
@@ -177,9 +188,10 @@ def ways(graph: Graph, nodes: Sequence[Node]) -> Iterator[Way]:
     kinds = [False, True]
     means = kinds[: 1 + any(share_apart(graph, n) for n in nodes)]
     resize = kinds[: 1 + any(isinstance(n.op, ResizeInteger) for n in nodes)]
-    for apart, fine in itertools.product(means, resize):
-        if apart or fine:
-            yield Way(means=apart, resize=fine)
+    steps = kinds[: 1 + any(stepped_table(graph, n) is not None for n in nodes)]
+    for apart, fine, by_steps in itertools.product(means, resize, steps):
+        if apart or fine or by_steps:
+            yield Way(means=apart, resize=fine, steps=by_steps)
 
 
 def _other(pairs: str) -> str:

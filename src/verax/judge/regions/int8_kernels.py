@@ -1,9 +1,11 @@
-"""Two kernels of integers that LiteRT computes in another way than it means them.
+"""Kernels of integers that LiteRT computes in another way than it means them.
 
 - Its optimised mean of bytes sums without zero points, and takes the input's zero point off at the
   end, as a whole number: every result of a node is moved by the same part of a step.
 - XNNPACK's bilinear resize of bytes rounds the weights of the neighbours to 11 bits, from positions
   in float32, where the meaning has 10 bits; halves go up.
+- Its optimised tanh of 16-bit numbers whose scale is a power of two goes by steps on 16 bits
+  (`fixed_point_words`), not by the table that it is meant by, and errs by up to 12 units.
 """
 
 from __future__ import annotations
@@ -15,12 +17,17 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation
+from verax.numerics.fixed_point_words import stepped_tanh
 from verax.ops.arithmetic import Sub
+from verax.ops.gather import Gather
 from verax.ops.reduction import ReduceSum
 from verax.ops.requantization import Requantize
 from verax.ops.resize_integer import ResizeInteger, weighted
 
 FINE_BITS = 11
+WORDS = np.arange(-(2**15), 2**15)
+TABLE_ERROR = 16
+"""Units of 2^-15 by which a table of tanh may differ from tanh."""
 _NOTHING = Evaluation((), ())
 
 
@@ -66,3 +73,17 @@ def finely_resized(op: ResizeInteger, x: np.ndarray) -> np.ndarray:
         tables.append((low, np.minimum(low + 1, whole - 1), weight))
     total = weighted(x, op.axes, tables, FINE_BITS)
     return ((total + (1 << 2 * FINE_BITS - 1)) >> 2 * FINE_BITS).astype(x.dtype)
+
+
+def stepped_table(graph: Graph, node: Node) -> np.ndarray | None:
+    """For a look-up in a table of tanh of 16-bit numbers, in units of 2^-12 or 2^-11: the table
+    that steps on 16 bits give."""
+    table = graph.constants.get(node.inputs[0] or "") if isinstance(node.op, Gather) else None
+    if table is None or table.shape != WORDS.shape or table.dtype != np.int16:
+        return None
+    for shift in (0, 1):
+        exact = np.tanh(WORDS * 2.0 ** (shift - 12)) * 2**15
+        if np.abs(table - exact).max() <= TABLE_ERROR:
+            doubled = np.clip(WORDS << shift, -(2**15), 2**15 - 1)
+            return np.asarray(stepped_tanh(doubled)).astype(np.int16)
+    return None
