@@ -1,7 +1,8 @@
-"""Fixed-point tanh on 16 bits by steps, as gemmlowp has it and LiteRT's optimised kernel uses it.
+"""Fixed-point tanh and sigmoid on 16 bits by steps, as gemmlowp has them and LiteRT's optimised
+kernels use them.
 
-Source: gemmlowp's fixedpoint.h (tanh, exp_on_negative_values, one_minus_x_over_one_plus_x) on
-std::int16_t. Constants are those of 32 bits, rounded to 16. It errs by up to 12 units of 2^-15.
+Source: gemmlowp's fixedpoint.h (tanh, logistic, exp_on_negative_values and what these use) on
+std::int16_t. Constants are those of 32 bits, rounded to 16. tanh errs by up to 12 units of 2^-15.
 """
 
 from __future__ import annotations
@@ -22,8 +23,16 @@ def stepped_tanh(x: Words) -> Words:
     """tanh with 15 fraction bits of x with 12: (1 - e) / (1 + e), e = exp(-2 |x|)."""
     x = np.asarray(x, np.int64)
     size = np.minimum(np.abs(x), ONE + 1)
-    found = _one_minus_over_one_plus(_exp_of_negative(-size))
+    found = _one_minus_over_one_plus(_exp_of_negative(-size, 11))
     return np.where(x == 0, 0, np.where(x < 0, -found, found))
+
+
+def stepped_sigmoid(x: Words) -> Words:
+    """1 / (1 + exp(-x)) with 15 fraction bits of x with 12."""
+    x = np.asarray(x, np.int64)
+    size = np.minimum(np.abs(x), ONE + 1)
+    found = _one_over_one_plus(_exp_of_negative(-size, 12))
+    return np.where(x == 0, 2**14, np.where(x < 0, ONE - found, found))
 
 
 def _product(a: Words, b: Words) -> Words:
@@ -43,27 +52,36 @@ def _shifted(x: Words, exponent: int) -> Words:
     return np.clip(x << exponent, -ONE - 1, ONE)
 
 
-def _exp_of_negative(a: Words) -> Words:
-    """exp of numbers in (-16, 0] with 11 fraction bits; the result has 15."""
-    quarter = 1 << 9
+def _exp_of_negative(a: Words, fraction: int) -> Words:
+    """exp of numbers <= 0 with `fraction` fraction bits; the result has 15."""
+    quarter = 1 << fraction - 2
     rest = (a & (quarter - 1)) - quarter
-    x = _shifted(rest, 4) + 2**12  # around -1/8
+    x = _shifted(rest, 15 - fraction) + 2**12  # around -1/8
     square = _product(x, x)
     series = _halves(_product(square, square), 2) + _product(square, x)
     series = _halves(_product(series, 10923) + square, 1)
     found = np.clip(28918 + _product(28918, x + series), -ONE - 1, ONE)
     remainder = rest - a
-    for exponent, factor in enumerate(_EXP_FACTORS, start=-2):
-        bit = (remainder & (1 << 11 + exponent)) != 0
+    for exponent, factor in enumerate(_EXP_FACTORS[: 17 - fraction], start=-2):
+        bit = (remainder & (1 << fraction + exponent)) != 0
         found = np.where(bit, _product(found, factor), found)
     return np.where(a == 0, ONE, found)
 
 
 def _one_minus_over_one_plus(a: Words) -> Words:
-    """(1 - a) / (1 + a) for a in [0, 1], 15 fraction bits: three Newton steps."""
-    total = a + ONE
-    half = (total + 1) >> 1
-    x = 23130 + _product(half, -15420)  # 48/17 - 32/17 d, 13 fraction bits
+    """(1 - a) / (1 + a) for a in [0, 1], 15 fraction bits."""
+    return _shifted(_reciprocal_of_half_sum(a) - 2**13, 2)
+
+
+def _one_over_one_plus(a: Words) -> Words:
+    """1 / (1 + a) for a in [0, 1], 15 fraction bits."""
+    return _shifted(_reciprocal_of_half_sum(a), 1)
+
+
+def _reciprocal_of_half_sum(a: Words) -> Words:
+    """2 / (1 + a) for a in [0, 1] with 15 fraction bits; the result has 13. Three Newton steps."""
+    half = (a + ONE + 1) >> 1
+    x = 23130 + _product(half, -15420)  # 48/17 - 32/17 d
     for _ in range(3):
         x = x + _shifted(_product(x, 2**13 - _product(half, x)), 2)
-    return _shifted(x - 2**13, 2)
+    return x

@@ -11,7 +11,7 @@ import verax
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.numerics.fixed_point import quantised_factor
-from verax.numerics.fixed_point_words import stepped_tanh
+from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
 from verax.ops.arithmetic import Sub
 from verax.ops.cast import Cast
 from verax.ops.reduction import ReduceSum
@@ -94,6 +94,7 @@ def test_weights_of_11_bits_are_named_and_of_7_are_wrong(bits: int, kind: Kind) 
     [
         *(f"RESIZE_BILINEAR int8 {c}" for c in ("00 (11, 4)", "10 (14, 12)", "01 (11, 4)")),
         *(f"TANH int16 {scale}" for scale in (2.0**-12, 2.0**-11, 0.0007)),
+        *(f"LOGISTIC int16 {scale}" for scale in (2.0**-12, 2.0**-11, 0.0007)),
     ],
 )
 def test_litert_itself(case: str, tmp_path) -> None:
@@ -104,11 +105,15 @@ def test_litert_itself(case: str, tmp_path) -> None:
     assert found.kind in (Kind.identical, Kind.rounding, Kind.precision), found.reasons
 
 
-def test_tanh_by_steps_is_tanh_to_12_units_and_odd() -> None:
+def test_steps_come_near_the_curves_and_are_as_symmetric() -> None:
     x = np.arange(-(2**15), 2**15)
     found = stepped_tanh(x)
     assert np.abs(found - np.tanh(x / 2**12) * 2**15).max() <= 12
     assert (found[1:] == -found[:0:-1]).all()
+    found = stepped_sigmoid(x)
+    assert np.abs(found - 2**15 / (1 + np.exp(-x / 2**12))).max() <= 12
+    apart = x[1:] != 0
+    assert (found[1:] + found[:0:-1] == 2**15 - 1)[apart].all()
 
 
 def test_a_tanh_that_is_neither_table_nor_steps_is_a_mistake(tmp_path) -> None:

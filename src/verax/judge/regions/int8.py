@@ -16,7 +16,8 @@
 - OpenVINO adds to the sums of a convolution before it rounds them: the quantisation between a
   product and the addition behind it is left out, which is finer than the meaning, not coarser.
 - LiteRT's optimised means round the zero point's share by itself, and XNNPACK's bilinear resize
-  takes weights of 11 bits; LiteRT's tanh of 16 bits may go by steps (`int8_kernels`).
+  takes weights of 11 bits; its tanh and sigmoid of 16 bits may go by steps
+  (`int8_kernels`).
 
 Each is a `Way`: a node is computed again so, exactly, and what a subject gave has to be that.
 """
@@ -66,7 +67,8 @@ class Way:
     products "left" or "right". weights: whether float weights between quantised values are rounded
     to 8 bits. wide: whether values of 16 bits are left unrounded, though within their range.
     means: whether the zero point's share of a mean is rounded by itself. resize: whether a bilinear
-    resize of bytes takes weights of 11 bits. steps: whether a tanh of 16 bits goes by steps.
+    resize of bytes takes weights of 11 bits. steps: whether tanh and sigmoid of 16 bits
+    go by steps.
     spared: first outputs of nodes that are computed as the graph says; turned: of those whose
     products are paired the other way.
     """
@@ -102,7 +104,7 @@ class Way:
         if self.resize:
             words.append("a bilinear resize with weights of 11 bits, which is finer")
         if self.steps:
-            words.append("a tanh of 16 bits by steps (gemmlowp's)")
+            words.append("tanh and sigmoid of 16 bits by steps (gemmlowp's)")
         if self.spared:
             words[-1] += " in some of the nodes"
         if self.sums:

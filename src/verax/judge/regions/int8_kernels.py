@@ -4,30 +4,37 @@
   end, as a whole number: every result of a node is moved by the same part of a step.
 - XNNPACK's bilinear resize of bytes rounds the weights of the neighbours to 11 bits, from positions
   in float32, where the meaning has 10 bits; halves go up.
-- Its optimised tanh of 16-bit numbers whose scale is a power of two goes by steps on 16 bits
-  (`fixed_point_words`), not by the table that it is meant by, and errs by up to 12 units.
+- Its optimised tanh and sigmoid of 16-bit numbers whose scale is a certain power of two go by steps
+  on 16 bits (`fixed_point_words`), not by the table that is meant, and err by up to 12 units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation
-from verax.numerics.fixed_point_words import stepped_tanh
+from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
 from verax.ops.arithmetic import Sub
 from verax.ops.gather import Gather
 from verax.ops.reduction import ReduceSum
 from verax.ops.requantization import Requantize
 from verax.ops.resize_integer import ResizeInteger, weighted
 
+Curve = Callable[[np.ndarray], np.ndarray]
 FINE_BITS = 11
 WORDS = np.arange(-(2**15), 2**15)
 TABLE_ERROR = 16
-"""Units of 2^-15 by which a table of tanh may differ from tanh."""
+"""Units of 2^-15 by which a table of a curve may differ from it."""
+STEPPED: tuple[tuple[int, Curve, Curve], ...] = (
+    (0, np.tanh, stepped_tanh),
+    (1, np.tanh, stepped_tanh),
+    (0, lambda x: 1 / (1 + np.exp(-x)), stepped_sigmoid),
+)
+"""Curves that kernels compute by steps, of what is doubled so many times."""
 _NOTHING = Evaluation((), ())
 
 
@@ -76,14 +83,14 @@ def finely_resized(op: ResizeInteger, x: np.ndarray) -> np.ndarray:
 
 
 def stepped_table(graph: Graph, node: Node) -> np.ndarray | None:
-    """For a look-up in a table of tanh of 16-bit numbers, in units of 2^-12 or 2^-11: the table
-    that steps on 16 bits give."""
+    """For a look-up in a table of tanh or sigmoid of 16-bit numbers, in units of 2^-12 (for tanh
+    also of 2^-11): the table that steps on 16 bits give."""
     table = graph.constants.get(node.inputs[0] or "") if isinstance(node.op, Gather) else None
     if table is None or table.shape != WORDS.shape or table.dtype != np.int16:
         return None
-    for shift in (0, 1):
-        exact = np.tanh(WORDS * 2.0 ** (shift - 12)) * 2**15
+    for shift, curve, steps in STEPPED:
+        exact = curve(WORDS * 2.0 ** (shift - 12)) * 2**15
         if np.abs(table - exact).max() <= TABLE_ERROR:
             doubled = np.clip(WORDS << shift, -(2**15), 2**15 - 1)
-            return np.asarray(stepped_tanh(doubled)).astype(np.int16)
+            return np.asarray(steps(doubled)).astype(np.int16)
     return None
