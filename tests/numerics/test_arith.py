@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verax.numerics.arith import PRIMITIVES, NumpyArith, result_dtype
+from verax.numerics.arith import PRIMITIVES, result_dtype
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.formats import numpy_dtype
 
 M = NumpyArith()

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from verax.numerics import expr
-from verax.numerics.arith import Arith, NumpyArith
+from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import (
     Apply,
     Const,

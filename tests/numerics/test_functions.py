@@ -6,7 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from verax.numerics.arith import NumpyArith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.formats import FLOAT32, numpy_dtype, ulp, ulp_error
 from verax.numerics.functions import ERROR_PER_ARGUMENT, FUNCTIONS, ULPS
 from verax.numerics.functions_float64 import FUNCTIONS as WIDE

@@ -14,7 +14,7 @@ from verax.base.errors import GraphError
 from verax.ir.dim import maximum, symbol
 from verax.ir.operator import REGISTRY, Case, Evaluation, Inference, Operator
 from verax.ir.types import DType, TensorType
-from verax.numerics.arith import NumpyArith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import evaluate
 from verax.ops.activation import Clip, LeakyRelu, PRelu, Relu
 from verax.ops.arithmetic import Add, Max, Min, Mul

@@ -12,7 +12,7 @@ from verax.base.errors import GraphError
 from verax.ir.operator import REGISTRY, Case, Inference
 from verax.ir.types import TensorType
 from verax.numerics import reductions
-from verax.numerics.arith import NumpyArith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.ops.softmax import Hardmax, LogSoftmax, Softmax
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

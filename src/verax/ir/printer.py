@@ -5,21 +5,40 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from verax.ir.types import DType
-
-if TYPE_CHECKING:
-    from verax.ir.graph import Graph
+from verax.ir.types import DType, TensorType
 
 INLINE_LIMIT = 16
 """Constants with more elements are printed as a hash."""
 _SIMPLE = re.compile(r"[A-Za-z0-9_./:\-]+\Z")
 
 
-def print_graph(graph: Graph) -> str:
+class Printed(Protocol):
+    """What is printed of a graph (`ir.graph.Graph`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> Sequence[str]: ...
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]: ...
+    @property
+    def nodes(self) -> Sequence[Any]: ...
+    @property
+    def outputs(self) -> Sequence[str]: ...
+    @property
+    def types(self) -> Mapping[str, TensorType]: ...
+    @property
+    def updates(self) -> Mapping[str, str]: ...
+    @property
+    def initial(self) -> Mapping[str, np.ndarray]: ...
+
+
+def print_graph(graph: Printed) -> str:
     """The text form of `graph`."""
     lines = [f"graph {json.dumps(graph.name)}"]
     lines += [_input(graph, v) for v in graph.inputs]
@@ -36,7 +55,7 @@ def print_graph(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _input(graph: Graph, value: str) -> str:
+def _input(graph: Printed, value: str) -> str:
     typed = f"{_value(value)}: {graph.types[value]}"
     initial = graph.initial.get(value)
     return f"input {typed}" if initial is None else f"state {typed} = {_content(initial)}"

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from verax.numerics import functions_double as double
-
-if TYPE_CHECKING:
-    from verax.numerics.arith import Arith
+from verax.numerics.arith import Arith
 
 V = TypeVar("V")
 

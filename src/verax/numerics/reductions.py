@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.numerics.arith import Arith, NumpyArith
+from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.formats import FLOATS, dtype_name, numpy_dtype
 
 LANES = 16

@@ -11,7 +11,8 @@ import numpy as np
 from verax.ir.dim import equal
 from verax.ir.operator import Case, Evaluation, Inference, operator
 from verax.ir.types import DType, TensorType
-from verax.numerics.arith import Arith, NumpyArith
+from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.formats import FORMATS
 from verax.ops.common import as_dtype, draw
 from verax.ops.elementwise import ANY, Elementwise

@@ -15,7 +15,8 @@ import numpy as np
 
 from verax.ir.operator import Case, Evaluation, Inference, Operator
 from verax.ir.types import DType, TensorType
-from verax.numerics.arith import PRIMITIVES, Arith, NumpyArith
+from verax.numerics.arith import PRIMITIVES, Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import KAPPA, Rounding
 from verax.numerics.expr import Apply, Expr, Input, TracingArith, evaluate, nodes
 from verax.ops.common import FLOATS, INTEGERS, broadcast_dims, draw, rounding, same_dtype

@@ -13,7 +13,8 @@ import numpy as np
 
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
-from verax.numerics.arith import Arith, NumpyArith
+from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Rounding, relative
 from verax.ops.common import (
     constant,

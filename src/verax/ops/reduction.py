@@ -17,7 +17,8 @@ from verax.base.errors import InputError
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics import reductions
-from verax.numerics.arith import Arith, NumpyArith
+from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Rounding
 from verax.numerics.formats import FORMATS
 from verax.ops.arithmetic import truncated_quotient

@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
-from verax.numerics.arith import NumpyArith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Rounding, U, relative
 from verax.numerics.fma import fma32
 from verax.numerics.reductions import reduce

@@ -11,7 +11,7 @@ import numpy as np
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics import reductions
-from verax.numerics.arith import NumpyArith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Rounding
 from verax.ops.common import FLOATS, draw, normalize_axis, rounding, same_dtype
 

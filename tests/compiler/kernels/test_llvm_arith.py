@@ -9,15 +9,8 @@ from native import TARGETS, Native, assert_same_bits
 from verax.compiler.kernels.arith import LlvmArith, why_unsupported
 from verax.compiler.kernels.builder import I1, Kernel, ModuleBuilder
 from verax.compiler.kernels.target import LANES, Target
-from verax.numerics.arith import (
-    ARITHMETIC,
-    BITWISE,
-    COMPARISONS,
-    PRIMITIVES,
-    ROUNDINGS,
-    SHIFTS,
-    NumpyArith,
-)
+from verax.numerics.arith import ARITHMETIC, BITWISE, COMPARISONS, PRIMITIVES, ROUNDINGS, SHIFTS
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Expr, evaluate, trace
 from verax.numerics.formats import DTYPES, FLOATS, INTEGERS, numpy_dtype
 from verax.numerics.functions import FUNCTIONS

@@ -15,7 +15,7 @@ from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.loops import Access
 from verax.compiler.kernels.reduce import ReduceSpec, Stage, emit_reduce
 from verax.compiler.kernels.target import Target
-from verax.numerics.arith import NumpyArith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Input, evaluate, trace
 from verax.numerics.formats import numpy_dtype
 from verax.numerics.reductions import reduce

@@ -15,7 +15,7 @@ import numpy as np
 from verax.compiler.kernels.arith import why_unsupported
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
-from verax.numerics.arith import NumpyArith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
 from verax.ops.elementwise import Elementwise
 from verax.ops.normalization import BatchNormalization
