@@ -21,7 +21,7 @@ from verax.judge.locate.optimisations import guilty_optimisation
 from verax.ops.activation import Relu
 from verax.ops.arithmetic import Mul
 from verax.ops.convolution import Conv
-from verax.ops.where import Identity
+from verax.ops.identity import Identity
 from verax.records.bisection import Bisection
 from verax.records.trace import Trace
 from verax.records.verdict import Kind

@@ -9,7 +9,7 @@ runs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
@@ -68,6 +68,11 @@ class Inference:
     def require(self, condition: bool, message: str) -> None:
         if not condition:
             self.fail(message)
+
+    def one_of(self, name: str, value: str, supported: Iterable[str]) -> None:
+        """Require that the attribute `name` has one of the supported values."""
+        known = tuple(supported)
+        self.require(value in known, f"unknown {name} {value!r}; supported: {', '.join(known)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +216,3 @@ def operator(cls: type[_T]) -> type[_T]:
         raise AssertionError(f"two operators are called {made.__name__}")
     REGISTRY[made.__name__] = made
     return made
-
-
-ReferenceFunction = Callable[..., Any]

@@ -35,7 +35,7 @@ from verax.judge.regions.coverage import (
 from verax.judge.regions.network import Progress, Survey, survey
 from verax.judge.wording import reasons_of
 from verax.numerics.statistics import root_mean_square
-from verax.ops.where import Identity
+from verax.ops.identity import Identity
 from verax.records.environment import array_hash, environment
 from verax.records.verdict import (
     Blame,
@@ -358,7 +358,7 @@ def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, 
 def _overall(findings: Sequence[Finding], repeated: Repeat | None) -> Kind:
     """The worst kind; identical only if every judged value is.
 
-    An answer from memory that nobody wrote is a mistake, however near it came this time.
+    An answer from uninitialised memory is a mistake, however near it came this time.
     """
     kind = worst(findings)
     if repeated is not None and repeated.cause in BY_CHANCE:

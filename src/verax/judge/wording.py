@@ -22,9 +22,7 @@ def _outside(verdict: Verdict) -> list[str]:
     found = [f"the harness, not the network: {c.words}" for c in verdict.causes[:1]]
     repeat = verdict.repeat
     if repeat is not None and repeat.cause == UNINITIALISED:
-        found.append(
-            f"{name} reads memory that nobody wrote: its answer changes with what was there"
-        )
+        found.append(f"{name} reads uninitialised memory: its answer changes with what was there")
     elif repeat is not None and repeat.cause == CHANCE:
         found.append(f"{name} changes its answer from run to run by more than rounding")
     return found

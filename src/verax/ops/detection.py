@@ -148,10 +148,11 @@ class RoiAlign(Operator):
         ctx.require(rois.rank == 2 and batch.rank == 1, f"rois {rois}, batch_indices {batch}")
         agree(ctx, (rois.dims[1], 4), "the last axis of rois and 4")
         count = agree(ctx, (rois.dims[0], batch.dims[0]), "lengths of rois and batch_indices")
-        ctx.require(self.mode in ("avg", "max"), f"mode {self.mode!r} is neither avg nor max")
-        ctx.require(
-            self.coordinate_transformation_mode in ("half_pixel", "output_half_pixel"),
-            f"coordinate_transformation_mode {self.coordinate_transformation_mode!r} is not known",
+        ctx.one_of("mode", self.mode, ("avg", "max"))
+        ctx.one_of(
+            "coordinate_transformation_mode",
+            self.coordinate_transformation_mode,
+            ("half_pixel", "output_half_pixel"),
         )
         ctx.require(self.sampling_ratio >= 0, f"sampling_ratio is {self.sampling_ratio}")
         ctx.require(min(self.output_height, self.output_width) > 0, "the output size is not > 0")

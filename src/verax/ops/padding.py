@@ -43,7 +43,7 @@ class Pad(Movement):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data, pads = ctx.type(0), known_ints(ctx, 1, "pads")
-        ctx.require(self.mode in MODES, f"mode {self.mode!r} is not one of {', '.join(MODES)}")
+        ctx.one_of("mode", self.mode, MODES)
         if ctx.has(2):
             fill = ctx.type(2)
             ctx.require(fill.dtype == data.dtype, f"constant_value is {fill}, data is {data}")

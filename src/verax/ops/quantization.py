@@ -117,7 +117,7 @@ class QuantizeLinear(Operator):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_dtype(ctx, (0,), (*FLOATS, DType.int32))
-        ctx.require(self.halves in HALVES, f"halves is {self.halves!r}, not even or away")
+        ctx.one_of("halves", self.halves, HALVES)
         _check_scale(ctx, self.axis, self.block_size)
         ctx.require(self.precision in (None, *FLOATS), f"precision is {self.precision}")
         to = ctx.type(2).dtype if ctx.has(2) else self.output_dtype or DType.uint8

@@ -69,8 +69,7 @@ class Requantize(Operator):
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, to = ctx.type(0), self.output_dtype
         ctx.require(x.dtype in (DType.int32, DType.int64), f"the input is {x}")
-        known = ", ".join(ROUNDINGS)
-        ctx.require(self.rounding in ROUNDINGS, f"rounding {self.rounding!r} is none of {known}")
+        ctx.one_of("rounding", self.rounding, ROUNDINGS)
         narrow = x.dtype is DType.int32
         ctx.require(narrow or self.rounding != "twice", "int64 is not rounded twice")
         ctx.require(to in TARGETS, f"output_dtype is {to}, not {', '.join(TARGETS)}")

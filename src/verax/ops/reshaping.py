@@ -280,7 +280,7 @@ class _Blocks(Movement):
         data = ctx.type(0)
         ctx.require(data.rank == 4, f"a tensor of rank 4 (N, C, H, W) is expected, not {data}")
         ctx.require(blocksize >= 1, f"blocksize is {blocksize}")
-        ctx.require(mode in ("DCR", "CRD"), f"mode {mode!r} is neither DCR nor CRD")
+        ctx.one_of("mode", mode, ("DCR", "CRD"))
         return data
 
     def _divide(self, ctx: Inference, size: DimLike, by: int, name: str) -> DimLike:

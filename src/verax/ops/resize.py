@@ -81,13 +81,11 @@ class Resize(Operator):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x = ctx.type(0)
-        for value, allowed in (
-            (self.mode, ("nearest", "linear", "cubic")),
-            (self.coordinate_transformation_mode, TRANSFORMS),
-            (self.nearest_mode, NEAREST_MODES),
-            (self.keep_aspect_ratio_policy, POLICIES),
-        ):
-            ctx.require(value in allowed, f"{value!r} is not one of {', '.join(allowed)}")
+        transform = self.coordinate_transformation_mode
+        ctx.one_of("mode", self.mode, ("nearest", "linear", "cubic"))
+        ctx.one_of("coordinate_transformation_mode", transform, TRANSFORMS)
+        ctx.one_of("nearest_mode", self.nearest_mode, NEAREST_MODES)
+        ctx.one_of("keep_aspect_ratio_policy", self.keep_aspect_ratio_policy, POLICIES)
         axes = self._axes(ctx, x.rank)
         has_scales, has_sizes = (ctx.has(i) and ctx.type(i).size != 0 for i in (2, 3))
         ctx.require(has_scales != has_sizes, "exactly one of scales and sizes must be given")

@@ -41,11 +41,8 @@ class GridSample(Operator):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, grid = ctx.type(0), ctx.type(1)
-        ctx.require(self.mode in ("linear", "nearest", "cubic"), f"mode {self.mode!r} is not known")
-        ctx.require(
-            self.padding_mode in ("zeros", "border", "reflection"),
-            f"padding_mode {self.padding_mode!r} is not known",
-        )
+        ctx.one_of("mode", self.mode, ("linear", "nearest", "cubic"))
+        ctx.one_of("padding_mode", self.padding_mode, ("zeros", "border", "reflection"))
         ctx.require(x.rank >= 3 and grid.rank == x.rank, f"X {x} and grid {grid} do not fit")
         ctx.require(grid.dtype.is_float, f"grid must hold floats, it is {grid}")
         agree(ctx, (grid.dims[-1], x.rank - 2), f"coordinates in {grid} and spatial axes of {x}")

@@ -44,7 +44,7 @@ class _Scatter(Operator):
     def _check(self, ctx: Inference) -> tuple[TensorType, TensorType, TensorType]:
         require_indices(ctx, 1)
         data, indices, updates = ctx.type(0), ctx.type(1), ctx.type(2)
-        ctx.require(self.reduction in REDUCTIONS, f"reduction {self.reduction!r} is not known")
+        ctx.one_of("reduction", self.reduction, REDUCTIONS)
         ctx.require(updates.dtype == data.dtype, f"updates are {updates}, data is {data}")
         return data, indices, updates
 

@@ -16,10 +16,10 @@ from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
 from verax.ops.elementwise import Elementwise
+from verax.ops.identity import Identity
 from verax.ops.padding import Pad
 from verax.ops.reshaping import Transpose
 from verax.ops.slicing import Concat
-from verax.ops.where import Identity
 from verax.records.trace import Trace
 
 Perm = tuple[int, ...]
