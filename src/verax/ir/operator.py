@@ -9,7 +9,7 @@ runs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
