@@ -1,0 +1,126 @@
+"""Nothing that is registered can get lost: what each registry must cover is said here, by name.
+
+The last test deletes every entry of every registry in turn, and wants it noticed. Lowerings,
+emitters, passes and decisions: tests/compiler/test_every_lowering.py; rows of formats: the tests
+of each format; operators: tests/ops/test_every_operator.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import verax.ops
+from verax.cli.app import app
+from verax.formats import FORMATS
+from verax.ir.operator import REGISTRY
+from verax.judge.explain.hypotheses.library import BY_KIND
+from verax.judge.regions.vjp import JUMPS, RULES
+from verax.ops.elementwise import Elementwise
+from verax.runners import registry, worker
+from verax.runners.child_runner import ChildRunner
+
+assert verax.ops
+EXAMPLES = Path(__file__).parents[1] / "examples" / "digits"
+
+NO_DERIVATIVE = """
+AffineGrid And ArgMax ArgMin AveragePoolInteger BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
+BoxNMS Ceil ConstantOfShape ConvInteger ConvTransposeInteger CumProd CumSum DequantizeLinear
+DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal EyeLike Floor GlobalLpPool Greater
+GreaterOrEqual GridSample Hardmax IsInf IsNaN L2NormalizeInteger Less LessOrEqual LpPool MaxRoiPool
+Mod MultiBoxDetection NonMaxSuppression NonZero Not OneHot Or QuantizeLinear Range ReduceProd
+Requantize ResizeInteger RoiAlign Round ScatterElements ScatterND Shape Shrink Sign Size
+SoftmaxInteger ThresholdedRelu TopK Unique Xor
+"""
+"""Operators without a derivative rule: regions that hold them are judged by Monte Carlo."""
+OWN_RULES = "Relu Add Mul Identity Cast Where Dropout"
+"""Elementwise operators with a rule of their own, sharper than differences."""
+BY_ATTRIBUTES = """
+Acos Acosh AffineGrid And Asin Asinh Atan Atanh AveragePoolInteger BitShift BitwiseAnd BitwiseNot
+BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compress ConstantOfShape Cos Cosh CumProd Dropout
+DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal Expand EyeLike Floor GatherElements GatherND
+Greater GreaterOrEqual GridSample IsInf IsNaN L2NormalizeInteger Less LessOrEqual MaxRoiPool
+MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection NonMaxSuppression NonZero Not OneHot Or
+Range Reciprocal Requantize ResizeInteger ReverseSequence RoiAlign Round Rsqrt ScatterElements
+ScatterND Shape Sign Sin Sinh Size SoftmaxInteger Tan Tile TopK Trilu Unique Where Xor
+"""
+"""Operators without hypotheses of their own: every attribute at its other values is tried."""
+SUBJECTS = """
+verax:O0 verax:O1 onnxruntime onnxruntime:disabled onnxruntime:basic onnxruntime:extended
+onnxruntime:all openvino openvino:f32 openvino:bf16 openvino:f16 openvino:default tvm tvm:O0 tvm:O1
+tvm:O2 torch torch-compiled litert litert-builtin litert-reference tensorflow reference
+reference:promised
+"""
+COMMANDS = "inspect convert compile run check bisect bench ops passes formats runners doctor"
+
+
+def derivatives() -> None:
+    elementwise = {n for n, op in REGISTRY.items() if issubclass(op, Elementwise)} - set(JUMPS)
+    assert set(REGISTRY) - set(RULES) - elementwise == set(NO_DERIVATIVE.split())
+    assert set(OWN_RULES.split()) <= set(RULES)
+
+
+def families() -> None:
+    assert set(REGISTRY) - set(BY_KIND) == set(BY_ATTRIBUTES.split())
+
+
+def subjects() -> None:
+    assert set(registry.ENTRIES) >= set(SUBJECTS.split())
+    packages = {entry.package for entry in registry.ENTRIES.values()} - {""}
+    assert packages == set(registry.DISTRIBUTIONS)
+
+
+def children() -> None:
+    """Every runner of a foreign runtime has its task in the child."""
+
+    def below(kind: type[ChildRunner]) -> set[str]:
+        own = {kind.task} if "task" in vars(kind) and isinstance(kind.task, str) else set()
+        return own.union(*(below(k) for k in kind.__subclasses__()))
+
+    tasks = {t for t in below(ChildRunner) if t}
+    assert tasks <= set(worker.TASKS), tasks - set(worker.TASKS)
+
+
+def formats() -> None:
+    """Every example file, and every other suffix that the documentation names, has a reader."""
+    read = {s for f in FORMATS_BY_NAME.values() for s in f.suffixes}
+    assert {p.suffix for p in EXAMPLES.glob("digits.*")} <= read
+    assert {".vx", ".json", ".mlpackage", ".pt2"} <= read
+
+
+def commands() -> None:
+    found = {c.name or c.callback.__name__ for c in COMMANDS_BY_PLACE.values()}
+    assert set(COMMANDS.split()) <= found, found
+
+
+FORMATS_BY_NAME = {f.name: f for f in FORMATS}
+COMMANDS_BY_PLACE = dict(enumerate(app.registered_commands))
+REGISTRIES: dict[str, tuple[MutableMapping[Any, Any], Callable[[], None]]] = {
+    "derivative rules": (RULES, derivatives),
+    "families of hypotheses": (BY_KIND, families),
+    "runners": (registry.ENTRIES, subjects),
+    "tasks of children": (worker.TASKS, children),
+    "formats": (FORMATS_BY_NAME, formats),
+    "commands": (COMMANDS_BY_PLACE, commands),
+}
+
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_a_registry_is_whole(name: str) -> None:
+    REGISTRIES[name][1]()
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [(name, entry) for name, (entries, _) in REGISTRIES.items() for entry in entries],
+)
+def test_deleting_an_entry_is_noticed(
+    name: str, entry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, whole = REGISTRIES[name]
+    monkeypatch.delitem(entries, entry)
+    with pytest.raises(AssertionError):
+        whole()
