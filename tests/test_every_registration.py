@@ -40,12 +40,13 @@ OWN_RULES = "Relu Add Mul Identity Cast Where Dropout"
 """Elementwise operators with a rule of their own, sharper than differences."""
 BY_ATTRIBUTES = """
 Acos Acosh AffineGrid And Asin Asinh Atan Atanh AveragePoolInteger BitShift BitwiseAnd BitwiseNot
-BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compress ConstantOfShape Cos Cosh CumProd Dropout
-DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal Expand EyeLike Floor GatherElements GatherND
-Greater GreaterOrEqual GridSample IsInf IsNaN L2NormalizeInteger Less LessOrEqual MaxRoiPool
-MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection NonMaxSuppression NonZero Not OneHot Or
-Range Reciprocal Requantize ResizeInteger ReverseSequence RoiAlign Round Rsqrt ScatterElements
-ScatterND Shape Sign Sin Sinh Size SoftmaxInteger Tan Tile TopK Trilu Unique Where Xor
+BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compress ConstantOfShape Cos Cosh CumProd
+Dropout DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal Expand EyeLike Floor GatherElements
+GatherND Greater GreaterOrEqual GridSample IsInf IsNaN L2NormalizeInteger Less LessOrEqual
+MaxRoiPool MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection NonMaxSuppression NonZero Not
+OneHot Or Range Reciprocal Requantize ResizeInteger ReverseSequence RoiAlign Round Rsqrt
+ScatterElements ScatterND Shape Sign Sin Sinh Size SoftmaxInteger Tan Tile TopK Trilu Unique Where
+Xor
 """
 """Operators without hypotheses of their own: every attribute at its other values is tried."""
 SUBJECTS = """
