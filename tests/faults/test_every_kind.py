@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from verax.campaign.outcomes import PairCase, PlantCase, run_case
 from verax.campaign.placements import PLANTS, place
+from verax.campaign.plants import Site
 from verax.campaign.plants_nodes import NODE_PLANTS
 from verax.campaign.plants_numbers import NUMBER_PLANTS
 from verax.campaign.plants_windows import WINDOW_PLANTS
 from verax.campaign.subjects import PlantedNumbers
+from verax.ir.graph import Builder
+from verax.ir.types import TensorType
 from verax.judge import check
+from verax.ops.arithmetic import Neg
 from verax.records.verdict import Kind
 
 
@@ -69,3 +74,15 @@ def test_two_mistakes_at_once_are_both_found(first: str, second: str) -> None:
 
 def test_kinds_have_names_of_their_own() -> None:
     assert len(PLANTS) == len(WINDOW_PLANTS) + len(NODE_PLANTS) + len(NUMBER_PLANTS) >= 60
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 0), (3, 1, 1)], ids=str)
+@pytest.mark.parametrize("plant", NUMBER_PLANTS, ids=lambda p: p.name)
+def test_a_mistake_in_numbers_is_made_or_declined_for_every_shape(plant, shape) -> None:
+    b = Builder("flat")
+    x = np.random.default_rng(93).standard_normal(shape).astype(np.float32)
+    graph = b.graph([b.add(Neg(), [b.input("x", TensorType.of(x))])])
+    site = Site(graph, graph.nodes[0], (x,), -x, np.random.default_rng(94))
+    change = plant.make(site)
+    if change is not None:
+        assert np.shape(change([x], -x)) == shape

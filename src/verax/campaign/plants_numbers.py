@@ -43,7 +43,7 @@ def last_column_repeated(site: Site) -> Change | None:
 
 def vector_tail(site: Site) -> Change | None:
     """The tail of a loop over vectors was left out: the last elements of every row are zero."""
-    width = site.output.shape[-1]
+    width = site.output.shape[-1] if site.output.ndim else 0
     if site.output.ndim < 2 or width <= LANES or width % LANES == 0:
         return None
 
@@ -130,7 +130,7 @@ def permuted_channels(site: Site) -> Change | None:
 def few_elements(site: Site) -> Change | None:
     """Three elements off by a few percent of the largest."""
     where = site.random.choice(site.output.size, min(3, site.output.size), replace=False)
-    size = float(np.abs(site.output).max()) * 0.03
+    size = float(np.abs(site.output).max(initial=0.0)) * 0.03
 
     def change(arrays: list[Any], y: np.ndarray) -> np.ndarray:
         y.reshape(-1)[where] += size
