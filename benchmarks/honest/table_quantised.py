@@ -17,9 +17,10 @@ Planted = Mapping[str, PlantedOutcome]
 
 
 def quantised_document(
-    runs: Iterable[Outcome], before: Iterable[PlantedOutcome], after: Iterable[PlantedOutcome]
+    runs: Iterable[Outcome], before: Iterable[PlantedOutcome], planted: Iterable[PlantedOutcome]
 ) -> str:
     """The whole page."""
+    after = list(planted)
     faults = tomllib.loads(KNOWN.read_text())["fault"]
     judged = [o for o in runs if o.key.startswith(QUANTISED) and o.judged]
     accused = [o for o in judged if o.result == ACCUSED]
@@ -37,13 +38,15 @@ def quantised_document(
         f"{len(undecided)} undecided ({share:.1f} %).**",
         _grid(judged, {o.key for o in argued}),
         "## Why the argued ones are true",
-        "Each was repeated on the same network in other words, and the runtime was right there.",
+        "Each was repeated on the same network in other words, and the runtime was right there; the "
+        "arguments are in `benchmarks/honest/known.toml`.",
         _argued(argued),
         "## False accusations",
         "\n".join(f"- `{o.key}`: {(o.reasons or [''])[0][:200]}" for o in false) or "None.",
         "## Undecided",
         "\n".join(f"- `{o.key}`" for o in undecided) or "None.",
         "## Mistakes planted in quantised networks",
+        _found([o for o in after if o.result == JUDGED]),
         _planted(
             {o.key: o for o in before if o.result == JUDGED},
             {o.key: o for o in after if o.result == JUDGED},
@@ -81,10 +84,23 @@ def _cell(outcomes: Sequence[Outcome], argued: set[str]) -> str:
     return " ".join([str(len(outcomes) or ""), *(f"{n}{mark}" for n, mark in counts if n)])
 
 
+OTHERWISE = "argued without: LiteRT's reference SUM against its optimised one"
+
+
+def _found(planted: Sequence[PlantedOutcome]) -> str:
+    detected, located = (sum(getattr(o, w) for o in planted) for w in ("detected", "located"))
+    return (
+        f"{len(planted)} planted: {detected} detected, {located} located. Those that the judge "
+        "from before this work was shown too:"
+    )
+
+
 def _argued(argued: Sequence[Outcome]) -> str:
     words = sorted({o.restated for o in argued})
     lines = ["| right in these words | runs |", "|---|---|"]
-    return "\n".join([*lines, *(f"|{w}|{sum(o.restated == w for o in argued)}|" for w in words)])
+    for w in words:
+        lines.append(f"|{w or OTHERWISE}|{sum(o.restated == w for o in argued)}|")
+    return "\n".join(lines)
 
 
 def _planted(before: Planted, after: Planted) -> str:
