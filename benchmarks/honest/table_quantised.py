@@ -38,7 +38,7 @@ def quantised_document(
         f"{len(undecided)} undecided ({share:.1f} %).**",
         _grid(judged, {o.key for o in argued}),
         "## Why the argued ones are true",
-        "Each was repeated on the same network in other words, and the runtime was right there; the "
+        "Each was repeated on the same network in other words; the runtime was right there. The "
         "arguments are in `benchmarks/honest/known.toml`.",
         _argued(argued),
         "## False accusations",
