@@ -15,7 +15,8 @@ import dataclasses
 import itertools
 import math
 
-from verax.compiler.kernels.layout import Epilogue, Strides, Triple, by, fused
+from verax.compiler.kernels.dtypes import ContractionTypes
+from verax.compiler.kernels.layout import Epilogue, Strides, Triple, by, fused, operand_dtypes
 from verax.compiler.kernels.target import LANES
 
 
@@ -47,7 +48,8 @@ class ConvSpec:
     """A convolution, or with `transposed` a transposed one.
 
     channels, filters: real input and output channels, over all groups. kernel, strides, dilations,
-    pads (before), output: per axis. x, y: strides of input and output; x may be planar.
+    pads (before), output: per axis. x, y: strides of input and output; x may be planar. types: of
+    elements.
     Arguments of the kernel: x, packed weights, packed bias if `bias`, epilogue operands, y.
 
     For products of matrices, on the direct kernel only: initial: in place of the packed bias comes
@@ -73,6 +75,7 @@ class ConvSpec:
     initial: Strides | None = None
     weight_strides: tuple[int, int] = (0, 0)
     exact: bool = False
+    types: ContractionTypes = dataclasses.field(kw_only=True)
 
     def __str__(self) -> str:
         """Channels, kernel, output, and what is not ordinary; the algorithm first."""
@@ -80,10 +83,15 @@ class ConvSpec:
         turned = " transposed" if self.transposed else ""
         groups = f" in {self.groups} groups" if self.groups > 1 and not self.depthwise else ""
         return (
-            f"{kind}{turned} convolution{groups} {self.batch} x {self.channels} to "
+            f"{kind}{turned} {self.types} convolution{groups} {self.batch} x {self.channels} to "
             f"{self.filters} x {by(self.output)}, kernel {by(self.kernel)}, stride "
             f"{by(self.strides)}{fused(self.epilogue)}"
         )
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of everything read, added in and written."""
+        return *self.types.names, *operand_dtypes(self.epilogue)
 
     @property
     def group_channels(self) -> int:

@@ -88,7 +88,7 @@ class Operand:
 
     kind: str
     strides: Strides | None = None
-    dtype: str = "float32"
+    dtype: str = dataclasses.field(kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +107,11 @@ def fused(epilogue: Epilogue | None) -> str:
         if epilogue and epilogue.operands
         else (" + expression" if epilogue else "")
     )
+
+
+def operand_dtypes(epilogue: Epilogue | None) -> tuple[str, ...]:
+    """Element types of what an epilogue reads and gives."""
+    return () if epilogue is None else (*(o.dtype for o in epilogue.operands), epilogue.expr.dtype)
 
 
 def load_operands(

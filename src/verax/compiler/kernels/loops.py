@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.builder import ELEMENT_TYPES, Kernel, ModuleBuilder
 from verax.compiler.kernels.loops_emit import emit_rows, emit_tiles
 from verax.compiler.kernels.loops_spec import Access, Lookup, LoopSpec, Plan
 from verax.compiler.kernels.registry import emits
@@ -29,7 +29,7 @@ _FEW_ITEMS = 16
 _TILE_COST = 80  # dearer expressions are not repeated 16 times in a tile
 
 
-@emits(LoopSpec)
+@emits(LoopSpec, dtypes=ELEMENT_TYPES)
 def emit_loop(module: ModuleBuilder, spec: LoopSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,6 +40,17 @@ class Access:
     strides: tuple[int, ...]
     offset: int = 0
     lookups: tuple[Lookup, ...] = ()
+
+
+def names(accesses: Iterable[Access]) -> tuple[str, ...]:
+    """Element types of `accesses`, each once."""
+    return tuple(dict.fromkeys(a.dtype for a in accesses))
+
+
+def arrow(inputs: Iterable[Access], outputs: Iterable[Access]) -> str:
+    """Element types read and written, for a plan: one name where they are the same."""
+    read, written = " and ".join(names(inputs)), " and ".join(names(outputs))
+    return written if read in ("", written) else f"{read} to {written}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,13 @@ class LoopSpec:
     def __str__(self) -> str:
         count = self.operations
         done = f"{count} operations on" if count > 1 else "1 operation on" if count else "move"
-        return f"{done} {'x'.join(map(str, self.dims)) or '1'} {self.outputs[0].dtype}"
+        size = "x".join(map(str, self.dims)) or "1"
+        return f"{done} {size} {arrow(self.inputs, self.outputs)}"
+
+    @cached_property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of everything read and written."""
+        return names((*self.inputs, *self.outputs))
 
     @cached_property
     def index_inputs(self) -> frozenset[int]:

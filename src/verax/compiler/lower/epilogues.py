@@ -62,11 +62,12 @@ def epilogue(
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
             placed = lowering.read(operand, Layout.blocked)
-            made.append(EpilogueOperand("tensor", kernel_strides(placed.physical)))
+            dtype = str(placed.physical.type.dtype)
+            made.append(EpilogueOperand("tensor", kernel_strides(placed.physical), dtype=dtype))
             arguments.append(placed)
         else:
             channels = graph.types[accumulator].shape[1]
             full = np.broadcast_to(operand.reshape(-1), (channels,))
-            made.append(EpilogueOperand("channel"))
+            made.append(EpilogueOperand("channel", dtype=full.dtype.name))
             arguments.append(lowering.packed(pack_channels(full)))
     return Epilogue(chain.expr, tuple(made)), tuple(arguments)

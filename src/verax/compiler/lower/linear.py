@@ -11,6 +11,7 @@ from verax.compiler.decide.expressions import chain_expr, operands
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.dtypes import ContractionTypes, contraction
 from verax.compiler.kernels.gemm import (
     GemmSpec,
     Matrix,
@@ -73,6 +74,11 @@ class _Product:
     @property
     def one_b(self) -> bool:
         return self.outer == self.inner == 1
+
+
+def _types(graph: Graph, node: Node) -> ContractionTypes:
+    a, b, y = (graph.types[v or ""] for v in (*node.inputs[:2], node.outputs[0]))
+    return contraction(str(a.dtype), str(b.dtype), str(y.dtype))
 
 
 def _product(graph: Graph, node: Node) -> _Product | None:
@@ -141,7 +147,7 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     constant = graph.constants.get(node.inputs[1] or "")
     fixed = constant is not None and product.one_b
     spec = GemmSpec(product.m, product.n, product.k, product.a, product.y, product.outer,
-                    product.inner, fixed)  # fmt: skip
+                    product.inner, fixed, types=_types(graph, node))  # fmt: skip
     arguments: list[Place | Placed] = []
     extra: Expr | None = None
     if isinstance(node.op, Gemm):
@@ -210,8 +216,8 @@ def _epilogue(
             made.append(tensor_operand(spec, spec.y))
             values.append(lowering.read_contiguous(operand))
         else:
-            made.append(Operand("channel"))
             columns = np.broadcast_to(operand.reshape(-1), (spec.n,))
+            made.append(Operand("channel", dtype=columns.dtype.name))
             values.append(lowering.packed(pack_channels(columns)))
     expr = chain.expr if extra is None else compose(chain.expr, {0: extra})
     return Epilogue(expr, tuple(made)), values

@@ -7,14 +7,15 @@ exist, which calls were made. A family registers a function per operator with `l
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from verax.base.settings import Settings
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Pads, WantedLayouts, can_block, widest
-from verax.compiler.kernels.registry import Schedule, schedules
+from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.copies import copies
 from verax.compiler.lower.memory import align
@@ -29,7 +30,7 @@ class KernelCall:
     """One call of a kernel, as data: what it computes, how, and its pointers in the order that the
     spec documents. The kernel is written when all calls are known."""
 
-    spec: object
+    spec: Spec
     schedule: Schedule
     args: tuple[Place, ...]
     label: str
@@ -55,8 +56,8 @@ class ReferenceCall:
 
 
 class NoKernel(Exception):
-    """Raised by a lowering function before it emits anything: no kernel takes this node, and the
-    message, which the plan prints, says why."""
+    """Raised by a lowering function: no kernel takes this node, and the message, which the plan
+    prints, says why. What the function did before is undone."""
 
 
 Step = KernelCall | ReferenceCall
@@ -233,20 +234,39 @@ class Lowering:
 
     # --- what happens
 
-    def schedule(self, spec: object) -> Schedule:
+    @contextmanager
+    def attempt(self, group: Group) -> Iterator[None]:
+        """Where `NoKernel` leaves nothing behind: no step, no placement of the group's values."""
+        values = {v for n in group.nodes for v in (*n.inputs, *n.outputs) if v is not None}
+        before = {v: list(self.placed[v]) for v in values if v in self.placed}
+        steps = len(self.steps)
+        try:
+            yield
+        except NoKernel:
+            del self.steps[steps:]
+            for value in values:
+                self.placed.pop(value, None)
+            self.placed.update(before)
+            raise
+
+    def schedule(self, spec: Spec) -> Schedule:
         """The schedule that a call of `spec` gets."""
         return schedules(spec, self.target)[0]
 
     def call(
         self,
-        spec: object,
+        spec: Spec,
         args: Iterable[Place | Placed],
         label: str,
         schedule: Schedule = None,
     ) -> None:
         """Append a kernel call; a Placed argument means its first logical element.
 
-        schedule: by default the one that rules choose."""
+        schedule: by default the one that rules choose. `NoKernel` when no kernel takes the dtypes.
+        """
+        why = refusal(spec, self.target)
+        if why:
+            raise NoKernel(why)
         places = tuple(a.place if isinstance(a, Placed) else a for a in args)
         chosen = self.schedule(spec) if schedule is None else schedule
         self.steps.append(KernelCall(spec, chosen, places, label))

@@ -121,16 +121,21 @@ def _no_kernel(lowering: Lowering, group: Group) -> str:
     if any(0 in t.shape for n in group.nodes for t in lowering.graph.output_types(n)):
         return "nothing to compute"  # the reference knows the shape
     try:
-        if is_elementwise(lowering.graph, group.root):
-            lower_elementwise(lowering, group)
-        else:
-            family = FAMILIES.get(group.root.op.kind)
-            if family is None:
-                raise NoKernel(_unregistered(lowering.graph, group.root))
-            family.lower(lowering, group)
+        with lowering.attempt(group):
+            _lower_natively(lowering, group)
     except NoKernel as why:
         return str(why)
     return ""
+
+
+def _lower_natively(lowering: Lowering, group: Group) -> None:
+    if is_elementwise(lowering.graph, group.root):
+        lower_elementwise(lowering, group)
+        return
+    family = FAMILIES.get(group.root.op.kind)
+    if family is None:
+        raise NoKernel(_unregistered(lowering.graph, group.root))
+    family.lower(lowering, group)
 
 
 def _unregistered(graph: Graph, node: Node) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
@@ -148,7 +149,7 @@ class Emitting(Steps[Any]):
     ) -> None:
         """y = start + x @ matrix.T, `rows` rows."""
         n, k = matrix.shape
-        spec = GemmSpec(rows, n, k, Matrix(x.row, 1), Matrix(y.row, 1))
+        spec = GemmSpec(rows, n, k, Matrix(x.row, 1), Matrix(y.row, 1), types=FLOAT32)
         if isinstance(start, Bias):
             spec = dataclasses.replace(spec, bias="column")
             begin = self.lowering.packed(pack_channels(np.ascontiguousarray(start.array)))
