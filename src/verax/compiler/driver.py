@@ -22,6 +22,7 @@ from verax.base.errors import InputError, UnsupportedError
 from verax.base.forks import on_fork
 from verax.base.settings import Settings
 from verax.compiler.decide.steps import Decisions
+from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import Target
 from verax.compiler.levels import LEVELS, run_passes
 from verax.compiler.lower.lowering import ReferenceCall
@@ -147,7 +148,7 @@ class Executable(Remembers):
         for i, (step, taken) in enumerate(zip(lowered.steps, times, strict=True)):
             if i in lowered.kernels:
                 kernel = lowered.kernels[i]
-                name, flops, moved = kernel.name, kernel.flops, kernel.bytes
+                name, flops, moved = kernel.name, known(kernel.flops), known(kernel.bytes)
             else:
                 name, flops, moved = "reference", 0, 0
             steps.append(StepTime(step.label, name, float(taken), flops, moved))

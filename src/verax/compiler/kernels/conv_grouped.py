@@ -18,6 +18,7 @@ from verax.compiler.kernels.builder import I32, I64, FunctionBuilder, Index, Ker
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec, Region
 from verax.compiler.kernels.layout import finish_value, load_operands
+from verax.compiler.kernels.sizes import Size, known
 from verax.compiler.kernels.target import LANES
 
 
@@ -26,8 +27,9 @@ def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
 
     weights: (filters, channels of a group, kd, kh, kw), whichever way the convolution goes.
     """
-    w = np.asarray(weights, np.float32).reshape(spec.filters, spec.group_channels, *spec.kernel)
-    w = np.pad(w, ((0, -spec.filters % LANES), *[(0, 0)] * 4))
+    filters, channels = known(spec.filters), known(spec.group_channels)
+    w = np.asarray(weights, np.float32).reshape(filters, channels, *spec.kernel)
+    w = np.pad(w, ((0, -filters % LANES), *[(0, 0)] * 4))
     w = w.reshape(-1, LANES, *w.shape[1:])
     parts = [np.zeros(0, np.float32)]
     for region in spec.regions():
@@ -36,7 +38,7 @@ def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
             taps = np.take(taps, indices, axis=3 + axis)
         taps = taps.reshape(*w.shape[:3], -1)  # block, lane, channel, tap
         for block in taps:
-            for first in range(0, spec.group_channels, LANES):
+            for first in range(0, channels, LANES):
                 parts.append(block[:, first : first + LANES].transpose(2, 1, 0).reshape(-1))
     return np.concatenate(parts)
 
@@ -49,18 +51,19 @@ def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) 
     if f.kernel is not None:
         return f.kernel
     items = weights = 0
-    blocks = -(-spec.filters // LANES)
+    batch, blocks = known(spec.batch), -(-known(spec.filters) // LANES)
     for region in (r for r in spec.regions() if math.prod(r.count)):
-        count = spec.batch * blocks * region.count[0] * region.count[1]
+        depth, rows, cols = map(known, region.count)
+        count = batch * blocks * depth * rows
         start = f.clamp(f.iadd(f.begin, -items), 0, count)
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, count), start=start) as item:
-            n, block, d, row = f.split(item.index, blocks, region.count[0], region.count[1])
-            for first, trips, size in _pieces(spec, region.count[2]):
+            n, block, d, row = f.split(item.index, blocks, depth, rows)
+            for first, trips, size in _pieces(spec, cols):
                 with f.loop(trips) as t:
                     col = f.iadd(f.imul(t.index, size), first)
                     _Outputs(f, spec, region, n, block, (d, row, col), size, weights).emit()
         items += count
-        weights += blocks * LANES * spec.group_channels * math.prod(region.tap_counts)
+        weights += blocks * LANES * known(spec.group_channels) * math.prod(region.tap_counts)
     outputs = spec.batch * math.prod(spec.output) * spec.filters
     return f.finish(items, spec.flops, 4 * (outputs + weights))
 
@@ -81,7 +84,7 @@ def _pieces(spec: ConvSpec, columns: int) -> list[tuple[int, int, int]]:
 def _shuffles(spec: ConvSpec) -> bool:
     """Whether a block of filters reads exactly the block of input channels at the same place."""
     square = spec.group_channels == spec.group_filters
-    return square and LANES % spec.group_channels == 0 and spec.x.lane == 1
+    return square and LANES % known(spec.group_channels) == 0 and spec.x.lane == 1
 
 
 @dataclasses.dataclass
@@ -99,7 +102,7 @@ class _Outputs:
 
     def emit(self) -> None:
         f, spec, region = self.f, self.spec, self.region
-        taps, channels = region.tap_counts, spec.group_channels
+        taps, channels = region.tap_counts, known(spec.group_channels)
         per_block = channels * math.prod(taps) * LANES
         w = f.at(f.args[1], (self.block, per_block), self.weights)
         strides = zip(region.first, region.step, self.position, spec.x.space, strict=True)
@@ -130,7 +133,7 @@ class _Outputs:
 
     def _shuffled(self, x: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
         """One kernel position: whole blocks are loaded, and each channel shuffled to its lanes."""
-        f, group = self.f, self.spec.group_channels
+        f, group = self.f, known(self.spec.group_channels)
         x = f.anchor(f.at(x, (self.block, self.spec.x.block)))
         across = self.region.step[2] * self.spec.x.pixel
         inputs = [f.load(f.at(x, i * across)) for i in range(self.size)]
@@ -185,7 +188,7 @@ def _gather(
     base: list[ir.Value],
     channel: Index,
     size: int,
-    across: int,
+    across: Size,
 ) -> list[ir.Value]:
     """Input channel base[lane] + channel in each lane, of `size` pixels `across` apart."""
     vectors: list[ir.Value] = [ir.Constant(f.vector_type(), ir.Undefined)] * size

@@ -16,7 +16,16 @@ import itertools
 import math
 
 from verax.compiler.kernels.dtypes import ContractionTypes
-from verax.compiler.kernels.layout import Epilogue, Strides, Triple, by, fused, operand_dtypes
+from verax.compiler.kernels.layout import (
+    Epilogue,
+    Sizes,
+    Strides,
+    Triple,
+    by,
+    fused,
+    operand_dtypes,
+)
+from verax.compiler.kernels.sizes import Size, greatest, known, least
 from verax.compiler.kernels.target import LANES
 
 
@@ -33,7 +42,7 @@ class Region:
     tap_step: Triple
     first: Triple
     step: Triple
-    count: Triple
+    count: Sizes
     out_first: Triple = (0, 0, 0)
     out_step: Triple = (1, 1, 1)
 
@@ -58,10 +67,10 @@ class ConvSpec:
     filter, so spare lanes are neither stored nor read from operands.
     """
 
-    batch: int
-    channels: int
-    filters: int
-    output: Triple
+    batch: Size
+    channels: Size
+    filters: Size
+    output: Sizes
     kernel: Triple
     x: Strides
     y: Strides
@@ -73,7 +82,7 @@ class ConvSpec:
     transposed: bool = False
     epilogue: Epilogue | None = None
     initial: Strides | None = None
-    weight_strides: tuple[int, int] = (0, 0)
+    weight_strides: tuple[Size, Size] = (0, 0)
     exact: bool = False
     types: ContractionTypes = dataclasses.field(kw_only=True)
 
@@ -94,11 +103,11 @@ class ConvSpec:
         return *self.types.names, *operand_dtypes(self.epilogue)
 
     @property
-    def group_channels(self) -> int:
+    def group_channels(self) -> Size:
         return self.channels // self.groups
 
     @property
-    def group_filters(self) -> int:
+    def group_filters(self) -> Size:
         return self.filters // self.groups
 
     @property
@@ -112,10 +121,12 @@ class ConvSpec:
     @property
     def depthwise(self) -> bool:
         """Whether each channel has its own single filter."""
-        return self.groups == self.channels == self.filters > 1 and not self.transposed
+        return (
+            self.groups > 1 and self.groups == self.channels == self.filters and not self.transposed
+        )
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> Size:
         """Two for each multiply-add, padded positions included."""
         steps = sum(math.prod(r.tap_counts) * math.prod(r.count) for r in self.regions())
         return 2 * self.batch * self.filters * self.group_channels * steps
@@ -126,32 +137,33 @@ class ConvSpec:
             first = tuple(-p for p in self.pads)
             taps = tuple(tuple(range(k)) for k in self.kernel)
             return [Region(taps, self.dilations, first, self.strides, self.output)]  # type: ignore[arg-type]
+        output = tuple(known(n) for n in self.output)
         axes = [
             _phases(*axis)
             for axis in zip(
-                self.kernel, self.strides, self.dilations, self.pads, self.output, strict=True
+                self.kernel, self.strides, self.dilations, self.pads, output, strict=True
             )
         ]
         return [Region(*zip(*combined, strict=True)) for combined in itertools.product(*axes)]  # type: ignore[arg-type]
 
-    def input_extent(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    def input_extent(self) -> tuple[tuple[Size, Size], tuple[Size, Size], tuple[Size, Size]]:
         """Per axis, the first input position read and one past the last: what must exist in
         memory, as data or as a border of zeros."""
         bounds = []
         for axis in range(3):
-            ends: list[int] = [0]
+            ends: list[Size] = [0]
             for r in self.regions():
                 taps, outs = len(r.taps[axis]), r.count[axis]
-                if taps and outs:
+                if taps and outs != 0:
                     far = r.first[axis] + (taps - 1) * r.tap_step[axis]
                     last = (outs - 1) * r.step[axis]
                     ends += [r.first[axis], far, r.first[axis] + last, far + last]
-            bounds.append((min(ends), max(ends) + 1))
+            bounds.append((least(*ends), greatest(*ends) + 1))
         return tuple(bounds)  # type: ignore[return-value]
 
     def border(self, size: Triple) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
         """Zeros needed (before, after) the input of `size`, per axis."""
-        extent = self.input_extent()
+        extent = [(known(lo), known(hi)) for lo, hi in self.input_extent()]
         return tuple((-lo, max(0, hi - n)) for (lo, hi), n in zip(extent, size, strict=True))  # type: ignore[return-value]
 
 

@@ -20,6 +20,7 @@ from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import Epilogue, Operand, Strides, fused, operand_dtypes
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import Size, ceil_div, known
 from verax.compiler.kernels.target import LANES, Target
 
 KNOWN = ("float32",)
@@ -31,10 +32,10 @@ class Matrix:
     """Where a matrix lies: distances in elements between rows, columns, and along both batch axes
     (0 where it is the same for all)."""
 
-    row: int
-    col: int
-    outer: int = 0
-    inner: int = 0
+    row: Size
+    col: Size
+    outer: Size = 0
+    inner: Size = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +51,13 @@ class GemmSpec:
     Arguments of the kernel: a, packed b, bias or start if any, epilogue operands, y.
     """
 
-    m: int
-    n: int
-    k: int
+    m: Size
+    n: Size
+    k: Size
     a: Matrix
     y: Matrix
-    outer: int = 1
-    inner: int = 1
+    outer: Size = 1
+    inner: Size = 1
     constant_b: bool = True
     bias: str = ""
     start: Matrix | None = None
@@ -64,7 +65,7 @@ class GemmSpec:
     types: ContractionTypes = dataclasses.field(kw_only=True)
 
     def __str__(self) -> str:
-        batch = f"{self.outer * self.inner} x " if self.outer * self.inner > 1 else ""
+        batch = f"{self.outer * self.inner} x " if self.outer * self.inner != 1 else ""
         shapes = f"[{self.m}, {self.k}] @ [{self.k}, {self.n}]"
         return f"{self.types} {batch}{shapes}{fused(self.epilogue)}"
 
@@ -79,9 +80,9 @@ class GemmSpec:
                        where.col)  # fmt: skip
 
     @property
-    def packed_elements(self) -> int:
+    def packed_elements(self) -> Size:
         """Elements of one packed right factor."""
-        return -(-self.n // LANES) * LANES * self.k
+        return ceil_div(self.n, LANES) * LANES * self.k
 
     def convolution(self) -> ConvSpec:
         """This product as a convolution with one kernel position."""
@@ -115,7 +116,7 @@ def gemm_schedule(spec: GemmSpec, target: Target) -> ConvSchedule:
 
 def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
     """A constant right factor (k, n) as one float32 vector, in panels."""
-    weights = np.asarray(b, np.float32).reshape(spec.k, spec.n).T
+    weights = np.asarray(b, np.float32).reshape(known(spec.k), known(spec.n)).T
     return pack_direct_weights(weights, spec.convolution(), schedule)
 
 
@@ -154,7 +155,8 @@ def emit_pack_b(module: ModuleBuilder, pack: PackSpec, schedule: ConvSchedule) -
     f = module.kernel(key, 2)
     if f.kernel is not None:
         return f.kernel
-    items = offset = 0
+    items: Size = 0
+    offset: Size = 0
     for first, count, blocks in sections(spec.convolution(), schedule):
         total = spec.outer * spec.inner * count
         start = f.clamp(f.iadd(f.begin, -items), 0, total)
@@ -195,7 +197,7 @@ def _emit_panel(
             f.store(value, f.at(packed, (k.index, blocks * LANES), j * LANES))
 
 
-def _strided(f: FunctionBuilder, row: ir.Value, stride: int, count: Index | None) -> ir.Value:
+def _strided(f: FunctionBuilder, row: ir.Value, stride: Size, count: Index | None) -> ir.Value:
     """16 elements `stride` apart; zero from lane `count` on, where nothing is read."""
     vector: ir.Value = ir.Constant(f.vector_type(), None)
     for lane in range(LANES):

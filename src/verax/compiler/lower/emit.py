@@ -13,6 +13,7 @@ from verax.compiler.kernels.builder import I8, I64, PTR, VOID, Kernel, ModuleBui
 from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.pool_threads import emit_pool
 from verax.compiler.kernels.registry import emit
+from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, ReferenceCall, Step
 from verax.compiler.lower.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.lower.storage import Buffer, Place, Placed, Region
@@ -194,10 +195,11 @@ def _emit_segment(
             pointer = b.gep(base(place), [constant(offset)], source_etype=I8)
             b.store(pointer, b.gep(table, [constant(i)], source_etype=PTR))
         target = module.module.get_global(kernel.name)
-        small = kernel.flops < SERIAL_FLOPS and kernel.bytes < SERIAL_BYTES
-        if pool is None or kernel.items < 2 or small:
-            b.call(target, [table, constant(0), constant(kernel.items)])
+        small = known(kernel.flops) < SERIAL_FLOPS and known(kernel.bytes) < SERIAL_BYTES
+        items = known(kernel.items)
+        if pool is None or items < 2 or small:
+            b.call(target, [table, constant(0), constant(items)])
         else:
-            b.call(pool, [workers, target, table, constant(kernel.items)])
+            b.call(pool, [workers, target, table, constant(items)])
     leave_default_mode(module, b, mode)
     b.ret_void()

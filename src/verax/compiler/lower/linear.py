@@ -20,6 +20,7 @@ from verax.compiler.kernels.gemm import (
     tensor_operand,
 )
 from verax.compiler.kernels.layout import Epilogue, Operand
+from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Place, Placed
 from verax.ir.graph import Graph, Node
@@ -163,10 +164,10 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     if fixed:
         assert constant is not None
         matrix = constant.T if product.b.row == 1 and product.b.col != 1 else constant
-        right = lowering.packed(pack_b(matrix.reshape(spec.k, spec.n), spec, schedule))
+        right = lowering.packed(pack_b(matrix.reshape(product.k, product.n), spec, schedule))
     else:
         b = lowering.read_contiguous(node.inputs[1] or "")
-        right = lowering.scratch(4 * spec.outer * spec.inner * spec.packed_elements)
+        right = lowering.scratch(known(4 * spec.outer * spec.inner * spec.packed_elements))
         pack = PackSpec(spec, product.b)
         lowering.call(pack, [b, right], f"{group.label}: pack", schedule)
     y = lowering.write(group.output)
@@ -189,8 +190,9 @@ def _gemm_terms(
         return None
     if c is not None:
         c = c if op.beta == 1 else c * np.float32(op.beta)
-        if _per_column(c, (spec.n,)):
-            columns = np.broadcast_to(c.reshape(-1), (spec.n,))
+        n = known(spec.n)
+        if _per_column(c, (n,)):
+            columns = np.broadcast_to(c.reshape(-1), (n,))
             arguments.append(lowering.packed(pack_channels(columns)))
             return dataclasses.replace(spec, bias="column"), None
         placed = lowering.constant(c)
@@ -216,7 +218,7 @@ def _epilogue(
             made.append(tensor_operand(spec, spec.y))
             values.append(lowering.read_contiguous(operand))
         else:
-            columns = np.broadcast_to(operand.reshape(-1), (spec.n,))
+            columns = np.broadcast_to(operand.reshape(-1), (known(spec.n),))
             made.append(Operand("channel", dtype=columns.dtype.name))
             values.append(lowering.packed(pack_channels(columns)))
     expr = chain.expr if extra is None else compose(chain.expr, {0: extra})
