@@ -26,7 +26,7 @@ from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import FAMILIES, KernelCall, Lowering
+from verax.compiler.lower.lowering import RULES, KernelCall, Lowering
 from verax.compiler.lower.program import MOVING
 from verax.ir.graph import Graph
 from verax.ir.operator import REGISTRY, Case
@@ -64,13 +64,13 @@ def native_case(name: str) -> tuple[Graph, dict[str, np.ndarray]] | None:
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_an_operator_has_a_kernel_or_says_why_not(name: str) -> None:
     why = REGISTRY[name].no_kernel
-    assert not (why and name in FAMILIES), "a lowering is registered: no_kernel is out of date"
+    assert not (why and name in RULES), "a lowering is registered: no_kernel is out of date"
     if not why:
         assert native_case(name), "no case of it runs natively, and it does not say why"
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", sorted(RULES))
 def test_a_lowering_keeps_the_bits_on_every_target(name: str, target: str) -> None:
     found = native_case(name)
     assert found is not None
@@ -91,9 +91,9 @@ def test_a_step_of_the_reference_says_why(name: str) -> None:
     assert all(reasons)
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", sorted(RULES))
 def test_deleting_a_lowering_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(FAMILIES, name)
+    monkeypatch.delitem(RULES, name)
     with pytest.raises(AssertionError, match="does not say why"):
         test_an_operator_has_a_kernel_or_says_why_not(name)
 
@@ -123,7 +123,7 @@ def test_calls_are_data_until_all_are_known(monkeypatch: pytest.MonkeyPatch) -> 
     lowering = Lowering(found[0], Target.host(), Settings(threads=1))
     monkeypatch.setattr(registry, "emit", None)
     for group in group_nodes(found[0], lambda *_: False, lambda *_: False, Decisions(frozenset())):
-        FAMILIES[group.root.op.kind].lower(lowering, group)
+        RULES[group.root.op.kind].lower(lowering, group)
     calls = [s for s in lowering.steps if isinstance(s, KernelCall)]
     assert [type(c.spec) for c in calls if isinstance(c.schedule, ConvSchedule)] == [ConvSpec]
     assert all("convolution" in str(c.spec) or "move" in str(c.spec) for c in calls)

@@ -24,7 +24,7 @@ from verax.base.settings import Settings
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import Target
-from verax.compiler.levels import LEVELS, run_passes
+from verax.compiler.levels import CLASSES, run_passes
 from verax.compiler.lower.lowering import ReferenceCall
 from verax.compiler.lower.program import LoweredProgram, lower
 from verax.ir.graph import Graph, reinfer
@@ -171,7 +171,7 @@ class Executable(Remembers):
 
     def _decisions(self, done: int) -> Decisions:
         """What may still be decided after so many rewrites."""
-        return Decisions.of(self.settings, LEVELS[self.settings.opt_level], done)
+        return Decisions.of(self.settings, CLASSES[self.settings.opt_level], done)
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
         arrays = [inputs[v] for v in self.graph.inputs]

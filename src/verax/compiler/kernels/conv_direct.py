@@ -23,7 +23,7 @@ from verax.compiler.kernels.conv_schedule import (
     grid,
     passes,
 )
-from verax.compiler.kernels.conv_spec import ConvSpec, Region
+from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Sizes, finish_value, load_lanes, load_operands
 from verax.compiler.kernels.sizes import Size, ceil_div, known, least
 from verax.compiler.kernels.target import LANES
@@ -38,11 +38,11 @@ def emit_direct(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -
         return f.kernel
     items: Size = 0
     weights: Size = 0
-    regions = [r for r in spec.regions() if math.prod(r.count) != 0]
+    phases = [r for r in spec.phases() if math.prod(r.count) != 0]
     parts: list[_Section] = []
-    for region in regions:
+    for phase in phases:
         for first, count, blocks in sections(spec, schedule):
-            part = _Section(f, spec, schedule, region, first, count, blocks, items, weights)
+            part = _Section(f, spec, schedule, phase, first, count, blocks, items, weights)
             parts.append(part)
             items += part.items
             weights += spec.groups * count * part.weights_per_item
@@ -59,24 +59,24 @@ def _tile(most: int, extent: Size) -> int:
 
 
 class _Section:
-    """One region, for output channel blocks that are taken `blocks` at a time."""
+    """One phase, for output channel blocks that are taken `blocks` at a time."""
 
     def __init__(
         self,
         f: FunctionBuilder,
         spec: ConvSpec,
         schedule: ConvSchedule,
-        region: Region,
+        phase: Phase,
         first_block: Size,
         block_groups: Size,
         blocks: int,
         first_item: Size,
         weight_offset: Size,
     ) -> None:
-        self.f, self.spec, self.schedule, self.region = f, spec, schedule, region
+        self.f, self.spec, self.schedule, self.phase = f, spec, schedule, phase
         self.first_block, self.block_groups, self.blocks = first_block, block_groups, blocks
         self.first_item, self.weight_offset = first_item, weight_offset
-        self.rows, self.cols = grid(spec, region)
+        self.rows, self.cols = grid(spec, phase)
         self.tile_rows = _tile(schedule.rows, self.rows)
         self.tile_cols = _tile(schedule.cols, self.cols)
         self.full_tiles, self.rest_rows = divmod(self.rows, self.tile_rows)
@@ -84,14 +84,14 @@ class _Section:
             self.chunks: Size = ceil_div(self.full_tiles, schedule.chunk)
         else:  # there may be no full tile at all
             self.chunks = ceil_div(ceil_div(self.rows, self.tile_rows), schedule.chunk)
-        self.items = spec.batch * region.count[0] * self.chunks * spec.groups * block_groups
+        self.items = spec.batch * phase.count[0] * self.chunks * spec.groups * block_groups
         self.width = blocks * LANES
-        self.weights_per_item = spec.group_channels * math.prod(region.tap_counts) * self.width
+        self.weights_per_item = spec.group_channels * math.prod(phase.tap_counts) * self.width
         self.passes = passes(spec, schedule)
         self.weights_per_pass = self.weights_per_item // self.passes
-        self.flat = flattened(spec, region)
-        self.x_row = spec.x.pixel if self.flat else spec.x.row * region.step[1]
-        self.x_col = spec.x.pixel * region.step[2]
+        self.flat = flattened(spec, phase)
+        self.x_row = spec.x.pixel if self.flat else spec.x.row * phase.step[1]
+        self.x_col = spec.x.pixel * phase.step[2]
         self.tiles_across = ceil_div(self.cols, self.tile_cols)
         self.ahead = self._ahead() if schedule.ahead else 0
 
@@ -107,7 +107,7 @@ class _Section:
         if not alone:
             start = f.clamp(f.iadd(f.begin, -self.first_item), 0, self.items)
             stop = f.clamp(f.iadd(f.end, -self.first_item), 0, self.items)
-        image = (spec.batch, self.region.count[0], self.chunks)
+        image = (spec.batch, self.phase.count[0], self.chunks)
         filters = (spec.groups, self.block_groups)
         with f.loop(stop, start=start) as item:
             if self.schedule.filters_outer:
@@ -117,15 +117,13 @@ class _Section:
             self._emit_item(group, kgroup, n, d, chunk)
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
-        f, spec, region = self.f, self.spec, self.region
+        f, spec, phase = self.f, self.spec, self.phase
         x, inputs = spec.x, f.args[0]
         per_group = spec.group_channels * x.lane
         if x.block != x.lane * LANES:
             per_group = spec.group_channels // LANES * x.block if spec.groups > 1 else 0
-        first = sum(a * s for a, s in zip(region.first, x.space, strict=True))
-        self.x = f.at(
-            inputs, (n, x.batch), (d, region.step[0] * x.depth), (group, per_group), first
-        )
+        first = sum(a * s for a, s in zip(phase.first, x.space, strict=True))
+        self.x = f.at(inputs, (n, x.batch), (d, phase.step[0] * x.depth), (group, per_group), first)
         order = f.iadd(f.imul(group, self.block_groups), kgroup)
         shared = zip((n, d), spec.weight_strides, strict=True)
         self.w = f.at(f.args[1], (order, self.weights_per_item), *shared, self.weight_offset)
@@ -229,13 +227,13 @@ class _Section:
         self, x: ir.Value, channels: Size, pixels: list[tuple[int, int]], state: list[ir.Value]
     ) -> list[ir.Value]:
         """All kernel positions of one block of `channels` input channels."""
-        f, region = self.f, self.region
-        if not math.prod(region.tap_counts):
+        f, phase = self.f, self.phase
+        if not math.prod(phase.tap_counts):
             return state
-        steps = [a * s for a, s in zip(region.tap_step, self.spec.x.space, strict=True)]
-        with f.loop(region.tap_counts[0], carry=state) as kd:
-            with f.loop(region.tap_counts[1], carry=kd.values) as kh:
-                with f.loop(region.tap_counts[2], carry=kh.values) as kw:
+        steps = [a * s for a, s in zip(phase.tap_step, self.spec.x.space, strict=True)]
+        with f.loop(phase.tap_counts[0], carry=state) as kd:
+            with f.loop(phase.tap_counts[1], carry=kd.values) as kh:
+                with f.loop(phase.tap_counts[2], carry=kh.values) as kw:
                     terms = zip((kd.index, kh.index, kw.index), steps, strict=True)
                     kw.next(self._emit_channels(f.at(x, *terms), channels, pixels, kw.values))
                 kh.next(kw.results)
@@ -309,19 +307,19 @@ class _Section:
         self, row: Index, col: Index, pixels: list[tuple[int, int]]
     ) -> Iterator[tuple[Index, Index, list[Index], Sizes]]:
         """(batch, block, place, offset) of every accumulator, as `Strides.at` takes them."""
-        f, region = self.f, self.region
+        f, phase = self.f, self.phase
         if self.flat:
             row, col = 0, row
         place = [
             f.iadd(f.imul(i, step), first)
             for i, step, first in zip(
-                (self.d, row, col), region.out_step, region.out_first, strict=True
+                (self.d, row, col), phase.out_step, phase.out_first, strict=True
             )
         ]
         for r, c in pixels:
             dr, dc = (0, r) if self.flat else (r, c)
             for j in range(self.blocks):
-                offset = (0, dr * region.out_step[1], dc * region.out_step[2])
+                offset = (0, dr * phase.out_step[1], dc * phase.out_step[2])
                 yield self.n, f.iadd(self.block, j), place, offset
 
     def _emit_final(

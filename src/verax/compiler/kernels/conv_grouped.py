@@ -16,14 +16,14 @@ from llvmlite import ir
 
 from verax.compiler.kernels.builder import I32, I64, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_spec import ConvSpec, Region
+from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import finish_value, load_operands
 from verax.compiler.kernels.sizes import Size, known
 from verax.compiler.kernels.target import LANES
 
 
 def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
-    """Per region [output block][input block of the group][tap][channel][16].
+    """Per phase [output block][input block of the group][tap][channel][16].
 
     weights: (filters, channels of a group, kd, kh, kw), whichever way the convolution goes.
     """
@@ -32,9 +32,9 @@ def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     w = np.pad(w, ((0, -filters % LANES), *[(0, 0)] * 4))
     w = w.reshape(-1, LANES, *w.shape[1:])
     parts = [np.zeros(0, np.float32)]
-    for region in spec.regions():
+    for phase in spec.phases():
         taps = w
-        for axis, indices in enumerate(region.taps):
+        for axis, indices in enumerate(phase.taps):
             taps = np.take(taps, indices, axis=3 + axis)
         taps = taps.reshape(*w.shape[:3], -1)  # block, lane, channel, tap
         for block in taps:
@@ -52,8 +52,8 @@ def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) 
         return f.kernel
     items = weights = 0
     batch, blocks = known(spec.batch), -(-known(spec.filters) // LANES)
-    for region in (r for r in spec.regions() if math.prod(r.count)):
-        depth, rows, cols = map(known, region.count)
+    for phase in (r for r in spec.phases() if math.prod(r.count)):
+        depth, rows, cols = map(known, phase.count)
         count = batch * blocks * depth * rows
         start = f.clamp(f.iadd(f.begin, -items), 0, count)
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, count), start=start) as item:
@@ -61,9 +61,9 @@ def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) 
             for first, trips, size in _pieces(spec, cols):
                 with f.loop(trips) as t:
                     col = f.iadd(f.imul(t.index, size), first)
-                    _Outputs(f, spec, region, n, block, (d, row, col), size, weights).emit()
+                    _Outputs(f, spec, phase, n, block, (d, row, col), size, weights).emit()
         items += count
-        weights += blocks * LANES * known(spec.group_channels) * math.prod(region.tap_counts)
+        weights += blocks * LANES * known(spec.group_channels) * math.prod(phase.tap_counts)
     outputs = spec.batch * math.prod(spec.output) * spec.filters
     return f.finish(items, spec.flops, 4 * (outputs + weights))
 
@@ -89,11 +89,11 @@ def _shuffles(spec: ConvSpec) -> bool:
 
 @dataclasses.dataclass
 class _Outputs:
-    """`size` neighbouring outputs of one block of filters, from `position` in a region."""
+    """`size` neighbouring outputs of one block of filters, from `position` in a phase."""
 
     f: FunctionBuilder
     spec: ConvSpec
-    region: Region
+    phase: Phase
     n: Index
     block: Index
     position: tuple[Index, Index, Index]
@@ -101,11 +101,11 @@ class _Outputs:
     weights: int
 
     def emit(self) -> None:
-        f, spec, region = self.f, self.spec, self.region
-        taps, channels = region.tap_counts, known(spec.group_channels)
+        f, spec, phase = self.f, self.spec, self.phase
+        taps, channels = phase.tap_counts, known(spec.group_channels)
         per_block = channels * math.prod(taps) * LANES
         w = f.at(f.args[1], (self.block, per_block), self.weights)
-        strides = zip(region.first, region.step, self.position, spec.x.space, strict=True)
+        strides = zip(phase.first, phase.step, self.position, spec.x.space, strict=True)
         terms = [(f.iadd(f.imul(i, step), first), s) for first, step, i, s in strides]
         x = f.at(f.args[0], (self.n, spec.x.batch), *terms)
         if spec.bias:
@@ -113,7 +113,7 @@ class _Outputs:
         else:
             start = f.constant(0.0)
         state = [w, *[start] * self.size]
-        steps = [a * s for a, s in zip(region.tap_step, spec.x.space, strict=True)]
+        steps = [a * s for a, s in zip(phase.tap_step, spec.x.space, strict=True)]
         base = [] if _shuffles(spec) else _first_channels(f, spec, self.block)
         for first in range(0, channels if math.prod(taps) else 0, LANES):
             count = min(LANES, channels - first)
@@ -135,7 +135,7 @@ class _Outputs:
         """One kernel position: whole blocks are loaded, and each channel shuffled to its lanes."""
         f, group = self.f, known(self.spec.group_channels)
         x = f.anchor(f.at(x, (self.block, self.spec.x.block)))
-        across = self.region.step[2] * self.spec.x.pixel
+        across = self.phase.step[2] * self.spec.x.pixel
         inputs = [f.load(f.at(x, i * across)) for i in range(self.size)]
         w, acc = state[0], list(state[1:])
         for c in range(group):
@@ -150,7 +150,7 @@ class _Outputs:
     ) -> list[ir.Value]:
         """One kernel position, `count` channels from `first`."""
         f = self.f
-        across = self.region.step[2] * self.spec.x.pixel
+        across = self.phase.step[2] * self.spec.x.pixel
         with f.loop(count, carry=state) as c:
             inputs = _gather(f, self.spec, x, base, f.iadd(c.index, first), self.size, across)
             weight = f.load(c.values[0])
@@ -159,13 +159,13 @@ class _Outputs:
         return c.results
 
     def _store(self, acc: list[ir.Value]) -> None:
-        f, spec, region = self.f, self.spec, self.region
+        f, spec, phase = self.f, self.spec, self.phase
         place = [
             f.iadd(f.imul(i, step), first)
-            for i, step, first in zip(self.position, region.out_step, region.out_first, strict=True)
+            for i, step, first in zip(self.position, phase.out_step, phase.out_first, strict=True)
         ]
         for i, value in enumerate(acc):
-            where = (self.n, self.block, place, (0, 0, i * region.out_step[2]))
+            where = (self.n, self.block, place, (0, 0, i * phase.out_step[2]))
             loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
             result = finish_value(f, spec.epilogue, value, loaded)
             f.store(result, spec.y.at(f, f.args[-1], *where))

@@ -1,6 +1,6 @@
 """Weights and biases in the order in which the convolution kernels read them: strictly forward.
 
-Per region, per section of output channel blocks (all full groups of `schedule.blocks`, then the
+Per phase, per section of output channel blocks (all full groups of `schedule.blocks`, then the
 rest), per group, per group of blocks: [input block][tap][channel of the block][blocks * 16].
 Output channels beyond the real ones are zero; input channels beyond the real ones do not exist.
 """
@@ -39,9 +39,9 @@ def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSched
     """
     w = weights_by_group(weights, spec)
     parts = []
-    for region in spec.regions():
+    for phase in spec.phases():
         taps = w
-        for axis, indices in enumerate(region.taps):
+        for axis, indices in enumerate(phase.taps):
             if indices != tuple(range(spec.kernel[axis])):
                 taps = np.take(taps, indices, axis=3 + axis)
         steps = int(np.prod(taps.shape[3:]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from verax.compiler.kernels.conv_spec import ConvSpec, Region
+from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.sizes import Size, ceil_div, entries, known, with_dims
 from verax.compiler.kernels.target import LANES, Target
@@ -53,26 +53,26 @@ class ConvSchedule:
         return ", ".join(shown)
 
 
-def flattened(spec: ConvSpec, region: Region) -> bool:
+def flattened(spec: ConvSpec, phase: Phase) -> bool:
     """Whether rows may be taken as one: nothing but pixels one after another on either side."""
-    if region.tap_counts != (1, 1, 1) or region.step[1:] != (1, 1):
+    if phase.tap_counts != (1, 1, 1) or phase.step[1:] != (1, 1):
         return False
-    if region.out_step[1:] != (1, 1):
+    if phase.out_step[1:] != (1, 1):
         return False
     tensors = [spec.x, spec.y]
     if spec.epilogue:
         tensors += [o.strides for o in spec.epilogue.operands if o.strides]
-    return all(_dense_rows(t, region.count[2]) for t in tensors)
+    return all(_dense_rows(t, phase.count[2]) for t in tensors)
 
 
 def _dense_rows(strides: Strides, columns: Size) -> bool:
     return strides.row == columns * strides.pixel
 
 
-def grid(spec: ConvSpec, region: Region) -> tuple[Size, Size]:
+def grid(spec: ConvSpec, phase: Phase) -> tuple[Size, Size]:
     """Rows and columns to be tiled; flattened pixels count as rows."""
-    _, rows, cols = region.count
-    return (rows * cols, 1) if flattened(spec, region) else (rows, cols)
+    _, rows, cols = phase.count
+    return (rows * cols, 1) if flattened(spec, phase) else (rows, cols)
 
 
 def passes(spec: ConvSpec, schedule: ConvSchedule) -> int:
@@ -108,8 +108,8 @@ TYPICAL = 512
 def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A schedule by rule."""
     spec = with_dims(spec, [TYPICAL] * entries(spec))
-    region = max(spec.regions(), key=lambda r: known(math.prod(r.tap_counts) * math.prod(r.count)))
-    rows, cols = map(known, grid(spec, region))
+    phase = max(spec.phases(), key=lambda r: known(math.prod(r.tap_counts) * math.prod(r.count)))
+    rows, cols = map(known, grid(spec, phase))
     total = known(filter_blocks(spec))
     most = _most_pixels(spec)
     best: tuple[float, ConvSchedule] | None = None
@@ -125,7 +125,7 @@ def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
                 if best is None or cost < best[0] - 1e-9:
                     best = cost, ConvSchedule(blocks, tile_rows, tile_cols)
     assert best is not None
-    return _arrange(spec, region, best[1])
+    return _arrange(spec, phase, best[1])
 
 
 def _most_pixels(spec: ConvSpec) -> int:
@@ -159,21 +159,21 @@ def _cost(
     return cost
 
 
-def _arrange(spec: ConvSpec, region: Region, tile: ConvSchedule) -> ConvSchedule:
+def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
     """Split `tile`'s work into items, and choose what stays in cache."""
-    rows, cols = map(known, grid(spec, region))
+    rows, cols = map(known, grid(spec, phase))
     channels, group_channels = known(spec.channels), known(spec.group_channels)
-    taps = math.prod(region.tap_counts)
+    taps = math.prod(phase.tap_counts)
     weight_bytes = 4 * known(spec.filters) * group_channels * taps
-    image_bytes = 4 * channels * known(math.prod(region.count)) * math.prod(region.step)
+    image_bytes = 4 * channels * known(math.prod(phase.count)) * math.prod(phase.step)
     filters_outer = weight_bytes > image_bytes
     tiles = max(1, rows // tile.rows)
     groups_of_filters = spec.groups * -(-known(filter_blocks(spec)) // tile.blocks)
-    others = known(spec.batch * region.count[0])
+    others = known(spec.batch * phase.count[0])
     if filters_outer and groups_of_filters >= MIN_ITEMS:
         chunk = tiles
     else:
-        row_bytes = 4 * channels * tile.rows * cols * region.step[1] * region.step[2]
+        row_bytes = 4 * channels * tile.rows * cols * phase.step[1] * phase.step[2]
         chunk = max(1, min(tiles, L2_BYTES // 2 // max(1, row_bytes)))
         wanted = -(-MIN_ITEMS // (others * groups_of_filters))
         chunk = max(1, min(chunk, tiles // wanted if wanted > 1 else chunk))

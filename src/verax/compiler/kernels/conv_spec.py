@@ -1,12 +1,12 @@
-"""What a convolution kernel computes: `ConvSpec`, and the regions its outputs fall into.
+"""What a convolution kernel computes: `ConvSpec`, and the phases its outputs fall into.
 
 The canonical order, which no schedule may change: the accumulator starts as the bias (or +0); for
 each block of 16 input channels of the group, for each kernel position in ascending order, for each
 real channel of the block, acc = fma(x, w, acc). Padded positions take part, with x = 0.
 
 A transposed convolution is computed by gathering: an output position meets those kernel positions
-that match its phase of the stride, again in ascending order. Output positions of equal phase form
-a region, and within a region everything is an ordinary convolution.
+that match its phase of the stride, again in ascending order. Within a phase everything is an
+ordinary convolution.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from verax.compiler.kernels.target import LANES
 
 
 @dataclasses.dataclass(frozen=True)
-class Region:
+class Phase:
     """Output positions that share their kernel positions; per axis (depth, row, column).
 
     taps: indices of the kernel positions, ascending. tap_step: input positions from a tap to the
@@ -128,23 +128,23 @@ class ConvSpec:
     @property
     def flops(self) -> Size:
         """Two for each multiply-add, padded positions included."""
-        steps = sum(math.prod(r.tap_counts) * math.prod(r.count) for r in self.regions())
+        steps = sum(math.prod(r.tap_counts) * math.prod(r.count) for r in self.phases())
         return 2 * self.batch * self.filters * self.group_channels * steps
 
-    def regions(self) -> list[Region]:
-        """The outputs, partitioned; a single region unless transposed."""
+    def phases(self) -> list[Phase]:
+        """The outputs, partitioned; a single phase unless transposed."""
         if not self.transposed:
             first = tuple(-p for p in self.pads)
             taps = tuple(tuple(range(k)) for k in self.kernel)
-            return [Region(taps, self.dilations, first, self.strides, self.output)]  # type: ignore[arg-type]
+            return [Phase(taps, self.dilations, first, self.strides, self.output)]  # type: ignore[arg-type]
         output = tuple(known(n) for n in self.output)
         axes = [
-            _phases(*axis)
+            _axis_phases(*axis)
             for axis in zip(
                 self.kernel, self.strides, self.dilations, self.pads, output, strict=True
             )
         ]
-        return [Region(*zip(*combined, strict=True)) for combined in itertools.product(*axes)]  # type: ignore[arg-type]
+        return [Phase(*zip(*combined, strict=True)) for combined in itertools.product(*axes)]  # type: ignore[arg-type]
 
     def input_extent(self) -> tuple[tuple[Size, Size], tuple[Size, Size], tuple[Size, Size]]:
         """Per axis, the first input position read and one past the last: what must exist in
@@ -152,7 +152,7 @@ class ConvSpec:
         bounds = []
         for axis in range(3):
             ends: list[Size] = [0]
-            for r in self.regions():
+            for r in self.phases():
                 taps, outs = len(r.taps[axis]), r.count[axis]
                 if taps and outs != 0:
                     far = r.first[axis] + (taps - 1) * r.tap_step[axis]
@@ -167,19 +167,19 @@ class ConvSpec:
         return tuple((-lo, max(0, hi - n)) for (lo, hi), n in zip(extent, size, strict=True))  # type: ignore[return-value]
 
 
-def _phases(
+def _axis_phases(
     kernel: int, stride: int, dilation: int, pad: int, output: int
 ) -> list[tuple[tuple[int, ...], int, int, int, int, int, int]]:
-    """Per phase of one axis of a transposed convolution, the fields of its Region.
+    """Per phase of one axis of a transposed convolution, the fields of its Phase.
 
     Output o meets kernel position k where o + pad - k * dilation is a multiple of the stride, and
     reads the input position that is the quotient.
     """
     found = []
-    for phase in range(min(stride, output)):
-        taps = tuple(k for k in range(kernel) if (phase + pad - k * dilation) % stride == 0)
-        first = (phase + pad - taps[0] * dilation) // stride if taps else 0
+    for offset in range(min(stride, output)):
+        taps = tuple(k for k in range(kernel) if (offset + pad - k * dilation) % stride == 0)
+        first = (offset + pad - taps[0] * dilation) // stride if taps else 0
         step = -dilation // math.gcd(stride, dilation)
-        count = -(-(output - phase) // stride)
-        found.append((taps, step, first, 1, count, phase, stride))
+        count = -(-(output - offset) // stride)
+        found.append((taps, step, first, 1, count, offset, stride))
     return found

@@ -16,7 +16,7 @@ from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import LANES, Place, Placed
+from verax.compiler.lower.storage import LANES, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ops.convolution import Conv
@@ -102,7 +102,7 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    arguments: list[Place | Placed] = [
+    arguments: list[Pointer | Placed] = [
         x,
         lowering.packed(pack_conv_weights(weights, spec, schedule)),
     ]

@@ -11,7 +11,7 @@ from verax.compiler.decide.layouts import Layout
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.layout import Operand as EpilogueOperand
-from verax.compiler.lower.storage import Place, Placed
+from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
@@ -50,7 +50,7 @@ def is_per_channel(array: np.ndarray, rank: int) -> bool:
 
 def epilogue(
     lowering: Lowering, group: Group
-) -> tuple[Epilogue | None, tuple[Place | Placed, ...]]:
+) -> tuple[Epilogue | None, tuple[Pointer | Placed, ...]]:
     """The group's epilogue and the arguments of its operands; (None, ()) when nothing is fused."""
     if not group.fused:
         return None, ()
@@ -58,7 +58,7 @@ def epilogue(
     accumulator = group.root.outputs[0]
     chain = chain_expr(graph, group.fused, [accumulator])
     made: list[EpilogueOperand] = []
-    arguments: list[Place | Placed] = []
+    arguments: list[Pointer | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
             placed = lowering.read(operand, Layout.blocked)

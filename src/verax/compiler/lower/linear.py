@@ -22,7 +22,7 @@ from verax.compiler.kernels.gemm import (
 from verax.compiler.kernels.layout import Epilogue, Operand
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import Place, Placed
+from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Const, Expr, Input, TracingArith, compose
@@ -149,7 +149,7 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     fixed = constant is not None and product.one_b
     spec = GemmSpec(product.m, product.n, product.k, product.a, product.y, product.outer,
                     product.inner, fixed, types=_types(graph, node))  # fmt: skip
-    arguments: list[Place | Placed] = []
+    arguments: list[Pointer | Placed] = []
     extra: Expr | None = None
     if isinstance(node.op, Gemm):
         found = _gemm_terms(lowering, node, spec, arguments)
@@ -175,7 +175,7 @@ def lower_product(lowering: Lowering, group: Group) -> None:
 
 
 def _gemm_terms(
-    lowering: Lowering, node: Node, spec: GemmSpec, arguments: list[Place | Placed]
+    lowering: Lowering, node: Node, spec: GemmSpec, arguments: list[Pointer | Placed]
 ) -> tuple[GemmSpec, Expr | None] | None:
     """alpha and beta * c: as the sums' start when alpha is 1, else as a part of the epilogue."""
     op = node.op
@@ -206,13 +206,13 @@ def _gemm_terms(
 
 def _epilogue(
     lowering: Lowering, group: Group, spec: GemmSpec, extra: Expr | None
-) -> tuple[Epilogue | None, list[Place | Placed]]:
+) -> tuple[Epilogue | None, list[Pointer | Placed]]:
     """The fused nodes' expression after `extra`, and its operands."""
     if not group.fused:
         return (None if extra is None else Epilogue(extra)), []
     chain = chain_expr(lowering.graph, group.fused, [group.root.outputs[0]])
     made: list[Operand] = []
-    values: list[Place | Placed] = []
+    values: list[Pointer | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
             made.append(tensor_operand(spec, spec.y))
