@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from tests.compiler.test_bits import bits
-from tests.compiler.test_every_lowering import compiled, native_case
+from tests.compiler.test_every_lowering import USES, compiled, native_case
 from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32, contraction
 from verax.compiler.kernels.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.layout import Epilogue, Operand
-from verax.compiler.kernels.loops import LoopSpec
 from verax.compiler.kernels.pooling import PoolSpec
-from verax.compiler.kernels.reduce import ReduceSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, emit, refusal, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall
@@ -26,10 +24,6 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.numerics.expr import trace
 from verax.reference import promised
-
-USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
-        ReduceSpec: "Softmax", LoopSpec: "Relu"}  # fmt: skip
-"""By type of spec, an operator whose network calls for it."""
 
 
 def call_of(kind: type) -> tuple[Graph, dict[str, np.ndarray], KernelCall]:

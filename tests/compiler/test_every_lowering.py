@@ -24,6 +24,10 @@ from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.gemm import GemmSpec, PackSpec
+from verax.compiler.kernels.loops import LoopSpec
+from verax.compiler.kernels.pooling import PoolSpec
+from verax.compiler.kernels.reduce import ReduceSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import RULES, KernelCall, Lowering
@@ -35,6 +39,11 @@ from verax.reference import promised
 assert verax.ops
 SUPPORTED = sorted(name for name, op in REGISTRY.items() if not op.unsupported)
 TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]
+
+
+USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
+        ReduceSpec: "Softmax", LoopSpec: "Relu"}  # fmt: skip
+"""By type of spec, an operator whose network calls for it."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:
@@ -109,11 +118,9 @@ def test_a_network_that_must_be_native_names_what_is_not() -> None:
 
 @pytest.mark.parametrize("key", sorted(EMITTERS, key=str), ids=lambda key: key[0].__name__)
 def test_deleting_an_emitter_is_noticed(key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    uses = {"PackSpec": "MatMul", "GemmSpec": "MatMul", "ConvSpec": "Conv", "PoolSpec": "MaxPool",
-            "ReduceSpec": "Softmax", "LoopSpec": "Relu"}  # fmt: skip
     monkeypatch.delitem(EMITTERS, key)
     with pytest.raises(KeyError, match=key[0].__name__):
-        native_case(uses[key[0].__name__])
+        native_case(USES[key[0]])
 
 
 def test_calls_are_data_until_all_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
