@@ -267,6 +267,19 @@ def test_any_choice_of_sizes_may_be_read_at_run_time(read: str) -> None:
         assert_same_bits(mixed.run(sizes, "fused", seed, 2), want)
 
 
+def test_sizes_of_nothing_are_sizes() -> None:
+    target = TARGETS[0]
+    loop, x = Compiled(LOOPS["along rows"], target), np.ones(8, np.float32)
+    for table in ((0, 3, 1), (3, 0, 1), (0, 0, 1)):
+        y = np.full(8, SENTINEL, np.float32)
+        loop.run([x, x, y], table)
+        assert (y == SENTINEL).all()
+    generic = Product(D, "computed", target)
+    for sizes in ((0, 3, 5, 1, 1), (3, 0, 5, 1, 1), (2, 3, 5, 0, 1)):
+        assert generic.run(sizes, "computed", 1, 1).size == 0
+    assert not generic.run((2, 3, 0, 2, 1), "computed", 1, 1).any()  # the sum of nothing
+
+
 def test_a_known_program_reads_no_table() -> None:
     for spec in (with_dims(LOOPS["along rows"], (5, 33)), product(5, 33, 7, 1, 1, "constant")[0]):
         module = ModuleBuilder("net", TARGETS[0])

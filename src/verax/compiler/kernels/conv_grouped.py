@@ -14,7 +14,7 @@ import math
 import numpy as np
 from llvmlite import ir
 
-from verax.compiler.kernels.builder import I32, I64, FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import finish_value, load_operands
@@ -194,7 +194,7 @@ def _gather(
     vectors: list[ir.Value] = [ir.Constant(f.vector_type(), ir.Undefined)] * size
     for lane, first in enumerate(base):
         at = f.b.add(first, f.i64(channel))
-        block, within = f.b.lshr(at, ir.Constant(I64, 4)), f.b.and_(at, f.i64(LANES - 1))
+        block, within = f.b.lshr(at, f.i64(LANES.bit_length() - 1)), f.b.and_(at, f.i64(LANES - 1))
         source = f.anchor(f.at(x, (block, spec.x.block), (within, spec.x.lane)))
         for i in range(size):
             value = f.load(f.at(source, i * across), lanes=0)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from verax.compiler.decide.expressions import chain_expr, operands
+from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Layout
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.layout import Operand as EpilogueOperand
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
-
-if TYPE_CHECKING:
-    from verax.compiler.decide.fusion import Group
-    from verax.compiler.lower.lowering import Lowering
 
 
 def fits_epilogue(graph: Graph, accumulator: str, node: Node) -> bool:

@@ -105,7 +105,7 @@ class Physical:
 
     @property
     def nbytes(self) -> int:
-        """Size, with a guard of one vector at the end for whole-vector loads of a tail."""
+        """Bytes that it takes, borders and spare lanes included."""
         return math.prod(self.extents) * self.type.dtype.itemsize
 
     @property
