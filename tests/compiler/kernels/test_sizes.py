@@ -38,6 +38,7 @@ from verax.compiler.kernels.sizes import (
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import Apply, Input, trace
 from verax.numerics.formats import numpy_dtype
+from verax.runtime.engine import object_code
 
 D = [entry(i) for i in range(5)]
 SENTINEL = 77
@@ -100,6 +101,19 @@ LOOPS = {
     "transposed": LoopSpec(
         (DEPTH, ROWS, COLUMNS), (Access(F32, (ROWS * COLUMNS, 1, ROWS)),),
         (Access(F32, dense(DEPTH, ROWS, COLUMNS)),), (Input(0, F32),),
+    ),
+    "known rows transposed": LoopSpec(
+        (37, COLUMNS), (Access(F32, (1, 37)),), (Access(F32, (COLUMNS, 1)),), (Input(0, F32),)
+    ),
+    "known columns transposed": LoopSpec(
+        (ROWS, 37), (Access(F32, (1, ROWS)),), (Access("int8", (37, 1)),), (TO_INT,)
+    ),
+    "columns gathered and turned": LoopSpec(
+        (DEPTH, ROWS),
+        (Access(F32, (1, 0), 0, (Lookup(1, COLUMNS, DEPTH),)), Access("int32", (0, 1)),
+         Access(F32, (1, DEPTH))),
+        (Access(F32, dense(DEPTH, ROWS)),),
+        (trace(lambda m, a, _, c: m.add(a, c), [F32, "int32", F32]),),
     ),
     "backwards": LoopSpec(
         (ROWS, COLUMNS), (Access(F32, (COLUMNS, -1), COLUMNS - 1),), (DENSE,), (Input(0, F32),)
@@ -278,6 +292,16 @@ def test_sizes_of_nothing_are_sizes() -> None:
     for sizes in ((0, 3, 5, 1, 1), (3, 0, 5, 1, 1), (2, 3, 5, 0, 1)):
         assert generic.run(sizes, "computed", 1, 1).size == 0
     assert not generic.run((2, 3, 0, 2, 1), "computed", 1, 1).any()  # the sum of nothing
+
+
+@pytest.mark.parametrize("target", [Target.avx512(), Target.avx2(), Target.aarch64()],
+                         ids=lambda t: t.name)  # fmt: skip
+def test_programs_for_all_sizes_are_compiled_for_every_target(target: Target) -> None:
+    module = ModuleBuilder("net", target)
+    product_, b = product(*D, "fused")
+    for spec in (product_, PackSpec(product_, b), LOOPS["transposed"], LOOPS["columns gathered"]):
+        emit(module, spec, schedules(spec, target)[0])
+    assert object_code(module)
 
 
 def test_a_known_program_reads_no_table() -> None:

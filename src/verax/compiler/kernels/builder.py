@@ -440,7 +440,7 @@ class FunctionBuilder:
         if isinstance(count, int):
             return ir.Constant(ir.VectorType(I1, lanes), [int(i < count) for i in range(lanes)])
         steps = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
-        return self.b.icmp_signed("<", steps, self.splat(self.b.trunc(count, I32), lanes))
+        return self.b.icmp_signed("<", steps, self.splat(self.b.trunc(self.i64(count), I32), lanes))
 
     def splat(self, scalar: ir.Value, lanes: int = LANES) -> ir.Value:
         """A vector of `lanes` copies."""

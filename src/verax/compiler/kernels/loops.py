@@ -152,8 +152,7 @@ def _tile_dim(spec: LoopSpec, vector: int) -> int | None:
     """The dim along which inputs are contiguous that are not so along the vector dim."""
     if spec.cost > _TILE_COST or any(o.strides[vector] != 1 for o in spec.outputs):
         return None
-    extent = spec.dims[vector]
-    if isinstance(extent, Dim) or extent < 3:
+    if _at_most(spec.dims[vector], 2):
         return None
     found: dict[int, int] = {}
     for number, access in enumerate(spec.inputs):
@@ -163,7 +162,6 @@ def _tile_dim(spec: LoopSpec, vector: int) -> int | None:
             continue
         for d in range(vector):
             index_moves = any(spec.inputs[look.input].strides[d] != 0 for look in access.lookups)
-            long = isinstance(spec.dims[d], int) and not _at_most(spec.dims[d], 3)
-            if access.strides[d] == 1 and long and not index_moves:
+            if access.strides[d] == 1 and not _at_most(spec.dims[d], 3) and not index_moves:
                 found[d] = found.get(d, 0) + 1
     return max(found, key=lambda d: found[d]) if found else None

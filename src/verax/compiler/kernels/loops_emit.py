@@ -269,7 +269,7 @@ def emit_tiles(fb: FunctionBuilder, plan: Plan) -> None:
     """Tiles of 16 x 16 over the tile dim and the vector dim; see `transpose`."""
     spec, emitter = plan.spec, Emitter(fb, plan.spec)
     vector, tile = len(spec.dims) - 1, len(spec.dims) - 2
-    extent = known(spec.dims[vector])
+    extent = spec.dims[vector]
     emitter.bind(())
     emitter.hoist(False)
     with fb.items() as items:
@@ -280,16 +280,37 @@ def emit_tiles(fb: FunctionBuilder, plan: Plan) -> None:
         emitter.hoist(False)
 
         def strip(piece: Index, length: Index) -> None:
-            assert isinstance(length, int), "tiles are of known sizes"
-            rows = length
             saved = emitter.save()
             emitter.advance(tile, fb.imul(piece, LANES))
-            full = extent // LANES * LANES
-            if full:
+            if isinstance(length, int):
+                tiles(length)
+            else:
+                whole = fb.b.icmp_signed("==", fb.i64(length), fb.i64(LANES))
+                with fb.b.if_else(whole) as (full, part):
+                    with full:
+                        tiles(LANES)
+                    with part:
+                        one_by_one(length)
+            emitter.restore(saved)
+
+        def tiles(rows: int) -> None:
+            full, rest = extent // LANES * LANES, extent % LANES
+            if full != 0:
                 with fb.loop(full, step=LANES) as loop:
                     _tile(emitter, loop.index, rows, LANES)
-            if extent % LANES:
-                _tile(emitter, full, rows, extent % LANES)
+            if isinstance(rest, int):
+                if rest:
+                    _tile(emitter, full, rows, rest)
+            else:
+                with fb.when(fb.b.icmp_signed(">", fb.i64(rest), fb.i64(0))):
+                    _tile(emitter, full, rows, rest)
+
+        def one_by_one(rows: Index) -> None:
+            saved = emitter.save()
+            with fb.loop(rows) as loop:
+                emitter.advance(tile, loop.index)
+                emitter.bind((tile,))
+                emitter.row(extent)
             emitter.restore(saved)
 
         _pieces(fb, plan, coordinates[-1], spec.dims[tile], LANES, strip)
@@ -332,7 +353,7 @@ def _pieces(
                 emit(piece, size)
 
 
-def _tile(emitter: Emitter, at: Index, rows: int, columns: int) -> None:
+def _tile(emitter: Emitter, at: Index, rows: int, columns: Index) -> None:
     """rows x columns results: positions 0.. of the tile dim, `at`.. of the vector dim."""
     fb, spec = emitter.fb, emitter.spec
     tile = len(spec.dims) - 2
@@ -344,13 +365,13 @@ def _tile(emitter: Emitter, at: Index, rows: int, columns: int) -> None:
             values[number] = [cursor.value] * rows
         elif access.strides[tile] == 1 and access.strides[-1] != 1 and not cursor.pending:
             lines = []
-            for column in range(columns):
-                where = fb.iadd(at, column)
+            for column, used in lanes_of(fb, columns):
+                where = fb.iadd(at, column if isinstance(columns, int) else fb.b.sext(used, I64))
                 pointer = fb.at(
                     cursor.pointer, cursor.offset, (where, access.strides[-1]), dtype=access.dtype
                 )
                 lines.append(load_strided(fb, pointer, 1, access.dtype, rows))
-            lines += [ir.Constant(lines[0].type, ir.Undefined)] * (LANES - columns)
+            lines += [ir.Constant(lines[0].type, ir.Undefined)] * (LANES - len(lines))
             turned = transpose(fb, lines)[:rows]
             values[number] = [to_register(fb, v, access.dtype) for v in turned]
         else:
