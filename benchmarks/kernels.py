@@ -24,6 +24,7 @@ import numpy as np
 from verax.compiler.kernels.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.conv import default_schedule, emit_conv, pack_conv_weights
 from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import blocked_strides, planar_strides
 from verax.compiler.kernels.target import Target
 from verax.runtime.engine import LoadedObject, load_object, object_code
@@ -146,7 +147,7 @@ def verax(layer: Layer, target: Target) -> Run:
     k = layer.kernel
     spec = ConvSpec(
         1, layer.channels, layer.filters, out, (1, k, k), x, y, layer.groups,
-        (1, layer.stride, layer.stride), pads=(0, p, p),
+        (1, layer.stride, layer.stride), pads=(0, p, p), types=FLOAT32,
     )  # fmt: skip
     schedule = default_schedule(spec, target)
     rng = np.random.default_rng(0)

@@ -24,9 +24,13 @@ from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.gemm import GemmSpec, PackSpec
+from verax.compiler.kernels.loops import LoopSpec
+from verax.compiler.kernels.pooling import PoolSpec
+from verax.compiler.kernels.reduce import ReduceSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import FAMILIES, KernelCall, Lowering
+from verax.compiler.lower.lowering import RULES, KernelCall, Lowering
 from verax.compiler.lower.program import MOVING
 from verax.ir.graph import Graph
 from verax.ir.operator import REGISTRY, Case
@@ -35,6 +39,11 @@ from verax.reference import promised
 assert verax.ops
 SUPPORTED = sorted(name for name, op in REGISTRY.items() if not op.unsupported)
 TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]
+
+
+USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
+        ReduceSpec: "Softmax", LoopSpec: "Relu"}  # fmt: skip
+"""By type of spec, an operator whose network calls for it."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:
@@ -64,13 +73,13 @@ def native_case(name: str) -> tuple[Graph, dict[str, np.ndarray]] | None:
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_an_operator_has_a_kernel_or_says_why_not(name: str) -> None:
     why = REGISTRY[name].no_kernel
-    assert not (why and name in FAMILIES), "a lowering is registered: no_kernel is out of date"
+    assert not (why and name in RULES), "a lowering is registered: no_kernel is out of date"
     if not why:
         assert native_case(name), "no case of it runs natively, and it does not say why"
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", sorted(RULES))
 def test_a_lowering_keeps_the_bits_on_every_target(name: str, target: str) -> None:
     found = native_case(name)
     assert found is not None
@@ -91,9 +100,9 @@ def test_a_step_of_the_reference_says_why(name: str) -> None:
     assert all(reasons)
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", sorted(RULES))
 def test_deleting_a_lowering_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(FAMILIES, name)
+    monkeypatch.delitem(RULES, name)
     with pytest.raises(AssertionError, match="does not say why"):
         test_an_operator_has_a_kernel_or_says_why_not(name)
 
@@ -109,11 +118,9 @@ def test_a_network_that_must_be_native_names_what_is_not() -> None:
 
 @pytest.mark.parametrize("key", sorted(EMITTERS, key=str), ids=lambda key: key[0].__name__)
 def test_deleting_an_emitter_is_noticed(key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    uses = {"PackSpec": "MatMul", "GemmSpec": "MatMul", "ConvSpec": "Conv", "PoolSpec": "MaxPool",
-            "ReduceSpec": "Softmax", "LoopSpec": "Relu"}  # fmt: skip
     monkeypatch.delitem(EMITTERS, key)
     with pytest.raises(KeyError, match=key[0].__name__):
-        native_case(uses[key[0].__name__])
+        native_case(USES[key[0]])
 
 
 def test_calls_are_data_until_all_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +130,7 @@ def test_calls_are_data_until_all_are_known(monkeypatch: pytest.MonkeyPatch) -> 
     lowering = Lowering(found[0], Target.host(), Settings(threads=1))
     monkeypatch.setattr(registry, "emit", None)
     for group in group_nodes(found[0], lambda *_: False, lambda *_: False, Decisions(frozenset())):
-        FAMILIES[group.root.op.kind].lower(lowering, group)
+        RULES[group.root.op.kind].lower(lowering, group)
     calls = [s for s in lowering.steps if isinstance(s, KernelCall)]
     assert [type(c.spec) for c in calls if isinstance(c.schedule, ConvSchedule)] == [ConvSpec]
     assert all("convolution" in str(c.spec) or "move" in str(c.spec) for c in calls)

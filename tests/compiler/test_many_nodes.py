@@ -17,7 +17,7 @@ from verax.base.errors import InputError
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.lower.memory import MANY, Lifetime, align, plan_arena
-from verax.compiler.lower.storage import ALIGNMENT, Buffer, Region
+from verax.compiler.lower.storage import ALIGNMENT, Buffer, MemorySpace
 from verax.frontends.model import Model
 from verax.ir.graph import MAX_RANK, Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -144,7 +144,7 @@ def test_many_buffers_never_overlap_while_both_are_alive() -> None:
     for first in range(MANY + 300):
         size = int(rng.integers(1, 4000))
         last = first + int(rng.integers(0, 30))
-        lifetimes[Buffer(Region.arena, size)] = (first, last)
+        lifetimes[Buffer(MemorySpace.arena, size)] = (first, last)
     end = plan_arena(lifetimes, start=192)
     placed = [(b.offset, b.offset + b.nbytes, t) for b, t in lifetimes.items()]
     assert min(begin for begin, _, _ in placed) >= 192

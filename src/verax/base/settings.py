@@ -11,14 +11,15 @@ from verax.base.cores import deciding
 from verax.base.errors import UsageError
 
 LEVELS = (0, 1)
-"""Optimisation levels that exist today (O2 and O3 are designed, not built)."""
+"""Optimisation levels that exist today (O2 and O3 are designed, not built); `compiler.levels` says
+what each admits."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """How to compile.
 
-    opt_level: 0 or 1; both promise the same bits. threads: worker count, 0 = as many as
+    opt_level: one of LEVELS; all promise the same bits. threads: worker count, 0 = as many as
     `base.cores` says (cores, CPU quota, OMP_NUM_THREADS). target: "host", "avx512", "avx2" or
     "aarch64". disable / require: names of passes. checked: verify the graph around every pass.
     stop_after: how many rewrites the passes may do together, None for all; a search for a faulty
@@ -39,7 +40,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.opt_level not in LEVELS:
             raise UsageError(
-                f"opt_level {self.opt_level!r} does not exist",
+                f"unknown opt_level {self.opt_level!r}",
                 next_step=f"choose one of {', '.join(map(str, LEVELS))}",
             )
         if self.stop_after is not None and self.stop_after < 0:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from verax.cli.console import Json, can_write, output, write_json
 from verax.compiler.decide.steps import STEPS, Step
-from verax.compiler.levels import LEVELS, PIPELINE
+from verax.compiler.levels import CLASSES, PIPELINE
 from verax.compiler.passes.base import Pass
 
 
@@ -21,7 +21,7 @@ def command(json: Json = None) -> None:
         {
             "name": step.name,
             "class": str(step.kind),
-            "levels": [n for n, kinds in LEVELS.items() if step.kind in kinds],
+            "levels": [n for n, kinds in CLASSES.items() if step.kind in kinds],
             "after": list(step.after) if isinstance(step, Pass) else [],
             "effect": inspect.cleandoc(step.help),
         }

@@ -22,8 +22,9 @@ from verax.base.errors import InputError, UnsupportedError
 from verax.base.forks import on_fork
 from verax.base.settings import Settings
 from verax.compiler.decide.steps import Decisions
+from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import Target
-from verax.compiler.levels import LEVELS, run_passes
+from verax.compiler.levels import CLASSES, run_passes
 from verax.compiler.lower.lowering import ReferenceCall
 from verax.compiler.lower.program import LoweredProgram, lower
 from verax.ir.graph import Graph, reinfer
@@ -147,7 +148,7 @@ class Executable(Remembers):
         for i, (step, taken) in enumerate(zip(lowered.steps, times, strict=True)):
             if i in lowered.kernels:
                 kernel = lowered.kernels[i]
-                name, flops, moved = kernel.name, kernel.flops, kernel.bytes
+                name, flops, moved = kernel.name, known(kernel.flops), known(kernel.bytes)
             else:
                 name, flops, moved = "reference", 0, 0
             steps.append(StepTime(step.label, name, float(taken), flops, moved))
@@ -170,7 +171,7 @@ class Executable(Remembers):
 
     def _decisions(self, done: int) -> Decisions:
         """What may still be decided after so many rewrites."""
-        return Decisions.of(self.settings, LEVELS[self.settings.opt_level], done)
+        return Decisions.of(self.settings, CLASSES[self.settings.opt_level], done)
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
         arrays = [inputs[v] for v in self.graph.inputs]

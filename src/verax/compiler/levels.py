@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verax.base.errors import UsageError
-from verax.base.settings import Settings
+from verax.base.settings import LEVELS, Settings
 from verax.compiler.decide.steps import STEPS
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
@@ -30,9 +30,12 @@ PIPELINE: tuple[Pass, ...] = (
 )
 """Every pass, in the order in which they run."""
 
-LEVELS: dict[int, frozenset[PassClass]] = {
-    0: frozenset(),
-    1: frozenset({PassClass.exact}),
+FIRST_LEVEL = {PassClass.exact: 1, PassClass.reassociates: 2, PassClass.approximates: 3}
+"""The lowest level that admits passes of a class; those above admit them as well."""
+
+CLASSES: dict[int, frozenset[PassClass]] = {
+    level: frozenset(kind for kind, first in FIRST_LEVEL.items() if first <= level)
+    for level in LEVELS
 }
 """Classes of passes that each level admits."""
 
@@ -46,12 +49,12 @@ def passes_for(settings: Settings) -> tuple[Pass, ...]:
     for name in (*settings.disable, *settings.require):
         if name not in names:
             raise UsageError(
-                f"there is no pass {name!r}", next_step=f"choose from {', '.join(sorted(names))}"
+                f"unknown pass {name!r}", next_step=f"choose from {', '.join(sorted(names))}"
             )
     clash = set(settings.disable) & set(settings.require)
     if clash:
         raise UsageError(f"{', '.join(sorted(clash))} is both disabled and required")
-    admitted = LEVELS[settings.opt_level]
+    admitted = CLASSES[settings.opt_level]
     return tuple(
         p
         for p in PIPELINE

@@ -97,15 +97,6 @@ class Program:
         if _leaving:
             self._keep_for_ever()
 
-    @property
-    def memory_bytes(self) -> dict[str, int]:
-        """Bytes of the arena, of the weights and of the object code."""
-        return {
-            "arena": self._arena.nbytes,
-            "weights": self._weights.nbytes,
-            "code": len(self.image.object_code),
-        }
-
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs in the image's order; shapes and dtypes are already checked.
 

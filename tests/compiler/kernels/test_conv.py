@@ -15,6 +15,7 @@ from verax.compiler.kernels.conv import default_schedule, emit_conv, pack_conv_w
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import Epilogue, Operand
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import trace
@@ -40,7 +41,7 @@ class Case:
         return ConvSpec(
             self.x.shape[0], self.x.shape[1], filters, self.output, self.w.shape[2:], x, y,
             self.groups, self.strides, self.dilations, self.pads, self.bias is not None,
-            self.transposed, epilogue,
+            self.transposed, epilogue, types=FLOAT32,
         )  # fmt: skip
 
     def expected(self) -> np.ndarray:
@@ -266,7 +267,10 @@ def test_the_epilogue_sees_channel_and_tensor_operands() -> None:
     )
     x = h.tensor(case.x, ((0, 0), (1, 1), (1, 1)))
     other, y = h.tensor(residual, ((0, 0), (0, 2), (1, 0))), h.empty(residual.shape)
-    operands = (Operand("tensor", other.strides), Operand("channel"))
+    operands = (
+        Operand("tensor", other.strides, dtype="float32"),
+        Operand("channel", dtype="float32"),
+    )
     spec = case.spec(x.strides, y.strides, Epilogue(expr, operands))
     for target in h.TARGETS:
         schedule = default_schedule(spec, target)
@@ -282,7 +286,7 @@ def test_the_epilogue_sees_channel_and_tensor_operands() -> None:
 
 def test_equal_specs_are_emitted_once() -> None:
     strides = h.blocked_strides(32, (1, 5, 6))
-    spec = ConvSpec(1, 32, 32, (1, 5, 6), (1, 1, 1), strides, strides)
+    spec = ConvSpec(1, 32, 32, (1, 5, 6), (1, 1, 1), strides, strides, types=FLOAT32)
     module = ModuleBuilder("test", h.TARGETS[0])
     schedule = default_schedule(spec, h.TARGETS[0])
     once = emit_conv(module, spec, schedule)
@@ -291,7 +295,7 @@ def test_equal_specs_are_emitted_once() -> None:
 
 def test_every_target_can_be_emitted_anywhere() -> None:
     strides = h.blocked_strides(20, (1, 5, 6))
-    spec = ConvSpec(1, 20, 20, (1, 5, 6), (1, 1, 1), strides, strides)
+    spec = ConvSpec(1, 20, 20, (1, 5, 6), (1, 1, 1), strides, strides, types=FLOAT32)
     machines = []
     for target in (Target.avx512(), Target.avx2(), Target.aarch64()):
         module = ModuleBuilder("test", target)

@@ -12,6 +12,7 @@ from tests.compiler.kernels import harness as h
 
 from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.gemm import (
     GemmSpec,
     Matrix,
@@ -83,7 +84,7 @@ def compute(problem: Problem, target: Target, constant: bool, parts: int) -> Non
     spec = GemmSpec(
         shape[2], shape[3], a.shape[3], a_lies, full, shape[0], shape[1], constant,
         {"": "", "column": "column"}.get(problem.bias, "matrix"),
-        {"row": row, "full": full}.get(problem.bias),
+        {"row": row, "full": full}.get(problem.bias), types=FLOAT32,
     )  # fmt: skip
     schedule = gemm_schedule(spec, target)
     module = ModuleBuilder("test", target)
@@ -130,7 +131,7 @@ def test_the_epilogue_reads_no_column_that_is_not_there() -> None:
     a, b, other = h.random(rng, 1, 1, 5, 9), h.random(rng, 1, 1, 9, 21), h.random(rng, 1, 1, 5, 21)
     where = Matrix(21, 1)
     add = trace(lambda m, acc, o: m.add(acc, o), ["float32"] * 2)
-    spec = GemmSpec(5, 21, 9, Matrix(9, 1), where)
+    spec = GemmSpec(5, 21, 9, Matrix(9, 1), where, types=FLOAT32)
     spec = dataclasses.replace(spec, epilogue=Epilogue(add, (tensor_operand(spec, where),)))
     for target in h.TARGETS:
         schedule, module = gemm_schedule(spec, target), ModuleBuilder("test", target)

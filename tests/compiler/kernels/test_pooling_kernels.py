@@ -74,6 +74,7 @@ def pools(draw: st.DrawFn) -> tuple[np.ndarray, PoolSpec]:
     return x, PoolSpec(
         draw(st.sampled_from(["max", "average"])), x.shape[0], channels, size, tuple(output),
         kernel, nothing, nothing, strides, dilations, pads, after, draw(st.booleans()),
+        dtype="float32",
     )  # fmt: skip
 
 
@@ -109,7 +110,8 @@ def test_the_epilogue_is_applied_once_to_the_result() -> None:
     x = h.random(rng, 2, 19, 1, 9, 12)
     double = trace(lambda m, acc: m.mul(acc, m.like(2.0, acc)), ["float32"])
     strides = h.blocked_strides(1, (1, 1, 1))
-    spec = PoolSpec("average", 2, 19, (1, 9, 12), (1, 3, 4), (1, 3, 3), strides, strides, (1, 3, 3))
+    spec = PoolSpec("average", 2, 19, (1, 9, 12), (1, 3, 4), (1, 3, 3), strides, strides, (1, 3, 3),
+                    dtype="float32")  # fmt: skip
     plain = compute(x, spec, h.TARGETS[0], 1)
     spec = PoolSpec(**{**vars(spec), "epilogue": Epilogue(double)})
     assert h.same_bits(compute(x, spec, h.TARGETS[0], 1), plain * 2)

@@ -128,7 +128,7 @@ def test_passes_are_disabled_and_required_by_name() -> None:
     assert [p.name for p in passes_for(Settings(opt_level=0, require=("merge_common",)))] == [
         "merge_common"
     ]
-    with pytest.raises(UsageError, match="no pass 'fold_pds'"):
+    with pytest.raises(UsageError, match="unknown pass 'fold_pds'"):
         passes_for(Settings(disable=("fold_pds",)))
 
 

@@ -5,8 +5,9 @@ IR. Loops carry their values in SSA phis, there is no stack memory, and what is 
 runs: LLVM's IR passes are not used, only its code generator. No fast-math flag is ever set.
 
 ABI of every kernel: `void name(ptr args, i64 begin, i64 end)`. `args` is an array of pointers, each
-to the first logical element of a tensor; the work items [begin, end) are executed. All shapes and
-strides are compile-time constants, counted in elements.
+to the first logical element of a tensor; the work items [begin, end) are executed. Shapes and
+strides are counted in elements. They are constants, or entries of a table of dims (`sizes`): a
+kernel that reads some has one pointer more, behind the tensors, to an array of i64.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TypeAlias
 
 from llvmlite import ir
 
+from verax.compiler.kernels.sizes import Atom, Dim, Size, greatest, least
 from verax.compiler.kernels.target import LANES, Target
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -44,9 +46,10 @@ def _size(element: ir.Type) -> int:
 ELEMENT_SIZES = {name: _size(element) for name, element in ELEMENT_TYPES.items()}
 """Bytes of one element in memory, by dtype name."""
 
-Index: TypeAlias = "int | ir.Value"
-Term: TypeAlias = "int | tuple[Index, Index]"
-"""Part of an address, in elements: a constant, or (index, stride)."""
+Index: TypeAlias = "Size | ir.Value"
+"""A number, a size of the table of dims, or what the kernel computes."""
+Term: TypeAlias = "Size | tuple[Index, Index]"
+"""Part of an address, in elements: a size, or (index, stride)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +57,9 @@ class Kernel:
     """An emitted kernel. items: independent work items; flops, bytes: of all items together."""
 
     name: str
-    items: int
-    flops: int = 0
-    bytes: int = 0
+    items: Size
+    flops: Size = 0
+    bytes: Size = 0
 
 
 class ModuleBuilder:
@@ -131,11 +134,11 @@ class Loop:
     ) -> None:
         self._fb, self._start, self._stop, self._step = fb, start, stop, step
         self._initial = list(carry)
-        static = isinstance(start, int) and isinstance(stop, int)
-        if static and stop <= start:
-            raise ValueError(f"a loop from {start} to {stop} never runs")
-        self._once = static and stop - start <= step
-        self._guard = not static
+        self._once, self._guard = False, True
+        if isinstance(start, int) and isinstance(stop, int):
+            if stop <= start:
+                raise ValueError(f"a loop from {start} to {stop} never runs")
+            self._once, self._guard = stop - start <= step, False
 
     def __enter__(self) -> Loop:
         fb, b = self._fb, self._fb.b
@@ -208,8 +211,11 @@ class FunctionBuilder:
         ]
         self.finished = False
         self.kernel: Kernel | None = None
+        self._table, self._n_args = table, n_args
+        self._sizes: dict[Dim | Atom, ir.Value] = {}
+        self._begun = len(self.fn.entry_basic_block.instructions)  # what comes before all else
 
-    def finish(self, items: int, flops: int = 0, bytes: int = 0) -> Kernel:
+    def finish(self, items: Size, flops: Size = 0, bytes: Size = 0) -> Kernel:
         """End the function; the kernel that it is."""
         self.b.ret_void()
         self.finished = True
@@ -241,13 +247,64 @@ class FunctionBuilder:
         with self.b.if_then(condition):
             yield
 
-    # --- integers and addresses
+    # --- sizes, integers and addresses
+
+    def size(self, dim: Dim) -> ir.Value:
+        """A size of the table of dims. It is read and computed once, where the kernel begins."""
+        if dim not in self._sizes:
+            before, entry = self.b.block, self.fn.entry_basic_block
+            others = len(entry.instructions) - self._begun
+            if self._begun:
+                self.b.position_after(entry.instructions[self._begun - 1])
+            else:
+                self.b.position_at_start(entry)
+            self._sizes[dim] = self._read(dim)
+            self._begun = len(entry.instructions) - others
+            self.b.position_at_end(before)
+        return self._sizes[dim]
+
+    def _read(self, dim: Dim) -> ir.Value:
+        """Code for the polynomial, where the builder stands."""
+        total: ir.Value | None = None
+        for atoms, coefficient in dim.terms:
+            product: ir.Value | None = self.i64(coefficient) if coefficient != 1 else None
+            for atom in atoms:
+                part = self._read_atom(atom)
+                product = part if product is None else self.b.mul(product, part, flags=("nsw",))
+            product = self.i64(1) if product is None else product
+            total = product if total is None else self.b.add(total, product, flags=("nsw",))
+        return total
+
+    def _read_atom(self, atom: Atom) -> ir.Value:
+        if atom not in self._sizes:
+            self._sizes[atom] = self._compute(atom)
+        return self._sizes[atom]
+
+    def _compute(self, atom: Atom) -> ir.Value:
+        if atom.kind == "entry":
+            place = self.b.gep(self._table, [self.i64(self._n_args)], source_etype=PTR)
+            dims = self.b.load(place, typ=PTR)
+            return self.b.load(
+                self.b.gep(dims, [self.i64(atom.args[0])], source_etype=I64), typ=I64
+            )
+        args = [self._read(a) if isinstance(a, Dim) else self.i64(a) for a in atom.args]
+        if atom.kind == "quotient":
+            return self.b.udiv(*args)
+        if atom.kind == "equal":
+            return self.b.zext(self.b.icmp_signed("==", *args), I64)
+        found = args[0]
+        for other in args[1:]:
+            better = self.b.icmp_signed("<" if atom.kind == "least" else ">", other, found)
+            found = self.b.select(better, other, found)
+        return found
 
     def i64(self, value: Index) -> ir.Value:
+        if isinstance(value, Dim):
+            return self.size(value)
         return ir.Constant(I64, value) if isinstance(value, int) else value
 
     def imul(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
+        if isinstance(a, int | Dim) and isinstance(b, int | Dim):
             return a * b
         for x, y in ((a, b), (b, a)):
             if isinstance(x, int) and x in (0, 1):
@@ -255,7 +312,7 @@ class FunctionBuilder:
         return self.b.mul(self.i64(a), self.i64(b), flags=("nsw",))
 
     def iadd(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
+        if isinstance(a, int | Dim) and isinstance(b, int | Dim):
             return a + b
         if isinstance(a, int) and a == 0:
             return b
@@ -263,16 +320,39 @@ class FunctionBuilder:
             return a
         return self.b.add(self.i64(a), self.i64(b), flags=("nsw",))
 
-    def clamp(self, index: Index, low: int, high: int) -> Index:
+    def idiv(self, a: Index, b: Size) -> Index:
+        """a / b rounded down, of what is not negative."""
+        if isinstance(a, int | Dim):
+            return a // b
+        return self.b.udiv(a, self.i64(b))
+
+    def clamp(self, index: Index, low: Size, high: Size) -> Index:
         """`index` brought into [low, high]."""
-        if isinstance(index, int):
-            return max(low, min(index, high))
+        if isinstance(index, int | Dim) and isinstance(low, int | Dim):
+            return greatest(low, least(index, high))
         for bound, relation in ((low, "<"), (high, ">")):
             outside = self.b.icmp_signed(relation, index, self.i64(bound))
             index = self.b.select(outside, self.i64(bound), index)
         return index
 
-    def split(self, index: Index, *extents: int) -> list[Index]:
+    def remainder(self, rest: Size, below: int) -> Iterator[tuple[Size, int]]:
+        """(offset, count) of parts that make up `rest`, which is smaller than `below`.
+
+        A known rest is one part. Another is made of halving ones, each under a condition: what is
+        emitted while the iterator stands there runs if that part is needed.
+        """
+        if isinstance(rest, int):
+            if rest:
+                yield 0, rest
+            return
+        count = 1 << (below - 1).bit_length() - 1 if below > 1 else 0
+        while count:
+            needed = rest // count % 2
+            with self.when(self.b.icmp_signed("!=", self.i64(needed), self.i64(0))):
+                yield rest // (2 * count) * (2 * count), count
+            count //= 2
+
+    def split(self, index: Index, *extents: Size) -> list[Index]:
         """Row-major coordinates of a non-negative flat `index`; the first extent is implied.
 
         `split(i, 3, 5)` gives [i // 15, i // 5 % 3, i % 5].
@@ -281,26 +361,27 @@ class FunctionBuilder:
         for extent in reversed(extents):
             if extent == 1:
                 coordinates.append(0)
-            elif isinstance(index, int):
+            elif isinstance(index, int) and isinstance(extent, int):
                 coordinates.append(index % extent)
                 index //= extent
             else:
-                quotient = self.b.udiv(index, self.i64(extent))
+                quotient = self.b.udiv(self.i64(index), self.i64(extent))
                 coordinates.append(self.iadd(index, self.b.mul(quotient, self.i64(-extent))))
                 index = quotient
         return [index, *reversed(coordinates)]
 
     def at(self, pointer: ir.Value, *terms: Term, dtype: str = "float32") -> ir.Value:
         """`pointer` moved by the sum of `terms`, in elements of `dtype`."""
-        constant, moving = 0, None
+        fixed: Size = 0
+        moving = None
         for term in terms:
             offset = self.imul(*term) if isinstance(term, tuple) else term
-            if isinstance(offset, int):
-                constant += offset
+            if isinstance(offset, int | Dim):
+                fixed += offset
             else:
                 moving = offset if moving is None else self.iadd(moving, offset)
         element = ELEMENT_TYPES[dtype]
-        for step in (moving, self.i64(constant) if constant else None):
+        for step in (moving, self.i64(fixed) if fixed != 0 else None):
             if step is not None:
                 pointer = self.b.gep(pointer, [step], inbounds=True, source_etype=element)
         return pointer
@@ -359,7 +440,7 @@ class FunctionBuilder:
         if isinstance(count, int):
             return ir.Constant(ir.VectorType(I1, lanes), [int(i < count) for i in range(lanes)])
         steps = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
-        return self.b.icmp_signed("<", steps, self.splat(self.b.trunc(count, I32), lanes))
+        return self.b.icmp_signed("<", steps, self.splat(self.b.trunc(self.i64(count), I32), lanes))
 
     def splat(self, scalar: ir.Value, lanes: int = LANES) -> ir.Value:
         """A vector of `lanes` copies."""

@@ -27,10 +27,13 @@ from verax.compiler.kernels.depthwise import (
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import Target
 
+KNOWN = ("float32",)
+"""Element types of the convolution kernels."""
+
 __all__ = ["default_schedule", "emit_conv", "pack_channels", "pack_conv_weights"]
 
 
-@emits(ConvSpec, schedules=lambda spec, target: (default_schedule(spec, target),))
+@emits(ConvSpec, dtypes=KNOWN, schedules=lambda spec, target: (default_schedule(spec, target),))
 def emit_conv(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel for `spec`, of whichever kind suits it; arguments as `ConvSpec` lists them."""
     if spec.depthwise and spec.x.lane == 1:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from llvmlite import ir
 
@@ -22,8 +23,9 @@ from verax.compiler.kernels.conv_schedule import (
     grid,
     passes,
 )
-from verax.compiler.kernels.conv_spec import ConvSpec, Region
-from verax.compiler.kernels.layout import Triple, finish_value, load_lanes, load_operands
+from verax.compiler.kernels.conv_spec import ConvSpec, Phase
+from verax.compiler.kernels.layout import Sizes, finish_value, load_lanes, load_operands
+from verax.compiler.kernels.sizes import Size, ceil_div, known, least
 from verax.compiler.kernels.target import LANES
 
 
@@ -34,12 +36,13 @@ def emit_direct(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -
     f = module.kernel(("conv", spec, schedule), 3 + has_start + len(operands))
     if f.kernel is not None:
         return f.kernel
-    items = weights = 0
-    regions = [r for r in spec.regions() if math.prod(r.count)]
+    items: Size = 0
+    weights: Size = 0
+    phases = [r for r in spec.phases() if math.prod(r.count) != 0]
     parts: list[_Section] = []
-    for region in regions:
+    for phase in phases:
         for first, count, blocks in sections(spec, schedule):
-            part = _Section(f, spec, schedule, region, first, count, blocks, items, weights)
+            part = _Section(f, spec, schedule, phase, first, count, blocks, items, weights)
             parts.append(part)
             items += part.items
             weights += spec.groups * count * part.weights_per_item
@@ -50,41 +53,53 @@ def emit_direct(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -
     return f.finish(items, spec.flops, 4 * (outputs + inputs + weights))
 
 
+def _tile(most: int, extent: Size) -> int:
+    """Outputs of a tile along an axis of `extent`."""
+    return min(most, extent) if isinstance(extent, int) else most
+
+
 class _Section:
-    """One region, for output channel blocks that are taken `blocks` at a time."""
+    """One phase, for output channel blocks that are taken `blocks` at a time."""
 
     def __init__(
         self,
         f: FunctionBuilder,
         spec: ConvSpec,
         schedule: ConvSchedule,
-        region: Region,
-        first_block: int,
-        block_groups: int,
+        phase: Phase,
+        first_block: Size,
+        block_groups: Size,
         blocks: int,
-        first_item: int,
-        weight_offset: int,
+        first_item: Size,
+        weight_offset: Size,
     ) -> None:
-        self.f, self.spec, self.schedule, self.region = f, spec, schedule, region
+        self.f, self.spec, self.schedule, self.phase = f, spec, schedule, phase
         self.first_block, self.block_groups, self.blocks = first_block, block_groups, blocks
         self.first_item, self.weight_offset = first_item, weight_offset
-        self.rows, self.cols = grid(spec, region)
-        self.tile_rows = min(schedule.rows, self.rows)
-        self.tile_cols = min(schedule.cols, self.cols)
+        self.rows, self.cols = grid(spec, phase)
+        self.tile_rows = _tile(schedule.rows, self.rows)
+        self.tile_cols = _tile(schedule.cols, self.cols)
         self.full_tiles, self.rest_rows = divmod(self.rows, self.tile_rows)
-        self.chunks = -(-self.full_tiles // schedule.chunk)
-        self.items = spec.batch * region.count[0] * self.chunks * spec.groups * block_groups
+        if isinstance(self.full_tiles, int):
+            self.chunks: Size = ceil_div(self.full_tiles, schedule.chunk)
+        else:  # there may be no full tile at all
+            self.chunks = ceil_div(ceil_div(self.rows, self.tile_rows), schedule.chunk)
+        self.items = spec.batch * phase.count[0] * self.chunks * spec.groups * block_groups
         self.width = blocks * LANES
-        self.weights_per_item = spec.group_channels * math.prod(region.tap_counts) * self.width
+        self.weights_per_item = spec.group_channels * math.prod(phase.tap_counts) * self.width
         self.passes = passes(spec, schedule)
         self.weights_per_pass = self.weights_per_item // self.passes
-        self.flat = flattened(spec, region)
-        self.x_row = spec.x.pixel if self.flat else spec.x.row * region.step[1]
-        self.x_col = spec.x.pixel * region.step[2]
-        self.tiles_across = -(-self.cols // self.tile_cols)
-        tiles = self.tiles_across * (min(schedule.chunk, self.full_tiles) + bool(self.rest_rows))
-        # elements of the next item's weights to be prefetched per channel step
-        self.ahead = -(-self.width // tiles) if schedule.ahead else 0
+        self.flat = flattened(spec, phase)
+        self.x_row = spec.x.pixel if self.flat else spec.x.row * phase.step[1]
+        self.x_col = spec.x.pixel * phase.step[2]
+        self.tiles_across = ceil_div(self.cols, self.tile_cols)
+        self.ahead = self._ahead() if schedule.ahead else 0
+
+    def _ahead(self) -> int:
+        """Elements of the next item's weights to be prefetched per channel step."""
+        tiles = least(self.schedule.chunk, self.full_tiles) + least(1, self.rest_rows)
+        share = ceil_div(self.width, self.tiles_across * tiles)
+        return share if isinstance(share, int) else 0
 
     def emit(self, alone: bool) -> None:
         f, spec = self.f, self.spec
@@ -92,7 +107,7 @@ class _Section:
         if not alone:
             start = f.clamp(f.iadd(f.begin, -self.first_item), 0, self.items)
             stop = f.clamp(f.iadd(f.end, -self.first_item), 0, self.items)
-        image = (spec.batch, self.region.count[0], self.chunks)
+        image = (spec.batch, self.phase.count[0], self.chunks)
         filters = (spec.groups, self.block_groups)
         with f.loop(stop, start=start) as item:
             if self.schedule.filters_outer:
@@ -102,15 +117,13 @@ class _Section:
             self._emit_item(group, kgroup, n, d, chunk)
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
-        f, spec, region = self.f, self.spec, self.region
+        f, spec, phase = self.f, self.spec, self.phase
         x, inputs = spec.x, f.args[0]
         per_group = spec.group_channels * x.lane
         if x.block != x.lane * LANES:
             per_group = spec.group_channels // LANES * x.block if spec.groups > 1 else 0
-        first = sum(a * s for a, s in zip(region.first, x.space, strict=True))
-        self.x = f.at(
-            inputs, (n, x.batch), (d, region.step[0] * x.depth), (group, per_group), first
-        )
+        first = sum(a * s for a, s in zip(phase.first, x.space, strict=True))
+        self.x = f.at(inputs, (n, x.batch), (d, phase.step[0] * x.depth), (group, per_group), first)
         order = f.iadd(f.imul(group, self.block_groups), kgroup)
         shared = zip((n, d), spec.weight_strides, strict=True)
         self.w = f.at(f.args[1], (order, self.weights_per_item), *shared, self.weight_offset)
@@ -124,24 +137,29 @@ class _Section:
     def _emit_pass(self, chunk: Index) -> None:
         """All tiles of an item, over the input blocks of one pass."""
         f, per_chunk = self.f, self.schedule.chunk
-        trips: Index = min(per_chunk, self.full_tiles)
-        if self.full_tiles % per_chunk and self.chunks > 1:
-            left = f.iadd(self.full_tiles, f.imul(chunk, -per_chunk))
+        full = self.full_tiles
+        if isinstance(full, int) and (full % per_chunk == 0 or self.chunks == 1):
+            trips: Index = min(per_chunk, full)
+        else:
+            left = f.iadd(full, f.imul(chunk, -per_chunk))
             trips = f.clamp(left, 0, per_chunk)
         with f.loop(trips) as t:
             tile = f.iadd(f.imul(chunk, per_chunk), t.index)
             self._emit_rows(f.imul(tile, self.tile_rows), self.tile_rows, t.index)
-        if self.rest_rows:
-            row = self.full_tiles * self.tile_rows
-            if isinstance(chunk, int):
-                self._emit_rows(row, self.rest_rows, trips)
-            else:
-                with f.when(f.b.icmp_signed("==", chunk, f.i64(self.chunks - 1))):
-                    self._emit_rows(row, self.rest_rows, trips)
+        if self.rest_rows != 0:
+            row = full * self.tile_rows
+            with self._when_last(chunk):
+                for first, rows in f.remainder(self.rest_rows, self.tile_rows):
+                    self._emit_rows(f.iadd(row, first), rows, trips)
+
+    def _when_last(self, chunk: Index) -> AbstractContextManager[None]:
+        if isinstance(chunk, int):
+            return nullcontext()
+        return self.f.when(self.f.b.icmp_signed("==", chunk, self.f.i64(self.chunks - 1)))
 
     def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
         """A row of tiles, the `tile`-th of this item."""
-        full, rest = divmod(self.cols, self.tile_cols)
+        full, rest = divmod(known(self.cols), self.tile_cols)
         self.tiles_before = self.f.imul(tile, self.tiles_across)
         for first, count, cols in ((0, full, self.tile_cols), (full * self.tile_cols, 1, rest)):
             if count and cols:
@@ -162,12 +180,12 @@ class _Section:
             state.insert(1, soon)
         full, rest = divmod(spec.group_channels, LANES)
         full = self.schedule.pass_blocks if self.passes > 1 else full
-        if full:
+        if full != 0:
             with f.loop(full, carry=state) as block:
                 source = f.at(x, (block.index, spec.x.block))
                 block.next(self._emit_taps(source, LANES, pixels, block.values))
             state = block.results
-        if rest:
+        if rest != 0:
             state = self._emit_taps(f.at(x, full * spec.x.block), rest, pixels, state)
         acc = state[1 + bool(self.ahead) :]
         outputs = list(self._outputs(row, col, pixels))
@@ -206,16 +224,16 @@ class _Section:
         return [f.b.select(first, a, b) for a, b in zip(start, left, strict=True)]
 
     def _emit_taps(
-        self, x: ir.Value, channels: int, pixels: list[tuple[int, int]], state: list[ir.Value]
+        self, x: ir.Value, channels: Size, pixels: list[tuple[int, int]], state: list[ir.Value]
     ) -> list[ir.Value]:
         """All kernel positions of one block of `channels` input channels."""
-        f, region = self.f, self.region
-        if not math.prod(region.tap_counts):
+        f, phase = self.f, self.phase
+        if not math.prod(phase.tap_counts):
             return state
-        steps = [a * s for a, s in zip(region.tap_step, self.spec.x.space, strict=True)]
-        with f.loop(region.tap_counts[0], carry=state) as kd:
-            with f.loop(region.tap_counts[1], carry=kd.values) as kh:
-                with f.loop(region.tap_counts[2], carry=kh.values) as kw:
+        steps = [a * s for a, s in zip(phase.tap_step, self.spec.x.space, strict=True)]
+        with f.loop(phase.tap_counts[0], carry=state) as kd:
+            with f.loop(phase.tap_counts[1], carry=kd.values) as kh:
+                with f.loop(phase.tap_counts[2], carry=kh.values) as kw:
                     terms = zip((kd.index, kh.index, kw.index), steps, strict=True)
                     kw.next(self._emit_channels(f.at(x, *terms), channels, pixels, kw.values))
                 kh.next(kw.results)
@@ -223,17 +241,18 @@ class _Section:
         return kd.results
 
     def _emit_channels(
-        self, x: ir.Value, channels: int, pixels: list[tuple[int, int]], state: list[ir.Value]
+        self, x: ir.Value, channels: Size, pixels: list[tuple[int, int]], state: list[ir.Value]
     ) -> list[ir.Value]:
         """One kernel position: `channels` steps of the reduction."""
         f, lane = self.f, self.spec.x.lane
         fetch = self.schedule.fetch_block and channels == LANES
         linear = len({r for r, _ in pixels}) == 1 or len({c for _, c in pixels}) == 1
-        unroll = min(self.schedule.unroll, channels)
+        unroll = min(self.schedule.unroll, channels) if isinstance(channels, int) else 1
         if fetch and (not linear or LANES % unroll):
-            unroll = channels
-        full, rest = divmod(channels, unroll)
-        for first, count, size in ((0, full, unroll), (full * unroll, 1, rest)):
+            unroll = LANES
+        full, rest = channels // unroll, known(channels % unroll)
+        trips: list[tuple[Size, Size, int]] = [(0, full, unroll), (full * unroll, 1, rest)]
+        for first, count, size in trips:
             if not size:
                 continue
             with f.loop(count, carry=state) as trip:
@@ -256,7 +275,7 @@ class _Section:
         return state
 
     def _fetch_block(
-        self, source: ir.Value, pixels: list[tuple[int, int]], trip: Index, trips: int
+        self, source: ir.Value, pixels: list[tuple[int, int]], trip: Index, trips: Size
     ) -> None:
         """Prefetch the next input block of a tile, one share in each of `trips` trips."""
         f, block = self.f, self.spec.x.block
@@ -265,7 +284,7 @@ class _Section:
                 f.prefetch(f.at(source, block + r * self.x_row + c * self.x_col))
             return
         stride = self.x_row if pixels[-1][0] else self.x_col
-        share = -(-len(pixels) // trips)
+        share = known(ceil_div(len(pixels), trips))
         for i in range(share):
             f.prefetch(f.at(source, (trip, share * stride), block + i * stride))
 
@@ -286,25 +305,25 @@ class _Section:
 
     def _outputs(
         self, row: Index, col: Index, pixels: list[tuple[int, int]]
-    ) -> Iterator[tuple[Index, Index, list[Index], Triple]]:
+    ) -> Iterator[tuple[Index, Index, list[Index], Sizes]]:
         """(batch, block, place, offset) of every accumulator, as `Strides.at` takes them."""
-        f, region = self.f, self.region
+        f, phase = self.f, self.phase
         if self.flat:
             row, col = 0, row
         place = [
             f.iadd(f.imul(i, step), first)
             for i, step, first in zip(
-                (self.d, row, col), region.out_step, region.out_first, strict=True
+                (self.d, row, col), phase.out_step, phase.out_first, strict=True
             )
         ]
         for r, c in pixels:
             dr, dc = (0, r) if self.flat else (r, c)
             for j in range(self.blocks):
-                offset = (0, dr * region.out_step[1], dc * region.out_step[2])
+                offset = (0, dr * phase.out_step[1], dc * phase.out_step[2])
                 yield self.n, f.iadd(self.block, j), place, offset
 
     def _emit_final(
-        self, outputs: list[tuple[Index, Index, list[Index], Triple]], acc: Sequence[ir.Value]
+        self, outputs: list[tuple[Index, Index, list[Index], Sizes]], acc: Sequence[ir.Value]
     ) -> None:
         f, spec = self.f, self.spec
         operands = f.args[2 + bool(spec.bias or spec.initial) : -1]
@@ -319,7 +338,7 @@ class _Section:
         return self.f.clamp(self.f.iadd(self.spec.filters, self.f.imul(block, -LANES)), 0, LANES)
 
     def _store(
-        self, value: ir.Value, n: Index, block: Index, place: list[Index], offset: Triple
+        self, value: ir.Value, n: Index, block: Index, place: list[Index], offset: Sizes
     ) -> None:
         f, lanes = self.f, self._lanes(block)
         address = self.spec.y.at(f, f.args[-1], n, block, place, offset)

@@ -14,29 +14,31 @@ import math
 import numpy as np
 from llvmlite import ir
 
-from verax.compiler.kernels.builder import I32, I64, FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_spec import ConvSpec, Region
+from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import finish_value, load_operands
+from verax.compiler.kernels.sizes import Size, known
 from verax.compiler.kernels.target import LANES
 
 
 def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
-    """Per region [output block][input block of the group][tap][channel][16].
+    """Per phase [output block][input block of the group][tap][channel][16].
 
     weights: (filters, channels of a group, kd, kh, kw), whichever way the convolution goes.
     """
-    w = np.asarray(weights, np.float32).reshape(spec.filters, spec.group_channels, *spec.kernel)
-    w = np.pad(w, ((0, -spec.filters % LANES), *[(0, 0)] * 4))
+    filters, channels = known(spec.filters), known(spec.group_channels)
+    w = np.asarray(weights, np.float32).reshape(filters, channels, *spec.kernel)
+    w = np.pad(w, ((0, -filters % LANES), *[(0, 0)] * 4))
     w = w.reshape(-1, LANES, *w.shape[1:])
     parts = [np.zeros(0, np.float32)]
-    for region in spec.regions():
+    for phase in spec.phases():
         taps = w
-        for axis, indices in enumerate(region.taps):
+        for axis, indices in enumerate(phase.taps):
             taps = np.take(taps, indices, axis=3 + axis)
         taps = taps.reshape(*w.shape[:3], -1)  # block, lane, channel, tap
         for block in taps:
-            for first in range(0, spec.group_channels, LANES):
+            for first in range(0, channels, LANES):
                 parts.append(block[:, first : first + LANES].transpose(2, 1, 0).reshape(-1))
     return np.concatenate(parts)
 
@@ -49,18 +51,19 @@ def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) 
     if f.kernel is not None:
         return f.kernel
     items = weights = 0
-    blocks = -(-spec.filters // LANES)
-    for region in (r for r in spec.regions() if math.prod(r.count)):
-        count = spec.batch * blocks * region.count[0] * region.count[1]
+    batch, blocks = known(spec.batch), -(-known(spec.filters) // LANES)
+    for phase in (r for r in spec.phases() if math.prod(r.count)):
+        depth, rows, cols = map(known, phase.count)
+        count = batch * blocks * depth * rows
         start = f.clamp(f.iadd(f.begin, -items), 0, count)
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, count), start=start) as item:
-            n, block, d, row = f.split(item.index, blocks, region.count[0], region.count[1])
-            for first, trips, size in _pieces(spec, region.count[2]):
+            n, block, d, row = f.split(item.index, blocks, depth, rows)
+            for first, trips, size in _pieces(spec, cols):
                 with f.loop(trips) as t:
                     col = f.iadd(f.imul(t.index, size), first)
-                    _Outputs(f, spec, region, n, block, (d, row, col), size, weights).emit()
+                    _Outputs(f, spec, phase, n, block, (d, row, col), size, weights).emit()
         items += count
-        weights += blocks * LANES * spec.group_channels * math.prod(region.tap_counts)
+        weights += blocks * LANES * known(spec.group_channels) * math.prod(phase.tap_counts)
     outputs = spec.batch * math.prod(spec.output) * spec.filters
     return f.finish(items, spec.flops, 4 * (outputs + weights))
 
@@ -81,16 +84,16 @@ def _pieces(spec: ConvSpec, columns: int) -> list[tuple[int, int, int]]:
 def _shuffles(spec: ConvSpec) -> bool:
     """Whether a block of filters reads exactly the block of input channels at the same place."""
     square = spec.group_channels == spec.group_filters
-    return square and LANES % spec.group_channels == 0 and spec.x.lane == 1
+    return square and LANES % known(spec.group_channels) == 0 and spec.x.lane == 1
 
 
 @dataclasses.dataclass
 class _Outputs:
-    """`size` neighbouring outputs of one block of filters, from `position` in a region."""
+    """`size` neighbouring outputs of one block of filters, from `position` in a phase."""
 
     f: FunctionBuilder
     spec: ConvSpec
-    region: Region
+    phase: Phase
     n: Index
     block: Index
     position: tuple[Index, Index, Index]
@@ -98,11 +101,11 @@ class _Outputs:
     weights: int
 
     def emit(self) -> None:
-        f, spec, region = self.f, self.spec, self.region
-        taps, channels = region.tap_counts, spec.group_channels
+        f, spec, phase = self.f, self.spec, self.phase
+        taps, channels = phase.tap_counts, known(spec.group_channels)
         per_block = channels * math.prod(taps) * LANES
         w = f.at(f.args[1], (self.block, per_block), self.weights)
-        strides = zip(region.first, region.step, self.position, spec.x.space, strict=True)
+        strides = zip(phase.first, phase.step, self.position, spec.x.space, strict=True)
         terms = [(f.iadd(f.imul(i, step), first), s) for first, step, i, s in strides]
         x = f.at(f.args[0], (self.n, spec.x.batch), *terms)
         if spec.bias:
@@ -110,7 +113,7 @@ class _Outputs:
         else:
             start = f.constant(0.0)
         state = [w, *[start] * self.size]
-        steps = [a * s for a, s in zip(region.tap_step, spec.x.space, strict=True)]
+        steps = [a * s for a, s in zip(phase.tap_step, spec.x.space, strict=True)]
         base = [] if _shuffles(spec) else _first_channels(f, spec, self.block)
         for first in range(0, channels if math.prod(taps) else 0, LANES):
             count = min(LANES, channels - first)
@@ -130,9 +133,9 @@ class _Outputs:
 
     def _shuffled(self, x: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
         """One kernel position: whole blocks are loaded, and each channel shuffled to its lanes."""
-        f, group = self.f, self.spec.group_channels
+        f, group = self.f, known(self.spec.group_channels)
         x = f.anchor(f.at(x, (self.block, self.spec.x.block)))
-        across = self.region.step[2] * self.spec.x.pixel
+        across = self.phase.step[2] * self.spec.x.pixel
         inputs = [f.load(f.at(x, i * across)) for i in range(self.size)]
         w, acc = state[0], list(state[1:])
         for c in range(group):
@@ -147,7 +150,7 @@ class _Outputs:
     ) -> list[ir.Value]:
         """One kernel position, `count` channels from `first`."""
         f = self.f
-        across = self.region.step[2] * self.spec.x.pixel
+        across = self.phase.step[2] * self.spec.x.pixel
         with f.loop(count, carry=state) as c:
             inputs = _gather(f, self.spec, x, base, f.iadd(c.index, first), self.size, across)
             weight = f.load(c.values[0])
@@ -156,13 +159,13 @@ class _Outputs:
         return c.results
 
     def _store(self, acc: list[ir.Value]) -> None:
-        f, spec, region = self.f, self.spec, self.region
+        f, spec, phase = self.f, self.spec, self.phase
         place = [
             f.iadd(f.imul(i, step), first)
-            for i, step, first in zip(self.position, region.out_step, region.out_first, strict=True)
+            for i, step, first in zip(self.position, phase.out_step, phase.out_first, strict=True)
         ]
         for i, value in enumerate(acc):
-            where = (self.n, self.block, place, (0, 0, i * region.out_step[2]))
+            where = (self.n, self.block, place, (0, 0, i * phase.out_step[2]))
             loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
             result = finish_value(f, spec.epilogue, value, loaded)
             f.store(result, spec.y.at(f, f.args[-1], *where))
@@ -185,13 +188,13 @@ def _gather(
     base: list[ir.Value],
     channel: Index,
     size: int,
-    across: int,
+    across: Size,
 ) -> list[ir.Value]:
     """Input channel base[lane] + channel in each lane, of `size` pixels `across` apart."""
     vectors: list[ir.Value] = [ir.Constant(f.vector_type(), ir.Undefined)] * size
     for lane, first in enumerate(base):
         at = f.b.add(first, f.i64(channel))
-        block, within = f.b.lshr(at, ir.Constant(I64, 4)), f.b.and_(at, f.i64(LANES - 1))
+        block, within = f.b.lshr(at, f.i64(LANES.bit_length() - 1)), f.b.and_(at, f.i64(LANES - 1))
         source = f.anchor(f.at(x, (block, spec.x.block), (within, spec.x.lane)))
         for i in range(size):
             value = f.load(f.at(source, i * across), lanes=0)

@@ -1,6 +1,6 @@
 """Weights and biases in the order in which the convolution kernels read them: strictly forward.
 
-Per region, per section of output channel blocks (all full groups of `schedule.blocks`, then the
+Per phase, per section of output channel blocks (all full groups of `schedule.blocks`, then the
 rest), per group, per group of blocks: [input block][tap][channel of the block][blocks * 16].
 Output channels beyond the real ones are zero; input channels beyond the real ones do not exist.
 """
@@ -11,15 +11,24 @@ import numpy as np
 
 from verax.compiler.kernels.conv_schedule import ConvSchedule, filter_blocks
 from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.sizes import Size, equal, known
 from verax.compiler.kernels.target import LANES
 
 
-def sections(spec: ConvSpec, schedule: ConvSchedule) -> list[tuple[int, int, int]]:
-    """(first block, groups of blocks, blocks in each) of one group's output channel blocks."""
+def sections(spec: ConvSpec, schedule: ConvSchedule) -> list[tuple[Size, Size, int]]:
+    """(first block, groups of blocks, blocks in each) of one group's output channel blocks.
+
+    When their number is known when the kernel runs there is a section for every rest, of which one
+    at most has a group.
+    """
     total, blocks = filter_blocks(spec), schedule.blocks
     full, rest = divmod(total, blocks)
-    found = [(0, full, blocks), (full * blocks, 1, rest)]
-    return [s for s in found if s[1] and s[2]]
+    found: list[tuple[Size, Size, int]] = [(0, full, blocks)]
+    if isinstance(rest, int):
+        found.append((full * blocks, 1, rest))
+    else:
+        found += [(full * blocks, equal(rest, few), few) for few in range(1, blocks)]
+    return [s for s in found if s[1] != 0 and s[2]]
 
 
 def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
@@ -30,20 +39,21 @@ def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSched
     """
     w = weights_by_group(weights, spec)
     parts = []
-    for region in spec.regions():
+    for phase in spec.phases():
         taps = w
-        for axis, indices in enumerate(region.taps):
+        for axis, indices in enumerate(phase.taps):
             if indices != tuple(range(spec.kernel[axis])):
                 taps = np.take(taps, indices, axis=3 + axis)
         steps = int(np.prod(taps.shape[3:]))
         for first, count, blocks in sections(spec, schedule):
-            parts += _pack_section(taps.reshape(*w.shape[:3], steps), first, count, blocks)
+            part = taps.reshape(*w.shape[:3], steps)
+            parts += _pack_section(part, known(first), known(count), blocks)
     return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
 
 def weights_by_group(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     """The weights as (groups, filters of a group, channels of a group, kd, kh, kw)."""
-    g, k, c = spec.groups, spec.group_filters, spec.group_channels
+    g, k, c = spec.groups, known(spec.group_filters), known(spec.group_channels)
     w = np.asarray(weights, np.float32)
     if spec.transposed:
         return w.reshape(g, c, k, *spec.kernel).swapaxes(1, 2)

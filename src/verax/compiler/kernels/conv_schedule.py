@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from verax.compiler.kernels.conv_spec import ConvSpec, Region
+from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Strides
+from verax.compiler.kernels.sizes import Size, ceil_div, entries, known, with_dims
 from verax.compiler.kernels.target import LANES, Target
 
 L2_BYTES = 1 << 19
@@ -52,39 +53,41 @@ class ConvSchedule:
         return ", ".join(shown)
 
 
-def flattened(spec: ConvSpec, region: Region) -> bool:
+def flattened(spec: ConvSpec, phase: Phase) -> bool:
     """Whether rows may be taken as one: nothing but pixels one after another on either side."""
-    if region.tap_counts != (1, 1, 1) or region.step[1:] != (1, 1):
+    if phase.tap_counts != (1, 1, 1) or phase.step[1:] != (1, 1):
         return False
-    if region.out_step[1:] != (1, 1):
+    if phase.out_step[1:] != (1, 1):
         return False
     tensors = [spec.x, spec.y]
     if spec.epilogue:
         tensors += [o.strides for o in spec.epilogue.operands if o.strides]
-    return all(_dense_rows(t, region.count[2]) for t in tensors)
+    return all(_dense_rows(t, phase.count[2]) for t in tensors)
 
 
-def _dense_rows(strides: Strides, columns: int) -> bool:
+def _dense_rows(strides: Strides, columns: Size) -> bool:
     return strides.row == columns * strides.pixel
 
 
-def grid(spec: ConvSpec, region: Region) -> tuple[int, int]:
+def grid(spec: ConvSpec, phase: Phase) -> tuple[Size, Size]:
     """Rows and columns to be tiled; flattened pixels count as rows."""
-    _, rows, cols = region.count
-    return (rows * cols, 1) if flattened(spec, region) else (rows, cols)
+    _, rows, cols = phase.count
+    return (rows * cols, 1) if flattened(spec, phase) else (rows, cols)
 
 
 def passes(spec: ConvSpec, schedule: ConvSchedule) -> int:
     """How many times an item walks its tiles; 1 unless the input blocks divide evenly."""
+    if not schedule.pass_blocks or not isinstance(spec.group_channels, int):
+        return 1
     blocks, rest = divmod(spec.group_channels, LANES)
-    if not schedule.pass_blocks or rest or blocks % schedule.pass_blocks:
+    if rest or blocks % schedule.pass_blocks:
         return 1
     return blocks // schedule.pass_blocks
 
 
-def filter_blocks(spec: ConvSpec) -> int:
+def filter_blocks(spec: ConvSpec) -> Size:
     """Output channel blocks of one group."""
-    return -(-spec.group_filters // LANES)
+    return ceil_div(spec.group_filters, LANES)
 
 
 def step_cycles(blocks: int, pixels: int, target: Target) -> float:
@@ -98,11 +101,16 @@ def fits(blocks: int, pixels: int, target: Target) -> bool:
     return blocks * target.physical * (pixels + 1) + 2 <= target.registers
 
 
+TYPICAL = 512
+"""What dims that are read at run time are taken for when a schedule is chosen."""
+
+
 def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A schedule by rule."""
-    region = max(spec.regions(), key=lambda r: math.prod(r.tap_counts) * math.prod(r.count))
-    rows, cols = grid(spec, region)
-    total = filter_blocks(spec)
+    spec = with_dims(spec, [TYPICAL] * entries(spec))
+    phase = max(spec.phases(), key=lambda r: known(math.prod(r.tap_counts) * math.prod(r.count)))
+    rows, cols = map(known, grid(spec, phase))
+    total = known(filter_blocks(spec))
     most = _most_pixels(spec)
     best: tuple[float, ConvSchedule] | None = None
     for blocks in range(1, min(4, total) + 1):
@@ -117,7 +125,7 @@ def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
                 if best is None or cost < best[0] - 1e-9:
                     best = cost, ConvSchedule(blocks, tile_rows, tile_cols)
     assert best is not None
-    return _arrange(spec, region, best[1])
+    return _arrange(spec, phase, best[1])
 
 
 def _most_pixels(spec: ConvSpec) -> int:
@@ -126,10 +134,10 @@ def _most_pixels(spec: ConvSpec) -> int:
     Only the rows of a matrix lie so far apart, and at a power of two they share sets of the L1
     cache. Six rows by four blocks was as fast or faster than taller tiles on every size measured.
     """
-    far = spec.x.lane == 1 and spec.x.pixel > LANES
+    far = spec.x.lane == 1 and known(spec.x.pixel) > LANES
     if not far:
         return 1 << 30
-    return 6 if filter_blocks(spec) >= 4 else 12
+    return 6 if known(filter_blocks(spec)) >= 4 else 12
 
 
 def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:
@@ -151,28 +159,29 @@ def _cost(
     return cost
 
 
-def _arrange(spec: ConvSpec, region: Region, tile: ConvSchedule) -> ConvSchedule:
+def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
     """Split `tile`'s work into items, and choose what stays in cache."""
-    rows, cols = grid(spec, region)
-    taps = math.prod(region.tap_counts)
-    weight_bytes = 4 * spec.filters * spec.group_channels * taps
-    image_bytes = 4 * spec.channels * math.prod(region.count) * math.prod(region.step)
+    rows, cols = map(known, grid(spec, phase))
+    channels, group_channels = known(spec.channels), known(spec.group_channels)
+    taps = math.prod(phase.tap_counts)
+    weight_bytes = 4 * known(spec.filters) * group_channels * taps
+    image_bytes = 4 * channels * known(math.prod(phase.count)) * math.prod(phase.step)
     filters_outer = weight_bytes > image_bytes
     tiles = max(1, rows // tile.rows)
-    groups_of_filters = spec.groups * -(-filter_blocks(spec) // tile.blocks)
-    others = spec.batch * region.count[0]
+    groups_of_filters = spec.groups * -(-known(filter_blocks(spec)) // tile.blocks)
+    others = known(spec.batch * phase.count[0])
     if filters_outer and groups_of_filters >= MIN_ITEMS:
         chunk = tiles
     else:
-        row_bytes = 4 * spec.channels * tile.rows * cols * region.step[1] * region.step[2]
+        row_bytes = 4 * channels * tile.rows * cols * phase.step[1] * phase.step[2]
         chunk = max(1, min(tiles, L2_BYTES // 2 // max(1, row_bytes)))
         wanted = -(-MIN_ITEMS // (others * groups_of_filters))
         chunk = max(1, min(chunk, tiles // wanted if wanted > 1 else chunk))
         count = -(-tiles // chunk)
         chunk = -(-tiles // (count + count % 2 if count > 1 else count))
-    pointwise, deep = taps == 1, spec.group_channels >= 2 * LANES
+    pointwise, deep = taps == 1, group_channels >= 2 * LANES
     few_tiles = filters_outer and rows * cols <= 64
-    per_item = 4 * spec.group_channels * taps * tile.blocks * LANES
+    per_item = 4 * group_channels * taps * tile.blocks * LANES
     several = rows * cols > tile.rows * tile.cols and per_item <= L2_BYTES // 2 + L2_BYTES // 8
     return dataclasses.replace(
         tile,

@@ -1,12 +1,12 @@
-"""What a convolution kernel computes: `ConvSpec`, and the regions its outputs fall into.
+"""What a convolution kernel computes: `ConvSpec`, and the phases its outputs fall into.
 
 The canonical order, which no schedule may change: the accumulator starts as the bias (or +0); for
 each block of 16 input channels of the group, for each kernel position in ascending order, for each
 real channel of the block, acc = fma(x, w, acc). Padded positions take part, with x = 0.
 
 A transposed convolution is computed by gathering: an output position meets those kernel positions
-that match its phase of the stride, again in ascending order. Output positions of equal phase form
-a region, and within a region everything is an ordinary convolution.
+that match its phase of the stride, again in ascending order. Within a phase everything is an
+ordinary convolution.
 """
 
 from __future__ import annotations
@@ -15,12 +15,22 @@ import dataclasses
 import itertools
 import math
 
-from verax.compiler.kernels.layout import Epilogue, Strides, Triple, by, fused
+from verax.compiler.kernels.dtypes import ContractionTypes
+from verax.compiler.kernels.layout import (
+    Epilogue,
+    Sizes,
+    Strides,
+    Triple,
+    by,
+    fused,
+    operand_dtypes,
+)
+from verax.compiler.kernels.sizes import Size, greatest, known, least
 from verax.compiler.kernels.target import LANES
 
 
 @dataclasses.dataclass(frozen=True)
-class Region:
+class Phase:
     """Output positions that share their kernel positions; per axis (depth, row, column).
 
     taps: indices of the kernel positions, ascending. tap_step: input positions from a tap to the
@@ -32,7 +42,7 @@ class Region:
     tap_step: Triple
     first: Triple
     step: Triple
-    count: Triple
+    count: Sizes
     out_first: Triple = (0, 0, 0)
     out_step: Triple = (1, 1, 1)
 
@@ -47,7 +57,8 @@ class ConvSpec:
     """A convolution, or with `transposed` a transposed one.
 
     channels, filters: real input and output channels, over all groups. kernel, strides, dilations,
-    pads (before), output: per axis. x, y: strides of input and output; x may be planar.
+    pads (before), output: per axis. x, y: strides of input and output; x may be planar. types: of
+    elements.
     Arguments of the kernel: x, packed weights, packed bias if `bias`, epilogue operands, y.
 
     For products of matrices, on the direct kernel only: initial: in place of the packed bias comes
@@ -56,10 +67,10 @@ class ConvSpec:
     filter, so spare lanes are neither stored nor read from operands.
     """
 
-    batch: int
-    channels: int
-    filters: int
-    output: Triple
+    batch: Size
+    channels: Size
+    filters: Size
+    output: Sizes
     kernel: Triple
     x: Strides
     y: Strides
@@ -71,8 +82,9 @@ class ConvSpec:
     transposed: bool = False
     epilogue: Epilogue | None = None
     initial: Strides | None = None
-    weight_strides: tuple[int, int] = (0, 0)
+    weight_strides: tuple[Size, Size] = (0, 0)
     exact: bool = False
+    types: ContractionTypes = dataclasses.field(kw_only=True)
 
     def __str__(self) -> str:
         """Channels, kernel, output, and what is not ordinary; the algorithm first."""
@@ -80,17 +92,22 @@ class ConvSpec:
         turned = " transposed" if self.transposed else ""
         groups = f" in {self.groups} groups" if self.groups > 1 and not self.depthwise else ""
         return (
-            f"{kind}{turned} convolution{groups} {self.batch} x {self.channels} to "
+            f"{kind}{turned} {self.types} convolution{groups} {self.batch} x {self.channels} to "
             f"{self.filters} x {by(self.output)}, kernel {by(self.kernel)}, stride "
             f"{by(self.strides)}{fused(self.epilogue)}"
         )
 
     @property
-    def group_channels(self) -> int:
+    def dtypes(self) -> tuple[str, ...]:
+        """Of everything read, added in and written."""
+        return *self.types.names, *operand_dtypes(self.epilogue)
+
+    @property
+    def group_channels(self) -> Size:
         return self.channels // self.groups
 
     @property
-    def group_filters(self) -> int:
+    def group_filters(self) -> Size:
         return self.filters // self.groups
 
     @property
@@ -104,62 +121,65 @@ class ConvSpec:
     @property
     def depthwise(self) -> bool:
         """Whether each channel has its own single filter."""
-        return self.groups == self.channels == self.filters > 1 and not self.transposed
+        return (
+            self.groups > 1 and self.groups == self.channels == self.filters and not self.transposed
+        )
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> Size:
         """Two for each multiply-add, padded positions included."""
-        steps = sum(math.prod(r.tap_counts) * math.prod(r.count) for r in self.regions())
+        steps = sum(math.prod(r.tap_counts) * math.prod(r.count) for r in self.phases())
         return 2 * self.batch * self.filters * self.group_channels * steps
 
-    def regions(self) -> list[Region]:
-        """The outputs, partitioned; a single region unless transposed."""
+    def phases(self) -> list[Phase]:
+        """The outputs, partitioned; a single phase unless transposed."""
         if not self.transposed:
             first = tuple(-p for p in self.pads)
             taps = tuple(tuple(range(k)) for k in self.kernel)
-            return [Region(taps, self.dilations, first, self.strides, self.output)]  # type: ignore[arg-type]
+            return [Phase(taps, self.dilations, first, self.strides, self.output)]  # type: ignore[arg-type]
+        output = tuple(known(n) for n in self.output)
         axes = [
-            _phases(*axis)
+            _axis_phases(*axis)
             for axis in zip(
-                self.kernel, self.strides, self.dilations, self.pads, self.output, strict=True
+                self.kernel, self.strides, self.dilations, self.pads, output, strict=True
             )
         ]
-        return [Region(*zip(*combined, strict=True)) for combined in itertools.product(*axes)]  # type: ignore[arg-type]
+        return [Phase(*zip(*combined, strict=True)) for combined in itertools.product(*axes)]  # type: ignore[arg-type]
 
-    def input_extent(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    def input_extent(self) -> tuple[tuple[Size, Size], tuple[Size, Size], tuple[Size, Size]]:
         """Per axis, the first input position read and one past the last: what must exist in
         memory, as data or as a border of zeros."""
         bounds = []
         for axis in range(3):
-            ends: list[int] = [0]
-            for r in self.regions():
+            ends: list[Size] = [0]
+            for r in self.phases():
                 taps, outs = len(r.taps[axis]), r.count[axis]
-                if taps and outs:
+                if taps and outs != 0:
                     far = r.first[axis] + (taps - 1) * r.tap_step[axis]
                     last = (outs - 1) * r.step[axis]
                     ends += [r.first[axis], far, r.first[axis] + last, far + last]
-            bounds.append((min(ends), max(ends) + 1))
+            bounds.append((least(*ends), greatest(*ends) + 1))
         return tuple(bounds)  # type: ignore[return-value]
 
     def border(self, size: Triple) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
         """Zeros needed (before, after) the input of `size`, per axis."""
-        extent = self.input_extent()
+        extent = [(known(lo), known(hi)) for lo, hi in self.input_extent()]
         return tuple((-lo, max(0, hi - n)) for (lo, hi), n in zip(extent, size, strict=True))  # type: ignore[return-value]
 
 
-def _phases(
+def _axis_phases(
     kernel: int, stride: int, dilation: int, pad: int, output: int
 ) -> list[tuple[tuple[int, ...], int, int, int, int, int, int]]:
-    """Per phase of one axis of a transposed convolution, the fields of its Region.
+    """Per phase of one axis of a transposed convolution, the fields of its Phase.
 
     Output o meets kernel position k where o + pad - k * dilation is a multiple of the stride, and
     reads the input position that is the quotient.
     """
     found = []
-    for phase in range(min(stride, output)):
-        taps = tuple(k for k in range(kernel) if (phase + pad - k * dilation) % stride == 0)
-        first = (phase + pad - taps[0] * dilation) // stride if taps else 0
+    for offset in range(min(stride, output)):
+        taps = tuple(k for k in range(kernel) if (offset + pad - k * dilation) % stride == 0)
+        first = (offset + pad - taps[0] * dilation) // stride if taps else 0
         step = -dilation // math.gcd(stride, dilation)
-        count = -(-(output - phase) // stride)
-        found.append((taps, step, first, 1, count, phase, stride))
+        count = -(-(output - offset) // stride)
+        found.append((taps, step, first, 1, count, offset, stride))
     return found

@@ -15,7 +15,8 @@ from llvmlite import ir
 from verax.compiler.kernels.builder import FunctionBuilder, Kernel, ModuleBuilder
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
-from verax.compiler.kernels.layout import finish_value, load_operands
+from verax.compiler.kernels.layout import Triple, finish_value, load_operands
+from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES, Target
 from verax.compiler.kernels.tiles import Tile, Walk, choose_chunk, choose_tile
 
@@ -39,9 +40,19 @@ def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
         work = max(rows * cols * taps / 2, loads / 2, taps * 4) * target.physical
         return work + rows * cols * target.physical + 6
 
-    rows, cols = choose_tile(spec.output, most, WIDEST, cycles)
-    others = spec.batch * -(-spec.channels // LANES) * spec.output[0]
-    return ConvSchedule(1, rows, cols, choose_chunk(others, spec.output[1] // rows))
+    count = _outputs(spec)
+    rows, cols = choose_tile(count, most, WIDEST, cycles)
+    others = known(spec.batch) * _blocks(spec) * count[0]
+    return ConvSchedule(1, rows, cols, choose_chunk(others, count[1] // rows))
+
+
+def _outputs(spec: ConvSpec) -> Triple:
+    depth, rows, cols = map(known, spec.output)
+    return depth, rows, cols
+
+
+def _blocks(spec: ConvSpec) -> int:
+    return -(-known(spec.channels) // LANES)
 
 
 def _holds_weights(spec: ConvSpec, target: Target) -> bool:
@@ -51,8 +62,8 @@ def _holds_weights(spec: ConvSpec, target: Target) -> bool:
 
 def pack_depthwise_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     """[block][kernel position][16] from (channels, 1, kd, kh, kw), zero beyond the channels."""
-    w = np.asarray(weights, np.float32).reshape(spec.channels, -1)
-    w = np.pad(w, ((0, -spec.channels % LANES), (0, 0)))
+    w = np.asarray(weights, np.float32).reshape(known(spec.channels), -1)
+    w = np.pad(w, ((0, -known(spec.channels) % LANES), (0, 0)))
     return np.ascontiguousarray(w.reshape(-1, LANES, w.shape[1]).swapaxes(1, 2)).reshape(-1)
 
 
@@ -62,8 +73,10 @@ def emit_depthwise(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule
     f = module.kernel(("depthwise", spec, schedule), 3 + spec.bias + len(operands))
     if f.kernel is not None:
         return f.kernel
-    blocks = -(-spec.channels // LANES)
-    walk = Walk(spec.batch, blocks, spec.output, schedule.rows, schedule.cols, schedule.chunk)
+    count = _outputs(spec)
+    walk = Walk(
+        known(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk
+    )
     walk.emit(f, lambda tile: _emit_tile(f, spec, tile))
     outputs = spec.batch * spec.channels * math.prod(spec.output)
     inputs = spec.batch * spec.channels * math.prod(hi - lo for lo, hi in spec.input_extent())

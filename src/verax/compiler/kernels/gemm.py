@@ -17,9 +17,14 @@ from verax.compiler.kernels.conv_direct import emit_direct
 from verax.compiler.kernels.conv_pack import pack_direct_weights, sections
 from verax.compiler.kernels.conv_schedule import ConvSchedule, direct_schedule
 from verax.compiler.kernels.conv_spec import ConvSpec
-from verax.compiler.kernels.layout import Epilogue, Operand, Strides, fused
+from verax.compiler.kernels.dtypes import ContractionTypes
+from verax.compiler.kernels.layout import Epilogue, Operand, Strides, fused, operand_dtypes
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import Size, ceil_div, known
 from verax.compiler.kernels.target import LANES, Target
+
+KNOWN = ("float32",)
+"""Element types of the kernels of products."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +32,10 @@ class Matrix:
     """Where a matrix lies: distances in elements between rows, columns, and along both batch axes
     (0 where it is the same for all)."""
 
-    row: int
-    col: int
-    outer: int = 0
-    inner: int = 0
+    row: Size
+    col: Size
+    outer: Size = 0
+    inner: Size = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,26 +46,33 @@ class GemmSpec:
     matrix, packed ahead. bias: "" for none, "column" for one value per column (packed by
     `pack_channels`), or "matrix" for a start value at `start`, whose row and batch distances may be
     0 and whose column distance must be 1 or 0. Epilogue operands: "channel" is per column; a
-    "tensor" has strides from `operand_strides`.
+    "tensor" has strides from `operand_strides`. types: of elements.
 
     Arguments of the kernel: a, packed b, bias or start if any, epilogue operands, y.
     """
 
-    m: int
-    n: int
-    k: int
+    m: Size
+    n: Size
+    k: Size
     a: Matrix
     y: Matrix
-    outer: int = 1
-    inner: int = 1
+    outer: Size = 1
+    inner: Size = 1
     constant_b: bool = True
     bias: str = ""
     start: Matrix | None = None
     epilogue: Epilogue | None = None
+    types: ContractionTypes = dataclasses.field(kw_only=True)
 
     def __str__(self) -> str:
-        batch = f"{self.outer * self.inner} x " if self.outer * self.inner > 1 else ""
-        return f"{batch}[{self.m}, {self.k}] @ [{self.k}, {self.n}]{fused(self.epilogue)}"
+        batch = f"{self.outer * self.inner} x " if self.outer * self.inner != 1 else ""
+        shapes = f"[{self.m}, {self.k}] @ [{self.k}, {self.n}]"
+        return f"{self.types} {batch}{shapes}{fused(self.epilogue)}"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of everything read, added in and written."""
+        return *self.types.names, *operand_dtypes(self.epilogue)
 
     def operand_strides(self, where: Matrix) -> Strides:
         """Strides of a tensor with y's logical shape."""
@@ -68,9 +80,9 @@ class GemmSpec:
                        where.col)  # fmt: skip
 
     @property
-    def packed_elements(self) -> int:
+    def packed_elements(self) -> Size:
         """Elements of one packed right factor."""
-        return -(-self.n // LANES) * LANES * self.k
+        return ceil_div(self.n, LANES) * LANES * self.k
 
     def convolution(self) -> ConvSpec:
         """This product as a convolution with one kernel position."""
@@ -88,12 +100,13 @@ class GemmSpec:
             initial=self.operand_strides(self.start) if self.start else None,
             weight_strides=(size * self.inner, size),
             exact=True,
+            types=self.types,
         )
 
 
 def tensor_operand(spec: GemmSpec, where: Matrix) -> Operand:
     """An epilogue operand with y's logical shape, at `where`."""
-    return Operand("tensor", spec.operand_strides(where))
+    return Operand("tensor", spec.operand_strides(where), dtype=spec.types.y)
 
 
 def gemm_schedule(spec: GemmSpec, target: Target) -> ConvSchedule:
@@ -103,11 +116,11 @@ def gemm_schedule(spec: GemmSpec, target: Target) -> ConvSchedule:
 
 def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
     """A constant right factor (k, n) as one float32 vector, in panels."""
-    weights = np.asarray(b, np.float32).reshape(spec.k, spec.n).T
+    weights = np.asarray(b, np.float32).reshape(known(spec.k), known(spec.n)).T
     return pack_direct_weights(weights, spec.convolution(), schedule)
 
 
-@emits(GemmSpec, schedules=lambda spec, target: (gemm_schedule(spec, target),))
+@emits(GemmSpec, dtypes=KNOWN, schedules=lambda spec, target: (gemm_schedule(spec, target),))
 def emit_gemm(module: ModuleBuilder, spec: GemmSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that multiplies; its right factor is packed with the same `schedule`."""
     assert spec.y.col == 1, "columns of y are neighbours"
@@ -125,10 +138,16 @@ class PackSpec:
     b: Matrix
 
     def __str__(self) -> str:
-        return f"pack [{self.product.k}, {self.product.n}]"
+        return f"pack {self.product.types.weights} [{self.product.k}, {self.product.n}]"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return (self.product.types.weights,)
 
 
-@emits(PackSpec, schedules=lambda spec, target: (gemm_schedule(spec.product, target),))
+@emits(
+    PackSpec, dtypes=KNOWN, schedules=lambda spec, target: (gemm_schedule(spec.product, target),)
+)
 def emit_pack_b(module: ModuleBuilder, pack: PackSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that packs. Items: a panel of columns of one factor."""
     spec, b = pack.product, pack.b
@@ -136,7 +155,8 @@ def emit_pack_b(module: ModuleBuilder, pack: PackSpec, schedule: ConvSchedule) -
     f = module.kernel(key, 2)
     if f.kernel is not None:
         return f.kernel
-    items = offset = 0
+    items: Size = 0
+    offset: Size = 0
     for first, count, blocks in sections(spec.convolution(), schedule):
         total = spec.outer * spec.inner * count
         start = f.clamp(f.iadd(f.begin, -items), 0, total)
@@ -177,7 +197,7 @@ def _emit_panel(
             f.store(value, f.at(packed, (k.index, blocks * LANES), j * LANES))
 
 
-def _strided(f: FunctionBuilder, row: ir.Value, stride: int, count: Index | None) -> ir.Value:
+def _strided(f: FunctionBuilder, row: ir.Value, stride: Size, count: Index | None) -> ir.Value:
     """16 elements `stride` apart; zero from lane `count` on, where nothing is read."""
     vector: ir.Value = ir.Constant(f.vector_type(), None)
     for lane in range(LANES):

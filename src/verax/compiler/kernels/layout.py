@@ -16,6 +16,7 @@ from llvmlite import ir
 
 from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import FunctionBuilder, Index
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
 from verax.numerics.expr import Expr, evaluate
 
@@ -23,7 +24,11 @@ Triple = tuple[int, int, int]
 """Depth, row, column; 1 (or 0, for pads) where a tensor has fewer axes."""
 
 
-def by(sizes: Triple) -> str:
+Sizes = tuple[Size, Size, Size]
+"""A triple of which some may be known only when the kernel runs."""
+
+
+def by(sizes: Sizes) -> str:
     """Three sizes as text: 3x3, or 3x3x3 where there is a depth."""
     return "x".join(map(str, sizes[1:] if sizes[0] == 1 else sizes))
 
@@ -33,15 +38,15 @@ class Strides:
     """Distances in elements. block: from a block of 16 channels to the next; lane: from a channel
     to the next within a block (1 when blocked)."""
 
-    batch: int
-    block: int
-    depth: int
-    row: int
-    pixel: int = LANES
-    lane: int = 1
+    batch: Size
+    block: Size
+    depth: Size
+    row: Size
+    pixel: Size = LANES
+    lane: Size = 1
 
     @property
-    def space(self) -> Triple:
+    def space(self) -> Sizes:
         return self.depth, self.row, self.pixel
 
     def at(
@@ -51,7 +56,7 @@ class Strides:
         batch: Index,
         block: Index,
         place: Sequence[Index],
-        offset: Triple = (0, 0, 0),
+        offset: Sizes = (0, 0, 0),
     ) -> ir.Value:
         """Address of a block of channels at position `place` + `offset`."""
         fixed = sum(o * s for o, s in zip(offset, self.space, strict=True))
@@ -88,7 +93,7 @@ class Operand:
 
     kind: str
     strides: Strides | None = None
-    dtype: str = "float32"
+    dtype: str = dataclasses.field(kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +114,11 @@ def fused(epilogue: Epilogue | None) -> str:
     )
 
 
+def operand_dtypes(epilogue: Epilogue | None) -> tuple[str, ...]:
+    """Element types of what an epilogue reads and gives."""
+    return () if epilogue is None else (*(o.dtype for o in epilogue.operands), epilogue.expr.dtype)
+
+
 def load_operands(
     f: FunctionBuilder,
     epilogue: Epilogue | None,
@@ -116,7 +126,7 @@ def load_operands(
     batch: Index,
     block: Index,
     place: Sequence[Index],
-    offset: Triple = (0, 0, 0),
+    offset: Sizes = (0, 0, 0),
     count: Index | None = None,
 ) -> list[ir.Value]:
     """The operands' vectors for the block of output channels at `place` + `offset`.

@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.builder import ELEMENT_TYPES, Kernel, ModuleBuilder
 from verax.compiler.kernels.loops_emit import emit_rows, emit_tiles
 from verax.compiler.kernels.loops_spec import Access, Lookup, LoopSpec, Plan
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import Dim, Size
 
 __all__ = ["Access", "Lookup", "LoopSpec", "emit_loop", "plan_loop"]
 
@@ -29,7 +30,7 @@ _FEW_ITEMS = 16
 _TILE_COST = 80  # dearer expressions are not repeated 16 times in a tile
 
 
-@emits(LoopSpec)
+@emits(LoopSpec, dtypes=ELEMENT_TYPES)
 def emit_loop(module: ModuleBuilder, spec: LoopSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 
@@ -62,12 +63,17 @@ def plan_loop(spec: LoopSpec) -> Plan:
         return Plan(spec, tile=len(dims) - 2, item_dims=outer, inner_dims=(), chunk=0)
     outer, extent = dims[:-1], dims[-1]
     split, inner = len(outer), extent
-    while split and inner * outer[split - 1] <= _ITEM_ELEMENTS:
+    while split and _at_most(inner * outer[split - 1], _ITEM_ELEMENTS):
         split -= 1
         inner *= outer[split]
-    few = math.prod(outer[:split]) < _FEW_ITEMS
-    chunk = _CHUNK if few and split == len(outer) and extent > 2 * _CHUNK else 0
+    few = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(extent, Dim)
+    chunk = _CHUNK if few and split == len(outer) and not _at_most(extent, 2 * _CHUNK) else 0
     return Plan(spec, tile=None, item_dims=outer[:split], inner_dims=outer[split:], chunk=chunk)
+
+
+def _at_most(size: Size, limit: int) -> bool:
+    """Whether `size` is known to be no larger than `limit`."""
+    return isinstance(size, int) and size <= limit
 
 
 def _with_dims(spec: LoopSpec, order: list[int]) -> LoopSpec:
@@ -106,9 +112,16 @@ def _without_units(spec: LoopSpec) -> LoopSpec:
 
 
 def _sorted(spec: LoopSpec) -> LoopSpec:
-    """Dims by falling stride of the first output, so that its unit stride comes last."""
+    """Dims by falling stride of the first output, so that its unit stride comes last.
+
+    Where strides are read at run time they keep their order, but for the unit stride.
+    """
     strides = spec.outputs[0].strides
-    order = sorted(range(len(spec.dims)), key=lambda d: -abs(strides[d]))
+    known = [s for s in strides if isinstance(s, int)]
+    if len(known) == len(strides):
+        order = sorted(range(len(known)), key=lambda d: -abs(known[d]))
+    else:
+        order = sorted(range(len(strides)), key=lambda d: strides[d] == 1)
     return _with_dims(spec, order)
 
 
@@ -139,14 +152,16 @@ def _tile_dim(spec: LoopSpec, vector: int) -> int | None:
     """The dim along which inputs are contiguous that are not so along the vector dim."""
     if spec.cost > _TILE_COST or any(o.strides[vector] != 1 for o in spec.outputs):
         return None
+    if _at_most(spec.dims[vector], 2):
+        return None
     found: dict[int, int] = {}
     for number, access in enumerate(spec.inputs):
         if number in spec.index_inputs or access.strides[vector] in (0, 1):
             continue
-        if any(spec.inputs[look.input].strides[vector] for look in access.lookups):
+        if any(spec.inputs[look.input].strides[vector] != 0 for look in access.lookups):
             continue
         for d in range(vector):
-            index_moves = any(spec.inputs[look.input].strides[d] for look in access.lookups)
-            if access.strides[d] == 1 and spec.dims[d] >= 4 and not index_moves:
+            index_moves = any(spec.inputs[look.input].strides[d] != 0 for look in access.lookups)
+            if access.strides[d] == 1 and not _at_most(spec.dims[d], 3) and not index_moves:
                 found[d] = found.get(d, 0) + 1
-    return max(found, key=lambda d: found[d]) if found and spec.dims[vector] >= 3 else None
+    return max(found, key=lambda d: found[d]) if found else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from llvmlite import ir
@@ -10,6 +11,7 @@ from llvmlite import ir
 from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import ELEMENT_TYPES, I1, I32, I64, FunctionBuilder, Index
 from verax.compiler.kernels.loops_spec import Access, Lookup, LoopSpec, Plan
+from verax.compiler.kernels.sizes import Size, known
 from verax.compiler.kernels.target import LANES
 from verax.numerics.expr import evaluate_all
 
@@ -65,7 +67,7 @@ class Emitter:
         for cursor in self.inputs:
             for look in list(cursor.pending):
                 index = self.inputs[look.input]
-                if all(d in self.bound for d, s in enumerate(index.access.strides) if s):
+                if all(d in self.bound for d, s in enumerate(index.access.strides) if s != 0):
                     position = self._index_scalar(index, look)
                     step = self.fb.imul(position, look.stride)
                     cursor.offset = self.fb.iadd(cursor.offset, step)
@@ -79,13 +81,13 @@ class Emitter:
         vector = len(self.spec.dims) - 1
         for number in self.spec.value_inputs:
             cursor = self.inputs[number]
-            free = {d for d, s in enumerate(cursor.access.strides) if s} - self.bound
+            free = {d for d, s in enumerate(cursor.access.strides) if s != 0} - self.bound
             if (
                 cursor.value is None
                 and not cursor.pending
                 and free <= ({vector} if single_vector else set())
             ):
-                count = self.spec.dims[vector] if single_vector else LANES
+                count = known(self.spec.dims[vector]) if single_vector else LANES
                 cursor.value = self.load(cursor, 0, min(count, LANES))
 
     def _index_scalar(self, index: Cursor, look: Lookup) -> ir.Value:
@@ -97,13 +99,13 @@ class Emitter:
             return position
         return self._checked(position, look.size, None)
 
-    def _checked(self, position: ir.Value, size: int, active: ir.Value | None) -> ir.Value:
+    def _checked(self, position: ir.Value, size: Size, active: ir.Value | None) -> ir.Value:
         """`position` with negatives wrapped; 0 and the flag raised where it is out of range."""
         fb, b, kind = self.fb, self.fb.b, position.type
         vector = isinstance(kind, ir.VectorType)
 
-        def constant(value: int) -> ir.Constant:
-            return ir.Constant(kind, [value] * kind.count if vector else value)
+        def constant(value: Size) -> ir.Value:
+            return wide(fb, [value] * kind.count) if vector else fb.i64(value)
 
         wrapped = b.select(
             b.icmp_signed("<", position, constant(0)), b.add(position, constant(size)), position
@@ -122,7 +124,7 @@ class Emitter:
 
     # --- vectors along the last dim
 
-    def load(self, cursor: Cursor, at: Index, count: int) -> ir.Value:
+    def load(self, cursor: Cursor, at: Index, count: Index) -> ir.Value:
         """`count` elements from position `at` of the vector dim, as a register value."""
         fb, access = self.fb, cursor.access
         stride, dtype = access.strides[-1], access.dtype
@@ -133,26 +135,26 @@ class Emitter:
             value = load_strided(fb, pointer, stride, dtype, count)
         return to_register(fb, value, dtype)
 
-    def _gather(self, cursor: Cursor, at: Index, count: int) -> ir.Value:
+    def _gather(self, cursor: Cursor, at: Index, count: Index) -> ir.Value:
         """Load through indices that change along the vector dim."""
         fb, b, access = self.fb, self.fb.b, cursor.access
-        wide = ir.VectorType(I64, LANES)
-        lanes = ir.Constant(wide, [i * access.strides[-1] for i in range(LANES)])
+        kind = ir.VectorType(I64, LANES)
+        lanes = wide(fb, [i * access.strides[-1] for i in range(LANES)])
         start = fb.iadd(cursor.offset, fb.imul(at, access.strides[-1]))
         offsets = b.add(lanes, fb.splat(fb.i64(start)))
         for look in cursor.pending:
             index = self.inputs[look.input]
             position = self.load(index, at, count)
             if index.access.dtype != "int64":
-                position = b.sext(position, wide)
+                position = b.sext(position, kind)
             if look.checked:
                 position = self._checked(position, look.size, fb.first(count))
-            step = b.mul(position, ir.Constant(wide, [look.stride] * LANES))
+            step = b.mul(position, wide(fb, [look.stride] * LANES))
             offsets = b.add(offsets, step)
         element = ELEMENT_TYPES[access.dtype]
         value: ir.Value = ir.Constant(ir.VectorType(element, LANES), None)
-        for lane in range(count):
-            position = b.extract_element(offsets, ir.Constant(I32, lane))
+        for lane, used in lanes_of(fb, count):
+            position = b.extract_element(offsets, used)
             pointer = fb.at(cursor.pointer, (position, 1), dtype=access.dtype)
             one = fb.load(pointer, access.dtype, lanes=0)
             value = b.insert_element(value, one, ir.Constant(I32, lane))
@@ -163,7 +165,7 @@ class Emitter:
         inputs = [raw.get(i) for i in range(len(self.inputs))]
         return evaluate_all(self.spec.exprs, LlvmArith(self.fb), inputs)
 
-    def store(self, cursor: Cursor, at: Index, value: ir.Value, count: int) -> None:
+    def store(self, cursor: Cursor, at: Index, value: ir.Value, count: Index) -> None:
         fb, access = self.fb, cursor.access
         stride, dtype = access.strides[-1], access.dtype
         pointer = fb.at(cursor.pointer, cursor.offset, (at, stride), dtype=dtype)
@@ -171,15 +173,16 @@ class Emitter:
         if stride == 1 or count == 1:
             store_count(fb, value, pointer, count, dtype)
             return
-        for lane in range(count):
-            one = fb.b.extract_element(value, ir.Constant(I32, lane))
-            fb.store(one, fb.at(pointer, lane * stride, dtype=dtype))
+        for lane in range(count if isinstance(count, int) else LANES):
+            with nullcontext() if isinstance(count, int) else fb.when(inside(fb, lane, count)):
+                one = fb.b.extract_element(value, ir.Constant(I32, lane))
+                fb.store(one, fb.at(pointer, lane * stride, dtype=dtype))
 
-    def vector(self, at: Index, count: int) -> None:
+    def vector(self, at: Index, count: Index) -> None:
         """One vector of results at position `at`."""
         self.vectors([(at, count)])
 
-    def vectors(self, places: Sequence[tuple[Index, int]]) -> None:
+    def vectors(self, places: Sequence[tuple[Index, Index]]) -> None:
         """Several vectors, all loaded before any is stored."""
         results = []
         for at, count in places:
@@ -194,9 +197,12 @@ class Emitter:
             for cursor, value in zip(self.outputs, values, strict=True):
                 self.store(cursor, at, value, count)
 
-    def row(self, extent: int) -> None:
+    def row(self, extent: Index) -> None:
         """All of the vector dim, from position 0 to `extent`."""
         unroll = 4 if self.spec.cost <= 12 else 2 if self.spec.cost <= 64 else 1
+        if not isinstance(extent, int):
+            self._row_to(extent, unroll)
+            return
         full = extent // LANES
         main = full // unroll * unroll
         if main:
@@ -207,13 +213,28 @@ class Emitter:
         if extent % LANES:
             self.vector(full * LANES, extent % LANES)
 
+    def _row_to(self, extent: Size | ir.Value, unroll: int) -> None:
+        """`row`, when its length is known when it runs."""
+        fb = self.fb
+        width = unroll * LANES
+        main = fb.imul(fb.idiv(extent, width), width)
+        with fb.loop(main, step=width) as loop:
+            self.vectors([(fb.iadd(loop.index, u * LANES), LANES) for u in range(unroll)])
+        full = fb.imul(fb.idiv(extent, LANES), LANES)
+        if unroll > 1:
+            with fb.loop(full, start=main, step=LANES) as loop:
+                self.vector(loop.index, LANES)
+        rest = fb.iadd(extent, fb.imul(full, -1))
+        with fb.when(fb.b.icmp_signed(">", fb.i64(rest), fb.i64(0))):
+            self.vector(full, rest)
+
 
 def emit_rows(fb: FunctionBuilder, plan: Plan) -> None:
     """Loops over the outer dims around rows of vectors."""
     spec, emitter = plan.spec, Emitter(fb, plan.spec)
     vector = len(spec.dims) - 1
     extent = spec.dims[vector]
-    single = extent <= LANES
+    single = isinstance(extent, int) and extent <= LANES
     emitter.bind(())
     emitter.hoist(single)
     with fb.items() as items:
@@ -235,7 +256,7 @@ def emit_rows(fb: FunctionBuilder, plan: Plan) -> None:
                 nest(dim + 1)
             emitter.restore(saved)
 
-        def row(piece: Index, length: int) -> None:
+        def row(piece: Index, length: Index) -> None:
             saved = emitter.save()
             emitter.advance(vector, fb.imul(piece, plan.chunk))
             emitter.row(length)
@@ -258,15 +279,38 @@ def emit_tiles(fb: FunctionBuilder, plan: Plan) -> None:
         emitter.bind(range(tile))
         emitter.hoist(False)
 
-        def strip(piece: Index, rows: int) -> None:
+        def strip(piece: Index, length: Index) -> None:
             saved = emitter.save()
             emitter.advance(tile, fb.imul(piece, LANES))
-            full = extent // LANES * LANES
-            if full:
+            if isinstance(length, int):
+                tiles(length)
+            else:
+                whole = fb.b.icmp_signed("==", fb.i64(length), fb.i64(LANES))
+                with fb.b.if_else(whole) as (full, part):
+                    with full:
+                        tiles(LANES)
+                    with part:
+                        one_by_one(length)
+            emitter.restore(saved)
+
+        def tiles(rows: int) -> None:
+            full, rest = extent // LANES * LANES, extent % LANES
+            if full != 0:
                 with fb.loop(full, step=LANES) as loop:
                     _tile(emitter, loop.index, rows, LANES)
-            if extent % LANES:
-                _tile(emitter, full, rows, extent % LANES)
+            if isinstance(rest, int):
+                if rest:
+                    _tile(emitter, full, rows, rest)
+            else:
+                with fb.when(fb.b.icmp_signed(">", fb.i64(rest), fb.i64(0))):
+                    _tile(emitter, full, rows, rest)
+
+        def one_by_one(rows: Index) -> None:
+            saved = emitter.save()
+            with fb.loop(rows) as loop:
+                emitter.advance(tile, loop.index)
+                emitter.bind((tile,))
+                emitter.row(extent)
             emitter.restore(saved)
 
         _pieces(fb, plan, coordinates[-1], spec.dims[tile], LANES, strip)
@@ -282,12 +326,19 @@ def _pieces(
     fb: FunctionBuilder,
     plan: Plan,
     piece: Index,
-    extent: int,
+    extent: Size,
     size: int,
-    emit: Callable[[Index, int], None],
+    emit: Callable[[Index, Index], None],
 ) -> None:
-    """emit(piece, length): the last piece may be shorter, and gets code of its own."""
+    """emit(piece, length): the last piece may be shorter, and gets code of its own.
+
+    When the extent is known when it runs, one code serves for every length.
+    """
     count = plan.pieces
+    if not isinstance(count, int) or not isinstance(extent, int):
+        left = fb.iadd(extent, fb.imul(piece, -size)) if size else extent
+        emit(piece, fb.clamp(left, 0, size) if size else extent)
+        return
     rest = extent - (count - 1) * size if size else extent
     if count == 1:
         emit(0, extent)
@@ -302,7 +353,7 @@ def _pieces(
                 emit(piece, size)
 
 
-def _tile(emitter: Emitter, at: Index, rows: int, columns: int) -> None:
+def _tile(emitter: Emitter, at: Index, rows: int, columns: Index) -> None:
     """rows x columns results: positions 0.. of the tile dim, `at`.. of the vector dim."""
     fb, spec = emitter.fb, emitter.spec
     tile = len(spec.dims) - 2
@@ -314,13 +365,13 @@ def _tile(emitter: Emitter, at: Index, rows: int, columns: int) -> None:
             values[number] = [cursor.value] * rows
         elif access.strides[tile] == 1 and access.strides[-1] != 1 and not cursor.pending:
             lines = []
-            for column in range(columns):
-                where = fb.iadd(at, column)
+            for column, used in lanes_of(fb, columns):
+                where = fb.iadd(at, column if isinstance(columns, int) else fb.b.sext(used, I64))
                 pointer = fb.at(
                     cursor.pointer, cursor.offset, (where, access.strides[-1]), dtype=access.dtype
                 )
                 lines.append(load_strided(fb, pointer, 1, access.dtype, rows))
-            lines += [ir.Constant(lines[0].type, ir.Undefined)] * (LANES - columns)
+            lines += [ir.Constant(lines[0].type, ir.Undefined)] * (LANES - len(lines))
             turned = transpose(fb, lines)[:rows]
             values[number] = [to_register(fb, v, access.dtype) for v in turned]
         else:
@@ -358,8 +409,36 @@ def _shuffle(fb: FunctionBuilder, a: ir.Value, b: ir.Value, lanes: list[int]) ->
     return fb.b.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, LANES), lanes))
 
 
+def wide(fb: FunctionBuilder, sizes: Sequence[Size]) -> ir.Value:
+    """A vector of i64."""
+    if all(isinstance(s, int) for s in sizes):
+        return ir.Constant(ir.VectorType(I64, len(sizes)), list(sizes))
+    vector: ir.Value = ir.Constant(ir.VectorType(I64, len(sizes)), ir.Undefined)
+    for lane, size in enumerate(sizes):
+        vector = fb.b.insert_element(vector, fb.i64(size), ir.Constant(I32, lane))
+    return vector
+
+
+def inside(fb: FunctionBuilder, lane: int, count: Index) -> ir.Value:
+    """Whether `lane` is one of the first `count`."""
+    return fb.b.icmp_signed("<", fb.i64(lane), fb.i64(count))
+
+
+def lanes_of(fb: FunctionBuilder, count: Index) -> Iterator[tuple[int, ir.Value]]:
+    """(lane, the lane whose element it may read), the latter an i32.
+
+    A known `count` gives that many lanes. Otherwise all are given, and those from `count` on read
+    what the first one does.
+    """
+    for lane in range(count if isinstance(count, int) else LANES):
+        used: ir.Value = ir.Constant(I32, lane)
+        if not isinstance(count, int):
+            used = fb.b.select(inside(fb, lane, count), used, ir.Constant(I32, 0))
+        yield lane, used
+
+
 def load_strided(
-    fb: FunctionBuilder, pointer: ir.Value, stride: int, dtype: str, count: int
+    fb: FunctionBuilder, pointer: ir.Value, stride: Size, dtype: str, count: Index
 ) -> ir.Value:
     """`count` elements `stride` apart in the first lanes, memory type; the rest is anything."""
     if stride == 0:
@@ -369,14 +448,15 @@ def load_strided(
             return fb.load(pointer, dtype)
         return fb.load_first(pointer, count, dtype)
     value: ir.Value = ir.Constant(fb.vector_type(dtype), None)
-    for lane in range(count):
-        one = fb.load(fb.at(pointer, lane * stride, dtype=dtype), dtype, lanes=0)
+    for lane, used in lanes_of(fb, count):
+        step = (lane if isinstance(count, int) else fb.b.sext(used, I64), stride)
+        one = fb.load(fb.at(pointer, step, dtype=dtype), dtype, lanes=0)
         value = fb.b.insert_element(value, one, ir.Constant(I32, lane))
     return value
 
 
 def store_count(
-    fb: FunctionBuilder, value: ir.Value, pointer: ir.Value, count: int, dtype: str
+    fb: FunctionBuilder, value: ir.Value, pointer: ir.Value, count: Index, dtype: str
 ) -> None:
     """The first `count` lanes to consecutive elements."""
     if count == LANES:

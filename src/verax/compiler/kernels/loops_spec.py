@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from verax.compiler.kernels.builder import ELEMENT_SIZES
+from verax.compiler.kernels.sizes import Size, ceil_div
 from verax.compiler.kernels.target import LANES
 from verax.numerics.arith import PRIMITIVES
 from verax.numerics.expr import Apply, Expr, input_dtypes, nodes
@@ -23,8 +25,8 @@ class Lookup:
     """
 
     input: int
-    size: int
-    stride: int
+    size: Size
+    stride: Size
     checked: bool = True
 
 
@@ -36,9 +38,20 @@ class Access:
     """
 
     dtype: str
-    strides: tuple[int, ...]
-    offset: int = 0
+    strides: tuple[Size, ...]
+    offset: Size = 0
     lookups: tuple[Lookup, ...] = ()
+
+
+def names(accesses: Iterable[Access]) -> tuple[str, ...]:
+    """Element types of `accesses`, each once."""
+    return tuple(dict.fromkeys(a.dtype for a in accesses))
+
+
+def arrow(inputs: Iterable[Access], outputs: Iterable[Access]) -> str:
+    """Element types read and written, for a plan: one name where they are the same."""
+    read, written = " and ".join(names(inputs)), " and ".join(names(outputs))
+    return written if read in ("", written) else f"{read} to {written}"
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class LoopSpec:
     ValueError when ranks, dtypes or counts do not fit.
     """
 
-    dims: tuple[int, ...]
+    dims: tuple[Size, ...]
     inputs: tuple[Access, ...]
     outputs: tuple[Access, ...]
     exprs: tuple[Expr, ...]
@@ -57,7 +70,7 @@ class LoopSpec:
     def __post_init__(self) -> None:
         if not self.outputs or len(self.outputs) != len(self.exprs):
             raise ValueError("a loop needs one expression per output, and at least one")
-        if any(n < 0 for n in self.dims):
+        if any(isinstance(n, int) and n < 0 for n in self.dims):
             raise ValueError(f"negative extent in {self.dims}")
         for access in (*self.inputs, *self.outputs):
             if len(access.strides) != len(self.dims):
@@ -78,7 +91,13 @@ class LoopSpec:
     def __str__(self) -> str:
         count = self.operations
         done = f"{count} operations on" if count > 1 else "1 operation on" if count else "move"
-        return f"{done} {'x'.join(map(str, self.dims)) or '1'} {self.outputs[0].dtype}"
+        size = "x".join(map(str, self.dims)) or "1"
+        return f"{done} {size} {arrow(self.inputs, self.outputs)}"
+
+    @cached_property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of everything read and written."""
+        return names((*self.inputs, *self.outputs))
 
     @cached_property
     def index_inputs(self) -> frozenset[int]:
@@ -110,11 +129,11 @@ class LoopSpec:
         )
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> Size:
         """Memory touched, at most."""
-        total = 0
+        total: Size = 0
         for access in (*self.inputs, *self.outputs):
-            moved = math.prod(n for n, s in zip(self.dims, access.strides, strict=True) if s)
+            moved = math.prod(n for n, s in zip(self.dims, access.strides, strict=True) if s != 0)
             total += moved * ELEMENT_SIZES[access.dtype]
         return total
 
@@ -130,22 +149,22 @@ class Plan:
 
     spec: LoopSpec
     tile: int | None
-    item_dims: tuple[int, ...]
-    inner_dims: tuple[int, ...]
+    item_dims: tuple[Size, ...]
+    inner_dims: tuple[Size, ...]
     chunk: int
 
     @property
-    def elements(self) -> int:
+    def elements(self) -> Size:
         return math.prod(self.spec.dims)
 
     @property
-    def pieces(self) -> int:
+    def pieces(self) -> Size:
         """Parts that the vector dim, or the tile dim, is cut into for work items."""
         if self.tile is not None:
-            return -(-self.spec.dims[self.tile] // LANES)
-        return -(-self.spec.dims[-1] // self.chunk) if self.chunk else 1
+            return ceil_div(self.spec.dims[self.tile], LANES)
+        return ceil_div(self.spec.dims[-1], self.chunk) if self.chunk else 1
 
     @property
-    def items(self) -> int:
+    def items(self) -> Size:
         """Independent work items; 0 when there is nothing to do."""
-        return math.prod(self.item_dims) * self.pieces if self.elements else 0
+        return math.prod(self.item_dims) * self.pieces if self.elements != 0 else 0

@@ -23,6 +23,7 @@ from verax.compiler.kernels.layout import (
     finish_value,
     fused,
     load_operands,
+    operand_dtypes,
 )
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
@@ -34,7 +35,8 @@ class PoolSpec:
     """A pooling. kind: "max" or "average"; the rest per axis (depth, row, column).
 
     pads: before, pads_after: after, where a mean that includes padding stops counting. Arguments of
-    the kernel: x, epilogue operands, y. Both tensors are blocked; x needs no border.
+    the kernel: x, epilogue operands, y. Both tensors are blocked; x needs no border. dtype: of
+    elements, of x, y and sums.
     """
 
     kind: str
@@ -51,12 +53,18 @@ class PoolSpec:
     pads_after: Triple = (0, 0, 0)
     count_include_pad: bool = False
     epilogue: Epilogue | None = None
+    dtype: str = dataclasses.field(kw_only=True)
 
     def __str__(self) -> str:
         return (
-            f"{self.kind} pool {self.batch} x {self.channels} x {by(self.output)}, kernel "
-            f"{by(self.kernel)}, stride {by(self.strides)}{fused(self.epilogue)}"
+            f"{self.dtype} {self.kind} pool {self.batch} x {self.channels} x {by(self.output)}, "
+            f"kernel {by(self.kernel)}, stride {by(self.strides)}{fused(self.epilogue)}"
         )
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of everything read, added in and written."""
+        return self.dtype, *operand_dtypes(self.epilogue)
 
     def taps(self, axis: int, output: int) -> tuple[int, int]:
         """[first, one past the last) kernel position inside the input, at an output position."""
@@ -104,7 +112,7 @@ TILE = 8
 """Outputs of a row computed together: enough chains to hide latency."""
 
 
-@emits(PoolSpec)
+@emits(PoolSpec, dtypes=("float32",))
 def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
     """The kernel for `spec`. Items: a chunk of rows of one block of channels, at one depth."""
     operands = spec.epilogue.operands if spec.epilogue else ()

@@ -15,7 +15,14 @@ from dataclasses import replace
 from llvmlite import ir
 
 from verax.compiler.kernels.arith import LlvmArith
-from verax.compiler.kernels.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.builder import (
+    ELEMENT_TYPES,
+    I32,
+    FunctionBuilder,
+    Index,
+    Kernel,
+    ModuleBuilder,
+)
 from verax.compiler.kernels.loops_emit import (
     from_register,
     load_strided,
@@ -37,7 +44,7 @@ _ITEM_ELEMENTS = 4096  # rows are grouped until a work item holds about so many 
 _UNROLLED = 64  # rows this short in several dims, or of at most 16 elements, need no loop
 
 
-@emits(ReduceSpec)
+@emits(ReduceSpec, dtypes=ELEMENT_TYPES)
 def emit_reduce(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.loops_spec import Access
+from verax.compiler.kernels.loops_spec import Access, arrow, names
 from verax.numerics.expr import Apply, Expr, input_dtypes, nodes
 from verax.numerics.reductions import KINDS
 
@@ -69,7 +69,16 @@ class ReduceSpec:
 
     def __str__(self) -> str:
         stages = ", ".join(s.kind for s in self.stages)
-        return f"reduction ({stages}) of {list(self.outer)} rows of {list(self.reduced)}"
+        written = [a for a, _ in (*self.row_outputs, *self.element_outputs)]
+        types = arrow(self.inputs, written)
+        return f"{types} reduction ({stages}) of {list(self.outer)} rows of {list(self.reduced)}"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of everything read, reduced in and written."""
+        written = names(a for a, _ in (*self.row_outputs, *self.element_outputs))
+        reduced = (s.element.dtype for s in self.stages)
+        return tuple(dict.fromkeys((*names(self.inputs), *reduced, *written)))
 
     def result_dtype(self, stage: int) -> str:
         """Dtype of what stage number `stage` gives."""

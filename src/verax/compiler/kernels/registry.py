@@ -8,10 +8,11 @@ dtype or a target more is one more registration here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from verax.compiler.kernels.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.dtypes import unknown
 from verax.compiler.kernels.target import Target
 
 ANY_TARGET = ""
@@ -19,16 +20,25 @@ Schedule = Hashable
 Emit = TypeVar("Emit", bound=Callable[..., Kernel])
 
 
+class Spec(Protocol):
+    """What a kernel computes: frozen data, whose text is what plans print."""
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Element types of all that it reads, reduces in and writes, by name."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Emitter:
     """emit(module, spec, schedule) writes the kernel, once per module and key.
 
     schedules(spec, target): those that the kernel may have, the one chosen by rule first. A family
-    that decides all of it by itself has the one schedule None.
+    that decides all of it by itself has the one schedule None. dtypes: names that it knows.
     """
 
     emit: Callable[[ModuleBuilder, Any, Any], Kernel]
     schedules: Callable[[Any, Target], Sequence[Schedule]]
+    dtypes: tuple[str, ...]
 
 
 EMITTERS: dict[tuple[type, str], Emitter] = {}
@@ -37,36 +47,50 @@ EMITTERS: dict[tuple[type, str], Emitter] = {}
 
 def emits(
     spec: type,
+    dtypes: Collection[str],
     schedules: Callable[[Any, Target], Sequence[Schedule]] | None = None,
     target: str = ANY_TARGET,
 ) -> Callable[[Emit], Emit]:
-    """Register a function as the emitter of a type of spec.
+    """Register a function as the emitter of a type of spec, on elements of `dtypes`.
 
     It takes (module, spec, schedule), or (module, spec) when there are no `schedules`.
     """
 
     def register(function: Emit) -> Emit:
         assert (spec, target) not in EMITTERS, f"{spec.__name__} is emitted twice"
+        known = tuple(dtypes)
         if schedules is None:
-            EMITTERS[spec, target] = Emitter(lambda m, s, _: function(m, s), lambda s, t: (None,))
+            emit = lambda module, spec, _: function(module, spec)  # noqa: E731
+            EMITTERS[spec, target] = Emitter(emit, lambda spec, target: (None,), known)
         else:
-            EMITTERS[spec, target] = Emitter(function, schedules)
+            EMITTERS[spec, target] = Emitter(function, schedules, known)
         return function
 
     return register
 
 
-def emitter(spec: object, target: Target) -> Emitter:
+def emitter(spec: Spec, target: Target) -> Emitter:
     """Who makes the kernel of `spec` for `target`: the target's own emitter, or everybody's."""
     own = EMITTERS.get((type(spec), target.name))
     return own or EMITTERS[type(spec), ANY_TARGET]
 
 
-def schedules(spec: object, target: Target) -> Sequence[Schedule]:
+def refusal(spec: Spec, target: Target) -> str:
+    """Why the emitter of `spec` cannot make it, in words; empty when it can."""
+    return unknown(spec.dtypes, emitter(spec, target).dtypes)
+
+
+def schedules(spec: Spec, target: Target) -> Sequence[Schedule]:
     """The schedules that `spec` may have on `target`; the first is the one chosen by rule."""
     return emitter(spec, target).schedules(spec, target)
 
 
-def emit(module: ModuleBuilder, spec: object, schedule: Schedule) -> Kernel:
-    """The kernel of `spec`, written into `module` unless it is there."""
+def emit(module: ModuleBuilder, spec: Spec, schedule: Schedule) -> Kernel:
+    """The kernel of `spec`, written into `module` unless it is there.
+
+    NotImplementedError for a dtype that its emitter does not know; lowering asks `refusal` before.
+    """
+    why = refusal(spec, module.target)
+    if why:
+        raise NotImplementedError(f"{type(spec).__name__} ({spec}): {why}")
     return emitter(spec, module.target).emit(module, spec, schedule)

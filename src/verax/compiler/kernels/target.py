@@ -44,7 +44,7 @@ def initialise_llvm() -> None:
 class Target:
     """Where code runs.
 
-    name: "avx512", "avx2", "sse" or "neon". triple, cpu, features: as LLVM spells them.
+    name: "avx512", "avx2" or "neon". triple, cpu, features: as LLVM spells them.
     vector_bits: width of the widest register; registers: how many of those there are.
     """
 
@@ -108,7 +108,7 @@ class Target:
         }
         if name not in makers:
             raise UsageError(
-                f"there is no target {name!r}", next_step=f"choose one of {', '.join(makers)}"
+                f"unknown target {name!r}", next_step=f"choose one of {', '.join(makers)}"
             )
         return makers[name]()
 

@@ -12,10 +12,11 @@ from verax.compiler.kernels.conv import pack_conv_weights
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import LANES, Place, Placed
+from verax.compiler.lower.storage import LANES, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ops.convolution import Conv
@@ -46,7 +47,8 @@ def conv_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> ConvSpec:
     """The kernel's view of `node`, for an input and an output with these strides."""
     op, windows = node.op, _windows(graph, node)
     assert isinstance(op, Conv | ConvTranspose)
-    x_type, y_type = graph.types[node.inputs[0] or ""], graph.types[node.outputs[0]]
+    x_type, w_type = graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""]
+    y_type = graph.types[node.outputs[0]]
     return ConvSpec(
         batch=x_type.shape[0],
         channels=x_type.shape[1],
@@ -61,6 +63,7 @@ def conv_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> ConvSpec:
         pads=triple([begin for begin, _ in windows.pads], 0),
         bias=len(node.inputs) > 2 and node.inputs[2] is not None,
         transposed=isinstance(op, ConvTranspose),
+        types=contraction(str(x_type.dtype), str(w_type.dtype), str(y_type.dtype)),
     )
 
 
@@ -99,7 +102,7 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    arguments: list[Place | Placed] = [
+    arguments: list[Pointer | Placed] = [
         x,
         lowering.packed(pack_conv_weights(weights, spec, schedule)),
     ]

@@ -10,7 +10,7 @@ import numpy as np
 from verax.compiler.decide.layouts import Layout
 from verax.compiler.kernels.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops import Access, LoopSpec
-from verax.compiler.lower.storage import LANES, Physical, Place, Placed
+from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.numerics.expr import Const, Expr, Input
 
 
@@ -58,21 +58,21 @@ class View:
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    place: Place
+    pointer: Pointer
 
     def part(self, box: Sequence[slice]) -> View:
         """The elements inside `box` (slices with start and stop)."""
         offset = sum(s.start * step for s, step in zip(box, self.strides))
-        moved = self.place.byte_offset + offset * ELEMENT_SIZES[self.dtype]
+        moved = self.pointer.byte_offset + offset * ELEMENT_SIZES[self.dtype]
         shape = tuple(s.stop - s.start for s in box)
-        return View(self.dtype, shape, self.strides, Place(self.place.buffer, moved))
+        return View(self.dtype, shape, self.strides, Pointer(self.pointer.buffer, moved))
 
 
 def view(placed: Placed) -> View:
     """A row-major placed value as a view."""
     assert placed.physical.layout is Layout.plain
     physical = placed.physical
-    return View(str(physical.type.dtype), physical.shape, physical.strides, placed.place)
+    return View(str(physical.type.dtype), physical.shape, physical.strides, placed.pointer)
 
 
 def copy_view(source: View, target: View) -> LoopSpec:

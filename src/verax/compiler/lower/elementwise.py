@@ -12,7 +12,7 @@ from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.epilogues import is_per_channel
 from verax.compiler.lower.lowering import Lowering, is_static
-from verax.compiler.lower.storage import LANES, Physical, Place, Placed
+from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 
@@ -83,7 +83,7 @@ def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> None:
     target = output.physical
     dims = (target.shape[0], target.blocks, *target.spatial, LANES)
     inputs: list[Access] = []
-    arguments: list[Place | Placed] = []
+    arguments: list[Pointer | Placed] = []
     for operand in chain.operands:
         if not isinstance(operand, str):
             inputs.append(Access("float32", (0, LANES, *(0 for _ in target.spatial), 1)))

@@ -11,11 +11,12 @@ from llvmlite import ir
 
 from verax.compiler.kernels.builder import I8, I64, PTR, VOID, Kernel, ModuleBuilder
 from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
-from verax.compiler.kernels.pool_threads import emit_pool
 from verax.compiler.kernels.registry import emit
+from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.thread_pool import emit_thread_pool
 from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, ReferenceCall, Step
 from verax.compiler.lower.memory import Lifetime, align, kept_bytes, plan_arena
-from verax.compiler.lower.storage import Buffer, Place, Placed, Region
+from verax.compiler.lower.storage import Buffer, MemorySpace, Placed, Pointer
 from verax.ir.types import TensorType
 from verax.runtime.engine import object_code
 from verax.runtime.image import (
@@ -59,7 +60,7 @@ def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict
     threads = lowering.settings.thread_count
     schedule: list[Segment | PythonStep] = []
     run: list[tuple[KernelCall, Kernel]] = []
-    pool = emit_pool(module) if threads > 1 else None
+    pool = emit_thread_pool(module) if threads > 1 else None
 
     def close_run() -> None:
         if run:
@@ -114,7 +115,7 @@ def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
         else:
             buffers = [v.buffer for v in (*step.inputs, *step.outputs) if isinstance(v, Placed)]
         for buffer in buffers:
-            if buffer.region is Region.arena and buffer.nbytes:
+            if buffer.space is MemorySpace.arena and buffer.nbytes:
                 found[buffer] = (found.get(buffer, (i, i))[0], i)
     return found
 
@@ -148,8 +149,10 @@ def _python_step(step: ReferenceCall) -> PythonStep:
         if isinstance(value, Dynamic):
             return Tensor(value.name, "python", 0, str(value.type.dtype), ())
         physical, buffer = value.physical, value.buffer
-        offset = buffer.slot if buffer.region is Region.io else buffer.offset + value.byte_offset
-        return Tensor("", str(buffer.region), offset, str(physical.type.dtype), physical.type.shape)
+        offset = (
+            buffer.slot if buffer.space is MemorySpace.io else buffer.offset + value.byte_offset
+        )
+        return Tensor("", str(buffer.space), offset, str(physical.type.dtype), physical.type.shape)
 
     outputs = tuple(t for t in map(tensor, step.outputs) if t is not None)
     return PythonStep(step.node, tuple(map(tensor, step.inputs)), outputs)
@@ -175,29 +178,30 @@ def _emit_segment(
     table = b.alloca(PTR, size=constant(most))
     bases: dict[int, ir.Value] = {}
 
-    def base(place: Place) -> ir.Value:
-        slot = {Region.arena: CTX_ARENA, Region.weights: CTX_WEIGHTS}.get(
-            place.buffer.region, CTX_ARRAYS + place.buffer.slot
+    def base(pointer: Pointer) -> ir.Value:
+        slot = {MemorySpace.arena: CTX_ARENA, MemorySpace.weights: CTX_WEIGHTS}.get(
+            pointer.buffer.space, CTX_ARRAYS + pointer.buffer.slot
         )
         if slot not in bases:
             bases[slot] = load(slot)
         return bases[slot]
 
     for call, _ in calls:
-        for place in call.args:
-            base(place)
+        for pointer in call.args:
+            base(pointer)
     workers = load(CTX_POOL) if pool else None
     mode = enter_default_mode(module, b)
     for call, kernel in calls:
-        for i, place in enumerate(call.args):
-            offset = max(place.buffer.offset, 0) + place.byte_offset
-            pointer = b.gep(base(place), [constant(offset)], source_etype=I8)
-            b.store(pointer, b.gep(table, [constant(i)], source_etype=PTR))
+        for i, pointer in enumerate(call.args):
+            offset = max(pointer.buffer.offset, 0) + pointer.byte_offset
+            address = b.gep(base(pointer), [constant(offset)], source_etype=I8)
+            b.store(address, b.gep(table, [constant(i)], source_etype=PTR))
         target = module.module.get_global(kernel.name)
-        small = kernel.flops < SERIAL_FLOPS and kernel.bytes < SERIAL_BYTES
-        if pool is None or kernel.items < 2 or small:
-            b.call(target, [table, constant(0), constant(kernel.items)])
+        small = known(kernel.flops) < SERIAL_FLOPS and known(kernel.bytes) < SERIAL_BYTES
+        items = known(kernel.items)
+        if pool is None or items < 2 or small:
+            b.call(target, [table, constant(0), constant(items)])
         else:
-            b.call(pool, [workers, target, table, constant(kernel.items)])
+            b.call(pool, [workers, target, table, constant(items)])
     leave_default_mode(module, b, mode)
     b.ret_void()

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from verax.compiler.decide.expressions import chain_expr, operands
+from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Layout
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.layout import Operand as EpilogueOperand
-from verax.compiler.lower.storage import Place, Placed
+from verax.compiler.lower.lowering import Lowering
+from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
-
-if TYPE_CHECKING:
-    from verax.compiler.decide.fusion import Group
-    from verax.compiler.lower.lowering import Lowering
 
 
 def fits_epilogue(graph: Graph, accumulator: str, node: Node) -> bool:
@@ -50,7 +46,7 @@ def is_per_channel(array: np.ndarray, rank: int) -> bool:
 
 def epilogue(
     lowering: Lowering, group: Group
-) -> tuple[Epilogue | None, tuple[Place | Placed, ...]]:
+) -> tuple[Epilogue | None, tuple[Pointer | Placed, ...]]:
     """The group's epilogue and the arguments of its operands; (None, ()) when nothing is fused."""
     if not group.fused:
         return None, ()
@@ -58,15 +54,16 @@ def epilogue(
     accumulator = group.root.outputs[0]
     chain = chain_expr(graph, group.fused, [accumulator])
     made: list[EpilogueOperand] = []
-    arguments: list[Place | Placed] = []
+    arguments: list[Pointer | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
             placed = lowering.read(operand, Layout.blocked)
-            made.append(EpilogueOperand("tensor", kernel_strides(placed.physical)))
+            dtype = str(placed.physical.type.dtype)
+            made.append(EpilogueOperand("tensor", kernel_strides(placed.physical), dtype=dtype))
             arguments.append(placed)
         else:
             channels = graph.types[accumulator].shape[1]
             full = np.broadcast_to(operand.reshape(-1), (channels,))
-            made.append(EpilogueOperand("channel"))
+            made.append(EpilogueOperand("channel", dtype=full.dtype.name))
             arguments.append(lowering.packed(pack_channels(full)))
     return Epilogue(chain.expr, tuple(made)), tuple(arguments)

@@ -11,6 +11,7 @@ from verax.compiler.decide.expressions import chain_expr, operands
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.dtypes import ContractionTypes, contraction
 from verax.compiler.kernels.gemm import (
     GemmSpec,
     Matrix,
@@ -19,8 +20,9 @@ from verax.compiler.kernels.gemm import (
     tensor_operand,
 )
 from verax.compiler.kernels.layout import Epilogue, Operand
+from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import Place, Placed
+from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Const, Expr, Input, TracingArith, compose
@@ -73,6 +75,11 @@ class _Product:
     @property
     def one_b(self) -> bool:
         return self.outer == self.inner == 1
+
+
+def _types(graph: Graph, node: Node) -> ContractionTypes:
+    a, b, y = (graph.types[v or ""] for v in (*node.inputs[:2], node.outputs[0]))
+    return contraction(str(a.dtype), str(b.dtype), str(y.dtype))
 
 
 def _product(graph: Graph, node: Node) -> _Product | None:
@@ -141,8 +148,8 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     constant = graph.constants.get(node.inputs[1] or "")
     fixed = constant is not None and product.one_b
     spec = GemmSpec(product.m, product.n, product.k, product.a, product.y, product.outer,
-                    product.inner, fixed)  # fmt: skip
-    arguments: list[Place | Placed] = []
+                    product.inner, fixed, types=_types(graph, node))  # fmt: skip
+    arguments: list[Pointer | Placed] = []
     extra: Expr | None = None
     if isinstance(node.op, Gemm):
         found = _gemm_terms(lowering, node, spec, arguments)
@@ -157,10 +164,10 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     if fixed:
         assert constant is not None
         matrix = constant.T if product.b.row == 1 and product.b.col != 1 else constant
-        right = lowering.packed(pack_b(matrix.reshape(spec.k, spec.n), spec, schedule))
+        right = lowering.packed(pack_b(matrix.reshape(product.k, product.n), spec, schedule))
     else:
         b = lowering.read_contiguous(node.inputs[1] or "")
-        right = lowering.scratch(4 * spec.outer * spec.inner * spec.packed_elements)
+        right = lowering.scratch(known(4 * spec.outer * spec.inner * spec.packed_elements))
         pack = PackSpec(spec, product.b)
         lowering.call(pack, [b, right], f"{group.label}: pack", schedule)
     y = lowering.write(group.output)
@@ -168,7 +175,7 @@ def lower_product(lowering: Lowering, group: Group) -> None:
 
 
 def _gemm_terms(
-    lowering: Lowering, node: Node, spec: GemmSpec, arguments: list[Place | Placed]
+    lowering: Lowering, node: Node, spec: GemmSpec, arguments: list[Pointer | Placed]
 ) -> tuple[GemmSpec, Expr | None] | None:
     """alpha and beta * c: as the sums' start when alpha is 1, else as a part of the epilogue."""
     op = node.op
@@ -183,8 +190,9 @@ def _gemm_terms(
         return None
     if c is not None:
         c = c if op.beta == 1 else c * np.float32(op.beta)
-        if _per_column(c, (spec.n,)):
-            columns = np.broadcast_to(c.reshape(-1), (spec.n,))
+        n = known(spec.n)
+        if _per_column(c, (n,)):
+            columns = np.broadcast_to(c.reshape(-1), (n,))
             arguments.append(lowering.packed(pack_channels(columns)))
             return dataclasses.replace(spec, bias="column"), None
         placed = lowering.constant(c)
@@ -198,20 +206,20 @@ def _gemm_terms(
 
 def _epilogue(
     lowering: Lowering, group: Group, spec: GemmSpec, extra: Expr | None
-) -> tuple[Epilogue | None, list[Place | Placed]]:
+) -> tuple[Epilogue | None, list[Pointer | Placed]]:
     """The fused nodes' expression after `extra`, and its operands."""
     if not group.fused:
         return (None if extra is None else Epilogue(extra)), []
     chain = chain_expr(lowering.graph, group.fused, [group.root.outputs[0]])
     made: list[Operand] = []
-    values: list[Place | Placed] = []
+    values: list[Pointer | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
             made.append(tensor_operand(spec, spec.y))
             values.append(lowering.read_contiguous(operand))
         else:
-            made.append(Operand("channel"))
-            columns = np.broadcast_to(operand.reshape(-1), (spec.n,))
+            columns = np.broadcast_to(operand.reshape(-1), (known(spec.n),))
+            made.append(Operand("channel", dtype=columns.dtype.name))
             values.append(lowering.packed(pack_channels(columns)))
     expr = chain.expr if extra is None else compose(chain.expr, {0: extra})
     return Epilogue(expr, tuple(made)), values

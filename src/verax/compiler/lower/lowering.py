@@ -1,24 +1,25 @@
 """Lowering a static graph: groups of nodes become kernel calls on placed values.
 
-`Lowering` is the state that the families' lowering functions share: where values lie, which buffers
-exist, which calls were made. A family registers a function per operator with `lowers`.
+`Lowering` is the state that lowering functions share: where values lie, which buffers exist, which
+calls were made. Files register a `LoweringRule` per operator with `lowers`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from verax.base.settings import Settings
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Pads, WantedLayouts, can_block, widest
-from verax.compiler.kernels.registry import Schedule, schedules
+from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.copies import copies
 from verax.compiler.lower.memory import align
-from verax.compiler.lower.storage import LANES, Buffer, Physical, Place, Placed, Region
+from verax.compiler.lower.storage import LANES, Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
@@ -29,9 +30,9 @@ class KernelCall:
     """One call of a kernel, as data: what it computes, how, and its pointers in the order that the
     spec documents. The kernel is written when all calls are known."""
 
-    spec: object
+    spec: Spec
     schedule: Schedule
-    args: tuple[Place, ...]
+    args: tuple[Pointer, ...]
     label: str
 
 
@@ -55,8 +56,8 @@ class ReferenceCall:
 
 
 class NoKernel(Exception):
-    """Raised by a lowering function before it emits anything: no kernel takes this node, and the
-    message, which the plan prints, says why."""
+    """Raised by a lowering function: no kernel takes this node, and the message, which the plan
+    prints, says why. What the function did before is undone."""
 
 
 Step = KernelCall | ReferenceCall
@@ -64,7 +65,7 @@ LowerGroup = Callable[["Lowering", Group], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Family:
+class LoweringRule:
     """How one operator is lowered.
 
     lower(lowering, group) emits the calls for a group whose root has this operator, or raises
@@ -81,7 +82,7 @@ class Family:
     fits: Callable[[Graph, str, Node], bool] | None = None
 
 
-FAMILIES: dict[str, Family] = {}
+RULES: dict[str, LoweringRule] = {}
 
 
 def lowers(
@@ -95,8 +96,8 @@ def lowers(
     def register(function: LowerGroup) -> LowerGroup:
         for op in operators:
             name = op if isinstance(op, str) else op.__name__
-            assert name not in FAMILIES, f"{name} is lowered twice"
-            FAMILIES[name] = Family(function, epilogue, layouts, fits)
+            assert name not in RULES, f"{name} is lowered twice"
+            RULES[name] = LoweringRule(function, epilogue, layouts, fits)
         return function
 
     return register
@@ -122,9 +123,9 @@ class Lowering:
         for value in (*graph.inputs, *graph.outputs):
             type_ = graph.types[value]
             nbytes = Physical(type_).nbytes if type_.is_static else 0
-            self.io.append(Buffer(Region.io, nbytes, slot=len(self.io)))
+            self.io.append(Buffer(MemorySpace.io, nbytes, slot=len(self.io)))
         self.checks: list[str] = []
-        self._status = Buffer(Region.arena, 0, offset=0)
+        self._status = Buffer(MemorySpace.arena, 0, offset=0)
         for value, buffer in zip(graph.inputs, self.io):
             self.placed[value] = [Placed(Physical(graph.types[value]), buffer)]
         for value, buffer in zip(graph.outputs, self.io[len(graph.inputs) :]):
@@ -196,17 +197,17 @@ class Lowering:
 
     def allocate(self, physical: Physical) -> Placed:
         """A new arena buffer for `physical`."""
-        buffer = Buffer(Region.arena, physical.nbytes, geometry=physical.geometry)
+        buffer = Buffer(MemorySpace.arena, physical.nbytes, geometry=physical.geometry)
         return Placed(physical, buffer)
 
-    def scratch(self, nbytes: int) -> Place:
+    def scratch(self, nbytes: int) -> Pointer:
         """Arena memory for one step."""
-        return Place(Buffer(Region.arena, nbytes))
+        return Pointer(Buffer(MemorySpace.arena, nbytes))
 
-    def flag(self, label: str) -> Place:
+    def flag(self, label: str) -> Pointer:
         """Where a kernel reports a bad index: an int32 of the status block, read after each run."""
         self.checks.append(label)
-        return Place(self._status, 4 * (len(self.checks) - 1))
+        return Pointer(self._status, 4 * (len(self.checks) - 1))
 
     @property
     def status_bytes(self) -> int:
@@ -219,37 +220,56 @@ class Lowering:
         array = np.asarray(array, order="C")
         return Placed(physical or Physical(TensorType.of(array)), self._weight_buffer(array))
 
-    def packed(self, array: np.ndarray) -> Place:
+    def packed(self, array: np.ndarray) -> Pointer:
         """Packed weights, in whatever order the kernel reads them."""
-        return Place(self._weight_buffer(np.ascontiguousarray(array)))
+        return Pointer(self._weight_buffer(np.ascontiguousarray(array)))
 
     def _weight_buffer(self, array: np.ndarray) -> Buffer:
         key = (array.nbytes, array.tobytes() if array.nbytes <= 4096 else id(array))
         if key not in self._constant_buffers:
-            buffer = Buffer(Region.weights, array.nbytes)
+            buffer = Buffer(MemorySpace.weights, array.nbytes)
             self._constant_buffers[key] = buffer
             self.weights.append((buffer, array))
         return self._constant_buffers[key]
 
     # --- what happens
 
-    def schedule(self, spec: object) -> Schedule:
+    @contextmanager
+    def attempt(self, group: Group) -> Iterator[None]:
+        """Where `NoKernel` leaves nothing behind: no step, no placement of the group's values."""
+        values = {v for n in group.nodes for v in (*n.inputs, *n.outputs) if v is not None}
+        before = {v: list(self.placed[v]) for v in values if v in self.placed}
+        steps = len(self.steps)
+        try:
+            yield
+        except NoKernel:
+            del self.steps[steps:]
+            for value in values:
+                self.placed.pop(value, None)
+            self.placed.update(before)
+            raise
+
+    def schedule(self, spec: Spec) -> Schedule:
         """The schedule that a call of `spec` gets."""
         return schedules(spec, self.target)[0]
 
     def call(
         self,
-        spec: object,
-        args: Iterable[Place | Placed],
+        spec: Spec,
+        args: Iterable[Pointer | Placed],
         label: str,
         schedule: Schedule = None,
     ) -> None:
         """Append a kernel call; a Placed argument means its first logical element.
 
-        schedule: by default the one that rules choose."""
-        places = tuple(a.place if isinstance(a, Placed) else a for a in args)
+        schedule: by default the one that rules choose. `NoKernel` when no kernel takes the dtypes.
+        """
+        why = refusal(spec, self.target)
+        if why:
+            raise NoKernel(why)
+        pointers = tuple(a.pointer if isinstance(a, Placed) else a for a in args)
         chosen = self.schedule(spec) if schedule is None else schedule
-        self.steps.append(KernelCall(spec, chosen, places, label))
+        self.steps.append(KernelCall(spec, chosen, pointers, label))
 
     def copy(self, source: Placed, target: Placed, label: str) -> None:
         """Copy a value from one layout to another."""

@@ -16,7 +16,7 @@ from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
 from verax.compiler.lower.copies import View, copy_view, fill, view
 from verax.compiler.lower.index_maps import StridedMap, strided_map
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import Place, Placed
+from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
@@ -128,15 +128,15 @@ def _copy(
 ) -> None:
     dtype = str(source.physical.type.dtype)
     # The offset is the caller's: parts of one tensor that lie alike share a kernel.
-    place = source.place
-    begin = place.byte_offset + strided.offset * ELEMENT_SIZES[dtype]
+    first = source.pointer
+    begin = first.byte_offset + strided.offset * ELEMENT_SIZES[dtype]
     spec = LoopSpec(
         strided.dims,
         (Access(dtype, strided.strides),),
         (Access(dtype, strided.target_strides(target.strides)),),
         (Input(0, dtype),),
     )
-    lowering.call(spec, [Place(place.buffer, begin), target.place], label)
+    lowering.call(spec, [Pointer(first.buffer, begin), target.pointer], label)
 
 
 def _table(
@@ -155,7 +155,7 @@ def _table(
         (Access(dtype, target.strides),),
         (Input(1, dtype),),
     )
-    lowering.call(spec, [table, source, target.place], label)
+    lowering.call(spec, [table, source, target.pointer], label)
 
 
 @lowers("Shape", "Size")
@@ -191,7 +191,7 @@ def lower_concat(lowering: Lowering, group: Group) -> None:
             continue
         source, part = view(lowering.read(value)), target.part(tuple(box))
         label = node.name or node.outputs[0]
-        lowering.call(copy_view(source, part), [source.place, part.place], label)
+        lowering.call(copy_view(source, part), [source.pointer, part.pointer], label)
 
 
 @lowers("Gather")

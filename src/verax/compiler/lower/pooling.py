@@ -47,6 +47,7 @@ def pool_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> PoolSpec:
         pads=triple([begin for begin, _ in windows.pads], 0),
         pads_after=triple([end for _, end in windows.pads], 0),
         count_include_pad=isinstance(op, AveragePool) and op.count_include_pad,
+        dtype=str(x_type.dtype),
     )
 
 

@@ -1,4 +1,4 @@
-"""lower(graph): layouts, groups, kernel calls, image. Importing it registers every family."""
+"""lower(graph): layouts, groups, kernel calls, image. Importing it registers every rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
 from verax.compiler.lower.emit import build_image
 from verax.compiler.lower.epilogues import fits_epilogue
 from verax.compiler.lower.lowering import (
-    FAMILIES,
+    RULES,
     KernelCall,
     Lowering,
     NoKernel,
@@ -81,23 +81,23 @@ def lower(
 
 
 def _takes_epilogue(graph: Graph, node: Node) -> bool:
-    family = FAMILIES.get(node.op.kind)
-    return family is not None and family.epilogue(graph, node)
+    rule = RULES.get(node.op.kind)
+    return rule is not None and rule.epilogue(graph, node)
 
 
 def _joins(graph: Graph, root: Node, value: str, node: Node) -> bool:
     """Whether `node` may join the group of `root` through `value`."""
     if is_elementwise(graph, root):
         return True
-    family = FAMILIES[root.op.kind]
-    return (family.fits or fits_epilogue)(graph, value, node)
+    rule = RULES[root.op.kind]
+    return (rule.fits or fits_epilogue)(graph, value, node)
 
 
 def _wanted_layouts(decided: Decided, node: Node) -> Layouts | None:
-    family = FAMILIES.get(node.op.kind)
-    if family is None or family.layouts is None or not is_static(decided.graph, node):
+    rule = RULES.get(node.op.kind)
+    if rule is None or rule.layouts is None or not is_static(decided.graph, node):
         return None
-    return family.layouts(decided, node)
+    return rule.layouts(decided, node)
 
 
 def _lower_group(lowering: Lowering, group: Group) -> None:
@@ -121,16 +121,21 @@ def _no_kernel(lowering: Lowering, group: Group) -> str:
     if any(0 in t.shape for n in group.nodes for t in lowering.graph.output_types(n)):
         return "nothing to compute"  # the reference knows the shape
     try:
-        if is_elementwise(lowering.graph, group.root):
-            lower_elementwise(lowering, group)
-        else:
-            family = FAMILIES.get(group.root.op.kind)
-            if family is None:
-                raise NoKernel(_unregistered(lowering.graph, group.root))
-            family.lower(lowering, group)
+        with lowering.attempt(group):
+            _lower_natively(lowering, group)
     except NoKernel as why:
         return str(why)
     return ""
+
+
+def _lower_natively(lowering: Lowering, group: Group) -> None:
+    if is_elementwise(lowering.graph, group.root):
+        lower_elementwise(lowering, group)
+        return
+    rule = RULES.get(group.root.op.kind)
+    if rule is None:
+        raise NoKernel(_unregistered(lowering.graph, group.root))
+    rule.lower(lowering, group)
 
 
 def _unregistered(graph: Graph, node: Node) -> str:

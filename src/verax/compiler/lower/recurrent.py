@@ -16,10 +16,11 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import Place, Placed
+from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith, compose
 from verax.ops.elementwise import Elementwise
@@ -50,12 +51,14 @@ class Spot:
     """Numbers [batch, columns] in memory: distance in elements between rows (0: one row for all);
     columns are neighbours."""
 
-    place: Place
+    pointer: Pointer
     row: int
 
     def moved(self, elements: int) -> Spot:
-        offset = self.place.byte_offset + 4 * elements
-        return dataclasses.replace(self, place=dataclasses.replace(self.place, byte_offset=offset))
+        offset = self.pointer.byte_offset + 4 * elements
+        return dataclasses.replace(
+            self, pointer=dataclasses.replace(self.pointer, byte_offset=offset)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +92,9 @@ class Emitting(Steps[Any]):
     def __init__(self, lowering: Lowering, batch: int, label: str) -> None:
         self.lowering, self.batch, self.label = lowering, batch, label
         self.arith = TracingArith()
-        self.scratch: dict[tuple[int, int], Place] = {}
+        self.scratch: dict[tuple[int, int], Pointer] = {}
         self.used = 0
-        self.packed: dict[tuple[Any, ...], Place] = {}
+        self.packed: dict[tuple[Any, ...], Pointer] = {}
 
     def next_step(self) -> None:
         """What the step before had in scratch memory is no longer needed."""
@@ -104,7 +107,7 @@ class Emitting(Steps[Any]):
             self.scratch[key] = self.lowering.scratch(4 * self.batch * columns)
         return Spot(self.scratch[key], columns)
 
-    def _once(self, array: np.ndarray, key: Sequence[Any], made: Any) -> Place:
+    def _once(self, array: np.ndarray, key: Sequence[Any], made: Any) -> Pointer:
         """Packed weights, made once for all steps."""
         whole = (array.__array_interface__["data"][0], array.shape, *key)
         if whole not in self.packed:
@@ -118,8 +121,8 @@ class Emitting(Steps[Any]):
         inputs = tuple(Access(F32, (s.row, 1)) for s in spots)
         outputs = tuple(Access(F32, (target.row, 1)) for _, target in pairs)
         spec = LoopSpec((self.batch, columns), inputs, outputs, tuple(exprs))
-        places = [s.place for s in (*spots, *(target for _, target in pairs))]
-        self.lowering.call(spec, places, self.label)
+        pointers = [s.pointer for s in (*spots, *(target for _, target in pairs))]
+        self.lowering.call(spec, pointers, self.label)
 
     def given(self, x: Any) -> Any:
         return x
@@ -148,26 +151,26 @@ class Emitting(Steps[Any]):
     ) -> None:
         """y = start + x @ matrix.T, `rows` rows."""
         n, k = matrix.shape
-        spec = GemmSpec(rows, n, k, Matrix(x.row, 1), Matrix(y.row, 1))
+        spec = GemmSpec(rows, n, k, Matrix(x.row, 1), Matrix(y.row, 1), types=FLOAT32)
         if isinstance(start, Bias):
             spec = dataclasses.replace(spec, bias="column")
             begin = self.lowering.packed(pack_channels(np.ascontiguousarray(start.array)))
         else:
             assert start.spot is not None
             spec = dataclasses.replace(spec, bias="matrix", start=Matrix(start.spot.row, 1))
-            begin = start.spot.place
+            begin = start.spot.pointer
         schedule = self.lowering.schedule(spec)
         assert isinstance(schedule, ConvSchedule)
         right = self._once(matrix, (schedule,), lambda: pack_b(matrix.T, spec, schedule))
-        self.lowering.call(spec, [x.place, right, begin, y.place], self.label, schedule)
+        self.lowering.call(spec, [x.pointer, right, begin, y.pointer], self.label, schedule)
 
     def _apply(self, primitive: str, *values: Value) -> Value:
         exprs, spots = _merged(values)
         return Value(self.arith.primitive(primitive, tuple(exprs)), spots, values[0].columns)
 
     def along(self, total: Value, vector: np.ndarray, x: Value) -> Value:
-        place = self._once(vector, ("row",), lambda: np.asarray(vector, np.float32))
-        return self._apply("fma", Value.at(Spot(place, 0), len(vector)), x, total)
+        pointer = self._once(vector, ("row",), lambda: np.asarray(vector, np.float32))
+        return self._apply("fma", Value.at(Spot(pointer, 0), len(vector)), x, total)
 
     def mul(self, a: Value, b: Value) -> Value:
         return self._apply("mul", a, b)
@@ -237,7 +240,7 @@ def lower_recurrent(lowering: Lowering, group: Group) -> None:
         rows = len(own.w)
         told = Spot(lowering.scratch(4 * steps * batch * rows), rows)
         start = work.bias(own.b, op.joined_bias(own))
-        work.multiply(Spot(x.place, shape[2]), steps * batch, own.w, start, told)
+        work.multiply(Spot(x.pointer, shape[2]), steps * batch, own.w, start, told)
         sizes = [graph.types[v].shape[-1] for v in node.outputs[1:]]
         ends = [_state(op, placed, d, batch, n) for placed, n in zip(outputs[1:], sizes)]
         state = tuple(
@@ -273,13 +276,13 @@ def _initial(lowering: Lowering, op: Recurrent, name: str | None, shape: tuple[i
 def _state(op: Recurrent, placed: Placed, d: int, batch: int, size: int) -> Spot:
     """One direction of states [D, N, size], or of [N, D, size]."""
     if op.layout:
-        return Spot(placed.place, op.directions * size).moved(d * size)
-    return Spot(placed.place, size).moved(d * batch * size)
+        return Spot(placed.pointer, op.directions * size).moved(d * size)
+    return Spot(placed.pointer, size).moved(d * batch * size)
 
 
 def _step(op: Recurrent, y: Placed, t: int, d: int, steps: int, batch: int, size: int) -> Spot:
     """One step of one direction of [T, D, N, size], or of [N, T, D, size]."""
     at = t * op.directions + d
     if op.layout:
-        return Spot(y.place, steps * op.directions * size).moved(at * size)
-    return Spot(y.place, size).moved(at * batch * size)
+        return Spot(y.pointer, steps * op.directions * size).moved(at * size)
+    return Spot(y.pointer, size).moved(at * batch * size)

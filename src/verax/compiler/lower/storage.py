@@ -1,8 +1,8 @@
 """Where values lie in memory: buffers, and how a tensor is laid out in one.
 
-A `Buffer` is a piece of one of the memory regions a program owns or is handed. A `Placed` value is
-a buffer plus a physical layout: PLAIN (row-major, as NumPy has it) or BLOCKED (batch, blocks of 16
-channels, spatial axes, lane). Either may have a border of zeros around its spatial axes, which
+A `Buffer` is a piece of one of the memory spaces that a program owns or is handed. A `Placed` value
+is a buffer plus a physical layout: plain (row-major, as NumPy has it) or blocked (batch, blocks of
+16 channels, spatial axes, lane). Either may have a border of zeros around its spatial axes, which
 producers never write and convolutions read as padding.
 """
 
@@ -19,7 +19,7 @@ from verax.ir.types import TensorType
 ALIGNMENT = 64
 
 
-class Region(enum.StrEnum):
+class MemorySpace(enum.StrEnum):
     """Whose memory a buffer is in."""
 
     arena = "arena"  # planned, reused, zeroed once when the program is loaded
@@ -29,10 +29,10 @@ class Region(enum.StrEnum):
 
 @dataclasses.dataclass(eq=False)
 class Buffer:
-    """`nbytes` of a region. `slot` numbers a caller's array. `bordered` buffers hold zero borders:
-    they are shared only by values of the same geometry and never overlap others."""
+    """`nbytes` of a memory space. `slot` numbers a caller's array. `bordered` buffers hold zero
+    borders: they are shared only by values of the same geometry and never overlap others."""
 
-    region: Region
+    space: MemorySpace
     nbytes: int
     slot: int = -1
     geometry: tuple[object, ...] | None = None
@@ -44,7 +44,7 @@ class Buffer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Pointer:
     """A pointer a kernel gets: a buffer and a byte offset into it."""
 
     buffer: Buffer
@@ -105,7 +105,7 @@ class Physical:
 
     @property
     def nbytes(self) -> int:
-        """Size, with a guard of one vector at the end for whole-vector loads of a tail."""
+        """Bytes that it takes, borders and spare lanes included."""
         return math.prod(self.extents) * self.type.dtype.itemsize
 
     @property
@@ -129,19 +129,9 @@ class Placed:
     byte_offset: int = 0
 
     @property
-    def place(self) -> Place:
+    def pointer(self) -> Pointer:
         """Pointer to the first logical element."""
-        return Place(
+        return Pointer(
             self.buffer,
             self.byte_offset + self.physical.origin * self.physical.type.dtype.itemsize,
         )
-
-
-def plain(type_: TensorType, pads: Pads = ()) -> Physical:
-    """Row-major, with optional borders."""
-    return Physical(type_, Layout.plain, pads if any(a or b for a, b in pads) else ())
-
-
-def blocked(type_: TensorType, pads: Pads = ()) -> Physical:
-    """Blocks of 16 channels, with optional borders."""
-    return Physical(type_, Layout.blocked, pads)

@@ -42,7 +42,7 @@ _EPOCH_BITS, _COUNT_BITS = 48, 24
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
 
 
-def emit_pool(module: ModuleBuilder) -> ir.Function:
+def emit_thread_pool(module: ModuleBuilder) -> ir.Function:
     """Define the pool's functions in `module`, once; gives `pool_run`."""
     found = module.module.globals.get("pool_run")
     if found is not None:

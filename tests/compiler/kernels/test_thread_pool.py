@@ -13,8 +13,8 @@ import pytest
 from llvmlite import ir
 
 from verax.compiler.kernels.builder import I64, PTR, VOID, ModuleBuilder
-from verax.compiler.kernels.pool_threads import emit_pool
 from verax.compiler.kernels.target import Target
+from verax.compiler.kernels.thread_pool import emit_thread_pool
 from verax.runtime.engine import LoadedObject, load_object, object_code
 from verax.runtime.threads import ThreadPool
 
@@ -28,7 +28,7 @@ def library() -> LoadedObject:
         place = f.at(f.args[0], (item.index, 1), dtype="int64")
         f.store(f.b.add(f.load(place, "int64", lanes=0), f.i64(1)), place)
     kernel = f.finish(1)
-    run = emit_pool(module)
+    run = emit_thread_pool(module)
     fn = module.function("many", VOID, [PTR, PTR, I64, I64])
     b = ir.IRBuilder(fn.append_basic_block("entry"))
     loop, end = fn.append_basic_block("loop"), fn.append_basic_block("end")
@@ -145,5 +145,5 @@ def test_a_forked_child_does_the_work_alone(library: LoadedObject, parked: bool)
 
 def test_the_pool_can_be_emitted_for_other_machines() -> None:
     module = ModuleBuilder("pool", Target.aarch64())
-    emit_pool(module)
+    emit_thread_pool(module)
     assert int.from_bytes(object_code(module)[18:20], "little") == 183

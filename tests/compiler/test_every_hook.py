@@ -1,0 +1,99 @@
+"""What a lowering rule says besides how to lower shows in some network: which nodes may be fused
+behind it, which of them fit, and which layouts it wants. Taking any of it away must be noticed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import verax.compiler.lower.program  # noqa: F401  (registers the rules)
+from tests.compiler.test_bits import bits
+from tests.compiler.test_every_pass import add, calls, network, random
+from verax.base.settings import Settings
+from verax.compiler.driver import compile
+from verax.compiler.lower.lowering import RULES, LoweringRule
+from verax.ir.graph import Builder
+from verax.ir.operator import REGISTRY
+from verax.judge.inputs import draw_inputs
+from verax.reference import promised
+
+DEFAULT = LoweringRule(lambda lowering, group: None)
+HOOKS = ("epilogue", "fits", "layouts")
+
+
+def says(rule: LoweringRule, hook: str) -> bool:
+    """Whether the rule has a hook of its own."""
+    own = getattr(rule, hook)
+    return own is not None and own.__name__ != "<lambda>"
+
+
+CASES = [(hook, name) for hook in HOOKS for name, rule in sorted(RULES.items()) if says(rule, hook)]
+CASES.remove(("fits", "Gemm"))  # a matrix's columns are its channels: the default says the same
+
+
+def made_by(name: str, b: Builder, h: str) -> str:
+    """The operator on `h`, an image of 21 channels or a matrix of 7 columns; the rest constant."""
+    if name == "Conv":
+        return add(b, name, h, random(b, 19, 21, 2, 1))
+    if name == "ConvTranspose":
+        return add(b, name, h, random(b, 21, 19, 2, 1))
+    if name in ("MaxPool", "AveragePool"):
+        return add(b, name, h, kernel_shape=(2, 1))
+    if name == "Resize":
+        scales = b.constant(np.array([1, 1, 2, 3], np.float32))
+        return b.add(REGISTRY[name](), [h, None, scales])
+    if name.startswith("Reduce"):
+        return add(b, name, h, b.constant(np.array([2, 3], np.int64)))
+    if name in ("MatMul", "Gemm"):
+        return add(b, name, h, random(b, 7, 17))
+    assert name.startswith("Global"), f"say here how to make {name}"
+    return add(b, name, h)
+
+
+def shape_for(hook: str, name: str) -> str:
+    if hook == "layouts":
+        return "2, 3, 9, 7"
+    return {"Gemm": "5, 7", "MatMul": "2, 5, 7"}.get(name, "2, 21, 9, 7")
+
+
+def look(hook: str, name: str) -> None:
+    """The hook of the rule shows in a network's kernel calls, and the bits are right."""
+
+    def behind(b: Builder, x: str) -> list[str]:
+        if hook == "layouts":  # between kernels that keep blocks of channels
+            h = made_by(name, b, add(b, "Conv", x, random(b, 21, 3, 2, 2)))
+            h = add(b, "Mul", add(b, "Tanh", h), add(b, "Neg", h))  # read twice: nothing is fused
+            return [add(b, "Conv", h, random(b, 3, b.types[h].shape[1], 1, 1))]
+        last = made_by(name, b, x)
+        if hook == "fits":  # one value per column, which products alone take
+            return [add(b, "Mul", last, random(b, b.types[last].shape[-1]))]
+        return [add(b, "Tanh", last)]
+
+    graph = network(behind, shape_for(hook, name))
+    inputs = draw_inputs(graph, 3)[0]
+    exe = compile(graph, Settings(threads=1))
+    got = exe.run(inputs)
+    for value, array in promised(graph, inputs).items():
+        assert bits(got[value]) == bits(np.asarray(array))
+    assert not exe.plan.on_reference
+    labels = [c.label for c in calls(exe)]
+    if hook == "layouts":
+        shows = not any(": to " in label for label in labels[1:])
+    else:
+        shows = any(" + " in label for label in labels)
+    assert shows, f"nothing shows of {hook}: {labels}"
+
+
+@pytest.mark.parametrize(("hook", "name"), CASES)
+def test_a_hook_shows_in_the_kernel_calls(hook: str, name: str) -> None:
+    look(hook, name)
+
+
+@pytest.mark.parametrize(("hook", "name"), CASES)
+def test_deleting_a_hook_is_noticed(hook: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = dataclasses.replace(RULES[name], **{hook: getattr(DEFAULT, hook)})
+    monkeypatch.setitem(RULES, name, without)
+    with pytest.raises(AssertionError, match="nothing shows"):
+        look(hook, name)

@@ -1,0 +1,236 @@
+"""No pass, no decision and no schedule can get lost: each has a network in which it shows.
+
+What a pass leaves behind is looked at in the graph, what a decision does in the kernel calls. Then
+each is deleted, disabled and replaced by one that does nothing, and the look must fail.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compiler.test_bits import bits
+from tests.compiler.test_dtypes import call_of
+from tests.compiler.test_every_lowering import USES, compiled
+from verax.base.settings import Settings
+from verax.compiler import levels
+from verax.compiler.decide import fusion, layouts, steps
+from verax.compiler.driver import Executable, compile
+from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, Emitter
+from verax.compiler.kernels.target import Target
+from verax.compiler.lower.lowering import KernelCall
+from verax.compiler.passes.base import Pass
+from verax.ir.graph import Builder, Graph, walk_values
+from verax.ir.operator import REGISTRY
+from verax.ir.types import TensorType
+from verax.judge.inputs import draw_inputs
+from verax.records.trace import Trace
+from verax.reference import promised
+
+
+def network(make: Callable[[Builder, str], Sequence[str]], shape: str = "2, 3, 9, 7") -> Graph:
+    b = Builder("net")
+    return b.graph(make(b, b.input("x", TensorType.parse(f"float32[{shape}]"))))
+
+
+def random(b: Builder, *shape: int) -> str:
+    rng = np.random.default_rng([23, *shape])
+    return b.constant(rng.standard_normal(shape).astype(np.float32))
+
+
+def add(b: Builder, kind: str, *inputs: str, **attributes: Any) -> str:
+    return b.add(REGISTRY[kind](**attributes), list(inputs))
+
+
+def scaled(b: Builder, x: str) -> list[str]:
+    return [add(b, "Mul", x, add(b, "Exp", random(b, 3, 1, 1)))]
+
+
+def padded(b: Builder, x: str) -> list[str]:
+    pad = add(b, "Pad", x, b.constant(np.array([0, 0, 1, 0, 0, 0, 0, 2], np.int64)))
+    return [add(b, "Conv", pad, random(b, 5, 3, 3, 2), strides=(2, 1))]
+
+
+def turned(b: Builder, x: str) -> list[str]:
+    last = add(b, "Abs", add(b, "Transpose", x, perm=(0, 2, 3, 1)))
+    return [add(b, "Relu", add(b, "Transpose", last, perm=(0, 3, 1, 2)))]
+
+
+def twice(b: Builder, x: str) -> list[str]:
+    return [add(b, "Sub", add(b, "Exp", x), add(b, "Neg", add(b, "Exp", x)))]
+
+
+def idle(b: Builder, x: str) -> list[str]:
+    add(b, "Neg", x)
+    return [add(b, "Relu", x)]
+
+
+def convolved(b: Builder, x: str) -> list[str]:
+    first = add(b, "Conv", x, random(b, 21, 3, 3, 2))
+    return [add(b, "Conv", add(b, "Tanh", first), random(b, 5, 21, 2, 1))]
+
+
+def kinds(exe: Executable) -> list[str]:
+    return [n.op.kind for n in exe.specialised.graph.nodes]
+
+
+def calls(exe: Executable) -> list[KernelCall]:
+    return [s for s in exe.specialised.lowered.steps if isinstance(s, KernelCall)]
+
+
+Look = Callable[[Executable], bool]
+SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
+    "fold_constants": (scaled, lambda exe: kinds(exe) == ["Mul"]),
+    "remove_identity": (lambda b, x: [add(b, "Relu", add(b, "Identity", x))],
+                        lambda exe: kinds(exe) == ["Relu"]),
+    "cancel_transposes": (turned, lambda exe: "Transpose" not in kinds(exe)),
+    "fold_pads": (padded, lambda exe: kinds(exe) == ["Conv"]),
+    "merge_common": (twice, lambda exe: kinds(exe).count("Exp") == 1),
+    "remove_dead_code": (idle, lambda exe: kinds(exe) == ["Relu"]),
+    "fuse_elementwise": (convolved, lambda exe: any(" + " in c.label for c in calls(exe))),
+    "block_layouts": (convolved, lambda exe: not any("to plain" in c.label for c in calls(exe))),
+}  # fmt: skip
+"""By name: a network, and what shows that the pass or the decision has worked on it."""
+
+
+def look(name: str, settings: Settings | None = None) -> None:
+    """The pass does what it is for, says so, and changes no bit."""
+    made, shows = SHOWN[name]
+    graph = network(made)
+    inputs = draw_inputs(graph, 3)[0]
+    exe = compile(graph, settings or Settings(threads=1))
+    got = exe.run(inputs)
+    for value, array in promised(graph, inputs).items():
+        assert bits(got[value]) == bits(np.asarray(array))
+    assert shows(exe), f"nothing shows of {name}"
+    assert any(note.startswith(f"{name}: ") for note in exe.trace.notes), f"{name} does not say so"
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_pass_or_a_decision_does_what_it_is_for_and_says_so(name: str) -> None:
+    look(name)
+
+
+def test_every_pass_and_every_decision_has_such_a_network() -> None:
+    assert {p.name for p in levels.PIPELINE} | {s.name for s in steps.STEPS} == SHOWN.keys()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_disabling_one_is_noticed(name: str) -> None:
+    with pytest.raises(AssertionError, match=r"nothing shows|does not say so"):
+        look(name, Settings(threads=1, disable=(name,)))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_one_alone_can_be_required_where_the_level_has_none(name: str) -> None:
+    exe = compile(network(SHOWN[name][0]), Settings(opt_level=0, threads=1, require=(name,)))
+    exe.run(draw_inputs(network(SHOWN[name][0]), 3)[0])
+    assert {note.partition(":")[0] for note in exe.trace.notes} == {name}
+
+
+PASSES = [p.name for p in levels.PIPELINE]
+DECISIONS = [s.name for s in steps.STEPS]
+
+
+def nothing(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    return graph, Trace({v: v for v in walk_values(graph)})
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_deleting_a_pass_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tuple(p for p in levels.PIPELINE if p.name != name)
+    monkeypatch.setattr(levels, "PIPELINE", left)
+    with pytest.raises(AssertionError, match="nothing shows"):
+        look(name)
+    with pytest.raises(AssertionError):
+        test_every_pass_and_every_decision_has_such_a_network()
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_that_does_nothing_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(step: Pass) -> Pass:
+        return step if step.name != name else Pass(nothing, step.kind)
+
+    monkeypatch.setattr(levels, "PIPELINE", tuple(map(named, levels.PIPELINE)))
+    with pytest.raises(AssertionError, match="nothing shows"):
+        look(name)
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_deleting_a_decision_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tuple(s for s in steps.STEPS if s.name != name)
+    monkeypatch.setattr(steps, "STEPS", left)
+    with pytest.raises(AssertionError, match="nothing shows"):
+        look(name)
+    with pytest.raises(AssertionError):
+        test_every_pass_and_every_decision_has_such_a_network()
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_a_decision_that_is_not_counted_is_noticed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made without being asked for: it could not be disabled, nor found by a search."""
+    allows = steps.Decisions.allows
+
+    def silent(self: steps.Decisions, step: steps.Step, what: str) -> bool:
+        return True if step.name == name else allows(self, step, what)
+
+    monkeypatch.setattr(steps.Decisions, "allows", silent)
+    with pytest.raises(AssertionError, match="does not say so"):
+        look(name)
+
+
+def test_the_rooms_of_decisions_make_those_that_are_listed() -> None:
+    assert fusion.FUSE in steps.STEPS and layouts.BLOCK in steps.STEPS
+
+
+# --- schedules and emitters
+
+SCHEDULED = [kind for kind in USES if call_of(kind)[2].schedule is not None]
+
+
+@pytest.mark.parametrize("kind", SCHEDULED, ids=lambda kind: kind.__name__)
+def test_the_one_hook_for_schedules_decides_and_changes_no_bit(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, fed, call = call_of(kind)
+    other = ConvSchedule(1, 1, 1, unroll=1, near=0)
+    assert call.schedule != other
+    for some in SCHEDULED:  # a product and its packing share their schedule
+        own = EMITTERS[some, ANY_TARGET]
+        hooked = dataclasses.replace(own, schedules=lambda spec, target: (other,))
+        monkeypatch.setitem(EMITTERS, (some, ANY_TARGET), hooked)
+    exe = compiled(graph, fed)
+    assert {c.schedule for c in calls(exe) if type(c.spec) is kind} == {other}
+    assert str(other) in str(exe.plan)
+    got = exe.run(fed)
+    for value, array in promised(graph, fed).items():
+        assert bits(got[value]) == bits(np.asarray(array))
+
+
+@pytest.mark.parametrize("kind", USES, ids=lambda kind: kind.__name__)
+def test_a_targets_own_emitter_goes_before_everybodys(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, fed, _ = call_of(kind)
+    asked: list[type] = []
+    general = EMITTERS[kind, ANY_TARGET]
+
+    def emit(module: Any, spec: Any, schedule: Any) -> Any:
+        asked.append(type(spec))
+        return general.emit(module, spec, schedule)
+
+    own = Emitter(emit, general.schedules, general.dtypes)
+    monkeypatch.setitem(EMITTERS, (kind, Target.host().name), own)
+    compiled(graph, fed)
+    assert set(asked) == {kind}
+
+
+def test_every_emitter_has_a_network_that_calls_for_it() -> None:
+    assert {kind for kind, target in EMITTERS if target == ANY_TARGET} == USES.keys()
