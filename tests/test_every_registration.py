@@ -50,7 +50,7 @@ Xor
 """
 """Operators without hypotheses of their own: every attribute at its other values is tried."""
 SUBJECTS = """
-verax:O0 verax:O1 onnxruntime onnxruntime:disabled onnxruntime:basic onnxruntime:extended
+verax:O0 verax:O1 verax:O2 onnxruntime onnxruntime:disabled onnxruntime:basic onnxruntime:extended
 onnxruntime:all openvino openvino:f32 openvino:bf16 openvino:f16 openvino:default tvm tvm:O0 tvm:O1
 tvm:O2 torch torch-compiled litert litert-builtin litert-reference tensorflow reference
 reference:promised

@@ -198,7 +198,8 @@ def compile(
 
     model: a `Model`, a graph, or whatever `load` reads. inputs: what a `torch.nn.Module` is
     exported with, as `load` takes them.
-    opt_level: 0 (every node by itself) or 1 (fused; the same bits). threads: None for as many as
+    opt_level: 0 (every node by itself), 1 (fused; the same bits) or 2 (scales folded into weights:
+    within rounding, and the same bits on every machine). threads: None for as many as
     this process has cores, fewer under a CPU quota or OMP_NUM_THREADS. disable, require: names of
     passes. checked: verify the graph around every pass.
     memory: bytes, or "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY

@@ -10,16 +10,17 @@ import dataclasses
 from verax.base.cores import deciding
 from verax.base.errors import UsageError
 
-LEVELS = (0, 1)
-"""Optimisation levels that exist today (O2 and O3 are designed, not built); `compiler.levels` says
-what each admits."""
+LEVELS = (0, 1, 2)
+"""Optimisation levels that exist today (O3 is designed, not built); `compiler.levels` says what
+each admits."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """How to compile.
 
-    opt_level: one of LEVELS; all promise the same bits. threads: worker count, 0 = as many as
+    opt_level: one of LEVELS; 0 and 1 promise the same bits, 2 the same on every machine and for any
+    number of threads, within the rounding of what it rewrote. threads: worker count, 0 = as many as
     `base.cores` says (cores, CPU quota, OMP_NUM_THREADS). target: "host", "avx512", "avx2" or
     "aarch64". disable / require: names of passes. checked: verify the graph around every pass.
     stop_after: how many rewrites the passes may do together, None for all; a search for a faulty

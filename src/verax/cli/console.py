@@ -64,7 +64,12 @@ Params = Annotated[
     ),
 ]
 Level = Annotated[
-    int, typer.Option("-O", "--opt-level", help="0: every node by itself. 1: fused, same bits.")
+    int,
+    typer.Option(
+        "-O",
+        "--opt-level",
+        help="0: every node by itself. 1: fused, same bits. 2: scales folded, within rounding.",
+    ),
 ]
 Threads = Annotated[
     int,

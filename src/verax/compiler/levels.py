@@ -9,6 +9,7 @@ from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
+from verax.compiler.passes.fold_scales import fold_scales
 from verax.compiler.passes.merge_common import merge_common
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.remove_identity import remove_identity
@@ -24,6 +25,11 @@ PIPELINE: tuple[Pass, ...] = (
         fold_pads,
         PassClass.exact,
         after=("fold_constants", "remove_identity", "cancel_transposes"),
+    ),
+    Pass(
+        fold_scales,
+        PassClass.reassociates,
+        after=("fold_constants", "remove_identity", "cancel_transposes", "fold_pads"),
     ),
     Pass(merge_common, PassClass.exact, after=("fold_constants",)),
     Pass(remove_dead_code, PassClass.exact, after=("merge_common", "remove_identity")),

@@ -10,15 +10,19 @@ import numpy as np
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.driver import compile as compile_graph
-from verax.ir.graph import Graph
-from verax.reference.evaluate import evaluate, promised
+from verax.compiler.levels import run_passes
+from verax.ir.graph import Graph, specialise
+from verax.reference.evaluate import bind_symbols, evaluate, promised
 
+SAME_BITS = 1
+"""The highest level that changes no number."""
 KEPT = 2
 """Programs that a runner keeps: of the network as it is, and with its inner values shown."""
 
 
 class VeraxRunner:
-    """`verax:O0` and `verax:O1`. Inner values are shown by making them outputs."""
+    """Our compiler at a level. Inner values are shown by making them outputs; where a level changes
+    numbers (O2), of what it made of the network, and only those that it still has."""
 
     watches = True
     truncates = True
@@ -38,7 +42,27 @@ class VeraxRunner:
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
+        if keep and self.settings.opt_level > SAME_BITS:
+            return self._watched(graph, inputs, keep)
         return _stepped(self._compiled(graph, keep), inputs)
+
+    def _watched(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        """Asked for inner values a pass would have to leave them alone: the network is rewritten as
+        without, and what is left of them becomes outputs of that."""
+        fixed = specialise(graph, bind_symbols(graph, inputs))
+        rewritten, trace = run_passes(fixed, self.settings)
+        made = {v for node in rewritten.nodes for v in node.outputs}
+        left = {v: trace.values[v] for v in keep if trace.values.get(v) in made}
+        shown = {**dict(zip(graph.outputs, rewritten.outputs)), **left}
+        wanted = dataclasses.replace(rewritten, outputs=tuple(dict.fromkeys(shown.values())))
+        shown |= {value: rewritten.state[v] for v, value in graph.state.items()}
+        stop = self.settings.stop_after
+        rest = None if stop is None else max(0, stop - trace.rewrites)
+        exact = dataclasses.replace(self.settings, opt_level=SAME_BITS, stop_after=rest)
+        found = _stepped(compile_graph(wanted, exact), inputs)
+        return {v: found[to] for v, to in shown.items()}
 
     def run_steps(
         self,
@@ -50,7 +74,7 @@ class VeraxRunner:
         fill: int | None = None,
     ) -> list[dict[str, np.ndarray]]:
         """As `judge.protocol.Remembering.run_steps`: the executable hands on its own state."""
-        executable = self._compiled(graph, keep)
+        executable = self._compiled(graph, keep if self.settings.opt_level <= SAME_BITS else None)
         executable.reset()
         executable.state = state
         found = []
@@ -71,7 +95,7 @@ class VeraxRunner:
         *,
         fill: int,
     ) -> dict[str, np.ndarray]:
-        executable = self._compiled(graph, keep)
+        executable = self._compiled(graph, keep if self.settings.opt_level <= SAME_BITS else None)
         _stepped(executable, inputs)
         executable.specialised.program.poison(fill)
         return _stepped(executable, inputs)

@@ -20,11 +20,14 @@ from verax.judge.regions.adjoint import Tape
 from verax.judge.regions.vjp import FLAT
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Rounding, U
+from verax.ops.arithmetic import Div, Mul
 from verax.ops.cast import Cast, holds
+from verax.ops.normalization import BatchNormalization
 from verax.ops.quantization import DequantizeLinear
 from verax.reference.evaluate import evaluate_node
 
 Values = dict[str, np.ndarray]
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 After = Callable[[Node, Sequence[Any]], Sequence[np.ndarray]]
 """(node, its inputs) -> its outputs."""
 
@@ -146,7 +149,7 @@ class Sampler:
         """Shown values with `scale` times the noise of rounding at every node."""
 
         def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-            found = self.evaluate(node, arrays)
+            found = self.evaluate(node, self._refolded(node, arrays, scale))
             decided = quantities(node, found.ev, arrays)
             return tuple(
                 self.noise(node, v, y, scale) if q is None else rounded_otherwise(q, y, self.random)
@@ -154,6 +157,38 @@ class Sampler:
             )
 
         return self.run(noisy)
+
+    def _refolded(self, node: Node, arrays: Sequence[Any], scale: float) -> Sequence[Any]:
+        """A node's inputs, the weights and the shift as they may be where a runtime folds a map of
+        channels into them: rounded once more, which every element shares."""
+        if node.op.kind in PRODUCTS and node.outputs[0] in self._folded:
+            weights = np.asarray(arrays[1], np.float64)
+            error = st.CONSTANT_ROUNDINGS * U * self.random.standard_normal(weights.shape)
+            return [arrays[0], weights * (1 + scale * error), *arrays[2:]]
+        if isinstance(node.op, BatchNormalization) and node.inputs[0] in self._folded:
+            factor, shift, mean, variance = (np.asarray(a, np.float64) for a in arrays[1:])
+            with np.errstate(all="ignore"):
+                moved = np.abs(shift) + np.abs(mean * factor / np.sqrt(variance + node.op.epsilon))
+            error = st.CONSTANT_ROUNDINGS * U * self.random.standard_normal(shift.shape)
+            return [arrays[0], factor, shift + scale * error * moved, mean, variance]
+        return arrays
+
+    @functools.cached_property
+    def _folded(self) -> set[str]:
+        """Hidden results of products with constant weights that a map of channels alone reads."""
+        found: set[str] = set()
+        for node in self.region.nodes:
+            value, readers = node.outputs[0], self.graph.consumers.get(node.outputs[0], ())
+            if node.op.kind not in PRODUCTS or node.inputs[1] not in self.graph.constants:
+                continue
+            if value not in self.region.hidden or len(readers) != 1:
+                continue
+            (reader,) = readers
+            others = [v for v in reader.inputs if v not in (value, None)]
+            maps = isinstance(reader.op, BatchNormalization | Mul | Div)
+            if maps and all(v in self.graph.constants for v in others):
+                found.add(value)
+        return found
 
     def noise(self, node: Node, value: str, array: np.ndarray, scale: float) -> np.ndarray:
         """An output of the node with `scale` times the noise of rounding.
