@@ -15,9 +15,9 @@ from coreml_operations import Operation, program
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.export.onnx import to_bytes
 from verax.frontends.coreml import load_coreml
 from verax.frontends.coreml.messages import model_messages
-from verax.frontends.onnx import to_bytes
 from verax.reference.evaluate import evaluate
 
 TIGHT = 2**12 * np.finfo(np.float64).eps

@@ -17,7 +17,7 @@ from torch_programs import agree, arrays, export, saved, torch
 
 import verax
 from verax.base.errors import VeraxError
-from verax.frontends.ledger import Outcome
+from verax.frontends.common.ledger import Outcome
 from verax.frontends.model import Model
 from verax.frontends.torch import load_torch
 from verax.frontends.torch.rows import OTHER_NAMES

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion, Row, ValueNeededError
+from verax.frontends.common.context import Conversion, Row, ValueNeededError
 from verax.frontends.coreml.rows import row
 from verax.ir.types import DType
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.coreml.mil_rows import (
     flag,
     integer,

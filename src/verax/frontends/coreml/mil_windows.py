@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import MAX_MADE, Conversion
+from verax.frontends.common.context import MAX_MADE, Conversion
 from verax.frontends.coreml.mil_rows import (
     arg,
     dtype_of,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.recurrent import Direction, layer, side_by_side
+from verax.frontends.common.context import Conversion
+from verax.frontends.common.recurrent import Direction, layer, side_by_side
 
 ORDERS = {"RNN": (0,), "GRU": (2, 0, 1), "LSTM": (0, 2, 1, 3)}
 """Which of CoreML's gates (reset, output, update; input, forget, output, block input) lies at each

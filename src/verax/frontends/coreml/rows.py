@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import MAX_MADE, Conversion, Row, ValueNeededError
+from verax.frontends.common.context import MAX_MADE, Conversion, Row, ValueNeededError
 from verax.frontends.coreml.weights import Quantised
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType

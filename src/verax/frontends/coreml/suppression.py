@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 
 LOWEST = float(np.finfo(np.float32).min)
 """The score of a box that is out; no score that a network gives is as low."""

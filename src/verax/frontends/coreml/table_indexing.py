@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import MAX_MADE, Conversion
+from verax.frontends.common.context import MAX_MADE, Conversion
 from verax.frontends.coreml.rows import (
     Result,
     bias,

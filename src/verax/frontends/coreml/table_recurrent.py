@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.coreml.recurrent import CURVES, Cell, Curve, beside, read, run
 from verax.frontends.coreml.rows import LEGACY, Result, or_default, row, weights
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.coreml.rows import LEGACY, Result, resized, row, sizes_of, two
 from verax.frontends.coreml.sampling import ALIGN, OFFSET, STRICT, UPSAMPLE, crops, resampled
 

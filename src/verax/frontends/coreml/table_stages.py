@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.coreml.rows import Result, row
 from verax.frontends.coreml.stages import DOMAIN
 from verax.frontends.coreml.suppression import picked, suppress, threshold_above

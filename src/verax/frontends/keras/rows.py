@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import to_first, to_last
-from verax.frontends.conversion import Conversion, Row
+from verax.frontends.common.channels_last import to_first, to_last
+from verax.frontends.common.context import Conversion, Row
+from verax.frontends.common.ledger import Attributes, Ledger
 from verax.frontends.keras.calls import plain
 from verax.frontends.keras.domains import domain_of
-from verax.frontends.ledger import Attributes, Ledger
 from verax.ir.operator import Operator
 from verax.ir.types import DType
 

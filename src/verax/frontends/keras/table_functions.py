@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.keras.calls import OPERAND
 from verax.frontends.keras.rows import IRRELEVANT, TABLE, Result, apply_row, weights
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.keras.rows import (
     TRAINING,
     Layout,

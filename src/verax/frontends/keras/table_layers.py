@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.keras.rows import (
     TRAINING,
     Layout,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import static_dims
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import static_dims
+from verax.frontends.common.context import Conversion
 from verax.frontends.keras.rows import (
     Layout,
     Result,

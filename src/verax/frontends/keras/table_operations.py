@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.keras.rows import Result, clipped, finish, operation
 from verax.ir.types import DType
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
+from verax.frontends.common.recurrent import Direction, layer, side_by_side
 from verax.frontends.keras.rows import (
     Result,
     activated,
@@ -26,7 +27,6 @@ from verax.frontends.keras.rows import (
     weights,
 )
 from verax.frontends.keras.table_movement import reversed_along
-from verax.frontends.recurrent import Direction, layer, side_by_side
 from verax.ir.graph import Builder
 from verax.ir.types import DType, TensorType
 from verax.ops.elementwise import Elementwise

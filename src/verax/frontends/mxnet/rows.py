@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     finish_channels_last,
     to_first,
     transposed,
 )
-from verax.frontends.conversion import Conversion, Row, ValueNeededError
+from verax.frontends.common.context import Conversion, Row, ValueNeededError
 from verax.ir.operator import Operator
 from verax.ir.types import DType
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
     keep_dtype,

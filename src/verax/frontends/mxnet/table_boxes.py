@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.mxnet.rows import Result, count_inputs, ints, like, row
 
 FORMATS = ("corner", "center")

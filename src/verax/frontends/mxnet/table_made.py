@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
     dtype_named,

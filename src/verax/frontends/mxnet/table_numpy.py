@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.mxnet.rows import TABLE, Result, ints, keep_dtype, like, row, sizes_along
 from verax.frontends.mxnet.table_arithmetic import remainder
 from verax.ir.dim import DimLike

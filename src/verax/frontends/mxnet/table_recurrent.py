@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import Result, count_inputs, known_dims, row
-from verax.frontends.recurrent import (
+from verax.frontends.common.context import Conversion
+from verax.frontends.common.recurrent import (
     CUDNN_ORDERS,
     MAX_LAYERS,
     Direction,
@@ -20,6 +19,7 @@ from verax.frontends.recurrent import (
     in_order,
     stacked,
 )
+from verax.frontends.mxnet.rows import Result, count_inputs, known_dims, row
 from verax.ir.operator import REGISTRY
 
 KINDS = {"rnn_relu": "RNN", "rnn_tanh": "RNN", "lstm": "LSTM", "gru": "GRU"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
     ints,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
     ints,

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import finish_channels_last
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import finish_channels_last
+from verax.frontends.common.context import Conversion
 from verax.frontends.mxnet.rows import (
     Result,
     channels_back,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion, Row
+from verax.frontends.common.context import Conversion, Row
 from verax.ir.operator import Operator
 
 TABLE: dict[tuple[str, str], Row] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.onnx.rows import Result, row, window_pads
 from verax.ir.types import DType
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.onnx.rows import Result, row
 from verax.ops.recurrent_curves import ONNX_CURVES, curve, takes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.onnx.rows import Result, moved_to_input, row, with_flags
 from verax.ir.operator import Operator
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.onnx.rows import Result, pairs, plain, require_test_mode, row, window_pads
 from verax.frontends.onnx.tensors import dtype_of
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import channels_first, constant_ints, finish_channels_last
-from verax.frontends.conversion import Conversion, Row
+from verax.frontends.common.channels_last import channels_first, constant_ints, finish_channels_last
+from verax.frontends.common.context import Conversion, Row
 from verax.ir.operator import Operator
 from verax.ir.types import DType
 

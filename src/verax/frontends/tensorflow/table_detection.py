@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import constant_ints, longs, static_dims
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import constant_ints, longs, static_dims
+from verax.frontends.common.context import Conversion
 from verax.frontends.tensorflow.rows import Result, row
 from verax.ir.types import DType
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     constant_ints,
     finish_channels_last,
     static_dims,
 )
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tensorflow.rows import MAX_COMPUTED, Layout, Result, bounded, row
 from verax.ir.types import DType
 

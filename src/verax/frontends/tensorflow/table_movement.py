@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     constant_ints,
     longs,
     mirror_mode,
     pads,
     static_dims,
 )
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tensorflow.rows import (
     MAX_COMPUTED,
     Layout,

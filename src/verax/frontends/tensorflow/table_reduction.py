@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import constant_ints
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import constant_ints
+from verax.frontends.common.context import Conversion
 from verax.frontends.tensorflow.rows import Result, row
 from verax.ir.types import DType
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import constant_ints, static_dims
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import constant_ints, static_dims
+from verax.frontends.common.context import Conversion
 from verax.frontends.tensorflow.rows import Result, as_long, bounded, row, stated_integer
 
 END = 2**31 - 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import constant_ints, reshaped, static_dims, transposed
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import constant_ints, reshaped, static_dims, transposed
+from verax.frontends.common.context import Conversion
 from verax.frontends.tensorflow.rows import Layout, Result, known_sizes, row
 
 

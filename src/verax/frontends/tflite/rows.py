@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from verax.frontends.conversion import Conversion, Row
+from verax.frontends.common.context import Conversion, Row
 from verax.ir.operator import Operator
 
 Result = Operator | str | tuple[str, ...]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.quantisation import of_tensor
 from verax.frontends.tflite.rows import MAX_POSITIONS, Result, row
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import constant_array, constant_ints
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import constant_array, constant_ints
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.rows import ACTIVATIONS, Result, activation, finish_activated, row
 
 PLAIN = {

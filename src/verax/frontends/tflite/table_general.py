@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import channels_first, constant_ints, finish_channels_last, longs
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import (
+    channels_first,
+    constant_ints,
+    finish_channels_last,
+    longs,
+)
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.rows import Result, activated, activation, row
 from verax.frontends.tflite.table_movement import END
 from verax.frontends.tflite.table_windows import pool_fields

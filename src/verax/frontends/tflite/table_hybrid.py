@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     finish_channels_last,
     static_dims,
     transposed,
 )
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.quantisation import quantisation
 from verax.frontends.tflite.rows import Result, activated, activation, row
 from verax.frontends.tflite.table_windows import (

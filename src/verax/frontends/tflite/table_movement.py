@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     constant_ints,
     finish_channels_last,
@@ -15,7 +15,7 @@ from verax.frontends.channels_last import (
     pads,
     static_dims,
 )
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.rows import MAX_POSITIONS, Result, activation, finish_activated, row
 
 END = 2**31 - 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     constant_ints,
     finish_channels_last,
     pads,
 )
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.quantisation import (
     activation_range,
     centred,

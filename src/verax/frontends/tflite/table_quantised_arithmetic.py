@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.quantisation import activation_range, centred, factors, of_tensor
 from verax.frontends.tflite.rows import Result, activation, row
 from verax.numerics.fixed_point import (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.quantisation import of_tensor
 from verax.frontends.tflite.rows import Result, row
 from verax.numerics.fixed_point import (

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import channels_first, finish_channels_last, transposed
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import channels_first, finish_channels_last, transposed
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.quantisation import (
     activation_range,
     factors,

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from verax.frontends.channels_last import constant_ints
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import constant_ints
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.quantisation import centred, factors, of_tensor
 from verax.frontends.tflite.rows import Result, row
 from verax.frontends.tflite.table_elementwise import arg as position

@@ -7,14 +7,14 @@ odd element of padding at the end. Averages do not count padding.
 from __future__ import annotations
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     constant_ints,
     finish_channels_last,
     static_dims,
     transposed,
 )
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.rows import (
     Result,
     activated,

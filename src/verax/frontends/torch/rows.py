@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion, Row
-from verax.frontends.ledger import show
+from verax.frontends.common.context import Conversion, Row
+from verax.frontends.common.ledger import show
 from verax.frontends.torch.arguments import Ref
 from verax.ir.operator import Operator
 from verax.ir.types import DType, TensorType

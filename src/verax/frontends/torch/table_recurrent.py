@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.recurrent import (
+from verax.frontends.common.recurrent import (
     CUDNN_ORDERS,
     MAX_LAYERS,
     Direction,

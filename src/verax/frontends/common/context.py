@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from verax.base.errors import GraphError, ModelError, UnsupportedError
-from verax.frontends.foreign import ForeignNode
-from verax.frontends.ledger import Attributes
+from verax.frontends.common.foreign import ForeignNode
+from verax.frontends.common.ledger import Attributes
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import TensorType

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 
 MAX_LAYERS = 64
 """Layers of one node of a file; each becomes an operator."""
