@@ -1,12 +1,12 @@
 """What a table's row works with: one foreign node, its attributes, and the graph being built.
 
-A row returns the operator that the node means (its inputs are then the node's inputs), or an
-`Operator` with other inputs through `Conversion.result`, or the names of values that it has added.
+A row returns the operator that the node means (its inputs are then the node's inputs), an operator
+applied to other values (`Conversion.apply`), or the names of values that it has added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -17,10 +17,23 @@ from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.common.ledger import Attributes
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY, Operator
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 
 MAX_MADE = 1 << 24
 """Elements of a constant that an import makes up, rather than reads."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """An operator and the values of the graph that it is to be applied to; not yet a node."""
+
+    op: Operator
+    inputs: Sequence[str | None]
+
+
+Result = Operator | Applied | str | tuple[str, ...]
+"""What a row gives: see above."""
+Row = Callable[["Conversion"], Result]
 
 
 class ValueNeededError(UnsupportedError):
@@ -46,9 +59,13 @@ class Conversion:
         """Name of an input, None when it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else None
 
-    def type(self, index: int) -> TensorType:
-        """Type of a required input."""
-        return self.builder.types[self.required(index)]
+    def value(self, given: int | str) -> str:
+        """A required input by its number, or a value of the graph by its name."""
+        return given if isinstance(given, str) else self.required(given)
+
+    def type(self, given: int | str) -> TensorType:
+        """Type of a required input, or of a value of the graph."""
+        return self.builder.types[self.value(given)]
 
     def required(self, index: int) -> str:
         """Name of a required input; raises `ModelError` when it is omitted."""
@@ -57,8 +74,59 @@ class Conversion:
             raise ModelError(f"input {index} is required", place=self.node.place)
         return name
 
-    def rank(self, index: int = 0) -> int:
-        return self.type(index).rank
+    def rank(self, given: int | str = 0) -> int:
+        return self.type(given).rank
+
+    def from_front(self, axis: int, rank: int) -> int:
+        """An axis counted from the front. Raises `ModelError` when there is none such."""
+        if not -rank <= axis < rank:
+            raise ModelError(f"axis {axis} of rank {rank}", place=self.node.place)
+        return axis % rank
+
+    def known_sizes(
+        self, given: int | str = 0, axes: Iterable[int] | None = None, what: str = "the result"
+    ) -> tuple[int, ...]:
+        """Sizes of some axes of an input or value, of all by default, on which `what` depends.
+
+        Raises `ValueNeededError` while they are symbols, `ModelError` for axes that it lacks.
+        """
+        type_ = self.type(given)
+        chosen = range(type_.rank) if axes is None else axes
+        dims = [type_.dims[self.from_front(a, type_.rank)] for a in chosen]
+        known = tuple(d for d in dims if isinstance(d, int))
+        if len(known) < len(dims):
+            raise ValueNeededError(
+                f"{what} depends on sizes of {type_} that are not known",
+                place=self.node.place,
+                next_step="give the inputs' shapes, e.g. shapes={'data': (1, 3, 224, 224)}, or "
+                "--shape data=1x3x224x224",
+            )
+        return known
+
+    def known_size(self, given: int | str, axis: int, what: str = "the result") -> int:
+        """Size of one axis, as `known_sizes` has it."""
+        return self.known_sizes(given, (axis,), what)[0]
+
+    # Attributes: the ledger's readers, which formats with arguments by name override
+
+    def given(self, names: Sequence[str]) -> list[str | None]:
+        """The inputs of the node; where inputs have names, those named."""
+        return list(self.inputs)
+
+    def integer(self, name: str, default: Any = None) -> Any:
+        return self.attributes.integer(name, default)
+
+    def number(self, name: str, default: Any = None) -> Any:
+        return self.attributes.number(name, default)
+
+    def text(self, name: str, default: Any = None) -> Any:
+        return self.attributes.text(name, default)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return self.attributes.flag(name, default)
+
+    def integers(self, name: str, default: Any = None) -> Any:
+        return self.attributes.integers(name, default)
 
     def known(self, index: int) -> np.ndarray | None:
         """Value of an input that is constant or a shape computation, else None."""
@@ -93,13 +161,35 @@ class Conversion:
         names = [self.fresh(f"{self.first_output}/{kind}") for _ in range(op.output_count)]
         return self.builder.add(op, _trimmed(inputs), names, self.node.name)
 
+    def add_all(self, kind: str, inputs: Sequence[str | None], **fields: Any) -> list[str]:
+        """As `add`; returns all outputs."""
+        op = self.operator(kind, **fields)
+        names = [self.fresh(f"{self.first_output}/{kind}") for _ in range(op.output_count)]
+        return list(self.builder.add_all(op, _trimmed(inputs), names, self.node.name))
+
+    def apply(self, kind: str, inputs: Sequence[str | None], **fields: Any) -> Applied:
+        """An operator on values, for a row to return or for `append`."""
+        return Applied(self.operator(kind, **fields), inputs)
+
+    def append(self, applied: Applied) -> str:
+        """Append what `apply` gave as an inner node; returns its output."""
+        name = self.fresh(f"{self.first_output}/{applied.op.kind}")
+        return self.builder.add(applied.op, _trimmed(applied.inputs), [name], self.node.name)
+
+    def cast(self, value: str, to: DType | str) -> str:
+        """The value in an element type; itself when it is in it already."""
+        dtype = DType(to)
+        return value if self.type(value).dtype is dtype else self.add("Cast", [value], to=dtype)
+
+    def like(self, value: Any, given: int | str = 0) -> str:
+        """Append a constant in the element type of an input or value; returns its name."""
+        return self.constant(value, self.type(given).dtype.numpy)
+
     def split(self, value: str, count: int, axis: int) -> list[str]:
         """Append the splitting of a graph value into equal parts along an axis; returns these."""
         if count == 1:
             return [value]
-        op = self.operator("Split", num_outputs=count, axis=axis)
-        names = [self.fresh(f"{self.first_output}/part") for _ in range(count)]
-        return list(self.builder.add_all(op, [value], names, self.node.name))
+        return self.add_all("Split", [value], num_outputs=count, axis=axis)
 
     def constant(self, value: Any, dtype: Any = None) -> str:
         """Append a constant; returns its name."""
@@ -111,10 +201,10 @@ class Conversion:
         """Append a constant under the name of the node's output."""
         return self.builder.constant(np.asarray(value), self.first_output)
 
-    def must_be_few(self, count: int) -> None:
-        """Refuse to make a constant of absurdly many elements, before it is allocated."""
-        if not 0 <= count <= MAX_MADE:
-            self.refuse(f"it stands for {count} numbers")
+    def must_be_few(self, count: int, limit: int = MAX_MADE, what: str = "numbers") -> None:
+        """Refuse to make a constant of absurdly many elements, or as many nodes, before that."""
+        if not 0 <= count <= limit:
+            self.refuse(f"it stands for {count} {what}; at most {limit} are made")
 
     def refuse(self, why: str) -> NoReturn:
         """Raise `UnsupportedError` for this node."""
@@ -145,12 +235,19 @@ class Conversion:
         ]
         return self.builder.add_all(op, _trimmed(inputs), names, self.node.name)
 
+    def named(self, values: Sequence[str], kind: str = "Identity", **fields: Any) -> Result:
+        """Nodes, one of this kind on each value, that define as many outputs as the node has."""
+        if len(self.node.outputs) > len(values):
+            raise ModelError(f"the node has only {len(values)} outputs", place=self.node.place)
+        op = self.operator(kind, **fields)
+        return tuple(
+            self.builder.add(op, [value], [name or self.fresh(f"{value}.same")], self.node.name)
+            for value, name in zip(values, self.node.outputs)
+        )
+
     @property
     def first_output(self) -> str:
         return next((o for o in self.node.outputs if o), self.node.op_type.lower())
-
-
-Row = Callable[[Conversion], "Operator | str | tuple[str, ...]"]
 
 
 def convert(row: Row, conversion: Conversion) -> tuple[str, ...]:
@@ -165,6 +262,8 @@ def convert(row: Row, conversion: Conversion) -> tuple[str, ...]:
         conversion.attributes.close()
         if isinstance(made, Operator):
             return conversion.finish(made, conversion.inputs)
+        if isinstance(made, Applied):
+            return conversion.finish(made.op, made.inputs)
         return (made,) if isinstance(made, str) else made
     except (GraphError, ModelError, UnsupportedError) as error:
         error_type = ModelError if isinstance(error, GraphError) else type(error)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.coreml.mil_rows import (
     arg,
     dtype_of,
     flag,
     integer,
-    like,
     mil,
     needed,
     number,
     numbers,
-    rank_of,
     refuse,
     several,
     text,
 )
-from verax.frontends.coreml.rows import Result
 
 UNARY = {
     "relu": "Relu",
@@ -107,13 +104,13 @@ def square(c: Conversion) -> Result:
 @mil("exp2")
 def exp2(c: Conversion) -> Result:
     x = needed(c, "x")
-    return c.result("Pow", [like(c, x, 2), x])
+    return c.result("Pow", [c.like(2, x), x])
 
 
 @mil("relu6")
 def relu6(c: Conversion) -> Result:
     x = needed(c, "x")
-    return c.result("Clip", [x, like(c, x, 0), like(c, x, 6)])
+    return c.result("Clip", [x, c.like(0, x), c.like(6, x)])
 
 
 @mil("log")
@@ -136,7 +133,7 @@ def inverse(c: Conversion) -> Result:
 
 
 def _shifted(c: Conversion, x: str, shift: float) -> str:
-    number_ = np.asarray(shift, c.builder.types[x].dtype.numpy)
+    number_ = np.asarray(shift, c.type(x).dtype.numpy)
     return c.add("Add", [x, c.constant(number_)]) if number_ else x
 
 
@@ -183,7 +180,7 @@ def thresholded_relu(c: Conversion) -> Result:
     """x where it is at least alpha, else 0."""
     x = needed(c, "x")
     kept = c.add("GreaterOrEqual", [x, needed(c, "alpha")])
-    return c.result("Where", [kept, x, like(c, x, 0)])
+    return c.result("Where", [kept, x, c.like(0, x)])
 
 
 @mil("clamped_relu")
@@ -194,7 +191,7 @@ def clamped_relu(c: Conversion) -> Result:
 
 def _per_channel(c: Conversion, name: str, x: str) -> str:
     """A vector over axis 1, shaped to broadcast against x."""
-    vector, rank = needed(c, name), rank_of(c, x)
+    vector, rank = needed(c, name), c.rank(x)
     return c.add("Unsqueeze", [vector, c.ints(range(1, rank - 1))]) if rank > 2 else vector
 
 
@@ -275,7 +272,7 @@ def _reduction(name: str, kind: str) -> None:
 
     def convert(c: Conversion) -> Result:
         x = needed(c, "x")
-        axes = c.ints(numbers(c, "axes", tuple(range(rank_of(c, x)))))
+        axes = c.ints(numbers(c, "axes", tuple(range(c.rank(x)))))
         return c.result(kind, [x, axes], keepdims=flag(c, "keep_dims"))
 
     mil(f"reduce_{name}")(convert)

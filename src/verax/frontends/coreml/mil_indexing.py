@@ -8,23 +8,21 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import MAX_MADE, Conversion
+from verax.frontends.common.context import MAX_MADE, Conversion, Result
 from verax.frontends.coreml.mil_rows import (
     dtype_of,
     flag,
     integer,
     known,
-    like,
     mil,
     named,
     needed,
     number,
     positions,
-    rank_of,
     refuse,
     text,
 )
-from verax.frontends.coreml.rows import Result, windows_along
+from verax.frontends.coreml.rows import windows_along
 from verax.frontends.coreml.suppression import padded, picked, suppress, threshold_above
 
 
@@ -36,12 +34,12 @@ def _unchecked(c: Conversion) -> None:
 def gather(c: Conversion) -> Result:
     """With batch_dims, the first axes of x and of the indices run together."""
     x, indices, axis = needed(c, "x"), positions(c, "indices"), integer(c, "axis", 0)
-    batch, rank = integer(c, "batch_dims", 0), rank_of(c, x)
+    batch, rank = integer(c, "batch_dims", 0), c.rank(x)
     _unchecked(c)
     if not batch:
         return c.result("Gather", [x, indices], axis=axis)
     axis = axis if axis >= 0 else axis + rank
-    more = rank_of(c, indices) - batch
+    more = c.rank(indices) - batch
     if not 0 < batch <= axis < rank or more < 0:
         raise ModelError(f"batch_dims {batch}, axis {axis}", place=c.node.place)
     between = range(batch, axis)
@@ -101,10 +99,10 @@ def scatter(c: Conversion) -> Result:
     """Slices of the data across `axis`, at indices [count]."""
     updates, mode = _updates(c)
     data, indices = needed(c, "data"), positions(c, "indices")
-    rank, axis = rank_of(c, data), integer(c, "axis", 0)
+    rank, axis = c.rank(data), integer(c, "axis", 0)
     axis = axis if axis >= 0 else axis + rank
-    if not 0 <= axis < rank or rank_of(c, indices) != 1 or rank_of(c, updates) != rank:
-        raise ModelError(f"axis {axis}, data {c.builder.types[data]}", place=c.node.place)
+    if not 0 <= axis < rank or c.rank(indices) != 1 or c.rank(updates) != rank:
+        raise ModelError(f"axis {axis}, data {c.type(data)}", place=c.node.place)
     order = (axis, *(i for i in range(rank) if i != axis))
     back = tuple(int(i) for i in np.argsort(order))
     parts = [c.add("Transpose", [v], perm=order) for v in (data, updates)]
@@ -136,9 +134,9 @@ def topk(c: Conversion) -> Result:
 @mil("argsort")
 def argsort(c: Conversion) -> Result:
     x, axis = needed(c, "x"), integer(c, "axis", -1)
-    size = c.builder.types[x].dims[axis]
+    size = c.type(x).dims[axis]
     if not isinstance(size, int):
-        c.refuse(f"positions in {c.builder.types[x]}, its sizes must be known")
+        c.refuse(f"positions in {c.type(x)}, its sizes must be known")
     _, found = _ranked(c, size, axis, largest=not flag(c, "ascending"))
     return c.result("Cast", [found], to="int32")
 
@@ -147,7 +145,7 @@ def argsort(c: Conversion) -> Result:
 def one_hot(c: Conversion) -> Result:
     """on_value where the position is the index; an index outside is nowhere."""
     indices, size = positions(c, "indices"), integer(c, "one_hot_vector_size")
-    rank, given = rank_of(c, indices), integer(c, "axis", -1)
+    rank, given = c.rank(indices), integer(c, "axis", -1)
     axis = given if given >= 0 else given + rank + 1
     if not 0 <= axis <= rank or not 0 < size <= MAX_MADE:
         raise ModelError(f"vectors of {size} along axis {given}", place=c.node.place)
@@ -174,7 +172,7 @@ def non_zero(c: Conversion) -> Result:
 @mil("reverse_sequence")
 def reverse_sequence(c: Conversion) -> Result:
     x, lengths = needed(c, "x"), positions(c, "lengths")
-    batch, time = (integer(c, f"{n}_axis", 0) % rank_of(c, x) for n in ("batch", "seq"))
+    batch, time = (integer(c, f"{n}_axis", 0) % c.rank(x) for n in ("batch", "seq"))
     if batch == time:
         raise ModelError("the batch and the sequence are one axis", place=c.node.place)
     return c.result("ReverseSequence", [x, lengths], batch_axis=batch, time_axis=time)
@@ -184,7 +182,7 @@ def reverse_sequence(c: Conversion) -> Result:
 def sliding_windows(c: Conversion) -> Result:
     """Axis -> two axes, [windows, size]."""
     x, given, width = needed(c, "x"), integer(c, "axis"), integer(c, "size")
-    step, type_ = integer(c, "stride", 1), c.builder.types[x]
+    step, type_ = integer(c, "stride", 1), c.type(x)
     axis = given if given >= 0 else given + type_.rank
     size = type_.dims[axis] if axis < type_.rank else 0
     if not isinstance(size, int):
@@ -204,7 +202,7 @@ def non_maximum_suppression(c: Conversion) -> Result:
         c.refuse("boxes that are not float32")
     if not 0 < rows <= MAX_MADE:
         raise ModelError(f"{rows} boxes", place=c.node.place)
-    overlap = like(c, scores, number(c, "iou_threshold"))
+    overlap = c.like(number(c, "iou_threshold"), scores)
     lowest = float(np.finfo(np.float32).min)
     least = lowest if is_new else number(c, "score_threshold")
     if is_new:
@@ -213,7 +211,7 @@ def non_maximum_suppression(c: Conversion) -> Result:
         c, boxes, scores, overlap, c.constant(threshold_above(least)),
         per_class=flag(c, "per_class_suppression"), rows=rows, never_empty=True,
     )  # fmt: skip
-    have = c.builder.types[kept.order].dims[1]
+    have = c.type(kept.order).dims[1]
     assert isinstance(have, int)
     places = c.add("Where", [kept.alive, kept.order, c.constant(-1, np.int64)])
     places = c.add("Cast", [padded(c, places, have, rows, -1)], to="int32")

@@ -5,22 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.coreml.mil_rows import (
     arg,
     flag,
     integer,
     known,
-    like,
     mil,
     needed,
     numbers,
-    rank_of,
     refuse,
     several,
     text,
 )
-from verax.frontends.coreml.rows import Result
 from verax.frontends.coreml.table_movement import interleaved
 from verax.frontends.coreml.table_shapes import band
 
@@ -48,7 +45,7 @@ def known_or_none(c: Conversion, name: str) -> tuple[int, ...] | None:
 @mil("transpose")
 def transpose(c: Conversion) -> Result:
     x, perm = needed(c, "x"), numbers(c, "perm", ())
-    return c.result("Transpose", [x], perm=tuple(p % max(1, rank_of(c, x)) for p in perm))
+    return c.result("Transpose", [x], perm=tuple(p % max(1, c.rank(x)) for p in perm))
 
 
 @mil("expand_dims")
@@ -66,7 +63,7 @@ def squeeze(c: Conversion) -> Result:
 def slice_by_index(c: Conversion) -> Result:
     """From begin to end per axis; a mask means from the first, or to the last; squeezed axes go."""
     x = needed(c, "x")
-    rank = rank_of(c, x)
+    rank = c.rank(x)
     begin, end = list(numbers(c, "begin", ())), list(numbers(c, "end", ()))
     steps = list(numbers(c, "stride", (1,) * rank))
     masks = [numbers(c, f"{n}_mask", (0,) * rank) for n in ("begin", "end", "squeeze")]
@@ -90,7 +87,7 @@ def slice_by_index(c: Conversion) -> Result:
 def slice_by_size(c: Conversion) -> Result:
     """A size of -1 means to the end."""
     x, begin, size = needed(c, "x"), numbers(c, "begin", ()), numbers(c, "size", ())
-    if len(begin) != rank_of(c, x) or len(size) != len(begin):
+    if len(begin) != c.rank(x) or len(size) != len(begin):
         raise ModelError("begin and size do not fit the input", place=c.node.place)
     ends = [MOST if n == -1 else b + n for b, n in zip(begin, size)]
     if any(b < 0 for b in begin):
@@ -111,7 +108,7 @@ def split(c: Conversion) -> Result:
     x, axis, count = needed(c, "x"), integer(c, "axis"), len(c.node.outputs)
     sizes = numbers(c, "split_sizes")
     said = integer(c, "num_splits", len(sizes) if sizes is not None else count)
-    size = c.builder.types[x].dims[axis]
+    size = c.type(x).dims[axis]
     if said != count or (sizes is None and isinstance(size, int) and size % count):
         raise ModelError(f"{said} parts of {size} for {count} outputs", place=c.node.place)
     inputs = [x] if sizes is None else [x, c.ints(sizes)]
@@ -121,7 +118,7 @@ def split(c: Conversion) -> Result:
 @mil("stack")
 def stack(c: Conversion) -> Result:
     values, axis = several(c, "values"), integer(c, "axis")
-    axis = axis if axis >= 0 else axis + rank_of(c, values[0]) + 1
+    axis = axis if axis >= 0 else axis + c.rank(values[0]) + 1
     parts = [c.add("Unsqueeze", [v, c.ints((axis,))]) for v in values]
     return c.result("Concat", parts, axis=axis)
 
@@ -130,14 +127,14 @@ def stack(c: Conversion) -> Result:
 def pad(c: Conversion) -> Result:
     """Pairs for the last axes."""
     x, flat = needed(c, "x"), numbers(c, "pad", ())
-    rank = rank_of(c, x)
+    rank = c.rank(x)
     if len(flat) % 2 or len(flat) > 2 * rank:
         raise ModelError(f"pad = {flat} for {rank} axes", place=c.node.place)
     lead = [0] * (rank - len(flat) // 2)
     pads = c.ints([*lead, *flat[::2], *lead, *flat[1::2]])
     mode = text(c, "mode", "constant")
     if mode == "constant":
-        value = arg(c, "constant_val") or like(c, x, 0)
+        value = arg(c, "constant_val") or c.like(0, x)
         return c.result("Pad", [x, pads, value], mode="constant")
     c.attributes.irrelevant("constant_val", f"mode {mode} does not read it")
     if mode not in ("reflect", "replicate"):
@@ -152,7 +149,7 @@ def crop(c: Conversion) -> Result:
     cut = [numbers(c, name, (0, 0)) for name in ("crop_height", "crop_width")]
     if any(len(v) != 2 or min(v) < 0 for v in cut):
         raise ModelError(f"a crop of {cut}", place=c.node.place)
-    rank = rank_of(c, x)
+    rank = c.rank(x)
     ends = [-e if e else MOST for _, e in cut]
     axes = c.ints((rank - 2, rank - 1))
     return c.result("Slice", [x, c.ints([s for s, _ in cut]), c.ints(ends), axes])
@@ -166,7 +163,7 @@ def tile(c: Conversion) -> Result:
 @mil("flatten2d")
 def flatten2d(c: Conversion) -> Result:
     x, axis = needed(c, "x"), integer(c, "axis", 1)
-    return c.result("Flatten", [x], axis=axis if axis >= 0 else axis + rank_of(c, x))
+    return c.result("Flatten", [x], axis=axis if axis >= 0 else axis + c.rank(x))
 
 
 @mil("depth_to_space")
@@ -192,7 +189,7 @@ def pixel_unshuffle(c: Conversion) -> Result:
     Written as moves where sizes are known: few runtimes know this order of SpaceToDepth.
     """
     x, r = needed(c, "x"), integer(c, "downscale_factor")
-    dims = [d for d in c.builder.types[x].dims[1:] if isinstance(d, int)]
+    dims = [d for d in c.type(x).dims[1:] if isinstance(d, int)]
     if len(dims) != 3 or r < 1:
         return c.result("SpaceToDepth", [x], blocksize=r, mode="CRD")
     channels, height, width = dims
@@ -206,7 +203,7 @@ def pixel_unshuffle(c: Conversion) -> Result:
 @mil("reverse")
 def reverse(c: Conversion) -> Result:
     x = needed(c, "x")
-    axes = numbers(c, "axes", tuple(range(rank_of(c, x))))
+    axes = numbers(c, "axes", tuple(range(c.rank(x))))
     first, last, step = ([v] * len(axes) for v in (MOST, -MOST, -1))
     return c.result("Slice", [x, c.ints(first), c.ints(last), c.ints(axes), c.ints(step)])
 
@@ -270,10 +267,10 @@ def reshape_like(c: Conversion) -> Result:
 def _blocks(c: Conversion, name: str) -> tuple[str, tuple[int, ...], tuple[int, int], list[int]]:
     """x, its sizes, the block's, and the four amounts of `name`."""
     x = needed(c, "x")
-    dims = tuple(d for d in c.builder.types[x].dims if isinstance(d, int))
+    dims = tuple(d for d in c.type(x).dims if isinstance(d, int))
     block, amounts = numbers(c, "block_shape", ()), list(numbers(c, name, ()))
-    if len(dims) != 4 or c.builder.types[x].rank != 4:
-        c.refuse(f"blocks of {c.builder.types[x]}, its four sizes must be known")
+    if len(dims) != 4 or c.rank(x) != 4:
+        c.refuse(f"blocks of {c.type(x)}, its four sizes must be known")
     if len(block) != 2 or min(block) < 1 or len(amounts) != 4 or min(amounts) < 0:
         raise ModelError(f"blocks {block}, {name} {amounts}", place=c.node.place)
     return x, dims, (block[0], block[1]), amounts
@@ -284,7 +281,7 @@ def space_to_batch(c: Conversion) -> Result:
     """The places of a block become the slowest part of the batch."""
     x, (n, channels, height, width), (a, b), pads = _blocks(c, "paddings")
     spread = c.ints((0, 0, pads[0], pads[2], 0, 0, pads[1], pads[3]))
-    x = c.add("Pad", [x, spread, like(c, x, 0)], mode="constant")
+    x = c.add("Pad", [x, spread, c.like(0, x)], mode="constant")
     height, width = height + pads[0] + pads[1], width + pads[2] + pads[3]
     if height % a or width % b:
         raise ModelError(f"{height} x {width} in blocks of {a} x {b}", place=c.node.place)

@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.coreml.mil_rows import (
     flag,
     known,
     mil,
     needed,
     number,
-    rank_of,
     refuse,
     text,
 )
 from verax.frontends.coreml.recurrent import CURVES, Cell, Curve, beside, read, run
-from verax.frontends.coreml.rows import Result
 
 
 def _curve(c: Conversion, name: str, default: str) -> Curve:
@@ -44,8 +42,8 @@ def _matrix(c: Conversion, name: str, gates: int, *, vector: bool = False) -> np
 
 def _cell(c: Conversion, gates: int, suffix: str = "") -> Cell:
     x = needed(c, "x")
-    if rank_of(c, x) != 3:
-        raise ModelError(f"the sequence is {c.builder.types[x]}", place=c.node.place)
+    if c.rank(x) != 3:
+        raise ModelError(f"the sequence is {c.type(x)}", place=c.node.place)
     bias = None
     if known(c, f"bias{suffix}") is not None:
         bias = _matrix(c, f"bias{suffix}", gates, vector=True)

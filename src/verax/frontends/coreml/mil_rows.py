@@ -171,11 +171,11 @@ def refuse(c: Conversion, name: str, why: str) -> None:
 
 
 def dtype_of(c: Conversion, value: str) -> np.dtype:
-    return c.builder.types[value].dtype.numpy
+    return c.type(value).dtype.numpy
 
 
 def rank_of(c: Conversion, value: str) -> int:
-    return c.builder.types[value].rank
+    return c.rank(value)
 
 
 def like(c: Conversion, x: str, value: Any) -> str:
@@ -191,7 +191,7 @@ def pairs(flat: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 def positions(c: Conversion, name: str) -> str:
     """The graph value of an argument of indices, int64."""
     found = needed(c, name)
-    if c.builder.types[found].dtype == "int64":
+    if c.type(found).dtype == "int64":
         return found
     return c.add("Cast", [found], to="int64")
 

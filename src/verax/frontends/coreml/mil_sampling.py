@@ -10,22 +10,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.coreml.mil_rows import (
     flag,
     integer,
     known,
-    like,
     mil,
     needed,
     number,
     numbers,
     positions,
-    rank_of,
     refuse,
     text,
 )
-from verax.frontends.coreml.rows import Result, sizes_of
+from verax.frontends.coreml.rows import sizes_of
 from verax.frontends.coreml.sampling import (
     ALIGN,
     OFFSET,
@@ -57,7 +55,7 @@ def _grid(c: Conversion) -> str:
 def _scales(c: Conversion, x: str) -> tuple[int, int]:
     """Height and width after scaling: the whole part of size times factor."""
     factors = [number(c, f"scale_factor_{n}", 1.0) for n in ("height", "width")]
-    dims = c.builder.types[x].dims[-2:]
+    dims = c.type(x).dims[-2:]
     if not all(isinstance(d, int) for d in dims):
         sizes_of(c, 0, (-2, -1), "the new size")
     found = [int(np.floor(f * int(d))) for f, d in zip(factors, dims)]  # type: ignore[call-overload]
@@ -66,7 +64,7 @@ def _scales(c: Conversion, x: str) -> tuple[int, int]:
 
 def _resized(c: Conversion, x: str, mode: str, rule: str, sizes: Sequence[int]) -> Result:
     """Scales are those of the sizes, as coremltools says of upsample_bilinear."""
-    rank = rank_of(c, x)
+    rank = c.rank(x)
     return c.result(
         "Resize",
         [x, None, None, c.ints(sizes)],
@@ -120,14 +118,14 @@ def resize_bilinear(c: Conversion) -> Result:
 def resize(c: Conversion) -> Result:
     """The last resized_dims axes get the last sizes of `shape`; a 0 leaves an axis as it is."""
     x, shape, count = needed(c, "x"), numbers(c, "shape", ()), integer(c, "resized_dims")
-    rank, grid = rank_of(c, x), _grid(c)
+    rank, grid = c.rank(x), _grid(c)
     mode = text(c, "interpolation_mode", "LINEAR")
     if not 0 < count <= len(shape) <= rank:
         raise ModelError(f"{count} axes of {rank} by {shape}", place=c.node.place)
-    dims = c.builder.types[x].dims
+    dims = c.type(x).dims
     sizes = [n or d for n, d in zip(shape[-count:], dims[-count:])]
     if not all(isinstance(n, int) for n in (*sizes, *dims[-2:])) or rank < 2:
-        c.refuse(f"{c.builder.types[x]} by {shape}: the sizes must be known")
+        c.refuse(f"{c.type(x)} by {shape}: the sizes must be known")
     if any(n != d for n, d in zip(sizes[:-2], dims[-count:])):
         refuse(c, "resized_dims", "only height and width can change")
     last = [int(n) for n in (*dims[-2:], *sizes)[-2:]]  # type: ignore[arg-type]
@@ -149,7 +147,7 @@ def crop_resize(c: Conversion) -> Result:
     batches: str | None = None
     if c.version >= 7:
         boxes = needed(c, "boxes")
-        count = c.builder.types[boxes].dims[0]
+        count = c.type(boxes).dims[0]
         if known(c, "box_indices") is not None or "box_indices" in c.attributes.get("inputs", ()):
             batches = positions(c, "box_indices")
         elif isinstance(count, int):
@@ -160,7 +158,7 @@ def crop_resize(c: Conversion) -> Result:
         lift: tuple[int, ...] | None = None
     else:
         roi = needed(c, "roi")
-        type_ = c.builder.types[roi]
+        type_ = c.type(roi)
         if type_.rank != 5 or tuple(type_.dims[3:]) != (1, 1) or type_.dims[1] != 1:
             c.refuse(f"boxes {type_}")
         boxes, lift = c.add("Squeeze", [roi, c.ints((1, 3, 4))]), None
@@ -202,18 +200,18 @@ def resample(c: Conversion) -> Result:
     if padding == "constant" and number(c, "padding_value"):
         refuse(c, "padding_value", "only 0 is supported")
     c.attributes.irrelevant("padding_value", f"padding_mode is {padding}")
-    if c.builder.types[at].dtype != c.builder.types[x].dtype:
-        at = c.add("Cast", [at], to=str(c.builder.types[x].dtype))
+    if c.type(at).dtype != c.type(x).dtype:
+        at = c.add("Cast", [at], to=str(c.type(x).dtype))
     if coordinates == "unnormalized":
-        dims = c.builder.types[x].dims[-2:]
+        dims = c.type(x).dims[-2:]
         if any(not isinstance(d, int) or d < 2 for d in dims):
-            c.refuse(f"coordinates in pixels of {c.builder.types[x]}")
-        last = like(c, x, [int(dims[1]) - 1, int(dims[0]) - 1])  # type: ignore[arg-type]
+            c.refuse(f"coordinates in pixels of {c.type(x)}")
+        last = c.like([int(dims[1]) - 1, int(dims[0]) - 1], x)  # type: ignore[arg-type]
         at, corners = c.add("Div", [at, last]), True
     elif coordinates not in ("normalized_zero_to_one", "normalized_minus_one_to_one"):
         refuse(c, "coordinates_mode", "there is no such mode")
     if coordinates != "normalized_minus_one_to_one":
-        at = c.add("Sub", [c.add("Mul", [at, like(c, x, 2)]), like(c, x, 1)])
+        at = c.add("Sub", [c.add("Mul", [at, c.like(2, x)]), c.like(1, x)])
     if (padding, corners) not in PADDINGS:
         refuse(c, "padding_mode", f"it is not supported with align_corners = {corners}")
     return _sampled(c, x, at, sampling, PADDINGS[padding, corners], corners=corners)
@@ -250,18 +248,18 @@ def affine(c: Conversion) -> Result:
     if min(height, width) < 2:
         c.refuse(f"an output of {height} x {width}")
     c.must_be_few(height * width)
-    batch, rows = c.builder.types[x].dims[0], c.builder.types[matrix].dims[0]
+    batch, rows = c.type(x).dims[0], c.type(matrix).dims[0]
     if rows == 1 and batch != 1:
         if not isinstance(batch, int):
             c.refuse("one matrix for an unknown number of images")
         matrix = c.add("Expand", [matrix, c.ints((batch, 6))])
     axes = []
     for i, count in enumerate((height, width)):
-        whole = c.add("Div", [like(c, x, 2 * np.arange(count) - (count - 1)),
-                              like(c, x, count - 1)])  # fmt: skip
+        whole = c.add("Div", [c.like(2 * np.arange(count) - (count - 1), x),
+                              c.like(count - 1, x)])  # fmt: skip
         lone = c.add("Unsqueeze", [whole, c.ints((1 - i,))])
         axes.append(c.add("Expand", [lone, c.ints((height, width))]))
-    ones = like(c, x, np.ones((height, width)))
+    ones = c.like(np.ones((height, width)), x)
     parts = [c.add("Unsqueeze", [v, c.ints((2,))]) for v in (axes[1], axes[0], ones)]
     base = c.add("Reshape", [c.add("Concat", parts, axis=2), c.ints((1, height * width, 3))])
     turned = c.add("Reshape", [matrix, c.ints((0, 2, 3))])

@@ -12,24 +12,22 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import MAX_MADE, Conversion
+from verax.frontends.common.context import MAX_MADE, Conversion, Result
 from verax.frontends.coreml.mil_rows import (
     arg,
     dtype_of,
     flag,
     integer,
     known,
-    like,
     mil,
     needed,
     number,
     numbers,
     pairs,
-    rank_of,
     refuse,
     text,
 )
-from verax.frontends.coreml.rows import Pads, Result, resolved
+from verax.frontends.coreml.rows import Pads, resolved
 
 RULES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
 
@@ -66,7 +64,7 @@ def _inputs(c: Conversion, *names: str) -> list[str | None]:
 @mil("conv")
 def conv(c: Conversion) -> Result:
     inputs = _inputs(c, "x", "weight", "bias")
-    x, weights = (c.builder.types[str(v)] for v in inputs[:2])
+    x, weights = (c.type(str(v)) for v in inputs[:2])
     rank = x.rank - 2
     strides, dilations = _sized(c, "strides", rank, 1), _sized(c, "dilations", rank, 1)
     return c.result(
@@ -117,12 +115,12 @@ def conv_transpose(c: Conversion) -> Result:
 def _pool(name: str, kind: str, **more: Any) -> None:
     def convert(c: Conversion) -> Result:
         x = needed(c, "x")
-        rank = rank_of(c, x) - 2
+        rank = c.rank(x) - 2
         kernel, strides = _sized(c, "kernel_sizes", rank, 0), _sized(c, "strides", rank, 1)
         fields: dict[str, Any] = {
             "kernel_shape": kernel,
             "strides": strides,
-            "pads": resolved(_pads(c, rank), c.builder.types[x], kernel, strides),
+            "pads": resolved(_pads(c, rank), c.type(x), kernel, strides),
             "ceil_mode": flag(c, "ceil_mode"),
             **more,
         }
@@ -145,7 +143,7 @@ def linear(c: Conversion) -> Result:
     weight = known(c, "weight")
     if weight is None or np.ndim(weight) != 2:
         raise ModelError("the weight is no constant matrix", place=c.node.place)
-    if rank_of(c, x) == 2:
+    if c.rank(x) == 2:
         rest = [] if bias is None else [bias]
         return c.result("Gemm", [x, c.constant(weight), *rest], trans_b=True)
     product = [x, c.constant(np.ascontiguousarray(weight.T))]
@@ -160,7 +158,7 @@ def matmul(c: Conversion) -> Result:
     for name in ("x", "y"):
         side = needed(c, name)
         if flag(c, f"transpose_{name}"):
-            rank = rank_of(c, side)
+            rank = c.rank(side)
             side = c.add("Transpose", [side], perm=(*range(rank - 2), rank - 1, rank - 2))
         sides.append(side)
     return c.result("MatMul", sides)
@@ -171,10 +169,10 @@ def _per_channel(c: Conversion, name: str, x: str, default: float) -> str:
     found = arg(c, name)
     if found is not None:
         return found
-    channels = c.builder.types[x].dims[1]
+    channels = c.type(x).dims[1]
     if not isinstance(channels, int) or channels > MAX_MADE:
         c.refuse(f"the channels are {channels}, not a number that can be")
-    return like(c, x, np.full(channels, default))
+    return c.like(np.full(channels, default), x)
 
 
 @mil("batch_norm")
@@ -196,13 +194,13 @@ def instance_norm(c: Conversion) -> Result:
 def layer_norm(c: Conversion) -> Result:
     """(x - mean) / sqrt(variance + epsilon) over some axes, times gamma plus beta on these."""
     x, epsilon = needed(c, "x"), number(c, "epsilon", 1e-5)
-    rank = rank_of(c, x)
+    rank = c.rank(x)
     axes = sorted(a % rank for a in numbers(c, "axes", tuple(range(rank))))
     scale, shift = arg(c, "gamma"), arg(c, "beta")
     if axes != list(range(rank - len(axes), rank)):
         return _normalized(c, x, axes, epsilon, scale, shift)
     if scale is None:
-        dims = [d for d in c.builder.types[x].dims[-len(axes) :] if isinstance(d, int)]
+        dims = [d for d in c.type(x).dims[-len(axes) :] if isinstance(d, int)]
         if len(dims) < len(axes) or math.prod(dims) > MAX_MADE:
             c.refuse(f"the scale would have the sizes {dims}")
         scale = c.constant(np.ones(dims, dtype_of(c, x)))
@@ -217,13 +215,13 @@ def _normalized(
     chosen = c.ints(axes)
     moved = c.add("Sub", [x, c.add("ReduceMean", [x, chosen])])
     variance = c.add("ReduceMean", [c.add("Mul", [moved, moved]), chosen])
-    deviation = c.add("Sqrt", [c.add("Add", [variance, like(c, x, epsilon)])])
+    deviation = c.add("Sqrt", [c.add("Add", [variance, c.like(epsilon, x)])])
     found = c.add("Div", [moved, deviation])
-    others = c.ints([i for i in range(rank_of(c, x)) if i not in axes])
+    others = c.ints([i for i in range(c.rank(x)) if i not in axes])
     for kind, values in (("Mul", scale), ("Add", shift)):
         if values is not None:
-            if rank_of(c, values) != len(axes):
-                raise ModelError(f"{c.builder.types[values]} on axes {axes}", place=c.node.place)
+            if c.rank(values) != len(axes):
+                raise ModelError(f"{c.type(values)} on axes {axes}", place=c.node.place)
             found = c.add(kind, [found, c.add("Unsqueeze", [values, others])])
     return c.result("Identity", [found])
 
@@ -232,15 +230,15 @@ def _normalized(
 def attention(c: Conversion) -> Result:
     """softmax(Q K^T / sqrt(E) + mask) V; a mask of flags hides where it is false."""
     query, key, value = (needed(c, n) for n in ("query", "key", "value"))
-    rank, size = rank_of(c, query), c.builder.types[query].dims[-1]
+    rank, size = c.rank(query), c.type(query).dims[-1]
     if not isinstance(size, int):
-        c.refuse(f"queries {c.builder.types[query]} of unknown size")
+        c.refuse(f"queries {c.type(query)} of unknown size")
     turned = c.add("Transpose", [key], perm=(*range(rank - 2), rank - 1, rank - 2))
-    root = c.add("Sqrt", [like(c, query, size)])
+    root = c.add("Sqrt", [c.like(size, query)])
     scores = c.add("Div", [c.add("MatMul", [query, turned]), root])
     mask = arg(c, "attn_mask")
-    if mask is not None and c.builder.types[mask].dtype == "bool":
-        scores = c.add("Where", [mask, scores, like(c, query, -np.inf)])
+    if mask is not None and c.type(mask).dtype == "bool":
+        scores = c.add("Where", [mask, scores, c.like(-np.inf, query)])
     elif mask is not None:
         scores = c.add("Add", [scores, mask])
     return c.result("MatMul", [c.add("Softmax", [scores], axis=-1), value])
@@ -250,7 +248,7 @@ def _quantization(c: Conversion, x: str) -> tuple[list[str | None], int]:
     """Scale and zero point, numbers or vectors along the axis."""
     scale, zero = needed(c, "scale"), arg(c, "zero_point")
     axis = integer(c, "axis", 0)
-    if not rank_of(c, scale):
+    if not c.rank(scale):
         c.attributes.irrelevant("axis", "there is one scale")
     return [x, scale, *([] if zero is None else [zero])], axis
 
@@ -285,9 +283,9 @@ def dequantize(c: Conversion) -> Result:
 def l2_norm(c: Conversion) -> Result:
     """x / sqrt(sum of squares + epsilon) over the last three axes."""
     x = needed(c, "x")
-    rank = rank_of(c, x)
+    rank = c.rank(x)
     squares = c.add("ReduceSumSquare", [x, c.ints(range(rank - 3, rank))])
-    norm = c.add("Sqrt", [c.add("Add", [squares, like(c, x, number(c, "epsilon", 1e-6))])])
+    norm = c.add("Sqrt", [c.add("Add", [squares, c.like(number(c, "epsilon", 1e-6), x)])])
     return c.result("Div", [x, norm])
 
 

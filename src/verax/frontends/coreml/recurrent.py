@@ -64,7 +64,7 @@ def run(
     fields |= {"activations": names, "activation_alpha": alphas, "activation_beta": betas}
     if reverse:
         fields["direction"] = "reverse"
-    directions = [_direction(c, kind, cell, c.builder.types[x].dtype.numpy) for cell in cells]
+    directions = [_direction(c, kind, cell, c.type(x).dtype.numpy) for cell in cells]
     return layer(c, kind, x, directions, states, **fields)
 
 
@@ -87,7 +87,7 @@ def read(c: Conversion, y: str, h: str, *, sequence: bool, reverse: bool) -> str
     """[S, B, D H] of all steps, or [1, B, D H] of the last one, in the order of reading, from the
     operator's outputs."""
     if not sequence:
-        return beside(c, c.split(h, int(str(c.builder.types[h].dims[0])), 0), 2)
+        return beside(c, c.split(h, int(str(c.type(h).dims[0])), 0), 2)
     y = side_by_side(c, y)
     if not reverse:
         return y

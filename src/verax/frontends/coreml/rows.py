@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import MAX_MADE, Conversion, Row, ValueNeededError
+from verax.frontends.common.context import MAX_MADE, Conversion, Result, ValueNeededError
+from verax.frontends.common.table import Table
 from verax.frontends.coreml.weights import Quantised
-from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.ops.windows import geometry
 
-TABLE: dict[tuple[str, str], Row] = {}
+TABLE = Table()
 """Rows by (domain, operator): layers of neural networks have domain "", operations of ML programs
 "mil"."""
+row = TABLE.row
 
 LEGACY = 3
 """A layer's version where every tensor has the axes [sequence, batch, channel, height, width].
 
 Sequences are not supported, so that such a tensor is [batch, channel, height, width] here.
 """
-
-Result = Operator | str | tuple[str, ...]
-
-
-def row(*operators: str, domain: str = "") -> Callable[[Row], Row]:
-    """Enter a function as the row of layers (or of operations, with domain "mil")."""
-
-    def enter(function: Row) -> Row:
-        for name in operators:
-            assert (domain, name) not in TABLE, name
-            TABLE[domain, name] = function
-        return function
-
-    return enter
-
-
-def plain(kinds: dict[str, str], domain: str = "") -> None:
-    """Rows of operators without parameters, by the Verax operator that each is."""
-    for name, kind in kinds.items():
-        _plain(name, kind, domain)
-
-
-def _plain(name: str, kind: str, domain: str) -> None:
-    row(name, domain=domain)(lambda c: c.operator(kind))
 
 
 def weights(c: Conversion, name: str, shape: Sequence[Any], axis: int = 0) -> np.ndarray:
@@ -68,7 +45,7 @@ def weights(c: Conversion, name: str, shape: Sequence[Any], axis: int = 0) -> np
 
 def bias(c: Conversion, count: int) -> list[str]:
     """The bias [count] as a list of one constant; empty when the layer has none."""
-    if c.attributes.flag("hasBias"):
+    if c.flag("hasBias"):
         return [c.constant(weights(c, "bias", (count,)))]
     c.attributes.irrelevant("bias", "hasBias is false")
     return []
@@ -76,7 +53,7 @@ def bias(c: Conversion, count: int) -> list[str]:
 
 def two(c: Conversion, name: str, default: tuple[int, int]) -> tuple[int, int]:
     """Sizes [height, width]. Raises `ModelError` when there are not two."""
-    found: tuple[int, ...] = c.attributes.integers(name, ()) or default
+    found: tuple[int, ...] = c.integers(name, ()) or default
     if len(found) != 2:
         raise ModelError(f"{name} = {found} must be two sizes", place=c.node.place)
     return found[0], found[1]
@@ -93,11 +70,6 @@ def amounts(c: Conversion, name: str) -> tuple[tuple[int, int], ...]:
 def or_default(value: float, default: float) -> float:
     """A number whose 0 stands for a default."""
     return value if value else default
-
-
-def like(c: Conversion, value: Any, index: int = 0) -> str:
-    """A constant in the element type of an input."""
-    return c.constant(np.asarray(value, c.type(index).dtype.numpy))
 
 
 def require_rank(c: Conversion, rank: int) -> None:
@@ -137,8 +109,8 @@ def resolved(
 def scaled(c: Conversion, x: str, scale: float, shift: float) -> str:
     """scale * x + shift, without the steps that change nothing."""
     if scale != 1:
-        x = c.add("Mul", [x, like(c, scale)])
-    return c.add("Add", [x, like(c, shift)]) if shift else x
+        x = c.add("Mul", [x, c.like(scale)])
+    return c.add("Add", [x, c.like(shift)]) if shift else x
 
 
 def sliced(

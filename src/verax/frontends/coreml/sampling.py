@@ -35,7 +35,7 @@ def resampled(c: Conversion, x: str, mode: str, sizes: tuple[int, int]) -> str:
 
     Raises `UnsupportedError` for unknown sizes.
     """
-    type_ = c.builder.types[x]
+    type_ = c.type(x)
     dims = [d for d in type_.dims[-2:] if isinstance(d, int)]
     if len(dims) != 2 or type_.rank < 2:
         c.refuse(f"the grid of {type_} follows from its sizes, which must be known")
@@ -61,7 +61,7 @@ def crops(
     [N, B, C, h, w]. order: what the numbers of a box are. normalized: they are shares of H - 1 and
     W - 1. Samples beyond the image are `outside`.
     """
-    type_ = c.builder.types[x]
+    type_ = c.type(x)
     known = [d for d in type_.dims if isinstance(d, int)]
     if type_.rank != 4 or len(known) < 2 or not all(isinstance(d, int) for d in type_.dims[2:]):
         c.refuse(f"boxes of {type_}, its height and width must be known")
@@ -95,7 +95,7 @@ def crops(
 
 
 def _like(c: Conversion, x: str, value: float) -> str:
-    return c.constant(value, c.builder.types[x].dtype.numpy)
+    return c.like(value, x)
 
 
 def _interval(c: Conversion, boxes: str, axis: int, order: str) -> tuple[str, str]:
@@ -136,12 +136,12 @@ def _positions(c: Conversion, mode: str, start: str, end: str, count: int) -> st
 
 
 def _row(c: Conversion, x: str, values: np.ndarray) -> str:
-    return c.constant(values[None].astype(c.builder.types[x].dtype.numpy))
+    return c.constant(values[None].astype(c.type(x).dtype.numpy))
 
 
 def _hats(c: Conversion, at: str, size: int) -> tuple[str, str]:
     """Weights [N, count, size] of the pixels for positions [N, count]; which lie on the image."""
-    pixels = np.arange(size).reshape(1, 1, -1).astype(c.builder.types[at].dtype.numpy)
+    pixels = np.arange(size).reshape(1, 1, -1).astype(c.type(at).dtype.numpy)
     distance = c.add("Sub", [c.add("Unsqueeze", [at, c.ints((2,))]), c.constant(pixels)])
     weights = c.add("Sub", [_like(c, at, 1), c.add("Abs", [distance])])
     low = c.add("GreaterOrEqual", [at, _like(c, at, 0)])

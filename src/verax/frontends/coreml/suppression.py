@@ -46,7 +46,7 @@ def suppress(
     never_empty: the best box stays, whatever its score, where none would.
     Raises `UnsupportedError` while the sizes are not known.
     """
-    found = c.builder.types[scores]
+    found = c.type(scores)
     batch, count, classes = (d if isinstance(d, int) else 0 for d in found.dims)
     if not (batch and count and classes):
         c.refuse(f"the scores are {found}, their sizes must be known")
@@ -89,12 +89,12 @@ def suppress(
 
 def picked(c: Conversion, kept: Kept, values: str, rows: int) -> str:
     """The rows of values [B, N, K] that stay, then rows of zeros: [B, rows, K]."""
-    dims = c.builder.types[values].dims
+    dims = c.type(values).dims
     width = dims[2]
     if not isinstance(width, int):
         c.refuse(f"values of shape {dims}, their sizes must be known")
     index = c.add("Unsqueeze", [kept.order, c.ints((2,))])
-    have = c.builder.types[kept.order].dims[1]
+    have = c.type(kept.order).dims[1]
     assert isinstance(have, int)
     shape = c.ints((1, 1, width))
     found = c.add("GatherElements", [values, c.add("Tile", [index, shape])], axis=1)
@@ -107,8 +107,8 @@ def padded(c: Conversion, values: str, have: int, rows: int, filler: float) -> s
     """Values with rows of `filler` after their `have` rows, axis 1, up to `rows`."""
     if rows <= have:
         return values
-    rank = c.builder.types[values].rank
+    rank = c.rank(values)
     pads = [0] * (2 * rank)
     pads[rank + 1] = rows - have
-    dtype = c.builder.types[values].dtype.numpy
+    dtype = c.type(values).dtype.numpy
     return c.add("Pad", [values, c.ints(pads), c.constant(filler, dtype)])

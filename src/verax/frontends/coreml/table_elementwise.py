@@ -8,18 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
-from verax.frontends.coreml.rows import (
-    Result,
-    like,
-    or_default,
-    plain,
-    row,
-    scaled,
-    weights,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.coreml.rows import TABLE, or_default, row, scaled, weights
 
-plain(
+TABLE.operators(
     {
         "copy": "Identity",
         "ceil": "Ceil",
@@ -71,8 +63,8 @@ def activation(c: Conversion) -> Result:
     x = c.required(0)
     match kind:
         case "linear":
-            product = c.add("Mul", [x, like(c, alpha())])
-            return c.result("Add", [product, like(c, beta())])
+            product = c.add("Mul", [x, c.like(alpha())])
+            return c.result("Add", [product, c.like(beta())])
         case "leakyReLU":
             return c.operator("LeakyRelu", alpha=alpha())
         case "ELU":
@@ -80,12 +72,12 @@ def activation(c: Conversion) -> Result:
         case "sigmoidHard":
             return c.operator("HardSigmoid", alpha=alpha(), beta=beta())
         case "scaledTanh":
-            inner = c.add("Tanh", [c.add("Mul", [x, like(c, beta())])])
-            return c.result("Mul", [inner, like(c, alpha())])
+            inner = c.add("Tanh", [c.add("Mul", [x, c.like(beta())])])
+            return c.result("Mul", [inner, c.like(alpha())])
         case "thresholdedReLU":
             # CoreML keeps x = alpha, which ThresholdedRelu does not.
-            kept = c.add("GreaterOrEqual", [x, like(c, alpha())])
-            return c.result("Where", [kept, x, like(c, 0)])
+            kept = c.add("GreaterOrEqual", [x, c.like(alpha())])
+            return c.result("Where", [kept, x, c.like(0)])
         case "PReLU":
             return c.result("PRelu", [x, _per_channel(c, "PReLU.alpha")])
         case "parametricSoftplus":
@@ -108,7 +100,7 @@ def _per_channel(c: Conversion, name: str) -> str:
 @row("clip")
 def clip(c: Conversion) -> Result:
     a = c.attributes
-    low, high = (like(c, a.number(n, 0.0)) for n in ("minVal", "maxVal"))
+    low, high = (c.like(a.number(n, 0.0)) for n in ("minVal", "maxVal"))
     return c.result("Clip", [c.required(0), low, high])
 
 
@@ -117,12 +109,12 @@ def clamped_relu(c: Conversion) -> Result:
     """min(beta, x) for x >= 0, min(beta, alpha * x) below."""
     a = c.attributes
     leaky = c.add("LeakyRelu", [c.required(0)], alpha=a.number("alpha", 0.0))
-    return c.result("Min", [leaky, like(c, a.number("beta", 0.0))])
+    return c.result("Min", [leaky, c.like(a.number("beta", 0.0))])
 
 
 @row("gelu")
 def gelu(c: Conversion) -> Result:
-    mode = c.attributes.text("mode", "EXACT")
+    mode = c.text("mode", "EXACT")
     if mode == "SIGMOID_APPROXIMATION":
         return c.operator("Swish", alpha=1.702)
     return c.operator("Gelu", approximate="tanh" if mode == "TANH_APPROXIMATION" else "none")
@@ -130,7 +122,7 @@ def gelu(c: Conversion) -> Result:
 
 @row("exp2")
 def exp2(c: Conversion) -> Result:
-    return c.result("Pow", [like(c, 2), c.required(0)])
+    return c.result("Pow", [c.like(2), c.required(0)])
 
 
 @row("unary")
@@ -147,13 +139,13 @@ def unary(c: Conversion) -> Result:
         case "SQRT" | "EXP" | "LOG" | "ABS":
             return c.result(kind.title(), [x])
         case "RSQRT":
-            root = c.add("Sqrt", [c.add("Add", [x, like(c, epsilon)])])
+            root = c.add("Sqrt", [c.add("Add", [x, c.like(epsilon)])])
             return c.result("Reciprocal", [root])
         case "INVERSE":
-            return c.result("Reciprocal", [c.add("Add", [x, like(c, epsilon)])])
+            return c.result("Reciprocal", [c.add("Add", [x, c.like(epsilon)])])
         case "POWER":
-            return c.result("Pow", [x, like(c, alpha)])
-    return c.result("Max", [x, like(c, alpha)])
+            return c.result("Pow", [x, c.like(alpha)])
+    return c.result("Max", [x, c.like(alpha)])
 
 
 def _combined(name: str, kind: str) -> None:
@@ -161,7 +153,7 @@ def _combined(name: str, kind: str) -> None:
 
     def convert(c: Conversion) -> Result:
         if len(c.inputs) == 1:
-            return c.result(kind, [c.required(0), like(c, c.attributes.number("alpha", 0.0))])
+            return c.result(kind, [c.required(0), c.like(c.number("alpha", 0.0))])
         c.attributes.irrelevant("alpha", "it is used only where there is one input")
         x = c.required(0)
         for i in range(1, len(c.inputs) - 1):
@@ -180,7 +172,7 @@ def _compared(name: str, kind: str, *, negated: bool = False) -> None:
 
     def convert(c: Conversion) -> Result:
         if len(c.inputs) == 1:
-            other = like(c, c.attributes.number("alpha", 0.0))
+            other = c.like(c.number("alpha", 0.0))
         else:
             c.attributes.irrelevant("alpha", "it is used only where there is one input")
             other = c.required(1)
@@ -200,7 +192,7 @@ _compared("greaterEqual", "GreaterOrEqual")
 
 def _broadcast_weights(c: Conversion, name: str, shape_name: str) -> str:
     """Weights of shape [1], [C], [1, H, W] or [C, H, W] on the last three axes."""
-    shape = c.attributes.integers(shape_name, ())
+    shape = c.integers(shape_name, ())
     if len(shape) not in (1, 3):
         raise ModelError(f"{shape_name} = {shape}", place=c.node.place)
     found = weights(c, name, shape)
@@ -210,7 +202,7 @@ def _broadcast_weights(c: Conversion, name: str, shape_name: str) -> str:
 @row("scale")
 def scale(c: Conversion) -> Result:
     product = [c.required(0), _broadcast_weights(c, "scale", "shapeScale")]
-    if not c.attributes.flag("hasBias"):
+    if not c.flag("hasBias"):
         for name in ("bias", "shapeBias"):
             c.attributes.irrelevant(name, "hasBias is false")
         return c.result("Mul", product)
@@ -228,7 +220,7 @@ def dot(c: Conversion) -> Result:
     a, b = c.required(0), c.required(1)
     axes = c.ints((c.rank() - 3,))
     product = c.add("Mul", [a, b])
-    if not c.attributes.flag("cosineSimilarity"):
+    if not c.flag("cosineSimilarity"):
         return c.result("ReduceSum", [product, axes])
     lengths = [c.add("ReduceL2", [v, axes]) for v in (a, b)]
     return c.result("Div", [c.add("ReduceSum", [product, axes]), c.add("Mul", lengths)])
@@ -241,7 +233,7 @@ def softmax(c: Conversion) -> Result:
 
 @row("softmaxND")
 def softmax_nd(c: Conversion) -> Result:
-    return c.operator("Softmax", axis=c.attributes.integer("axis", 0))
+    return c.operator("Softmax", axis=c.integer("axis", 0))
 
 
 AXES = {"CHW": (3, 2, 1), "HW": (2, 1), "C": (3,), "H": (2,), "W": (1,)}
@@ -273,7 +265,7 @@ def reduce(c: Conversion) -> Result:
             a.refuse("axis", "an ARGMAX has one axis")
         return c.result("Cast", [c.add("ArgMax", [x], axis=axes[0])], to="float32")
     if mode == "LOGSUM":
-        x = c.add("Log", [c.add("Add", [x, like(c, epsilon)])])
+        x = c.add("Log", [c.add("Add", [x, c.like(epsilon)])])
     return c.result(KINDS[mode], [x, c.ints(axes)])
 
 
@@ -281,7 +273,7 @@ def _reduction(name: str, kind: str) -> None:
     """Rows of the reductions over any axes."""
 
     def convert(c: Conversion) -> Result:
-        a, axes = c.attributes, c.attributes.integers("axes", ())
+        a, axes = c.attributes, c.integers("axes", ())
         if a.flag("reduceAll"):
             axes = tuple(range(c.rank()))
         if not axes:

@@ -5,17 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import MAX_MADE, Conversion
-from verax.frontends.coreml.rows import (
-    Result,
-    bias,
-    like,
-    row,
-    sizes_of,
-    sliced,
-    weights,
-    windows_along,
-)
+from verax.frontends.common.context import MAX_MADE, Conversion, Result
+from verax.frontends.coreml.rows import bias, row, sizes_of, sliced, weights, windows_along
 from verax.frontends.coreml.suppression import padded, picked, suppress, threshold_above
 
 
@@ -38,7 +29,7 @@ def gather_nd(c: Conversion) -> Result:
 
 @row("gatherAlongAxis")
 def gather_along_axis(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     return c.result("GatherElements", [c.required(0), _index(c, 1)], axis=axis)
 
 
@@ -54,7 +45,7 @@ MODES = {
 
 def _updates(c: Conversion) -> tuple[str, str]:
     """Input 2, and how it joins the container's elements."""
-    mode = c.attributes.text("mode", "SCATTER_UPDATE")
+    mode = c.text("mode", "SCATTER_UPDATE")
     if mode not in MODES:
         c.attributes.refuse("mode", "it is not supported")
     updates = c.required(2)
@@ -70,7 +61,7 @@ def scatter_nd(c: Conversion) -> Result:
 @row("scatterAlongAxis")
 def scatter_along_axis(c: Conversion) -> Result:
     updates, mode = _updates(c)
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     inputs = [c.required(0), _index(c, 1), updates]
     return c.result("ScatterElements", inputs, axis=axis, reduction=mode)
 
@@ -80,7 +71,7 @@ def scatter(c: Conversion) -> Result:
     """Whole slices of the container across `axis`; the axes of the indices stand in its place."""
     updates, mode = _updates(c)
     rank, many = c.rank(), c.rank(1)
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     axis = axis if axis >= 0 else axis + rank
     if not 0 <= axis < rank or c.rank(2) != rank + many - 1:
         raise ModelError(f"axis {axis}, updates {c.type(2)}", place=c.node.place)
@@ -113,7 +104,7 @@ def _named(c: Conversion, kind: str, values: list[str], **fields: str) -> tuple[
 @row("topK")
 def top_k(c: Conversion) -> Result:
     """The largest elements and their positions, as floats."""
-    a, k = c.attributes, c.attributes.integer("K", 0)
+    a, k = c.attributes, c.integer("K", 0)
     if len(c.inputs) == 2:
         k = _one(c, 1, "the number of elements")
     bottom, axis = a.flag("useBottomK"), a.integer("axis", 0)
@@ -124,16 +115,16 @@ def top_k(c: Conversion) -> Result:
 
 @row("argSort")
 def arg_sort(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     (size,) = sizes_of(c, 0, (axis,), "the number of positions")
-    _, positions = _ranked(c, size, axis, largest=c.attributes.flag("descending"))
+    _, positions = _ranked(c, size, axis, largest=c.flag("descending"))
     return _named(c, "Cast", [positions], to="float32")
 
 
 @row("oneHot")
 def one_hot(c: Conversion) -> Result:
     """onValue where the position is the input's value; a value outside is nowhere."""
-    a, size, axis = c.attributes, c.attributes.integer("oneHotVectorSize", 0), c.rank()
+    a, size, axis = c.attributes, c.integer("oneHotVectorSize", 0), c.rank()
     given = a.integer("axis", 0)
     if len(c.inputs) == 2:
         size = _one(c, 1, "the size of the vectors")
@@ -151,7 +142,7 @@ def one_hot(c: Conversion) -> Result:
 
 @row("cumSum")
 def cum_sum(c: Conversion) -> Result:
-    a, axis = c.attributes, c.attributes.integer("axis", 0)
+    a, axis = c.attributes, c.integer("axis", 0)
     if len(c.inputs) == 2:
         axis = _one(c, 1, "the axis")
     return c.result(
@@ -202,7 +193,7 @@ def sliding_windows(c: Conversion) -> Result:
 @row("sliceBySize")
 def slice_by_size(c: Conversion) -> Result:
     """`size` elements from the position on that input 1 gives."""
-    axis, size = (c.attributes.integer(n, 0) for n in ("axis", "size"))
+    axis, size = (c.integer(n, 0) for n in ("axis", "size"))
     if not 0 < size <= MAX_MADE or c.type(1).size != 1:
         raise ModelError(f"{size} elements from {c.type(1)}", place=c.node.place)
     if c.known(1) is not None:
@@ -251,12 +242,12 @@ def embedding_nd(c: Conversion) -> Result:
 @row("NonMaximumSuppression")
 def non_maximum_suppression(c: Conversion) -> Result:
     """Boxes, scores, positions (all filled up to maxBoxes) and the number of boxes that stay."""
-    a, rows = c.attributes, c.attributes.integer("maxBoxes", 0)
+    a, rows = c.attributes, c.integer("maxBoxes", 0)
     if len(c.inputs) > 4:
         rows = _one(c, 4, "the number of boxes")
     if not 0 < rows <= MAX_MADE:
         raise ModelError(f"{rows} boxes", place=c.node.place)
-    overlap = like(c, a.number("iouThreshold", 0.0))
+    overlap = c.like(a.number("iouThreshold", 0.0))
     least = c.constant(threshold_above(a.number("scoreThreshold", 0.0)))
     overlap, least = (c.input(i) or default for i, default in ((2, overlap), (3, least)))
     boxes, scores = c.required(0), c.required(1)
@@ -264,7 +255,7 @@ def non_maximum_suppression(c: Conversion) -> Result:
         c, boxes, scores, overlap, least,
         per_class=a.flag("perClassSuppression"), rows=rows, never_empty=True,
     )  # fmt: skip
-    have = c.builder.types[kept.order].dims[1]
+    have = c.type(kept.order).dims[1]
     assert isinstance(have, int)
     places = c.add("Cast", [kept.order], to="float32")
     places = c.add("Where", [kept.alive, places, c.constant(-1, np.float32)])

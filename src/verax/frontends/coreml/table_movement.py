@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.coreml.rows import (
     LEGACY,
-    Result,
     amounts,
-    like,
     require_rank,
     row,
     sizes_of,
@@ -30,7 +28,7 @@ def array_input(c: Conversion) -> Result:
     """A declared array as layers see it: float32, and in legacy networks [1, C, H, W]."""
     x = c.required(0)
     c.attributes.irrelevant("dataType", "the input itself has this type")
-    if c.attributes.text("mapping", "EXACT_ARRAY_MAPPING") == "EXACT_ARRAY_MAPPING":
+    if c.text("mapping", "EXACT_ARRAY_MAPPING") == "EXACT_ARRAY_MAPPING":
         return c.operator("Cast", to="float32")
     axes = {1: (0, 2, 3), 3: (0,)}.get(c.rank())
     if axes is None:
@@ -70,7 +68,7 @@ def preprocessing_scaler(c: Conversion) -> Result:
     bias = np.array(a.numbers("bias", ()), np.float32)
     for name in ("redBias", "greenBias", "blueBias", "grayBias"):
         a.irrelevant(name, "the image has no such channel")
-    product = c.add("Mul", [c.required(0), like(c, a.number("channelScale", 0.0))])
+    product = c.add("Mul", [c.required(0), c.like(a.number("channelScale", 0.0))])
     return c.result("Add", [product, c.constant(bias.reshape(-1, 1, 1))])
 
 
@@ -102,7 +100,7 @@ def padding(c: Conversion) -> Result:
     pads = c.ints([*lead, *(s for s, _ in borders), *lead, *(e for _, e in borders)])
     kind = a.text("PaddingType", "constant")
     if kind == "constant":
-        value = like(c, a.number("constant.value", 0.0))
+        value = c.like(a.number("constant.value", 0.0))
         return c.result("Pad", [c.required(0), pads, value], mode="constant")
     mode = "reflect" if kind == "reflection" else "edge"
     return c.result("Pad", [c.required(0), pads], mode=mode)
@@ -111,14 +109,14 @@ def padding(c: Conversion) -> Result:
 @row("loadConstant")
 def load_constant(c: Conversion) -> Result:
     """[1, C, H, W] in legacy networks; elsewhere [1, 1, C, H, W]."""
-    shape = c.attributes.integers("shape", ())
+    shape = c.integers("shape", ())
     lead = (1,) if c.version <= LEGACY else (1, 1)
     return c.named_constant(weights(c, "data", (*lead, *shape)))
 
 
 @row("loadConstantND")
 def load_constant_nd(c: Conversion) -> Result:
-    return c.named_constant(weights(c, "data", c.attributes.integers("shape", ())))
+    return c.named_constant(weights(c, "data", c.integers("shape", ())))
 
 
 @row("fillStatic")
@@ -137,7 +135,7 @@ def _last(c: Conversion) -> str:
 @row("flatten")
 def flatten(c: Conversion) -> Result:
     """[B, C, H, W] -> [B, C * H * W, 1, 1], reading channels first or last."""
-    is_last = c.attributes.text("mode", "CHANNEL_FIRST") == "CHANNEL_LAST"
+    is_last = c.text("mode", "CHANNEL_FIRST") == "CHANNEL_LAST"
     require_rank(c, 4)
     flat = c.add("Flatten", [_last(c) if is_last else c.required(0)], axis=1)
     return c.result("Unsqueeze", [flat, c.ints((2, 3))])
@@ -146,7 +144,7 @@ def flatten(c: Conversion) -> Result:
 @row("reshape")
 def reshape(c: Conversion) -> Result:
     """To [C, H, W], or [1, C, H, W] with a sequence of 1; the batch stays."""
-    a, shape = c.attributes, c.attributes.integers("targetShape", ())
+    a, shape = c.attributes, c.integers("targetShape", ())
     require_rank(c, 4)
     if len(shape) == 4 and shape[0] == 1:
         shape = shape[1:]
@@ -162,7 +160,7 @@ def reshape(c: Conversion) -> Result:
 @row("permute")
 def permute(c: Conversion) -> Result:
     """The order of [sequence, channel, height, width]; here the sequence is the batch."""
-    perm = c.attributes.integers("axis", ()) or (0, 1, 2, 3)
+    perm = c.integers("axis", ()) or (0, 1, 2, 3)
     require_rank(c, 4)
     if len(perm) != 4 or perm[0] != 0:
         c.attributes.refuse("axis", "sequences are not supported")
@@ -171,7 +169,7 @@ def permute(c: Conversion) -> Result:
 
 @row("concat")
 def concat(c: Conversion) -> Result:
-    if not c.attributes.flag("sequenceConcat"):
+    if not c.flag("sequenceConcat"):
         return c.operator("Concat", axis=c.rank() - 3)
     if c.rank() < 5:
         c.refuse(f"{c.type(0)} has no sequence")
@@ -180,7 +178,7 @@ def concat(c: Conversion) -> Result:
 
 @row("concatND")
 def concat_nd(c: Conversion) -> Result:
-    a, axis = c.attributes, c.attributes.integer("axis", 0)
+    a, axis = c.attributes, c.integer("axis", 0)
     if not a.flag("interleave"):
         return c.operator("Concat", axis=axis)
     return c.result(
@@ -191,7 +189,7 @@ def concat_nd(c: Conversion) -> Result:
 def interleaved(c: Conversion, values: Sequence[str], axis: int) -> str:
     """The first elements of all values along an axis, then the second ones, and so on."""
     type_ = c.builder.types[values[0]]
-    if any(c.builder.types[v].dims != type_.dims for v in values):
+    if any(c.type(v).dims != type_.dims for v in values):
         raise ModelError("interleaved values of several shapes", place=c.node.place)
     axis = axis if axis >= 0 else axis + type_.rank
     apart = [c.add("Unsqueeze", [v, c.ints((axis + 1,))]) for v in values]
@@ -210,7 +208,7 @@ def interleaved(c: Conversion, values: Sequence[str], axis: int) -> str:
 
 @row("split")
 def split(c: Conversion) -> Result:
-    count, axis = c.attributes.integer("nOutputs", 0), c.rank() - 3
+    count, axis = c.integer("nOutputs", 0), c.rank() - 3
     size = c.type(0).dims[axis]
     if count != len(c.node.outputs) or (isinstance(size, int) and size % count):
         raise ModelError(f"{size} channels in {count} parts", place=c.node.place)
@@ -219,7 +217,7 @@ def split(c: Conversion) -> Result:
 
 @row("splitND")
 def split_nd(c: Conversion) -> Result:
-    a, axis = c.attributes, c.attributes.integer("axis", 0)
+    a, axis = c.attributes, c.integer("axis", 0)
     sizes, count = a.integers("splitSizes", ()), len(c.node.outputs)
     if a.integer("numSplits", 0) not in (0, count) or len(sizes) not in (0, count):
         raise ModelError(f"the layer has {count} outputs", place=c.node.place)
@@ -304,12 +302,12 @@ def _sliced_static(
 
 @row("transpose")
 def transpose(c: Conversion) -> Result:
-    return c.operator("Transpose", perm=c.attributes.integers("axes", ()))
+    return c.operator("Transpose", perm=c.integers("axes", ()))
 
 
 @row("squeeze")
 def squeeze(c: Conversion) -> Result:
-    a, axes = c.attributes, c.attributes.integers("axes", ())
+    a, axes = c.attributes, c.integers("axes", ())
     if a.flag("squeezeAll"):
         return c.result("Squeeze", [c.required(0)])
     return c.result("Squeeze", [c.required(0), c.ints(axes)])
@@ -317,18 +315,18 @@ def squeeze(c: Conversion) -> Result:
 
 @row("expandDims")
 def expand_dims(c: Conversion) -> Result:
-    return c.result("Unsqueeze", [c.required(0), c.ints(c.attributes.integers("axes", ()))])
+    return c.result("Unsqueeze", [c.required(0), c.ints(c.integers("axes", ()))])
 
 
 @row("flattenTo2D")
 def flatten_to_2d(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     return c.operator("Flatten", axis=axis if axis >= 0 else axis + c.rank())
 
 
 @row("reshapeStatic")
 def reshape_static(c: Conversion) -> Result:
-    shape = c.attributes.integers("targetShape", ())
+    shape = c.integers("targetShape", ())
     if 0 in shape:
         c.attributes.refuse("targetShape", "a size of 0")
     return c.result("Reshape", [c.required(0), c.ints(shape)])
@@ -336,7 +334,7 @@ def reshape_static(c: Conversion) -> Result:
 
 @row("rankPreservingReshape")
 def rank_preserving_reshape(c: Conversion) -> Result:
-    shape = c.attributes.integers("targetShape", ())
+    shape = c.integers("targetShape", ())
     if len(shape) != c.rank():
         c.attributes.refuse("targetShape", f"the input has {c.rank()} axes")
     return c.result("Reshape", [c.required(0), c.ints(shape)])
@@ -344,17 +342,17 @@ def rank_preserving_reshape(c: Conversion) -> Result:
 
 @row("broadcastToStatic")
 def broadcast_to_static(c: Conversion) -> Result:
-    return c.result("Expand", [c.required(0), c.ints(c.attributes.integers("targetShape", ()))])
+    return c.result("Expand", [c.required(0), c.ints(c.integers("targetShape", ()))])
 
 
 @row("tile")
 def tile(c: Conversion) -> Result:
-    return c.result("Tile", [c.required(0), c.ints(c.attributes.integers("reps", ()))])
+    return c.result("Tile", [c.required(0), c.ints(c.integers("reps", ()))])
 
 
 @row("stack")
 def stack(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     axis = axis if axis >= 0 else axis + c.rank() + 1
     parts = [c.add("Unsqueeze", [c.required(i), c.ints((axis,))]) for i in range(len(c.inputs))]
     return c.result("Concat", parts, axis=axis)
@@ -363,4 +361,4 @@ def stack(c: Conversion) -> Result:
 @row("gather")
 def gather(c: Conversion) -> Result:
     indices = c.add("Cast", [c.required(1)], to="int64")
-    return c.result("Gather", [c.required(0), indices], axis=c.attributes.integer("axis", 0))
+    return c.result("Gather", [c.required(0), indices], axis=c.integer("axis", 0))

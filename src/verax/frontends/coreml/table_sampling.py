@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
-from verax.frontends.coreml.rows import LEGACY, Result, resized, row, sizes_of, two
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.coreml.rows import LEGACY, resized, row, sizes_of, two
 from verax.frontends.coreml.sampling import ALIGN, OFFSET, STRICT, UPSAMPLE, crops, resampled
 
 
@@ -57,7 +57,7 @@ GRIDS = {
 @row("resizeBilinear")
 def resize_bilinear(c: Conversion) -> Result:
     size = two(c, "targetSize", (1, 1))
-    mode = GRIDS[c.attributes.text("mode.samplingMethod", "STRICT_ALIGN_ENDPOINTS_MODE")]
+    mode = GRIDS[c.text("mode.samplingMethod", "STRICT_ALIGN_ENDPOINTS_MODE")]
     rules = {STRICT: "align_corners", UPSAMPLE: "asymmetric"}
     rules |= {} if 1 in size else {ALIGN: "align_corners"}
     if mode in rules:

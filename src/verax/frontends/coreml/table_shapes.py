@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import MAX_MADE, Conversion
-from verax.frontends.coreml.rows import Result, like, row, sizes_of
+from verax.frontends.common.context import MAX_MADE, Conversion, Result
+from verax.frontends.coreml.rows import row, sizes_of
 
 
 @row("getShape")
@@ -48,20 +48,20 @@ def broadcast_to_dynamic(c: Conversion) -> Result:
 
 @row("fillLike")
 def fill_like(c: Conversion) -> Result:
-    value = c.constant(c.attributes.number("value", 0.0), np.float32)
+    value = c.constant(c.number("value", 0.0), np.float32)
     return c.result("Expand", [value, c.add("Shape", [c.required(0)])])
 
 
 @row("fillDynamic")
 def fill_dynamic(c: Conversion) -> Result:
-    value = c.constant(c.attributes.number("value", 0.0), np.float32)
+    value = c.constant(c.number("value", 0.0), np.float32)
     return c.result("Expand", [value, _shape_input(c, 0)])
 
 
 @row("rangeStatic")
 def range_static(c: Conversion) -> Result:
     names = ("startValue", "endValue", "stepSizeValue")
-    start, end, step = (c.attributes.number(n, 0.0) for n in names)
+    start, end, step = (c.number(n, 0.0) for n in names)
     count = int(np.ceil((end - start) / step)) if step else 0
     if not 0 < count <= MAX_MADE:
         raise ModelError(f"a range from {start} to {end} by {step}", place=c.node.place)
@@ -78,7 +78,7 @@ def range_dynamic(c: Conversion) -> Result:
                 c.attributes.irrelevant(name, "an input gives it")
             parts.append(c.add("Reshape", [c.required(position), c.ints(())]))
         else:
-            parts.append(c.constant(c.attributes.number(name, 0.0), np.float32))
+            parts.append(c.constant(c.number(name, 0.0), np.float32))
     return c.result("Range", parts)
 
 
@@ -86,7 +86,7 @@ def range_dynamic(c: Conversion) -> Result:
 def constant_pad(c: Conversion) -> Result:
     """Amounts (b0, e0, b1, e1, ...), or the sizes to reach, at one end of each axis."""
     a, rank = c.attributes, c.rank()
-    value = like(c, a.number("value", 0.0))
+    value = c.like(a.number("value", 0.0))
     flat = a.integers("padAmounts", ())
     if len(c.inputs) == 2:
         flat = tuple(int(v) for v in c.constant_input(1, "the padding").ravel())
@@ -103,19 +103,19 @@ def constant_pad(c: Conversion) -> Result:
 
 @row("lowerTriangular")
 def lower_triangular(c: Conversion) -> Result:
-    k = c.constant(c.attributes.integer("k", 0), np.int64)
+    k = c.constant(c.integer("k", 0), np.int64)
     return c.result("Trilu", [c.required(0), k], upper=False)
 
 
 @row("upperTriangular")
 def upper_triangular(c: Conversion) -> Result:
-    k = c.constant(c.attributes.integer("k", 0), np.int64)
+    k = c.constant(c.integer("k", 0), np.int64)
     return c.result("Trilu", [c.required(0), k], upper=True)
 
 
 @row("matrixBandPart")
 def matrix_band_part(c: Conversion) -> Result:
-    lower, upper = (c.attributes.integer(n, 0) for n in ("numLower", "numUpper"))
+    lower, upper = (c.integer(n, 0) for n in ("numLower", "numUpper"))
     return c.result("Identity", [band(c, c.required(0), lower, upper)])
 
 
@@ -135,7 +135,7 @@ def sequence_repeat(c: Conversion) -> Result:
     if rank < 5:
         c.refuse(f"{c.type(0)} has no sequence")
     reps = [1] * rank
-    reps[rank - 5] = c.attributes.integer("nRepetitions", 0) or 1
+    reps[rank - 5] = c.integer("nRepetitions", 0) or 1
     return c.result("Tile", [c.required(0), c.ints(reps)])
 
 

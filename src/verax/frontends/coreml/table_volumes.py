@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
-from verax.frontends.coreml.rows import Pads, Result, bias, require_rank, resolved, row, weights
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.coreml.rows import Pads, bias, require_rank, resolved, row, weights
 
 AXES = ("Depth", "Height", "Width")
 SIDES = (("Front", "Back"), ("Top", "Bottom"), ("Left", "Right"))
@@ -18,7 +18,7 @@ SIDES = (("Front", "Back"), ("Top", "Bottom"), ("Left", "Right"))
 
 def _three(c: Conversion, prefix: str) -> tuple[int, ...]:
     """Sizes per axis; each must be stated."""
-    found = tuple(c.attributes.integer(f"{prefix}{axis}", 0) for axis in AXES)
+    found = tuple(c.integer(f"{prefix}{axis}", 0) for axis in AXES)
     if min(found) < 1:
         raise ModelError(f"the sizes {prefix} are {found}", place=c.node.place)
     return found
@@ -26,7 +26,7 @@ def _three(c: Conversion, prefix: str) -> tuple[int, ...]:
 
 def _padding(c: Conversion) -> Pads | str:
     """Amounts per border, or SAME, whose odd one goes to the end."""
-    a, kind = c.attributes, c.attributes.text("paddingType", "CUSTOM")
+    a, kind = c.attributes, c.text("paddingType", "CUSTOM")
     names = [[f"customPadding{side}" for side in pair] for pair in SIDES]
     if kind == "CUSTOM":
         return tuple((a.integer(b, 0), a.integer(e, 0)) for b, e in names)
@@ -92,5 +92,5 @@ def pooling3d(c: Conversion) -> Result:
 @row("globalPooling3d")
 def global_pooling3d(c: Conversion) -> Result:
     require_rank(c, 5)
-    is_max = c.attributes.text("type", "MAX") == "MAX"
+    is_max = c.text("type", "MAX") == "MAX"
     return c.operator("GlobalMaxPool" if is_max else "GlobalAveragePool")

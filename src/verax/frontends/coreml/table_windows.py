@@ -8,13 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.coreml.rows import (
     Pads,
-    Result,
     amounts,
     bias,
-    like,
     or_default,
     require_rank,
     resolved,
@@ -192,17 +190,17 @@ def mean_variance_normalize(c: Conversion) -> Result:
     epsilon = or_default(a.number("epsilon", 0.0), 1e-6)
     moved = c.add("Sub", centred)
     variance = c.add("ReduceMean", [c.add("Mul", [moved, moved]), axes])
-    deviation = c.add("Sqrt", [c.add("Add", [variance, like(c, epsilon)])])
+    deviation = c.add("Sqrt", [c.add("Add", [variance, c.like(epsilon)])])
     return c.result("Div", [moved, deviation])
 
 
 @row("l2normalize")
 def l2_normalize(c: Conversion) -> Result:
     """x / sqrt(sum of squares + epsilon) over channels and positions."""
-    epsilon = or_default(c.attributes.number("epsilon", 0.0), 1e-6)
+    epsilon = or_default(c.number("epsilon", 0.0), 1e-6)
     axes = c.ints(range(c.rank() - 3, c.rank()))
     squares = c.add("ReduceSumSquare", [c.required(0), axes])
-    norm = c.add("Sqrt", [c.add("Add", [squares, like(c, epsilon)])])
+    norm = c.add("Sqrt", [c.add("Add", [squares, c.like(epsilon)])])
     return c.result("Div", [c.required(0), norm])
 
 

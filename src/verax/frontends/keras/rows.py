@@ -11,17 +11,12 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.channels_last import to_first, to_last
-from verax.frontends.common.context import Conversion, Row
+from verax.frontends.common.context import Conversion, Result, Row
 from verax.frontends.common.ledger import Attributes, Ledger
+from verax.frontends.common.table import Table
 from verax.frontends.keras.calls import plain
 from verax.frontends.keras.domains import domain_of
-from verax.ir.operator import Operator
 from verax.ir.types import DType
-
-Result = Operator | str | tuple[str, ...]
-
-TABLE: dict[tuple[str, str], Row] = {}
-"""Rows by (domain, class of the layer)."""
 
 TRAINING = "it matters in training only"
 
@@ -41,30 +36,6 @@ IRRELEVANT_ENDINGS = {
     "_regularizer": "it matters in training only",
     "_constraint": "it matters in training only",
 }
-
-
-def row(*layers: str) -> Callable[[Row], Row]:
-    """Enter a function as the row of Keras layers."""
-
-    def enter(function: Row) -> Row:
-        for name in layers:
-            assert ("", name) not in TABLE, name
-            TABLE["", name] = _with_common(function)
-        return function
-
-    return enter
-
-
-def operation(*names: str) -> Callable[[Row], Row]:
-    """Enter a function as the row of operations of `keras.ops`, which have no weights."""
-
-    def enter(function: Row) -> Row:
-        for name in names:
-            assert ("ops", name) not in TABLE, name
-            TABLE["ops", name] = _without_weights(function)
-        return function
-
-    return enter
 
 
 def _without_weights(function: Row) -> Row:
@@ -93,9 +64,16 @@ def _with_common(function: Row) -> Row:
     return convert
 
 
+TABLE = Table(wrap=_with_common)
+"""Rows of layers by (domain, class); operations of `keras.ops` have domain "ops"."""
+OPERATIONS = Table("ops", _without_weights)
+"""Operations of `keras.ops`, which have no weights; `table` puts them into `TABLE`."""
+row, operation = TABLE.row, OPERATIONS.row
+
+
 def weights(c: Conversion, count: int) -> list[str]:
     """Names of the layer's weights, of which the configuration calls for `count`."""
-    stored = c.attributes.integer("weights", 0)
+    stored = c.integer("weights", 0)
     if stored != count:
         raise ModelError(
             f"the layer needs {count} weights, the file has {stored}", place=c.node.place
@@ -135,7 +113,7 @@ def bounded(c: Conversion, count: int, what: str) -> int:
 
 def as_float(c: Conversion, value: str) -> str:
     """The value as a float32, as layers take it that work on pictures of bytes."""
-    if c.builder.types[value].dtype is DType.float32:
+    if c.type(value).dtype is DType.float32:
         return value
     return c.add("Cast", [value], to=DType.float32)
 
@@ -155,7 +133,7 @@ class Layout:
 
     def __init__(self, c: Conversion) -> None:
         self.c = c
-        found = c.attributes.text("data_format", "channels_last")
+        found = c.text("data_format", "channels_last")
         if found not in ("channels_last", "channels_first"):
             c.attributes.refuse("data_format", "there is no such layout")
         self.last = found == "channels_last"
@@ -164,13 +142,13 @@ class Layout:
         """The value with its channels on axis 1."""
         if not self.last:
             return value
-        return self.c.add("Transpose", [value], perm=to_first(self.c.builder.types[value].rank))
+        return self.c.add("Transpose", [value], perm=to_first(self.c.rank(value)))
 
     def back(self, value: str) -> str:
         """The value with its channels where the layer has them."""
         if not self.last:
             return value
-        return self.c.add("Transpose", [value], perm=to_last(self.c.builder.types[value].rank))
+        return self.c.add("Transpose", [value], perm=to_last(self.c.rank(value)))
 
 
 def finish(c: Conversion, value: str) -> tuple[str, ...]:
@@ -194,7 +172,7 @@ def gives_more(c: Conversion, attribute: str) -> bool:
     if len(c.node.outputs) == 1:
         c.attributes.irrelevant(attribute, "no output behind the first is used")
         return False
-    return c.attributes.flag(attribute)
+    return c.flag(attribute)
 
 
 PLAIN_ACTIVATIONS = {
@@ -241,7 +219,7 @@ LAYER_ACTIVATIONS = ("Activation", "ELU", "LeakyReLU", "ReLU", "Softmax")
 def activated(c: Conversion, value: str, attribute: str = "activation") -> str:
     """The value after the layer's activation, a name or a layer; Keras 2 and 3 differ in
     hard_sigmoid."""
-    name = c.attributes.text(attribute, "linear")
+    name = c.text(attribute, "linear")
     if name == "linear":
         return value
     if name in PLAIN_ACTIVATIONS:

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     TRAINING,
-    Result,
     activated,
     array_of,
     bounded,
@@ -34,8 +33,8 @@ FAR_BELOW = -1e9
 def tensors(c: Conversion, names: Sequence[str]) -> list[str | None]:
     """The tensors of a call by the names of its arguments: the first ones stand in order, others
     say which operand they are."""
-    given = len(c.inputs) - c.attributes.integer("weights", 0)
-    said = {n: c.attributes.text(f"call.{n}") for n in names if c.attributes.has(f"call.{n}")}
+    given = len(c.inputs) - c.integer("weights", 0)
+    said = {n: c.text(f"call.{n}") for n in names if c.attributes.has(f"call.{n}")}
     numbered = {f"operand {i}": i for i in range(given)}
     at = {n: numbered.pop(text) for n, text in said.items() if text in numbered}
     free = [n for n in names if n not in said]
@@ -70,7 +69,7 @@ def projected(c: Conversion, x: str, kernel: Sequence[str]) -> str:
 
 def causal(c: Conversion, scores: str, below: float) -> str:
     """The scores with `below` added where a later position would be seen."""
-    queries, keys = c.builder.types[scores].dims[-2:]
+    queries, keys = c.type(scores).dims[-2:]
     if not isinstance(queries, int) or not isinstance(keys, int):
         c.refuse("a causal mask needs known lengths: give shapes")
     bounded(c, queries * keys // 64, "times 64 pairs of positions")
@@ -92,7 +91,7 @@ def multi_head_attention(c: Conversion) -> Result:
     query, value, key = tensors(c, ("query", "value", "key"))
     if query is None or value is None:
         c.refuse(f"called on {len(c.inputs)} tensors")
-    if {c.builder.types[t].rank for t in (query, value)} != {3}:
+    if {c.rank(t) for t in (query, value)} != {3}:
         c.refuse("tensors of other ranks than 3")
     heads, depth = array_of(c, q[0]).shape[1:]
     _agree(c, grouped, heads, depth, array_of(c, v[0]).shape[1:])

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.calls import OPERAND
-from verax.frontends.keras.rows import IRRELEVANT, TABLE, Result, apply_row, weights
+from verax.frontends.keras.rows import IRRELEVANT, TABLE, apply_row, weights
 
 AXIS = {"axis": "axis"}
 REDUCED = {"axis": "axis", "keepdims": "keepdims"}

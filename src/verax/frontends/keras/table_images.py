@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     TRAINING,
     Layout,
-    Result,
     bounded,
     finish,
     known_sizes,
@@ -82,19 +81,19 @@ def _cropped(c: Conversion, x: str, sides: tuple[int, int], size: Sequence[int])
 
 @row("Resizing")
 def resizing(c: Conversion) -> Result:
-    return resized(c, [c.attributes.integer(n, 0) for n in ("height", "width")])
+    return resized(c, [c.integer(n, 0) for n in ("height", "width")])
 
 
 @operation("Resize")
 def resize_operation(c: Conversion) -> Result:
-    return resized(c, c.attributes.integers("size", ()))
+    return resized(c, c.integers("size", ()))
 
 
 @row("CenterCrop")
 def center_crop(c: Conversion) -> Result:
     """The middle; a picture that is too small would be resized and is refused."""
     layout = Layout(c)
-    wanted = [c.attributes.integer(n, 0) for n in ("height", "width")]
+    wanted = [c.integer(n, 0) for n in ("height", "width")]
     x, axes = only_input(c), (1, 2) if layout.last else (2, 3)
     sides = known_sizes(c, axes)
     if c.rank() != 4 or any(have < side for have, side in zip(sides, wanted)):

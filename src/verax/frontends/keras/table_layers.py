@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     TRAINING,
     Layout,
-    Result,
     activated,
     array_of,
     as_float,
@@ -75,12 +74,12 @@ def prelu(c: Conversion) -> Result:
 
 @row("ELU")
 def elu(c: Conversion) -> Result:
-    return c.result("Elu", [only_input(c)], alpha=c.attributes.number("alpha", 1.0))
+    return c.result("Elu", [only_input(c)], alpha=c.number("alpha", 1.0))
 
 
 @row("ThresholdedReLU")
 def thresholded_relu(c: Conversion) -> Result:
-    theta = c.attributes.number("theta", 1.0)
+    theta = c.number("theta", 1.0)
     return c.result("ThresholdedRelu", [only_input(c)], alpha=theta)
 
 
@@ -107,7 +106,7 @@ def identity(c: Conversion) -> Result:
 @row("Dense")
 def dense(c: Conversion) -> Result:
     """x [..., in] @ kernel [in, units] + bias."""
-    biased = c.attributes.flag("use_bias", True)
+    biased = c.flag("use_bias", True)
     kernel, *bias = weights(c, 1 + biased)
     c.attributes.expect("units", array_of(c, kernel).shape[-1], why="the weights have another")
     x = data_input(c, 1 + biased)
@@ -160,7 +159,7 @@ def merge(c: Conversion) -> Result:
 def concatenate(c: Conversion) -> Result:
     weights(c, 0)
     values = [c.required(i) for i in range(len(c.inputs))]
-    return c.result("Concat", values, axis=c.attributes.integer("axis", -1))
+    return c.result("Concat", values, axis=c.integer("axis", -1))
 
 
 @row("Flatten")
@@ -175,21 +174,21 @@ def flatten(c: Conversion) -> Result:
 
 @row("Reshape")
 def reshape(c: Conversion) -> Result:
-    shape = c.attributes.integers("target_shape", ())
+    shape = c.integers("target_shape", ())
     return c.result("Reshape", [only_input(c), c.ints((0, *shape))])
 
 
 @row("Permute")
 def permute(c: Conversion) -> Result:
     """dims count from 1, without the batch."""
-    dims = c.attributes.integers("dims", ())
+    dims = c.integers("dims", ())
     return c.result("Transpose", [only_input(c)], perm=(0, *dims))
 
 
 @row("RepeatVector")
 def repeat_vector(c: Conversion) -> Result:
     x = c.add("Unsqueeze", [only_input(c), c.ints((1,))])
-    return c.result("Tile", [x, c.ints((1, c.attributes.integer("n", 1), 1))])
+    return c.result("Tile", [x, c.ints((1, c.integer("n", 1), 1))])
 
 
 @row("UpSampling1D", "UpSampling2D", "UpSampling3D")
@@ -197,7 +196,7 @@ def upsampling(c: Conversion) -> Result:
     """Repeats elements, or interpolates between pixel centres."""
     rank, layout = spatial_rank(c), Layout(c)
     factors = sizes(c, "size", rank)
-    mode = c.attributes.text("interpolation", "nearest")
+    mode = c.text("interpolation", "nearest")
     if mode not in ("nearest", "bilinear"):
         c.attributes.refuse("interpolation", "only nearest and bilinear are supported")
     x = layout.first(only_input(c))
@@ -252,5 +251,5 @@ def custom_scale(c: Conversion) -> Result:
     weights(c, 0)
     if len(c.inputs) != 2:
         raise ModelError(f"it is called on {len(c.inputs)} tensors", place=c.node.place)
-    scale = c.constant(c.attributes.number("scale", 1.0), np.float32)
+    scale = c.constant(c.number("scale", 1.0), np.float32)
     return c.result("Add", [c.required(0), c.add("Mul", [c.required(1), scale])])

@@ -11,15 +11,8 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.channels_last import static_dims
-from verax.frontends.common.context import Conversion
-from verax.frontends.keras.rows import (
-    Layout,
-    Result,
-    bounded,
-    finish,
-    finish_all,
-    operation,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.keras.rows import Layout, bounded, finish, finish_all, operation
 from verax.frontends.keras.table_operations import operands, promoted
 
 END = np.iinfo(np.int64).max
@@ -34,7 +27,7 @@ def axes_of(c: Conversion, name: str) -> tuple[int, ...] | None:
 
 @operation("Reshape")
 def reshape(c: Conversion) -> Result:
-    shape = c.attributes.integers("newshape", ())
+    shape = c.integers("newshape", ())
     return c.result("Reshape", [*operands(c, 1), c.ints(shape)], allowzero=True)
 
 
@@ -45,13 +38,13 @@ def ravel(c: Conversion) -> Result:
 
 @operation("Transpose")
 def transpose(c: Conversion) -> Result:
-    perm = c.attributes.integers("axes", tuple(reversed(range(c.rank()))))
+    perm = c.integers("axes", tuple(reversed(range(c.rank()))))
     return c.result("Transpose", operands(c, 1), perm=_counted(perm, c.rank()))
 
 
 @operation("Swapaxes")
 def swap_axes(c: Conversion) -> Result:
-    first, second = c.attributes.integer("axis1", 0), c.attributes.integer("axis2", 0)
+    first, second = c.integer("axis1", 0), c.integer("axis2", 0)
     perm = list(range(c.rank()))
     perm[first], perm[second] = perm[second], perm[first]
     return c.result("Transpose", operands(c, 1), perm=tuple(perm))
@@ -94,12 +87,12 @@ def squeeze(c: Conversion) -> Result:
 @operation("Concatenate")
 def concatenate(c: Conversion) -> Result:
     values = promoted(c, [c.required(i) for i in range(len(c.inputs))])
-    return c.result("Concat", values, axis=c.attributes.integer("axis", -1))
+    return c.result("Concat", values, axis=c.integer("axis", -1))
 
 
 @operation("Stack")
 def stack(c: Conversion) -> Result:
-    axis, rank = c.attributes.integer("axis", 0), c.rank() + 1
+    axis, rank = c.integer("axis", 0), c.rank() + 1
     (at,) = _counted((axis,), rank)
     values = promoted(c, [c.required(i) for i in range(len(c.inputs))])
     return c.result("Concat", [c.add("Unsqueeze", [v, c.ints((at,))]) for v in values], axis=at)
@@ -126,7 +119,7 @@ def split(c: Conversion) -> Result:
 
 @operation("Unstack")
 def unstack(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     size = c.type(0).dims[axis]
     if not isinstance(size, int):
         c.refuse("the size of the axis must be known")
@@ -148,7 +141,7 @@ def tile(c: Conversion) -> Result:
 @operation("Repeat")
 def repeat(c: Conversion) -> Result:
     """Every position of an axis several times in a row."""
-    count, axis = c.attributes.integer("repeats"), c.attributes.integer("axis")
+    count, axis = c.integer("repeats"), c.integer("axis")
     if axis is None:
         c.refuse("over all axes")
     return finish(c, repeated(c, operands(c, 1)[0], count, axis))
@@ -156,7 +149,7 @@ def repeat(c: Conversion) -> Result:
 
 def repeated(c: Conversion, x: str, count: int, axis: int) -> str:
     """Every position of an axis of known size `count` times in a row."""
-    size = c.builder.types[x].dims[axis]
+    size = c.type(x).dims[axis]
     if not isinstance(size, int):
         c.refuse("the size of the axis must be known")
     bounded(c, size * count, "positions")
@@ -165,7 +158,7 @@ def repeated(c: Conversion, x: str, count: int, axis: int) -> str:
 
 @operation("BroadcastTo")
 def broadcast_to(c: Conversion) -> Result:
-    return c.result("Expand", [*operands(c, 1), c.ints(c.attributes.integers("shape", ()))])
+    return c.result("Expand", [*operands(c, 1), c.ints(c.integers("shape", ()))])
 
 
 @operation("Flip")
@@ -200,7 +193,7 @@ def roll(c: Conversion) -> Result:
 @operation("Take")
 def take(c: Conversion) -> Result:
     """Entries of an axis by index; TensorFlow clips none of them."""
-    axis = c.attributes.integer("axis")
+    axis = c.integer("axis")
     if axis is None:
         c.refuse("over all axes")
     x, index = operands(c, 2)
@@ -225,14 +218,14 @@ def pad(c: Conversion) -> Result:
 @operation("GetItem")
 def get_item(c: Conversion) -> Result:
     """An index of NumPy made of numbers, slices, "..." and new axes."""
-    key = json.loads(c.attributes.text("call.index", "[]"))
+    key = json.loads(c.text("call.index", "[]"))
     return finish(c, indexed(c, operands(c, 1)[0], key))
 
 
 def indexed(c: Conversion, x: str, key: Any) -> str:
     """x[key]; key: numbers, None, "..." and {"slice": [start, stop, step]}, one or a list."""
     parts = key if isinstance(key, list) else [key]
-    rank = c.builder.types[x].rank
+    rank = c.rank(x)
     taken = sum(part not in (None, "...") for part in parts)
     whole = {"slice": [None, None, None]}
     if parts.count("...") > 1 or taken > rank:
@@ -270,7 +263,7 @@ def indexed(c: Conversion, x: str, key: Any) -> str:
 @operation("DepthToSpace", "SpaceToDepth")
 def blocks(c: Conversion) -> Result:
     layout = Layout(c)
-    size = c.attributes.integer("block_size")
+    size = c.integer("block_size")
     return finish(
         c, layout.back(c.add(c.node.op_type, [layout.first(operands(c, 1)[0])], blocksize=size))
     )

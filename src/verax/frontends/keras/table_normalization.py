@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     TRAINING,
-    Result,
     array_of,
     as_float,
     data_input,
@@ -124,7 +123,7 @@ def rms_normalization(c: Conversion) -> Result:
     data_input(c, 1)
     if array_of(c, given[0]).shape != _sizes(c):
         raise ModelError(f"weights {array_of(c, given[0]).shape}", place=c.node.place)
-    epsilon = c.attributes.number("epsilon", 1e-6)
+    epsilon = c.number("epsilon", 1e-6)
     return _over_axes(c, "RMSNormalization", given, epsilon=epsilon)
 
 

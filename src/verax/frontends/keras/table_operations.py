@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.common.context import Conversion
-from verax.frontends.keras.rows import Result, clipped, finish, operation
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.keras.rows import clipped, finish, operation
 from verax.ir.types import DType
 
 RANKED = (DType.bool_, DType.int32, DType.int64, DType.float32)
@@ -27,7 +27,7 @@ def operands(c: Conversion, count: int) -> list[str]:
 
 def promoted(c: Conversion, values: Sequence[str], least: DType = DType.bool_) -> list[str]:
     """The values in the one element type that they meet in, no lesser than `least`."""
-    types = [c.builder.types[v].dtype for v in values]
+    types = [c.type(v).dtype for v in values]
     if len(set(types)) == 1 and types[0] not in RANKED[: RANKED.index(least)]:
         return list(values)
     if not set(types) <= set(RANKED):
@@ -83,7 +83,7 @@ def logical_not(c: Conversion) -> Result:
 
 
 def _truth(c: Conversion, value: str) -> str:
-    if c.builder.types[value].dtype is DType.bool_:
+    if c.type(value).dtype is DType.bool_:
         return value
     return c.add("Cast", [value], to=DType.bool_)
 
@@ -176,23 +176,23 @@ def silu(c: Conversion) -> Result:
 
 @operation("Elu")
 def elu(c: Conversion) -> Result:
-    return c.result("Elu", [floating(c)], alpha=c.attributes.number("alpha", 1.0))
+    return c.result("Elu", [floating(c)], alpha=c.number("alpha", 1.0))
 
 
 @operation("Celu")
 def celu(c: Conversion) -> Result:
-    return c.result("Celu", [floating(c)], alpha=c.attributes.number("alpha", 1.0))
+    return c.result("Celu", [floating(c)], alpha=c.number("alpha", 1.0))
 
 
 @operation("LeakyRelu")
 def leaky_relu(c: Conversion) -> Result:
-    slope = c.attributes.number("negative_slope", 0.2)
+    slope = c.number("negative_slope", 0.2)
     return c.result("LeakyRelu", [floating(c)], alpha=slope)
 
 
 @operation("Gelu")
 def gelu(c: Conversion) -> Result:
-    kind = "tanh" if c.attributes.flag("approximate", True) else "none"
+    kind = "tanh" if c.flag("approximate", True) else "none"
     return c.result("Gelu", [floating(c)], approximate=kind)
 
 
@@ -211,7 +211,7 @@ def tanh_shrink(c: Conversion) -> Result:
 def softmax(c: Conversion) -> Result:
     if not c.attributes.has("axis"):
         c.refuse("over all axes")
-    return c.result(c.node.op_type, [floating(c)], axis=c.attributes.integer("axis"))
+    return c.result(c.node.op_type, [floating(c)], axis=c.integer("axis"))
 
 
 @operation("Normalize")
@@ -243,7 +243,7 @@ def reduced_axes(c: Conversion) -> tuple[str, bool]:
     """The axes, all of them when none are given, as a constant; and whether they are kept."""
     axis = c.attributes.get("axis")
     axes = tuple(range(c.rank())) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return c.ints(axes), c.attributes.flag("keepdims")
+    return c.ints(axes), c.flag("keepdims")
 
 
 @operation(*REDUCTIONS)
@@ -273,18 +273,18 @@ def variance(c: Conversion) -> Result:
 @operation("Argmax", "Argmin")
 def arg(c: Conversion) -> Result:
     """The first of equals, as an int32."""
-    axis = c.attributes.integer("axis")
+    axis = c.integer("axis")
     if axis is None:
         c.refuse("over all axes")
     kind = {"Argmax": "ArgMax", "Argmin": "ArgMin"}[c.node.op_type]
-    keep = c.attributes.flag("keepdims")
+    keep = c.flag("keepdims")
     y = c.add(kind, operands(c, 1), axis=axis, keepdims=keep)
     return c.result("Cast", [y], to=DType.int32)
 
 
 @operation("Cumsum")
 def cumulative_sum(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis")
+    axis = c.integer("axis")
     if axis is None:
         c.refuse("over all axes")
     return c.result("CumSum", [*operands(c, 1), c.constant(axis, np.int64)])
@@ -292,7 +292,7 @@ def cumulative_sum(c: Conversion) -> Result:
 
 @operation("Cast")
 def cast(c: Conversion) -> Result:
-    wanted = c.attributes.text("dtype")
+    wanted = c.text("dtype")
     if wanted not in RANKED:
         c.attributes.refuse("dtype", "only bool, int32, int64 and float32 are supported")
     return c.result("Cast", operands(c, 1), to=DType(wanted))
@@ -301,4 +301,4 @@ def cast(c: Conversion) -> Result:
 @operation("Einsum")
 def einsum(c: Conversion) -> Result:
     values = promoted(c, [c.required(i) for i in range(len(c.inputs))])
-    return c.result("Einsum", values, equation=c.attributes.text("subscripts", ""))
+    return c.result("Einsum", values, equation=c.text("subscripts", ""))

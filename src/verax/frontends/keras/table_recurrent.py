@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.recurrent import Direction, layer, side_by_side
 from verax.frontends.keras.rows import (
-    Result,
     activated,
     array_of,
     finish,
@@ -139,8 +138,8 @@ def bidirectional(c: Conversion) -> Result:
     """Inputs: outputs of both layers, then their states. The second's sequence runs backwards."""
     weights(c, 0)
     forward, backward, *states = (c.required(i) for i in range(len(c.inputs)))
-    mode = c.attributes.text("merge_mode", "concat")
-    if c.attributes.flag("return_sequences"):
+    mode = c.text("merge_mode", "concat")
+    if c.flag("return_sequences"):
         backward = reversed_along(c, backward, (1,))
     if mode == "None":
         return finish_all(c, [forward, backward, *states])

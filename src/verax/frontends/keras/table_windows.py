@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     Layout,
-    Result,
     activated,
     array_of,
     data_input,
@@ -27,7 +26,7 @@ RULES = {"same": "SAME_UPPER", "valid": ()}
 
 def padding(c: Conversion) -> Any:
     """Pads of a window: the odd element of "same" is at the end."""
-    name = c.attributes.text("padding", "valid")
+    name = c.text("padding", "valid")
     if name not in RULES:
         c.attributes.refuse("padding", "there is no such rule for this layer")
     return RULES[name]
@@ -68,7 +67,7 @@ def to_oi(kernel: np.ndarray) -> np.ndarray:
 
 @row("Conv1D", "Conv2D", "Conv3D")
 def convolution(c: Conversion) -> Result:
-    rank, biased = spatial_rank(c), c.attributes.flag("use_bias", True)
+    rank, biased = spatial_rank(c), c.flag("use_bias", True)
     kernel, *bias = weights(c, 1 + biased)
     array, layout = array_of(c, kernel), Layout(c)
     shape = check_kernel(c, array, rank)
@@ -77,7 +76,7 @@ def convolution(c: Conversion) -> Result:
     y = c.add(
         "Conv",
         [x, c.constant(to_oi(array)), *bias],
-        groups=c.attributes.integer("groups", 1),
+        groups=c.integer("groups", 1),
         **window(c, rank, shape),
     )
     return finish(c, layout.back(activated_channels(c, y, layout)))
@@ -87,7 +86,7 @@ def activated_channels(c: Conversion, value: str, layout: Layout) -> str:
     """The activation of channels-first values; one along the last axis is done where that is."""
     name = c.attributes.values.get("activation")
     if name in ("softmax", "log_softmax") and layout.last:
-        rank = c.builder.types[value].rank
+        rank = c.rank(value)
         there, again = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
         moved = activated(c, c.add("Transpose", [value], perm=there))
         return c.add("Transpose", [moved], perm=again)
@@ -106,7 +105,7 @@ def depthwise(c: Conversion, kernel: np.ndarray) -> str:
 @row("DepthwiseConv1D", "DepthwiseConv2D")
 def depthwise_convolution(c: Conversion) -> Result:
     """`groups` and `filters` are left over from the class that it inherits from."""
-    rank, biased = spatial_rank(c), c.attributes.flag("use_bias", True)
+    rank, biased = spatial_rank(c), c.flag("use_bias", True)
     for name in ("groups", "filters"):
         c.attributes.irrelevant(name, "a depthwise layer has a group per channel")
     kernel, *bias = weights(c, 1 + biased)
@@ -124,7 +123,7 @@ def depthwise_convolution(c: Conversion) -> Result:
 @row("SeparableConv1D", "SeparableConv2D")
 def separable_convolution(c: Conversion) -> Result:
     """A depthwise convolution, then one of 1 x 1 with the bias."""
-    rank, biased = spatial_rank(c), c.attributes.flag("use_bias", True)
+    rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.attributes.expect("groups", 1)
     kernel, pointwise, *bias = weights(c, 2 + biased)
     array, points, layout = array_of(c, kernel), array_of(c, pointwise), Layout(c)
@@ -139,7 +138,7 @@ def separable_convolution(c: Conversion) -> Result:
 @row("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 def transposed_convolution(c: Conversion) -> Result:
     """Kernels lie as [*kernel, out, in]."""
-    rank, biased = spatial_rank(c), c.attributes.flag("use_bias", True)
+    rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.attributes.expect("groups", 1)
     kernel, *bias = weights(c, 1 + biased)
     array, layout = array_of(c, kernel), Layout(c)
@@ -205,5 +204,5 @@ def global_pool(c: Conversion) -> Result:
     rank, layout = spatial_rank(c), Layout(c)
     kind = "ReduceMax" if "Max" in c.node.op_type else "ReduceMean"
     axes = range(1, rank + 1) if layout.last else range(2, rank + 2)
-    keep = c.attributes.flag("keepdims")
+    keep = c.flag("keepdims")
     return c.result(kind, [only_input(c), c.ints(tuple(axes))], keepdims=keep)

@@ -6,13 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from verax.frontends.common.context import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    keep_dtype,
-    like,
-    row,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import keep_dtype, row
 
 ACTIVATIONS: dict[str, str] = {
     "relu": "Relu",
@@ -26,7 +21,7 @@ ACTIVATIONS: dict[str, str] = {
 
 @row("Activation")
 def activation(c: Conversion) -> Result:
-    kind = c.attributes.text("act_type")
+    kind = c.text("act_type")
     if kind not in ACTIVATIONS:
         c.attributes.refuse("act_type", "there is no such activation")
     return c.operator(ACTIVATIONS[kind])
@@ -101,7 +96,7 @@ def _softmax(c: Conversion, kind: str) -> Result:
     temperature = a.number("temperature")
     data = c.required(0)
     if temperature not in (None, 1.0):
-        data = c.add("Div", [data, like(c, temperature)])
+        data = c.add("Div", [data, c.like(temperature)])
     return c.result(kind, [data], axis=a.integer("axis", -1))
 
 
@@ -113,7 +108,7 @@ def softmin(c: Conversion) -> Result:
 @row("SoftmaxActivation")
 def softmax_activation(c: Conversion) -> Result:
     """Mode instance takes the last axis, whatever its documentation says of instances."""
-    mode = c.attributes.text("mode", "instance")
+    mode = c.text("mode", "instance")
     if mode == "channel":
         return c.operator("Softmax", axis=1)
     if mode != "instance":

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.common.context import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    dtype_named,
-    known_dims,
-    like,
-    plain,
-    row,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import TABLE, dtype_named, known_dims, row
 from verax.ir.types import DType
 
-for _name in ("identity", "_copy", "BlockGrad", "stop_gradient", "make_loss"):
-    plain("Identity", _name)
+TABLE.operator("Identity", "identity", "_copy", "BlockGrad", "stop_gradient", "make_loss")
 for _kind, _names in {
     "Relu": ("relu",),
     "Sigmoid": ("sigmoid",),
@@ -49,7 +41,7 @@ for _kind, _names in {
     "Min": ("_minimum", "_Minimum", "broadcast_minimum"),
     "Pow": ("_power", "_Power", "broadcast_power"),
 }.items():
-    plain(_kind, *_names)
+    TABLE.operator(_kind, *_names)
 
 
 @row("square")
@@ -67,7 +59,7 @@ def _scalar(kind: str, *names: str, swapped: bool = False) -> None:
 
     def convert(c: Conversion) -> Result:
         c.attributes.irrelevant("is_int", "it only says how the number was written")
-        sides = [c.required(0), like(c, c.attributes.number("scalar", 1.0))]
+        sides = [c.required(0), c.like(c.number("scalar", 1.0))]
         return c.result(kind, sides[::-1] if swapped else sides)
 
     row(*names)(convert)
@@ -87,9 +79,9 @@ _scalar("Min", "_minimum_scalar", "_MinimumScalar")
 
 def remainder(c: Conversion, left: str, right: str) -> Result:
     """Of the divisor's sign; 0 where the divisor is 0."""
-    none = c.add("Equal", [right, like(c, 0)])
-    found = c.add("Mod", [left, c.add("Where", [none, like(c, 1), right])])
-    return c.result("Where", [none, like(c, 0), found])
+    none = c.add("Equal", [right, c.like(0)])
+    found = c.add("Mod", [left, c.add("Where", [none, c.like(1), right])])
+    return c.result("Where", [none, c.like(0), found])
 
 
 @row("broadcast_mod", "_mod", "_Mod")
@@ -100,13 +92,13 @@ def mod(c: Conversion) -> Result:
 @row("_mod_scalar", "_ModScalar")
 def mod_scalar(c: Conversion) -> Result:
     c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return remainder(c, c.required(0), like(c, c.attributes.number("scalar", 1.0)))
+    return remainder(c, c.required(0), c.like(c.number("scalar", 1.0)))
 
 
 @row("_rmod_scalar", "_RModScalar")
 def reversed_mod_scalar(c: Conversion) -> Result:
     c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return remainder(c, like(c, c.attributes.number("scalar", 1.0)), c.required(0))
+    return remainder(c, c.like(c.number("scalar", 1.0)), c.required(0))
 
 
 @row("rint")
@@ -123,7 +115,7 @@ def round_(c: Conversion) -> Result:
     """The nearest whole number, of two the one further from 0."""
     size = c.add("Abs", [c.required(0)])
     low = c.add("Floor", [size])
-    is_up = c.add("GreaterOrEqual", [c.add("Sub", [size, low]), like(c, 0.5)])
+    is_up = c.add("GreaterOrEqual", [c.add("Sub", [size, low]), c.like(0.5)])
     found = c.add("Where", [is_up, c.add("Ceil", [size]), low])
     return c.result("Mul", [found, c.add("Sign", [c.required(0)])])
 
@@ -132,21 +124,21 @@ def round_(c: Conversion) -> Result:
 def fix(c: Conversion) -> Result:
     """Cut off towards 0."""
     x = c.required(0)
-    is_low = c.add("Less", [x, like(c, 0)])
+    is_low = c.add("Less", [x, c.like(0)])
     return c.result("Where", [is_low, c.add("Ceil", [x]), c.add("Floor", [x])])
 
 
 @row("smooth_l1")
 def smooth_l1(c: Conversion) -> Result:
     """(scalar x)^2 / 2 near 0, |x| - 1 / (2 scalar^2) beyond 1 / scalar^2."""
-    x, sharpness = c.required(0), c.attributes.number("scalar", 1.0)
+    x, sharpness = c.required(0), c.number("scalar", 1.0)
     if not 0 < sharpness * sharpness < np.finfo(np.float32).max:
         c.attributes.refuse("scalar", "its square is no float32 above 0")
     square = np.float32(sharpness) * np.float32(sharpness)
     size = c.add("Abs", [x])
-    far = c.add("Sub", [size, like(c, np.float32(0.5) / square)])
-    near = c.add("Mul", [c.add("Mul", [x, x]), like(c, np.float32(0.5) * square)])
-    is_far = c.add("Greater", [size, like(c, np.float32(1) / square)])
+    far = c.add("Sub", [size, c.like(np.float32(0.5) / square)])
+    near = c.add("Mul", [c.add("Mul", [x, x]), c.like(np.float32(0.5) * square)])
+    is_far = c.add("Greater", [size, c.like(np.float32(1) / square)])
     return c.result("Where", [is_far, far, near])
 
 
@@ -160,7 +152,7 @@ def hypot(c: Conversion) -> Result:
 def div_sqrt_dim(c: Conversion) -> Result:
     """Divided by the root of the last axis's size."""
     size = known_dims(c, 0, "what to divide by", c.rank() - 1)[0]
-    return c.result("Div", [c.required(0), like(c, np.sqrt(np.float32(size)))])
+    return c.result("Div", [c.required(0), c.like(np.sqrt(np.float32(size)))])
 
 
 def _compared(name: str, kind: str, *, negated: bool = False) -> None:
@@ -170,7 +162,7 @@ def _compared(name: str, kind: str, *, negated: bool = False) -> None:
         other = c.input(1)
         if other is None:
             c.attributes.irrelevant("is_int", "it only says how the number was written")
-            other = like(c, c.attributes.number("scalar", 1.0))
+            other = c.like(c.number("scalar", 1.0))
         found = c.add(kind, [c.required(0), other])
         found = c.add("Not", [found]) if negated else found
         return c.result("Cast", [found], to=c.type(0).dtype)
@@ -193,7 +185,7 @@ def _logic(kind: str, *names: str) -> None:
         sides = [c.add("Cast", [v], to="bool") for v in c.inputs]
         if len(sides) == 1 and kind != "Not":
             c.attributes.irrelevant("is_int", "it only says how the number was written")
-            sides.append(c.constant(c.attributes.number("scalar", 1.0) != 0, np.bool_))
+            sides.append(c.constant(c.number("scalar", 1.0) != 0, np.bool_))
         return c.result("Cast", [c.add(kind, sides)], to=c.type(0).dtype)
 
     row(*names)(convert)
@@ -213,7 +205,7 @@ def cast(c: Conversion) -> Result:
 @row("clip")
 def clip(c: Conversion) -> Result:
     a = c.attributes
-    low, high = (like(c, a.number(name)) for name in ("a_min", "a_max"))
+    low, high = (c.like(a.number(name)) for name in ("a_min", "a_max"))
     return c.result("Clip", [c.required(0), low, high])
 
 

@@ -8,15 +8,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    ints,
-    known_dims,
-    like,
-    row,
-    sizes_along,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import ints, known_dims, row, sizes_along
 from verax.ir.dim import DimLike
 
 
@@ -27,12 +20,12 @@ def flatten(c: Conversion) -> Result:
 
 @row("Concat", "concat")
 def concat(c: Conversion) -> Result:
-    return c.operator("Concat", axis=c.attributes.integer("dim", 1))
+    return c.operator("Concat", axis=c.integer("dim", 1))
 
 
 @row("stack")
 def stack(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     axis = axis if axis >= 0 else axis + c.rank() + 1
     parts = [c.add("Unsqueeze", [c.required(i), c.ints((axis,))]) for i in range(len(c.inputs))]
     return c.result("Concat", parts, axis=axis)
@@ -47,7 +40,7 @@ def transpose(c: Conversion) -> Result:
 @row("SwapAxis", "swapaxes")
 def swap_axis(c: Conversion) -> Result:
     rank = c.rank()
-    first, second = (c.attributes.integer(n, 0) % rank for n in ("dim1", "dim2"))
+    first, second = (c.integer(n, 0) % rank for n in ("dim1", "dim2"))
     perm = list(range(rank))
     perm[first], perm[second] = perm[second], perm[first]
     return c.operator("Transpose", perm=tuple(perm))
@@ -55,7 +48,7 @@ def swap_axis(c: Conversion) -> Result:
 
 @row("expand_dims")
 def expand_dims(c: Conversion) -> Result:
-    return c.result("Unsqueeze", [c.required(0), c.ints((c.attributes.integer("axis"),))])
+    return c.result("Unsqueeze", [c.required(0), c.ints((c.integer("axis"),))])
 
 
 @row("squeeze")
@@ -161,7 +154,7 @@ def pad(c: Conversion) -> Result:
     if mode != "constant":
         a.irrelevant("constant_value", f"mode {mode} does not read it")
         return c.result("Pad", [c.required(0), pads], mode=mode)
-    value = like(c, a.number("constant_value", 0.0))
+    value = c.like(a.number("constant_value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)
 
 
@@ -255,12 +248,12 @@ def reshape_like(c: Conversion) -> Result:
 
 @row("depth_to_space")
 def depth_to_space(c: Conversion) -> Result:
-    return c.operator("DepthToSpace", blocksize=c.attributes.integer("block_size"))
+    return c.operator("DepthToSpace", blocksize=c.integer("block_size"))
 
 
 @row("space_to_depth")
 def space_to_depth(c: Conversion) -> Result:
-    return c.operator("SpaceToDepth", blocksize=c.attributes.integer("block_size"))
+    return c.operator("SpaceToDepth", blocksize=c.integer("block_size"))
 
 
 @row("_contrib_BilinearResize2D")

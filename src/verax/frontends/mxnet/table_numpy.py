@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
-from verax.frontends.mxnet.rows import TABLE, Result, ints, keep_dtype, like, row, sizes_along
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import TABLE, ints, keep_dtype, row, sizes_along
 from verax.frontends.mxnet.table_arithmetic import remainder
 from verax.ir.dim import DimLike
 
 
 def _floats(c: Conversion, *more: str) -> None:
     """Refuse what NumPy would bring to another type."""
-    types = {c.builder.types[v].dtype for v in (*(v for v in c.inputs if v), *more)}
+    types = {c.type(v).dtype for v in (*(v for v in c.inputs if v), *more)}
     if len(types) != 1 or not next(iter(types)).is_float:
         c.refuse(f"element types {', '.join(sorted(types))}: only one float type is supported")
 
@@ -77,7 +77,7 @@ def mod(c: Conversion) -> Result:
 def mod_scalar(c: Conversion) -> Result:
     _floats(c)
     c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return remainder(c, c.required(0), like(c, c.attributes.number("scalar", 1.0)))
+    return remainder(c, c.required(0), c.like(c.number("scalar", 1.0)))
 
 
 def _compared(name: str, kind: str, *, negated: bool = False) -> None:
@@ -86,7 +86,7 @@ def _compared(name: str, kind: str, *, negated: bool = False) -> None:
         other = c.input(1)
         if other is None:
             c.attributes.irrelevant("is_int", "it only says how the number was written")
-            other = like(c, c.attributes.number("scalar", 1.0))
+            other = c.like(c.number("scalar", 1.0))
         if not negated:
             return c.result(kind, [c.required(0), other])
         return c.result("Not", [c.add(kind, [c.required(0), other])])
@@ -246,7 +246,7 @@ def squeeze(c: Conversion) -> Result:
 @row("_npi_concatenate")
 def concatenate(c: Conversion) -> Result:
     if c.attributes.get("axis", 0) is not None:
-        return c.operator("Concat", axis=c.attributes.integer("axis", 0))
+        return c.operator("Concat", axis=c.integer("axis", 0))
     flat = [c.add("Reshape", [c.required(i), c.ints((-1,))]) for i in range(len(c.inputs))]
     return c.result("Concat", flat, axis=0)
 
@@ -315,5 +315,5 @@ def pad(c: Conversion) -> Result:
     if mode != "constant":
         a.irrelevant("constant_value", f"mode {mode} does not read it")
         return c.result("Pad", [c.required(0), pads], mode=mode)
-    value = like(c, a.number("constant_value", 0.0))
+    value = c.like(a.number("constant_value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)

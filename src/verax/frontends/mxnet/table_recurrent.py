@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.recurrent import (
     CUDNN_ORDERS,
     MAX_LAYERS,
@@ -19,7 +19,7 @@ from verax.frontends.common.recurrent import (
     in_order,
     stacked,
 )
-from verax.frontends.mxnet.rows import Result, count_inputs, known_dims, row
+from verax.frontends.mxnet.rows import count_inputs, known_dims, row
 from verax.ir.operator import REGISTRY
 
 KINDS = {"rnn_relu": "RNN", "rnn_tanh": "RNN", "lstm": "LSTM", "gru": "GRU"}
@@ -28,7 +28,7 @@ KINDS = {"rnn_relu": "RNN", "rnn_tanh": "RNN", "lstm": "LSTM", "gru": "GRU"}
 @row("_rnn_param_concat", "_npi_rnn_param_concat")
 def parameters(c: Conversion) -> Result:
     """All weights and biases in one vector."""
-    return c.operator("Concat", axis=c.attributes.integer("dim", 1))
+    return c.operator("Concat", axis=c.integer("dim", 1))
 
 
 class _Vector:

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.common.context import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    ints,
-    keep_dtype,
-    like,
-    row,
-    sizes_along,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import ints, keep_dtype, row, sizes_along
 
 
 def _reduce(kind: str, *names: str) -> None:
@@ -92,7 +85,7 @@ def linalg_gemm2(c: Conversion) -> Result:
     sides = _turned(c)
     if factor == 1:
         return c.result("MatMul", sides)
-    return c.result("Mul", [c.add("MatMul", sides), like(c, factor)])
+    return c.result("Mul", [c.add("MatMul", sides), c.like(factor)])
 
 
 def _turned(c: Conversion) -> list[str]:
@@ -100,7 +93,7 @@ def _turned(c: Conversion) -> list[str]:
     sides = []
     for i, name in enumerate(("transpose_a", "transpose_b")):
         side, rank = c.required(i), c.rank(i)
-        if c.attributes.flag(name, False):
+        if c.flag(name, False):
             side = c.add("Transpose", [side], perm=(*range(rank - 2), rank - 1, rank - 2))
         sides.append(side)
     return sides

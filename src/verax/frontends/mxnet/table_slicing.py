@@ -5,14 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    ints,
-    known_dims,
-    row,
-    sizes_along,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import ints, known_dims, row, sizes_along
 from verax.ir.operator import Operator
 
 MOST = 2**31 - 1

@@ -11,16 +11,14 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.channels_last import finish_channels_last
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.mxnet.rows import (
-    Result,
     channels_back,
     channels_second,
     count_inputs,
     ints,
     is_channels_last,
     known_dims,
-    like,
     per_axis,
     row,
 )
@@ -81,7 +79,7 @@ def _deconvolution(c: Conversion) -> Operator:
 
 
 def _require_filters(c: Conversion, found: object) -> None:
-    said = c.attributes.integer("num_filter")
+    said = c.integer("num_filter")
     if said != found:
         raise ModelError(f"num_filter is {said}, the weights are {c.type(1)}", place=c.node.place)
 
@@ -113,7 +111,8 @@ def pooling(c: Conversion) -> Result:
     made = _pooling(turned)
     if isinstance(made, Operator):
         return channels_back(c, turned, made)
-    return finish_channels_last(c, made if isinstance(made, str) else made[0])
+    assert isinstance(made, tuple)
+    return finish_channels_last(c, made[0])
 
 
 def _pooling(c: Conversion) -> Result:
@@ -145,14 +144,14 @@ def _pooling(c: Conversion) -> Result:
         pads = _overhang(c, kernel, strides, pads)
         form |= {"pads": pads, "ceil_mode": False}
     mean = c.add("AveragePool", [c.required(0)], count_include_pad=True, **form)
-    return c.result("Mul", [mean, like(c, np.prod(kernel))])
+    return c.result("Mul", [mean, c.like(np.prod(kernel))])
 
 
 @row("Pooling_v1")
 def first_pooling(c: Conversion) -> Result:
     """Of images. Unlike in Pooling, a padding zero may be a maximum, and a mean is always over a
     whole window, also where it hangs over the padding."""
-    a, kind = c.attributes, c.attributes.text("pool_type", "max")
+    a, kind = c.attributes, c.text("pool_type", "max")
     if kind not in ("max", "avg", "sum"):
         a.refuse("pool_type", "there is no such pool")
     if c.rank() != 4:
@@ -166,20 +165,18 @@ def first_pooling(c: Conversion) -> Result:
     form = {"kernel_shape": kernel, "strides": strides}
     if kind == "max":
         widths = [0, 0, *(p for p, _ in pads)]
-        padded = c.add("Pad", [c.required(0), c.ints(widths * 2), like(c, 0)], mode="constant")
+        padded = c.add("Pad", [c.required(0), c.ints(widths * 2), c.like(0)], mode="constant")
         return c.result("MaxPool", [padded], pads=((0, 0),) * 2, ceil_mode=hangs_over, **form)
     pads = _overhang(c, kernel, strides, pads) if hangs_over else pads
     form |= {"pads": pads, "count_include_pad": True}
     if kind == "avg":
         return c.result("AveragePool", [c.required(0)], **form)
-    return c.result(
-        "Mul", [c.add("AveragePool", [c.required(0)], **form), like(c, np.prod(kernel))]
-    )
+    return c.result("Mul", [c.add("AveragePool", [c.required(0)], **form), c.like(np.prod(kernel))])
 
 
 def _power_kind(c: Conversion) -> str:
     """A power of 1 adds the elements as they are, not their sizes; odd powers do alike."""
-    p = c.attributes.integer("p_value")
+    p = c.integer("p_value")
     if p not in (1, 2):
         c.attributes.refuse("p_value", "only 1 and 2 are supported")
     return "sum" if p == 1 else "lp"
@@ -187,7 +184,7 @@ def _power_kind(c: Conversion) -> str:
 
 def _option(c: Conversion, name: str, matters: bool, default: bool, what: str) -> bool:
     if matters:
-        return default if c.attributes.get(name) is None else c.attributes.flag(name)
+        return default if c.attributes.get(name) is None else c.flag(name)
     c.attributes.irrelevant(name, f"{what} does not read it")
     return default
 
@@ -282,7 +279,7 @@ def batch_norm(c: Conversion) -> Result:
 
 @row("InstanceNorm")
 def instance_norm(c: Conversion) -> Result:
-    return c.operator("InstanceNormalization", epsilon=c.attributes.number("eps", 1e-3))
+    return c.operator("InstanceNormalization", epsilon=c.number("eps", 1e-3))
 
 
 @row("LayerNorm")
@@ -325,7 +322,7 @@ def l2_normalization(c: Conversion) -> Result:
     if mode not in over:
         a.refuse("mode", "there is no such mode")
     squares = c.add("ReduceSumSquare", [c.required(0), c.ints(over[mode])], keepdims=True)
-    shifted = c.add("Add", [squares, like(c, a.number("eps", 1e-10))])
+    shifted = c.add("Add", [squares, c.like(a.number("eps", 1e-10))])
     return c.result("Div", [c.required(0), c.add("Sqrt", [shifted])])
 
 
@@ -376,7 +373,7 @@ def _nearest(c: Conversion, scale: int) -> Result:
                 f"{c.type(i)} does not reach {scale} x {c.type(0)}", place=c.node.place
             )
         parts.append(c.add("Resize", [c.required(i), None, scales(factor)], **form))
-    mode = c.attributes.text("multi_input_mode", "concat")
+    mode = c.text("multi_input_mode", "concat")
     if mode not in ("concat", "sum"):
         c.attributes.refuse("multi_input_mode", "there is no such mode")
     return c.result("Concat", parts, axis=1) if mode == "concat" else c.result("Sum", parts)
@@ -413,8 +410,8 @@ def adaptive_average_pool(c: Conversion) -> Result:
         return c.operator("AveragePool", kernel_shape=kernel, strides=kernel)
     c.must_be_few(sum(n * m for n, m in zip(sizes, wanted)))
     rows, columns = (_averaging(n, m) for n, m in zip(sizes, wanted))
-    wide = c.add("MatMul", [c.required(0), like(c, columns)])
-    return c.result("MatMul", [like(c, rows.T), wide])
+    wide = c.add("MatMul", [c.required(0), c.like(columns)])
+    return c.result("MatMul", [c.like(rows.T), wide])
 
 
 def _averaging(n: int, m: int) -> np.ndarray:

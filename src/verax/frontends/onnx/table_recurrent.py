@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.common.context import Conversion
-from verax.frontends.onnx.rows import Result, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.onnx.rows import row
 from verax.ops.recurrent_curves import ONNX_CURVES, curve, takes
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
@@ -24,12 +24,12 @@ def rnn(c: Conversion) -> Result:
 
 @row("GRU")
 def gru(c: Conversion) -> Result:
-    return _recurrent(c, linear_before_reset=c.attributes.flag("linear_before_reset"))
+    return _recurrent(c, linear_before_reset=c.flag("linear_before_reset"))
 
 
 @row("LSTM")
 def lstm(c: Conversion) -> Result:
-    return _recurrent(c, input_forget=c.attributes.flag("input_forget"))
+    return _recurrent(c, input_forget=c.flag("input_forget"))
 
 
 def _recurrent(c: Conversion, **more: Any) -> Result:

@@ -11,8 +11,8 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.channels_last import constant_ints, longs, static_dims
-from verax.frontends.common.context import Conversion
-from verax.frontends.tensorflow.rows import Result, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import row
 from verax.ir.types import DType
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -24,7 +24,7 @@ def non_max_suppression(c: Conversion) -> Result:
     """Operands: boxes [n, 4], scores [n], count; then IoU and score thresholds where the version
     has them as operands. Places of the boxes kept, int32."""
     if c.node.op_type == "NonMaxSuppression":
-        overlap = c.constant([c.attributes.number("iou_threshold", 0.5)], np.float32)
+        overlap = c.constant([c.number("iou_threshold", 0.5)], np.float32)
     else:
         overlap = _scalar(c, 3)
     lowest = _scalar(c, 4) if c.node.op_type.endswith("V3") else c.constant([LOWEST], np.float32)
@@ -42,7 +42,7 @@ def padded_suppression(c: Conversion) -> Result:
     kept = _kept(c, _scalar(c, 3), _scalar(c, 4))
     count = c.add("Cast", [c.add("Size", [kept])], to=DType.int32)
     values = [kept, c.add("Gather", [c.required(1), kept])] if scored else [kept]
-    if c.attributes.flag("pad_to_max_output_size"):
+    if c.flag("pad_to_max_output_size"):
         (most,) = constant_ints(c, 2, "the count")
         values = [_padded(c, v, most) for v in values]
     values[0] = c.add("Cast", [values[0]], to=DType.int32)
@@ -138,7 +138,7 @@ def _best(c: Conversion, scores: str, width: int, most: int) -> tuple[str, str]:
 
 def _padded(c: Conversion, value: str, size: int) -> str:
     """A vector filled up with zeros."""
-    zeros = c.constant(np.zeros(size, c.builder.types[value].dtype.numpy))
+    zeros = c.constant(np.zeros(size, c.type(value).dtype.numpy))
     long = c.add("Concat", [value, zeros], axis=0)
     return c.add("Slice", [long, c.ints((0,)), c.ints((size,))])
 

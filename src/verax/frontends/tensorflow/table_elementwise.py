@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
-from verax.frontends.tensorflow.rows import Result, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import row
 from verax.ir.types import DType
 
 SAME = {
@@ -106,7 +106,7 @@ def clip(c: Conversion) -> Result:
 
 @row("LeakyRelu")
 def leaky_relu(c: Conversion) -> Result:
-    return c.result("LeakyRelu", [c.required(0)], alpha=c.attributes.number("alpha", 0.2))
+    return c.result("LeakyRelu", [c.required(0)], alpha=c.number("alpha", 0.2))
 
 
 @row("Elu")
@@ -116,7 +116,7 @@ def elu(c: Conversion) -> Result:
 
 @row("Erfc")
 def erfc(c: Conversion) -> Result:
-    return c.result("Sub", [c.constant(1, c.type(0).dtype.numpy), c.add("Erf", [c.required(0)])])
+    return c.result("Sub", [c.like(1), c.add("Erf", [c.required(0)])])
 
 
 @row("Square")
@@ -132,7 +132,7 @@ def squared_difference(c: Conversion) -> Result:
 
 @row("Expm1", "Log1p")
 def near_zero(c: Conversion) -> Result:
-    one = c.constant(1, c.type(0).dtype.numpy)
+    one = c.like(1)
     if c.node.op_type == "Expm1":
         return c.result("Sub", [c.add("Exp", [c.required(0)]), one])
     return c.result("Log", [c.add("Add", [c.required(0), one])])
@@ -170,7 +170,7 @@ def truncated(c: Conversion) -> Result:
 def no_nan(c: Conversion) -> Result:
     """0 where the second operand is 0, whatever the first."""
     x, y = c.required(0), c.required(1)
-    zero, one = (c.constant(v, c.type(0).dtype.numpy) for v in (0, 1))
+    zero, one = (c.like(v) for v in (0, 1))
     is_zero = c.add("Equal", [y, zero])
     if c.node.op_type == "DivNoNan":
         found = c.add("Div", [x, c.add("Where", [is_zero, one, y])])

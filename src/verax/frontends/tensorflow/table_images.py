@@ -11,8 +11,8 @@ from verax.frontends.common.channels_last import (
     finish_channels_last,
     static_dims,
 )
-from verax.frontends.common.context import Conversion
-from verax.frontends.tensorflow.rows import MAX_COMPUTED, Layout, Result, bounded, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import MAX_COMPUTED, Layout, bounded, row
 from verax.ir.types import DType
 
 STEPS = 1024
@@ -161,7 +161,7 @@ def extract_patches(c: Conversion) -> Result:
 
 def _positions(c: Conversion) -> tuple[bool, bool]:
     """Whether corners are aligned, and whether pixels have their centres in the middle."""
-    aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
+    aligned, half = c.flag("align_corners"), c.flag("half_pixel_centers")
     if aligned and half:
         c.attributes.refuse("half_pixel_centers", "together with align_corners")
     return aligned, half

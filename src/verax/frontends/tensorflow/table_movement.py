@@ -12,11 +12,10 @@ from verax.frontends.common.channels_last import (
     pads,
     static_dims,
 )
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tensorflow.rows import (
     MAX_COMPUTED,
     Layout,
-    Result,
     as_long,
     bounded,
     row,
@@ -32,7 +31,7 @@ def reshape(c: Conversion) -> Result:
 
 @row("Squeeze")
 def squeeze(c: Conversion) -> Result:
-    axes = c.attributes.integers("squeeze_dims", ())
+    axes = c.integers("squeeze_dims", ())
     return c.result("Squeeze", [c.required(0), c.ints(axes)] if axes else [c.required(0)])
 
 
@@ -59,7 +58,7 @@ def concat(c: Conversion) -> Result:
 
 @row("Pack")
 def pack(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     c.attributes.expect("N", len(c.inputs), why="it counts the operands")
     at = c.ints((axis,))
     parts = [c.add("Unsqueeze", [c.required(i), at]) for i in range(len(c.inputs))]
@@ -68,7 +67,7 @@ def pack(c: Conversion) -> Result:
 
 @row("Unpack")
 def unpack(c: Conversion) -> Result:
-    axis, count = c.attributes.integer("axis", 0), stated_integer(c, "num")
+    axis, count = c.integer("axis", 0), stated_integer(c, "num")
     size = c.type(0).dims[axis]
     if isinstance(size, int) and size != count:
         raise ModelError(f"{size} elements are not {count}", place=c.node.place)
@@ -113,7 +112,7 @@ def gather(c: Conversion) -> Result:
     """The first batch_dims axes of data and indices are walked together."""
     c.attributes.irrelevant("validate_indices", "indices out of range are errors either way")
     axis = constant_ints(c, 2, "the axis")[0] if c.node.op_type == "GatherV2" else 0
-    batch = c.attributes.integer("batch_dims", 0)
+    batch = c.integer("batch_dims", 0)
     axis, batch = axis % max(c.rank(0), 1), batch + c.rank(1) if batch < 0 else batch
     if batch == 0:
         return c.result("Gather", [c.required(0), c.required(1)], axis=axis)
@@ -126,7 +125,7 @@ def gather(c: Conversion) -> Result:
     found = c.add("GatherND", [data, places], batch_dims=batch)
     inner = c.rank(1) - batch
     moved = [*range(batch + inner, batch + inner + len(between)), *range(batch, batch + inner)]
-    tail = range(batch + len(moved), c.builder.types[found].rank)
+    tail = range(batch + len(moved), c.rank(found))
     return c.result("Transpose", [found], perm=(*range(batch), *moved, *tail))
 
 
@@ -151,7 +150,7 @@ def scatter(c: Conversion) -> Result:
         reduction = "add" if c.node.op_type.endswith("Add") else "none"
         given = [c.required(0), as_long(c, 1), c.required(2)]
         return c.result("ScatterND", given, reduction=reduction)
-    zero = c.constant(0, c.type(1).dtype.numpy)
+    zero = c.like(0, 1)
     data = c.add("Expand", [zero, longs(c, 2)])
     return c.result("ScatterND", [data, as_long(c, 0), c.required(1)], reduction="add")
 
@@ -203,7 +202,7 @@ def inverse(c: Conversion) -> Result:
 @row("OneHot")
 def one_hot(c: Conversion) -> Result:
     """Operands: indices, depth, value at the index, value elsewhere."""
-    axis = c.attributes.integer("axis", -1)
+    axis = c.integer("axis", -1)
     scalars = [c.add("Unsqueeze", [c.required(i), c.ints([0])]) for i in (3, 2)]
     values = c.add("Concat", scalars, axis=0)
     depth = c.ints(constant_ints(c, 1, "the depth"))
@@ -212,7 +211,7 @@ def one_hot(c: Conversion) -> Result:
 
 @row("Shape", "Size", "Rank")
 def shape(c: Conversion) -> Result:
-    target = DType(c.attributes.text("out_type", "int32"))
+    target = DType(c.text("out_type", "int32"))
     if c.node.op_type == "Rank":
         return c.named_constant(np.array(c.rank(0), np.int32))
     return c.result("Cast", [c.add(c.node.op_type, [c.required(0)])], to=target)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.frontends.common.channels_last import constant_ints
-from verax.frontends.common.context import Conversion
-from verax.frontends.tensorflow.rows import Result, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import row
 from verax.ir.types import DType
 
 REDUCTIONS = {
@@ -23,7 +23,7 @@ REDUCTIONS = {
 def reduce(c: Conversion) -> Result:
     """No axes at all reduce nothing."""
     axes = constant_ints(c, 1, "the axes")
-    keep = c.attributes.flag("keep_dims")
+    keep = c.flag("keep_dims")
     if not axes:
         return c.result("Identity", [c.required(0)])
     return c.result(REDUCTIONS[c.node.op_type], [c.required(0), c.ints(axes)], keepdims=keep)
@@ -31,7 +31,7 @@ def reduce(c: Conversion) -> Result:
 
 @row("Any", "All")
 def any_or_all(c: Conversion) -> Result:
-    axes, keep = constant_ints(c, 1, "the axes"), c.attributes.flag("keep_dims")
+    axes, keep = constant_ints(c, 1, "the axes"), c.flag("keep_dims")
     if not axes:
         return c.result("Identity", [c.required(0)])
     number = c.add("Cast", [c.required(0)], to=DType.int32)
@@ -42,7 +42,7 @@ def any_or_all(c: Conversion) -> Result:
 @row("ArgMax", "ArgMin")
 def arg(c: Conversion) -> Result:
     (axis,) = constant_ints(c, 1, "the axis")
-    target = c.attributes.text("output_type", "int64")
+    target = c.text("output_type", "int64")
     found = c.add(c.node.op_type, [c.required(0)], axis=axis, keepdims=False)
     if target not in ("int32", "int64"):
         c.attributes.refuse("output_type")
@@ -61,8 +61,8 @@ def cumulative(c: Conversion) -> Result:
     return c.result(
         kind,
         [c.required(0), c.constant(axis, np.int64)],
-        exclusive=c.attributes.flag("exclusive"),
-        reverse=c.attributes.flag("reverse"),
+        exclusive=c.flag("exclusive"),
+        reverse=c.flag("reverse"),
     )
 
 
@@ -70,8 +70,8 @@ def cumulative(c: Conversion) -> Result:
 def top_k(c: Conversion) -> Result:
     """Places are int32."""
     count = constant_ints(c, 1, "k")
-    kept = c.attributes.flag("sorted", True)
-    target = c.attributes.text("index_type", "int32")
+    kept = c.flag("sorted", True)
+    target = c.text("index_type", "int32")
     b, names = c.builder, [*c.node.outputs, c.fresh("places")][:2]
     op = c.operator("TopK", axis=-1, largest=True, sorted=kept)
     values, places = b.add_all(
@@ -83,5 +83,5 @@ def top_k(c: Conversion) -> Result:
 @row("L2Loss")
 def l2_loss(c: Conversion) -> Result:
     """Half of the sum of all squares."""
-    half = c.constant(0.5, c.type(0).dtype.numpy)
+    half = c.like(0.5)
     return c.result("Mul", [c.add("ReduceSumSquare", [c.required(0)], keepdims=False), half])

@@ -11,8 +11,8 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.channels_last import constant_ints, static_dims
-from verax.frontends.common.context import Conversion
-from verax.frontends.tensorflow.rows import Result, as_long, bounded, row, stated_integer
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import as_long, bounded, row, stated_integer
 
 END = 2**31 - 1
 """Beyond the end of any axis."""

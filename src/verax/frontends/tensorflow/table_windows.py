@@ -10,13 +10,13 @@ from typing import Any
 
 from verax.base.errors import ModelError
 from verax.frontends.common.channels_last import constant_ints, reshaped, static_dims, transposed
-from verax.frontends.common.context import Conversion
-from verax.frontends.tensorflow.rows import Layout, Result, known_sizes, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import Layout, known_sizes, row
 
 
 def _out_in(c: Conversion, value: str) -> str:
     """[*kernel, a, b] -> [b, a, *kernel]."""
-    rank = c.builder.types[value].rank
+    rank = c.rank(value)
     return transposed(c, value, (rank - 1, rank - 2, *range(rank - 2)))
 
 
@@ -102,7 +102,7 @@ def transposed_convolution(c: Conversion) -> Result:
 @row("BiasAdd")
 def bias_add(c: Conversion) -> Result:
     """One number per channel, which is the last axis or the second."""
-    form = c.attributes.text("data_format", "NHWC")
+    form = c.text("data_format", "NHWC")
     if form not in ("NHWC", "NCHW", "NDHWC", "NCDHW"):
         c.attributes.refuse("data_format")
     bias = c.required(1)
@@ -143,7 +143,7 @@ def pool_of_operands(c: Conversion) -> Result:
 def batch_norm(c: Conversion) -> Result:
     """Training is the default when the file does not say."""
     layout = Layout(c, "NHWC")
-    if c.attributes.flag("is_training", True):
+    if c.flag("is_training", True):
         c.attributes.refuse("is_training", "freeze the graph for inference")
     c.attributes.irrelevant("exponential_avg_factor", "it only matters in training")
     if any(c.output_used(i) for i in range(1, 6)):
@@ -151,7 +151,7 @@ def batch_norm(c: Conversion) -> Result:
     return layout.finish(
         "BatchNormalization",
         [layout.first(c.required(0)), *(c.required(i) for i in range(1, 5))],
-        epsilon=c.attributes.number("epsilon", 1e-4),
+        epsilon=c.number("epsilon", 1e-4),
     )
 
 
@@ -185,7 +185,7 @@ def batch_matmul(c: Conversion) -> Result:
     operands = []
     for i, name in enumerate(("adj_x", "adj_y")):
         value, rank = c.required(i), c.rank(i)
-        if c.attributes.flag(name):
+        if c.flag(name):
             value = c.add("Transpose", [value], perm=(*range(rank - 2), rank - 1, rank - 2))
         operands.append(value)
     for name in ("Ta", "Tb", "Tout", "grad_x", "grad_y"):
@@ -196,5 +196,5 @@ def batch_matmul(c: Conversion) -> Result:
 @row("Einsum")
 def einsum(c: Conversion) -> Result:
     c.attributes.expect("N", len(c.inputs), why="it counts the operands")
-    equation = c.attributes.text("equation", "").replace(" ", "")
+    equation = c.text("equation", "").replace(" ", "")
     return c.result("Einsum", list(c.inputs), equation=equation)

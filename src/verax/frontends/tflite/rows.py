@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from verax.frontends.common.context import Conversion, Row
-from verax.ir.operator import Operator
-
-Result = Operator | str | tuple[str, ...]
+from verax.frontends.common.context import Conversion, Result, Row
 
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator)."""
@@ -95,7 +92,7 @@ ACTIVATIONS: dict[str, tuple[float, float]] = {
 
 def activation(c: Conversion) -> str:
     """The fused activation; refused where LiteRT itself ignores it."""
-    name: str = c.attributes.text("fused_activation_function", "NONE")
+    name: str = c.text("fused_activation_function", "NONE")
     if name not in ("NONE", "RELU", *ACTIVATIONS):
         c.attributes.refuse("fused_activation_function", "LiteRT's kernels ignore it in silence")
     return name
@@ -108,7 +105,7 @@ def activated(c: Conversion, value: str, name: str) -> str:
     if name == "RELU":
         return c.add("Relu", [value])
     low, high = ACTIVATIONS[name]
-    dtype = c.builder.types[value].dtype.numpy
+    dtype = c.type(value).dtype.numpy
     return c.add("Clip", [value, c.constant(low, dtype), c.constant(high, dtype)])
 
 
@@ -122,13 +119,13 @@ def finish_activated(
     if name == "RELU":
         return c.result("Relu", [value])
     low, high = ACTIVATIONS[name]
-    dtype = c.builder.types[value].dtype.numpy
+    dtype = c.type(value).dtype.numpy
     return c.result("Clip", [value, c.constant(low, dtype), c.constant(high, dtype)])
 
 
 def padding(c: Conversion) -> str:
     """SAME or VALID as a rule that the operators resolve; () for VALID."""
-    rule: str = c.attributes.text("padding", "SAME")
+    rule: str = c.text("padding", "SAME")
     if rule not in ("SAME", "VALID"):
         c.attributes.refuse("padding", "there is no such rule")
     return rule

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.frontends.common.channels_last import constant_array, constant_ints
-from verax.frontends.common.context import Conversion
-from verax.frontends.tflite.rows import ACTIVATIONS, Result, activation, finish_activated, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.rows import ACTIVATIONS, activation, finish_activated, row
 
 PLAIN = {
     "ABS": "Abs", "CEIL": "Ceil", "COS": "Cos", "ELU": "Elu", "EQUAL": "Equal", "EXP": "Exp",
@@ -42,12 +42,12 @@ def clamp(c: Conversion) -> Result:
 
 @row("LEAKY_RELU")
 def leaky_relu(c: Conversion) -> Result:
-    return c.operator("LeakyRelu", alpha=c.attributes.number("alpha", 0.0))
+    return c.operator("LeakyRelu", alpha=c.number("alpha", 0.0))
 
 
 @row("GELU")
 def gelu(c: Conversion) -> Result:
-    return c.operator("Gelu", approximate="tanh" if c.attributes.flag("approximate") else "none")
+    return c.operator("Gelu", approximate="tanh" if c.flag("approximate") else "none")
 
 
 @row("RSQRT")
@@ -82,7 +82,7 @@ def select(c: Conversion) -> Result:
 def cast(c: Conversion) -> Result:
     for name in ("in_data_type", "out_data_type"):
         c.attributes.irrelevant(name, "LiteRT goes by the types of the tensors")
-    return c.operator("Cast", to=c.attributes.text("output_type"))
+    return c.operator("Cast", to=c.text("output_type"))
 
 
 @row("DEQUANTIZE")
@@ -99,7 +99,7 @@ def dequantize_half(c: Conversion) -> Result:
 @row("SOFTMAX")
 def softmax(c: Conversion) -> Result:
     """softmax(beta x) along the last axis."""
-    beta, x = c.attributes.number("beta", 0.0), c.required(0)
+    beta, x = c.number("beta", 0.0), c.required(0)
     if beta != 1.0:
         x = c.add("Mul", [x, c.constant(beta, np.float32)])
     return c.result("Softmax", [x], axis=-1)
@@ -141,7 +141,7 @@ def reduction(c: Conversion) -> Result:
     return c.result(
         REDUCTIONS[c.node.op_type],
         [c.required(0), c.ints(constant_ints(c, 1, "the axes"))],
-        keepdims=c.attributes.flag("keep_dims"),
+        keepdims=c.flag("keep_dims"),
         noop_with_empty_axes=True,
     )
 
@@ -151,7 +151,7 @@ def arg(c: Conversion) -> Result:
     """The first of equals wins."""
     (axis,) = constant_ints(c, 1, "the axis")
     kind = "ArgMax" if c.node.op_type == "ARG_MAX" else "ArgMin"
-    to = c.attributes.text("output_type", "float32")
+    to = c.text("output_type", "float32")
     if to not in ("int32", "int64"):
         c.attributes.refuse("output_type", "positions are int32 or int64")
     return _cast_result(c, c.add(kind, [c.required(0)], axis=axis, keepdims=False), to)
@@ -159,7 +159,7 @@ def arg(c: Conversion) -> Result:
 
 @row("SHAPE")
 def shape(c: Conversion) -> Result:
-    to = c.attributes.text("out_type", "float32")
+    to = c.text("out_type", "float32")
     if to not in ("int32", "int64"):
         c.attributes.refuse("out_type", "sizes are int32 or int64")
     return _cast_result(c, c.add("Shape", [c.required(0)]), to)

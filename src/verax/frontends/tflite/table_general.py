@@ -10,8 +10,8 @@ from verax.frontends.common.channels_last import (
     finish_channels_last,
     longs,
 )
-from verax.frontends.common.context import Conversion
-from verax.frontends.tflite.rows import Result, activated, activation, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.rows import activated, activation, row
 from verax.frontends.tflite.table_movement import END
 from verax.frontends.tflite.table_windows import pool_fields
 
@@ -39,7 +39,7 @@ def floor_mod(c: Conversion) -> Result:
 @row("CUMSUM")
 def cumsum(c: Conversion) -> Result:
     axis = c.constant(constant_ints(c, 1, "the axis")[0], np.int64)
-    flags = {name: c.attributes.flag(name) for name in ("exclusive", "reverse")}
+    flags = {name: c.flag(name) for name in ("exclusive", "reverse")}
     return c.result("CumSum", [c.required(0), axis], **flags)
 
 
@@ -47,7 +47,7 @@ def cumsum(c: Conversion) -> Result:
 def logical_reduction(c: Conversion) -> Result:
     kind = "ReduceMax" if c.node.op_type == "REDUCE_ANY" else "ReduceMin"
     axes = c.ints(constant_ints(c, 1, "the axes"))
-    flags = {"keepdims": c.attributes.flag("keep_dims"), "noop_with_empty_axes": True}
+    flags = {"keepdims": c.flag("keep_dims"), "noop_with_empty_axes": True}
     found = c.add(kind, [c.add("Cast", [c.required(0)], to="int32"), axes], **flags)
     return c.result("Cast", [found], to="bool")
 
@@ -75,7 +75,7 @@ def range_(c: Conversion) -> Result:
 
 @row("ZEROS_LIKE")
 def zeros_like(c: Conversion) -> Result:
-    zero = c.constant(0, c.type(0).dtype.numpy)
+    zero = c.like(0)
     return c.result("Expand", [zero, c.add("Shape", [c.required(0)])])
 
 
@@ -85,12 +85,12 @@ def one_hot(c: Conversion) -> Result:
     at, depth = c.required(0), c.required(1)
     if c.type(0).dtype not in ("int32", "int64"):
         c.refuse(f"indices of {c.type(0).dtype} are not supported")
-    is_below = c.add("Less", [at, c.constant(0, c.type(0).dtype.numpy)])
+    is_below = c.add("Less", [at, c.like(0)])
     beyond = c.add("Cast", [depth], to=c.type(0).dtype)
     at = c.add("Where", [is_below, beyond, at])
     values = [c.add("Reshape", [c.required(i), c.ints((1,))]) for i in (3, 2)]
     values = [c.add("Concat", values, axis=0)]
-    return c.result("OneHot", [at, depth, *values], axis=c.attributes.integer("axis", 0))
+    return c.result("OneHot", [at, depth, *values], axis=c.integer("axis", 0))
 
 
 # Searching
@@ -125,7 +125,7 @@ def reverse(c: Conversion) -> Result:
 
 @row("REVERSE_SEQUENCE", moves=True)
 def reverse_sequence(c: Conversion) -> Result:
-    axes = {f"{k}_axis": c.attributes.integer(f"{v}_dim", 0) for k, v in _SEQUENCE.items()}
+    axes = {f"{k}_axis": c.integer(f"{v}_dim", 0) for k, v in _SEQUENCE.items()}
     return c.result("ReverseSequence", [c.required(0), longs(c, 1)], **axes)
 
 
@@ -135,7 +135,7 @@ _SEQUENCE = {"time": "seq", "batch": "batch"}
 @row("SCATTER_ND")
 def scatter_nd(c: Conversion) -> Result:
     """Operands: indices, updates, shape. Onto zeros; updates of one place add up."""
-    zero = c.constant(0, c.type(1).dtype.numpy)
+    zero = c.like(0, 1)
     zeros = c.add("Expand", [zero, longs(c, 2)])
     places = c.add("Cast", [c.required(0)], to="int64")
     return c.result("ScatterND", [zeros, places, c.required(1)], reduction="add")

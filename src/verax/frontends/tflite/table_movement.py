@@ -15,8 +15,8 @@ from verax.frontends.common.channels_last import (
     pads,
     static_dims,
 )
-from verax.frontends.common.context import Conversion
-from verax.frontends.tflite.rows import MAX_POSITIONS, Result, activation, finish_activated, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.rows import MAX_POSITIONS, activation, finish_activated, row
 
 END = 2**31 - 1
 """Beyond the end of any axis."""
@@ -29,14 +29,14 @@ def reshape(c: Conversion) -> Result:
         c.attributes.irrelevant("new_shape", "operand 1 gives the shape")
         shape = longs(c, 1)
     else:
-        sizes = c.attributes.integers("new_shape", ())
+        sizes = c.integers("new_shape", ())
         shape = c.ints(() if sizes == (0,) else sizes)  # old files write a scalar as [0]
     return c.result("Reshape", [c.required(0), shape], allowzero=True)
 
 
 @row("SQUEEZE", moves=True)
 def squeeze(c: Conversion) -> Result:
-    axes = c.attributes.integers("squeeze_dims", ())
+    axes = c.integers("squeeze_dims", ())
     return c.result("Squeeze", [c.required(0), c.ints(axes)] if axes else [c.required(0)])
 
 
@@ -53,14 +53,14 @@ def transpose(c: Conversion) -> Result:
 
 @row("CONCATENATION")
 def concatenation(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     inputs: list[str | None] = [c.required(i) for i in range(len(c.inputs))]
     return finish_activated(c, activation(c), "Concat", inputs, axis=axis)
 
 
 @row("PACK", moves=True)
 def pack(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
+    axis = c.integer("axis", 0)
     c.attributes.expect("values_count", len(c.inputs), why="it counts the operands")
     at = c.ints((axis,))
     parts = [c.add("Unsqueeze", [c.required(i), at]) for i in range(len(c.inputs))]
@@ -69,7 +69,7 @@ def pack(c: Conversion) -> Result:
 
 @row("UNPACK", moves=True)
 def unpack(c: Conversion) -> Result:
-    axis, count = c.attributes.integer("axis", 0), c.attributes.integer("num", 0)
+    axis, count = c.integer("axis", 0), c.integer("num", 0)
     parts = _split(c, [c.required(0)], [], num_outputs=count, axis=axis)
     at = c.ints((axis,))
     squeeze_ = c.operator("Squeeze")
@@ -83,7 +83,7 @@ def unpack(c: Conversion) -> Result:
 def split(c: Conversion) -> Result:
     """Operands: axis, data."""
     (axis,) = constant_ints(c, 0, "the axis")
-    count = c.attributes.integer("num_splits", 0)
+    count = c.integer("num_splits", 0)
     size = c.type(1).dims[axis]
     if isinstance(size, int) and count and size % count:
         raise ModelError(f"{size} elements cannot be split into {count}", place=c.node.place)
@@ -116,7 +116,7 @@ def _split(
 
 @row("GATHER", moves=True)
 def gather(c: Conversion) -> Result:
-    batch, axis = c.attributes.integer("batch_dims", 0), c.attributes.integer("axis", 0)
+    batch, axis = c.integer("batch_dims", 0), c.integer("axis", 0)
     if not batch:
         return c.operator("Gather", axis=axis)
     if axis % c.rank() != batch or batch < 0:
@@ -155,7 +155,7 @@ def pad(c: Conversion) -> Result:
 @row("MIRROR_PAD", moves=True)
 def mirror_pad(c: Conversion) -> Result:
     """SYMMETRIC repeats the border element, REFLECT does not."""
-    if c.attributes.text("mode", "REFLECT") != "SYMMETRIC":
+    if c.text("mode", "REFLECT") != "SYMMETRIC":
         return c.result("Pad", [c.required(0), pads(c)], mode=mirror_mode(c))
     ends = constant_ints(c, 1, "the paddings")
     value = c.required(0)
@@ -231,7 +231,7 @@ def resize(c: Conversion, mode: str) -> Result:
     Nearest: floor of the scaled position; with half-pixel centres floor((i + 1/2) scale), with
     aligned corners the position rounded, halves up.
     """
-    aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
+    aligned, half = c.flag("align_corners"), c.flag("half_pixel_centers")
     if aligned and half:
         c.attributes.refuse("half_pixel_centers", "together with align_corners")
     rounded = "round_prefer_ceil" if aligned or half else "floor"
@@ -264,7 +264,7 @@ def space_to_batch(c: Conversion) -> Result:
     if any(ends):
         begin_end = (0, *ends[::2], 0, 0, *ends[1::2], 0)
         zero = c.attributes.tensor("input0.zero_point")
-        value = None if zero is None else c.constant(zero[0], c.type(0).dtype.numpy)
+        value = None if zero is None else c.like(zero[0])
         x = c.add("Pad", [x, c.ints(begin_end), value])
     inner = [n // b for n, b in zip(spatial, block)]
     pairs = [k for pair in zip(inner, block) for k in pair]

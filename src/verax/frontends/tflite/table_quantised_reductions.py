@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from verax.frontends.common.channels_last import constant_ints
-from verax.frontends.common.context import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.quantisation import centred, factors, of_tensor
-from verax.frontends.tflite.rows import Result, row
+from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_elementwise import arg as position
 from verax.frontends.tflite.table_elementwise import shape
 from verax.numerics.fixed_point import quantised_factor
@@ -19,7 +19,7 @@ def _sums(c: Conversion) -> tuple[str, tuple[int, ...]]:
     """Exact sums without zero points, and the axes that they run over."""
     axes = constant_ints(c, 1, "the axes")
     x = centred(c, 0, of_tensor(c, "input0")[1])
-    keep = c.attributes.flag("keep_dims")
+    keep = c.flag("keep_dims")
     fields = {"keepdims": keep, "noop_with_empty_axes": True}
     return c.add("ReduceSum", [x, c.ints(axes)], **fields), axes
 

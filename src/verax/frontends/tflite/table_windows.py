@@ -14,15 +14,8 @@ from verax.frontends.common.channels_last import (
     static_dims,
     transposed,
 )
-from verax.frontends.common.context import Conversion
-from verax.frontends.tflite.rows import (
-    Result,
-    activated,
-    activation,
-    finish_activated,
-    padding,
-    row,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.rows import activated, activation, finish_activated, padding, row
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -34,11 +27,11 @@ def rule(name: str) -> str | tuple[()]:
 
 def strides(c: Conversion, axes: str) -> tuple[int, ...]:
     """`stride_h`, `stride_w`, ... in the order of `axes`."""
-    return tuple(c.attributes.integer(f"stride_{a}", 0) for a in axes)
+    return tuple(c.integer(f"stride_{a}", 0) for a in axes)
 
 
 def dilations(c: Conversion, axes: str) -> tuple[int, ...]:
-    return tuple(c.attributes.integer(f"dilation_{a}_factor", 1) for a in axes)
+    return tuple(c.integer(f"dilation_{a}_factor", 1) for a in axes)
 
 
 def depth_multiplier(c: Conversion) -> int:
@@ -205,7 +198,7 @@ def fully_connected(c: Conversion) -> Result:
 def flat_rows(c: Conversion) -> tuple[str, tuple[int, ...] | None]:
     """The data as rows, and the shape that the result must get (None: [rows, out])."""
     c.attributes.expect("weights_format", "DEFAULT", why="shuffled weights are not supported")
-    keep = c.attributes.flag("keep_num_dims")
+    keep = c.flag("keep_num_dims")
     data, (out, width) = c.type(0), static_dims(c, 1, "the weights")
     x = c.required(0)
     if data.rank == 2 and data.dims[-1] == width:
@@ -232,7 +225,7 @@ def batch_matmul(c: Conversion) -> Result:
 def matrix_operand(c: Conversion, index: int, flag: str) -> str:
     """An operand of a matrix product, its last two axes swapped if the option `flag` is set."""
     value, rank = c.required(index), c.rank(index)
-    if not c.attributes.flag(flag):
+    if not c.flag(flag):
         return value
     return transposed(c, value, (*range(rank - 2), rank - 1, rank - 2))
 
@@ -252,6 +245,6 @@ def local_response_normalization(c: Conversion) -> Result:
 def depth_and_space(c: Conversion) -> Result:
     """Channels of a block are ordered by its rows, its columns, then depth."""
     kind = "DepthToSpace" if c.node.op_type == "DEPTH_TO_SPACE" else "SpaceToDepth"
-    size = c.attributes.integer("block_size", 0)
+    size = c.integer("block_size", 0)
     y = c.add(kind, [channels_first(c, c.required(0))], blocksize=size)
     return finish_channels_last(c, y)

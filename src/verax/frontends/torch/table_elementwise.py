@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.torch.rows import Aten, row
 from verax.ir.types import DType
 
 Number = bool | int | float
@@ -380,7 +381,7 @@ def glu(t: Aten) -> Result:
     axis = t.axis("dim", x, -1)
     size = t.type(x).dims[axis]
     if not isinstance(size, int) or size % 2:
-        t.c.refuse(f"the size {size} of its axis cannot be halved")
+        t.refuse(f"the size {size} of its axis cannot be halved")
     half = int(size) // 2
     parts = [
         t.add("Slice", [x, t.ints([a]), t.ints([a + half]), t.ints([axis])]) for a in (0, half)

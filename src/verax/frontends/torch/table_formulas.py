@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 from verax.frontends.torch.table_elementwise import in_type, operand, promoted
 from verax.ir.types import DType
 
@@ -21,7 +22,7 @@ def add_product(t: Aten) -> Result:
     x, a, b = (t.cast(v, dtype) for v in operands)
     kind = "Mul" if t.kind == "addcmul" else "Div"
     if kind == "Div" and not dtype.is_float:
-        t.c.refuse("a division of integers")
+        t.refuse("a division of integers")
     return t.result("Add", [x, t.add(kind, [_scaled(t, a, t.number("value", 1)), b])])
 
 
@@ -56,7 +57,7 @@ def nan_to_num(t: Aten) -> Result:
     x = t.tensor("self")
     dtype = t.type(x).dtype
     if not dtype.is_float or dtype is DType.bfloat16:
-        t.c.refuse(f"an input of {dtype}")
+        t.refuse(f"an input of {dtype}")
     largest = float(np.finfo(dtype.numpy).max)
     for name, kind, fields, default in (
         ("nan", "IsNaN", {}, 0.0),
@@ -81,8 +82,8 @@ def rrelu(t: Aten) -> Result:
     """At inference the slope is the middle of its range, and the noise is not touched."""
     if t.flag("training"):
         t.a.refuse("training", "call module.eval() before exporting")
-    if t.c.output_used(1):
-        t.c.refuse("its noise is used")
+    if t.output_used(1):
+        t.refuse("its noise is used")
     t.irrelevant("noise", reason="it is for training only")
     slope = (t.number("lower", 1 / 8) + t.number("upper", 1 / 3)) / 2
     return t.result("LeakyRelu", [t.tensor("self")], alpha=slope)
@@ -102,7 +103,7 @@ def cosine_similarity(t: Aten) -> Result:
     first, second = t.tensor("x1"), t.tensor("x2")
     eps, axis = t.number("eps", 1e-8), t.axis("dim", first, 1)
     if t.rank(first) != t.rank(second):
-        t.c.refuse("inputs of different ranks")
+        t.refuse("inputs of different ranks")
     least = t.constant(eps, t.type(first).dtype.numpy)
     parts: list[str | None] = []
     for x in (first, second):
@@ -114,8 +115,8 @@ def cosine_similarity(t: Aten) -> Result:
 @row("_weight_norm.default", "_weight_norm_interface.default")
 def weight_norm(t: Aten) -> Result:
     """v scaled so that its slices along `dim` have the lengths g."""
-    if t.c.output_used(1):
-        t.c.refuse("its norms are used")
+    if t.output_used(1):
+        t.refuse("its norms are used")
     v, g = t.tensor("v"), t.tensor("g")
     axis = t.axis("dim", v, 0)
     others = [a for a in range(t.rank(v)) if a != axis]

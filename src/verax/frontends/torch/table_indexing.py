@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 from verax.frontends.torch.table_elementwise import in_type, operand, truth
 from verax.ir.types import DType
 
@@ -52,7 +53,7 @@ def take_along_dim(t: Aten) -> Result:
     sizes = t.type(x).dims[:axis] + t.type(x).dims[axis + 1 :]
     others = t.type(index).dims[:axis] + t.type(index).dims[axis + 1 :]
     if sizes != others:
-        t.c.refuse(f"{t.type(x)} and {t.type(index)} would have to be broadcast")
+        t.refuse(f"{t.type(x)} and {t.type(index)} would have to be broadcast")
     return t.result("GatherElements", [x, index], axis=axis)
 
 
@@ -68,10 +69,10 @@ def _places(t: Aten, x: str) -> tuple[list[int], str, int]:
     indices = t.tensors("indices")
     given = [v for v in indices if v is not None]
     if not given:
-        t.c.refuse("no index is given")
+        t.refuse("no index is given")
     if any(t.type(v).dtype in (DType.bool_, DType.uint8) for v in given):
         if len(given) > 1 or t.type(given[0]).dtype is DType.uint8:
-            t.c.refuse("a mask together with other indices, or of bytes")
+            t.refuse("a mask together with other indices, or of bytes")
         first = indices.index(given[0])
         axes = list(range(first, first + t.rank(given[0])))
         _mask_fits(t, x, given[0], first)
@@ -96,7 +97,7 @@ def _mask_fits(t: Aten, x: str, mask: str, first: int) -> None:
     """A mask has the sizes of the axes that it covers."""
     dims = t.type(x).dims[first : first + t.rank(mask)]
     if len(dims) != t.rank(mask) or not t.rank(mask):
-        t.c.refuse(f"a mask {t.type(mask)} on {t.type(x)}")
+        t.refuse(f"a mask {t.type(mask)} on {t.type(x)}")
     for a, b in zip(dims, t.type(mask).dims):
         if isinstance(a, int) and isinstance(b, int) and a != b:
             t.wrong("indices", str(t.type(mask)), f"a mask that fits {t.type(x)}")
@@ -181,7 +182,7 @@ def _written(t: Aten, x: str, axes: Sequence[int], places: str, updates: str, ad
 def masked_select(t: Aten) -> Result:
     x, mask = t.tensor("self"), t.tensor("mask")
     if t.type(x).dims != t.type(mask).dims:
-        t.c.refuse(f"{t.type(x)} and {t.type(mask)} would have to be broadcast")
+        t.refuse(f"{t.type(x)} and {t.type(mask)} would have to be broadcast")
     places = t.add("Transpose", [t.add("NonZero", [mask])], perm=(1, 0))
     return t.result("GatherND", [x, places])
 
@@ -195,7 +196,7 @@ def nonzero(t: Aten) -> Result:
 def nonzero_by_axis(t: Aten) -> Result:
     x = t.tensor("condition" if t.kind == "where" else "self")
     if not t.rank(x):
-        t.c.refuse("its input has no axes")
+        t.refuse("its input has no axes")
     found = t.add("NonZero", [truth(t, x)])
     return t.each("Gather", [[found, t.constant(i, np.int64)] for i in range(t.rank(x))], axis=0)
 
@@ -212,7 +213,7 @@ def scatter(t: Aten) -> Result:
     x, places = t.tensor("self"), t.cast(t.tensor("index"), DType.int64)
     axis, dtype = t.axis("dim", x), t.type(t.tensor("self")).dtype
     if not t.rank(x):
-        t.c.refuse("its input has no axes")
+        t.refuse("its input has no axes")
     if t.a.has("value"):
         updates = t.add("Expand", [in_type(t, t.number("value"), dtype), t.add("Shape", [places])])
     else:
@@ -247,7 +248,7 @@ def index_write(t: Aten) -> Result:
     x, places = t.tensor("self"), t.cast(t.tensor("index"), DType.int64)
     axis, dtype = t.axis("dim", x), t.type(t.tensor("self")).dtype
     if not t.rank(x) or t.rank(places) > 1:
-        t.c.refuse("its input or index has no axis of its own")
+        t.refuse("its input or index has no axis of its own")
     places = t.add("Reshape", [places, t.ints([-1, 1])])
     perm = _to_front([axis], t.rank(x))
     if t.kind == "index_fill":
@@ -347,7 +348,7 @@ def diagonal(t: Aten) -> Result:
     first, second = t.axis("dim1", x, 0), t.axis("dim2", x, 1)
     rows, columns = t.type(x).dims[first], t.type(x).dims[second]
     if not isinstance(rows, int) or not isinstance(columns, int):
-        t.c.refuse("the sizes of its axes are not known")
+        t.refuse("the sizes of its axes are not known")
     found = [(i, i + offset) for i in range(int(rows)) if 0 <= i + offset < int(columns)]
     places = t.constant(np.array(found, np.int64).reshape(-1, 2))
     rank = t.rank(x)

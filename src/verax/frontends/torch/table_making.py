@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.torch.rows import Aten, row
 from verax.frontends.torch.table_elementwise import in_type, operand
 from verax.ir.types import DType
 
@@ -28,11 +29,11 @@ def arange(t: Aten) -> Result:
     dtype = _dtype(t, DType.int64 if whole else DType.float32)
     if not any(isinstance(v, Ref) for v in parts.values()):
         start, end, step = parts.values()
-        t.c.must_be_few(math.ceil((end - start) / step))
-        return t.c.named_constant(np.arange(start, end, step).astype(dtype.numpy))
+        t.must_be_few(math.ceil((end - start) / step))
+        return t.named_constant(np.arange(start, end, step).astype(dtype.numpy))
     bounds: list[str | None] = []
     for value in parts.values():
-        bound = t.c.required(value.index) if isinstance(value, Ref) else t.constant(value)
+        bound = t.required(value.index) if isinstance(value, Ref) else t.constant(value)
         bounds.append(t.cast(bound, DType.int64 if whole else DType.float64))
     return t.result("Identity", [t.cast(t.add("Range", bounds), dtype)])
 
@@ -40,10 +41,10 @@ def arange(t: Aten) -> Result:
 def _filled(t: Aten, sizes: Any, value: Any, dtype: DType) -> Result:
     """A tensor of one value, which may be a number or a `Ref` to one."""
     if isinstance(value, Ref):
-        scalar = t.cast(t.c.required(value.index), dtype)
+        scalar = t.cast(t.required(value.index), dtype)
     elif all(type(v) is int for v in sizes):
-        t.c.must_be_few(math.prod(sizes))
-        return t.c.named_constant(np.full(sizes, value, dtype.numpy))
+        t.must_be_few(math.prod(sizes))
+        return t.named_constant(np.full(sizes, value, dtype.numpy))
     else:
         scalar = t.constant(value, dtype.numpy)
     return t.result("Expand", [scalar, t.vector(sizes)])
@@ -106,8 +107,8 @@ def uninitialised(t: Aten) -> Result:
 def eye(t: Aten) -> Result:
     rows = t.integer("n")
     columns = t.integer("m", rows)
-    t.c.must_be_few(rows * columns)
-    return t.c.named_constant(np.eye(rows, columns, dtype=_dtype(t, DType.float32).numpy))
+    t.must_be_few(rows * columns)
+    return t.named_constant(np.eye(rows, columns, dtype=_dtype(t, DType.float32).numpy))
 
 
 @row("fill.Scalar", "fill.Tensor", "zero.default")
@@ -138,9 +139,9 @@ def linspace(t: Aten) -> Result:
     """start + i (end - start) / (steps - 1), computed in the element type: it rounds."""
     start, end, steps = t.number("start"), t.number("end"), t.integer("steps")
     dtype = _dtype(t, DType.float32)
-    t.c.must_be_few(steps)
+    t.must_be_few(steps)
     if not dtype.is_float or steps < 2:
-        return t.c.named_constant(np.linspace(start, end, steps).astype(dtype.numpy))
+        return t.named_constant(np.linspace(start, end, steps).astype(dtype.numpy))
     places = t.constant(np.arange(steps), dtype.numpy)
     span, last = (t.constant(v, dtype.numpy) for v in (end - start, steps - 1))
     part = t.add("Div", [t.add("Mul", [places, span]), last])

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 from verax.frontends.torch.table_elementwise import promoted
 from verax.ir.types import DType
 
@@ -122,7 +123,7 @@ def squeeze(t: Aten) -> Result:
     else:
         axes = list(range(len(dims)))
     if any(not isinstance(dims[a], int) for a in axes):
-        t.c.refuse("whether an axis goes depends on a size that is not known")
+        t.refuse("whether an axis goes depends on a size that is not known")
     gone = [a for a in axes if dims and dims[a] == 1]
     return t.result("Squeeze", [x, t.ints(gone)]) if gone else t.result("Identity", [x])
 
@@ -206,7 +207,7 @@ def cat(t: Aten) -> Result:
         values = [t.add("Unsqueeze", [v, t.ints([axis])]) for v in values]
     dtypes = {t.type(v).dtype for v in values}
     if len(dtypes) > 1:
-        t.c.refuse("tensors of different element types")
+        t.refuse("tensors of different element types")
     # torch skips empty vectors in a list of tensors of another rank.
     rank = max(t.rank(v) for v in values)
     values = [v for v in values if t.rank(v) == rank]
@@ -254,10 +255,10 @@ def split(t: Aten) -> Result:
     total = t.type(x).dims[axis]
     if t.a.has("split_sizes"):
         return _parts(t, x, axis, t.integers("split_sizes"))
-    if t.c.node.op_type == "split.sizes":
+    if t.node.op_type == "split.sizes":
         return _parts(t, x, axis, t.integers("split_size"))
     if not isinstance(total, int):
-        t.c.refuse("the size of its axis is not known")
+        t.refuse("the size of its axis is not known")
     total = int(total)
     if t.a.has("chunks"):
         step = -(-total // t.integer("chunks")) or 1
@@ -271,7 +272,7 @@ def split(t: Aten) -> Result:
 def unbind(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x, 0)
-    count = len(t.c.node.outputs)
+    count = len(t.node.outputs)
     return t.each("Gather", [[x, t.constant(i, np.int64)] for i in range(count)], axis=axis)
 
 
@@ -333,7 +334,7 @@ def roll(t: Aten) -> Result:
         axis %= t.rank(x)
         size = t.type(x).dims[axis]
         if not isinstance(size, int):
-            t.c.refuse("the size of its axis is not known")
+            t.refuse("the size of its axis is not known")
         cut = -shift % max(int(size), 1)
         parts: list[str | None] = [_slice(t, x, axis, cut, LAST), _slice(t, x, axis, 0, cut)]
         x = t.add("Concat", parts, axis=axis)
@@ -345,7 +346,7 @@ def pixel_shuffle(t: Aten) -> Result:
     """Channels c * r * r + i * r + j become pixel (i, j) of channel c; and back."""
     x = t.tensor("self")
     if t.rank(x) != 4:
-        t.c.refuse(f"its input has rank {t.rank(x)}")
+        t.refuse(f"its input has rank {t.rank(x)}")
     if t.kind == "pixel_shuffle":
         return t.result("DepthToSpace", [x], blocksize=t.integer("upscale_factor"), mode="CRD")
     return t.result("SpaceToDepth", [x], blocksize=t.integer("downscale_factor"), mode="CRD")
@@ -356,7 +357,7 @@ def channel_shuffle(t: Aten) -> Result:
     x, groups = t.tensor("self"), t.integer("groups")
     rank, channels = t.rank(x), t.type(x).dims[1]
     if not isinstance(channels, int) or channels % groups:
-        t.c.refuse(f"{channels} channels in {groups} groups")
+        t.refuse(f"{channels} channels in {groups} groups")
     shape = t.add("Shape", [x])
     batch, space = t.add("Shape", [x], end=1), t.add("Shape", [x], start=2)
     pair = t.ints([groups, int(channels) // groups])
@@ -406,7 +407,7 @@ def copy(t: Aten) -> Result:
 
 @row("copy", domain="verax")
 def output_copy(t: Aten) -> Result:
-    return t.result("Identity", [t.c.required(0)])
+    return t.result("Identity", [t.required(0)])
 
 
 @row("dropout.default", "feature_dropout.default", "alpha_dropout.default")

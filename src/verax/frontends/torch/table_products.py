@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 from verax.ir.types import DType
 
 
@@ -21,7 +22,7 @@ def linear(t: Aten) -> Result:
     """x W^T + b; the weight is [out, in]."""
     x, weight, bias = t.tensor("input"), t.tensor("weight"), t.maybe("bias")
     if t.rank(weight) != 2:
-        t.c.refuse(f"its weight has rank {t.rank(weight)}")
+        t.refuse(f"its weight has rank {t.rank(weight)}")
     if t.rank(x) == 2:
         return t.result("Gemm", [x, weight, bias], trans_b=True)
     known = t.constant_of(weight)
@@ -65,8 +66,8 @@ def einsum(t: Aten) -> Result:
 def attention(t: Aten) -> Result:
     """softmax(q k^T scale + mask) v, scale 1/sqrt(features) unless given; a boolean mask keeps
     where it is true."""
-    if t.c.output_used(1):
-        t.c.refuse("its sums of exponentials are used")
+    if t.output_used(1):
+        t.refuse("its sums of exponentials are used")
     q, k, v = (t.tensor(n) for n in ("query", "key", "value"))
     if t.number("dropout_p", 0.0):
         t.a.refuse("dropout_p", "call module.eval() before exporting")
@@ -77,7 +78,7 @@ def attention(t: Aten) -> Result:
     scale = t.number("scale")
     if scale is None:
         if not isinstance(features, int):
-            t.c.refuse("the number of features is not known")
+            t.refuse("the number of features is not known")
         scale = 1 / math.sqrt(int(features))
     rank = t.rank(k)
     turned = t.add("Transpose", [k], perm=(*range(rank - 2), rank - 1, rank - 2))
@@ -88,7 +89,7 @@ def attention(t: Aten) -> Result:
         if mask is not None or not all(isinstance(s, int) for s in sizes):
             t.a.refuse("is_causal", "with a mask, or lengths that are not known")
         queries, keys = (int(s) for s in sizes if isinstance(s, int))
-        t.c.must_be_few(queries * keys)
+        t.must_be_few(queries * keys)
         mask = t.constant(np.tri(queries, keys, dtype=np.bool_))
     if mask is not None and t.type(mask).dtype is DType.bool_:
         lowest = t.constant(-np.inf, dtype.numpy)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 from verax.frontends.torch.table_elementwise import truth
 from verax.ir.types import DType
 
@@ -90,7 +91,7 @@ def _variance(t: Aten, x: str) -> tuple[str, bool]:
     given = t.integers("dim", ())
     sizes = [dims[d] for d in given] if given else list(dims)
     if not all(isinstance(s, int) for s in sizes):
-        t.c.refuse("the sizes of the reduced axes are not known")
+        t.refuse("the sizes of the reduced axes are not known")
     count = int(np.prod([int(s) for s in sizes if isinstance(s, int)], dtype=np.int64))
     apart = t.add("Sub", [x, t.add("ReduceMean", [x, *axes], keepdims=True)])
     total = t.add("ReduceSumSquare", [apart, *axes], keepdims=keep)
@@ -135,7 +136,7 @@ def norm(t: Aten) -> Result:
     if order in (1, 2):
         return t.result("ReduceL1" if order == 1 else "ReduceL2", [x, *axes], keepdims=keep)
     if order not in (math.inf, -math.inf):
-        t.c.refuse(f"the norm of order {order}")
+        t.refuse(f"the norm of order {order}")
     kind = "ReduceMax" if order > 0 else "ReduceMin"
     return t.result(kind, [t.add("Abs", [x]), *axes], keepdims=keep)
 
@@ -189,14 +190,14 @@ def sort(t: Aten) -> Result:
     axis = t.axis("dim", x, -1)
     size = t.type(x).dims[axis]
     if not isinstance(size, int):
-        t.c.refuse("the size of its axis is not known")
+        t.refuse("the size of its axis is not known")
     t.irrelevant("stable", reason="equal elements keep their order either way")
     descending = t.flag("descending")
     fields = {"axis": axis, "largest": descending, "sorted": True}
     if t.kind == "sort":
         return t.result("TopK", [x, t.ints([int(size)])], **fields)
-    names = [t.c.fresh(f"{t.c.first_output}/TopK") for _ in range(2)]
-    found = t.c.builder.add_all(
-        t.op("TopK", **fields), [x, t.ints([int(size)])], names, t.c.node.name
+    names = [t.fresh(f"{t.first_output}/TopK") for _ in range(2)]
+    found = t.builder.add_all(
+        t.operator("TopK", **fields), [x, t.ints([int(size)])], names, t.node.name
     )
     return t.result("Identity", [found[1]])

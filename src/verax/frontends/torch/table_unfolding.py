@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 
 
 def _size(t: Aten, x: str, axis: int) -> int:
     size = t.type(x).dims[axis]
     if not isinstance(size, int):
-        t.c.refuse("the size of its axis is not known: give shapes")
+        t.refuse("the size of its axis is not known: give shapes")
     return int(size)
 
 
@@ -23,9 +24,9 @@ def unfold(t: Aten) -> Result:
     x = t.tensor("self")
     axis, size, step = t.axis("dimension", x), t.integer("size"), t.integer("step")
     if not t.rank(x) or step < 1 or not 0 <= size <= _size(t, x, axis):
-        t.c.refuse(f"windows of {size} every {step} on {t.type(x)}")
+        t.refuse(f"windows of {size} every {step} on {t.type(x)}")
     count = (_size(t, x, axis) - size) // step + 1
-    t.c.must_be_few(count * size)
+    t.must_be_few(count * size)
     places = np.arange(count)[:, None] * step + np.arange(size)
     found = t.add("Gather", [x, t.constant(places, np.int64)], axis=axis)
     rank = t.rank(found)
@@ -41,8 +42,8 @@ def _windows(t: Aten, sizes: Sequence[int]) -> list[np.ndarray]:
     for n, k, d, p, s in zip(sizes, kernel, dilation, padding, stride):
         count = (n + 2 * p - d * (k - 1) - 1) // s + 1 if s > 0 else 0
         if min(k, d, s) < 1 or p < 0 or count < 1:
-            t.c.refuse(f"windows of {k}, dilation {d}, padding {p}, stride {s} on {n} elements")
-        t.c.must_be_few(k * count)
+            t.refuse(f"windows of {k}, dilation {d}, padding {p}, stride {s} on {n} elements")
+        t.must_be_few(k * count)
         found.append(np.arange(k)[:, None] * d + np.arange(count) * s)
     return found
 
@@ -115,12 +116,12 @@ def as_strided(t: Aten) -> Result:
     order = sorted(range(len(dims)), key=lambda a: (-own[a], a))
     expected = [math.prod(dims[a] for a in order[i + 1 :]) for i in range(len(order))]
     if any(dims[a] != 1 and own[a] != stride for a, stride in zip(order, expected)):
-        t.c.refuse(f"an input of strides {own}, which has gaps")
-    t.c.must_be_few(math.prod(sizes))
+        t.refuse(f"an input of strides {own}, which has gaps")
+    t.must_be_few(math.prod(sizes))
     places = np.full(sizes, offset)
     for axis, (n, stride) in enumerate(zip(sizes, strides)):
         places += (np.arange(n) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))
     if places.size and not 0 <= places.min() <= places.max() < math.prod(dims):
-        t.c.refuse("places outside of its input")
+        t.refuse("places outside of its input")
     flat = t.add("Reshape", [t.add("Transpose", [x], perm=tuple(order)), t.ints([-1])])
     return t.result("Gather", [flat, t.constant(places, np.int64)], axis=0)

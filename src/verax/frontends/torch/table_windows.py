@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -18,7 +19,7 @@ def _symmetric(widths: tuple[int, ...]) -> Pads:
 def _weight(t: Aten, rank: int) -> str:
     weight = t.tensor("weight")
     if t.rank(weight) != rank + 2:
-        t.c.refuse(f"its weight has rank {t.rank(weight)}, not {rank + 2}")
+        t.refuse(f"its weight has rank {t.rank(weight)}, not {rank + 2}")
     return weight
 
 
@@ -107,16 +108,16 @@ def max_pool(t: Aten) -> Result:
     x, added = t.batched(t.tensor("self"), rank + 2)
     fields = _pool_fields(t, rank)
     fields["dilations"] = t.integers("dilation", (1,), rank)
-    if t.c.output_used(1):
+    if t.output_used(1):
         return _with_indices(t, x, added, fields)
     return t.unbatched("MaxPool", [x], added, **fields)
 
 
 def _with_indices(t: Aten, x: str, added: bool, fields: dict[str, Any]) -> Result:
     """Indices count within one channel, where those of MaxPool count in the whole input."""
-    op = t.op("MaxPool", with_indices=True, **fields)
-    names = [t.c.fresh(f"{t.c.first_output}/MaxPool") for _ in range(2)]
-    y, places = t.c.builder.add_all(op, [x], names, t.c.node.name)
+    op = t.operator("MaxPool", with_indices=True, **fields)
+    names = [t.fresh(f"{t.first_output}/MaxPool") for _ in range(2)]
+    y, places = t.builder.add_all(op, [x], names, t.node.name)
     plane = t.add("ReduceProd", [t.add("Shape", [x], start=2), t.ints([0])], keepdims=False)
     places = t.add("Mod", [places, plane])
     if not added:
@@ -164,7 +165,7 @@ def adaptive_average_pool(t: Aten) -> Result:
     if output == (1,) * rank:
         return t.unbatched("GlobalAveragePool", [x], added)
     if not all(isinstance(d, int) for d in dims):
-        t.c.refuse("its input's size is not known: give shapes")
+        t.refuse("its input's size is not known: give shapes")
     sizes = [int(d) for d in dims if isinstance(d, int)]
     if min(output, default=0) < 1:
         t.a.refuse("output_size", "nothing would be left")
@@ -186,8 +187,8 @@ def adaptive_average_pool(t: Aten) -> Result:
 @row(*(f"adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
 def adaptive_max_pool(t: Aten) -> Result:
     rank = int(t.kind[len("adaptive_max_pool")])
-    if t.c.output_used(1):
-        t.c.refuse("its indices are used: they count within one channel")
+    if t.output_used(1):
+        t.refuse("its indices are used: they count within one channel")
     output = t.integers("output_size", None, rank)
     x, added = t.batched(t.tensor("self"), rank + 2)
     if output == (1,) * rank:
@@ -195,7 +196,7 @@ def adaptive_max_pool(t: Aten) -> Result:
     dims = t.type(x).dims[2:]
     sizes = [int(n) for n in dims if isinstance(n, int)]
     if len(sizes) != rank or min(output, default=0) < 1:
-        t.c.refuse("its input's size is not known: give shapes")
+        t.refuse("its input's size is not known: give shapes")
     if all(n % m == 0 for n, m in zip(sizes, output)):
         steps = tuple(n // m for n, m in zip(sizes, output))
         return t.unbatched("MaxPool", [x], added, kernel_shape=steps, strides=steps)
