@@ -59,6 +59,7 @@ def _family(name: str) -> str:
 
 
 ELSEWHERE = {
+    *("true_divide", "swapdims"),  # torch_overloads.py
     # test_torch_convolutions.py
     *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
     # test_decompositions

@@ -32,10 +32,14 @@ def channels_first(c: Conversion, value: str) -> str:
     return c.add("Transpose", [value], perm=perm)
 
 
+def channels_back(c: Conversion, value: str) -> str:
+    """The value with its channels moved from the second axis to the last."""
+    return c.add("Transpose", [value], perm=to_last(c.rank(value)))
+
+
 def finish_channels_last(c: Conversion, value: str) -> tuple[str, ...]:
     """Move the channels back; the result defines the foreign node's output."""
-    perm = to_last(c.builder.types[value].rank)
-    return c.result("Transpose", [value], perm=perm)
+    return c.result("Transpose", [value], perm=to_last(c.rank(value)))
 
 
 def constant_array(c: Conversion, value: str | None) -> np.ndarray | None:
@@ -82,8 +86,7 @@ def longs(c: Conversion, index: int) -> str:
     known = c.known(index)
     if known is not None and known.dtype != object:
         return c.ints([int(v) for v in known.ravel()])
-    value = c.required(index)
-    return value if c.type(index).dtype is DType.int64 else c.add("Cast", [value], to=DType.int64)
+    return c.cast(c.required(index), DType.int64)
 
 
 def pads(c: Conversion) -> str:
@@ -104,3 +107,62 @@ def mirror_mode(c: Conversion) -> str:
         c.attributes.refuse("mode", "wider than one position")
     assert mode is not None
     return mode
+
+
+# Images
+
+
+def pixel_positions(c: Conversion) -> tuple[bool, bool]:
+    """Whether corners are aligned, and whether pixels have their centres in the middle."""
+    aligned, half = c.flag("align_corners"), c.flag("half_pixel_centers")
+    if aligned and half:
+        c.attributes.refuse("half_pixel_centers", "together with align_corners")
+    return aligned, half
+
+
+def resized(c: Conversion, x: str, mode: str) -> tuple[str, ...]:
+    """An image at the size that operand 1 is. Nearest: the floor of the scaled position; with
+    half-pixel centres floor((i + 1/2) scale), with aligned corners the position rounded, halves up.
+    """
+    aligned, half = pixel_positions(c)
+    fields: dict[str, object] = {"mode": mode, "axes": (2, 3)}
+    if mode == "nearest":
+        fields["nearest_mode"] = "round_prefer_ceil" if aligned or half else "floor"
+    rule = "align_corners" if aligned else "half_pixel" if half else "asymmetric"
+    size = c.ints(constant_ints(c, 1, "the size"))
+    inputs = [channels_first(c, x), None, None, size]
+    y = c.add("Resize", inputs, coordinate_transformation_mode=rule, **fields)
+    return finish_channels_last(c, y)
+
+
+# Transposed convolutions
+
+
+def transposed_pads(
+    c: Conversion, shape: Sequence[int], sizes: Sequence[object], kernel: Sequence[int],
+    strides: Sequence[int], dilations: Sequence[int], rule: object,
+) -> dict[str, object]:  # fmt: skip
+    """Pads and output padding of a transposed convolution of `sizes` to the spatial sizes `shape`.
+
+    What is cut off at the beginning is what the forward convolution pads there: half of what SAME
+    needs, nothing, or what `rule` states; the end is wherever the output's shape says.
+    """
+    if len(shape) != len(sizes) or min(strides) < 1:
+        raise ModelError(f"the output is {shape} wide, strides {strides}", place=c.node.place)
+    pads, extra = [], []
+    for i, (out, size, k) in enumerate(zip(shape, sizes, kernel)):
+        wide, stride = (k - 1) * dilations[i] + 1, strides[i]
+        if not isinstance(size, int) or not isinstance(out, int):
+            c.refuse("its sizes are computed while the network runs: give shapes")
+        if isinstance(rule, tuple):
+            begin, end_pad = rule[i] if rule else (0, 0)
+            fits = (out + begin + end_pad - wide) // stride + 1
+        else:
+            fits = -(-out // stride)
+            begin = max((fits - 1) * stride + wide - out, 0) // 2
+        if fits != size:
+            raise ModelError(f"an output of {out} does not fit {size} inputs", place=c.node.place)
+        end = (size - 1) * stride + wide - out - begin
+        pads.append((begin, max(end, 0)))
+        extra.append(max(-end, 0))
+    return {"strides": tuple(strides), "pads": tuple(pads), "output_padding": tuple(extra)}

@@ -235,6 +235,10 @@ class Conversion:
         ]
         return self.builder.add_all(op, _trimmed(inputs), names, self.node.name)
 
+    def same(self, value: str) -> tuple[str, ...]:
+        """Let a value define the node's output, under its name."""
+        return self.result("Identity", [value])
+
     def named(self, values: Sequence[str], kind: str = "Identity", **fields: Any) -> Result:
         """Nodes, one of this kind on each value, that define as many outputs as the node has."""
         if len(self.node.outputs) > len(values):
@@ -244,6 +248,14 @@ class Conversion:
             self.builder.add(op, [value], [name or self.fresh(f"{value}.same")], self.node.name)
             for value, name in zip(values, self.node.outputs)
         )
+
+    def outputs_of(self, made: Result) -> tuple[str, ...]:
+        """Values of the node's outputs, once what a row gave is appended."""
+        if isinstance(made, Operator):
+            return self.finish(made, self.inputs)
+        if isinstance(made, Applied):
+            return self.finish(made.op, made.inputs)
+        return (made,) if isinstance(made, str) else made
 
     @property
     def first_output(self) -> str:
@@ -260,11 +272,7 @@ def convert(row: Row, conversion: Conversion) -> tuple[str, ...]:
     try:
         made = row(conversion)
         conversion.attributes.close()
-        if isinstance(made, Operator):
-            return conversion.finish(made, conversion.inputs)
-        if isinstance(made, Applied):
-            return conversion.finish(made.op, made.inputs)
-        return (made,) if isinstance(made, str) else made
+        return conversion.outputs_of(made)
     except (GraphError, ModelError, UnsupportedError) as error:
         error_type = ModelError if isinstance(error, GraphError) else type(error)
         raise error_type(error.cause, place=place, next_step=error.next_step) from error

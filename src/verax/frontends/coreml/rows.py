@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import MAX_MADE, Conversion, Result, ValueNeededError
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import Table
 from verax.frontends.coreml.weights import Quantised
-from verax.ir.types import TensorType
-from verax.ops.windows import geometry
 
 TABLE = Table()
 """Rows by (domain, operator): layers of neural networks have domain "", operations of ML programs
@@ -43,12 +41,12 @@ def weights(c: Conversion, name: str, shape: Sequence[Any], axis: int = 0) -> np
     return found.reshape(sizes)
 
 
-def bias(c: Conversion, count: int) -> list[str]:
-    """The bias [count] as a list of one constant; empty when the layer has none."""
+def bias(c: Conversion, count: int) -> np.ndarray | None:
+    """The bias [count]; None when the layer has none."""
     if c.flag("hasBias"):
-        return [c.constant(weights(c, "bias", (count,)))]
+        return weights(c, "bias", (count,))
     c.attributes.irrelevant("bias", "hasBias is false")
-    return []
+    return None
 
 
 def two(c: Conversion, name: str, default: tuple[int, int]) -> tuple[int, int]:
@@ -77,70 +75,14 @@ def require_rank(c: Conversion, rank: int) -> None:
         c.refuse(f"the input {c.type(0)} does not have {rank} axes, others are not supported")
 
 
-def sizes_of(c: Conversion, index: int, axes: Sequence[int], what: str) -> tuple[int, ...]:
-    """Sizes of some axes of an input; raises `ValueNeededError` while they are symbols."""
-    dims = [c.type(index).dims[a] for a in axes]
-    if not all(isinstance(d, int) for d in dims):
-        raise ValueNeededError(
-            f"{what} follows from sizes, and the input is {c.type(index)}",
-            place=c.node.place,
-            next_step="give the inputs' shapes",
-        )
-    return tuple(int(d) for d in dims)  # type: ignore[arg-type]
-
-
-Pads = tuple[tuple[int, int], ...]
-
-
-def resolved(
-    rule: Pads | str,
-    x: TensorType,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int] = (),
-) -> Pads | str:
-    """The pads of a window in numbers; a rule stays one while the sizes of x are symbols."""
-    sizes = [d for d in x.dims[2:] if isinstance(d, int)]
-    if len(sizes) != x.rank - 2:
-        return rule
-    return geometry(kernel, tuple(strides), rule, tuple(dilations)).resolved_pads(sizes)
-
-
-def scaled(c: Conversion, x: str, scale: float, shift: float) -> str:
-    """scale * x + shift, without the steps that change nothing."""
-    if scale != 1:
-        x = c.add("Mul", [x, c.like(scale)])
-    return c.add("Add", [x, c.like(shift)]) if shift else x
-
-
-def sliced(
-    c: Conversion, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int],
-    steps: Sequence[int] | None = None,
-) -> Result:  # fmt: skip
-    """Slice of input 0."""
-    lists = (starts, ends, axes, steps or [1] * len(axes))
-    return c.result("Slice", [c.required(0), *map(c.ints, lists)])
-
-
-def resized(c: Conversion, mode: str, rule: str, sizes: Sequence[int]) -> Result:
-    """Height and width, the last two axes, of input 0 resampled."""
-    rank = c.rank()
-    return c.result(
+def resized(c: Conversion, x: str, mode: str, rule: str, sizes: Sequence[int]) -> Result:
+    """Height and width, the last two axes of x, resampled; scales are those of the sizes."""
+    rank = c.rank(x)
+    return c.apply(
         "Resize",
-        [c.required(0), None, None, c.ints(sizes)],
+        [x, None, None, c.ints(sizes)],
         mode=mode,
         coordinate_transformation_mode=rule,
         nearest_mode="floor",
         axes=(rank - 2, rank - 1),
     )
-
-
-def windows_along(c: Conversion, x: str, axis: int, size: int, *, width: int, step: int) -> Result:
-    """An axis of `size` elements as two axes: [windows, width], one window every `step`."""
-    if min(width, step) < 1 or width > size:
-        raise ModelError(f"windows of {width} every {step} in {size}", place=c.node.place)
-    count = (size - width) // step + 1
-    if count * width > MAX_MADE:
-        raise ModelError(f"{count} windows of {width}", place=c.node.place)
-    places = np.arange(count)[:, None] * step + np.arange(width)
-    return c.result("Gather", [x, c.constant(places, np.int64)], axis=axis)

@@ -10,6 +10,7 @@ from verax.frontends.coreml import (  # noqa: F401  (each enters its rows)
     mil_recurrent,
     mil_sampling,
     mil_windows,
+    table_dense,
     table_elementwise,
     table_indexing,
     table_movement,
@@ -20,6 +21,9 @@ from verax.frontends.coreml import (  # noqa: F401  (each enters its rows)
     table_volumes,
     table_windows,
 )
+from verax.frontends.coreml.mil_rows import OPERATIONS
 from verax.frontends.coreml.rows import TABLE
+
+TABLE.update(OPERATIONS)
 
 __all__ = ["TABLE"]

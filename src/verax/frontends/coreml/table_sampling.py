@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.coreml.rows import LEGACY, resized, row, sizes_of, two
+from verax.frontends.coreml.rows import LEGACY, resized, row, two
 from verax.frontends.coreml.sampling import ALIGN, OFFSET, STRICT, UPSAMPLE, crops, resampled
 
 
@@ -34,8 +34,8 @@ def upsample(c: Conversion) -> Result:
     rule = rules.get(rule, "asymmetric")
     kind = "nearest" if mode == "NN" else "linear"
     if any(f != int(f) for f in factors):
-        dims = sizes_of(c, 0, (rank - 2, rank - 1), "the new size")
-        return resized(c, kind, rule, [int(f * n) for f, n in zip(factors, dims)])
+        dims = c.known_sizes(0, (rank - 2, rank - 1), "the new size")
+        return resized(c, c.required(0), kind, rule, [int(f * n) for f, n in zip(factors, dims)])
     return c.result(
         "Resize",
         [c.required(0), None, c.constant(factors, np.float32)],
@@ -61,7 +61,7 @@ def resize_bilinear(c: Conversion) -> Result:
     rules = {STRICT: "align_corners", UPSAMPLE: "asymmetric"}
     rules |= {} if 1 in size else {ALIGN: "align_corners"}
     if mode in rules:
-        return resized(c, "linear", rules[mode], size)
+        return resized(c, c.required(0), "linear", rules[mode], size)
     return c.result("Identity", [resampled(c, c.required(0), mode, size)])
 
 

@@ -10,21 +10,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
+from verax.frontends.common import formulas, shapes
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
+    MAX_PIECES,
     TRAINING,
     activated,
     array_of,
-    bounded,
     data_input,
-    finish,
-    finish_all,
     gives_more,
     row,
     weights,
 )
-from verax.frontends.keras.table_movement import repeated
-from verax.frontends.keras.table_operations import normalized
 
 FAR_BELOW = -1e9
 """What Attention adds to the score of what may not be seen."""
@@ -72,7 +69,7 @@ def causal(c: Conversion, scores: str, below: float) -> str:
     queries, keys = c.type(scores).dims[-2:]
     if not isinstance(queries, int) or not isinstance(keys, int):
         c.refuse("a causal mask needs known lengths: give shapes")
-    bounded(c, queries * keys // 64, "times 64 pairs of positions")
+    c.must_be_few(queries * keys // 64, MAX_PIECES, "times 64 pairs of positions")
     allowed = np.tri(queries, keys, dtype=bool)
     mask = np.where(allowed, 0.0, below)
     return c.add("Add", [scores, c.constant(mask, np.float32)])
@@ -99,7 +96,7 @@ def multi_head_attention(c: Conversion) -> Result:
     keys = projected(c, key or value, k)
     repeats = heads // array_of(c, k[0]).shape[1]
     if repeats != 1:
-        keys, values = (repeated(c, t, repeats, 1) for t in (keys, values))
+        keys, values = (c.append(shapes.repeated(c, t, repeats, 1)) for t in (keys, values))
     queries = c.add("Mul", [queries, c.constant(1 / np.sqrt(depth), np.float32)])
     keys = c.add("Transpose", [keys], perm=(0, 1, 3, 2))
     scores = c.add("MatMul", [queries, keys])
@@ -110,7 +107,7 @@ def multi_head_attention(c: Conversion) -> Result:
     if gated:
         y = c.add("Mul", [y, c.add("Sigmoid", [projected(c, query, gate[0])])])
     y = _joined(c, c.add("Transpose", [y], perm=(0, 2, 1, 3)), out)
-    return finish_all(c, [y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
+    return c.named([y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
 
 
 def _agree(c: Conversion, grouped: bool, heads: int, depth: int, values: tuple[int, ...]) -> None:
@@ -169,7 +166,7 @@ def attention(c: Conversion) -> Result:
         scores = causal(c, scores, FAR_BELOW)
     scores = c.add("Softmax", [scores], axis=-1)
     y = c.add("MatMul", [scores, v])
-    return finish_all(c, [y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
+    return c.named([y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
 
 
 @row("Dot")
@@ -194,14 +191,15 @@ def dot(c: Conversion) -> Result:
     out = "b" + "".join(x for side in letters for x in side if x not in "bs")
     if len(out) == 1:  # two vectors per entry: Keras keeps an axis of one
         y = c.add("ReduceSum", [c.add("Mul", values), c.ints((1,))], keepdims=True)
-        return finish(c, y)
+        return c.same(y)
     equation = f"{''.join(letters[0])},{''.join(letters[1])}->{out}"
     return c.result("Einsum", values, equation=equation)
 
 
 def _unit(c: Conversion, value: str, axis: int) -> str:
     """The value with norm one along an axis."""
-    return normalized(c, value, axis, 1e-12)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    return c.append(formulas.over_norm(c, value, axes, 1e-12))
 
 
 @row("EinsumDense")
@@ -218,4 +216,4 @@ def einsum_dense(c: Conversion) -> Result:
         if array_of(c, bias[0]).ndim > len(named) or not set(bias_axes or "") <= set(named):
             raise ModelError(f"bias_axes {bias_axes} of {equation}", place=c.node.place)
         y = c.add("Add", [y, bias[0]])
-    return finish(c, activated(c, y))
+    return c.same(activated(c, y))

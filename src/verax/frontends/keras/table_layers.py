@@ -7,16 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
+from verax.frontends.common import formulas
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     TRAINING,
     Layout,
     activated,
     array_of,
-    as_float,
-    clipped,
     data_input,
-    finish,
     only_input,
     pairs,
     row,
@@ -29,7 +27,7 @@ from verax.frontends.keras.table_operations import promoted
 
 @row("Activation")
 def activation(c: Conversion) -> Result:
-    return finish(c, activated(c, only_input(c)))
+    return c.same(activated(c, only_input(c)))
 
 
 @row("ReLU")
@@ -50,7 +48,7 @@ def relu(c: Conversion) -> Result:
         y = c.add("LeakyRelu", [x], alpha=slope)
     else:
         y = c.add("Relu", [x])
-    return finish(c, y if top is None else clipped(c, y, None, top))
+    return c.same(y) if top is None else formulas.clipped(c, y, None, top)
 
 
 @row("LeakyReLU")
@@ -100,7 +98,7 @@ def softmax(c: Conversion) -> Result:
 def identity(c: Conversion) -> Result:
     for name in ("rate", "noise_shape", "stddev", "l1", "l2", "data_format"):
         c.attributes.irrelevant(name, TRAINING)
-    return finish(c, only_input(c))
+    return c.same(only_input(c))
 
 
 @row("Dense")
@@ -115,7 +113,7 @@ def dense(c: Conversion) -> Result:
     else:
         y = c.add("MatMul", [x, kernel])
         y = c.add("Add", [y, *bias]) if bias else y
-    return finish(c, activated(c, y))
+    return c.same(activated(c, y))
 
 
 @row("Embedding")
@@ -152,7 +150,7 @@ def merge(c: Conversion) -> Result:
         y = c.add(kind, [y, value])
     if c.node.op_type == "Average":
         y = c.add("Div", [y, c.constant(len(values), np.float32)])
-    return finish(c, y)
+    return c.same(y)
 
 
 @row("Concatenate")
@@ -205,7 +203,7 @@ def upsampling(c: Conversion) -> Result:
     if mode == "nearest":
         fields = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     y = c.add("Resize", [x, None, scales], axes=tuple(range(2, rank + 2)), **fields)
-    return finish(c, layout.back(y))
+    return c.same(layout.back(y))
 
 
 @row("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
@@ -229,7 +227,7 @@ def _padded(c: Conversion, ends: Sequence[tuple[int, int]]) -> Result:
 @row("Rescaling")
 def rescaling(c: Conversion) -> Result:
     """x scale + offset, numbers or one per channel; whole numbers become float32 first."""
-    x = as_float(c, only_input(c))
+    x = c.cast(only_input(c), "float32")
     scale, offset = (np.asarray(c.attributes.get(n, d), np.float32)
                      for n, d in (("scale", 1.0), ("offset", 0.0)))  # fmt: skip
     return c.result("Add", [c.add("Mul", [x, c.constant(scale)]), c.constant(offset)])

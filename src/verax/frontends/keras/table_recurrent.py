@@ -13,19 +13,16 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
+from verax.frontends.common import shapes
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.recurrent import Direction, layer, side_by_side
 from verax.frontends.keras.rows import (
     activated,
     array_of,
-    finish,
-    finish_all,
     gives_more,
-    known_sizes,
     row,
     weights,
 )
-from verax.frontends.keras.table_movement import reversed_along
 from verax.ir.graph import Builder
 from verax.ir.types import DType, TensorType
 from verax.ops.elementwise import Elementwise
@@ -74,8 +71,9 @@ def recurrent(c: Conversion) -> Result:
     made = states[0]
     if a.flag("return_sequences"):
         made = side_by_side(c, y, batch_first=True)
-        made = reversed_along(c, made, (1,)) if back else made  # in the order of reading
-    return finish_all(c, [made, *(states if gives_more(c, "return_state") else [])])
+        if back:  # in the order of reading
+            made = c.append(shapes.turned_round(c, made, (1,)))
+    return c.named([made, *(states if gives_more(c, "return_state") else [])])
 
 
 def _laid_out(c: Conversion, *arrays: np.ndarray) -> list[str]:
@@ -140,9 +138,9 @@ def bidirectional(c: Conversion) -> Result:
     forward, backward, *states = (c.required(i) for i in range(len(c.inputs)))
     mode = c.text("merge_mode", "concat")
     if c.flag("return_sequences"):
-        backward = reversed_along(c, backward, (1,))
+        backward = c.append(shapes.turned_round(c, backward, (1,)))
     if mode == "None":
-        return finish_all(c, [forward, backward, *states])
+        return c.named([forward, backward, *states])
     if mode == "concat":
         y = c.add("Concat", [forward, backward], axis=-1)
     elif mode in MERGES:
@@ -151,13 +149,13 @@ def bidirectional(c: Conversion) -> Result:
         c.attributes.refuse("merge_mode", "there is no such mode")
     if mode == "ave":
         y = c.add("Div", [y, c.constant(2.0, np.float32)])
-    return finish_all(c, [y, *states])
+    return c.named([y, *states])
 
 
 @row("TimeDistributed.fold")
 def fold(c: Conversion) -> Result:
     """[batch, time, ...] -> [batch time, ...]."""
-    sizes = known_sizes(c, range(2, max(3, c.rank())))
+    sizes = c.known_sizes(0, range(2, max(3, c.rank())))
     return c.result("Reshape", [c.required(0), c.ints((-1, *sizes))])
 
 
@@ -176,4 +174,4 @@ def unfold(c: Conversion) -> Result:
 def spectral_normalization(c: Conversion) -> Result:
     weights(c, 0)
     c.attributes.irrelevant("power_iterations", "it matters in training only")
-    return finish(c, c.required(0))
+    return c.same(c.required(0))

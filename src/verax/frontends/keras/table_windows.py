@@ -13,7 +13,6 @@ from verax.frontends.keras.rows import (
     activated,
     array_of,
     data_input,
-    finish,
     only_input,
     row,
     sizes,
@@ -79,7 +78,7 @@ def convolution(c: Conversion) -> Result:
         groups=c.integer("groups", 1),
         **window(c, rank, shape),
     )
-    return finish(c, layout.back(activated_channels(c, y, layout)))
+    return c.same(layout.back(activated_channels(c, y, layout)))
 
 
 def activated_channels(c: Conversion, value: str, layout: Layout) -> str:
@@ -117,7 +116,7 @@ def depthwise_convolution(c: Conversion) -> Result:
         groups=array.shape[-2],
         **window(c, rank, shape),
     )
-    return finish(c, layout.back(activated_channels(c, y, layout)))
+    return c.same(layout.back(activated_channels(c, y, layout)))
 
 
 @row("SeparableConv1D", "SeparableConv2D")
@@ -132,7 +131,7 @@ def separable_convolution(c: Conversion) -> Result:
     x = layout.first(data_input(c, 2 + biased))
     y = c.add("Conv", [x, depthwise(c, array)], groups=array.shape[-2], **window(c, rank, shape))
     y = c.add("Conv", [y, c.constant(to_oi(points)), *bias])
-    return finish(c, layout.back(activated_channels(c, y, layout)))
+    return c.same(layout.back(activated_channels(c, y, layout)))
 
 
 @row("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
@@ -147,7 +146,7 @@ def transposed_convolution(c: Conversion) -> Result:
     x = layout.first(data_input(c, 1 + biased))
     fields = _transposed_window(c, rank, shape)
     y = c.add("ConvTranspose", [x, c.constant(to_oi(array)), *bias], **fields)
-    return finish(c, layout.back(activated_channels(c, y, layout)))
+    return c.same(layout.back(activated_channels(c, y, layout)))
 
 
 def _transposed_window(c: Conversion, rank: int, kernel: tuple[int, ...]) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def _pool(c: Conversion, kind: str) -> Result:
     strides = sizes(c, "strides", rank, shape)
     x = layout.first(only_input(c))
     y = c.add(kind, [x], kernel_shape=shape, strides=strides, pads=padding(c))
-    return finish(c, layout.back(y))
+    return c.same(layout.back(y))
 
 
 @row(*(f"Global{k}Pooling{i}D" for k in ("Max", "Average") for i in (1, 2, 3)))

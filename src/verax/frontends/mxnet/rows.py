@@ -13,7 +13,7 @@ from verax.frontends.common.channels_last import (
     to_first,
     transposed,
 )
-from verax.frontends.common.context import Conversion, Result, ValueNeededError
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import Table
 from verax.ir.operator import Operator
 from verax.ir.types import DType
@@ -67,16 +67,8 @@ def keep_dtype(c: Conversion, name: str = "dtype", index: int = 0) -> None:
 
 
 def known_dims(c: Conversion, index: int, what: str, first: int = 0) -> tuple[int, ...]:
-    """Sizes of an input from axis `first` on; raises `ValueNeededError` while they are symbols."""
-    dims = c.type(index).dims[first:]
-    if not all(isinstance(d, int) for d in dims):
-        raise ValueNeededError(
-            f"{what} follows from sizes, and the sizes are {c.type(index)}",
-            place=c.node.place,
-            next_step="give the inputs' shapes, e.g. shapes={'data': (1, 3, 224, 224)}, or "
-            "--shape data=1x3x224x224",
-        )
-    return tuple(int(d) for d in dims)  # type: ignore[arg-type]
+    """Sizes of an input from axis `first` on, which must be known."""
+    return c.known_sizes(index, range(first, c.rank(index)), what)
 
 
 def count_inputs(c: Conversion, *allowed: int) -> None:

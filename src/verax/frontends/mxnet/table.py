@@ -8,6 +8,7 @@ from verax.frontends.mxnet import (  # noqa: F401  (each enters its rows)
     table_lookup,
     table_made,
     table_movement,
+    table_normalization,
     table_numpy,
     table_recurrent,
     table_reductions,

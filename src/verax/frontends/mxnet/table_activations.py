@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.mxnet.rows import keep_dtype, row
+from verax.frontends.common.table import number
+from verax.frontends.mxnet.rows import TABLE, keep_dtype, row
 
 ACTIVATIONS: dict[str, str] = {
     "relu": "Relu",
@@ -61,10 +62,7 @@ def _prelu(c: Conversion) -> Result:
     return c.operator("PRelu")
 
 
-@row("hard_sigmoid")
-def hard_sigmoid(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator("HardSigmoid", alpha=a.number("alpha", 0.2), beta=a.number("beta", 0.5))
+TABLE.operator("HardSigmoid", "hard_sigmoid", alpha=number(0.2), beta=number(0.5))
 
 
 @row("Dropout")

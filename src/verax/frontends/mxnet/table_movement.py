@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
+from verax.frontends.common import shapes
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.mxnet.rows import ints, known_dims, row, sizes_along
+from verax.frontends.common.table import integer
+from verax.frontends.mxnet.rows import TABLE, ints, known_dims, row, sizes_along
 from verax.ir.dim import DimLike
 
-
-@row("Flatten", "flatten")
-def flatten(c: Conversion) -> Result:
-    return c.operator("Flatten", axis=1)
-
-
-@row("Concat", "concat")
-def concat(c: Conversion) -> Result:
-    return c.operator("Concat", axis=c.integer("dim", 1))
+TABLE.operator("Flatten", "Flatten", "flatten", axis=1)
+TABLE.operator("Concat", "Concat", "concat", axis=integer(1, "dim"))
+TABLE.operator("DepthToSpace", "depth_to_space", blocksize=integer(name="block_size"))
+TABLE.operator("SpaceToDepth", "space_to_depth", blocksize=integer(name="block_size"))
 
 
 @row("stack")
 def stack(c: Conversion) -> Result:
-    axis = c.integer("axis", 0)
-    axis = axis if axis >= 0 else axis + c.rank() + 1
-    parts = [c.add("Unsqueeze", [c.required(i), c.ints((axis,))]) for i in range(len(c.inputs))]
-    return c.result("Concat", parts, axis=axis)
+    parts = [c.required(i) for i in range(len(c.inputs))]
+    return shapes.stacked(c, parts, c.integer("axis", 0))
 
 
 @row("transpose")
@@ -39,11 +33,7 @@ def transpose(c: Conversion) -> Result:
 
 @row("SwapAxis", "swapaxes")
 def swap_axis(c: Conversion) -> Result:
-    rank = c.rank()
-    first, second = (c.integer(n, 0) % rank for n in ("dim1", "dim2"))
-    perm = list(range(rank))
-    perm[first], perm[second] = perm[second], perm[first]
-    return c.operator("Transpose", perm=tuple(perm))
+    return shapes.exchanged(c, c.required(0), c.integer("dim1", 0), c.integer("dim2", 0))
 
 
 @row("expand_dims")
@@ -172,20 +162,13 @@ def tile(c: Conversion) -> Result:
 @row("repeat")
 def repeat(c: Conversion) -> Result:
     """Each element of an axis (without one: of all) several times, one after the other."""
-    a, rank = c.attributes, c.rank()
+    a = c.attributes
     count, axis, data = a.integer("repeats"), a.get("axis"), c.required(0)
     if count < 1:
         a.refuse("repeats", "a count of at least 1 is needed")
     if axis is None:
-        data, axis, size = c.add("Reshape", [data, c.ints((-1,))]), 0, c.type(0).size
-    else:
-        axis %= rank
-        size = c.type(0).dims[axis]
-    if not isinstance(size, int):
-        size = math.prod(known_dims(c, 0, "the repeated positions"))
-    c.must_be_few(size * count)
-    places = c.constant(np.repeat(np.arange(size), count), np.int64)
-    return c.result("Gather", [data, places], axis=axis)
+        data, axis = c.add("Reshape", [data, c.ints((-1,))]), 0
+    return shapes.repeated(c, data, count, axis)
 
 
 @row("broadcast_to")
@@ -244,16 +227,6 @@ def reshape_like(c: Conversion) -> Result:
     sizes = [sizes_along(c, index, axes) for index, axes in parts if axes]
     shape = sizes[0] if len(sizes) == 1 else c.add("Concat", sizes, axis=0)
     return c.result("Reshape", [c.required(0), shape])
-
-
-@row("depth_to_space")
-def depth_to_space(c: Conversion) -> Result:
-    return c.operator("DepthToSpace", blocksize=c.integer("block_size"))
-
-
-@row("space_to_depth")
-def space_to_depth(c: Conversion) -> Result:
-    return c.operator("SpaceToDepth", blocksize=c.integer("block_size"))
 
 
 @row("_contrib_BilinearResize2D")

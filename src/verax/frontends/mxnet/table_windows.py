@@ -1,4 +1,4 @@
-"""MXNet convolutions, pools, dense layers and normalisations.
+"""MXNet convolutions and pools.
 
 Meanings are those of MXNet 1.9.1 on a CPU; defaults are the ones that its operators declare.
 """
@@ -82,25 +82,6 @@ def _require_filters(c: Conversion, found: object) -> None:
     said = c.integer("num_filter")
     if said != found:
         raise ModelError(f"num_filter is {said}, the weights are {c.type(1)}", place=c.node.place)
-
-
-@row("FullyConnected")
-def fully_connected(c: Conversion) -> Result:
-    """x [n, ...] flattened to [n, k], or with flatten=False x [..., k], times weight [m, k]."""
-    a = c.attributes
-    has_bias = not a.flag("no_bias", False)
-    count_inputs(c, 3 if has_bias else 2)
-    said, weight = a.integer("num_hidden"), c.type(1)
-    if weight.rank != 2 or said != weight.dims[0]:
-        raise ModelError(f"num_hidden is {said}, the weights are {weight}", place=c.node.place)
-    data, bias = c.required(0), ([c.required(2)] if has_bias else [])
-    if a.flag("flatten", True):
-        flat = data if c.rank() == 2 else c.add("Flatten", [data], axis=1)
-        return c.result("Gemm", [flat, c.required(1), *bias], trans_b=True)
-    turned = c.add("Transpose", [c.required(1)], perm=(1, 0))
-    if not has_bias:
-        return c.result("MatMul", [data, turned])
-    return c.result("Add", [c.add("MatMul", [data, turned]), *bias])
 
 
 @row("Pooling")
@@ -247,85 +228,6 @@ def _overhang(
     return tuple(found)
 
 
-@row("BatchNorm", "BatchNorm_v1", "_npx_batch_norm", "_contrib_SyncBatchNorm")
-def batch_norm(c: Conversion) -> Result:
-    """fix_gamma, which is the default, replaces the stored scale by ones."""
-    a = c.attributes
-    count_inputs(c, 5)
-    a.irrelevant("momentum", "it only updates statistics in training")
-    a.irrelevant("use_global_stats", "evaluation always uses the moving statistics")
-    for name in ("ndev", "key"):
-        a.irrelevant(name, "it gathers statistics in training")
-    for name in ("min_calib_range", "max_calib_range"):
-        a.irrelevant(name, "a remark for quantisation")
-    if any(c.output_used(i) for i in range(1, 3)):
-        c.refuse("the statistics as outputs are not supported")
-    a.irrelevant("output_mean_var", "the statistics are not read")
-    axis = a.integer("axis", 1)
-    gamma = c.required(1)
-    if a.flag("fix_gamma", True):
-        scale = c.type(1)
-        gamma = c.constant(np.ones(scale.shape, scale.dtype.numpy))
-    inputs = [gamma, *(c.required(i) for i in (2, 3, 4))]
-    epsilon, rank = a.number("eps", 1e-3), c.rank()
-    if axis % rank == 1:
-        return c.result("BatchNormalization", [c.required(0), *inputs], epsilon=epsilon)
-    perm = list(range(rank))
-    perm.insert(1, perm.pop(axis))
-    first = c.add("Transpose", [c.required(0)], perm=tuple(perm))
-    normal = c.add("BatchNormalization", [first, *inputs], epsilon=epsilon)
-    return c.result("Transpose", [normal], perm=tuple(int(i) for i in np.argsort(perm)))
-
-
-@row("InstanceNorm")
-def instance_norm(c: Conversion) -> Result:
-    return c.operator("InstanceNormalization", epsilon=c.number("eps", 1e-3))
-
-
-@row("LayerNorm")
-def layer_norm(c: Conversion) -> Result:
-    """Over one axis; another than the last is brought there and back."""
-    a = c.attributes
-    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
-    axis, rank = a.integer("axis", -1) % c.rank(), c.rank()
-    op = c.operator("LayerNormalization", axis=-1, epsilon=a.number("eps", 1e-5))
-    if axis == rank - 1:
-        return op
-    perm = [i for i in range(rank) if i != axis] + [axis]
-    turned = c.add("Transpose", [c.required(0)], perm=tuple(perm))
-    names = [c.fresh(f"{c.first_output}/normal")]
-    (normal, *_) = c.builder.add_all(op, [turned, c.required(1), c.required(2)], names, c.node.name)
-    return c.result("Transpose", [normal], perm=tuple(int(i) for i in np.argsort(perm)))
-
-
-@row("LRN")
-def lrn(c: Conversion) -> Result:
-    a = c.attributes
-    size = a.integer("nsize")
-    if size % 2 == 0:
-        a.refuse("nsize", "it must be odd")
-    return c.operator(
-        "LRN",
-        size=size,
-        alpha=a.number("alpha", 1e-4),
-        beta=a.number("beta", 0.75),
-        bias=a.number("knorm", 2.0),
-    )
-
-
-@row("L2Normalization")
-def l2_normalization(c: Conversion) -> Result:
-    """x / sqrt(sum of squares + eps) over all but the batch, over channels, or over positions."""
-    a, rank = c.attributes, c.rank()
-    mode = a.text("mode", "instance")
-    over = {"instance": range(1, rank), "channel": range(1, 2), "spatial": range(2, rank)}
-    if mode not in over:
-        a.refuse("mode", "there is no such mode")
-    squares = c.add("ReduceSumSquare", [c.required(0), c.ints(over[mode])], keepdims=True)
-    shifted = c.add("Add", [squares, c.like(a.number("eps", 1e-10))])
-    return c.result("Div", [c.required(0), c.add("Sqrt", [shifted])])
-
-
 @row("UpSampling")
 def up_sampling(c: Conversion) -> Result:
     """Nearest repeats pixels; bilinear is a transposed convolution with the node's own weights."""
@@ -377,21 +279,6 @@ def _nearest(c: Conversion, scale: int) -> Result:
     if mode not in ("concat", "sum"):
         c.attributes.refuse("multi_input_mode", "there is no such mode")
     return c.result("Concat", parts, axis=1) if mode == "concat" else c.result("Sum", parts)
-
-
-@row("GroupNorm")
-def group_norm(c: Conversion) -> Result:
-    """Scale and shift are per group."""
-    a = c.attributes
-    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
-    groups = a.integer("num_groups", 1)
-    per_group = c.type(1).dims == (groups,)
-    return c.operator(
-        "GroupNormalization",
-        num_groups=groups,
-        epsilon=a.number("eps", 1e-5),
-        per_group=per_group,
-    )
 
 
 @row("_contrib_AdaptiveAvgPooling2D")

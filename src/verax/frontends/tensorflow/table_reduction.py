@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.frontends.common import formulas
 from verax.frontends.common.channels_last import constant_ints
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tensorflow.rows import row
+from verax.frontends.tensorflow.rows import TABLE, row
 from verax.ir.types import DType
 
 REDUCTIONS = {
@@ -33,10 +34,9 @@ def reduce(c: Conversion) -> Result:
 def any_or_all(c: Conversion) -> Result:
     axes, keep = constant_ints(c, 1, "the axes"), c.flag("keep_dims")
     if not axes:
-        return c.result("Identity", [c.required(0)])
-    number = c.add("Cast", [c.required(0)], to=DType.int32)
+        return c.apply("Identity", [c.required(0)])
     kind = "ReduceMax" if c.node.op_type == "Any" else "ReduceMin"
-    return c.result("Cast", [c.add(kind, [number, c.ints(axes)], keepdims=keep)], to=DType.bool_)
+    return formulas.any_or_all(c, c.required(0), kind, c.ints(axes), keepdims=keep)
 
 
 @row("ArgMax", "ArgMin")
@@ -49,9 +49,8 @@ def arg(c: Conversion) -> Result:
     return c.result("Cast", [found], to=DType(target))
 
 
-@row("Softmax", "LogSoftmax")
-def softmax(c: Conversion) -> Result:
-    return c.result(c.node.op_type, [c.required(0)], axis=-1)
+TABLE.operator("Softmax", axis=-1)
+TABLE.operator("LogSoftmax", axis=-1)
 
 
 @row("Cumsum", "Cumprod")

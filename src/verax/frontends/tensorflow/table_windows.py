@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.common.channels_last import constant_ints, reshaped, static_dims, transposed
+from verax.frontends.common import formulas
+from verax.frontends.common.channels_last import (
+    constant_ints,
+    reshaped,
+    static_dims,
+    transposed,
+    transposed_pads,
+)
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tensorflow.rows import Layout, known_sizes, row
 
@@ -70,33 +77,12 @@ def transposed_convolution(c: Conversion) -> Result:
     if len(shape) != layout.rank or len(dims) != layout.rank:
         raise ModelError(f"the output's shape is {shape}", place=c.node.place)
     inner = slice(1, -1) if layout.last else slice(2, None)
-    if not all(isinstance(n, int) for n in (*shape[inner], *dims[inner])):
-        c.refuse("its sizes are computed while the network runs: give shapes")
     kernel = static_dims(c, 1, "the filter")[:-2]
-    rule = layout.pads()
-    pads, extra = [], []
-    for i, (out, size, k) in enumerate(zip(shape[inner], dims[inner], kernel)):
-        wide, stride = (k - 1) * dilations[i] + 1, strides[i]
-        if isinstance(rule, tuple):
-            begin, end_pad = rule[i] if rule else (0, 0)
-            fits = (out + begin + end_pad - wide) // stride + 1
-        else:
-            fits = -(-out // stride)
-            begin = max((fits - 1) * stride + wide - out, 0) // 2
-        if fits != size:
-            raise ModelError(f"an output of {out} does not fit {size} inputs", place=c.node.place)
-        end = (size - 1) * stride + wide - out - begin
-        pads.append((begin, max(end, 0)))
-        extra.append(max(-end, 0))
-    weights = _out_in(c, c.required(1))  # [in, out, *kernel]
-    return layout.finish(
-        "ConvTranspose",
-        [layout.first(c.required(2)), weights],
-        strides=strides,
-        pads=tuple(pads),
-        dilations=dilations,
-        output_padding=tuple(extra),
+    fields = transposed_pads(
+        c, shape[inner], dims[inner], kernel, strides, dilations, layout.pads()
     )
+    operands = [layout.first(c.required(2)), _out_in(c, c.required(1))]  # [in, out, *kernel]
+    return layout.finish("ConvTranspose", operands, dilations=dilations, **fields)
 
 
 @row("BiasAdd")
@@ -182,15 +168,10 @@ def matmul(c: Conversion) -> Result:
 
 @row("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def batch_matmul(c: Conversion) -> Result:
-    operands = []
-    for i, name in enumerate(("adj_x", "adj_y")):
-        value, rank = c.required(i), c.rank(i)
-        if c.flag(name):
-            value = c.add("Transpose", [value], perm=(*range(rank - 2), rank - 1, rank - 2))
-        operands.append(value)
     for name in ("Ta", "Tb", "Tout", "grad_x", "grad_y"):
         c.attributes.irrelevant(name, "it repeats the operands' types or marks the backward pass")
-    return c.result("MatMul", operands)
+    flips = [c.flag(name) for name in ("adj_x", "adj_y")]
+    return formulas.matrix_product(c, c.required(0), c.required(1), *flips)
 
 
 @row("Einsum")

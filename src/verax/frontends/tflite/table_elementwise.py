@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.frontends.common import formulas
 from verax.frontends.common.channels_last import constant_array, constant_ints
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.rows import ACTIVATIONS, activation, finish_activated, row
+from verax.frontends.common.table import number
+from verax.frontends.tflite.rows import ACTIVATIONS, FLOATS, activation, finish_activated, row
 
 PLAIN = {
     "ABS": "Abs", "CEIL": "Ceil", "COS": "Cos", "ELU": "Elu", "EQUAL": "Equal", "EXP": "Exp",
@@ -19,9 +21,7 @@ PLAIN = {
 """Operators without options that mean what the Verax operator means."""
 
 
-@row(*PLAIN)
-def plain(c: Conversion) -> Result:
-    return c.operator(PLAIN[c.node.op_type])
+FLOATS.operators(PLAIN)
 
 
 ARITHMETIC = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
@@ -34,15 +34,8 @@ def arithmetic(c: Conversion) -> Result:
     return finish_activated(c, activation(c), ARITHMETIC[c.node.op_type], inputs)
 
 
-@row(*ACTIVATIONS)
-def clamp(c: Conversion) -> Result:
-    low, high = ACTIVATIONS[c.node.op_type]
-    return c.result("Clip", [c.required(0), *(c.constant(v, np.float32) for v in (low, high))])
-
-
-@row("LEAKY_RELU")
-def leaky_relu(c: Conversion) -> Result:
-    return c.operator("LeakyRelu", alpha=c.number("alpha", 0.0))
+for _name, (_low, _high) in ACTIVATIONS.items():
+    FLOATS.formula(formulas.clipped, _name, low=_low, high=_high)
 
 
 @row("GELU")
@@ -50,25 +43,12 @@ def gelu(c: Conversion) -> Result:
     return c.operator("Gelu", approximate="tanh" if c.flag("approximate") else "none")
 
 
-@row("RSQRT")
-def rsqrt(c: Conversion) -> Result:
-    return c.result("Reciprocal", [c.add("Sqrt", [c.required(0)])])
-
-
-@row("SQUARE")
-def square(c: Conversion) -> Result:
-    return c.result("Mul", [c.required(0), c.required(0)])
-
-
-@row("SQUARED_DIFFERENCE")
-def squared_difference(c: Conversion) -> Result:
-    difference = c.add("Sub", [c.required(0), c.required(1)])
-    return c.result("Mul", [difference, difference])
-
-
-@row("NOT_EQUAL")
-def not_equal(c: Conversion) -> Result:
-    return c.result("Not", [c.add("Equal", [c.required(0), c.required(1)])])
+FLOATS.operator("LeakyRelu", "LEAKY_RELU", alpha=number(0.0))
+FLOATS.operator("LogSoftmax", "LOG_SOFTMAX", axis=-1)
+FLOATS.formula(formulas.rsqrt, "RSQRT")
+FLOATS.formula(formulas.square, "SQUARE")
+FLOATS.formula(formulas.squared_difference, "SQUARED_DIFFERENCE")
+FLOATS.formula(formulas.not_equal, "NOT_EQUAL")
 
 
 @row("SELECT", "SELECT_V2", moves=True)
@@ -105,20 +85,13 @@ def softmax(c: Conversion) -> Result:
     return c.result("Softmax", [x], axis=-1)
 
 
-@row("LOG_SOFTMAX")
-def log_softmax(c: Conversion) -> Result:
-    return c.operator("LogSoftmax", axis=-1)
-
-
 @row("L2_NORMALIZATION")
 def l2_normalization(c: Conversion) -> Result:
     """x / max(|x|, 1e-6), |x| being the Euclidean length along the last axis."""
     c.attributes.expect(
         "fused_activation_function", "NONE", why="only None is known to be honoured"
     )
-    length = c.add("ReduceL2", [c.required(0), c.ints((-1,))], keepdims=True)
-    length = c.add("Max", [length, c.constant(1e-6, np.float32)])
-    return c.result("Div", [c.required(0), length])
+    return formulas.over_norm(c, c.required(0), (-1,), 1e-6)
 
 
 REDUCTIONS = {

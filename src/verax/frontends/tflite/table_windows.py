@@ -13,6 +13,7 @@ from verax.frontends.common.channels_last import (
     finish_channels_last,
     static_dims,
     transposed,
+    transposed_pads,
 )
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.rows import activated, activation, finish_activated, padding, row
@@ -119,28 +120,12 @@ def _transposed(c: Conversion, weights: str, axes: str) -> Result:
 
 
 def transposed_fields(c: Conversion, axes: str = "hw") -> dict[str, object]:
-    """Strides, pads and output padding of a transposed convolution from its output's shape.
-
-    The pads at the beginning are those of the forward convolution from the output, half of what
-    SAME needs and none for VALID; the end is wherever the output's shape says.
-    """
+    """Strides, pads and output padding of a transposed convolution from its output's shape."""
     shape = _sizes(c, len(axes) + 2, "the output's shape")
-    kernel, sizes = static_dims(c, 1, "the weights"), c.type(2).dims[1:-1]
+    kernel, rank = static_dims(c, 1, "the weights"), len(axes)
     kernel = kernel[1:3] if axes == "hw" else kernel[:3]
-    steps, same = strides(c, axes), padding(c) == "SAME"
-    if len(shape) != len(axes) or min(steps) < 1:
-        raise ModelError(f"the output is {shape} wide, strides {steps}", place=c.node.place)
-    pads, extra = [], []
-    for out, size, k, s in zip(shape, sizes, kernel, steps):
-        if not isinstance(size, int):
-            c.refuse(f"the sizes of the input, {c.type(2)}, are not known: give shapes")
-        if size != (-(-out // s) if same else (out - k + s) // s):
-            raise ModelError(f"an output of {out} does not fit {size} inputs", place=c.node.place)
-        begin = max((-(-out // s) - 1) * s + k - out, 0) // 2 if same else 0
-        end = (size - 1) * s + k - out - begin
-        pads.append((begin, max(end, 0)))
-        extra.append(max(-end, 0))
-    return {"strides": steps, "pads": tuple(pads), "output_padding": tuple(extra)}
+    sizes, ones = c.type(2).dims[1:-1], (1,) * rank
+    return transposed_pads(c, shape, sizes, kernel, strides(c, axes), ones, rule(padding(c)))
 
 
 def _sizes(c: Conversion, rank: int, what: str) -> tuple[int, ...]:
@@ -216,10 +201,9 @@ def flat_rows(c: Conversion) -> tuple[str, tuple[int, ...] | None]:
 
 @row("BATCH_MATMUL")
 def batch_matmul(c: Conversion) -> Result:
-    a = c.attributes
     require_float_weights(c)
-    a.irrelevant("asymmetric_quantize_inputs", "no operand is quantised")
-    return c.result("MatMul", [matrix_operand(c, 0, "adj_x"), matrix_operand(c, 1, "adj_y")])
+    c.attributes.irrelevant("asymmetric_quantize_inputs", "no operand is quantised")
+    return c.apply("MatMul", [matrix_operand(c, 0, "adj_x"), matrix_operand(c, 1, "adj_y")])
 
 
 def matrix_operand(c: Conversion, index: int, flag: str) -> str:

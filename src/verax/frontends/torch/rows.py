@@ -14,12 +14,12 @@ from verax.frontends.common.table import Table
 from verax.frontends.torch.arguments import Ref
 
 OTHER_NAMES = {
-    **{"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div"},
+    **{"multiply": "mul", "subtract": "sub", "divide": "div"},
     **{"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le"},
     **{"not_equal": "ne", "negative": "neg", "absolute": "abs", "clip": "clamp"},
     **{"arctan": "atan", "arcsin": "asin", "arccos": "acos", "arctanh": "atanh"},
     **{"arcsinh": "asinh", "arccosh": "acosh", "concat": "cat", "concatenate": "cat"},
-    **{"swapdims": "transpose", "moveaxis": "movedim", "fix": "trunc"},
+    **{"moveaxis": "movedim", "fix": "trunc"},
 }
 """PyTorch's other names of operators that have the same overloads and arguments."""
 NO_MEANING = "it chooses where or how a tensor is stored, not what is in it"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.frontends.common import formulas
 from verax.frontends.common.context import Result
-from verax.frontends.torch.rows import Aten, row
+from verax.frontends.torch.rows import TABLE, Aten, row
 from verax.frontends.torch.table_elementwise import in_type, operand, promoted
 from verax.ir.types import DType
 
@@ -44,11 +45,8 @@ def vector_product(t: Aten) -> Result:
     return t.result("Mul" if t.kind == "outer" else "MatMul", [x, y])
 
 
-@row("isfinite.default")
-def isfinite(t: Aten) -> Result:
-    x = t.tensor("self")
-    unusual = t.add("Or", [t.add("IsInf", [x]), t.add("IsNaN", [x])])
-    return t.result("Not", [unusual])
+TABLE.formula(formulas.is_finite, "isfinite.default")
+TABLE.formula(formulas.log_add_exp, "logaddexp.default", inputs=("self", "other"))
 
 
 @row("nan_to_num.default")
@@ -89,27 +87,15 @@ def rrelu(t: Aten) -> Result:
     return t.result("LeakyRelu", [t.tensor("self")], alpha=slope)
 
 
-@row("logaddexp.default")
-def logaddexp(t: Aten) -> Result:
-    """max + log(1 + exp(min - max))."""
-    x, y = t.tensor("self"), t.tensor("other")
-    apart = t.add("Neg", [t.add("Abs", [t.add("Sub", [x, y])])])
-    return t.result("Add", [t.add("Max", [x, y]), t.add("Softplus", [apart])])
-
-
 @row("cosine_similarity.default")
 def cosine_similarity(t: Aten) -> Result:
     """x1 x2 summed along an axis, each divided by its length, which is at least eps."""
-    first, second = t.tensor("x1"), t.tensor("x2")
-    eps, axis = t.number("eps", 1e-8), t.axis("dim", first, 1)
-    if t.rank(first) != t.rank(second):
+    sides = [t.tensor("x1"), t.tensor("x2")]
+    eps, axis = t.number("eps", 1e-8), t.axis("dim", sides[0], 1)
+    if t.rank(sides[0]) != t.rank(sides[1]):
         t.refuse("inputs of different ranks")
-    least = t.constant(eps, t.type(first).dtype.numpy)
-    parts: list[str | None] = []
-    for x in (first, second):
-        length = t.add("ReduceL2", [x, t.ints([axis])], keepdims=True)
-        parts.append(t.add("Div", [x, t.add("Max", [length, least])]))
-    return t.result("ReduceSum", [t.add("Mul", parts), t.ints([axis])], keepdims=False)
+    parts = [t.append(formulas.over_norm(t, x, (axis,), eps)) for x in sides]
+    return t.apply("ReduceSum", [t.add("Mul", parts), t.ints([axis])], keepdims=False)
 
 
 @row("_weight_norm.default", "_weight_norm_interface.default")

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
-from verax.frontends.torch.rows import Aten, row
+from verax.frontends.common.shapes import inverse
+from verax.frontends.torch.rows import TABLE, Aten, row
 from verax.frontends.torch.table_elementwise import in_type, operand, truth
 from verax.ir.types import DType
 
@@ -76,7 +78,7 @@ def _places(t: Aten, x: str) -> tuple[list[int], str, int]:
         first = indices.index(given[0])
         axes = list(range(first, first + t.rank(given[0])))
         _mask_fits(t, x, given[0], first)
-        return axes, t.add("Transpose", [t.add("NonZero", [given[0]])], perm=(1, 0)), 1
+        return axes, t.append(shapes.positions(t, given[0])), 1
     axes = [i for i, v in enumerate(indices) if v is not None]
     whole = [t.cast(v, DType.int64) for v in given]
     if len(whole) == 1:
@@ -161,10 +163,9 @@ def _broadcast_values(t: Aten, x: str, axes: Sequence[int], places: str, values:
     ]
     front = depth + rank - len(axes)
     order = _back(axes, depth, front)
-    inverse = np.argsort(order)
     shape = t.add("Gather", [t.add("Concat", sizes, axis=0), t.ints(order)], axis=0)
     wide = t.add("Expand", [t.cast(values, t.type(x).dtype), shape])
-    return t.add("Transpose", [wide], perm=tuple(int(i) for i in inverse))
+    return t.add("Transpose", [wide], perm=inverse(order))
 
 
 def _written(t: Aten, x: str, axes: Sequence[int], places: str, updates: str, add: bool) -> Result:
@@ -175,7 +176,7 @@ def _written(t: Aten, x: str, axes: Sequence[int], places: str, updates: str, ad
     perm = _to_front(axes, t.rank(x))
     turned = t.add("Transpose", [x], perm=perm)
     made = t.add("ScatterND", [turned, places, updates], reduction=reduction)
-    return t.result("Transpose", [made], perm=tuple(int(i) for i in np.argsort(perm)))
+    return t.result("Transpose", [made], perm=inverse(perm))
 
 
 @row("masked_select.default")
@@ -183,13 +184,11 @@ def masked_select(t: Aten) -> Result:
     x, mask = t.tensor("self"), t.tensor("mask")
     if t.type(x).dims != t.type(mask).dims:
         t.refuse(f"{t.type(x)} and {t.type(mask)} would have to be broadcast")
-    places = t.add("Transpose", [t.add("NonZero", [mask])], perm=(1, 0))
+    places = t.append(shapes.positions(t, mask))
     return t.result("GatherND", [x, places])
 
 
-@row("nonzero.default", "argwhere.default")
-def nonzero(t: Aten) -> Result:
-    return t.result("Transpose", [t.add("NonZero", [t.tensor("self")])], perm=(1, 0))
+TABLE.formula(shapes.positions, "nonzero.default", "argwhere.default")
 
 
 @row("nonzero_numpy.default", "where.default")

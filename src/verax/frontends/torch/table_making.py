@@ -115,8 +115,7 @@ def eye(t: Aten) -> Result:
 def fill_values(t: Aten) -> Result:
     x = t.tensor("self")
     given = 0 if t.kind == "zero" else operand(t, "value")
-    value = in_type(t, given, t.type(x).dtype)
-    return t.result("Expand", [value, t.add("Shape", [x])])
+    return t.apply("Expand", [in_type(t, given, t.type(x).dtype), t.add("Shape", [x])])
 
 
 @row("tril.default", "triu.default")

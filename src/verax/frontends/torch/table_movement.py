@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
-from verax.frontends.torch.rows import Aten, row
+from verax.frontends.torch.rows import TABLE, Aten, row
 from verax.frontends.torch.table_elementwise import promoted
 from verax.ir.types import DType
 
@@ -63,15 +64,10 @@ def permute(t: Aten) -> Result:
     return t.result("Transpose", [x], perm=perm)
 
 
-@row("transpose.int", "swapaxes.default")
+@row("transpose.int", "swapaxes.default", "swapdims.default")
 def transpose(t: Aten) -> Result:
-    x = t.tensor("self")
     names = ("axis0", "axis1") if t.kind == "swapaxes" else ("dim0", "dim1")
-    a, b = (t.axis(n, x) for n in names)
-    perm = list(range(t.rank(x)))
-    if perm:
-        perm[a], perm[b] = perm[b], perm[a]
-    return t.result("Transpose", [x], perm=tuple(perm))
+    return shapes.exchanged(t, t.tensor("self"), *(t.integer(name) for name in names))
 
 
 @row("t.default")
@@ -144,28 +140,19 @@ def expand(t: Aten) -> Result:
     return t.result("Expand", [x, t.vector(kept)])
 
 
-@row("view_as.default", "reshape_as.default")
-def reshape_as(t: Aten) -> Result:
-    return t.result("Reshape", [t.tensor("self"), t.add("Shape", [t.tensor("other")])])
-
-
 @row("movedim.int", "movedim.intlist")
 def movedim(t: Aten) -> Result:
-    """The axes `source` go to the places `destination`; the others keep their order."""
-    x = t.tensor("self")
-    rank = t.rank(x)
-    source, target = ([d % rank for d in t.integers(n)] for n in ("source", "destination"))
-    if len({*source}) != len(source) or len({*target}) != len(source):
-        t.wrong("destination", target, f"as many different axes as {source}")
-    rest = iter(a for a in range(rank) if a not in source)
-    came_from = dict(zip(target, source, strict=True))
-    perm = tuple(came_from[a] if a in came_from else next(rest) for a in range(rank))
-    return t.result("Transpose", [x], perm=perm)
+    return shapes.moved(t, t.tensor("self"), t.integers("source"), t.integers("destination"))
 
 
-@row("expand_as.default")
-def expand_as(t: Aten) -> Result:
-    return t.result("Expand", [t.tensor("self"), t.add("Shape", [t.tensor("other")])])
+TABLE.row("expand_as.default")(lambda t: t.apply("Expand", [t.tensor("self"), _shape_of(t)]))
+TABLE.row("view_as.default", "reshape_as.default")(
+    lambda t: t.apply("Reshape", [t.tensor("self"), _shape_of(t)])
+)
+
+
+def _shape_of(t: Aten) -> str:
+    return t.add("Shape", [t.tensor("other")])
 
 
 @row("repeat.default", "tile.default")
@@ -214,9 +201,8 @@ def cat(t: Aten) -> Result:
     return t.result("Concat", values, axis=axis)
 
 
-def _slice(t: Aten, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
-    bounds = [t.ints([v]) for v in (start, end, axis, step)]
-    return t.add("Slice", [x, *bounds])
+def _slice(t: Aten, x: str, axis: int, start: int, end: int) -> str:
+    return t.append(shapes.sliced(t, x, (axis,), (start,), (end,)))
 
 
 @row("slice.Tensor")
@@ -252,14 +238,11 @@ def _parts(t: Aten, x: str, axis: int, sizes: Sequence[int]) -> Result:
 def split(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x, 0)
-    total = t.type(x).dims[axis]
     if t.a.has("split_sizes"):
         return _parts(t, x, axis, t.integers("split_sizes"))
     if t.node.op_type == "split.sizes":
         return _parts(t, x, axis, t.integers("split_size"))
-    if not isinstance(total, int):
-        t.refuse("the size of its axis is not known")
-    total = int(total)
+    total = t.known_size(x, axis, "the sizes of the parts")
     if t.a.has("chunks"):
         step = -(-total // t.integer("chunks")) or 1
     else:
@@ -318,8 +301,7 @@ def edge_pad(t: Aten) -> Result:
 def flip(t: Aten) -> Result:
     x = t.tensor("self")
     axes = [d % max(t.rank(x), 1) for d in t.integers("dims")]
-    ends = [t.ints([v] * len(axes)) for v in (-1, -LAST, -1)]
-    return t.result("Slice", [x, ends[0], ends[1], t.ints(axes), ends[2]])
+    return shapes.turned_round(t, x, axes)
 
 
 @row("roll.default")
@@ -331,13 +313,7 @@ def roll(t: Aten) -> Result:
     if shape is not None:
         x, axes = t.add("Reshape", [x, t.ints([-1])]), (0,)
     for shift, axis in zip(shifts, axes, strict=True):
-        axis %= t.rank(x)
-        size = t.type(x).dims[axis]
-        if not isinstance(size, int):
-            t.refuse("the size of its axis is not known")
-        cut = -shift % max(int(size), 1)
-        parts: list[str | None] = [_slice(t, x, axis, cut, LAST), _slice(t, x, axis, 0, cut)]
-        x = t.add("Concat", parts, axis=axis)
+        x = shapes.rolled(t, x, shift, axis)
     return t.result("Identity", [x]) if shape is None else t.result("Reshape", [x, shape])
 
 
@@ -389,7 +365,7 @@ def meshgrid(t: Aten) -> Result:
 @row(
     *("contiguous.default", "detach.default", "alias.default", "lift_fresh_copy.default"),
     *("lift_fresh.default", "to.dtype", "to.dtype_layout", "to.device", "_to_copy.default"),
-    *("to.other", "type_as.default", "float.default", "positive.default"),
+    *("to.other", "type_as.default", "positive.default"),
 )
 def copy(t: Aten) -> Result:
     """The same numbers, in another element type where one is named."""

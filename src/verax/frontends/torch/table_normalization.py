@@ -15,13 +15,11 @@ ONLY_TRAINING = "it only matters in training"
 
 def _per_channel(t: Aten, name: str, x: str, fill: float) -> str:
     """A tensor per channel, or a constant when it is left out."""
-    given = t.maybe(name)
-    if given is not None:
-        return given
-    channels = t.type(x).dims[1]
-    if not isinstance(channels, int):
-        t.refuse("the number of channels is not known")
-    return t.constant(np.full(channels, fill, t.type(x).dtype.numpy))
+    return t.maybe(name) or t.like(np.full(t.known_sizes(x, (1,)), fill), x)
+
+
+def _scale_and_bias(t: Aten, x: str) -> tuple[str, str]:
+    return _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
 
 
 @row(
@@ -42,7 +40,7 @@ def batch_norm(t: Aten) -> Result:
 
 
 def _by_own_statistics(t: Aten, x: str) -> Result:
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     epsilon = t.number("eps", 1e-5)
     if t.type(x).dims[0] == 1 and t.rank(x) > 2:
         return t.result("InstanceNormalization", [x, scale, bias], epsilon=epsilon)
@@ -62,7 +60,7 @@ def batch_norm_with_statistics(t: Aten) -> Result:
         t.refuse("its saved statistics are used")
     if not t.flag("training"):
         t.refuse("it changes no statistics outside of training")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     factor = _unbiasing(t, x, t.type(variance).dtype)
     fields = {"epsilon": t.number("eps"), "momentum": 1 - t.number("momentum")}
     inputs = [x, scale, bias, mean, t.add("Div", [variance, factor])]
@@ -89,7 +87,7 @@ def _unbiasing(t: Aten, x: str, dtype: DType) -> str:
 
 def _normalised(t: Aten, x: str) -> Result:
     mean, variance = t.tensor("running_mean"), t.tensor("running_var")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     return t.result(
         "BatchNormalization", [x, scale, bias, mean, variance], epsilon=t.number("eps", 1e-5)
     )
@@ -103,7 +101,7 @@ def instance_norm(t: Aten) -> Result:
     if not t.flag("use_input_stats"):
         return _normalised(t, x)
     t.irrelevant("running_mean", "running_var", reason="statistics are the input's own")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     return t.result("InstanceNormalization", [x, scale, bias], epsilon=t.number("eps", 1e-5))
 
 
@@ -111,7 +109,7 @@ def instance_norm(t: Aten) -> Result:
 def group_norm(t: Aten) -> Result:
     x = t.tensor("input")
     t.irrelevant("cudnn_enabled", reason="it chooses an implementation")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     return t.result(
         "GroupNormalization",
         [x, scale, bias],
@@ -126,7 +124,7 @@ def native_group_norm(t: Aten) -> Result:
     if t.output_used(1) or t.output_used(2):
         t.refuse("its statistics are used")
     t.irrelevant("N", "C", "HxW", reason="they repeat the input's sizes")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     return t.result(
         "GroupNormalization",
         [x, scale, bias],

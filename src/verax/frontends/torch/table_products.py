@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from verax.frontends.common import formulas
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, row
 from verax.ir.types import DType
@@ -23,16 +24,7 @@ def linear(t: Aten) -> Result:
     x, weight, bias = t.tensor("input"), t.tensor("weight"), t.maybe("bias")
     if t.rank(weight) != 2:
         t.refuse(f"its weight has rank {t.rank(weight)}")
-    if t.rank(x) == 2:
-        return t.result("Gemm", [x, weight, bias], trans_b=True)
-    known = t.constant_of(weight)
-    if known is not None:
-        turned = t.constant(np.ascontiguousarray(known.T))
-    else:
-        turned = t.add("Transpose", [weight])
-    if bias is None:
-        return t.result("MatMul", [x, turned])
-    return t.result("Add", [t.add("MatMul", [x, turned]), bias])
+    return formulas.dense(t, x, weight, bias)
 
 
 @row("addmm.default", "baddbmm.default")
@@ -80,8 +72,7 @@ def attention(t: Aten) -> Result:
         if not isinstance(features, int):
             t.refuse("the number of features is not known")
         scale = 1 / math.sqrt(int(features))
-    rank = t.rank(k)
-    turned = t.add("Transpose", [k], perm=(*range(rank - 2), rank - 1, rank - 2))
+    turned = formulas.transposed_matrix(t, k)
     scores = t.add("MatMul", [t.add("Mul", [q, t.constant(scale, dtype.numpy)]), turned])
     mask = t.maybe("attn_mask")
     if t.flag("is_causal"):
