@@ -74,11 +74,8 @@ def constant_ints(c: Conversion, index: int, what: str) -> tuple[int, ...]:
 
 
 def static_dims(c: Conversion, index: int, what: str) -> tuple[int, ...]:
-    """Sizes of an operand that must be known; refuses the node else."""
-    dims = c.type(index).dims
-    if not all(isinstance(d, int) for d in dims):
-        c.refuse(f"the sizes of {what}, {c.type(index)}, are not known: give shapes")
-    return tuple(int(d) for d in dims if isinstance(d, int))
+    """Sizes of an operand that must be known."""
+    return c.known_sizes(index, what=f"what becomes of {what}")
 
 
 def longs(c: Conversion, index: int) -> str:

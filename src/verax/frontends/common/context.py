@@ -109,6 +109,16 @@ class Conversion:
 
     # Attributes: the ledger's readers, which formats with arguments by name override
 
+    def irrelevant(self, *names: str, reason: str) -> None:
+        """State that attributes, where present, cannot change what is computed, and why."""
+        for name in names:
+            self.attributes.irrelevant(name, reason)
+
+    @property
+    def operands(self) -> list[str]:
+        """All inputs, of which none may be omitted."""
+        return [self.required(i) for i in range(len(self.inputs))]
+
     def given(self, names: Sequence[str]) -> list[str | None]:
         """The inputs of the node; where inputs have names, those named."""
         return list(self.inputs)

@@ -125,9 +125,8 @@ def _per_channel(c: Mil, name: str, x: str, default: float) -> str:
     found = c.maybe(name)
     if found is not None:
         return found
-    channels = c.type(x).dims[1]
-    if not isinstance(channels, int) or channels > MAX_MADE:
-        c.refuse(f"the channels are {channels}, not a number that can be")
+    channels = c.known_size(x, 1, "the scale")
+    c.must_be_few(channels)
     return c.like(np.full(channels, default), x)
 
 

@@ -35,10 +35,7 @@ def resampled(c: Conversion, x: str, mode: str, sizes: tuple[int, int]) -> str:
 
     Raises `UnsupportedError` for unknown sizes.
     """
-    type_ = c.type(x)
-    dims = [d for d in type_.dims[-2:] if isinstance(d, int)]
-    if len(dims) != 2 or type_.rank < 2:
-        c.refuse(f"the grid of {type_} follows from its sizes, which must be known")
+    dims = c.known_sizes(x, (-2, -1), "the grid")
     if any(m < 1 or n * m > MAX_MADE for n, m in zip(dims, sizes)):
         raise ModelError(f"{dims} at the sizes {sizes}", place=c.node.place)
     hats = []

@@ -66,8 +66,7 @@ def batchnorm(c: Conversion) -> Result:
     inputs = [x, *(c.constant(weights(c, n, (count,))) for n in ("gamma", "beta"))]
     kind = "BatchNormalization"
     if computed:
-        for name in ("mean", "variance"):
-            a.irrelevant(name, "they are computed from the input")
+        c.irrelevant("mean", "variance", reason="they are computed from the input")
         if not alone and rank == 4 and c.type(0).dims[0] != 1:
             c.refuse("statistics over the whole batch are supported only where it has one element")
         kind = "InstanceNormalization"

@@ -98,7 +98,7 @@ def _sides(c: Conversion) -> list[str]:
     if len(c.inputs) == 1:
         return [c.required(0), c.like(c.number("alpha", 0.0))]
     c.attributes.irrelevant("alpha", "it is used only where there is one input")
-    return [c.required(i) for i in range(len(c.inputs))]
+    return c.operands
 
 
 def _combined(kind: str) -> Callable[[Conversion], Result]:
@@ -160,8 +160,7 @@ def _broadcast_weights(c: Conversion, name: str, shape_name: str) -> str:
 def scale(c: Conversion) -> Result:
     product = [c.required(0), _broadcast_weights(c, "scale", "shapeScale")]
     if not c.flag("hasBias"):
-        for name in ("bias", "shapeBias"):
-            c.attributes.irrelevant(name, "hasBias is false")
+        c.irrelevant("bias", "shapeBias", reason="hasBias is false")
         return c.apply("Mul", product)
     return c.apply("Add", [c.add("Mul", product), _broadcast_weights(c, "bias", "shapeBias")])
 

@@ -57,8 +57,9 @@ def preprocessing_scaler(c: Conversion) -> Result:
     """channelScale * pixel + bias, per channel."""
     a = c.attributes
     bias = np.array(a.numbers("bias", ()), np.float32)
-    for name in ("redBias", "greenBias", "blueBias", "grayBias"):
-        a.irrelevant(name, "the image has no such channel")
+    c.irrelevant(
+        "redBias", "greenBias", "blueBias", "grayBias", reason="the image has no such channel"
+    )
     product = c.add("Mul", [c.required(0), c.like(a.number("channelScale", 0.0))])
     return c.result("Add", [product, c.constant(bias.reshape(-1, 1, 1))])
 

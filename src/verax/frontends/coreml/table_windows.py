@@ -55,8 +55,12 @@ def _deconvolution(
         raise ModelError(f"{out} output channels in {groups} groups", place=c.node.place)
     shape = a.integers("outputShape", ())
     padding = {"pad_type": "same"} if shape else _padding(c, "ConvolutionPaddingType")
-    for name in ("ConvolutionPaddingType", "valid.paddingAmounts", "same.asymmetryMode"):
-        a.irrelevant(name, "CoreML ignores the padding where outputShape is set")
+    c.irrelevant(
+        "ConvolutionPaddingType",
+        "valid.paddingAmounts",
+        "same.asymmetryMode",
+        reason="CoreML ignores the padding where outputShape is set",
+    )
     return operation(
         c,
         "conv_transpose",

@@ -80,8 +80,7 @@ def multi_head_attention(c: Conversion) -> Result:
     """softmax(q k^T / sqrt(size)) v per head, over the one axis between batch and features. One
     class has two names: the public one, and in .h5 files its own."""
     a, grouped = c.attributes, c.node.op_type != "MultiHeadAttention"
-    for name in ("dropout", "flash_attention"):
-        a.irrelevant(name, TRAINING)
+    c.irrelevant("dropout", "flash_attention", reason=TRAINING)
     a.expect("attention_axes", (1,), why="only one axis, the first, is supported")
     a.expect("call.use_causal_mask", False, True)
     (q, k, *gate, v, out), gated = multi_head_weights(c)

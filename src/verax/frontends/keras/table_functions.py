@@ -84,7 +84,7 @@ def function(c: Conversion) -> Result:
     if name not in FUNCTIONS:
         c.refuse(f"the function tf.{name} is not supported")
     kind, names = FUNCTIONS[name]
-    inputs = [c.required(i) for i in range(len(c.inputs))]
+    inputs = c.operands
     for other in (f"call.{n}" for n in SECOND):
         given = a.get(other)
         if isinstance(given, str):

@@ -96,8 +96,7 @@ def softmax(c: Conversion) -> Result:
 @row("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout",
      "GaussianNoise", "GaussianDropout", "ActivityRegularization", "Identity")  # fmt: skip
 def identity(c: Conversion) -> Result:
-    for name in ("rate", "noise_shape", "stddev", "l1", "l2", "data_format"):
-        c.attributes.irrelevant(name, TRAINING)
+    c.irrelevant("rate", "noise_shape", "stddev", "l1", "l2", "data_format", reason=TRAINING)
     return c.same(only_input(c))
 
 
@@ -135,7 +134,7 @@ def merge(c: Conversion) -> Result:
     fewer ones gets new ones behind it."""
     weights(c, 0)
     kind = MERGES.get(c.node.op_type, "Add")
-    values = [c.required(i) for i in range(len(c.inputs))]
+    values = c.operands
     if len(values) < 2 or (kind == "Sub" and len(values) != 2):
         raise ModelError(f"it is called on {len(values)} tensors", place=c.node.place)
     ranks = [c.rank(i) for i in range(len(values))]
@@ -156,7 +155,7 @@ def merge(c: Conversion) -> Result:
 @row("Concatenate")
 def concatenate(c: Conversion) -> Result:
     weights(c, 0)
-    values = [c.required(i) for i in range(len(c.inputs))]
+    values = c.operands
     return c.result("Concat", values, axis=c.integer("axis", -1))
 
 

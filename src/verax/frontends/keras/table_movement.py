@@ -64,13 +64,13 @@ def squeeze(c: Conversion) -> Result:
 
 @operation("Concatenate")
 def concatenate(c: Conversion) -> Result:
-    values = promoted(c, [c.required(i) for i in range(len(c.inputs))])
+    values = promoted(c, c.operands)
     return c.result("Concat", values, axis=c.integer("axis", -1))
 
 
 @operation("Stack")
 def stack(c: Conversion) -> Result:
-    values = promoted(c, [c.required(i) for i in range(len(c.inputs))])
+    values = promoted(c, c.operands)
     return shapes.stacked(c, values, c.integer("axis", 0))
 
 

@@ -25,8 +25,9 @@ from verax.frontends.keras.table_operations import axes_of
 def batch_normalization(c: Conversion) -> Result:
     """Weights: gamma where `scale`, beta where `center`, mean, variance."""
     a = c.attributes
-    for name in ("momentum", "renorm_momentum", "renorm_clipping", "virtual_batch_size"):
-        a.irrelevant(name, TRAINING)
+    c.irrelevant(
+        "momentum", "renorm_momentum", "renorm_clipping", "virtual_batch_size", reason=TRAINING
+    )
     a.irrelevant("fused", "it chooses a kernel")
     a.expect("renorm", False)
     scale, center = a.flag("scale", True), a.flag("center", True)
@@ -171,9 +172,7 @@ def group_normalization(c: Conversion) -> Result:
     scale, center = a.flag("scale", True), a.flag("center", True)
     given = weights(c, scale + center)
     x, axis = data_input(c, scale + center), _one_axis(c)
-    size = c.type(0).dims[axis]
-    if not isinstance(size, int):
-        c.refuse("the number of channels must be known")
+    size = c.known_size(0, axis, "the scale")
     gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
     beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
     groups = a.integer("groups", 32)

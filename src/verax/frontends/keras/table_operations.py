@@ -252,5 +252,5 @@ def cast(c: Conversion) -> Result:
 
 @operation("Einsum")
 def einsum(c: Conversion) -> Result:
-    values = promoted(c, [c.required(i) for i in range(len(c.inputs))])
+    values = promoted(c, c.operands)
     return c.result("Einsum", values, equation=c.text("subscripts", ""))

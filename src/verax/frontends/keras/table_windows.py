@@ -105,8 +105,7 @@ def depthwise(c: Conversion, kernel: np.ndarray) -> str:
 def depthwise_convolution(c: Conversion) -> Result:
     """`groups` and `filters` are left over from the class that it inherits from."""
     rank, biased = spatial_rank(c), c.flag("use_bias", True)
-    for name in ("groups", "filters"):
-        c.attributes.irrelevant(name, "a depthwise layer has a group per channel")
+    c.irrelevant("groups", "filters", reason="a depthwise layer has a group per channel")
     kernel, *bias = weights(c, 1 + biased)
     array, layout = array_of(c, kernel), Layout(c)
     shape = check_kernel(c, array, rank)

@@ -121,8 +121,7 @@ TRAINING = ("grad_scale", "ignore_label", "use_ignore", "normalization", "out_gr
 def softmax_output(c: Conversion) -> Result:
     """Over channels with multi_output, over the last axis with preserve_shape, else over all."""
     a = c.attributes
-    for name in TRAINING:
-        a.irrelevant(name, "it shapes the gradient only")
+    c.irrelevant(*TRAINING, reason="it shapes the gradient only")
     if a.flag("multi_output", False):
         a.irrelevant("preserve_shape", "multi_output goes first")
         return c.operator("Softmax", axis=1)
@@ -146,8 +145,7 @@ _regression("LogisticRegressionOutput", "Sigmoid")
 
 @row("MakeLoss", "SVMOutput")
 def loss(c: Conversion) -> Result:
-    for name in (*TRAINING, *REGULARISED):
-        c.attributes.irrelevant(name, "it shapes the gradient only")
+    c.irrelevant(*TRAINING, *REGULARISED, reason="it shapes the gradient only")
     return c.result("Identity", [c.required(0)])
 
 

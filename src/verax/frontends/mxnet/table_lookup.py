@@ -123,9 +123,7 @@ def _top(c: Conversion, data: str, axis: int, k: int, is_ascending: bool) -> tup
         count = c.add("Gather", [whole, c.ints((axis,))], axis=0)
     else:
         count = c.ints((k,))
-    op = c.operator("TopK", axis=axis, largest=not is_ascending)
-    names = [c.fresh(f"{c.first_output}/top") for _ in range(2)]
-    values, places = c.builder.add_all(op, [data, count], names, c.node.name)
+    values, places = c.add_all("TopK", [data, count], axis=axis, largest=not is_ascending)
     return values, places
 
 

@@ -21,7 +21,7 @@ TABLE.operator("SpaceToDepth", "space_to_depth", blocksize=integer(name="block_s
 
 @row("stack")
 def stack(c: Conversion) -> Result:
-    parts = [c.required(i) for i in range(len(c.inputs))]
+    parts = c.operands
     return shapes.stacked(c, parts, c.integer("axis", 0))
 
 

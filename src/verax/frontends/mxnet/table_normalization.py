@@ -36,10 +36,8 @@ def batch_norm(c: Conversion) -> Result:
     count_inputs(c, 5)
     a.irrelevant("momentum", "it only updates statistics in training")
     a.irrelevant("use_global_stats", "evaluation always uses the moving statistics")
-    for name in ("ndev", "key"):
-        a.irrelevant(name, "it gathers statistics in training")
-    for name in ("min_calib_range", "max_calib_range"):
-        a.irrelevant(name, "a remark for quantisation")
+    c.irrelevant("ndev", "key", reason="it gathers statistics in training")
+    c.irrelevant("min_calib_range", "max_calib_range", reason="a remark for quantisation")
     if any(c.output_used(i) for i in range(1, 3)):
         c.refuse("the statistics as outputs are not supported")
     a.irrelevant("output_mean_var", "the statistics are not read")

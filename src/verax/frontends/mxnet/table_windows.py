@@ -62,8 +62,7 @@ def _deconvolution(c: Conversion) -> Operator:
     fields = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "groups": groups}
     target = per_axis(c, "target_shape", rank, 0)
     if any(target):
-        for name in ("pad", "adj"):
-            a.irrelevant(name, "MXNet ignores it where target_shape is given")
+        c.irrelevant("pad", "adj", reason="MXNet ignores it where target_shape is given")
         sizes = known_dims(c, 0, "whether target_shape can be reached", 2)
         for n, k, s, d, t in zip(sizes, kernel, strides, dilations, target):
             if not 0 < t <= s * (n - 1) + (k - 1) * d + 1:
@@ -171,8 +170,13 @@ def _option(c: Conversion, name: str, matters: bool, default: bool, what: str) -
 
 
 def _global_pool(c: Conversion, kind: str) -> Result:
-    for name in ("kernel", "stride", "pad", "pooling_convention"):
-        c.attributes.irrelevant(name, "a global pool has one window, the whole input")
+    c.irrelevant(
+        "kernel",
+        "stride",
+        "pad",
+        "pooling_convention",
+        reason="a global pool has one window, the whole input",
+    )
     if kind == "sum":
         axes = c.ints(tuple(range(2, c.rank())))
         return c.result("ReduceSum", [c.required(0), axes], keepdims=True)

@@ -56,11 +56,8 @@ def combined_suppression(c: Conversion) -> Result:
     the best of an image, whatever their class, padded with zeros."""
     a = c.attributes
     (per_class,), (most,) = (constant_ints(c, i, "the count") for i in (2, 3))
-    _, n, q, four = c.type(0).dims if c.rank(0) == 4 else (0, 0, 0, 0)
-    (_, same, classes) = c.type(1).dims if c.rank(1) == 3 else (0, 0, 0)
-    if not all(isinstance(d, int) for d in (n, q, classes)):
-        c.refuse("the numbers of boxes and classes are not known: give shapes")
-    assert isinstance(n, int) and isinstance(q, int) and isinstance(classes, int)
+    n, q, four = c.known_sizes(0, (1, 2, 3)) if c.rank(0) == 4 else (0, 0, 0)
+    same, classes = c.known_sizes(1, (1, 2)) if c.rank(1) == 3 else (0, 0)
     if four != 4 or n != same or q not in (1, classes) or per_class < 1 or most < 1:
         raise ModelError(f"{c.type(0)} and {c.type(1)} do not fit", place=c.node.place)
     if a.flag("pad_per_class"):
@@ -130,9 +127,7 @@ def _best(c: Conversion, scores: str, width: int, most: int) -> tuple[str, str]:
         one = c.add("Slice", [scores, *(c.ints((v,)) for v in (0, 1, 1))])
         lost = c.add("Where", [c.constant(False), one, c.constant(-np.inf, np.float32)])
         scores = c.add("Concat", [scores, c.add("Tile", [lost, c.ints((1, most - width))])], axis=1)
-    op = c.operator("TopK", axis=1, largest=True, sorted=True)
-    names = [c.fresh(f"{c.first_output}/{part}") for part in ("best", "places")]
-    values, places = c.builder.add_all(op, [scores, c.ints((most,))], names, c.node.name)
+    values, places = c.add_all("TopK", [scores, c.ints((most,))], axis=1, largest=True, sorted=True)
     return values, c.add("Min", [places, c.constant(width - 1, np.int64)])
 
 

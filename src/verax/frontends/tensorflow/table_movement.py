@@ -60,7 +60,7 @@ def concat(c: Conversion) -> Result:
 @row("Pack")
 def pack(c: Conversion) -> Result:
     c.attributes.expect("N", len(c.inputs), why="it counts the operands")
-    parts = [c.required(i) for i in range(len(c.inputs))]
+    parts = c.operands
     return shapes.stacked(c, parts, c.integer("axis", 0))
 
 

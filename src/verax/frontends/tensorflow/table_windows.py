@@ -160,16 +160,21 @@ def lrn(c: Conversion) -> Result:
 @row("MatMul")
 def matmul(c: Conversion) -> Result:
     a = c.attributes
-    for name in ("grad_a", "grad_b"):
-        a.irrelevant(name, "it marks products of the backward pass")
+    c.irrelevant("grad_a", "grad_b", reason="it marks products of the backward pass")
     fields: dict[str, Any] = {"trans_a": a.flag("transpose_a"), "trans_b": a.flag("transpose_b")}
     return c.result("Gemm", [c.required(0), c.required(1)], **fields)
 
 
 @row("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def batch_matmul(c: Conversion) -> Result:
-    for name in ("Ta", "Tb", "Tout", "grad_x", "grad_y"):
-        c.attributes.irrelevant(name, "it repeats the operands' types or marks the backward pass")
+    c.irrelevant(
+        "Ta",
+        "Tb",
+        "Tout",
+        "grad_x",
+        "grad_y",
+        reason="it repeats the operands' types or marks the backward pass",
+    )
     flips = [c.flag(name) for name in ("adj_x", "adj_y")]
     return formulas.matrix_product(c, c.required(0), c.required(1), *flips)
 

@@ -8,7 +8,7 @@ weights on floating-point data (`hybrid=True`), or for both of the first two whe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from verax.frontends.common import formulas
@@ -121,7 +121,7 @@ def _activation(c: Conversion, value: str, name: str) -> Applied:
 
 
 def finish_activated(
-    c: Conversion, name: str, kind: str, inputs: list[str | None], **fields: Any
+    c: Conversion, name: str, kind: str, inputs: Sequence[str | None], **fields: Any
 ) -> Result:
     """An operator and its fused activation; the last node defines the output."""
     applied = c.apply(kind, inputs, **fields)

@@ -80,9 +80,7 @@ def _by_box(c: Conversion, corners: str, own: str, classes: int, most: int) -> R
     if not 1 <= each <= MAX_POSITIONS:
         raise ModelError(f"it shows {each} classes per box", place=c.node.place)
     shown = min(each, classes)
-    op = c.operator("TopK", axis=2)
-    names = [c.fresh(f"{c.first_output}/{what}") for what in ("best", "classes")]
-    values, indices = c.builder.add_all(op, [own, c.ints((shown,))], names)
+    values, indices = c.add_all("TopK", [own, c.ints((shown,))], axis=2)
     best = c.add("Squeeze", [_part(c, values, 2, 0, 1), c.ints((2,))])
     chosen = _suppressed(c, corners, c.add("Unsqueeze", [best, c.ints((1,))]), most)
     chosen = c.add("Squeeze", [_part(c, chosen, 1, 2, 3), c.ints((1,))])
@@ -112,9 +110,7 @@ def _by_class(c: Conversion, corners: str, own: str, per_class: int, most: int) 
     survivors = c.add("GatherND", [scores, found])
     loser = c.constant([np.float32(-np.inf)] * most)
     survivors = c.add("Concat", [survivors, loser], axis=0)
-    op = c.operator("TopK", axis=0)
-    names = [c.fresh(f"{c.first_output}/{what}") for what in ("best", "order")]
-    best, order = c.builder.add_all(op, [survivors, c.ints((most,))], names)
+    best, order = c.add_all("TopK", [survivors, c.ints((most,))], axis=0)
     kept = c.add("Less", [order, count])
     padded = c.add("Concat", [found, c.constant(np.zeros((most, 3), np.int64))], axis=0)
     places = c.add("Gather", [padded, order], axis=0)

@@ -30,7 +30,7 @@ ARITHMETIC = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
 @row(*ARITHMETIC)
 def arithmetic(c: Conversion) -> Result:
     c.attributes.irrelevant("pot_scale_int16", "it concerns 16-bit operands")
-    inputs: list[str | None] = [c.required(0), c.required(1)]
+    inputs = [c.required(0), c.required(1)]
     return finish_activated(c, activation(c), ARITHMETIC[c.node.op_type], inputs)
 
 
@@ -60,8 +60,7 @@ def select(c: Conversion) -> Result:
 
 @row("CAST")
 def cast(c: Conversion) -> Result:
-    for name in ("in_data_type", "out_data_type"):
-        c.attributes.irrelevant(name, "LiteRT goes by the types of the tensors")
+    c.irrelevant("in_data_type", "out_data_type", reason="LiteRT goes by the types of the tensors")
     return c.operator("Cast", to=c.text("output_type"))
 
 

@@ -42,9 +42,7 @@ def _scales(c: Conversion, axis: int) -> np.ndarray:
 
 def _quantised(c: Conversion, x: str, axis: int, symmetric: bool) -> tuple[str, str]:
     """Data as integers without zero points, and their scales."""
-    op = c.operator("DynamicQuantizeGroups", axis=axis, symmetric=symmetric)
-    names = [c.fresh(f"{c.first_output}/{what}") for what in ("quantised", "scale")]
-    q, scale = c.builder.add_all(op, [x], names)
+    q, scale = c.add_all("DynamicQuantizeGroups", [x], axis=axis, symmetric=symmetric)
     return q, scale
 
 

@@ -49,14 +49,14 @@ def transpose(c: Conversion) -> Result:
 @row("CONCATENATION")
 def concatenation(c: Conversion) -> Result:
     axis = c.integer("axis", 0)
-    inputs: list[str | None] = [c.required(i) for i in range(len(c.inputs))]
+    inputs = c.operands
     return finish_activated(c, activation(c), "Concat", inputs, axis=axis)
 
 
 @row("PACK", moves=True)
 def pack(c: Conversion) -> Result:
     c.attributes.expect("values_count", len(c.inputs), why="it counts the operands")
-    parts = [c.required(i) for i in range(len(c.inputs))]
+    parts = c.operands
     return shapes.stacked(c, parts, c.integer("axis", 0))
 
 
@@ -146,11 +146,9 @@ def mirror_pad(c: Conversion) -> Result:
     ends = constant_ints(c, 1, "the paddings")
     value = c.required(0)
     for axis, (begin, end) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
-        size = c.type(0).dims[axis]
         if not begin and not end:
             continue
-        if not isinstance(size, int):
-            c.refuse(f"the sizes of the input, {c.type(0)}, are not known: give shapes")
+        size = c.known_size(0, axis, "what is mirrored")
         if not (0 <= begin <= size <= MAX_POSITIONS and 0 <= end <= size):
             raise ModelError(f"{begin} and {end} around {size} elements", place=c.node.place)
         rest = range(size - 1, size - 1 - end, -1)

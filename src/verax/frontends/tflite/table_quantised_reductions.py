@@ -29,10 +29,7 @@ def mean(c: Conversion) -> Result:
     """The count divides the multiplier."""
     (x_scale, _), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     sums, axes = _sums(c)
-    sizes = [c.type(0).dims[a] for a in {a % c.rank() for a in axes}]
-    if not all(isinstance(n, int) for n in sizes):
-        c.refuse("the sizes that a mean is taken over are not known: give shapes")
-    count = math.prod(n for n in sizes if isinstance(n, int))
+    count = math.prod(c.known_sizes(0, {a % c.rank() for a in axes}, "the mean"))
     if not count or not axes:
         c.refuse("a mean of nothing")
     multiplier, shift = quantised_factor(float(np.float64(x_scale) / np.float64(scale)))

@@ -172,11 +172,6 @@ class Aten(Conversion):
             raise ModelError(f"{name} = {found} is no axis of rank {rank}", place=self.node.place)
         return int(found) % rank
 
-    def irrelevant(self, *names: str, reason: str = NO_MEANING) -> None:
-        """State that arguments cannot change what is computed."""
-        for name in names:
-            self.a.irrelevant(name, reason)
-
     # Building
 
     def output(self, index: int, kind: str, inputs: Sequence[str | None], **fields: Any) -> str:

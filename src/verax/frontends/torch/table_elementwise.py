@@ -11,7 +11,7 @@ from verax.frontends.common import formulas, shapes
 from verax.frontends.common.context import Result
 from verax.frontends.common.table import Fields, number, text
 from verax.frontends.torch.arguments import Ref
-from verax.frontends.torch.rows import TABLE, Aten, row
+from verax.frontends.torch.rows import NO_MEANING, TABLE, Aten, row
 from verax.ir.types import DType
 
 Number = bool | int | float
@@ -248,7 +248,7 @@ def function(t: Aten) -> Result:
 
 @row(*(f"{name}.default" for name in SAME))
 def same(t: Aten) -> Result:
-    t.irrelevant("memory_format")
+    t.irrelevant("memory_format", reason=NO_MEANING)
     x = t.tensor("self")
     whole = not t.type(x).dtype.is_float and t.kind in ("floor", "ceil")
     return t.result("Identity" if whole else SAME[t.kind], [x])

@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
-from verax.frontends.torch.rows import Aten, row
+from verax.frontends.torch.rows import NO_MEANING, Aten, row
 from verax.frontends.torch.table_elementwise import in_type, operand
 from verax.ir.types import DType
 
@@ -17,7 +17,7 @@ STORAGE = ("device", "layout", "pin_memory", "memory_format", "requires_grad")
 
 
 def _dtype(t: Aten, default: DType) -> DType:
-    t.irrelevant(*STORAGE)
+    t.irrelevant(*STORAGE, reason=NO_MEANING)
     named = t.text("dtype")
     return default if named is None else DType(named)
 
@@ -92,7 +92,7 @@ def fill_like(t: Aten) -> Result:
 def uninitialised(t: Aten) -> Result:
     """Memory before anything was written: NaN, or the lowest integer, so that a network whose
     result depends on it is noticed."""
-    t.irrelevant("physical_layout")
+    t.irrelevant("physical_layout", reason=NO_MEANING)
     x = None if t.kind in ("empty", "empty_permuted") else t.tensor("self")
     dtype = _dtype(t, DType.float32 if x is None else t.type(x).dtype)
     value: Any = np.nan

@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
-from verax.frontends.torch.rows import TABLE, Aten, row
+from verax.frontends.torch.rows import NO_MEANING, TABLE, Aten, row
 from verax.frontends.torch.table_elementwise import promoted
 from verax.ir.types import DType
 
@@ -134,7 +134,7 @@ def unsqueeze(t: Aten) -> Result:
 def expand(t: Aten) -> Result:
     """-1 keeps an axis."""
     x = t.tensor("self")
-    t.irrelevant("implicit")
+    t.irrelevant("implicit", reason=NO_MEANING)
     given = t.a.get("size", ())
     kept = [1 if type(v) is int and v == -1 else v for v in given]
     return t.result("Expand", [x, t.vector(kept)])
@@ -369,7 +369,9 @@ def meshgrid(t: Aten) -> Result:
 )
 def copy(t: Aten) -> Result:
     """The same numbers, in another element type where one is named."""
-    t.irrelevant("memory_format", "device", "layout", "pin_memory", "non_blocking", "copy")
+    t.irrelevant(
+        "memory_format", "device", "layout", "pin_memory", "non_blocking", "copy", reason=NO_MEANING
+    )
     x = t.tensor("self")
     if t.a.has("other"):
         dtype: DType | None = t.type(t.tensor("other")).dtype

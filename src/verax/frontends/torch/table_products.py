@@ -66,12 +66,9 @@ def attention(t: Aten) -> Result:
     if t.flag("enable_gqa"):
         t.a.refuse("enable_gqa", "groups of queries that share keys")
     dtype = t.type(q).dtype
-    features = t.type(q).dims[-1]
     scale = t.number("scale")
     if scale is None:
-        if not isinstance(features, int):
-            t.refuse("the number of features is not known")
-        scale = 1 / math.sqrt(int(features))
+        scale = 1 / math.sqrt(t.known_size(q, -1, "the scale"))
     turned = formulas.transposed_matrix(t, k)
     scores = t.add("MatMul", [t.add("Mul", [q, t.constant(scale, dtype.numpy)]), turned])
     mask = t.maybe("attn_mask")
