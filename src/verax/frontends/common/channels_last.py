@@ -99,7 +99,7 @@ def mirror_mode(c: Conversion) -> str:
     the edge."""
     mode = {"REFLECT": "reflect", "SYMMETRIC": "edge"}.get(c.attributes.text("mode", "REFLECT"))
     if mode is None:
-        c.attributes.refuse("mode", "there is no such mode")
+        c.attributes.refuse("mode", "unknown mode")
     if mode == "edge" and max(constant_ints(c, 1, "the paddings"), default=0) > 1:
         c.attributes.refuse("mode", "wider than one position")
     assert mode is not None

@@ -6,7 +6,7 @@ applied to other values (`Conversion.apply`), or the names of values that it has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -108,6 +108,13 @@ class Conversion:
         return self.known_sizes(given, (axis,), what)[0]
 
     # Attributes: the ledger's readers, which formats with arguments by name override
+
+    def choice(self, name: str, options: Collection[str], default: str | None = None) -> str:
+        """A text that is one of `options`; refuses another one."""
+        given = self.text(name, default)
+        if given not in options:
+            self.attributes.refuse(name, f"supported: {', '.join(options)}")
+        return str(given)
 
     def irrelevant(self, *names: str, reason: str) -> None:
         """State that attributes, where present, cannot change what is computed, and why."""

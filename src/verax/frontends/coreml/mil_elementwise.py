@@ -79,12 +79,11 @@ def softplus_parametric(c: Mil) -> Result:
 
 @mil("gelu")
 def gelu(c: Mil) -> Result:
-    x, mode = c.tensor("x"), c.text("mode", "EXACT")
+    x, modes = c.tensor("x"), {"EXACT": "none", "TANH_APPROXIMATION": "tanh"}
+    mode = c.choice("mode", (*modes, "SIGMOID_APPROXIMATION"), "EXACT")
     if mode == "SIGMOID_APPROXIMATION":
         return c.apply("Swish", [x], alpha=1.702)
-    if mode not in ("EXACT", "TANH_APPROXIMATION"):
-        c.attributes.refuse("mode", "supported: EXACT, TANH_ and SIGMOID_APPROXIMATION")
-    return c.apply("Gelu", [x], approximate="none" if mode == "EXACT" else "tanh")
+    return c.apply("Gelu", [x], approximate=modes[mode])
 
 
 DTYPES = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}

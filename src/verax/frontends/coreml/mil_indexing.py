@@ -46,9 +46,7 @@ MODES = {"update": "none", "add": "add", "sub": "add", "mul": "mul", "max": "max
 
 def _updates(c: Mil) -> tuple[str, str]:
     """What is placed, and how it joins what is there."""
-    mode = c.text("mode", "")
-    if mode not in MODES:
-        c.attributes.refuse("mode", "unsupported; its default differs within the documentation")
+    mode = c.choice("mode", MODES, "")
     updates = c.tensor("updates")
     _unchecked(c)
     return c.add("Neg", [updates]) if mode == "sub" else updates, MODES[mode]

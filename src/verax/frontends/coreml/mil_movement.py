@@ -103,7 +103,7 @@ def pad(c: Mil) -> Result:
         return c.result("Pad", [x, pads, value], mode="constant")
     c.attributes.irrelevant("constant_val", f"mode {mode} does not read it")
     if mode not in ("reflect", "replicate"):
-        c.attributes.refuse("mode", "there is no such mode")
+        c.attributes.refuse("mode", "unknown mode")
     return c.result("Pad", [x, pads], mode="reflect" if mode == "reflect" else "edge")
 
 

@@ -20,7 +20,7 @@ from verax.frontends.coreml.recurrent import CURVES, Cell, Curve, beside, read, 
 def _curve(c: Mil, name: str, default: str) -> Curve:
     found = CURVES.get(c.text(name, default))
     if found is None:
-        c.attributes.refuse(name, "there is no such activation")
+        c.attributes.refuse(name, "unknown activation")
         raise AssertionError
     return found
 
@@ -44,9 +44,7 @@ def _cell(c: Mil, gates: int, suffix: str = "") -> Cell:
 
 
 def _is_reverse(c: Mil) -> bool:
-    direction = c.text("direction", "forward")
-    if direction not in ("forward", "reverse"):
-        c.attributes.refuse("direction", "there is no such direction")
+    direction = c.choice("direction", ("forward", "reverse"), "forward")
     return direction == "reverse"
 
 

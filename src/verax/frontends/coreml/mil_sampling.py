@@ -33,9 +33,7 @@ RULES = {STRICT: "align_corners", UPSAMPLE: "asymmetric", UNALIGN: "half_pixel"}
 
 
 def _grid(c: Mil) -> str:
-    mode = c.text("sampling_mode", "DEFAULT")
-    if mode not in GRIDS:
-        c.attributes.refuse("sampling_mode", "there is no such grid")
+    mode = c.choice("sampling_mode", GRIDS, "DEFAULT")
     return GRIDS[mode]
 
 
@@ -115,7 +113,7 @@ def crop_resize(c: Mil) -> Result:
     order = c.text("box_coordinate_mode", "CORNERS_HEIGHT_FIRST")
     if order not in (f"{a}_{b}_FIRST" for a in ("CORNERS", "CENTER_SIZE")
                      for b in ("HEIGHT", "WIDTH")):  # fmt: skip
-        c.attributes.refuse("box_coordinate_mode", "there is no such mode")
+        c.attributes.refuse("box_coordinate_mode", "unknown mode")
     batches: str | None = None
     if c.version >= 7:
         boxes = c.tensor("boxes")
@@ -181,7 +179,7 @@ def resample(c: Mil) -> Result:
         last = c.like([int(dims[1]) - 1, int(dims[0]) - 1], x)  # type: ignore[arg-type]
         at, corners = c.add("Div", [at, last]), True
     elif coordinates not in ("normalized_zero_to_one", "normalized_minus_one_to_one"):
-        c.attributes.refuse("coordinates_mode", "there is no such mode")
+        c.attributes.refuse("coordinates_mode", "unknown mode")
     if coordinates != "normalized_minus_one_to_one":
         at = c.add("Sub", [c.add("Mul", [at, c.like(2, x)]), c.like(1, x)])
     if (padding, corners) not in PADDINGS:
@@ -192,7 +190,7 @@ def resample(c: Mil) -> Result:
 def _sampled(c: Mil, x: str, at: str, sampling: str, padding: str, *, corners: bool) -> Result:
     modes = {"bilinear": "linear", "nearest": "nearest"}
     if sampling not in modes:
-        c.attributes.refuse("sampling_mode", "there is no such mode")
+        c.attributes.refuse("sampling_mode", "unknown mode")
     return c.result(
         "GridSample",
         [x, at],

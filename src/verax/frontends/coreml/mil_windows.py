@@ -32,7 +32,7 @@ def _pads(c: Mil, rank: int) -> Pads | str:
     if kind == "valid":
         return ((0, 0),) * rank
     if kind not in RULES:
-        c.attributes.refuse("pad_type", "there is no such rule")
+        c.attributes.refuse("pad_type", "unknown rule")
     return RULES[kind]
 
 
@@ -208,9 +208,7 @@ def _quantization(c: Mil, x: str) -> tuple[list[str | None], int]:
 def quantize(c: Mil) -> Result:
     """round(x / scale) + zero_point, held in the range of the element type."""
     inputs, axis = _quantization(c, c.tensor("input"))
-    kind = c.text("output_dtype", "")
-    if kind not in ("int8", "uint8"):
-        c.attributes.refuse("output_dtype", "it is not supported")
+    kind = c.choice("output_dtype", ("int8", "uint8"), "")
     if len(inputs) == 2:
         inputs.append(c.constant(np.zeros(_shape(c, str(inputs[1])), kind)))
     return c.result("QuantizeLinear", inputs, axis=axis)

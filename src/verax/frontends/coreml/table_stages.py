@@ -26,7 +26,7 @@ def non_maximum_suppression(c: Conversion) -> Result:
     """
     a, given = c.attributes, c.attributes.get("given", ())
     if a.text("SuppressionMethod", "pickTop") != "pickTop":
-        a.refuse("SuppressionMethod", "there is no such method")
+        a.refuse("SuppressionMethod", "unknown method")
     inputs = {name: c.required(2 + i) for i, name in enumerate(given)}
     overlap, least = (inputs.get(n) for n in ("iouThreshold", "confidenceThreshold"))
     overlap = overlap or c.constant(a.get("iouThreshold"), np.float32)

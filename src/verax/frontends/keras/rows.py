@@ -109,9 +109,7 @@ class Layout:
 
     def __init__(self, c: Conversion) -> None:
         self.c = c
-        found = c.text("data_format", "channels_last")
-        if found not in ("channels_last", "channels_first"):
-            c.attributes.refuse("data_format", "supported: channels_last, channels_first")
+        found = c.choice("data_format", ("channels_last", "channels_first"), "channels_last")
         self.last = found == "channels_last"
 
     def first(self, value: str) -> str:

@@ -140,9 +140,7 @@ def attention(c: Conversion) -> Result:
     a.expect("call.use_causal_mask", False, True)
     additive = c.node.op_type == "AdditiveAttention"
     scaled = a.flag("use_scale", additive)
-    mode = "concat" if additive else a.text("score_mode", "dot")
-    if mode not in ("dot", "concat"):
-        a.refuse("score_mode", "there is no such mode")
+    mode = "concat" if additive else c.choice("score_mode", ("dot", "concat"), "dot")
     weighted = mode == "concat" and not additive
     given = weights(c, scaled + weighted)
     count = len(c.inputs) - len(given)

@@ -40,9 +40,7 @@ def random(c: Conversion) -> Result:
 def resized(c: Conversion, size: Sequence[int]) -> Result:
     """A picture or a batch of them, by half-pixel centres."""
     a, layout = c.attributes, Layout(c)
-    mode = a.text("interpolation", "bilinear")
-    if mode not in ("bilinear", "nearest"):
-        a.refuse("interpolation", "only bilinear and nearest are supported")
+    mode = c.choice("interpolation", ("bilinear", "nearest"), "bilinear")
     a.expect("pad_to_aspect_ratio", False)
     a.irrelevant("fill_value", "nothing is filled")
     a.expect("fill_mode", "constant")

@@ -193,9 +193,7 @@ def upsampling(c: Conversion) -> Result:
     """Repeats elements, or interpolates between pixel centres."""
     rank, layout = spatial_rank(c), Layout(c)
     factors = sizes(c, "size", rank)
-    mode = c.text("interpolation", "nearest")
-    if mode not in ("nearest", "bilinear"):
-        c.attributes.refuse("interpolation", "only nearest and bilinear are supported")
+    mode = c.choice("interpolation", ("nearest", "bilinear"), "nearest")
     x = layout.first(only_input(c))
     scales = c.constant(factors, np.float32)
     fields = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}

@@ -158,11 +158,12 @@ def take(c: Conversion) -> Result:
 def pad(c: Conversion) -> Result:
     """Constant, or mirrored without the border element."""
     a = c.attributes
-    mode, value = a.text("mode", "constant"), a.number("call.constant_values", 0.0)
+    mode, value = (
+        c.choice("mode", ("constant", "reflect"), "constant"),
+        a.number("call.constant_values", 0.0),
+    )
     given = a.get("pad_width", ())
     width = np.broadcast_to(np.array(given), (c.rank(), 2))
-    if mode not in ("constant", "reflect"):
-        a.refuse("mode", "only constant and reflect are supported")
     inputs = [*operands(c, 1), c.ints(width.T.ravel().tolist())]
     if mode == "constant" and value:
         inputs.append(c.constant(value, np.float32))

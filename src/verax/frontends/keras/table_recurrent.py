@@ -146,7 +146,7 @@ def bidirectional(c: Conversion) -> Result:
     elif mode in MERGES:
         y = c.add(MERGES[mode], [forward, backward])
     else:
-        c.attributes.refuse("merge_mode", "there is no such mode")
+        c.attributes.refuse("merge_mode", "unknown mode")
     if mode == "ave":
         y = c.add("Div", [y, c.constant(2.0, np.float32)])
     return c.named([y, *states])

@@ -25,9 +25,7 @@ RULES = {"same": "SAME_UPPER", "valid": ()}
 
 def padding(c: Conversion) -> Any:
     """Pads of a window: the odd element of "same" is at the end."""
-    name = c.text("padding", "valid")
-    if name not in RULES:
-        c.attributes.refuse("padding", "there is no such rule for this layer")
+    name = c.choice("padding", RULES, "valid")
     return RULES[name]
 
 

@@ -56,7 +56,7 @@ def dtype_named(c: Conversion, name: str, default: str | None = None) -> DType:
     """The element type that a parameter names. Refuses one that Verax lacks."""
     text = c.text(name, default)
     if text not in list(DType):
-        c.attributes.refuse(name, "there is no such element type")
+        c.attributes.refuse(name, "unknown element type")
     return DType(text)
 
 

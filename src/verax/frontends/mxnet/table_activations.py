@@ -22,9 +22,7 @@ ACTIVATIONS: dict[str, str] = {
 
 @row("Activation")
 def activation(c: Conversion) -> Result:
-    kind = c.text("act_type")
-    if kind not in ACTIVATIONS:
-        c.attributes.refuse("act_type", "there is no such activation")
+    kind = c.choice("act_type", ACTIVATIONS)
     return c.operator(ACTIVATIONS[kind])
 
 
@@ -49,7 +47,7 @@ def leaky_relu(c: Conversion) -> Result:
     if kind == "prelu":
         return _prelu(c)
     if kind not in ("selu", "gelu"):
-        a.refuse("act_type", "there is no such activation")
+        a.refuse("act_type", "unknown activation")
     return c.operator("Selu" if kind == "selu" else "Gelu")
 
 
@@ -110,7 +108,7 @@ def softmax_activation(c: Conversion) -> Result:
     if mode == "channel":
         return c.operator("Softmax", axis=1)
     if mode != "instance":
-        c.attributes.refuse("mode", "there is no such mode")
+        c.attributes.refuse("mode", "unknown mode")
     return c.operator("Softmax", axis=-1)
 
 

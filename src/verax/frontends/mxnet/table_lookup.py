@@ -31,9 +31,7 @@ def _size(c: Conversion, axis: int) -> str:
 
 
 def _mode(c: Conversion) -> str:
-    mode: str = c.text("mode", "clip")
-    if mode not in ("clip", "wrap"):
-        c.attributes.refuse("mode", "only clip and wrap are supported")
+    mode: str = c.choice("mode", ("clip", "wrap"), "clip")
     return mode
 
 
@@ -131,9 +129,10 @@ def _top(c: Conversion, data: str, axis: int, k: int, is_ascending: bool) -> tup
 def topk(c: Conversion) -> Result:
     a = c.attributes
     data, axis, _ = _axis_or_flat(c, -1)
-    kind, dtype = a.text("ret_typ", "indices"), dtype_named(c, "dtype", "float32")
-    if kind not in ("value", "indices", "both"):
-        a.refuse("ret_typ", "only value, indices and both are supported")
+    kind, dtype = (
+        c.choice("ret_typ", ("value", "indices", "both"), "indices"),
+        dtype_named(c, "dtype", "float32"),
+    )
     values, places = _top(c, data, axis, a.integer("k", 1), a.flag("is_ascend", False))
     numbers = c.add("Cast", [places], to=dtype)
     return {"value": (values,), "indices": (numbers,), "both": (values, numbers)}[kind]

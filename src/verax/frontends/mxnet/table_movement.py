@@ -135,9 +135,10 @@ def reshaped(dims: list[DimLike], codes: list[int], c: Conversion) -> list[DimLi
 @row("Pad", "pad")
 def pad(c: Conversion) -> Result:
     a = c.attributes
-    widths, mode = ints(c, "pad_width", ()), a.text("mode", "constant")
-    if mode not in ("constant", "edge", "reflect"):
-        a.refuse("mode", "there is no such mode")
+    widths, mode = (
+        ints(c, "pad_width", ()),
+        c.choice("mode", ("constant", "edge", "reflect"), "constant"),
+    )
     if len(widths) != 2 * c.rank():
         raise ModelError(f"pad_width = {widths} for {c.type(0)}", place=c.node.place)
     pads = c.ints((*widths[::2], *widths[1::2]))
@@ -246,7 +247,7 @@ def bilinear_resize(c: Conversion) -> Result:
         odd, step = TO_PARITY[mode]
         sizes = [n if n % 2 == odd else n + step for n in whole]
     else:
-        a.refuse("mode", "there is no such mode")
+        a.refuse("mode", "unknown mode")
     if min(sizes) < 1:
         raise ModelError(f"a new size of {sizes}", place=c.node.place)
     corners = a.flag("align_corners", True)

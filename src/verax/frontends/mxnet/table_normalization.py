@@ -96,11 +96,10 @@ def lrn(c: Conversion) -> Result:
 @row("L2Normalization")
 def l2_normalization(c: Conversion) -> Result:
     """x / sqrt(sum of squares + eps) over all but the batch, over channels, or over positions."""
-    mode, rank = c.text("mode", "instance"), c.rank()
+    rank = c.rank()
     over = {"instance": range(1, rank), "channel": range(1, 2), "spatial": range(2, rank)}
-    if mode not in over:
-        c.attributes.refuse("mode", f"supported: {', '.join(over)}")
-    return formulas.over_length(c, c.required(0), over[mode], c.number("eps", 1e-10))
+    axes = over[c.choice("mode", over, "instance")]
+    return formulas.over_length(c, c.required(0), axes, c.number("eps", 1e-10))
 
 
 @row("GroupNorm")

@@ -288,9 +288,7 @@ def pad(c: Conversion) -> Result:
     flat = [v for pair in pairs for v in pair] if fits else []
     if not fits or any(type(v) is not int or v < 0 for v in flat):
         a.refuse("pad_width", "it must hold two sizes per axis")
-    mode = a.text("mode", "constant")
-    if mode not in ("constant", "edge", "reflect"):
-        a.refuse("mode", "only constant, edge and reflect are supported")
+    mode = c.choice("mode", ("constant", "edge", "reflect"), "constant")
     if mode == "reflect":
         a.expect("reflect_type", "even", why="only even is supported")
     else:

@@ -55,9 +55,7 @@ def recurrent(c: Conversion) -> Result:
     """data [steps, batch, size], parameters, state and for an LSTM memory, each [layers *
     directions, batch, units]: outputs [steps, batch, directions * units] and states after."""
     a = c.attributes
-    mode = a.text("mode")
-    if mode not in KINDS:
-        a.refuse("mode", "there is no such layer")
+    mode = c.choice("mode", KINDS)
     a.irrelevant("p", "nothing is dropped while evaluating")
     a.irrelevant("state_outputs", "who reads the states says whether they are outputs")
     a.expect("use_sequence_length", False, why="lengths are not supported")

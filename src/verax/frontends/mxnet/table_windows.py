@@ -97,9 +97,7 @@ def pooling(c: Conversion) -> Result:
 
 def _pooling(c: Conversion) -> Result:
     a = c.attributes
-    kind = a.text("pool_type", "max")
-    if kind not in ("max", "avg", "sum", "lp"):
-        a.refuse("pool_type", "there is no such pool")
+    kind = c.choice("pool_type", ("max", "avg", "sum", "lp"), "max")
     counted = _option(c, "count_include_pad", kind == "avg", True, f"a pool of kind {kind}")
     if kind == "lp":
         kind = _power_kind(c)
@@ -131,9 +129,7 @@ def _pooling(c: Conversion) -> Result:
 def first_pooling(c: Conversion) -> Result:
     """Of images. Unlike in Pooling, a padding zero may be a maximum, and a mean is always over a
     whole window, also where it hangs over the padding."""
-    a, kind = c.attributes, c.text("pool_type", "max")
-    if kind not in ("max", "avg", "sum"):
-        a.refuse("pool_type", "there is no such pool")
+    a, kind = c.attributes, c.choice("pool_type", ("max", "avg", "sum"), "max")
     if c.rank() != 4:
         c.refuse(f"it pools images, and the input is {c.type(0)}")
     if a.flag("global_pool", False):
@@ -208,7 +204,7 @@ def _pool_pads(
     if rule == "valid":
         return pairs, False
     if rule != "full":
-        a.refuse("pooling_convention", "there is no such convention")
+        a.refuse("pooling_convention", "unknown convention")
     if any(p > 0 or s > k for p, s, k in zip(pads, strides, kernel)):
         sizes = known_dims(c, 0, "whether a window lies wholly in the padding", 2)
         for n, k, s, p in zip(sizes, kernel, strides, pads):
@@ -243,7 +239,7 @@ def up_sampling(c: Conversion) -> Result:
         a.irrelevant("num_filter", "nearest upsampling has no filters")
         return _nearest(c, scale)
     if kind != "bilinear":
-        a.refuse("sample_type", "there is no such kind")
+        a.refuse("sample_type", "unknown kind")
     a.irrelevant("multi_input_mode", "the inputs are data and weights")
     count_inputs(c, 2)
     groups, kernel = a.integer("num_filter"), 2 * scale - scale % 2
@@ -279,9 +275,7 @@ def _nearest(c: Conversion, scale: int) -> Result:
                 f"{c.type(i)} does not reach {scale} x {c.type(0)}", place=c.node.place
             )
         parts.append(c.add("Resize", [c.required(i), None, scales(factor)], **form))
-    mode = c.text("multi_input_mode", "concat")
-    if mode not in ("concat", "sum"):
-        c.attributes.refuse("multi_input_mode", "there is no such mode")
+    mode = c.choice("multi_input_mode", ("concat", "sum"), "concat")
     return c.result("Concat", parts, axis=1) if mode == "concat" else c.result("Sum", parts)
 
 

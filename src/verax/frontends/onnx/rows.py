@@ -43,7 +43,9 @@ def window_pads(c: Conversion) -> Pads | str:
     if rule == "NOTSET":
         return pairs(c, c.integers("pads", ()))
     if rule not in ("VALID", "SAME_UPPER", "SAME_LOWER"):
-        c.attributes.refuse("auto_pad", "there is no such rule")
+        c.attributes.refuse(
+            "auto_pad", "no such rule; supported: NOTSET, VALID, SAME_UPPER, SAME_LOWER"
+        )
     if any(c.integers("pads", ())):
         c.attributes.refuse("pads", f"the node has auto_pad = {rule} as well")
     return () if rule == "VALID" else rule

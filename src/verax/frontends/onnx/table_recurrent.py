@@ -36,7 +36,7 @@ def _recurrent(c: Conversion, **more: Any) -> Result:
     a = c.attributes
     direction = a.text("direction", "forward").lower()
     if direction not in DIRECTIONS:
-        a.refuse("direction", f"there is no such direction, only {', '.join(DIRECTIONS)}")
+        a.refuse("direction", f"supported: {', '.join(DIRECTIONS)}")
     a.irrelevant("output_sequence", "naming an output asks for it")
     names = tuple(CASES.get(n.lower(), n) for n in a.texts("activations", ()))
     for name in names:

@@ -159,7 +159,5 @@ def cast(c: Conversion) -> Result:
     a = c.attributes
     a.expect("Truncate", False, why="it changes how numbers are rounded")
     a.expect("SrcT", str(c.type(0).dtype), why="it repeats the operand's type")
-    target = a.text("DstT")
-    if target not in {str(d) for d in DType}:
-        a.refuse("DstT")
+    target = c.choice("DstT", list(DType))
     return c.result("Cast", [c.required(0)], to=DType(target))

@@ -42,10 +42,8 @@ def any_or_all(c: Conversion) -> Result:
 @row("ArgMax", "ArgMin")
 def arg(c: Conversion) -> Result:
     (axis,) = constant_ints(c, 1, "the axis")
-    target = c.text("output_type", "int64")
+    target = c.choice("output_type", ("int32", "int64"), "int64")
     found = c.add(c.node.op_type, [c.required(0)], axis=axis, keepdims=False)
-    if target not in ("int32", "int64"):
-        c.attributes.refuse("output_type")
     return c.result("Cast", [found], to=DType(target))
 
 

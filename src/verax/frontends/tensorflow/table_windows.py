@@ -88,9 +88,7 @@ def transposed_convolution(c: Conversion) -> Result:
 @row("BiasAdd")
 def bias_add(c: Conversion) -> Result:
     """One number per channel, which is the last axis or the second."""
-    form = c.text("data_format", "NHWC")
-    if form not in ("NHWC", "NCHW", "NDHWC", "NCDHW"):
-        c.attributes.refuse("data_format")
+    form = c.choice("data_format", ("NHWC", "NCHW", "NDHWC", "NCDHW"), "NHWC")
     bias = c.required(1)
     if form.startswith("NC") and c.rank(0) > 2:
         bias = c.add("Unsqueeze", [bias, c.ints(range(1, c.rank(0) - 1))])

@@ -130,7 +130,5 @@ def finish_activated(
 
 def padding(c: Conversion) -> str:
     """SAME or VALID as a rule that the operators resolve; () for VALID."""
-    rule: str = c.text("padding", "SAME")
-    if rule not in ("SAME", "VALID"):
-        c.attributes.refuse("padding", "there is no such rule")
+    rule: str = c.choice("padding", ("SAME", "VALID"), "SAME")
     return rule

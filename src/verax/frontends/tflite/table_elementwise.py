@@ -123,17 +123,13 @@ def arg(c: Conversion) -> Result:
     """The first of equals wins."""
     (axis,) = constant_ints(c, 1, "the axis")
     kind = "ArgMax" if c.node.op_type == "ARG_MAX" else "ArgMin"
-    to = c.text("output_type", "float32")
-    if to not in ("int32", "int64"):
-        c.attributes.refuse("output_type", "positions are int32 or int64")
+    to = c.choice("output_type", ("int32", "int64"), "float32")
     return _cast_result(c, c.add(kind, [c.required(0)], axis=axis, keepdims=False), to)
 
 
 @row("SHAPE")
 def shape(c: Conversion) -> Result:
-    to = c.text("out_type", "float32")
-    if to not in ("int32", "int64"):
-        c.attributes.refuse("out_type", "sizes are int32 or int64")
+    to = c.choice("out_type", ("int32", "int64"), "float32")
     return _cast_result(c, c.add("Shape", [c.required(0)]), to)
 
 

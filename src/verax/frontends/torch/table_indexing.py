@@ -233,9 +233,7 @@ REDUCTIONS = {
 
 
 def _reduction(t: Aten) -> str:
-    name = t.text("reduce")
-    if name not in REDUCTIONS:
-        t.a.refuse("reduce")
+    name = t.choice("reduce", REDUCTIONS)
     if t.a.has("include_self") and not t.flag("include_self"):
         t.a.refuse("include_self", "what was there before would have to be left out")
     return REDUCTIONS[name]

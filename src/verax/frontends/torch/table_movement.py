@@ -279,9 +279,7 @@ def _pads(t: Aten, x: str) -> str:
 @row("pad.default", "constant_pad_nd.default")
 def pad(t: Aten) -> Result:
     x = t.tensor("self")
-    mode, value = t.text("mode", "constant"), t.number("value", 0)
-    if mode not in MODES:
-        t.a.refuse("mode")
+    mode, value = t.choice("mode", MODES, "constant"), t.number("value", 0)
     inputs = [x, _pads(t, x)]
     if mode == "constant":
         inputs.append(t.constant(value or 0, t.type(x).dtype.numpy))
@@ -345,9 +343,7 @@ def channel_shuffle(t: Aten) -> Result:
 @row("meshgrid.indexing", "meshgrid.default")
 def meshgrid(t: Aten) -> Result:
     values = [v for v in t.tensors("tensors") if v is not None]
-    indexing = t.text("indexing", "ij")
-    if indexing not in ("ij", "xy"):
-        t.a.refuse("indexing")
+    indexing = t.choice("indexing", ("ij", "xy"), "ij")
     xy = indexing == "xy" and len(values) > 1
     order = [1, 0, *range(2, len(values))] if xy else list(range(len(values)))
     sizes = [t.add("Shape", [values[i]]) for i in order]
