@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion
+from verax.frontends.common import shapes
+from verax.frontends.common.context import Conversion, Result
 from verax.ir.types import DType
 
 
@@ -104,6 +105,51 @@ def mirror_mode(c: Conversion) -> str:
         c.attributes.refuse("mode", "wider than one position")
     assert mode is not None
     return mode
+
+
+# Operators whose parameters are operands, in TensorFlow as in TFLite
+
+
+def squeeze(c: Conversion) -> Result:
+    """Axes of size 1 go: those listed, or all."""
+    axes = c.integers("squeeze_dims", ())
+    return c.apply("Squeeze", [c.required(0), c.ints(axes) if axes else None])
+
+
+def expand_dims(c: Conversion) -> Result:
+    return c.apply("Unsqueeze", [c.required(0), c.ints(constant_ints(c, 1, "the axis"))])
+
+
+def transpose(c: Conversion) -> Result:
+    return c.apply("Transpose", [c.required(0)], perm=constant_ints(c, 1, "the permutation"))
+
+
+def tile(c: Conversion) -> Result:
+    return c.apply("Tile", [c.required(0), longs(c, 1)])
+
+
+def broadcast_to(c: Conversion) -> Result:
+    return c.apply("Expand", [c.required(0), longs(c, 1)])
+
+
+def fill(c: Conversion) -> Result:
+    """Operands: shape, value."""
+    return c.apply("Expand", [c.required(1), longs(c, 0)])
+
+
+def reverse(c: Conversion) -> Result:
+    return shapes.turned_round(c, c.required(0), constant_ints(c, 1, "the axes"))
+
+
+def scatter(c: Conversion) -> Result:
+    """Operands: indices, updates, shape. Onto zeros; updates of one place add up."""
+    return shapes.added_to_zeros(c, c.required(0), c.required(1), longs(c, 2))
+
+
+def running_sum(c: Conversion, kind: str = "CumSum") -> Result:
+    axis = c.constant(constant_ints(c, 1, "the axis")[0], np.int64)
+    flags = {name: c.flag(name) for name in ("exclusive", "reverse")}
+    return c.apply(kind, [c.required(0), axis], **flags)
 
 
 # Images

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
+from verax.frontends.common import channels_last as moves
 from verax.frontends.common import shapes
 from verax.frontends.common.channels_last import (
     constant_ints,
@@ -30,21 +31,11 @@ def reshape(c: Conversion) -> Result:
     return c.result("Reshape", [c.required(0), longs(c, 1)], allowzero=True)
 
 
-@row("Squeeze")
-def squeeze(c: Conversion) -> Result:
-    axes = c.integers("squeeze_dims", ())
-    return c.result("Squeeze", [c.required(0), c.ints(axes)] if axes else [c.required(0)])
-
-
-@row("ExpandDims")
-def expand_dims(c: Conversion) -> Result:
-    return c.result("Unsqueeze", [c.required(0), c.ints(constant_ints(c, 1, "the axis"))])
-
-
-@row("Transpose")
-def transpose(c: Conversion) -> Result:
-    perm = constant_ints(c, 1, "the permutation")
-    return c.result("Transpose", [c.required(0)], perm=perm)
+row("Squeeze")(moves.squeeze)
+row("ExpandDims")(moves.expand_dims)
+row("Transpose")(moves.transpose)
+row("Tile")(moves.tile)
+row("BroadcastTo")(moves.broadcast_to)
 
 
 @row("ConcatV2", "Concat")
@@ -90,20 +81,10 @@ def mirror_pad(c: Conversion) -> Result:
     return c.result("Pad", [c.required(0), pads(c)], mode=mirror_mode(c))
 
 
-@row("Tile")
-def tile(c: Conversion) -> Result:
-    return c.result("Tile", [c.required(0), longs(c, 1)])
-
-
-@row("BroadcastTo")
-def broadcast_to(c: Conversion) -> Result:
-    return c.result("Expand", [c.required(0), longs(c, 1)])
-
-
 @row("Fill")
 def fill(c: Conversion) -> Result:
     c.attributes.expect("index_type", str(c.type(0).dtype), why="it repeats an operand's type")
-    return c.result("Expand", [c.required(1), longs(c, 0)])
+    return moves.fill(c)
 
 
 @row("GatherV2", "Gather")
@@ -133,7 +114,7 @@ def scatter(c: Conversion) -> Result:
         reduction = "add" if c.node.op_type.endswith("Add") else "none"
         given = [c.required(0), as_long(c, 1), c.required(2)]
         return c.result("ScatterND", given, reduction=reduction)
-    return shapes.added_to_zeros(c, c.required(0), c.required(1), longs(c, 2))
+    return moves.scatter(c)
 
 
 @row("Roll")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from verax.frontends.common import formulas
-from verax.frontends.common.channels_last import constant_ints
+from verax.frontends.common.channels_last import constant_ints, running_sum
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tensorflow.rows import TABLE, row
 from verax.ir.types import DType
@@ -51,16 +49,8 @@ TABLE.operator("Softmax", axis=-1)
 TABLE.operator("LogSoftmax", axis=-1)
 
 
-@row("Cumsum", "Cumprod")
-def cumulative(c: Conversion) -> Result:
-    (axis,) = constant_ints(c, 1, "the axis")
-    kind = "CumSum" if c.node.op_type == "Cumsum" else "CumProd"
-    return c.result(
-        kind,
-        [c.required(0), c.constant(axis, np.int64)],
-        exclusive=c.flag("exclusive"),
-        reverse=c.flag("reverse"),
-    )
+row("Cumsum")(running_sum)
+row("Cumprod")(lambda c: running_sum(c, "CumProd"))
 
 
 @row("TopKV2")

@@ -11,7 +11,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common import shapes
-from verax.frontends.common.channels_last import constant_ints, static_dims
+from verax.frontends.common.channels_last import constant_ints, reverse, static_dims
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.shapes import END
 from verax.frontends.tensorflow.rows import as_long, bounded, row, stated_integer
@@ -159,6 +159,4 @@ def split(c: Conversion) -> Result:
     return c.builder.add_all(op, [data, c.ints(sizes)], names, c.node.name)
 
 
-@row("ReverseV2")
-def reverse(c: Conversion) -> Result:
-    return shapes.turned_round(c, c.required(0), constant_ints(c, 1, "the axes"))
+row("ReverseV2")(reverse)

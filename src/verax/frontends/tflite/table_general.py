@@ -28,13 +28,6 @@ FLOATS.formula(formulas.filled_like, "ZEROS_LIKE", value=0)
 FLOATS.formula(shapes.positions, "WHERE")
 
 
-@row("CUMSUM")
-def cumsum(c: Conversion) -> Result:
-    axis = c.constant(constant_ints(c, 1, "the axis")[0], np.int64)
-    flags = {name: c.flag(name) for name in ("exclusive", "reverse")}
-    return c.result("CumSum", [c.required(0), axis], **flags)
-
-
 @row("REDUCE_ANY", "REDUCE_ALL")
 def logical_reduction(c: Conversion) -> Result:
     kind = "ReduceMax" if c.node.op_type == "REDUCE_ANY" else "ReduceMin"
@@ -90,11 +83,6 @@ def top_k(c: Conversion) -> Result:
 # Moving
 
 
-@row("REVERSE_V2", moves=True)
-def reverse(c: Conversion) -> Result:
-    return shapes.turned_round(c, c.required(0), constant_ints(c, 1, "the axes"))
-
-
 @row("REVERSE_SEQUENCE", moves=True)
 def reverse_sequence(c: Conversion) -> Result:
     axes = {f"{k}_axis": c.integer(f"{v}_dim", 0) for k, v in _SEQUENCE.items()}
@@ -102,12 +90,6 @@ def reverse_sequence(c: Conversion) -> Result:
 
 
 _SEQUENCE = {"time": "seq", "batch": "batch"}
-
-
-@row("SCATTER_ND")
-def scatter_nd(c: Conversion) -> Result:
-    """Operands: indices, updates, shape. Onto zeros; updates of one place add up."""
-    return shapes.added_to_zeros(c, c.required(0), c.required(1), longs(c, 2))
 
 
 @row("EMBEDDING_LOOKUP")

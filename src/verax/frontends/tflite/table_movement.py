@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verax.base.errors import ModelError
+from verax.frontends.common import channels_last as moves
 from verax.frontends.common import shapes
 from verax.frontends.common.channels_last import (
     constant_ints,
@@ -29,21 +30,15 @@ def reshape(c: Conversion) -> Result:
     return c.result("Reshape", [c.required(0), shape], allowzero=True)
 
 
-@row("SQUEEZE", moves=True)
-def squeeze(c: Conversion) -> Result:
-    axes = c.integers("squeeze_dims", ())
-    return c.result("Squeeze", [c.required(0), c.ints(axes)] if axes else [c.required(0)])
-
-
-@row("EXPAND_DIMS", moves=True)
-def expand_dims(c: Conversion) -> Result:
-    axes = constant_ints(c, 1, "the axis")
-    return c.result("Unsqueeze", [c.required(0), c.ints(axes)])
-
-
-@row("TRANSPOSE", moves=True)
-def transpose(c: Conversion) -> Result:
-    return c.result("Transpose", [c.required(0)], perm=constant_ints(c, 1, "the permutation"))
+row("SQUEEZE", moves=True)(moves.squeeze)
+row("EXPAND_DIMS", moves=True)(moves.expand_dims)
+row("TRANSPOSE", moves=True)(moves.transpose)
+row("TILE", moves=True)(moves.tile)
+row("BROADCAST_TO", moves=True)(moves.broadcast_to)
+row("FILL", moves=True)(moves.fill)
+row("REVERSE_V2", moves=True)(moves.reverse)
+row("SCATTER_ND")(moves.scatter)
+row("CUMSUM")(moves.running_sum)
 
 
 @row("CONCATENATION")
@@ -114,22 +109,6 @@ def gather(c: Conversion) -> Result:
 @row("GATHER_ND", moves=True)
 def gather_nd(c: Conversion) -> Result:
     return c.operator("GatherND", batch_dims=0)
-
-
-@row("TILE", moves=True)
-def tile(c: Conversion) -> Result:
-    return c.result("Tile", [c.required(0), longs(c, 1)])
-
-
-@row("BROADCAST_TO", moves=True)
-def broadcast_to(c: Conversion) -> Result:
-    return c.result("Expand", [c.required(0), longs(c, 1)])
-
-
-@row("FILL", moves=True)
-def fill(c: Conversion) -> Result:
-    """Operands: shape, value."""
-    return c.result("Expand", [c.required(1), longs(c, 0)])
 
 
 @row("PAD", "PADV2")
