@@ -48,20 +48,13 @@ def _is_reverse(c: Mil) -> bool:
     return direction == "reverse"
 
 
-def _named(c: Mil, values: list[str]) -> Result:
-    return tuple(
-        c.builder.add(c.operator("Identity"), [v], [name], c.node.name)
-        for v, name in zip(values, c.node.outputs)
-    )
-
-
 def _one(c: Mil, kind: str, cell: Cell, curves: list[Curve], **fields: Any) -> Result:
     """One direction; states are [batch, size]."""
     reverse, states = _is_reverse(c), ("initial_h", "initial_c")[: 2 if kind == "LSTM" else 1]
     lifted = [c.add("Unsqueeze", [c.tensor(s), c.ints((0,))]) for s in states]
     y, *ends = run(c, kind, c.tensor("x"), [cell], lifted, curves, reverse=reverse, **fields)
     made = read(c, y, ends[0], sequence=c.flag("output_sequence"), reverse=reverse)
-    return _named(c, [made, *(c.add("Squeeze", [end, c.ints((0,))]) for end in ends)])
+    return c.named([made, *(c.add("Squeeze", [end, c.ints((0,))]) for end in ends)])
 
 
 @mil("rnn")
@@ -101,7 +94,7 @@ def lstm(c: Mil) -> Result:
     ]
     y, *ends = run(c, "LSTM", c.tensor("x"), cells, states, curves, curves, cell_clip=limit)
     made = read(c, y, ends[0], sequence=c.flag("output_sequence"), reverse=False)
-    return _named(c, [made, *(_flat(c, end) for end in ends)])
+    return c.named([made, *(_flat(c, end) for end in ends)])
 
 
 def _flat(c: Mil, end: str) -> str:

@@ -17,6 +17,7 @@ from verax.frontends.coreml.sampling import (
     STRICT,
     UNALIGN,
     UPSAMPLE,
+    boxes_of,
     crops,
     resampled,
 )
@@ -127,18 +128,8 @@ def crop_resize(c: Mil) -> Result:
             c.refuse("boxes in an unknown number without box_indices")
         lift: tuple[int, ...] | None = None
     else:
-        roi = c.tensor("roi")
-        type_ = c.type(roi)
-        if type_.rank != 5 or tuple(type_.dims[3:]) != (1, 1) or type_.dims[1] != 1:
-            c.refuse(f"boxes {type_}")
-        boxes, lift = c.add("Squeeze", [roi, c.ints((1, 3, 4))]), None
-        if type_.dims[2] == 5:
-            first, boxes = (
-                c.add("Slice", [boxes, c.ints((s,)), c.ints((e,)), c.ints((1,))])
-                for s, e in ((0, 1), (1, 5))
-            )
-            batches, lift = c.add("Squeeze", [first, c.ints((1,))]), (1,)
-            batches = c.add("Cast", [batches], to="int64")
+        boxes, batches = boxes_of(c, c.tensor("roi"))
+        lift = None if batches is None else (1,)
     found = crops(
         c, x, boxes, batches, size, _grid(c), order=order,
         normalized=c.flag("normalized_coordinates"), scale=c.number("spatial_scale", 1.0),
