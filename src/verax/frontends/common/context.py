@@ -221,7 +221,7 @@ class Conversion:
     def must_be_few(self, count: int, limit: int = MAX_MADE, what: str = "numbers") -> None:
         """Refuse to make a constant of absurdly many elements, or as many nodes, before that."""
         if not 0 <= count <= limit:
-            self.refuse(f"it stands for {count} {what}; at most {limit} are made")
+            self.refuse(f"it stands for {count} {what}, which are too many: {limit} are the most")
 
     def refuse(self, why: str) -> NoReturn:
         """Raise `UnsupportedError` for this node."""

@@ -23,7 +23,7 @@ SAME = {
         "IsInf": "IsInf",
         "Selu": "Selu",
         "Rint": "Round",
-        "Rsqrt": "Rsqrt",
+        "Rsqrt": "Rsqrt",  # Eigen's may be some ulps off, unlike 1 / sqrt of the other formats
     },
 }
 """Operators without attributes of their own -> ours."""
