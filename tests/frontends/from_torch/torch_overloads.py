@@ -24,8 +24,8 @@ from verax.ir.types import DType
 a = torch.ops.aten
 IMAGE, LINE, CUBE = draw(2, 4, 6, 8), draw(2, 4, 9), draw(2, 4, 5, 6, 7)
 X, Y, BITS = draw(2, 3, 5), draw(2, 3, 5, seed=1), whole(2, 3, 5)
-POSITIVE, SQUARE, MASK = positive(2, 3, 5), draw(4, 4), draw(2, 3, 5) > 0
-FOUR, TWO = draw(4), torch.tensor(2.0)
+SQUARE, MASK = draw(4, 4), draw(2, 3, 5) > 0
+FOUR, SPREAD, TWO = draw(4), positive(4), torch.tensor(2.0)
 PLACES = whole(2, 2, 5, low=0, high=2)
 Run = Callable[..., Any]
 Case = tuple[Run, tuple[Any, ...]]
@@ -109,7 +109,7 @@ CALLS: dict[str, Case] = {
     **_each(_of(0, 0, False), "grid_sampler_3d.default", of=(CUBE, draw(2, 3, 5, 4, 3))),
     **_each(_first(FOUR, FOUR, 2, 4, 48, 2, 1e-5), "native_group_norm.default", of=(IMAGE,)),
     **_each(_first([8], None, None, 1e-5), "native_layer_norm.default", of=(IMAGE,)),
-    **_each(_first(FOUR, FOUR, FOUR, FOUR.abs() + 1, 0.1, 1e-5),
+    **_each(_first(FOUR, FOUR, FOUR, SPREAD, 0.1, 1e-5),
             "_native_batch_norm_legit_no_training.default", of=(IMAGE,)),
     **_each(_first(FOUR, FOUR, True, 0.1, 1e-5), "_native_batch_norm_legit.no_stats", of=(IMAGE,)),
     **_each(_of([12, 11], False, None), "upsample_bilinear2d.default", "upsample_bicubic2d.default",
@@ -141,7 +141,7 @@ CALLS: dict[str, Case] = {
         lambda q: a._scaled_dot_product_flash_attention_for_cpu.default(q, q, q)[0],
         (draw(2, 3, 5, 8),)),
     "_native_batch_norm_legit.default": (
-        lambda x: a._native_batch_norm_legit.default(x, None, None, FOUR, FOUR + 1, False, 0.1,
+        lambda x: a._native_batch_norm_legit.default(x, None, None, FOUR, SPREAD, False, 0.1,
                                                      1e-5)[0], (IMAGE,)),
 }  # fmt: skip
 
