@@ -27,7 +27,7 @@ import numpy as np
 import verax
 from verax.base.errors import MissingPackageError
 from verax.base.optional import optional
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.convolution import Conv

@@ -14,8 +14,8 @@ import pytest
 import verax
 from verax.base.arrays import as_array, as_arrays
 from verax.base.errors import InputError, ModelError, UsageError
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.pytrees import leaf_names
 from verax.frontends.torch.module_calls import calls_of, given_by_modules
 from verax.frontends.torch.output_names import with_keys

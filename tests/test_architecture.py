@@ -30,7 +30,9 @@ ALLOWED: dict[str, set[str]] = {
     "ir": {"base", "records", "numerics.error_model"},
     "ops": {"ir", "numerics", "base"},
     "reference": {"ops", "ir", "numerics", "base"},
-    "frontends": {"ops", "ir", "numerics.fixed_point", "base"},
+    "onnx_format": {"ir", "base"},
+    "frontends": {"onnx_format", "ops", "ir", "numerics.fixed_point", "base"},
+    "export": {"onnx_format", "ops", "ir", "numerics.fixed_point", "base"},
     "compiler.passes": {"reference", "ops", "ir", "records", "numerics", "base"},
     "compiler.kernels": {"numerics", "base"},
     "compiler.decide": {
@@ -66,29 +68,34 @@ ALLOWED: dict[str, set[str]] = {
     "judge": BY_MEANING,
     "runners.engines": {"base"},  # processes that are timed hold nothing else
     "runners": {
-        *("compiler", "runtime", "judge.protocol", "reference", "frontends", "ir", "base"),
+        *("compiler", "runtime", "judge.protocol", "reference", "frontends", "export", "ir"),
+        *("onnx_format", "base"),
     },
     # The rest of a network with a planted mistake is honest float32 (reference), the mistake must
-    # be visible (numerics), and it is written into files for other runtimes (frontends).
+    # be visible (numerics), and it is written into files for other runtimes (export).
     "campaign": {
         *("runners", "judge", "ops", "ir", "records", "base"),
-        *("reference", "numerics", "frontends"),
+        *("reference", "numerics", "frontends", "export"),
     },
-    "repro": {"frontends", "judge", "runners", "reference", "records", "ops", "ir", "base"},
+    "repro": {
+        *("export", "onnx_format", "judge", "runners", "reference", "records", "ops", "ir", "base"),
+    },
     "report": {"records", "base"},
     "bench": {"runners.registry", "records", "base"},
     "images": {"ir", "base"},
     "formats": {"base"},
     "replay": {"ir", "records", "base"},
-    "conversion": {"frontends", "judge", "runners", "records", "ir", "base"},
-    "onnx_backend": {"compiler", "frontends", "reference", "ir", "base"},
+    "verified_conversion": {
+        *("frontends", "export", "onnx_format", "judge", "runners", "records", "ir", "base"),
+    },
+    "onnx_backend": {"compiler", "frontends", "onnx_format", "reference", "ir", "base"},
     "api": {
         *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),
-        *("repro", "conversion", "ir", "base"),
+        *("repro", "verified_conversion", "ir", "base"),
     },
     "cli": {
         *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),
-        "conversion",
+        "verified_conversion",
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {"api", "base"},

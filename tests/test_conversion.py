@@ -9,10 +9,10 @@ import onnx
 import pytest
 
 import verax
-from verax import conversion
+from verax import verified_conversion
 from verax.base.errors import UsageError
-from verax.conversion import convert
 from verax.records.verdict import Kind
+from verax.verified_conversion import convert
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
@@ -49,7 +49,7 @@ def test_the_verdict_is_stored_in_the_file(tmp_path: Path) -> None:
 
 def test_a_wrong_file_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The written file, not the graph in memory, is what runs."""
-    honest = conversion.write_onnx
+    honest = verified_conversion.write_onnx
 
     def careless(graph: object, path: Path, **options: object) -> list[Path]:
         files = honest(graph, path, **options)  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def test_a_wrong_file_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
         onnx.save(model, path)
         return files
 
-    monkeypatch.setattr(conversion, "write_onnx", careless)
+    monkeypatch.setattr(verified_conversion, "write_onnx", careless)
     made = convert(verax.load(DIGITS, shapes={"n": 2}), tmp_path / "wrong.onnx")
     assert made.verdict is not None and made.verdict.kind is Kind.mistake
     assert [b.node for b in made.verdict.blame] == ["down1"]
@@ -69,7 +69,7 @@ def test_a_wrong_file_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_without_a_witness_nothing_is_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "installed_version", lambda *names: "")
+    monkeypatch.setattr(verified_conversion, "installed_version", lambda *names: "")
     made = convert(verax.load(DIGITS), tmp_path / "a.onnx")
     assert made.verdict is None and "pip install onnxruntime" in made.unverified
     assert "verax.verdict" not in metadata(tmp_path / "a.onnx")

@@ -38,8 +38,8 @@ from benchmarks.honest.runs import (
 
 import verax
 from verax.campaign.subjects import Remembering
+from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
-from verax.frontends.onnx.writer import to_bytes
 from verax.ir.graph import Graph, specialise
 from verax.judge.inputs import choose_sizes, draw_inputs
 from verax.judge.protocol import Runner

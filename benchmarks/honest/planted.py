@@ -26,7 +26,7 @@ from verax.campaign.placements import PLANTS, Placement, placements
 from verax.campaign.plants import Rewrite
 from verax.campaign.plants_numbers import NUMBER_PLANTS
 from verax.campaign.subjects import PlantedFile, PlantedNumbers
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.judge import check
 from verax.judge.protocol import Runner
 from verax.numerics.statistics import REACHES_OUTPUTS, root_mean_square

@@ -20,8 +20,6 @@ from verax.base.reading import stamp
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
-from verax.conversion import Converted
-from verax.conversion import convert as convert_verified
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
@@ -41,6 +39,8 @@ from verax.runners.executables import ExecutableRunner
 from verax.runners.limited import limited
 from verax.runners.network import NetworkRunner
 from verax.runners.registry import resolve
+from verax.verified_conversion import Converted
+from verax.verified_conversion import convert as convert_verified
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 Inputs: TypeAlias = Arrays | Sequence[Arrays]
@@ -332,8 +332,8 @@ def align(
 def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Converted:
     """Write a model of any format as ONNX, run the file with ONNX Runtime and judge the result.
 
-    The verdict is stored in the file, too. options: those of `verax.conversion.convert` (opset,
-    verify, inputs, seed). Raises what it raises.
+    The verdict is stored in the file, too. options: those of
+    `verax.verified_conversion.convert` (opset, verify, inputs, seed). Raises what it raises.
     """
     loaded = model if isinstance(model, Model) else load(model)
     if isinstance(loaded, SavedExecutable):

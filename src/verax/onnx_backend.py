@@ -21,12 +21,12 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from verax.base.errors import InputError, UnsupportedError, UsageError, VeraxError
 from verax.base.settings import Settings
-from verax.frontends.conversion import ValueNeededError
+from verax.frontends.common.context import ValueNeededError
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx
-from verax.frontends.onnx.tensors import CODES
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
+from verax.onnx_format.dtypes import CODES
 from verax.reference.evaluate import bind_symbols, evaluate_node
 
 Arrays = Mapping[str, np.ndarray]

@@ -212,13 +212,13 @@ def test_converting_is_judged_before_there_is_a_file(tmp_path: Path) -> None:
     code = f"""
 import sys, time
 import verax
-from verax import conversion
-honest = conversion.check
+from verax import verified_conversion
+honest = verified_conversion.check
 def slow(*arguments, **options):
     print("writing", flush=True)
     time.sleep(600)
-conversion.check = slow
-conversion.convert(verax.load({str(ROOT / "examples/digits/digits.onnx")!r}), sys.argv[1])
+verified_conversion.check = slow
+verified_conversion.convert(verax.load({str(ROOT / "examples/digits/digits.onnx")!r}), sys.argv[1])
 """
     target = tmp_path / "net.onnx"
     ended(started(code, target))
@@ -233,16 +233,16 @@ def test_an_interrupted_conversion_leaves_the_old_file(
 ) -> None:
     pytest.importorskip("onnxruntime", reason="the judged file is run by ONNX Runtime")
     import verax
-    from verax import conversion
+    from verax import verified_conversion
 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(conversion, "check", interrupted)
+    monkeypatch.setattr(verified_conversion, "check", interrupted)
     target = tmp_path / "net.onnx"
     target.write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt):
-        conversion.convert(verax.load(ROOT / "examples/digits/digits.onnx"), target)
+        verified_conversion.convert(verax.load(ROOT / "examples/digits/digits.onnx"), target)
     assert target.read_bytes() == b"old"
     assert names(tmp_path) == ["net.onnx"]
 

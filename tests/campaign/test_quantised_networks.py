@@ -20,7 +20,7 @@ from benchmarks.honest.table import KNOWN, known_fault
 from benchmarks.honest.worker import honest
 
 import verax
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.records.verdict import Kind
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 

@@ -14,7 +14,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import verax
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.judge.regions.coverage import ACCEPTED
 from verax.records.verdict import Kind
 from verax.runners.onnx_runtime import OnnxRuntimeRunner

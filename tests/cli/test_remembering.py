@@ -10,12 +10,12 @@ import onnx
 import pytest
 
 import verax
-from verax.conversion import convert
-from verax.frontends.ledger import Ledger
+from verax.frontends.common.ledger import Ledger
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.ir.text import parse_graph
 from verax.records.verdict import Kind
+from verax.verified_conversion import convert
 
 from .conftest import Cli
 

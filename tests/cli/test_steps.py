@@ -14,13 +14,13 @@ import pytest
 import verax
 from verax.base.errors import ModelError, UsageError, VeraxError
 from verax.base.npz import write_npz
-from verax.conversion import convert
-from verax.frontends.ledger import Ledger
+from verax.frontends.common.ledger import Ledger
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx
-from verax.frontends.onnx.state import NOTE, STATE, WRITTEN
 from verax.ir.graph import Graph
 from verax.ir.text import parse_graph
+from verax.onnx_format.state import NOTE, STATE, WRITTEN
+from verax.verified_conversion import convert
 
 from .conftest import Cli
 

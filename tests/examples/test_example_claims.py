@@ -17,7 +17,8 @@ from tests.frontends.from_tflite.test_tflite_bytes import fuzz
 
 import verax
 from verax.compiler.kernels.target import Target
-from verax.frontends.onnx import load_onnx, to_onnx
+from verax.export.onnx import to_onnx
+from verax.frontends.onnx import load_onnx
 from verax.images import read_image
 from verax.ir.checker import check as check_graph
 from verax.numerics.error_model import U

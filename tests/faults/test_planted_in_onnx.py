@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 from planted import small_network
 
-from verax.frontends.onnx.writer import to_onnx
+from verax.export.onnx.writer import to_onnx
 from verax.judge import check
 from verax.records.verdict import Kind
 from verax.runners.onnx_runtime import OnnxRuntimeRunner

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tests.frontends.from_keras.test_keras_answers import stored
 from tests.frontends.from_tflite.test_tflite_ledger import CASES
 
-from verax.frontends.foreign import ForeignNode
+from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.keras.archive import open_archive
 from verax.frontends.keras.reader import read_model as read_keras
 from verax.frontends.keras.table import TABLE as KERAS

@@ -19,7 +19,7 @@ from onnx import AttributeProto, helper, numpy_helper
 from tests.frontends.onnx_models import model as onnx_model
 
 from verax.base.errors import VeraxError
-from verax.frontends.ledger import Outcome
+from verax.frontends.common.ledger import Outcome
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx
 from verax.frontends.onnx.table import TABLE

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from verax.frontends.onnx.tensors import CODES
 from verax.ir.types import DType
+from verax.onnx_format.dtypes import CODES
 
 F32 = TensorProto.FLOAT
 

@@ -6,7 +6,7 @@ from onnx import helper
 from onnx_models import model, one_node
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.ledger import Ledger, Outcome
+from verax.frontends.common.ledger import Ledger, Outcome
 from verax.frontends.onnx import load_onnx
 
 X = np.zeros((2, 3, 5), np.float32)

@@ -8,7 +8,8 @@ from onnx import TensorProto, helper
 from onnx_models import model
 
 from verax.base.errors import ModelError
-from verax.frontends.onnx import load_onnx, write_onnx
+from verax.export.onnx import write_onnx
+from verax.frontends.onnx import load_onnx
 
 W = np.arange(15, dtype=np.float32).reshape(3, 5) - 7
 

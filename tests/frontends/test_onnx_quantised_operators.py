@@ -86,7 +86,6 @@ def soft() -> np.ndarray:
 
 PRODUCT = back(ROWS, *A) @ back(MATRIX, SCALES, 0, -1)
 POOLED = np.lib.stride_tricks.sliding_window_view(F, (2, 3), (2, 3))[:, :, ::2].mean((-2, -1))
-TALL = np.where(np.array([True, False, True])[:, None, None], F, G)
 CASES: dict[str, tuple[list[Any], dict[str, Any], np.ndarray]] = {
     "QLinearConv": (
         [DATA, *A, KERNEL, SCALES, np.zeros(5, np.int8), *Y, BIAS],
@@ -160,17 +159,41 @@ def test_onnx_runtime_agrees(kind: str) -> None:
     assert verdict.kind in (Kind.identical, Kind.rounding, Kind.precision), verdict.reasons
 
 
-def test_a_concatenation_takes_each_part_from_its_own_grid() -> None:
-    made = model("QLinearConcat", [DATA, *A], axis=1)
+def rearranged(kind: str, order: list[str], more: dict[str, Any], **fields: Any) -> Any:
+    """A node of x (with its grid, c1 and c2) and constants, in another order."""
+    made = model(kind, [DATA, *A], **fields)
     node = made.graph.node[0]
-    made.graph.initializer.append(numpy_helper.from_array(DATA[:, :2], "part"))
-    made.graph.initializer.append(numpy_helper.from_array(B[0], "s"))
-    made.graph.initializer.append(numpy_helper.from_array(B[1], "z"))
+    made.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in more.items())
     del node.input[:]
-    node.input.extend(["s", "z", "x", "c1", "c2", "part", "s", "z"])
-    (y,) = evaluate(load_onnx(made).graph, {"x": DATA}).values()
+    node.input.extend(order)
+    return made
+
+
+def concatenation() -> Any:
+    more = {"part": DATA[:, :2], "s": B[0], "z": B[1]}
+    order = ["s", "z", "x", "c1", "c2", "part", "s", "z"]
+    return rearranged("QLinearConcat", order, more, axis=1)
+
+
+ODD = np.arange(7) % 2 == 1
+
+
+def choice() -> Any:
+    """x where its column is odd, else OTHER."""
+    more = {"odd": ODD, "other": OTHER, "s": B[0], "z": B[1], "ys": Y[0], "yz": Y[1]}
+    order = ["odd", "x", "c1", "c2", "other", "s", "z", "ys", "yz"]
+    return rearranged("QLinearWhere", order, more)
+
+
+def test_a_concatenation_takes_each_part_from_its_own_grid() -> None:
+    (y,) = evaluate(load_onnx(concatenation()).graph, {"x": DATA}).values()
     np.testing.assert_array_equal(y[:, :3], rounded(F, *B))
     np.testing.assert_array_equal(y[:, 3:], DATA[:, :2])
+
+
+def test_a_choice_takes_each_side_from_its_own_grid() -> None:
+    (y,) = evaluate(load_onnx(choice()).graph, {"x": DATA}).values()
+    np.testing.assert_array_equal(y, rounded(np.where(ODD, F, G), *Y))
 
 
 @pytest.mark.parametrize(

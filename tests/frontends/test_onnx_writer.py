@@ -11,7 +11,8 @@ from onnx_models import shared_folder, small_network
 from written_cases import expected, graph_of, is_refused, is_right
 
 from verax.base.errors import UnsupportedError, UsageError
-from verax.frontends.onnx import load_onnx, to_onnx, write_onnx
+from verax.export.onnx import to_onnx, write_onnx
+from verax.frontends.onnx import load_onnx
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import verax
 from verax.base.errors import UnsupportedError
-from verax.frontends.onnx import to_onnx
+from verax.export.onnx import to_onnx
 from verax.frontends.tensorflow import load_tensorflow
 from verax.frontends.tflite import load_tflite
 from verax.ir.graph import Builder, Graph

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from verax.base.errors import UnsupportedError
-from verax.frontends.onnx import load_onnx, to_onnx
+from verax.export.onnx import to_onnx
+from verax.frontends.onnx import load_onnx
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -9,7 +9,7 @@ import pytest
 from tests.frontends.from_tflite.quantised_cases import quantised_cases
 
 import verax
-from verax.frontends.onnx import to_onnx
+from verax.export.onnx import to_onnx
 from verax.frontends.tflite import load_tflite
 from verax.ir.types import DType, TensorType
 

@@ -13,7 +13,7 @@ import pytest
 from written_cases import NOT_IN_ONNX, expected, graph_of, is_refused, is_right
 
 from verax.base.errors import UnsupportedError
-from verax.frontends.onnx import to_onnx
+from verax.export.onnx import to_onnx
 from verax.ir.operator import REGISTRY, Case
 from verax.ir.types import DType
 

@@ -14,7 +14,7 @@ import pytest
 from tests.faults.planted import MISTAKES, Planted, on_output, small_network
 
 from verax.base.errors import UsageError
-from verax.frontends.onnx.writer import to_bytes, to_onnx
+from verax.export.onnx.writer import to_bytes, to_onnx
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.bisect import Bisected, bisect

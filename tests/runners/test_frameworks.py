@@ -15,7 +15,7 @@ import pytest
 
 from verax.base.errors import MissingPackageError, UsageError
 from verax.base.processes import SubjectError
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.planted import MISTAKES, Planted, small_network
 
 from verax.base.settings import Settings
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from verax.base.errors import InputError, UsageError
 from verax.base.processes import SubjectError
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import Runner, check

@@ -18,7 +18,7 @@ from verax.campaign.plants import Rewrite
 from verax.campaign.random_networks import Network, random_network
 from verax.campaign.subjects import PlantedFile, PlantedNumbers, Remembering
 from verax.campaign.torch_subject import TorchSubject
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.judge import check
 from verax.judge.locate.truncate import locate
 from verax.judge.protocol import Runner

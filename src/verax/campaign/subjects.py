@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from verax.campaign.plants import Change, Rewrite, evaluate_rewrite
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.locate.truncate import truncates

@@ -23,8 +23,8 @@ from verax.cli.console import (
     write_text,
 )
 from verax.compiler.saved import SavedExecutable
-from verax.conversion import convert
 from verax.report.verdict import render_verdict
+from verax.verified_conversion import convert
 
 UNDECIDED = 3
 """Exit code when a verdict was wanted and there is none."""

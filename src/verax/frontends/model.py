@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from verax.frontends.ledger import Ledger
+from verax.frontends.common.ledger import Ledger
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels, stated_pixels
 from verax.ir.types import TensorType

@@ -16,14 +16,14 @@ from onnx import helper
 
 from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, staging_folder, sweep
-from verax.frontends.onnx.tensors import CODES
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph
 from verax.ir.types import DType
 from verax.judge.bisect import Bisected
 from verax.judge.check import check
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import Progress
+from verax.onnx_format.dtypes import CODES
 from verax.records.bisection import Bisection, Case
 from verax.records.verdict import Blame, Verdict
 from verax.repro.case import MinimalCase, minimal_case

@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError
 from onnx import helper, numpy_helper
 
 from verax.base.errors import UsageError
-from verax.frontends.onnx.tensors import CODES
 from verax.ir.graph import Graph
+from verax.onnx_format.dtypes import CODES
 
 
 def part_of(model: str | bytes, graph: Graph) -> str | bytes:

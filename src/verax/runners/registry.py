@@ -12,7 +12,7 @@ from typing import Any
 
 from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.judge.protocol import Naming, Runner
 from verax.runners import onnx_runtime, openvino, tvm
 from verax.runners.arrays import ArraysRunner, load_npz

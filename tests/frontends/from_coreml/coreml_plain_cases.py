@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -58,9 +59,19 @@ def elementwise() -> Iterator[Case]:
         "asinh": np.arcsinh,
         "copy": lambda x: x,
         "exp2": np.exp2,
+        **{"round": np.round, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh},
+        "erf": np.vectorize(math.erf),
     }
     for kind, function in tables.items():
         yield Case(kind, PLAIN, setting(), lambda x, f=function: f(x.astype(float)))
+    inside, beyond = np.linspace(-0.9, 0.9, 7), np.linspace(1.1, 4, 7)
+    for kind, function, values in (
+        ("asin", np.arcsin, inside),
+        ("acos", np.arccos, inside),
+        ("atanh", np.arctanh, inside),
+        ("acosh", np.arccosh, beyond),
+    ):
+        yield Case(kind, ((7,),), setting(), function, given={0: values})
     yield Case("clip", PLAIN, setting(minVal=-0.5, maxVal=1.25), lambda x: np.clip(x, -0.5, 1.25))
     yield Case(
         "clampedReLU",
@@ -169,6 +180,15 @@ def elementwise() -> Iterator[Case]:
             low=0.5,
         )
     yield Case("reduce", IMAGE, setting(mode=9, axis=2), lambda x: x.argmax(1)[:, None])
+    for kind, f in (
+        ("reduceL1", lambda x: np.abs(x).sum(1)),
+        ("reduceL2", lambda x: np.sqrt((x * x).sum(1))),
+        ("reduceProd", lambda x: x.prod(1)),
+        ("reduceLogSum", lambda x: np.log(x.sum(1))),
+        ("reduceSumSquare", lambda x: (x * x).sum(1)),
+        ("reduceLogSumExp", lambda x: np.log(np.exp(x).sum(1))),
+    ):
+        yield Case(kind, PLAIN, setting(axes=(1,)), f, low=0.5)
     for kind, f in (("reduceSum", np.sum), ("reduceMean", np.mean), ("reduceMax", np.max)):
         yield Case(
             kind,
@@ -250,6 +270,7 @@ def movement() -> Iterator[Case]:
         )
     c = weights(3, 4, 5)
     yield Case("loadConstantND", (), setting(shape=(3, 4, 5), data=c), lambda: c)
+    yield Case("loadConstant", (), setting(shape=(3, 4, 5), data=c), lambda: c[None, None])
     yield Case(
         "fillStatic", (), setting(value=1.5, targetShape=(2, 3)), lambda: np.full((2, 3), 1.5)
     )

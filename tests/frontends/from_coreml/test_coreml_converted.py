@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import verax
+from verax.export.onnx import to_bytes
 from verax.frontends.coreml import load_coreml
-from verax.frontends.onnx import to_bytes
 from verax.reference.evaluate import evaluate
 
 INNER = Path("Data/com.apple.CoreML")

@@ -39,6 +39,15 @@ def image_model(color=30, **scaler):
     return model
 
 
+def mean_image_model(mean):
+    """A legacy network on a gray image less a mean one [1, 5, 7]."""
+    model = image_model(10)
+    step = model.neuralNetwork.preprocessing.add()
+    step.featureName = "image"
+    step.meanImage.meanImage.extend(mean.ravel().tolist())
+    return model
+
+
 def test_a_legacy_network_takes_and_gives_its_declared_shapes():
     w = weights(4, 3, 3, 3)
     base = {"outputChannels": 4, "kernelChannels": 3, "weights": w, "same": None}
@@ -74,11 +83,8 @@ def test_a_gray_image_and_a_mean_image():
     x = np.random.default_rng(0).integers(0, 256, (1, 1, 5, 7)).astype(np.float32)
     _, found = answers(image_model(10, channelScale=2.0, grayBias=-3.0), {"image": x})
     assert np.array_equal(found["y"], 2 * (2 * x[0] - 3))
-    model, mean = image_model(10), weights(1, 5, 7)
-    step = model.neuralNetwork.preprocessing.add()
-    step.featureName = "image"
-    step.meanImage.meanImage.extend(mean.ravel().tolist())
-    _, found = answers(model, {"image": x})
+    mean = weights(1, 5, 7)
+    _, found = answers(mean_image_model(mean), {"image": x})
     assert np.array_equal(found["y"], 2 * (x[0].astype(float) - mean))
 
 

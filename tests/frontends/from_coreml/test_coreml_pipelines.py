@@ -15,9 +15,9 @@ from coreml_operations import Operation, program
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.export.onnx import to_bytes
 from verax.frontends.coreml import load_coreml
 from verax.frontends.coreml.messages import model_messages
-from verax.frontends.onnx import to_bytes
 from verax.reference.evaluate import evaluate
 
 TIGHT = 2**12 * np.finfo(np.float64).eps
@@ -158,7 +158,8 @@ def vectorizer():
     return model
 
 
-def test_feature_engineering_is_arithmetic_on_arrays():
+def features():
+    """A pipeline of feature engineering: arrays joined, scaled, some taken, over their length."""
     scale = stage(
         "scaler", {"joined": (5,)}, {"scaled": (5,)},
         shiftValue=(1.0, 2.0, 3.0, 4.0, 5.0), scaleValue=(0.5,),
@@ -166,8 +167,12 @@ def test_feature_engineering_is_arithmetic_on_arrays():
     some = stage("arrayFeatureExtractor", {"scaled": (5,)}, {"some": (3,)}, extractIndex=(4, 0, 2))
     unit = stage("normalizer", {"some": (3,)}, {"unit": (3,)}, normType=2)
     same = stage("identity", {"unit": (3,)}, {"unit2": (3,)})
+    return joined(vectorizer(), scale, some, unit, same)
+
+
+def test_feature_engineering_is_arithmetic_on_arrays():
     x = {"a": np.array([1, -2], np.float32), "b": np.array([0.5, 3, -7], np.float32)}
-    _, found = answers(joined(vectorizer(), scale, some, unit, same), x)
+    _, found = answers(features(), x)
     v = (np.array([1.0, -2, 0.5, 3, -7]) + np.arange(1, 6)) / 2
     v = v[[4, 0, 2]]
     (got,) = found.values()

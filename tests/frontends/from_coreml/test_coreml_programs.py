@@ -9,9 +9,9 @@ import pytest
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError, VeraxError
+from verax.export.onnx import to_bytes
 from verax.frontends.coreml import load_coreml
 from verax.frontends.coreml.messages import model_messages
-from verax.frontends.onnx import to_bytes
 from verax.reference.evaluate import evaluate
 
 INNER = "Data/com.apple.CoreML"

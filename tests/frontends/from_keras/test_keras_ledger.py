@@ -12,13 +12,13 @@ import pytest
 from tests.frontends.from_keras.test_keras_answers import LABELS, slow_if_long, stored
 
 from verax.base.errors import VeraxError
-from verax.frontends.foreign import ForeignModel
-from verax.frontends.importing import Importer
+from verax.frontends.common.foreign import ForeignModel
+from verax.frontends.common.importing import Importer
+from verax.frontends.common.ledger import Outcome
 from verax.frontends.keras.archive import open_archive
 from verax.frontends.keras.reader import read_model
 from verax.frontends.keras.rows import ACTIVATION_FIELDS, COMPOSED, PLAIN_ACTIVATIONS
 from verax.frontends.keras.table import TABLE
-from verax.frontends.ledger import Outcome
 from verax.frontends.model import Model
 from verax.reference.evaluate import evaluate
 

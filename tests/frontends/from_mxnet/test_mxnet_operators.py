@@ -12,10 +12,10 @@ from mxnet_models import Stored, params_bytes, stored
 
 import verax
 from verax.base.errors import VeraxError
+from verax.export.onnx import to_bytes
 from verax.frontends.mxnet.params import read_params
 from verax.frontends.mxnet.reader import literal
 from verax.frontends.mxnet.table import TABLE
-from verax.frontends.onnx import to_bytes
 from verax.reference.evaluate import evaluate
 
 HONEST = ("identical", "rounding")

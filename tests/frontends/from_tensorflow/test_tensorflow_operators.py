@@ -15,7 +15,7 @@ import pytest
 
 import verax
 from verax.base.errors import VeraxError
-from verax.frontends.ledger import Outcome
+from verax.frontends.common.ledger import Outcome
 from verax.frontends.tensorflow import load_tensorflow
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.names import OUTPUTS

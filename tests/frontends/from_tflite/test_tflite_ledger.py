@@ -16,9 +16,9 @@ from tests.frontends.from_tflite.quantised_cases import TYPES, quantised_cases
 from tests.frontends.from_tflite.tflite_peer import drawn
 
 from verax.base.errors import VeraxError
-from verax.frontends.foreign import ForeignModel
-from verax.frontends.importing import Importer
-from verax.frontends.ledger import Outcome
+from verax.frontends.common.foreign import ForeignModel
+from verax.frontends.common.importing import Importer
+from verax.frontends.common.ledger import Outcome
 from verax.frontends.model import Model
 from verax.frontends.tflite.reader import read_model
 from verax.frontends.tflite.schema import ENUMS

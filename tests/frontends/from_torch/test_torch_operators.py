@@ -17,7 +17,7 @@ from torch_programs import agree, arrays, export, saved, torch
 
 import verax
 from verax.base.errors import VeraxError
-from verax.frontends.ledger import Outcome
+from verax.frontends.common.ledger import Outcome
 from verax.frontends.model import Model
 from verax.frontends.torch import load_torch
 from verax.frontends.torch.rows import OTHER_NAMES
@@ -59,6 +59,7 @@ def _family(name: str) -> str:
 
 
 ELSEWHERE = {
+    *("true_divide", "swapdims"),  # torch_overloads.py
     # test_torch_convolutions.py
     *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
     # test_decompositions

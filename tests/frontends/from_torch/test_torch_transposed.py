@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch_programs import torch
 
 import verax
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
-from verax.frontends.importing import Importer
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.importing import Importer
 from verax.frontends.model import Model
 from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.table import TABLE

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.planted import MISTAKES, Planted, small_network
 
 from verax.base.errors import VeraxError
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.ir.cut import cut
 from verax.ir.graph import Builder, Graph, Node, specialise
 from verax.ir.types import TensorType

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.faults.planted import Planted, small_network
 
-from verax.frontends.onnx.writer import to_bytes
+from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
 from verax.judge import check, draw_inputs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.foreign import UNBOUNDED, ForeignNode, ForeignValue
+from verax.frontends.common.foreign import UNBOUNDED, ForeignNode, ForeignValue
 from verax.ir.types import DType
 
 INT32, FLOAT16 = 131104, 65552

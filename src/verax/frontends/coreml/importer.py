@@ -11,11 +11,11 @@ import numpy as np
 
 from verax.base.errors import ModelError, UsageError
 from verax.base.reading import companion, plain_bytes
+from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.messages import parse
 from verax.frontends.coreml.pipeline import read_model
 from verax.frontends.coreml.table import TABLE
-from verax.frontends.importing import Importer, Shapes
 from verax.frontends.model import Model
 
 MANIFEST = "Manifest.json"

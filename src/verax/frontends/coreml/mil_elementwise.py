@@ -4,279 +4,123 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.coreml.mil_rows import (
-    arg,
-    dtype_of,
-    flag,
-    integer,
-    like,
-    mil,
-    needed,
-    number,
-    numbers,
-    rank_of,
-    refuse,
-    several,
-    text,
-)
-from verax.frontends.coreml.rows import Result
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Result
+from verax.frontends.common.table import integer, number
+from verax.frontends.coreml.mil_rows import OPERATIONS, Mil, mil
 
-UNARY = {
-    "relu": "Relu",
-    "sigmoid": "Sigmoid",
-    "tanh": "Tanh",
-    "softplus": "Softplus",
-    "softsign": "Softsign",
-    "silu": "Swish",
-    "abs": "Abs",
-    "acos": "Acos",
-    "asin": "Asin",
-    "atan": "Atan",
-    "atanh": "Atanh",
-    "ceil": "Ceil",
-    "cos": "Cos",
-    "cosh": "Cosh",
-    "erf": "Erf",
-    "exp": "Exp",
-    "floor": "Floor",
-    "round": "Round",
-    "sign": "Sign",
-    "sin": "Sin",
-    "sinh": "Sinh",
-    "sqrt": "Sqrt",
-    "tan": "Tan",
-    "logical_not": "Not",
-    "identity": "Identity",
+CURVES = {
+    **{"sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan"},
+    **{"sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh", "atanh": "Atanh", "erf": "Erf"},
+    **{"ceil": "Ceil", "floor": "Floor", "round": "Round", "sign": "Sign"},
 }
-
+"""Functions of one element that layers of neural networks have under the same names."""
 BINARY = {
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "real_div": "Div",
-    "maximum": "Max",
-    "minimum": "Min",
-    "pow": "Pow",
-    "mod": "Mod",
-    "equal": "Equal",
-    "less": "Less",
-    "less_equal": "LessOrEqual",
-    "greater": "Greater",
-    "greater_equal": "GreaterOrEqual",
-    "logical_and": "And",
-    "logical_or": "Or",
-    "logical_xor": "Xor",
+    **{"add": "Add", "sub": "Sub", "mul": "Mul", "real_div": "Div", "maximum": "Max"},
+    **{"minimum": "Min", "pow": "Pow", "mod": "Mod", "equal": "Equal", "less": "Less"},
+    **{"less_equal": "LessOrEqual", "greater": "Greater", "greater_equal": "GreaterOrEqual"},
+    **{"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"},
 }
-
-
-def _unary(name: str, kind: str) -> None:
-    mil(name)(lambda c: c.result(kind, [needed(c, "x")]))
-
-
-def _binary(name: str, kind: str) -> None:
-    mil(name)(lambda c: c.result(kind, [needed(c, "x"), needed(c, "y")]))
-
-
-for _name, _kind in UNARY.items():
-    _unary(_name, _kind)
-for _name, _kind in BINARY.items():
-    _binary(_name, _kind)
-
-
-@mil("not_equal")
-def not_equal(c: Conversion) -> Result:
-    return c.result("Not", [c.add("Equal", [needed(c, "x"), needed(c, "y")])])
-
-
-@mil("floor_div")
-def floor_div(c: Conversion) -> Result:
-    """The quotient rounded down; of whole numbers by way of the remainder, which is exact."""
-    x, y = needed(c, "x"), needed(c, "y")
-    if dtype_of(c, x).kind == "f":
-        return c.result("Floor", [c.add("Div", [x, y])])
-    return c.result("Div", [c.add("Sub", [x, c.add("Mod", [x, y])]), y])
-
-
-@mil("square")
-def square(c: Conversion) -> Result:
-    x = needed(c, "x")
-    return c.result("Mul", [x, x])
-
-
-@mil("exp2")
-def exp2(c: Conversion) -> Result:
-    x = needed(c, "x")
-    return c.result("Pow", [like(c, x, 2), x])
-
-
-@mil("relu6")
-def relu6(c: Conversion) -> Result:
-    x = needed(c, "x")
-    return c.result("Clip", [x, like(c, x, 0), like(c, x, 6)])
+OPERATIONS.operators(CURVES)
+OPERATIONS.operators(
+    {
+        **{"relu": "Relu", "sigmoid": "Sigmoid", "softplus": "Softplus", "softsign": "Softsign"},
+        **{"silu": "Swish", "abs": "Abs", "exp": "Exp", "sqrt": "Sqrt", "logical_not": "Not"},
+        "identity": "Identity",
+    }
+)
+OPERATIONS.operators(BINARY, inputs=("x", "y"))
+OPERATIONS.operator("Clip", "clip", inputs=("x", "alpha", "beta"))
+OPERATIONS.operator("Max", "threshold", inputs=("x", "alpha"))
+OPERATIONS.operator("LeakyRelu", "leaky_relu", alpha=number())
+OPERATIONS.operator("Elu", "elu", alpha=number())
+OPERATIONS.operator("HardSigmoid", "sigmoid_hard", alpha=number(), beta=number())
+OPERATIONS.operator("Softmax", "softmax", axis=integer(-1))
+OPERATIONS.operator("Where", "select", inputs=("cond", "a", "b"))
+OPERATIONS.formula(formulas.not_equal, "not_equal", inputs=("x", "y"))
+OPERATIONS.formula(formulas.floor_division, "floor_div", inputs=("x", "y"))
+OPERATIONS.formula(formulas.square, "square")
+OPERATIONS.formula(formulas.exp2, "exp2")
+OPERATIONS.formula(formulas.relu6, "relu6")
+OPERATIONS.formula(formulas.rsqrt, "rsqrt", epsilon=number(1e-12))
+OPERATIONS.formula(formulas.reciprocal, "inverse", epsilon=number(1e-4))
+OPERATIONS.formula(formulas.linear, "linear_activation", inputs=("x", "alpha", "beta"))
+OPERATIONS.formula(formulas.scaled_tanh, "scaled_tanh", inputs=("x", "alpha", "beta"))
+OPERATIONS.formula(formulas.thresholded, "thresholded_relu", inputs=("x", "alpha"))
 
 
 @mil("log")
-def log(c: Conversion) -> Result:
+def log(c: Mil) -> Result:
     """log(x + epsilon); an epsilon that the element type rounds to 0 is none."""
-    x, epsilon = needed(c, "x"), number(c, "epsilon", 1e-45)
-    return c.result("Log", [_shifted(c, x, epsilon)])
-
-
-@mil("rsqrt")
-def rsqrt(c: Conversion) -> Result:
-    x, epsilon = needed(c, "x"), number(c, "epsilon", 1e-12)
-    return c.result("Reciprocal", [c.add("Sqrt", [_shifted(c, x, epsilon)])])
-
-
-@mil("inverse")
-def inverse(c: Conversion) -> Result:
-    x, epsilon = needed(c, "x"), number(c, "epsilon", 1e-4)
-    return c.result("Reciprocal", [_shifted(c, x, epsilon)])
-
-
-def _shifted(c: Conversion, x: str, shift: float) -> str:
-    number_ = np.asarray(shift, c.builder.types[x].dtype.numpy)
-    return c.add("Add", [x, c.constant(number_)]) if number_ else x
-
-
-@mil("clip")
-def clip(c: Conversion) -> Result:
-    return c.result("Clip", [needed(c, n) for n in ("x", "alpha", "beta")])
-
-
-@mil("threshold")
-def threshold(c: Conversion) -> Result:
-    return c.result("Max", [needed(c, "x"), needed(c, "alpha")])
-
-
-@mil("leaky_relu")
-def leaky_relu(c: Conversion) -> Result:
-    return c.result("LeakyRelu", [needed(c, "x")], alpha=number(c, "alpha"))
-
-
-@mil("elu")
-def elu(c: Conversion) -> Result:
-    return c.result("Elu", [needed(c, "x")], alpha=number(c, "alpha"))
-
-
-@mil("sigmoid_hard")
-def sigmoid_hard(c: Conversion) -> Result:
-    a, b = number(c, "alpha"), number(c, "beta")
-    return c.result("HardSigmoid", [needed(c, "x")], alpha=a, beta=b)
-
-
-@mil("linear_activation")
-def linear_activation(c: Conversion) -> Result:
-    product = c.add("Mul", [needed(c, "x"), needed(c, "alpha")])
-    return c.result("Add", [product, needed(c, "beta")])
-
-
-@mil("scaled_tanh")
-def scaled_tanh(c: Conversion) -> Result:
-    inner = c.add("Tanh", [c.add("Mul", [needed(c, "x"), needed(c, "beta")])])
-    return c.result("Mul", [inner, needed(c, "alpha")])
-
-
-@mil("thresholded_relu")
-def thresholded_relu(c: Conversion) -> Result:
-    """x where it is at least alpha, else 0."""
-    x = needed(c, "x")
-    kept = c.add("GreaterOrEqual", [x, needed(c, "alpha")])
-    return c.result("Where", [kept, x, like(c, x, 0)])
+    return c.apply("Log", [formulas.shifted(c, c.tensor("x"), c.number("epsilon", 1e-45))])
 
 
 @mil("clamped_relu")
-def clamped_relu(c: Conversion) -> Result:
-    leaky = c.add("LeakyRelu", [needed(c, "x")], alpha=number(c, "alpha"))
-    return c.result("Min", [leaky, needed(c, "beta")])
+def clamped_relu(c: Mil) -> Result:
+    return formulas.clamped_leaky_relu(c, c.tensor("x"), c.number("alpha"), c.tensor("beta"))
 
 
-def _per_channel(c: Conversion, name: str, x: str) -> str:
+def _per_channel(c: Mil, name: str) -> str:
     """A vector over axis 1, shaped to broadcast against x."""
-    vector, rank = needed(c, name), rank_of(c, x)
+    vector, rank = c.tensor(name), c.rank(c.tensor("x"))
     return c.add("Unsqueeze", [vector, c.ints(range(1, rank - 1))]) if rank > 2 else vector
 
 
 @mil("prelu")
-def prelu(c: Conversion) -> Result:
-    x = needed(c, "x")
-    return c.result("PRelu", [x, _per_channel(c, "alpha", x)])
+def prelu(c: Mil) -> Result:
+    return c.apply("PRelu", [c.tensor("x"), _per_channel(c, "alpha")])
 
 
 @mil("softplus_parametric")
-def softplus_parametric(c: Conversion) -> Result:
-    x = needed(c, "x")
-    inner = c.add("Softplus", [c.add("Mul", [x, _per_channel(c, "beta", x)])])
-    return c.result("Mul", [inner, _per_channel(c, "alpha", x)])
+def softplus_parametric(c: Mil) -> Result:
+    alpha, beta = _per_channel(c, "alpha"), _per_channel(c, "beta")
+    return formulas.scaled_softplus(c, c.tensor("x"), alpha, beta)
 
 
 @mil("gelu")
-def gelu(c: Conversion) -> Result:
-    x, mode = needed(c, "x"), text(c, "mode", "EXACT")
+def gelu(c: Mil) -> Result:
+    x, modes = c.tensor("x"), {"EXACT": "none", "TANH_APPROXIMATION": "tanh"}
+    mode = c.choice("mode", (*modes, "SIGMOID_APPROXIMATION"), "EXACT")
     if mode == "SIGMOID_APPROXIMATION":
-        return c.result("Swish", [x], alpha=1.702)
-    if mode not in ("EXACT", "TANH_APPROXIMATION"):
-        refuse(c, "mode", "there is no such mode")
-    return c.result("Gelu", [x], approximate="none" if mode == "EXACT" else "tanh")
-
-
-@mil("softmax")
-def softmax(c: Conversion) -> Result:
-    return c.result("Softmax", [needed(c, "x")], axis=integer(c, "axis", -1))
-
-
-@mil("select")
-def select(c: Conversion) -> Result:
-    return c.result("Where", [needed(c, n) for n in ("cond", "a", "b")])
+        return c.apply("Swish", [x], alpha=1.702)
+    return c.apply("Gelu", [x], approximate=modes[mode])
 
 
 DTYPES = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 
 @mil("cast")
-def cast(c: Conversion) -> Result:
-    wanted = text(c, "dtype", "")
-    return c.result("Cast", [needed(c, "x")], to=DTYPES.get(wanted, wanted))
+def cast(c: Mil) -> Result:
+    wanted = c.text("dtype", "")
+    return c.apply("Cast", [c.tensor("x")], to=DTYPES.get(wanted, wanted))
 
 
 @mil("cumsum")
-def cumsum(c: Conversion) -> Result:
-    axis = c.constant(integer(c, "axis", 0), np.int64)
-    return c.result(
-        "CumSum",
-        [needed(c, "x"), axis],
-        exclusive=flag(c, "exclusive"),
-        reverse=flag(c, "reverse"),
-    )
+def cumsum(c: Mil) -> Result:
+    axis = c.constant(c.integer("axis", 0), np.int64)
+    fields = {name: c.flag(name) for name in ("exclusive", "reverse")}
+    return c.apply("CumSum", [c.tensor("x"), axis], **fields)
 
 
 @mil("einsum")
-def einsum(c: Conversion) -> Result:
-    return c.result("Einsum", several(c, "values"), equation=text(c, "equation", ""))
+def einsum(c: Mil) -> Result:
+    return c.apply("Einsum", c.tensors("values"), equation=c.text("equation", ""))
 
 
 REDUCTIONS = {
-    "sum": "ReduceSum",
-    "mean": "ReduceMean",
-    "max": "ReduceMax",
-    "min": "ReduceMin",
-    "prod": "ReduceProd",
-    "l1_norm": "ReduceL1",
-    "l2_norm": "ReduceL2",
-    "log_sum": "ReduceLogSum",
-    "log_sum_exp": "ReduceLogSumExp",
-    "sum_square": "ReduceSumSquare",
+    **{"sum": "Sum", "mean": "Mean", "max": "Max", "min": "Min", "prod": "Prod", "l1_norm": "L1"},
+    **{"l2_norm": "L2", "log_sum": "LogSum", "log_sum_exp": "LogSumExp", "sum_square": "SumSquare"},
 }
+"""What reductions are called here and, behind "reduce", in layers and operators."""
 
 
 def _reduction(name: str, kind: str) -> None:
     """All axes when none are given."""
 
-    def convert(c: Conversion) -> Result:
-        x = needed(c, "x")
-        axes = c.ints(numbers(c, "axes", tuple(range(rank_of(c, x)))))
-        return c.result(kind, [x, axes], keepdims=flag(c, "keep_dims"))
+    def convert(c: Mil) -> Result:
+        x = c.tensor("x")
+        axes = c.ints(c.integers("axes", tuple(range(c.rank(x)))))
+        return c.apply(f"Reduce{kind}", [x, axes], keepdims=c.flag("keep_dims"))
 
     mil(f"reduce_{name}")(convert)
 
@@ -285,24 +129,20 @@ for _name, _kind in REDUCTIONS.items():
     _reduction(_name, _kind)
 
 
-def _arg(name: str, kind: str) -> None:
-    def convert(c: Conversion) -> Result:
-        found = c.add(
-            kind, [needed(c, "x")], axis=integer(c, "axis", -1), keepdims=flag(c, "keep_dims")
-        )
-        return c.result("Cast", [found], to=text(c, "output_dtype", "int32"))
+def _position(name: str, kind: str) -> None:
+    def convert(c: Mil) -> Result:
+        axis, keep = c.integer("axis", -1), c.flag("keep_dims")
+        found = c.add(kind, [c.tensor("x")], axis=axis, keepdims=keep)
+        return c.apply("Cast", [found], to=c.text("output_dtype", "int32"))
 
     mil(name)(convert)
 
 
-_arg("reduce_argmax", "ArgMax")
-_arg("reduce_argmin", "ArgMin")
+_position("reduce_argmax", "ArgMax")
+_position("reduce_argmin", "ArgMin")
 
 
 @mil("fill")
-def fill(c: Conversion) -> Result:
-    value = arg(c, "value")
-    if value is None:
-        value = c.constant(np.float32(0))
-    shape = c.add("Cast", [needed(c, "shape")], to="int64")
-    return c.result("Expand", [value, shape])
+def fill(c: Mil) -> Result:
+    value = c.maybe("value") or c.constant(np.float32(0))
+    return c.apply("Expand", [value, c.positions("shape")])

@@ -8,146 +8,98 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import MAX_MADE, Conversion
-from verax.frontends.coreml.mil_rows import (
-    dtype_of,
-    flag,
-    integer,
-    known,
-    like,
-    mil,
-    named,
-    needed,
-    number,
-    positions,
-    rank_of,
-    refuse,
-    text,
-)
-from verax.frontends.coreml.rows import Result, windows_along
-from verax.frontends.coreml.suppression import padded, picked, suppress, threshold_above
+from verax.frontends.common import shapes
+from verax.frontends.common.context import MAX_MADE, Result
+from verax.frontends.coreml.mil_rows import Mil, mil
+from verax.frontends.coreml.suppression import suppressed, threshold_above
+from verax.ir.types import DType
 
 
-def _unchecked(c: Conversion) -> None:
+def _unchecked(c: Mil) -> None:
     c.attributes.irrelevant("validate_indices", "indices outside of the input are an error here")
 
 
 @mil("gather")
-def gather(c: Conversion) -> Result:
+def gather(c: Mil) -> Result:
     """With batch_dims, the first axes of x and of the indices run together."""
-    x, indices, axis = needed(c, "x"), positions(c, "indices"), integer(c, "axis", 0)
-    batch, rank = integer(c, "batch_dims", 0), rank_of(c, x)
     _unchecked(c)
-    if not batch:
-        return c.result("Gather", [x, indices], axis=axis)
-    axis = axis if axis >= 0 else axis + rank
-    more = rank_of(c, indices) - batch
-    if not 0 < batch <= axis < rank or more < 0:
-        raise ModelError(f"batch_dims {batch}, axis {axis}", place=c.node.place)
-    between = range(batch, axis)
-    order = (*range(batch), axis, *between, *range(axis + 1, rank))
-    index = c.add("Unsqueeze", [indices, c.ints((batch + more,))])
-    found = c.add("GatherND", [c.add("Transpose", [x], perm=order), index], batch_dims=batch)
-    # Now [batch, those of the indices, those between, the rest].
-    first = range(batch, batch + more)
-    moved = range(batch + more, batch + more + len(between))
-    last = range(batch + more + len(between), rank - 1 + more)
-    return c.result("Transpose", [found], perm=(*range(batch), *moved, *first, *last))
+    axis, batch = c.integer("axis", 0), c.integer("batch_dims", 0)
+    return shapes.gathered(c, c.tensor("x"), c.positions("indices"), axis, batch)
 
 
 @mil("gather_along_axis")
-def gather_along_axis(c: Conversion) -> Result:
+def gather_along_axis(c: Mil) -> Result:
     _unchecked(c)
-    inputs = [needed(c, "x"), needed(c, "indices")]
-    return c.result("GatherElements", inputs, axis=integer(c, "axis", 0))
+    inputs = [c.tensor("x"), c.tensor("indices")]
+    return c.result("GatherElements", inputs, axis=c.integer("axis", 0))
 
 
 @mil("gather_nd")
-def gather_nd(c: Conversion) -> Result:
+def gather_nd(c: Mil) -> Result:
     _unchecked(c)
-    batch = integer(c, "batch_dims", 0)
-    return c.result("GatherND", [needed(c, "x"), positions(c, "indices")], batch_dims=batch)
+    batch = c.integer("batch_dims", 0)
+    return c.result("GatherND", [c.tensor("x"), c.positions("indices")], batch_dims=batch)
 
 
 MODES = {"update": "none", "add": "add", "sub": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
-def _updates(c: Conversion) -> tuple[str, str]:
+def _updates(c: Mil) -> tuple[str, str]:
     """What is placed, and how it joins what is there."""
-    mode = text(c, "mode", "")
-    if mode not in MODES:
-        refuse(c, "mode", "it is not supported, and its default differs within the documentation")
-    updates = needed(c, "updates")
+    mode = c.choice("mode", MODES, "")
+    updates = c.tensor("updates")
     _unchecked(c)
     return c.add("Neg", [updates]) if mode == "sub" else updates, MODES[mode]
 
 
 @mil("scatter_nd")
-def scatter_nd(c: Conversion) -> Result:
+def scatter_nd(c: Mil) -> Result:
     updates, mode = _updates(c)
-    return c.result("ScatterND", [needed(c, "data"), positions(c, "indices"), updates],
+    return c.result("ScatterND", [c.tensor("data"), c.positions("indices"), updates],
                     reduction=mode)  # fmt: skip
 
 
 @mil("scatter_along_axis")
-def scatter_along_axis(c: Conversion) -> Result:
+def scatter_along_axis(c: Mil) -> Result:
     updates, mode = _updates(c)
-    inputs = [needed(c, "data"), positions(c, "indices"), updates]
-    return c.result("ScatterElements", inputs, axis=integer(c, "axis", 0), reduction=mode)
+    inputs = [c.tensor("data"), c.positions("indices"), updates]
+    return c.result("ScatterElements", inputs, axis=c.integer("axis", 0), reduction=mode)
 
 
 @mil("scatter")
-def scatter(c: Conversion) -> Result:
-    """Slices of the data across `axis`, at indices [count]."""
+def scatter(c: Mil) -> Result:
+    """Slices of the data across `axis`, at indices of any shape."""
     updates, mode = _updates(c)
-    data, indices = needed(c, "data"), positions(c, "indices")
-    rank, axis = rank_of(c, data), integer(c, "axis", 0)
-    axis = axis if axis >= 0 else axis + rank
-    if not 0 <= axis < rank or rank_of(c, indices) != 1 or rank_of(c, updates) != rank:
-        raise ModelError(f"axis {axis}, data {c.builder.types[data]}", place=c.node.place)
-    order = (axis, *(i for i in range(rank) if i != axis))
-    back = tuple(int(i) for i in np.argsort(order))
-    parts = [c.add("Transpose", [v], perm=order) for v in (data, updates)]
-    index = c.add("Unsqueeze", [indices, c.ints((1,))])
-    found = c.add("ScatterND", [parts[0], index, parts[1]], reduction=mode)
-    return c.result("Transpose", [found], perm=back)
-
-
-def _ranked(c: Conversion, k: int, axis: int, *, largest: bool) -> tuple[str, str]:
-    op = c.operator("TopK", axis=axis, largest=largest)
-    names = [c.fresh(f"{c.first_output}/{n}") for n in ("values", "positions")]
-    found = c.builder.add_all(op, [needed(c, "x"), c.ints((k,))], names, c.node.name)
-    return found[0], found[1]
+    data, indices = c.tensor("data"), c.positions("indices")
+    return shapes.scattered_slices(c, data, indices, updates, c.integer("axis", 0), mode)
 
 
 @mil("topk")
-def topk(c: Conversion) -> Result:
+def topk(c: Mil) -> Result:
     """Values and, unless return_indices is false, their positions."""
-    k, axis, ascending = integer(c, "k", 1), integer(c, "axis", -1), flag(c, "ascending")
+    k, axis, largest = c.integer("k", 1), c.integer("axis", -1), not c.flag("ascending")
     c.attributes.irrelevant("sort", "ordered elements are as good as others")
-    wanted = 2 if flag(c, "return_indices", True) else 1
-    kind = text(c, "output_indices_dtype", "int32")
+    wanted = 2 if c.flag("return_indices", True) else 1
+    kind = c.text("output_indices_dtype", "int32")
     if len(c.node.outputs) > wanted:
         raise ModelError("there are outputs for no indices", place=c.node.place)
-    values, found = _ranked(c, k, axis, largest=not ascending)
-    return named(c, [values, c.add("Cast", [found], to=kind)])
+    values, found = c.add_all("TopK", [c.tensor("x"), c.ints((k,))], axis=axis, largest=largest)
+    return c.named([values, c.add("Cast", [found], to=kind)])
 
 
 @mil("argsort")
-def argsort(c: Conversion) -> Result:
-    x, axis = needed(c, "x"), integer(c, "axis", -1)
-    size = c.builder.types[x].dims[axis]
-    if not isinstance(size, int):
-        c.refuse(f"positions in {c.builder.types[x]}, its sizes must be known")
-    _, found = _ranked(c, size, axis, largest=not flag(c, "ascending"))
-    return c.result("Cast", [found], to="int32")
+def argsort(c: Mil) -> Result:
+    x, axis = c.tensor("x"), c.integer("axis", -1)
+    size, largest = c.known_size(x, axis, "the number of positions"), not c.flag("ascending")
+    _, found = c.add_all("TopK", [x, c.ints((size,))], axis=axis, largest=largest)
+    return c.apply("Cast", [found], to="int32")
 
 
 @mil("one_hot")
-def one_hot(c: Conversion) -> Result:
+def one_hot(c: Mil) -> Result:
     """on_value where the position is the index; an index outside is nowhere."""
-    indices, size = positions(c, "indices"), integer(c, "one_hot_vector_size")
-    rank, given = rank_of(c, indices), integer(c, "axis", -1)
+    indices, size = c.positions("indices"), c.integer("one_hot_vector_size")
+    rank, given = c.rank(indices), c.integer("axis", -1)
     axis = given if given >= 0 else given + rank + 1
     if not 0 <= axis <= rank or not 0 < size <= MAX_MADE:
         raise ModelError(f"vectors of {size} along axis {given}", place=c.node.place)
@@ -155,7 +107,7 @@ def one_hot(c: Conversion) -> Result:
     along[axis] = size
     places = c.constant(np.arange(size).reshape(along), np.int64)
     hot = c.add("Equal", [c.add("Unsqueeze", [indices, c.ints((axis,))]), places])
-    values = [known(c, n) for n in ("on_value", "off_value")]
+    values = [c.fixed(n) for n in ("on_value", "off_value")]
     kind = next((np.asarray(v).dtype for v in values if v is not None), np.dtype(np.int32))
     on, off = (d if v is None else v for v, d in zip(values, (1, 0)))
     if kind.kind == "b":
@@ -166,58 +118,49 @@ def one_hot(c: Conversion) -> Result:
 
 
 @mil("non_zero")
-def non_zero(c: Conversion) -> Result:
-    found = c.add("Transpose", [c.add("NonZero", [needed(c, "x")])], perm=(1, 0))
-    return c.result("Cast", [found], to="int32")
+def non_zero(c: Mil) -> Result:
+    return c.apply("Cast", [c.append(shapes.positions(c, c.tensor("x")))], to="int32")
 
 
 @mil("reverse_sequence")
-def reverse_sequence(c: Conversion) -> Result:
-    x, lengths = needed(c, "x"), positions(c, "lengths")
-    batch, time = (integer(c, f"{n}_axis", 0) % rank_of(c, x) for n in ("batch", "seq"))
+def reverse_sequence(c: Mil) -> Result:
+    x, lengths = c.tensor("x"), c.positions("lengths")
+    batch, time = (c.integer(f"{n}_axis", 0) % c.rank(x) for n in ("batch", "seq"))
     if batch == time:
         raise ModelError("the batch and the sequence are one axis", place=c.node.place)
     return c.result("ReverseSequence", [x, lengths], batch_axis=batch, time_axis=time)
 
 
 @mil("sliding_windows")
-def sliding_windows(c: Conversion) -> Result:
+def sliding_windows(c: Mil) -> Result:
     """Axis -> two axes, [windows, size]."""
-    x, given, width = needed(c, "x"), integer(c, "axis"), integer(c, "size")
-    step, type_ = integer(c, "stride", 1), c.builder.types[x]
-    axis = given if given >= 0 else given + type_.rank
-    size = type_.dims[axis] if axis < type_.rank else 0
-    if not isinstance(size, int):
-        c.refuse(f"windows of {type_}, its sizes must be known")
-    return windows_along(c, x, axis, size, width=width, step=step)
+    width, step = c.integer("size"), c.integer("stride", 1)
+    return shapes.windows_along(c, c.tensor("x"), c.integer("axis"), width, step)
 
 
 @mil("non_maximum_suppression")
-def non_maximum_suppression(c: Conversion) -> Result:
+def non_maximum_suppression(c: Mil) -> Result:
     """Boxes, scores, their positions and, up to iOS 16, how many they are.
 
     From iOS 17 on the boxes are the last axis, and there is no threshold of the score.
     """
-    boxes, scores, rows = needed(c, "boxes"), needed(c, "scores"), integer(c, "max_boxes")
+    boxes, scores, rows = c.tensor("boxes"), c.tensor("scores"), c.integer("max_boxes")
     is_new = c.version >= 7
-    if dtype_of(c, scores) != np.float32 or dtype_of(c, boxes) != np.float32:
+    if {c.type(scores).dtype, c.type(boxes).dtype} != {DType.float32}:
         c.refuse("boxes that are not float32")
     if not 0 < rows <= MAX_MADE:
         raise ModelError(f"{rows} boxes", place=c.node.place)
-    overlap = like(c, scores, number(c, "iou_threshold"))
+    overlap = c.like(c.number("iou_threshold"), scores)
     lowest = float(np.finfo(np.float32).min)
-    least = lowest if is_new else number(c, "score_threshold")
+    least = lowest if is_new else c.number("score_threshold")
     if is_new:
         boxes, scores = (c.add("Transpose", [v], perm=(0, 2, 1)) for v in (boxes, scores))
-    kept = suppress(
+    boxes, scores, places, count = suppressed(
         c, boxes, scores, overlap, c.constant(threshold_above(least)),
-        per_class=flag(c, "per_class_suppression"), rows=rows, never_empty=True,
+        per_class=c.flag("per_class_suppression"), rows=rows,
     )  # fmt: skip
-    have = c.builder.types[kept.order].dims[1]
-    assert isinstance(have, int)
-    places = c.add("Where", [kept.alive, kept.order, c.constant(-1, np.int64)])
-    places = c.add("Cast", [padded(c, places, have, rows, -1)], to="int32")
-    found = [picked(c, kept, boxes, rows), picked(c, kept, scores, rows)]
+    places = c.add("Cast", [places], to="int32")
     if is_new:
-        return named(c, [*(c.add("Transpose", [v], perm=(0, 2, 1)) for v in found), places])
-    return named(c, [*found, places, c.add("Cast", [kept.count], to="int32")])
+        found = [c.add("Transpose", [v], perm=(0, 2, 1)) for v in (boxes, scores)]
+        return c.named([*found, places])
+    return c.named([boxes, scores, places, c.add("Cast", [count], to="int32")])

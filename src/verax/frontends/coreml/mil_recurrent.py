@@ -12,119 +12,98 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.coreml.mil_rows import (
-    flag,
-    known,
-    mil,
-    needed,
-    number,
-    rank_of,
-    refuse,
-    text,
-)
+from verax.frontends.common.context import Result
+from verax.frontends.coreml.mil_rows import Mil, mil
 from verax.frontends.coreml.recurrent import CURVES, Cell, Curve, beside, read, run
-from verax.frontends.coreml.rows import Result
 
 
-def _curve(c: Conversion, name: str, default: str) -> Curve:
-    found = CURVES.get(text(c, name, default))
+def _curve(c: Mil, name: str, default: str) -> Curve:
+    found = CURVES.get(c.text(name, default))
     if found is None:
-        refuse(c, name, "there is no such activation")
+        c.attributes.refuse(name, "unknown activation")
         raise AssertionError
     return found
 
 
-def _matrix(c: Conversion, name: str, gates: int, *, vector: bool = False) -> np.ndarray:
-    found = known(c, name)
+def _matrix(c: Mil, name: str, gates: int, *, vector: bool = False) -> np.ndarray:
+    found = c.fixed(name)
     if found is None or np.ndim(found) != (1 if vector else 2) or len(found) % gates:
         raise ModelError(f"{name} is no constant of {gates} gates", place=c.node.place)
     return np.asarray(found)
 
 
-def _cell(c: Conversion, gates: int, suffix: str = "") -> Cell:
-    x = needed(c, "x")
-    if rank_of(c, x) != 3:
-        raise ModelError(f"the sequence is {c.builder.types[x]}", place=c.node.place)
+def _cell(c: Mil, gates: int, suffix: str = "") -> Cell:
+    x = c.tensor("x")
+    if c.rank(x) != 3:
+        raise ModelError(f"the sequence is {c.type(x)}", place=c.node.place)
     bias = None
-    if known(c, f"bias{suffix}") is not None:
+    if c.fixed(f"bias{suffix}") is not None:
         bias = _matrix(c, f"bias{suffix}", gates, vector=True)
     w, r = (_matrix(c, f"weight_{n}{suffix}", gates) for n in ("ih", "hh"))
     return Cell(w, r, bias)
 
 
-def _is_reverse(c: Conversion) -> bool:
-    direction = text(c, "direction", "forward")
-    if direction not in ("forward", "reverse"):
-        refuse(c, "direction", "there is no such direction")
+def _is_reverse(c: Mil) -> bool:
+    direction = c.choice("direction", ("forward", "reverse"), "forward")
     return direction == "reverse"
 
 
-def _named(c: Conversion, values: list[str]) -> Result:
-    return tuple(
-        c.builder.add(c.operator("Identity"), [v], [name], c.node.name)
-        for v, name in zip(values, c.node.outputs)
-    )
-
-
-def _one(c: Conversion, kind: str, cell: Cell, curves: list[Curve], **fields: Any) -> Result:
+def _one(c: Mil, kind: str, cell: Cell, curves: list[Curve], **fields: Any) -> Result:
     """One direction; states are [batch, size]."""
     reverse, states = _is_reverse(c), ("initial_h", "initial_c")[: 2 if kind == "LSTM" else 1]
-    lifted = [c.add("Unsqueeze", [needed(c, s), c.ints((0,))]) for s in states]
-    y, *ends = run(c, kind, needed(c, "x"), [cell], lifted, curves, reverse=reverse, **fields)
-    made = read(c, y, ends[0], sequence=flag(c, "output_sequence"), reverse=reverse)
-    return _named(c, [made, *(c.add("Squeeze", [end, c.ints((0,))]) for end in ends)])
+    lifted = [c.add("Unsqueeze", [c.tensor(s), c.ints((0,))]) for s in states]
+    y, *ends = run(c, kind, c.tensor("x"), [cell], lifted, curves, reverse=reverse, **fields)
+    made = read(c, y, ends[0], sequence=c.flag("output_sequence"), reverse=reverse)
+    return c.named([made, *(c.add("Squeeze", [end, c.ints((0,))]) for end in ends)])
 
 
 @mil("rnn")
-def rnn(c: Conversion) -> Result:
+def rnn(c: Mil) -> Result:
     return _one(c, "RNN", _cell(c, 1), [_curve(c, "activation", "tanh")])
 
 
 @mil("gru")
-def gru(c: Conversion) -> Result:
+def gru(c: Mil) -> Result:
     cell = _cell(c, 3)
-    if flag(c, "reset_after"):
-        refuse(c, "reset_after", "the format contradicts itself about its meaning")
-    if known(c, "input_bias") is not None:
+    if c.flag("reset_after"):
+        c.attributes.refuse("reset_after", "the format contradicts itself about its meaning")
+    if c.fixed("input_bias") is not None:
         cell = replace(cell, more=_matrix(c, "input_bias", 3, vector=True))
     f = _curve(c, "recurrent_activation", "sigmoid")
     return _one(c, "GRU", cell, [f, _curve(c, "activation", "tanh")])
 
 
 @mil("lstm")
-def lstm(c: Conversion) -> Result:
+def lstm(c: Mil) -> Result:
     """States of both directions lie side by side."""
-    both = text(c, "direction", "") == "bidirectional"
+    both = c.text("direction", "") == "bidirectional"
     curves = [
         _curve(c, "recurrent_activation", "sigmoid"),
         _curve(c, "cell_activation", "tanh"),
         _curve(c, "activation", "tanh"),
     ]
-    limit = None if known(c, "clip") is None else number(c, "clip")
+    limit = None if c.fixed("clip") is None else c.number("clip")
     if not both:
         for name in ("weight_ih", "weight_hh", "bias", "peephole"):
             c.attributes.irrelevant(f"{name}_back", "there is one direction")
         return _one(c, "LSTM", _peeping(c, ""), curves, cell_clip=limit)
     cells = [_peeping(c, suffix) for suffix in ("", "_back")]
     states = [
-        beside(
-            c, [c.add("Unsqueeze", [v, c.ints((0,))]) for v in c.split(needed(c, name), 2, 1)], 0
-        )
+        beside(c, [c.add("Unsqueeze", [v, c.ints((0,))]) for v in c.split(c.tensor(name), 2, 1)], 0)
         for name in ("initial_h", "initial_c")
     ]
-    y, *ends = run(c, "LSTM", needed(c, "x"), cells, states, curves, curves, cell_clip=limit)
-    made = read(c, y, ends[0], sequence=flag(c, "output_sequence"), reverse=False)
-    return _named(c, [made, *(_flat(c, end) for end in ends)])
+    y, *ends = run(c, "LSTM", c.tensor("x"), cells, states, curves, curves, cell_clip=limit)
+    made = read(c, y, ends[0], sequence=c.flag("output_sequence"), reverse=False)
+    return c.named([made, *(_flat(c, end) for end in ends)])
 
 
-def _flat(c: Conversion, end: str) -> str:
+def _flat(c: Mil, end: str) -> str:
     """States [2, batch, size] side by side."""
     return beside(c, [c.add("Squeeze", [v, c.ints((0,))]) for v in c.split(end, 2, 0)], 1)
 
 
-def _peeping(c: Conversion, suffix: str) -> Cell:
+def _peeping(c: Mil, suffix: str) -> Cell:
     cell = _cell(c, 4, suffix)
-    if known(c, f"peephole{suffix}") is None:
+    if c.fixed(f"peephole{suffix}") is None:
         return cell
     return replace(cell, peephole=_matrix(c, f"peephole{suffix}", 3, vector=True))

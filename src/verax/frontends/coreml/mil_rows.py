@@ -1,19 +1,20 @@
-"""Reading the arguments of ML program operations."""
+"""`Mil`: the arguments of an ML program's operation by name, and how a layer is one of these."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion, Row, ValueNeededError
-from verax.frontends.coreml.rows import row
+from verax.frontends.common.context import Conversion, Result, Row, ValueNeededError
+from verax.frontends.common.ledger import Attributes, Ledger
+from verax.frontends.common.table import Table, fields_of
+from verax.frontends.coreml.rows import TABLE
 from verax.ir.types import DType
 
-MIL = "mil"
 FLOATS = ("float16", "float32")
 
 
@@ -34,25 +35,121 @@ PARAMETERS = {
 """Arguments that, from iOS 17 on, may be of another float type than x, which gives the result's."""
 
 
-def mil(*operators: str) -> Any:
-    """Enter a function as the row of operations of ML programs."""
+class Mil(Conversion):
+    """An operation with its arguments, computed or constant, by name."""
 
-    def enter(function: Row) -> Row:
-        def convert(c: Conversion) -> Any:
-            return _in_one_type(c, function)
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """Names of the arguments that the node's inputs are."""
+        found: tuple[str, ...] = self.attributes.get("inputs", ())
+        return found
 
-        return row(*operators, domain=MIL)(convert)
+    def maybe(self, name: str) -> str | None:
+        """The graph value of an argument, computed or constant; None when it is not given."""
+        if name in self.bound:
+            return self.required(self.bound.index(name))
+        value = self.attributes.get(name)
+        return None if value is None else self.constant(np.asarray(value))
 
-    return enter
+    def tensor(self, name: str) -> str:
+        """The graph value of an argument that must be given."""
+        found = self.maybe(name)
+        if found is None:
+            raise ModelError(f"the argument {name!r} is missing", place=self.node.place)
+        return found
+
+    def tensors(self, name: str) -> list[str]:
+        """The graph values of an argument that takes a list."""
+        found = [self.required(i) for i, n in enumerate(self.bound) if n == name]
+        return found or [self.tensor(name)]
+
+    def given(self, names: Sequence[str]) -> list[str | None]:
+        """Graph values by name, one with a question mark being optional."""
+        return [self.maybe(n[:-1]) if n.endswith("?") else self.tensor(n) for n in names]
+
+    def positions(self, name: str) -> str:
+        """The graph value of an argument of indices, int64."""
+        return self.cast(self.tensor(name), "int64")
+
+    def fixed(self, name: str, default: Any = None) -> Any:
+        """The value of an argument that must be constant: an array, a text, or `default`.
+
+        Raises `ValueNeededError` when it is computed while the network runs.
+        """
+        if name not in self.bound:
+            return self.attributes.get(name, default)
+        value = self.known(self.bound.index(name))
+        if value is None or value.dtype == object:
+            raise ValueNeededError(
+                f"the argument {name!r} is computed while the network runs",
+                place=self.node.place,
+                next_step="convert the model with fixed shapes",
+            )
+        return value
+
+    def integers(self, name: str, default: Any = None) -> Any:
+        """A constant list of integers as a tuple."""
+        value = self.fixed(name)
+        if value is None:
+            return default
+        if isinstance(value, tuple) and all(type(v) is int for v in value):
+            return value
+        array = np.asarray(value)
+        if array.dtype.kind not in "iub":
+            raise ModelError(f"{name} should be integers, not {array.dtype}", place=self.node.place)
+        return tuple(int(v) for v in array.ravel())
+
+    def counted(self, name: str, count: int, default: int) -> tuple[int, ...]:
+        """As `integers`, so many; `default` everywhere when they are absent."""
+        found: tuple[int, ...] = self.integers(name, (default,) * count)
+        if len(found) != count:
+            raise ModelError(f"{name} = {found} needs {count} numbers", place=self.node.place)
+        return found
+
+    def integer(self, name: str, default: Any = None) -> Any:
+        found = self.integers(name)
+        if found is None and default is not None:
+            return default
+        if found is None or len(found) != 1:
+            raise ModelError(f"{name} should be one integer, not {found}", place=self.node.place)
+        return int(found[0])
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return bool(self.integer(name, int(default)))
+
+    def number(self, name: str, default: Any = None) -> Any:
+        """A constant number; absent, `default`."""
+        value = self.fixed(name)
+        if value is None and default is not None:
+            return default
+        array = np.asarray(value)
+        if value is None or array.size != 1 or isinstance(value, str):
+            raise ModelError(f"{name} should be one number, not {value}", place=self.node.place)
+        return float(array.ravel()[0])
+
+    def text(self, name: str, default: Any = None) -> Any:
+        value = self.fixed(name, default)
+        if not isinstance(value, str):
+            raise ModelError(f"{name} should be a text, not {value}", place=self.node.place)
+        return value
 
 
-def _in_one_type(c: Conversion, function: Row) -> Any:
+def _with_names(function: Callable[[Mil], Result]) -> Row:
+    return lambda c: _in_one_type(Mil(c.node, c.inputs, c.attributes, c.builder, c.fresh), function)
+
+
+OPERATIONS = Table("mil", _with_names, ("x",))
+"""Operations of ML programs; `table` puts them into `TABLE`."""
+mil = OPERATIONS.row
+
+
+def _in_one_type(c: Mil, function: Callable[[Mil], Result]) -> Result:
     """Run a row with x and its parameters in one float type, the wider one if they differ.
 
     A parameter that is exactly a number of the narrow type is taken as that.
     """
     names = ("x", *PARAMETERS.get(c.node.op_type, ()))
-    bound = c.node.attributes.get("inputs", ())
+    bound = c.attributes.values.get("inputs", ())
     places = [i for i, n in enumerate(bound) if n in names and c.inputs[i] is not None]
     kinds = {c.type(i).dtype for i in places} & {DType.float16, DType.float32}
     values = c.attributes.values
@@ -71,135 +168,64 @@ def _in_one_type(c: Conversion, function: Row) -> Any:
     inputs = list(c.inputs)
     for i in places:
         if c.type(i).dtype == "float16":
-            inputs[i] = c.add("Cast", [c.required(i)], to="float32")
+            inputs[i] = c.cast(c.required(i), "float32")
     if own == "float32":
         return function(replace(c, inputs=tuple(inputs)))
     inner = c.fresh(f"{c.first_output}/wide")
     wide = replace(c, inputs=tuple(inputs), node=replace(c.node, outputs=(inner,)))
-    made = function(wide)
-    assert isinstance(made, tuple)
-    return c.result("Cast", [made[0]], to="float16")
+    return c.apply("Cast", [wide.outputs_of(function(wide))[0]], to="float16")
 
 
-def arg(c: Conversion, name: str) -> str | None:
-    """The graph value of an argument, computed or constant; None when it is not given."""
-    bound = c.attributes.get("inputs", ())
-    if name in bound:
-        return c.required(bound.index(name))
-    value = c.attributes.get(name)
-    return None if value is None else c.constant(np.asarray(value))
+# Layers of neural networks as operations
 
 
-def needed(c: Conversion, name: str) -> str:
-    """The graph value of an argument that must be given."""
-    found = arg(c, name)
-    if found is None:
-        raise ModelError(f"the argument {name!r} is missing", place=c.node.place)
-    return found
+class Value(str):
+    """A value of the graph, as an argument."""
 
 
-def several(c: Conversion, name: str) -> list[str]:
-    """The graph values of an argument that takes a list."""
-    bound = c.attributes.get("inputs", ())
-    found = [c.required(i) for i, n in enumerate(bound) if n == name]
-    return found or [needed(c, name)]
+def operation(c: Conversion, kind: str, /, **arguments: Any) -> Result:
+    """What an operation makes of arguments: each a `Value`, a list of these, or a constant; None is
+    no argument, and numbers are float32. The layer's own parameters are what the ledger has."""
+    bound: list[tuple[str, str]] = []
+    constants: dict[str, Any] = {}
+    for name, given in arguments.items():
+        if isinstance(given, Value):
+            bound.append((name, given))
+        elif isinstance(given, list):
+            bound += [(name, value) for value in given]
+        elif given is not None:
+            constants[name] = np.float32(given) if isinstance(given, float) else given
+    attributes = {"inputs": tuple(n for n, _ in bound), **constants}
+    inner = Attributes(Ledger(), c.node.place, c.node.operator, attributes)
+    made = OPERATIONS["mil", kind](replace(c, inputs=tuple(v for _, v in bound), attributes=inner))
+    inner.irrelevant("inputs", "they have been bound")
+    inner.close()
+    return made
 
 
-def known(c: Conversion, name: str, default: Any = None) -> Any:
-    """The value of an argument that must be constant: an array, a text, or `default`.
-
-    Raises `ValueNeededError` when it is computed while the network runs.
-    """
-    bound = c.attributes.get("inputs", ())
-    if name in bound:
-        value = c.known(bound.index(name))
-        if value is None or value.dtype == object:
-            raise ValueNeededError(
-                f"the argument {name!r} is computed while the network runs",
-                place=c.node.place,
-                next_step="convert the model with fixed shapes",
-            )
-        return value
-    return c.attributes.get(name, default)
+def inputs(c: Conversion) -> list[Value]:
+    """All inputs of a layer, as an argument."""
+    return [Value(c.required(i)) for i in range(len(c.inputs))]
 
 
-def numbers(c: Conversion, name: str, default: Any = None) -> Any:
-    """A constant list of integers as a tuple."""
-    value = known(c, name)
-    if value is None:
-        return default
-    array = np.asarray(value)
-    if array.dtype.kind not in "iub":
-        raise ModelError(f"{name} should be integers, not {array.dtype}", place=c.node.place)
-    return tuple(int(v) for v in array.ravel())
+def cast_to(c: Conversion, dtype: str, make: Callable[[Conversion], Result]) -> Result:
+    """What `make` gives, in another element type: to layers everything is a float."""
+    names = tuple(c.fresh(f"{name}/whole") for name in c.node.outputs)
+    inner = replace(c, node=replace(c.node, outputs=names))
+    return c.named(inner.outputs_of(make(inner)), "Cast", to=dtype)
 
 
-def integer(c: Conversion, name: str, default: int | None = None) -> int:
-    found = numbers(c, name)
-    if found is None and default is not None:
-        return default
-    if found is None or len(found) != 1:
-        raise ModelError(f"{name} should be one integer, not {found}", place=c.node.place)
-    return int(found[0])
+def layer(
+    name: str, kind: str, bound: Sequence[str] = ("x",), *, to: str = "", **arguments: Any
+) -> None:
+    """Enter the row of a layer that is an operation.
 
+    bound: arguments that its inputs are, in order. to: the element type of the result, where it is
+    another. Others are read as an operator's fields: from the layer's parameters, by a function of
+    the node, or constants."""
 
-def flag(c: Conversion, name: str, default: bool = False) -> bool:
-    return bool(integer(c, name, int(default)))
+    def convert(c: Conversion) -> Result:
+        tied = {n: Value(c.required(i)) for i, n in enumerate(bound)}
+        return operation(c, kind, **tied, **fields_of(c, arguments))
 
-
-def number(c: Conversion, name: str, default: float | None = None) -> float:
-    """A constant number; absent, `default`."""
-    value = known(c, name)
-    if value is None and default is not None:
-        return default
-    array = np.asarray(value)
-    if value is None or array.size != 1 or isinstance(value, str):
-        raise ModelError(f"{name} should be one number, not {value}", place=c.node.place)
-    return float(array.ravel()[0])
-
-
-def text(c: Conversion, name: str, default: str) -> str:
-    value = known(c, name, default)
-    if not isinstance(value, str):
-        raise ModelError(f"{name} should be a text, not {value}", place=c.node.place)
-    return value
-
-
-def refuse(c: Conversion, name: str, why: str) -> None:
-    """Refuse the value of a constant argument by name."""
-    c.attributes.refuse(name, why)
-
-
-def dtype_of(c: Conversion, value: str) -> np.dtype:
-    return c.builder.types[value].dtype.numpy
-
-
-def rank_of(c: Conversion, value: str) -> int:
-    return c.builder.types[value].rank
-
-
-def like(c: Conversion, x: str, value: Any) -> str:
-    """A constant in the element type of a graph value."""
-    return c.constant(np.asarray(value, dtype_of(c, x)))
-
-
-def pairs(flat: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """(b0, e0, b1, e1, ...) as ((b0, e0), (b1, e1), ...)."""
-    return tuple(zip(flat[::2], flat[1::2]))
-
-
-def positions(c: Conversion, name: str) -> str:
-    """The graph value of an argument of indices, int64."""
-    found = needed(c, name)
-    if c.builder.types[found].dtype == "int64":
-        return found
-    return c.add("Cast", [found], to="int64")
-
-
-def named(c: Conversion, values: Sequence[str], **casts: str) -> tuple[str, ...]:
-    """Nodes that give values the names of the operation's outputs; to: their element type."""
-    kind = "Cast" if casts else "Identity"
-    return tuple(
-        c.builder.add(c.operator(kind, **casts), [v], [name], c.node.name)
-        for v, name in zip(values, c.node.outputs)
-    )
+    TABLE.row(name)(lambda c: cast_to(c, to, convert) if to else convert(c))

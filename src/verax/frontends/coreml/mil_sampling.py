@@ -5,33 +5,19 @@ Meanings and defaults: coremltools, converters/mil/mil/ops/defs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.coreml.mil_rows import (
-    flag,
-    integer,
-    known,
-    like,
-    mil,
-    needed,
-    number,
-    numbers,
-    positions,
-    rank_of,
-    refuse,
-    text,
-)
-from verax.frontends.coreml.rows import Result, sizes_of
+from verax.frontends.common.context import Result
+from verax.frontends.coreml.mil_rows import Mil, mil
+from verax.frontends.coreml.rows import resized
 from verax.frontends.coreml.sampling import (
     ALIGN,
     OFFSET,
     STRICT,
     UNALIGN,
     UPSAMPLE,
+    boxes_of,
     crops,
     resampled,
 )
@@ -47,111 +33,94 @@ RULES = {STRICT: "align_corners", UPSAMPLE: "asymmetric", UNALIGN: "half_pixel"}
 """Grids that are a rule of the operator Resize whatever the sizes."""
 
 
-def _grid(c: Conversion) -> str:
-    mode = text(c, "sampling_mode", "DEFAULT")
-    if mode not in GRIDS:
-        refuse(c, "sampling_mode", "there is no such grid")
+def _grid(c: Mil) -> str:
+    mode = c.choice("sampling_mode", GRIDS, "DEFAULT")
     return GRIDS[mode]
 
 
-def _scales(c: Conversion, x: str) -> tuple[int, int]:
+def _scales(c: Mil, x: str) -> tuple[int, int]:
     """Height and width after scaling: the whole part of size times factor."""
-    factors = [number(c, f"scale_factor_{n}", 1.0) for n in ("height", "width")]
-    dims = c.builder.types[x].dims[-2:]
-    if not all(isinstance(d, int) for d in dims):
-        sizes_of(c, 0, (-2, -1), "the new size")
-    found = [int(np.floor(f * int(d))) for f, d in zip(factors, dims)]  # type: ignore[call-overload]
+    factors = [c.number(f"scale_factor_{n}", 1.0) for n in ("height", "width")]
+    dims = c.known_sizes(x, (-2, -1), "the new size")
+    found = [int(np.floor(f * d)) for f, d in zip(factors, dims)]
     return found[0], found[1]
 
 
-def _resized(c: Conversion, x: str, mode: str, rule: str, sizes: Sequence[int]) -> Result:
-    """Scales are those of the sizes, as coremltools says of upsample_bilinear."""
-    rank = rank_of(c, x)
-    return c.result(
-        "Resize",
-        [x, None, None, c.ints(sizes)],
-        mode=mode,
-        coordinate_transformation_mode=rule,
-        nearest_mode="floor",
-        axes=(rank - 2, rank - 1),
-    )
-
-
-def _linear(c: Conversion, x: str, grid: str, sizes: tuple[int, int]) -> Result:
+def _linear(c: Mil, x: str, grid: str, sizes: tuple[int, int]) -> Result:
     if grid in RULES:
-        return _resized(c, x, "linear", RULES[grid], sizes)
+        return resized(c, x, "linear", RULES[grid], sizes)
     if grid == ALIGN and 1 not in sizes:
-        return _resized(c, x, "linear", "align_corners", sizes)
+        return resized(c, x, "linear", "align_corners", sizes)
     return c.result("Identity", [resampled(c, x, grid, sizes)])
 
 
 @mil("upsample_nearest_neighbor")
-def upsample_nearest(c: Conversion) -> Result:
-    x = needed(c, "x")
-    return _resized(c, x, "nearest", "asymmetric", _scales(c, x))
+def upsample_nearest(c: Mil) -> Result:
+    x = c.tensor("x")
+    return resized(c, x, "nearest", "asymmetric", _scales(c, x))
 
 
 @mil("upsample_bilinear")
-def upsample_bilinear(c: Conversion) -> Result:
+def upsample_bilinear(c: Mil) -> Result:
     """half_pixel_centers is what align_corners is not, unless it is given."""
-    x, corners = needed(c, "x"), flag(c, "align_corners", True)
-    centres = flag(c, "half_pixel_centers", not corners)
+    x, corners = c.tensor("x"), c.flag("align_corners", True)
+    centres = c.flag("half_pixel_centers", not corners)
     if corners and centres:
-        refuse(c, "half_pixel_centers", "align_corners is true")
+        c.attributes.refuse("half_pixel_centers", "align_corners is true")
     rule = "align_corners" if corners else "half_pixel" if centres else "asymmetric"
-    return _resized(c, x, "linear", rule, _scales(c, x))
+    return resized(c, x, "linear", rule, _scales(c, x))
 
 
-def _target(c: Conversion, word: str = "size_") -> tuple[int, int]:
-    return integer(c, f"target_{word}height", 1), integer(c, f"target_{word}width", 1)
+def _target(c: Mil, word: str = "size_") -> tuple[int, int]:
+    return c.integer(f"target_{word}height", 1), c.integer(f"target_{word}width", 1)
 
 
 @mil("resize_nearest_neighbor")
-def resize_nearest(c: Conversion) -> Result:
-    return _resized(c, needed(c, "x"), "nearest", "asymmetric", _target(c))
+def resize_nearest(c: Mil) -> Result:
+    return resized(c, c.tensor("x"), "nearest", "asymmetric", _target(c))
 
 
 @mil("resize_bilinear")
-def resize_bilinear(c: Conversion) -> Result:
-    return _linear(c, needed(c, "x"), _grid(c), _target(c))
+def resize_bilinear(c: Mil) -> Result:
+    return _linear(c, c.tensor("x"), _grid(c), _target(c))
 
 
 @mil("resize")
-def resize(c: Conversion) -> Result:
+def resize(c: Mil) -> Result:
     """The last resized_dims axes get the last sizes of `shape`; a 0 leaves an axis as it is."""
-    x, shape, count = needed(c, "x"), numbers(c, "shape", ()), integer(c, "resized_dims")
-    rank, grid = rank_of(c, x), _grid(c)
-    mode = text(c, "interpolation_mode", "LINEAR")
+    x, shape, count = c.tensor("x"), c.integers("shape", ()), c.integer("resized_dims")
+    rank, grid = c.rank(x), _grid(c)
+    mode = c.text("interpolation_mode", "LINEAR")
     if not 0 < count <= len(shape) <= rank:
         raise ModelError(f"{count} axes of {rank} by {shape}", place=c.node.place)
-    dims = c.builder.types[x].dims
+    dims = c.type(x).dims
     sizes = [n or d for n, d in zip(shape[-count:], dims[-count:])]
     if not all(isinstance(n, int) for n in (*sizes, *dims[-2:])) or rank < 2:
-        c.refuse(f"{c.builder.types[x]} by {shape}: the sizes must be known")
+        c.refuse(f"{c.type(x)} by {shape}: the sizes must be known")
     if any(n != d for n, d in zip(sizes[:-2], dims[-count:])):
-        refuse(c, "resized_dims", "only height and width can change")
+        c.attributes.refuse("resized_dims", "only height and width can change")
     last = [int(n) for n in (*dims[-2:], *sizes)[-2:]]  # type: ignore[arg-type]
     if mode == "LINEAR":
         return _linear(c, x, grid, (last[0], last[1]))
     if mode != "NEAREST_NEIGHBOR" or grid != UPSAMPLE:
-        refuse(c, "interpolation_mode", "it is not supported on this grid")
-    return _resized(c, x, "nearest", "asymmetric", last)
+        c.attributes.refuse("interpolation_mode", "it is not supported on this grid")
+    return resized(c, x, "nearest", "asymmetric", last)
 
 
 @mil("crop_resize")
-def crop_resize(c: Conversion) -> Result:
+def crop_resize(c: Mil) -> Result:
     """Up to iOS 16 boxes are roi [N, 1, 4 or 5, 1, 1]; then boxes [N, 4] with box_indices [N]."""
-    x, size = needed(c, "x"), _target(c, "")
-    order = text(c, "box_coordinate_mode", "CORNERS_HEIGHT_FIRST")
+    x, size = c.tensor("x"), _target(c, "")
+    order = c.text("box_coordinate_mode", "CORNERS_HEIGHT_FIRST")
     if order not in (f"{a}_{b}_FIRST" for a in ("CORNERS", "CENTER_SIZE")
                      for b in ("HEIGHT", "WIDTH")):  # fmt: skip
-        refuse(c, "box_coordinate_mode", "there is no such mode")
+        c.attributes.refuse("box_coordinate_mode", "unknown mode")
     batches: str | None = None
     if c.version >= 7:
-        boxes = needed(c, "boxes")
-        count = c.builder.types[boxes].dims[0]
-        if known(c, "box_indices") is not None or "box_indices" in c.attributes.get("inputs", ()):
-            batches = positions(c, "box_indices")
+        boxes = c.tensor("boxes")
+        count = c.type(boxes).dims[0]
+        if c.fixed("box_indices") is not None or "box_indices" in c.attributes.get("inputs", ()):
+            batches = c.positions("box_indices")
         elif isinstance(count, int):
             c.must_be_few(count)
             batches = c.ints(range(count))
@@ -159,22 +128,12 @@ def crop_resize(c: Conversion) -> Result:
             c.refuse("boxes in an unknown number without box_indices")
         lift: tuple[int, ...] | None = None
     else:
-        roi = needed(c, "roi")
-        type_ = c.builder.types[roi]
-        if type_.rank != 5 or tuple(type_.dims[3:]) != (1, 1) or type_.dims[1] != 1:
-            c.refuse(f"boxes {type_}")
-        boxes, lift = c.add("Squeeze", [roi, c.ints((1, 3, 4))]), None
-        if type_.dims[2] == 5:
-            first, boxes = (
-                c.add("Slice", [boxes, c.ints((s,)), c.ints((e,)), c.ints((1,))])
-                for s, e in ((0, 1), (1, 5))
-            )
-            batches, lift = c.add("Squeeze", [first, c.ints((1,))]), (1,)
-            batches = c.add("Cast", [batches], to="int64")
+        boxes, batches = boxes_of(c, c.tensor("roi"))
+        lift = None if batches is None else (1,)
     found = crops(
         c, x, boxes, batches, size, _grid(c), order=order,
-        normalized=flag(c, "normalized_coordinates"), scale=number(c, "spatial_scale", 1.0),
-        outside=number(c, "pad_value", 0.0),
+        normalized=c.flag("normalized_coordinates"), scale=c.number("spatial_scale", 1.0),
+        outside=c.number("pad_value", 0.0),
     )  # fmt: skip
     if lift is None:
         return c.result("Identity", [found])
@@ -194,37 +153,35 @@ centres of the outer pixels, or about their edges."""
 
 
 @mil("resample")
-def resample(c: Conversion) -> Result:
+def resample(c: Mil) -> Result:
     """x [B, C, H, W] at coordinates [B, h, w, 2] of (x, y)."""
-    x, at = needed(c, "x"), needed(c, "coordinates")
-    sampling, padding = text(c, "sampling_mode", ""), text(c, "padding_mode", "")
-    coordinates, corners = text(c, "coordinates_mode", ""), flag(c, "align_corners")
-    if padding == "constant" and number(c, "padding_value"):
-        refuse(c, "padding_value", "only 0 is supported")
+    x, at = c.tensor("x"), c.tensor("coordinates")
+    sampling, padding = c.text("sampling_mode", ""), c.text("padding_mode", "")
+    coordinates, corners = c.text("coordinates_mode", ""), c.flag("align_corners")
+    if padding == "constant" and c.number("padding_value"):
+        c.attributes.refuse("padding_value", "only 0 is supported")
     c.attributes.irrelevant("padding_value", f"padding_mode is {padding}")
-    if c.builder.types[at].dtype != c.builder.types[x].dtype:
-        at = c.add("Cast", [at], to=str(c.builder.types[x].dtype))
+    if c.type(at).dtype != c.type(x).dtype:
+        at = c.add("Cast", [at], to=str(c.type(x).dtype))
     if coordinates == "unnormalized":
-        dims = c.builder.types[x].dims[-2:]
+        dims = c.type(x).dims[-2:]
         if any(not isinstance(d, int) or d < 2 for d in dims):
-            c.refuse(f"coordinates in pixels of {c.builder.types[x]}")
-        last = like(c, x, [int(dims[1]) - 1, int(dims[0]) - 1])  # type: ignore[arg-type]
+            c.refuse(f"coordinates in pixels of {c.type(x)}")
+        last = c.like([int(dims[1]) - 1, int(dims[0]) - 1], x)  # type: ignore[arg-type]
         at, corners = c.add("Div", [at, last]), True
     elif coordinates not in ("normalized_zero_to_one", "normalized_minus_one_to_one"):
-        refuse(c, "coordinates_mode", "there is no such mode")
+        c.attributes.refuse("coordinates_mode", "unknown mode")
     if coordinates != "normalized_minus_one_to_one":
-        at = c.add("Sub", [c.add("Mul", [at, like(c, x, 2)]), like(c, x, 1)])
+        at = c.add("Sub", [c.add("Mul", [at, c.like(2, x)]), c.like(1, x)])
     if (padding, corners) not in PADDINGS:
-        refuse(c, "padding_mode", f"it is not supported with align_corners = {corners}")
+        c.attributes.refuse("padding_mode", f"it is not supported with align_corners = {corners}")
     return _sampled(c, x, at, sampling, PADDINGS[padding, corners], corners=corners)
 
 
-def _sampled(
-    c: Conversion, x: str, at: str, sampling: str, padding: str, *, corners: bool
-) -> Result:
+def _sampled(c: Mil, x: str, at: str, sampling: str, padding: str, *, corners: bool) -> Result:
     modes = {"bilinear": "linear", "nearest": "nearest"}
     if sampling not in modes:
-        refuse(c, "sampling_mode", "there is no such mode")
+        c.attributes.refuse("sampling_mode", "unknown mode")
     return c.result(
         "GridSample",
         [x, at],
@@ -235,36 +192,36 @@ def _sampled(
 
 
 @mil("affine")
-def affine(c: Conversion) -> Result:
+def affine(c: Mil) -> Result:
     """Samples at (a0 x + a1 y + a2, b0 x + b1 y + b2) of coordinates from -1 to 1."""
-    x, matrix = needed(c, "x"), needed(c, "transform_matrix")
-    height, width = integer(c, "output_height"), integer(c, "output_width")
+    x, matrix = c.tensor("x"), c.tensor("transform_matrix")
+    height, width = c.integer("output_height"), c.integer("output_width")
     wanted = {"padding_mode": "constant", "coordinates_mode": "normalized_minus_one_to_one"}
     for name, value in wanted.items():
-        if text(c, name, "") != value:
-            refuse(c, name, "the format has no other value")
-    if number(c, "padding_value"):
-        refuse(c, "padding_value", "only 0 is supported")
-    if not flag(c, "align_corners"):
-        refuse(c, "align_corners", "the format has no other value")
+        if c.text(name, "") != value:
+            c.attributes.refuse(name, "the format has no other value")
+    if c.number("padding_value"):
+        c.attributes.refuse("padding_value", "only 0 is supported")
+    if not c.flag("align_corners"):
+        c.attributes.refuse("align_corners", "the format has no other value")
     if min(height, width) < 2:
         c.refuse(f"an output of {height} x {width}")
     c.must_be_few(height * width)
-    batch, rows = c.builder.types[x].dims[0], c.builder.types[matrix].dims[0]
+    batch, rows = c.type(x).dims[0], c.type(matrix).dims[0]
     if rows == 1 and batch != 1:
         if not isinstance(batch, int):
             c.refuse("one matrix for an unknown number of images")
         matrix = c.add("Expand", [matrix, c.ints((batch, 6))])
     axes = []
     for i, count in enumerate((height, width)):
-        whole = c.add("Div", [like(c, x, 2 * np.arange(count) - (count - 1)),
-                              like(c, x, count - 1)])  # fmt: skip
+        whole = c.add("Div", [c.like(2 * np.arange(count) - (count - 1), x),
+                              c.like(count - 1, x)])  # fmt: skip
         lone = c.add("Unsqueeze", [whole, c.ints((1 - i,))])
         axes.append(c.add("Expand", [lone, c.ints((height, width))]))
-    ones = like(c, x, np.ones((height, width)))
+    ones = c.like(np.ones((height, width)), x)
     parts = [c.add("Unsqueeze", [v, c.ints((2,))]) for v in (axes[1], axes[0], ones)]
     base = c.add("Reshape", [c.add("Concat", parts, axis=2), c.ints((1, height * width, 3))])
     turned = c.add("Reshape", [matrix, c.ints((0, 2, 3))])
     product = c.add("MatMul", [base, c.add("Transpose", [turned], perm=(0, 2, 1))])
     at = c.add("Reshape", [product, c.ints((0, height, width, 2))])
-    return _sampled(c, x, at, text(c, "sampling_mode", ""), "zeros", corners=True)
+    return _sampled(c, x, at, c.text("sampling_mode", ""), "zeros", corners=True)

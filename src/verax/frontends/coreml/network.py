@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.coreml.features import Feature, allowed_sizes, feature_of, preprocessing_node
 from verax.frontends.coreml.layers import attributes_of
 from verax.frontends.coreml.messages import refuse_unknown
 from verax.frontends.coreml.rows import LEGACY
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.ir.types import DType
 
 MAX_RANK = 32

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.features import Feature, allowed_sizes, feature_of
 from verax.frontends.coreml.messages import refuse_unknown
 from verax.frontends.coreml.network import KINDS, metadata_of, read_network
 from verax.frontends.coreml.program import read_program
 from verax.frontends.coreml.stages import STAGES, read_stage
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.ir.types import DType
 
 PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")

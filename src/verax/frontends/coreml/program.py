@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.compressed import COMPRESSED, decompressed
 from verax.frontends.coreml.features import allowed_sizes
 from verax.frontends.coreml.messages import enum_name, refuse_unknown
 from verax.frontends.coreml.network import metadata_of
 from verax.frontends.coreml.values import constant_of, is_small, value_of
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 
 
 def read_program(model: Any, name: str, blobs: Blobs) -> ForeignModel:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.recurrent import Direction, layer, side_by_side
+from verax.frontends.common.context import Conversion
+from verax.frontends.common.recurrent import Direction, layer, side_by_side
 
 ORDERS = {"RNN": (0,), "GRU": (2, 0, 1), "LSTM": (0, 2, 1, 3)}
 """Which of CoreML's gates (reset, output, update; input, forget, output, block input) lies at each
@@ -64,7 +64,7 @@ def run(
     fields |= {"activations": names, "activation_alpha": alphas, "activation_beta": betas}
     if reverse:
         fields["direction"] = "reverse"
-    directions = [_direction(c, kind, cell, c.builder.types[x].dtype.numpy) for cell in cells]
+    directions = [_direction(c, kind, cell, c.type(x).dtype.numpy) for cell in cells]
     return layer(c, kind, x, directions, states, **fields)
 
 
@@ -87,7 +87,7 @@ def read(c: Conversion, y: str, h: str, *, sequence: bool, reverse: bool) -> str
     """[S, B, D H] of all steps, or [1, B, D H] of the last one, in the order of reading, from the
     operator's outputs."""
     if not sequence:
-        return beside(c, c.split(h, int(str(c.builder.types[h].dims[0])), 0), 2)
+        return beside(c, c.split(h, int(str(c.type(h).dims[0])), 0), 2)
     y = side_by_side(c, y)
     if not reverse:
         return y

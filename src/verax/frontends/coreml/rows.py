@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import MAX_MADE, Conversion, Row, ValueNeededError
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import Table
 from verax.frontends.coreml.weights import Quantised
-from verax.ir.operator import Operator
-from verax.ir.types import TensorType
-from verax.ops.windows import geometry
 
-TABLE: dict[tuple[str, str], Row] = {}
+TABLE = Table()
 """Rows by (domain, operator): layers of neural networks have domain "", operations of ML programs
 "mil"."""
+row = TABLE.row
 
 LEGACY = 3
 """A layer's version where every tensor has the axes [sequence, batch, channel, height, width].
 
 Sequences are not supported, so that such a tensor is [batch, channel, height, width] here.
 """
-
-Result = Operator | str | tuple[str, ...]
-
-
-def row(*operators: str, domain: str = "") -> Callable[[Row], Row]:
-    """Enter a function as the row of layers (or of operations, with domain "mil")."""
-
-    def enter(function: Row) -> Row:
-        for name in operators:
-            assert (domain, name) not in TABLE, name
-            TABLE[domain, name] = function
-        return function
-
-    return enter
-
-
-def plain(kinds: dict[str, str], domain: str = "") -> None:
-    """Rows of operators without parameters, by the Verax operator that each is."""
-    for name, kind in kinds.items():
-        _plain(name, kind, domain)
-
-
-def _plain(name: str, kind: str, domain: str) -> None:
-    row(name, domain=domain)(lambda c: c.operator(kind))
 
 
 def weights(c: Conversion, name: str, shape: Sequence[Any], axis: int = 0) -> np.ndarray:
@@ -66,17 +41,17 @@ def weights(c: Conversion, name: str, shape: Sequence[Any], axis: int = 0) -> np
     return found.reshape(sizes)
 
 
-def bias(c: Conversion, count: int) -> list[str]:
-    """The bias [count] as a list of one constant; empty when the layer has none."""
-    if c.attributes.flag("hasBias"):
-        return [c.constant(weights(c, "bias", (count,)))]
+def bias(c: Conversion, count: int) -> np.ndarray | None:
+    """The bias [count]; None when the layer has none."""
+    if c.flag("hasBias"):
+        return weights(c, "bias", (count,))
     c.attributes.irrelevant("bias", "hasBias is false")
-    return []
+    return None
 
 
 def two(c: Conversion, name: str, default: tuple[int, int]) -> tuple[int, int]:
     """Sizes [height, width]. Raises `ModelError` when there are not two."""
-    found: tuple[int, ...] = c.attributes.integers(name, ()) or default
+    found: tuple[int, ...] = c.integers(name, ()) or default
     if len(found) != 2:
         raise ModelError(f"{name} = {found} must be two sizes", place=c.node.place)
     return found[0], found[1]
@@ -95,80 +70,19 @@ def or_default(value: float, default: float) -> float:
     return value if value else default
 
 
-def like(c: Conversion, value: Any, index: int = 0) -> str:
-    """A constant in the element type of an input."""
-    return c.constant(np.asarray(value, c.type(index).dtype.numpy))
-
-
 def require_rank(c: Conversion, rank: int) -> None:
     if c.rank() != rank:
         c.refuse(f"the input {c.type(0)} does not have {rank} axes, others are not supported")
 
 
-def sizes_of(c: Conversion, index: int, axes: Sequence[int], what: str) -> tuple[int, ...]:
-    """Sizes of some axes of an input; raises `ValueNeededError` while they are symbols."""
-    dims = [c.type(index).dims[a] for a in axes]
-    if not all(isinstance(d, int) for d in dims):
-        raise ValueNeededError(
-            f"{what} follows from sizes, and the input is {c.type(index)}",
-            place=c.node.place,
-            next_step="give the inputs' shapes",
-        )
-    return tuple(int(d) for d in dims)  # type: ignore[arg-type]
-
-
-Pads = tuple[tuple[int, int], ...]
-
-
-def resolved(
-    rule: Pads | str,
-    x: TensorType,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int] = (),
-) -> Pads | str:
-    """The pads of a window in numbers; a rule stays one while the sizes of x are symbols."""
-    sizes = [d for d in x.dims[2:] if isinstance(d, int)]
-    if len(sizes) != x.rank - 2:
-        return rule
-    return geometry(kernel, tuple(strides), rule, tuple(dilations)).resolved_pads(sizes)
-
-
-def scaled(c: Conversion, x: str, scale: float, shift: float) -> str:
-    """scale * x + shift, without the steps that change nothing."""
-    if scale != 1:
-        x = c.add("Mul", [x, like(c, scale)])
-    return c.add("Add", [x, like(c, shift)]) if shift else x
-
-
-def sliced(
-    c: Conversion, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int],
-    steps: Sequence[int] | None = None,
-) -> Result:  # fmt: skip
-    """Slice of input 0."""
-    lists = (starts, ends, axes, steps or [1] * len(axes))
-    return c.result("Slice", [c.required(0), *map(c.ints, lists)])
-
-
-def resized(c: Conversion, mode: str, rule: str, sizes: Sequence[int]) -> Result:
-    """Height and width, the last two axes, of input 0 resampled."""
-    rank = c.rank()
-    return c.result(
+def resized(c: Conversion, x: str, mode: str, rule: str, sizes: Sequence[int]) -> Result:
+    """Height and width, the last two axes of x, resampled; scales are those of the sizes."""
+    rank = c.rank(x)
+    return c.apply(
         "Resize",
-        [c.required(0), None, None, c.ints(sizes)],
+        [x, None, None, c.ints(sizes)],
         mode=mode,
         coordinate_transformation_mode=rule,
         nearest_mode="floor",
         axes=(rank - 2, rank - 1),
     )
-
-
-def windows_along(c: Conversion, x: str, axis: int, size: int, *, width: int, step: int) -> Result:
-    """An axis of `size` elements as two axes: [windows, width], one window every `step`."""
-    if min(width, step) < 1 or width > size:
-        raise ModelError(f"windows of {width} every {step} in {size}", place=c.node.place)
-    count = (size - width) // step + 1
-    if count * width > MAX_MADE:
-        raise ModelError(f"{count} windows of {width}", place=c.node.place)
-    places = np.arange(count)[:, None] * step + np.arange(width)
-    return c.result("Gather", [x, c.constant(places, np.int64)], axis=axis)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import MAX_MADE, Conversion
+from verax.frontends.common.context import MAX_MADE, Conversion
+from verax.frontends.common.shapes import sliced
 
 STRICT, ALIGN, UPSAMPLE, OFFSET, UNALIGN = "strict", "align", "upsample", "offset", "unalign"
 
@@ -35,17 +36,14 @@ def resampled(c: Conversion, x: str, mode: str, sizes: tuple[int, int]) -> str:
 
     Raises `UnsupportedError` for unknown sizes.
     """
-    type_ = c.builder.types[x]
-    dims = [d for d in type_.dims[-2:] if isinstance(d, int)]
-    if len(dims) != 2 or type_.rank < 2:
-        c.refuse(f"the grid of {type_} follows from its sizes, which must be known")
+    dims = c.known_sizes(x, (-2, -1), "the grid")
     if any(m < 1 or n * m > MAX_MADE for n, m in zip(dims, sizes)):
         raise ModelError(f"{dims} at the sizes {sizes}", place=c.node.place)
     hats = []
     for n, m in zip(dims, sizes):
         whole, divisor = grid(mode, n, m)
-        at = c.add("Div", [_row(c, x, whole), _like(c, x, divisor)])
-        at = c.add("Clip", [at, _like(c, x, 0), _like(c, x, n - 1)])
+        at = c.add("Div", [_row(c, x, whole), c.like(divisor, x)])
+        at = c.add("Clip", [at, c.like(0, x), c.like(n - 1, x)])
         hats.append(c.add("Squeeze", [_hats(c, at, n)[0], c.ints((0,))]))
     columns = c.add("Transpose", [hats[1]], perm=(1, 0))
     return c.add("MatMul", [c.add("MatMul", [hats[0], x]), columns])
@@ -61,7 +59,7 @@ def crops(
     [N, B, C, h, w]. order: what the numbers of a box are. normalized: they are shares of H - 1 and
     W - 1. Samples beyond the image are `outside`.
     """
-    type_ = c.builder.types[x]
+    type_ = c.type(x)
     known = [d for d in type_.dims if isinstance(d, int)]
     if type_.rank != 4 or len(known) < 2 or not all(isinstance(d, int) for d in type_.dims[2:]):
         c.refuse(f"boxes of {type_}, its height and width must be known")
@@ -75,7 +73,7 @@ def crops(
         start, end = _interval(c, boxes, axis, order)
         factor = scale * (limit - 1 if normalized else 1)
         if factor != 1:
-            start, end = (c.add("Mul", [v, _like(c, v, factor)]) for v in (start, end))
+            start, end = (c.add("Mul", [v, c.like(factor, v)]) for v in (start, end))
         weights.append(_hats(c, _positions(c, mode, start, end, count), limit))
     (rows, inside_h), (columns, inside_w) = weights
     lift: tuple[int, ...] = (1,)
@@ -91,11 +89,20 @@ def crops(
     found = c.add("MatMul", [c.add("MatMul", [rows, image]), turned])
     high = c.add("Unsqueeze", [inside_h, c.ints((*lift, rank - 1))])
     wide = c.add("Unsqueeze", [inside_w, c.ints((*lift, rank - 2))])
-    return c.add("Where", [c.add("And", [high, wide]), found, _like(c, x, outside)])
+    return c.add("Where", [c.add("And", [high, wide]), found, c.like(outside, x)])
 
 
-def _like(c: Conversion, x: str, value: float) -> str:
-    return c.constant(value, c.builder.types[x].dtype.numpy)
+def boxes_of(c: Conversion, value: str) -> tuple[str, str | None]:
+    """Boxes [N, 1, 4, 1, 1] as [N, 4]; of [N, 1, 5, 1, 1], whose first number is an image's, these
+    numbers as well."""
+    dims = c.type(value).dims
+    if c.rank(value) != 5 or dims[1] != 1 or dims[2] not in (4, 5) or tuple(dims[3:]) != (1, 1):
+        c.refuse(f"boxes {c.type(value)}")
+    flat = c.add("Squeeze", [value, c.ints((1, 3, 4))])
+    if dims[2] == 4:
+        return flat, None
+    first, boxes = (c.append(sliced(c, flat, (1,), (s,), (e,))) for s, e in ((0, 1), (1, 5)))
+    return boxes, c.cast(c.add("Squeeze", [first, c.ints((1,))]), "int64")
 
 
 def _interval(c: Conversion, boxes: str, axis: int, order: str) -> tuple[str, str]:
@@ -107,7 +114,7 @@ def _interval(c: Conversion, boxes: str, axis: int, order: str) -> tuple[str, st
     )
     if order.startswith("CORNERS"):
         return a, b
-    half = c.add("Mul", [b, _like(c, b, 0.5)])
+    half = c.add("Mul", [b, c.like(0.5, b)])
     return c.add("Sub", [a, half]), c.add("Add", [a, half])
 
 
@@ -121,29 +128,29 @@ def _positions(c: Conversion, mode: str, start: str, end: str, count: int) -> st
                 whole, divisor = np.arange(1, 2), 2
         case "upsample":
             size, whole, divisor = (
-                c.add("Add", [length, _like(c, length, 1)]),
+                c.add("Add", [length, c.like(1, length)]),
                 np.arange(count),
                 count,
             )
         case _:
-            size = c.add("Max", [length, _like(c, length, 1)])
+            size = c.add("Max", [length, c.like(1, length)])
             whole, divisor = 2 * np.arange(count) + 1, 2 * count
     moved = c.add("Mul", [size, _row(c, length, whole)])
-    moved = c.add("Div", [moved, _like(c, length, divisor)])
+    moved = c.add("Div", [moved, c.like(divisor, length)])
     if mode in (UPSAMPLE, OFFSET):
         moved = c.add("Min", [moved, length])
     return c.add("Add", [start, moved])
 
 
 def _row(c: Conversion, x: str, values: np.ndarray) -> str:
-    return c.constant(values[None].astype(c.builder.types[x].dtype.numpy))
+    return c.constant(values[None].astype(c.type(x).dtype.numpy))
 
 
 def _hats(c: Conversion, at: str, size: int) -> tuple[str, str]:
     """Weights [N, count, size] of the pixels for positions [N, count]; which lie on the image."""
-    pixels = np.arange(size).reshape(1, 1, -1).astype(c.builder.types[at].dtype.numpy)
+    pixels = np.arange(size).reshape(1, 1, -1).astype(c.type(at).dtype.numpy)
     distance = c.add("Sub", [c.add("Unsqueeze", [at, c.ints((2,))]), c.constant(pixels)])
-    weights = c.add("Sub", [_like(c, at, 1), c.add("Abs", [distance])])
-    low = c.add("GreaterOrEqual", [at, _like(c, at, 0)])
-    high = c.add("LessOrEqual", [at, _like(c, at, size - 1)])
+    weights = c.add("Sub", [c.like(1, at), c.add("Abs", [distance])])
+    low = c.add("GreaterOrEqual", [at, c.like(0, at)])
+    high = c.add("LessOrEqual", [at, c.like(size - 1, at)])
     return c.add("Relu", [weights]), c.add("And", [low, high])

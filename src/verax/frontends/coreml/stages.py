@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.coreml.features import Feature, feature_of
 from verax.frontends.coreml.layers import attributes_of
 from verax.frontends.coreml.network import metadata_of
 from verax.frontends.coreml.suppression import threshold_above
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.ir.types import DType
 
 STAGES = (

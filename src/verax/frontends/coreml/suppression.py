@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 
 LOWEST = float(np.finfo(np.float32).min)
 """The score of a box that is out; no score that a network gives is as low."""
@@ -46,10 +46,9 @@ def suppress(
     never_empty: the best box stays, whatever its score, where none would.
     Raises `UnsupportedError` while the sizes are not known.
     """
-    found = c.builder.types[scores]
-    batch, count, classes = (d if isinstance(d, int) else 0 for d in found.dims)
+    batch, count, classes = c.known_sizes(scores, what="which boxes overlap")
     if not (batch and count and classes):
-        c.refuse(f"the scores are {found}, their sizes must be known")
+        c.refuse(f"the scores are {c.type(scores)}")
     rows = min(rows, count)
     lowest = c.constant(LOWEST, np.float32)
     top = c.add("ReduceMax", [scores, c.ints((2,))], keepdims=False)
@@ -79,23 +78,31 @@ def suppress(
         stays = c.add("Max", [stays, rescued])
     total = c.add("ReduceSum", [stays, c.ints((1,))], keepdims=False)
     score = c.add("Where", [c.add("Cast", [stays], to="bool"), top, lowest])
-    op = c.operator("TopK", axis=1)
-    names = [c.fresh(f"{c.first_output}/{n}") for n in ("best", "order")]
-    best, order = c.builder.add_all(op, [score, c.ints((rows,))], names, c.node.name)
+    best, order = c.add_all("TopK", [score, c.ints((rows,))], axis=1)
     alive = c.add("Greater", [best, lowest])
     most = c.constant(rows, np.int64)
     return Kept(order, alive, c.add("Min", [total, most]))
 
 
+def suppressed(
+    c: Conversion, boxes: str, scores: str, overlap: str, least: str, *, per_class: bool, rows: int
+) -> tuple[str, str, str, str]:
+    """Boxes, scores and positions (int64) of what stays, filled up to `rows` with zeros and -1, and
+    how many stay (int64). The best box of all stays where none would."""
+    kept = suppress(
+        c, boxes, scores, overlap, least, per_class=per_class, rows=rows, never_empty=True
+    )
+    places = c.add("Where", [kept.alive, kept.order, c.constant(-1, np.int64)])
+    (have,) = c.known_sizes(kept.order, (1,))
+    found = [picked(c, kept, values, rows) for values in (boxes, scores)]
+    return found[0], found[1], padded(c, places, have, rows, -1), kept.count
+
+
 def picked(c: Conversion, kept: Kept, values: str, rows: int) -> str:
     """The rows of values [B, N, K] that stay, then rows of zeros: [B, rows, K]."""
-    dims = c.builder.types[values].dims
-    width = dims[2]
-    if not isinstance(width, int):
-        c.refuse(f"values of shape {dims}, their sizes must be known")
+    width = c.known_size(values, 2)
     index = c.add("Unsqueeze", [kept.order, c.ints((2,))])
-    have = c.builder.types[kept.order].dims[1]
-    assert isinstance(have, int)
+    have = c.known_size(kept.order, 1)
     shape = c.ints((1, 1, width))
     found = c.add("GatherElements", [values, c.add("Tile", [index, shape])], axis=1)
     mask = c.add("Unsqueeze", [kept.alive, c.ints((2,))])
@@ -107,8 +114,8 @@ def padded(c: Conversion, values: str, have: int, rows: int, filler: float) -> s
     """Values with rows of `filler` after their `have` rows, axis 1, up to `rows`."""
     if rows <= have:
         return values
-    rank = c.builder.types[values].rank
+    rank = c.rank(values)
     pads = [0] * (2 * rank)
     pads[rank + 1] = rows - have
-    dtype = c.builder.types[values].dtype.numpy
+    dtype = c.type(values).dtype.numpy
     return c.add("Pad", [values, c.ints(pads), c.constant(filler, dtype)])

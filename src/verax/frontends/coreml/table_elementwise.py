@@ -1,206 +1,155 @@
 """CoreML layers on single elements: activations, arithmetic, comparisons; reductions.
 
-Layers compute in float32: a comparison gives 1.0 or 0.0.
+Layers compute in float32: a comparison gives 1.0 or 0.0. Most are operations of ML programs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.coreml.rows import (
-    Result,
-    like,
-    or_default,
-    plain,
-    row,
-    scaled,
-    weights,
-)
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import flag, integer, number, text
+from verax.frontends.coreml.mil_elementwise import CURVES, REDUCTIONS
+from verax.frontends.coreml.mil_rows import Value, cast_to, layer, operation
+from verax.frontends.coreml.rows import TABLE, or_default, row, weights
 
-plain(
-    {
-        "copy": "Identity",
-        "ceil": "Ceil",
-        "floor": "Floor",
-        "sign": "Sign",
-        "round": "Round",
-        "sin": "Sin",
-        "cos": "Cos",
-        "tan": "Tan",
-        "asin": "Asin",
-        "acos": "Acos",
-        "atan": "Atan",
-        "sinh": "Sinh",
-        "cosh": "Cosh",
-        "tanh": "Tanh",
-        "asinh": "Asinh",
-        "acosh": "Acosh",
-        "atanh": "Atanh",
-        "erf": "Erf",
-        "average": "Mean",
-        "max": "Max",
-        "min": "Min",
-        "maxBroadcastable": "Max",
-        "minBroadcastable": "Min",
-        "addBroadcastable": "Add",
-        "subtractBroadcastable": "Sub",
-        "multiplyBroadcastable": "Mul",
-        "divideBroadcastable": "Div",
-        "powBroadcastable": "Pow",
-    }
-)
+TABLE.operators({"copy": "Identity", "average": "Mean", "max": "Max", "min": "Min"})
+TABLE.operators({"maxBroadcastable": "Max", "minBroadcastable": "Min", "addBroadcastable": "Add"})
+TABLE.operators({"subtractBroadcastable": "Sub", "multiplyBroadcastable": "Mul"})
+TABLE.operators({"divideBroadcastable": "Div", "powBroadcastable": "Pow"})
+TABLE.operators({**CURVES, "asinh": "Asinh", "acosh": "Acosh"})
+layer("clip", "clip", alpha=number(0.0, "minVal"), beta=number(0.0, "maxVal"))
+layer("clampedReLU", "clamped_relu", alpha=number(0.0), beta=number(0.0))
+layer("gelu", "gelu", mode=text("EXACT"))
+layer("exp2", "exp2")
+layer("softmax", "softmax", axis=lambda c: c.rank() - 3)
+layer("softmaxND", "softmax", axis=integer(0))
+layer("floorDivBroadcastable", "floor_div", ("x", "y"))
+layer("modBroadcastable", "mod", ("x", "y"))
+
+ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    **{"ReLU": ("relu", ()), "tanh": ("tanh", ()), "sigmoid": ("sigmoid", ())},
+    **{"softsign": ("softsign", ()), "softplus": ("softplus", ())},
+    **{"linear": ("linear_activation", ("alpha", "beta")), "leakyReLU": ("leaky_relu", ("alpha",))},
+    **{"ELU": ("elu", ("alpha",)), "sigmoidHard": ("sigmoid_hard", ("alpha", "beta"))},
+    "scaledTanh": ("scaled_tanh", ("alpha", "beta")),
+    "thresholdedReLU": ("thresholded_relu", ("alpha",)),
+}
+"""Activations as operations, with the numbers that they take."""
 
 
 @row("activation")
 def activation(c: Conversion) -> Result:
-    a = c.attributes
-    kind = a.text("NonlinearityType", "")
-
-    def alpha() -> float:
-        return float(a.number(f"{kind}.alpha", 0.0))
-
-    def beta() -> float:
-        return float(a.number(f"{kind}.beta", 0.0))
-
-    simple = {"ReLU": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid"}
-    simple |= {"softsign": "Softsign", "softplus": "Softplus"}
-    if kind in simple:
-        return c.operator(simple[kind])
-    x = c.required(0)
-    match kind:
-        case "linear":
-            product = c.add("Mul", [x, like(c, alpha())])
-            return c.result("Add", [product, like(c, beta())])
-        case "leakyReLU":
-            return c.operator("LeakyRelu", alpha=alpha())
-        case "ELU":
-            return c.operator("Elu", alpha=alpha())
-        case "sigmoidHard":
-            return c.operator("HardSigmoid", alpha=alpha(), beta=beta())
-        case "scaledTanh":
-            inner = c.add("Tanh", [c.add("Mul", [x, like(c, beta())])])
-            return c.result("Mul", [inner, like(c, alpha())])
-        case "thresholdedReLU":
-            # CoreML keeps x = alpha, which ThresholdedRelu does not.
-            kept = c.add("GreaterOrEqual", [x, like(c, alpha())])
-            return c.result("Where", [kept, x, like(c, 0)])
-        case "PReLU":
-            return c.result("PRelu", [x, _per_channel(c, "PReLU.alpha")])
-        case "parametricSoftplus":
-            inner = c.add("Mul", [x, _per_channel(c, "parametricSoftplus.beta")])
-            outer = _per_channel(c, "parametricSoftplus.alpha")
-            return c.result("Mul", [c.add("Softplus", [inner]), outer])
-    c.refuse(f"there is no activation {kind!r}")
+    kind = c.text("NonlinearityType", "")
+    if kind in ACTIVATIONS:
+        found, names = ACTIVATIONS[kind]
+        numbers = {n: c.number(f"{kind}.{n}", 0.0) for n in names}
+        return operation(c, found, x=Value(c.required(0)), **numbers)
+    if kind == "PReLU":
+        return c.apply("PRelu", [c.required(0), _per_channel(c, "PReLU.alpha")])
+    if kind != "parametricSoftplus":
+        c.refuse(f"unknown activation {kind!r}")
+    alpha, beta = (_per_channel(c, f"{kind}.{n}") for n in ("alpha", "beta"))
+    return formulas.scaled_softplus(c, c.required(0), alpha, beta)
 
 
 def _per_channel(c: Conversion, name: str) -> str:
     """Weights of length 1 or of the channels, which are the third axis from the end."""
     found = c.node.attributes.get(name)
-    channels = c.type(0).dims[-3]
-    count = 1 if isinstance(found, np.ndarray) and found.size == 1 else channels
-    if not isinstance(count, int):
-        c.refuse("the number of channels is not known")
+    is_one = isinstance(found, np.ndarray) and found.size == 1
+    count = 1 if is_one else c.known_size(0, -3, "the number of channels")
     return c.constant(weights(c, name, (count, 1, 1)))
 
 
-@row("clip")
-def clip(c: Conversion) -> Result:
-    a = c.attributes
-    low, high = (like(c, a.number(n, 0.0)) for n in ("minVal", "maxVal"))
-    return c.result("Clip", [c.required(0), low, high])
-
-
-@row("clampedReLU")
-def clamped_relu(c: Conversion) -> Result:
-    """min(beta, x) for x >= 0, min(beta, alpha * x) below."""
-    a = c.attributes
-    leaky = c.add("LeakyRelu", [c.required(0)], alpha=a.number("alpha", 0.0))
-    return c.result("Min", [leaky, like(c, a.number("beta", 0.0))])
-
-
-@row("gelu")
-def gelu(c: Conversion) -> Result:
-    mode = c.attributes.text("mode", "EXACT")
-    if mode == "SIGMOID_APPROXIMATION":
-        return c.operator("Swish", alpha=1.702)
-    return c.operator("Gelu", approximate="tanh" if mode == "TANH_APPROXIMATION" else "none")
-
-
-@row("exp2")
-def exp2(c: Conversion) -> Result:
-    return c.result("Pow", [like(c, 2), c.required(0)])
+UNARY: dict[str, tuple[str, str]] = {
+    **{"SQRT": ("sqrt", ""), "EXP": ("exp", ""), "LOG": ("log", ""), "ABS": ("abs", "")},
+    **{"RSQRT": ("rsqrt", "epsilon"), "INVERSE": ("inverse", "epsilon")},
+    **{"POWER": ("pow", "y"), "THRESHOLD": ("threshold", "alpha")},
+}
+"""Kinds of `unary` as operations, and the argument that epsilon or alpha is."""
 
 
 @row("unary")
 def unary(c: Conversion) -> Result:
     """A function of scale * x + shift; a scale of 0 means 1, an epsilon of 0 means 1e-6."""
-    a = c.attributes
-    kind = a.text("type", "SQRT")
-    epsilon = or_default(a.number("epsilon", 0.0), 1e-6) if kind in ("RSQRT", "INVERSE") else 0.0
-    a.irrelevant("epsilon", f"{kind} does not read it")
-    alpha = a.number("alpha", 0.0) if kind in ("POWER", "THRESHOLD") else 0.0
-    a.irrelevant("alpha", f"{kind} does not read it")
-    x = scaled(c, c.required(0), or_default(a.number("scale", 0.0), 1.0), a.number("shift", 0.0))
-    match kind:
-        case "SQRT" | "EXP" | "LOG" | "ABS":
-            return c.result(kind.title(), [x])
-        case "RSQRT":
-            root = c.add("Sqrt", [c.add("Add", [x, like(c, epsilon)])])
-            return c.result("Reciprocal", [root])
-        case "INVERSE":
-            return c.result("Reciprocal", [c.add("Add", [x, like(c, epsilon)])])
-        case "POWER":
-            return c.result("Pow", [x, like(c, alpha)])
-    return c.result("Max", [x, like(c, alpha)])
+    kind = c.text("type", "SQRT")
+    found, name = UNARY[kind]
+    more: dict[str, Any] = {"epsilon": 0.0} if kind == "LOG" else {}
+    if name == "epsilon":
+        more = {name: or_default(c.number("epsilon", 0.0), 1e-6)}
+    elif name:
+        more = {name: c.number("alpha", 0.0)}
+    for unread in ("epsilon", "alpha"):
+        c.attributes.irrelevant(unread, f"{kind} does not read it")
+    x, scale = c.required(0), or_default(c.number("scale", 0.0), 1.0)
+    x = x if scale == 1 else c.add("Mul", [x, c.like(scale)])
+    shift = c.number("shift", 0.0)
+    x = c.add("Add", [x, c.like(shift)]) if shift else x
+    return operation(c, found, x=Value(x), **more)
 
 
-def _combined(name: str, kind: str) -> None:
-    """A row that joins all inputs, or the one input and the number alpha."""
-
-    def convert(c: Conversion) -> Result:
-        if len(c.inputs) == 1:
-            return c.result(kind, [c.required(0), like(c, c.attributes.number("alpha", 0.0))])
-        c.attributes.irrelevant("alpha", "it is used only where there is one input")
-        x = c.required(0)
-        for i in range(1, len(c.inputs) - 1):
-            x = c.add(kind, [x, c.required(i)])
-        return c.result(kind, [x, c.required(len(c.inputs) - 1)])
-
-    row(name)(convert)
+def _sides(c: Conversion) -> list[str]:
+    """The inputs, or the one input and the number alpha."""
+    if len(c.inputs) == 1:
+        return [c.required(0), c.like(c.number("alpha", 0.0))]
+    c.attributes.irrelevant("alpha", "it is used only where there is one input")
+    return c.operands
 
 
-_combined("add", "Add")
-_combined("multiply", "Mul")
-
-
-def _compared(name: str, kind: str, *, negated: bool = False) -> None:
-    """A comparison of two inputs, or of one and the number alpha."""
+def _combined(kind: str) -> Callable[[Conversion], Result]:
+    """A row that joins all inputs, from left to right."""
 
     def convert(c: Conversion) -> Result:
-        if len(c.inputs) == 1:
-            other = like(c, c.attributes.number("alpha", 0.0))
-        else:
-            c.attributes.irrelevant("alpha", "it is used only where there is one input")
-            other = c.required(1)
-        found = c.add(kind, [c.required(0), other])
-        return c.result("Cast", [c.add("Not", [found]) if negated else found], to="float32")
+        x, *others, last = _sides(c)
+        for other in others:
+            x = c.add(kind, [x, other])
+        return c.apply(kind, [x, last])
 
-    row(name)(convert)
+    return convert
 
 
-_compared("equal", "Equal")
-_compared("notEqual", "Equal", negated=True)
-_compared("lessThan", "Less")
-_compared("lessEqual", "LessOrEqual")
-_compared("greaterThan", "Greater")
-_compared("greaterEqual", "GreaterOrEqual")
+row("add")(_combined("Add"))
+row("multiply")(_combined("Mul"))
+
+
+def _compared(name: str, kind: str) -> None:
+    def compare(c: Conversion) -> Result:
+        x, y = _sides(c)
+        return operation(c, kind, x=Value(x), y=Value(y))
+
+    row(name)(lambda c: cast_to(c, "float32", compare))
+
+
+_compared("equal", "equal")
+_compared("notEqual", "not_equal")
+_compared("lessThan", "less")
+_compared("lessEqual", "less_equal")
+_compared("greaterThan", "greater")
+_compared("greaterEqual", "greater_equal")
+
+
+@row("logicalOr", "logicalXor", "logicalAnd", "logicalNot")
+def logic(c: Conversion) -> Result:
+    """On truth values, which are 1.0 and 0.0."""
+    flags = [c.add("Cast", [c.required(i)], to="bool") for i in range(len(c.inputs))]
+    kind = c.node.op_type.removeprefix("logical")
+    return c.apply("Cast", [c.add(kind, flags)], to="float32")
+
+
+@row("whereBroadcastable")
+def where(c: Conversion) -> Result:
+    condition = c.add("Cast", [c.required(0)], to="bool")
+    return c.apply("Where", [condition, c.required(1), c.required(2)])
 
 
 def _broadcast_weights(c: Conversion, name: str, shape_name: str) -> str:
     """Weights of shape [1], [C], [1, H, W] or [C, H, W] on the last three axes."""
-    shape = c.attributes.integers(shape_name, ())
+    shape = c.integers(shape_name, ())
     if len(shape) not in (1, 3):
         raise ModelError(f"{shape_name} = {shape}", place=c.node.place)
     found = weights(c, name, shape)
@@ -210,16 +159,15 @@ def _broadcast_weights(c: Conversion, name: str, shape_name: str) -> str:
 @row("scale")
 def scale(c: Conversion) -> Result:
     product = [c.required(0), _broadcast_weights(c, "scale", "shapeScale")]
-    if not c.attributes.flag("hasBias"):
-        for name in ("bias", "shapeBias"):
-            c.attributes.irrelevant(name, "hasBias is false")
-        return c.result("Mul", product)
-    return c.result("Add", [c.add("Mul", product), _broadcast_weights(c, "bias", "shapeBias")])
+    if not c.flag("hasBias"):
+        c.irrelevant("bias", "shapeBias", reason="hasBias is false")
+        return c.apply("Mul", product)
+    return c.apply("Add", [c.add("Mul", product), _broadcast_weights(c, "bias", "shapeBias")])
 
 
 @row("bias")
 def add_bias(c: Conversion) -> Result:
-    return c.result("Add", [c.required(0), _broadcast_weights(c, "bias", "shape")])
+    return c.apply("Add", [c.required(0), _broadcast_weights(c, "bias", "shape")])
 
 
 @row("dot")
@@ -227,35 +175,18 @@ def dot(c: Conversion) -> Result:
     """The product of vectors along the channels; of their directions, for the cosine."""
     a, b = c.required(0), c.required(1)
     axes = c.ints((c.rank() - 3,))
-    product = c.add("Mul", [a, b])
-    if not c.attributes.flag("cosineSimilarity"):
-        return c.result("ReduceSum", [product, axes])
+    total = c.apply("ReduceSum", [c.add("Mul", [a, b]), axes])
+    if not c.flag("cosineSimilarity"):
+        return total
     lengths = [c.add("ReduceL2", [v, axes]) for v in (a, b)]
-    return c.result("Div", [c.add("ReduceSum", [product, axes]), c.add("Mul", lengths)])
-
-
-@row("softmax")
-def softmax(c: Conversion) -> Result:
-    return c.operator("Softmax", axis=c.rank() - 3)
-
-
-@row("softmaxND")
-def softmax_nd(c: Conversion) -> Result:
-    return c.operator("Softmax", axis=c.attributes.integer("axis", 0))
+    return c.apply("Div", [c.append(total), c.add("Mul", lengths)])
 
 
 AXES = {"CHW": (3, 2, 1), "HW": (2, 1), "C": (3,), "H": (2,), "W": (1,)}
 """Axes of `reduce`, counted from the end."""
-
 KINDS = {
-    "SUM": "ReduceSum",
-    "AVG": "ReduceMean",
-    "PROD": "ReduceProd",
-    "LOGSUM": "ReduceSum",
-    "SUMSQUARE": "ReduceSumSquare",
-    "L1": "ReduceL1",
-    "L2": "ReduceL2",
-    "MAX": "ReduceMax",
+    **{"SUM": "ReduceSum", "AVG": "ReduceMean", "PROD": "ReduceProd", "LOGSUM": "ReduceSum"},
+    **{"SUMSQUARE": "ReduceSumSquare", "L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"},
     "MIN": "ReduceMin",
 }
 
@@ -263,54 +194,34 @@ KINDS = {
 @row("reduce")
 def reduce(c: Conversion) -> Result:
     """Reduced axes stay, with size 1. LOGSUM adds logarithms of x + epsilon."""
-    a, x = c.attributes, c.required(0)
-    mode = a.text("mode", "SUM")
-    axes = tuple(c.rank() - i for i in AXES[a.text("axis", "CHW")])
-    epsilon = or_default(a.number("epsilon", 0.0), 1e-6) if mode == "LOGSUM" else 0.0
-    a.irrelevant("epsilon", f"{mode} does not read it")
+    x, mode = c.required(0), c.text("mode", "SUM")
+    axes = tuple(c.rank() - i for i in AXES[c.text("axis", "CHW")])
+    epsilon = or_default(c.number("epsilon", 0.0), 1e-6) if mode == "LOGSUM" else 0.0
+    c.attributes.irrelevant("epsilon", f"{mode} does not read it")
     if mode == "ARGMAX":
         if len(axes) != 1:
-            a.refuse("axis", "an ARGMAX has one axis")
-        return c.result("Cast", [c.add("ArgMax", [x], axis=axes[0])], to="float32")
+            c.attributes.refuse("axis", "an ARGMAX has one axis")
+        return c.apply("Cast", [c.add("ArgMax", [x], axis=axes[0])], to="float32")
     if mode == "LOGSUM":
-        x = c.add("Log", [c.add("Add", [x, like(c, epsilon)])])
-    return c.result(KINDS[mode], [x, c.ints(axes)])
+        x = c.add("Log", [c.add("Add", [x, c.like(epsilon)])])
+    return c.apply(KINDS[mode], [x, c.ints(axes)])
 
 
-def _reduction(name: str, kind: str) -> None:
-    """Rows of the reductions over any axes."""
-
-    def convert(c: Conversion) -> Result:
-        a, axes = c.attributes, c.attributes.integers("axes", ())
-        if a.flag("reduceAll"):
-            axes = tuple(range(c.rank()))
-        if not axes:
-            a.refuse("axes", "there are none")
-        return c.result(kind, [c.required(0), c.ints(axes)], keepdims=a.flag("keepDims"))
-
-    row(name)(convert)
+def _axes(c: Conversion) -> tuple[int, ...]:
+    axes: tuple[int, ...] = c.integers("axes", ())
+    axes = tuple(range(c.rank())) if c.flag("reduceAll") else axes
+    if not axes:
+        c.attributes.refuse("axes", "there are none")
+    return axes
 
 
-for _name in ("L1", "L2", "Max", "Min", "Sum", "Prod", "Mean", "LogSum", "SumSquare", "LogSumExp"):
-    _reduction(f"reduce{_name}", f"Reduce{_name}")
-
-
-def _arg(name: str, kind: str) -> None:
-    def convert(c: Conversion) -> Result:
-        a = c.attributes
-        found = c.add(
-            kind, [c.required(0)], axis=a.integer("axis", 0), keepdims=not a.flag("removeDim")
-        )
-        return c.result("Cast", [found], to="float32")
-
-    row(name)(convert)
-
-
-_arg("argMax", "ArgMax")
-_arg("argMin", "ArgMin")
-
-
-@row("whereBroadcastable")
-def where(c: Conversion) -> Result:
-    condition = c.add("Cast", [c.required(0)], to="bool")
-    return c.result("Where", [condition, c.required(1), c.required(2)])
+for _name, _kind in REDUCTIONS.items():
+    layer(f"reduce{_kind}", f"reduce_{_name}", axes=_axes, keep_dims=flag(name="keepDims"))
+for _kind in ("argMax", "argMin"):
+    layer(
+        _kind,
+        f"reduce_{_kind.lower()}",
+        axis=integer(0),
+        keep_dims=lambda c: not c.flag("removeDim"),
+        output_dtype="float32",
+    )

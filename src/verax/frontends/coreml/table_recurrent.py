@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.coreml.recurrent import CURVES, Cell, Curve, beside, read, run
-from verax.frontends.coreml.rows import LEGACY, Result, or_default, row, weights
+from verax.frontends.coreml.rows import LEGACY, or_default, row, weights
 
 LIMIT = 50.0
 """Preactivations lie between -50 and 50."""
@@ -30,12 +30,12 @@ KINDS = {
 
 
 def _curve(c: Conversion, prefix: str) -> Curve:
-    kind = c.attributes.text(f"{prefix}NonlinearityType", "")
+    kind = c.text(f"{prefix}NonlinearityType", "")
     if kind not in KINDS:
         c.refuse(f"the activation {kind or 'is missing'}: recurrent layers have no such one")
     name, *numbers = KINDS[kind]
     for part, wanted in zip(("alpha", "beta"), numbers):
-        said = c.attributes.number(f"{prefix}{kind}.{part}", 0.0)
+        said = c.number(f"{prefix}{kind}.{part}", 0.0)
         if said and np.float32(said) != np.float32(wanted):
             c.attributes.refuse(f"{prefix}{kind}.{part}", f"it can only be {wanted:g} here")
     return CURVES[name]
@@ -43,7 +43,7 @@ def _curve(c: Conversion, prefix: str) -> Curve:
 
 def _sizes(c: Conversion) -> tuple[int, int]:
     """Sizes of the input's and the output's vectors. The input must be [S, B, size, 1, 1]."""
-    taken, size = (c.attributes.integer(f"{n}VectorSize", 0) for n in ("input", "output"))
+    taken, size = (c.integer(f"{n}VectorSize", 0) for n in ("input", "output"))
     if c.version <= LEGACY or c.rank() != 5 or tuple(c.type(0).dims[2:]) != (taken, 1, 1):
         c.refuse(f"{c.type(0)} is no sequence [steps, batch, {taken}, 1, 1]")
     if size < 1:
@@ -105,7 +105,7 @@ def _one(
     c: Conversion, kind: str, cell: Cell, curves: list[Curve], sequence: bool, **fields: Any
 ) -> Result:
     """A layer of one direction."""
-    reverse = c.attributes.flag("reverseInput")
+    reverse = c.flag("reverseInput")
     states = [_flat(c, i) for i in (1, 2)[: 2 if kind == "LSTM" else 1]]
     y, *ends = run(
         c, kind, str(_flat(c, 0)), [cell], states, curves, reverse=reverse, clip=LIMIT, **fields
@@ -142,14 +142,14 @@ def _bounds(c: Conversion) -> dict[str, Any]:
 @row("uniDirectionalLSTM")
 def uni_directional_lstm(c: Conversion) -> Result:
     curves = [_curve(c, f"activations.{i}.") for i in range(3)]
-    sequence = c.attributes.flag("params.sequenceOutput")
+    sequence = c.flag("params.sequenceOutput")
     return _one(c, "LSTM", _lstm(c, "weightParams."), curves, sequence, **_bounds(c))
 
 
 @row("biDirectionalLSTM")
 def bi_directional_lstm(c: Conversion) -> Result:
     """The second direction reads the sequence from its end; results lie side by side."""
-    sequence = c.attributes.flag("params.sequenceOutput")
+    sequence = c.flag("params.sequenceOutput")
     cells = [_lstm(c, f"weightParams.{i}.") for i in (0, 1)]
     curves = [
         [_curve(c, f"activations{name}LSTM.{i}.") for i in range(3)]

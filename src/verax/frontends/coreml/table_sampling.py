@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.coreml.rows import LEGACY, Result, resized, row, sizes_of, two
-from verax.frontends.coreml.sampling import ALIGN, OFFSET, STRICT, UPSAMPLE, crops, resampled
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.coreml.mil_rows import layer
+from verax.frontends.coreml.mil_sampling import GRIDS as OPERATION_GRIDS
+from verax.frontends.coreml.rows import LEGACY, resized, row, two
+from verax.frontends.coreml.sampling import boxes_of, crops
 
 
 @row("upsample")
@@ -34,8 +36,8 @@ def upsample(c: Conversion) -> Result:
     rule = rules.get(rule, "asymmetric")
     kind = "nearest" if mode == "NN" else "linear"
     if any(f != int(f) for f in factors):
-        dims = sizes_of(c, 0, (rank - 2, rank - 1), "the new size")
-        return resized(c, kind, rule, [int(f * n) for f, n in zip(factors, dims)])
+        dims = c.known_sizes(0, (rank - 2, rank - 1), "the new size")
+        return resized(c, c.required(0), kind, rule, [int(f * n) for f, n in zip(factors, dims)])
     return c.result(
         "Resize",
         [c.required(0), None, c.constant(factors, np.float32)],
@@ -47,50 +49,43 @@ def upsample(c: Conversion) -> Result:
 
 
 GRIDS = {
-    "STRICT_ALIGN_ENDPOINTS_MODE": STRICT,
-    "ALIGN_ENDPOINTS_MODE": ALIGN,
-    "UPSAMPLE_MODE": UPSAMPLE,
-    "ROI_ALIGN_MODE": OFFSET,
+    "STRICT_ALIGN_ENDPOINTS_MODE": "STRICT_ALIGN_CORNERS",
+    "ALIGN_ENDPOINTS_MODE": "ALIGN_CORNERS",
+    "UPSAMPLE_MODE": "DEFAULT",
+    "ROI_ALIGN_MODE": "OFFSET_CORNERS",
 }
+"""Grids of layers, and what operations call them."""
 
 
-@row("resizeBilinear")
-def resize_bilinear(c: Conversion) -> Result:
-    size = two(c, "targetSize", (1, 1))
-    mode = GRIDS[c.attributes.text("mode.samplingMethod", "STRICT_ALIGN_ENDPOINTS_MODE")]
-    rules = {STRICT: "align_corners", UPSAMPLE: "asymmetric"}
-    rules |= {} if 1 in size else {ALIGN: "align_corners"}
-    if mode in rules:
-        return resized(c, "linear", rules[mode], size)
-    return c.result("Identity", [resampled(c, c.required(0), mode, size)])
+def _grid(c: Conversion) -> str:
+    return GRIDS[c.text("mode.samplingMethod", "STRICT_ALIGN_ENDPOINTS_MODE")]
+
+
+layer(
+    "resizeBilinear",
+    "resize_bilinear",
+    sampling_mode=_grid,
+    target_size_height=lambda c: two(c, "targetSize", (1, 1))[0],
+    target_size_width=lambda c: two(c, "targetSize", (1, 1))[1],
+)
 
 
 @row("cropResize")
 def crop_resize(c: Conversion) -> Result:
     """Images [1, B, C, H, W] and boxes [N, 1, 4, 1, 1], or 5 numbers, the first a batch's."""
-    a, x, boxes = c.attributes, c.type(0), c.type(1)
-    mode = GRIDS[a.text("mode.samplingMethod", "STRICT_ALIGN_ENDPOINTS_MODE")]
+    a, x = c.attributes, c.type(0)
     order = a.text("boxIndicesMode.boxMode", "CORNERS_HEIGHT_FIRST")
     scale = a.number("spatialScale", 0.0)
     if not scale:
         a.refuse("spatialScale", "a scale of 0, or none, has no stated meaning")
-    if c.version <= LEGACY or x.rank != 5 or x.dims[0] != 1 or boxes.rank != 5:
-        c.refuse(f"images {x} and boxes {boxes} do not have five axes")
-    if tuple(boxes.dims[3:]) != (1, 1) or boxes.dims[1] != 1 or boxes.dims[2] not in (4, 5):
-        c.refuse(f"boxes {boxes}")
-    flat = c.add("Squeeze", [c.required(1), c.ints((1, 3, 4))])
-    batches = None
-    if boxes.dims[2] == 5:
-        first, flat = (
-            c.add("Slice", [flat, c.ints((s,)), c.ints((e,)), c.ints((1,))])
-            for s, e in ((0, 1), (1, 5))
-        )
-        batches = c.add("Cast", [c.add("Squeeze", [first, c.ints((1,))])], to="int64")
+    if c.version <= LEGACY or x.rank != 5 or x.dims[0] != 1:
+        c.refuse(f"images {x} do not have five axes")
+    boxes, batches = boxes_of(c, c.required(1))
     found = crops(
-        c, c.add("Squeeze", [c.required(0), c.ints((0,))]), flat, batches,
-        two(c, "targetSize", (1, 1)), mode,
+        c, c.add("Squeeze", [c.required(0), c.ints((0,))]), boxes, batches,
+        two(c, "targetSize", (1, 1)), OPERATION_GRIDS[_grid(c)],
         order=order, normalized=a.flag("normalizedCoordinates"), scale=scale,
     )  # fmt: skip
     if batches is None:
-        return c.result("Identity", [found])
-    return c.result("Unsqueeze", [found, c.ints((1,))])
+        return c.same(found)
+    return c.apply("Unsqueeze", [found, c.ints((1,))])

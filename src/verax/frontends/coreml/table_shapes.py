@@ -3,19 +3,29 @@ matrices, constant padding, ranges, logic."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import MAX_MADE, Conversion
-from verax.frontends.coreml.rows import Result, like, row, sizes_of
+from verax.frontends.common.context import MAX_MADE, Conversion, Result
+from verax.frontends.common.table import integer
+from verax.frontends.coreml.mil_rows import layer
+from verax.frontends.coreml.rows import row
+
+layer("getShape", "shape", output_dtype="float32")
+layer("matrixBandPart", "band_part", lower=integer(0, "numLower"), upper=integer(0, "numUpper"))
 
 
-@row("getShape")
-def get_shape(c: Conversion) -> Result:
-    return c.result("Cast", [c.add("Shape", [c.required(0)])], to="float32")
+def _stated(c: Conversion, position: int) -> str:
+    return c.ints(c.integers("targetShape", ()))
 
 
-def _shape_input(c: Conversion, position: int) -> str:
+def _shape_of(c: Conversion, position: int) -> str:
+    return c.add("Shape", [c.required(position)])
+
+
+def _computed(c: Conversion, position: int) -> str:
     """The sizes that an input holds as numbers."""
     value = c.known(position)
     if value is not None and value.dtype != object:
@@ -23,45 +33,45 @@ def _shape_input(c: Conversion, position: int) -> str:
     return c.add("Cast", [c.required(position)], to="int64")
 
 
-@row("reshapeLike")
-def reshape_like(c: Conversion) -> Result:
-    return c.result("Reshape", [c.required(0), c.add("Shape", [c.required(1)])])
+def _to_shape(way: str, shape: Callable[[Conversion, int], str]) -> None:
+    """Rows of reshape, broadcastTo and fill to a shape that is said in some way."""
+
+    def reshape(c: Conversion) -> Result:
+        if 0 in c.attributes.values.get("targetShape", ()):
+            c.attributes.refuse("targetShape", "a size of 0")
+        return c.apply("Reshape", [c.required(0), shape(c, 1)])
+
+    def broadcast(c: Conversion) -> Result:
+        found = c.result("Expand", [c.required(0), shape(c, 1)])
+        if way == "Like" and c.type(found[0]).dims != c.type(1).dims:
+            raise ModelError(f"{c.type(0)} does not broadcast to {c.type(1)}", place=c.node.place)
+        return found
+
+    def fill(c: Conversion) -> Result:
+        value = c.constant(c.number("value", 0.0), np.float32)
+        return c.apply("Expand", [value, shape(c, 0)])
+
+    row(f"reshape{way}")(reshape)
+    row(f"broadcastTo{way}")(broadcast)
+    row(f"fill{way}")(fill)
 
 
-@row("reshapeDynamic")
-def reshape_dynamic(c: Conversion) -> Result:
-    return c.result("Reshape", [c.required(0), _shape_input(c, 1)])
+_to_shape("Static", _stated)
+_to_shape("Like", _shape_of)
+_to_shape("Dynamic", _computed)
 
 
-@row("broadcastToLike")
-def broadcast_to_like(c: Conversion) -> Result:
-    found = c.result("Expand", [c.required(0), c.add("Shape", [c.required(1)])])
-    if c.builder.types[found[0]].dims != c.type(1).dims:
-        raise ModelError(f"{c.type(0)} does not broadcast to {c.type(1)}", place=c.node.place)
-    return found
-
-
-@row("broadcastToDynamic")
-def broadcast_to_dynamic(c: Conversion) -> Result:
-    return c.result("Expand", [c.required(0), _shape_input(c, 1)])
-
-
-@row("fillLike")
-def fill_like(c: Conversion) -> Result:
-    value = c.constant(c.attributes.number("value", 0.0), np.float32)
-    return c.result("Expand", [value, c.add("Shape", [c.required(0)])])
-
-
-@row("fillDynamic")
-def fill_dynamic(c: Conversion) -> Result:
-    value = c.constant(c.attributes.number("value", 0.0), np.float32)
-    return c.result("Expand", [value, _shape_input(c, 0)])
+@row("rankPreservingReshape")
+def rank_preserving_reshape(c: Conversion) -> Result:
+    if len(c.integers("targetShape", ())) != c.rank():
+        c.attributes.refuse("targetShape", f"the input has {c.rank()} axes")
+    return c.apply("Reshape", [c.required(0), _stated(c, 1)])
 
 
 @row("rangeStatic")
 def range_static(c: Conversion) -> Result:
     names = ("startValue", "endValue", "stepSizeValue")
-    start, end, step = (c.attributes.number(n, 0.0) for n in names)
+    start, end, step = (c.number(n, 0.0) for n in names)
     count = int(np.ceil((end - start) / step)) if step else 0
     if not 0 < count <= MAX_MADE:
         raise ModelError(f"a range from {start} to {end} by {step}", place=c.node.place)
@@ -78,7 +88,7 @@ def range_dynamic(c: Conversion) -> Result:
                 c.attributes.irrelevant(name, "an input gives it")
             parts.append(c.add("Reshape", [c.required(position), c.ints(())]))
         else:
-            parts.append(c.constant(c.attributes.number(name, 0.0), np.float32))
+            parts.append(c.constant(c.number(name, 0.0), np.float32))
     return c.result("Range", parts)
 
 
@@ -86,7 +96,7 @@ def range_dynamic(c: Conversion) -> Result:
 def constant_pad(c: Conversion) -> Result:
     """Amounts (b0, e0, b1, e1, ...), or the sizes to reach, at one end of each axis."""
     a, rank = c.attributes, c.rank()
-    value = like(c, a.number("value", 0.0))
+    value = c.like(a.number("value", 0.0))
     flat = a.integers("padAmounts", ())
     if len(c.inputs) == 2:
         flat = tuple(int(v) for v in c.constant_input(1, "the padding").ravel())
@@ -94,38 +104,17 @@ def constant_pad(c: Conversion) -> Result:
         raise ModelError(f"padAmounts {flat} for {rank} axes", place=c.node.place)
     begins, ends = list(flat[::2]), list(flat[1::2])
     if a.flag("padToGivenOutputSizeMode"):
-        for i, size in enumerate(sizes_of(c, 0, range(rank), "the padding")):
+        for i, size in enumerate(c.known_sizes(0, what="the padding")):
             if begins[i] and ends[i]:
                 raise ModelError(f"padAmounts {flat}: two sizes of an axis", place=c.node.place)
             begins[i], ends[i] = (max(0, n - size) if n else 0 for n in (begins[i], ends[i]))
     return c.result("Pad", [c.required(0), c.ints([*begins, *ends]), value], mode="constant")
 
 
-@row("lowerTriangular")
-def lower_triangular(c: Conversion) -> Result:
-    k = c.constant(c.attributes.integer("k", 0), np.int64)
-    return c.result("Trilu", [c.required(0), k], upper=False)
-
-
-@row("upperTriangular")
-def upper_triangular(c: Conversion) -> Result:
-    k = c.constant(c.attributes.integer("k", 0), np.int64)
-    return c.result("Trilu", [c.required(0), k], upper=True)
-
-
-@row("matrixBandPart")
-def matrix_band_part(c: Conversion) -> Result:
-    lower, upper = (c.attributes.integer(n, 0) for n in ("numLower", "numUpper"))
-    return c.result("Identity", [band(c, c.required(0), lower, upper)])
-
-
-def band(c: Conversion, x: str, lower: int, upper: int) -> str:
-    """x with zeros further than `lower` below and `upper` above the diagonal; negative: no end."""
-    if lower >= 0:
-        x = c.add("Trilu", [x, c.constant(-lower, np.int64)], upper=True)
-    if upper >= 0:
-        x = c.add("Trilu", [x, c.constant(upper, np.int64)], upper=False)
-    return x
+@row("lowerTriangular", "upperTriangular")
+def triangle(c: Conversion) -> Result:
+    k = c.constant(c.integer("k", 0), np.int64)
+    return c.apply("Trilu", [c.required(0), k], upper=c.node.op_type.startswith("upper"))
 
 
 @row("sequenceRepeat")
@@ -135,29 +124,5 @@ def sequence_repeat(c: Conversion) -> Result:
     if rank < 5:
         c.refuse(f"{c.type(0)} has no sequence")
     reps = [1] * rank
-    reps[rank - 5] = c.attributes.integer("nRepetitions", 0) or 1
+    reps[rank - 5] = c.integer("nRepetitions", 0) or 1
     return c.result("Tile", [c.required(0), c.ints(reps)])
-
-
-def _logic(name: str, kind: str) -> None:
-    """A layer on truth values, which are 1.0 and 0.0."""
-
-    def convert(c: Conversion) -> Result:
-        flags = [c.add("Cast", [c.required(i)], to="bool") for i in range(len(c.inputs))]
-        return c.result("Cast", [c.add(kind, flags)], to="float32")
-
-    row(name)(convert)
-
-
-for _name in ("Or", "Xor", "And", "Not"):
-    _logic(f"logical{_name}", _name)
-
-
-@row("floorDivBroadcastable")
-def floor_div(c: Conversion) -> Result:
-    return c.result("Floor", [c.add("Div", [c.required(0), c.required(1)])])
-
-
-@row("modBroadcastable")
-def mod(c: Conversion) -> Result:
-    return c.result("Mod", [c.required(0), c.required(1)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.coreml.rows import Result, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.coreml.rows import row
 from verax.frontends.coreml.stages import DOMAIN
 from verax.frontends.coreml.suppression import picked, suppress, threshold_above
 
@@ -26,7 +26,7 @@ def non_maximum_suppression(c: Conversion) -> Result:
     """
     a, given = c.attributes, c.attributes.get("given", ())
     if a.text("SuppressionMethod", "pickTop") != "pickTop":
-        a.refuse("SuppressionMethod", "there is no such method")
+        a.refuse("SuppressionMethod", "unknown method")
     inputs = {name: c.required(2 + i) for i, name in enumerate(given)}
     overlap, least = (inputs.get(n) for n in ("iouThreshold", "confidenceThreshold"))
     overlap = overlap or c.constant(a.get("iouThreshold"), np.float32)
@@ -71,7 +71,7 @@ def scaler(c: Conversion) -> Result:
 @row("normalizer", domain=DOMAIN)
 def normalizer(c: Conversion) -> Result:
     """x over its norm: the largest magnitude, the sum of magnitudes, or the Euclidean length."""
-    kind = c.attributes.text("normType", "LMax")
+    kind = c.text("normType", "LMax")
     if kind == "LMax":
         c.refuse("normType LMax: the format does not say whether signs count")
     name = "ReduceL1" if kind == "L1" else "ReduceL2"
@@ -82,7 +82,7 @@ def normalizer(c: Conversion) -> Result:
 @row("featureVectorizer", domain=DOMAIN)
 def feature_vectorizer(c: Conversion) -> Result:
     """All inputs, flattened, one after the other."""
-    parts, sizes = [], c.attributes.integers("inputDimensions", ())
+    parts, sizes = [], c.integers("inputDimensions", ())
     for i, size in enumerate(sizes):
         if c.type(i).size != size:
             raise ModelError(f"{c.type(i)} as {size} numbers", place=c.node.place)
@@ -95,5 +95,5 @@ def array_feature_extractor(c: Conversion) -> Result:
     """Elements of a vector by position."""
     if c.rank() != 1:
         c.refuse(f"elements of {c.type(0)}, which is no vector")
-    indices = c.attributes.integers("extractIndex", ())
+    indices = c.integers("extractIndex", ())
     return c.result("Gather", [c.required(0), c.ints(indices)], axis=0)

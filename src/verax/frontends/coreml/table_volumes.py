@@ -6,11 +6,15 @@ weights as coremltools writes it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.coreml.rows import Pads, Result, bias, require_rank, resolved, row, weights
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.coreml.mil_rows import Value, operation
+from verax.frontends.coreml.rows import bias, require_rank, row, weights
 
 AXES = ("Depth", "Height", "Width")
 SIDES = (("Front", "Back"), ("Top", "Bottom"), ("Left", "Right"))
@@ -18,21 +22,21 @@ SIDES = (("Front", "Back"), ("Top", "Bottom"), ("Left", "Right"))
 
 def _three(c: Conversion, prefix: str) -> tuple[int, ...]:
     """Sizes per axis; each must be stated."""
-    found = tuple(c.attributes.integer(f"{prefix}{axis}", 0) for axis in AXES)
+    found = tuple(c.integer(f"{prefix}{axis}", 0) for axis in AXES)
     if min(found) < 1:
         raise ModelError(f"the sizes {prefix} are {found}", place=c.node.place)
     return found
 
 
-def _padding(c: Conversion) -> Pads | str:
-    """Amounts per border, or SAME, whose odd one goes to the end."""
-    a, kind = c.attributes, c.attributes.text("paddingType", "CUSTOM")
-    names = [[f"customPadding{side}" for side in pair] for pair in SIDES]
+def _padding(c: Conversion) -> dict[str, Any]:
+    """The arguments pad_type and pad: amounts per border, or SAME, whose odd one is at the end."""
+    a, kind = c.attributes, c.text("paddingType", "CUSTOM")
+    names = [f"customPadding{side}" for pair in SIDES for side in pair]
     if kind == "CUSTOM":
-        return tuple((a.integer(b, 0), a.integer(e, 0)) for b, e in names)
-    for name in (n for pair in names for n in pair):
+        return {"pad_type": "custom", "pad": tuple(a.integer(name, 0) for name in names)}
+    for name in names:
         a.irrelevant(name, f"the padding is {kind}")
-    return ((0, 0),) * 3 if kind == "VALID" else "SAME_UPPER"
+    return {"pad_type": kind.lower()}
 
 
 @row("convolution3d")
@@ -43,54 +47,48 @@ def convolution3d(c: Conversion) -> Result:
     kernel, strides, dilations = (_three(c, n) for n in ("kernel", "stride", "dilation"))
     if groups < 1 or out % groups or taken % groups:
         raise ModelError(f"{taken} to {out} channels in {groups} groups", place=c.node.place)
-    pads = _padding(c)
+    fields = {"strides": strides, "groups": groups, **_padding(c)}
     if not a.flag("isDeconvolution"):
         a.irrelevant("outputShape", "a convolution's output has no other shape")
         w = weights(c, "weights", (out, taken // groups, *kernel))
-        pads = resolved(pads, c.type(0), kernel, strides, dilations)
-        fields = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
-        inputs = [c.required(0), c.constant(w), *bias(c, out)]
-        return c.result("Conv", inputs, pads=pads, groups=groups, **fields)
-    if max(dilations) > 1:
-        c.refuse("a deconvolution with dilation: the format does not say what it means")
-    w = weights(c, "weights", (out // groups, taken, *kernel))
-    w = np.ascontiguousarray(w.swapaxes(0, 1))
-    inputs = [c.required(0), c.constant(w), *bias(c, out)]
-    fields = {"kernel_shape": kernel, "strides": strides, "groups": groups}
-    if isinstance(pads, str):
-        a.expect("outputShape", (), why="of a deconvolution padded SAME")
-        totals = [max(0, k - s) for k, s in zip(kernel, strides)]
-        cropped = tuple((t // 2, t - t // 2) for t in totals)
-        more = tuple(max(0, s - k) for k, s in zip(kernel, strides))
-        return c.result("ConvTranspose", inputs, pads=cropped, output_padding=more, **fields)
-    wanted = a.integers("outputShape", ())
-    sizes = [d for d in c.type(0).dims[2:] if isinstance(d, int)]
-    plain = tuple((n - 1) * s + k - b - e for n, s, k, (b, e) in zip(sizes, strides, kernel, pads))
-    if wanted and wanted != plain:
-        a.refuse("outputShape", f"the padding gives {plain}")
-    return c.result("ConvTranspose", inputs, pads=pads, **fields)
+        kind, fields["dilations"] = "conv", dilations
+    else:
+        if max(dilations) > 1:
+            c.refuse("a deconvolution with dilation: the format does not say what it means")
+        w = weights(c, "weights", (out // groups, taken, *kernel)).swapaxes(0, 1)
+        kind, wanted = "conv_transpose", a.integers("outputShape", ())
+        if wanted and fields["pad_type"] == "same":
+            a.refuse("outputShape", "of a deconvolution padded SAME")
+        if wanted and wanted != (plain := _plain(c, kernel, fields)):
+            a.refuse("outputShape", f"the padding gives {plain}")
+    x, w = Value(c.required(0)), np.ascontiguousarray(w)
+    return operation(c, kind, x=x, weight=w, bias=bias(c, out), **fields)
+
+
+def _plain(c: Conversion, kernel: Sequence[int], fields: dict[str, Any]) -> tuple[int, ...]:
+    """Sizes of a deconvolution without further output padding."""
+    pad, sizes = fields.get("pad", (0,) * 6), [d for d in c.type(0).dims[2:] if isinstance(d, int)]
+    return tuple(
+        (n - 1) * s + k - b - e
+        for n, s, k, b, e in zip(sizes, fields["strides"], kernel, pad[::2], pad[1::2])
+    )
 
 
 @row("pooling3d")
 def pooling3d(c: Conversion) -> Result:
-    a = c.attributes
     require_rank(c, 5)
-    kind, pads = a.text("type", "MAX"), _padding(c)
-    kernel, strides = _three(c, "kernel"), _three(c, "stride")
-    fields = {
-        "kernel_shape": kernel,
-        "strides": strides,
-        "pads": resolved(pads, c.type(0), kernel, strides),
-    }
+    kind, fields = c.text("type", "MAX"), _padding(c)
+    fields |= {"kernel_sizes": _three(c, "kernel"), "strides": _three(c, "stride")}
     if kind == "MAX":
-        a.irrelevant("countExcludePadding", "a maximum counts nothing")
-        return c.operator("MaxPool", **fields)
-    counted = not a.flag("countExcludePadding")
-    return c.operator("AveragePool", count_include_pad=counted, **fields)
+        c.attributes.irrelevant("countExcludePadding", "a maximum counts nothing")
+    else:
+        fields["exclude_padding_from_average"] = c.flag("countExcludePadding")
+    name = "max_pool" if kind == "MAX" else "avg_pool"
+    return operation(c, name, x=Value(c.required(0)), **fields)
 
 
 @row("globalPooling3d")
 def global_pooling3d(c: Conversion) -> Result:
     require_rank(c, 5)
-    is_max = c.attributes.text("type", "MAX") == "MAX"
+    is_max = c.text("type", "MAX") == "MAX"
     return c.operator("GlobalMaxPool" if is_max else "GlobalAveragePool")

@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.common.foreign import ForeignValue
 from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.packing import bits_of, packed_size, small
-from verax.frontends.foreign import ForeignValue
 from verax.ir.types import DType
 
 NAMES = {

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.keras.archive import Archive, Weights, damage_told, stored_names
 from verax.frontends.keras.calls import (
     MODELS,

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import to_first, to_last
-from verax.frontends.conversion import Conversion, Row
+from verax.frontends.common import formulas
+from verax.frontends.common.channels_last import channels_back, channels_first
+from verax.frontends.common.context import Applied, Conversion, Result, Row
+from verax.frontends.common.ledger import Attributes, Ledger
+from verax.frontends.common.table import Table
 from verax.frontends.keras.calls import plain
 from verax.frontends.keras.domains import domain_of
-from verax.frontends.ledger import Attributes, Ledger
-from verax.ir.operator import Operator
-from verax.ir.types import DType
-
-Result = Operator | str | tuple[str, ...]
-
-TABLE: dict[tuple[str, str], Row] = {}
-"""Rows by (domain, class of the layer)."""
 
 TRAINING = "it matters in training only"
 
@@ -41,30 +36,6 @@ IRRELEVANT_ENDINGS = {
     "_regularizer": "it matters in training only",
     "_constraint": "it matters in training only",
 }
-
-
-def row(*layers: str) -> Callable[[Row], Row]:
-    """Enter a function as the row of Keras layers."""
-
-    def enter(function: Row) -> Row:
-        for name in layers:
-            assert ("", name) not in TABLE, name
-            TABLE["", name] = _with_common(function)
-        return function
-
-    return enter
-
-
-def operation(*names: str) -> Callable[[Row], Row]:
-    """Enter a function as the row of operations of `keras.ops`, which have no weights."""
-
-    def enter(function: Row) -> Row:
-        for name in names:
-            assert ("ops", name) not in TABLE, name
-            TABLE["ops", name] = _without_weights(function)
-        return function
-
-    return enter
 
 
 def _without_weights(function: Row) -> Row:
@@ -93,9 +64,16 @@ def _with_common(function: Row) -> Row:
     return convert
 
 
+TABLE = Table(wrap=_with_common)
+"""Rows of layers by (domain, class); operations of `keras.ops` have domain "ops"."""
+OPERATIONS = Table("ops", _without_weights)
+"""Operations of `keras.ops`, which have no weights; `table` puts them into `TABLE`."""
+row, operation = TABLE.row, OPERATIONS.row
+
+
 def weights(c: Conversion, count: int) -> list[str]:
     """Names of the layer's weights, of which the configuration calls for `count`."""
-    stored = c.attributes.integer("weights", 0)
+    stored = c.integer("weights", 0)
     if stored != count:
         raise ModelError(
             f"the layer needs {count} weights, the file has {stored}", place=c.node.place
@@ -126,67 +104,21 @@ MAX_PIECES = 100_000
 """Most nodes or indices that one layer may be written out in."""
 
 
-def bounded(c: Conversion, count: int, what: str) -> int:
-    """The count; refuses the node when nobody could want that many."""
-    if count > MAX_PIECES:
-        c.refuse(f"{count} {what} are too many to be written out")
-    return count
-
-
-def as_float(c: Conversion, value: str) -> str:
-    """The value as a float32, as layers take it that work on pictures of bytes."""
-    if c.builder.types[value].dtype is DType.float32:
-        return value
-    return c.add("Cast", [value], to=DType.float32)
-
-
-def known_sizes(c: Conversion, axes: Iterable[int]) -> tuple[int, ...]:
-    """Sizes of some axes of the first input; refuses the node when they are open."""
-    axes, rank = tuple(axes), c.rank()
-    dims = [c.type(0).dims[i] for i in axes if i < rank]
-    known = [d for d in dims if isinstance(d, int)]
-    if len(known) != len(axes):
-        c.refuse(f"axes {list(axes)} of {c.type(0)} must have known sizes: give shapes")
-    return tuple(known)
-
-
 class Layout:
     """Where a layer has its channels, by `data_format`; moves values to channels-first and back."""
 
     def __init__(self, c: Conversion) -> None:
         self.c = c
-        found = c.attributes.text("data_format", "channels_last")
-        if found not in ("channels_last", "channels_first"):
-            c.attributes.refuse("data_format", "there is no such layout")
+        found = c.choice("data_format", ("channels_last", "channels_first"), "channels_last")
         self.last = found == "channels_last"
 
     def first(self, value: str) -> str:
         """The value with its channels on axis 1."""
-        if not self.last:
-            return value
-        return self.c.add("Transpose", [value], perm=to_first(self.c.builder.types[value].rank))
+        return channels_first(self.c, value) if self.last else value
 
     def back(self, value: str) -> str:
         """The value with its channels where the layer has them."""
-        if not self.last:
-            return value
-        return self.c.add("Transpose", [value], perm=to_last(self.c.builder.types[value].rank))
-
-
-def finish(c: Conversion, value: str) -> tuple[str, ...]:
-    """Let a value define the layer's output under its name."""
-    return c.result("Identity", [value])
-
-
-def finish_all(c: Conversion, values: Sequence[str]) -> tuple[str, ...]:
-    """Let values define the layer's outputs, as many as are used, under their names."""
-    if len(c.node.outputs) > len(values):
-        raise ModelError(f"output {len(values)} is used, there is none", place=c.node.place)
-    kind = c.operator("Identity")
-    return tuple(
-        c.builder.add(kind, [value], [name], c.node.name)
-        for name, value in zip(c.node.outputs, values)
-    )
+        return channels_back(self.c, value) if self.last else value
 
 
 def gives_more(c: Conversion, attribute: str) -> bool:
@@ -194,7 +126,7 @@ def gives_more(c: Conversion, attribute: str) -> bool:
     if len(c.node.outputs) == 1:
         c.attributes.irrelevant(attribute, "no output behind the first is used")
         return False
-    return c.attributes.flag(attribute)
+    return c.flag(attribute)
 
 
 PLAIN_ACTIVATIONS = {
@@ -220,18 +152,12 @@ ACTIVATION_FIELDS: dict[str, tuple[str, dict[str, Any]]] = {
 """Others: operator and attributes."""
 
 
-def _halved_root(c: Conversion, x: str) -> str:
-    """(x + sqrt(x^2 + 4)) / 2."""
-    square = c.add("Add", [c.add("Mul", [x, x]), c.constant(4.0, np.float32)])
-    return c.add("Div", [c.add("Add", [x, c.add("Sqrt", [square])]), c.constant(2.0, np.float32)])
-
-
-COMPOSED: dict[str, Callable[[Conversion, str], str]] = {
-    "relu6": lambda c, x: clipped(c, x, 0.0, 6.0),
-    "hard_tanh": lambda c, x: clipped(c, x, -1.0, 1.0),
-    "log_sigmoid": lambda c, x: c.add("Neg", [c.add("Softplus", [c.add("Neg", [x])])]),
-    "tanh_shrink": lambda c, x: c.add("Sub", [x, c.add("Tanh", [x])]),
-    "squareplus": _halved_root,
+COMPOSED: dict[str, Callable[[Conversion, str], Applied]] = {
+    "relu6": formulas.relu6,
+    "hard_tanh": formulas.hard_tanh,
+    "log_sigmoid": formulas.log_sigmoid,
+    "tanh_shrink": formulas.tanh_shrink,
+    "squareplus": formulas.squareplus,
 }
 """Activations of several operators."""
 LAYER_ACTIVATIONS = ("Activation", "ELU", "LeakyReLU", "ReLU", "Softmax")
@@ -241,7 +167,7 @@ LAYER_ACTIVATIONS = ("Activation", "ELU", "LeakyReLU", "ReLU", "Softmax")
 def activated(c: Conversion, value: str, attribute: str = "activation") -> str:
     """The value after the layer's activation, a name or a layer; Keras 2 and 3 differ in
     hard_sigmoid."""
-    name = c.attributes.text(attribute, "linear")
+    name = c.text(attribute, "linear")
     if name == "linear":
         return value
     if name in PLAIN_ACTIVATIONS:
@@ -253,7 +179,7 @@ def activated(c: Conversion, value: str, attribute: str = "activation") -> str:
         slope = 1 / 6 if c.version >= 3 else 0.2
         return c.add("HardSigmoid", [value], alpha=slope, beta=0.5)
     if name in COMPOSED:
-        return COMPOSED[name](c, value)
+        return c.append(COMPOSED[name](c, value))
     layer = json.loads(name) if name.startswith("{") else {}
     kind = str(layer.get("class_name"))
     if kind not in LAYER_ACTIVATIONS or domain_of(layer):
@@ -277,16 +203,10 @@ def apply_row(
     attributes = {**options, "weights": 0}
     node = replace(c.node, op_type=kind, domain=domain, attributes=attributes, outputs=outputs)
     inner = Attributes(Ledger(), c.node.place, kind, attributes)
-    made = TABLE[domain, kind](replace(c, node=node, inputs=tuple(inputs), attributes=inner))
+    layer = replace(c, node=node, inputs=tuple(inputs), attributes=inner)
+    made = layer.outputs_of(TABLE[domain, kind](layer))
     inner.close()
-    assert isinstance(made, tuple)
     return made
-
-
-def clipped(c: Conversion, value: str, low: float | None, high: float | None) -> str:
-    """The value clipped to low .. high; None: open."""
-    bounds = [None if b is None else c.constant(b, np.float32) for b in (low, high)]
-    return c.add("Clip", [value, *bounds])
 
 
 def sizes(c: Conversion, name: str, rank: int, default: Sequence[int] | None = None) -> Any:

@@ -1,7 +1,7 @@
 """The table: one row per Keras layer and operation, by family. Importing this module fills
 `TABLE`."""
 
-from verax.frontends.keras import (
+from verax.frontends.keras import (  # noqa: F401  (each enters its rows)
     table_attention,
     table_functions,
     table_images,
@@ -12,17 +12,8 @@ from verax.frontends.keras import (
     table_recurrent,
     table_windows,
 )
-from verax.frontends.keras.rows import TABLE
+from verax.frontends.keras.rows import OPERATIONS, TABLE
 
-__all__ = [
-    "TABLE",
-    "table_attention",
-    "table_functions",
-    "table_images",
-    "table_layers",
-    "table_movement",
-    "table_normalization",
-    "table_operations",
-    "table_recurrent",
-    "table_windows",
-]
+TABLE.update(OPERATIONS)
+
+__all__ = ["TABLE"]

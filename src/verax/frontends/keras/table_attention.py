@@ -10,22 +10,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common import formulas, shapes
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
+    MAX_PIECES,
     TRAINING,
-    Result,
     activated,
     array_of,
-    bounded,
     data_input,
-    finish,
-    finish_all,
     gives_more,
     row,
     weights,
 )
-from verax.frontends.keras.table_movement import repeated
-from verax.frontends.keras.table_operations import normalized
 
 FAR_BELOW = -1e9
 """What Attention adds to the score of what may not be seen."""
@@ -34,8 +30,8 @@ FAR_BELOW = -1e9
 def tensors(c: Conversion, names: Sequence[str]) -> list[str | None]:
     """The tensors of a call by the names of its arguments: the first ones stand in order, others
     say which operand they are."""
-    given = len(c.inputs) - c.attributes.integer("weights", 0)
-    said = {n: c.attributes.text(f"call.{n}") for n in names if c.attributes.has(f"call.{n}")}
+    given = len(c.inputs) - c.integer("weights", 0)
+    said = {n: c.text(f"call.{n}") for n in names if c.attributes.has(f"call.{n}")}
     numbered = {f"operand {i}": i for i in range(given)}
     at = {n: numbered.pop(text) for n, text in said.items() if text in numbered}
     free = [n for n in names if n not in said]
@@ -70,10 +66,10 @@ def projected(c: Conversion, x: str, kernel: Sequence[str]) -> str:
 
 def causal(c: Conversion, scores: str, below: float) -> str:
     """The scores with `below` added where a later position would be seen."""
-    queries, keys = c.builder.types[scores].dims[-2:]
+    queries, keys = c.type(scores).dims[-2:]
     if not isinstance(queries, int) or not isinstance(keys, int):
         c.refuse("a causal mask needs known lengths: give shapes")
-    bounded(c, queries * keys // 64, "times 64 pairs of positions")
+    c.must_be_few(queries * keys // 64, MAX_PIECES, "times 64 pairs of positions")
     allowed = np.tri(queries, keys, dtype=bool)
     mask = np.where(allowed, 0.0, below)
     return c.add("Add", [scores, c.constant(mask, np.float32)])
@@ -84,15 +80,14 @@ def multi_head_attention(c: Conversion) -> Result:
     """softmax(q k^T / sqrt(size)) v per head, over the one axis between batch and features. One
     class has two names: the public one, and in .h5 files its own."""
     a, grouped = c.attributes, c.node.op_type != "MultiHeadAttention"
-    for name in ("dropout", "flash_attention"):
-        a.irrelevant(name, TRAINING)
+    c.irrelevant("dropout", "flash_attention", reason=TRAINING)
     a.expect("attention_axes", (1,), why="only one axis, the first, is supported")
     a.expect("call.use_causal_mask", False, True)
     (q, k, *gate, v, out), gated = multi_head_weights(c)
     query, value, key = tensors(c, ("query", "value", "key"))
     if query is None or value is None:
         c.refuse(f"called on {len(c.inputs)} tensors")
-    if {c.builder.types[t].rank for t in (query, value)} != {3}:
+    if {c.rank(t) for t in (query, value)} != {3}:
         c.refuse("tensors of other ranks than 3")
     heads, depth = array_of(c, q[0]).shape[1:]
     _agree(c, grouped, heads, depth, array_of(c, v[0]).shape[1:])
@@ -100,7 +95,7 @@ def multi_head_attention(c: Conversion) -> Result:
     keys = projected(c, key or value, k)
     repeats = heads // array_of(c, k[0]).shape[1]
     if repeats != 1:
-        keys, values = (repeated(c, t, repeats, 1) for t in (keys, values))
+        keys, values = (c.append(shapes.repeated(c, t, repeats, 1)) for t in (keys, values))
     queries = c.add("Mul", [queries, c.constant(1 / np.sqrt(depth), np.float32)])
     keys = c.add("Transpose", [keys], perm=(0, 1, 3, 2))
     scores = c.add("MatMul", [queries, keys])
@@ -111,7 +106,7 @@ def multi_head_attention(c: Conversion) -> Result:
     if gated:
         y = c.add("Mul", [y, c.add("Sigmoid", [projected(c, query, gate[0])])])
     y = _joined(c, c.add("Transpose", [y], perm=(0, 2, 1, 3)), out)
-    return finish_all(c, [y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
+    return c.named([y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
 
 
 def _agree(c: Conversion, grouped: bool, heads: int, depth: int, values: tuple[int, ...]) -> None:
@@ -145,9 +140,7 @@ def attention(c: Conversion) -> Result:
     a.expect("call.use_causal_mask", False, True)
     additive = c.node.op_type == "AdditiveAttention"
     scaled = a.flag("use_scale", additive)
-    mode = "concat" if additive else a.text("score_mode", "dot")
-    if mode not in ("dot", "concat"):
-        a.refuse("score_mode", "there is no such mode")
+    mode = "concat" if additive else c.choice("score_mode", ("dot", "concat"), "dot")
     weighted = mode == "concat" and not additive
     given = weights(c, scaled + weighted)
     count = len(c.inputs) - len(given)
@@ -170,7 +163,7 @@ def attention(c: Conversion) -> Result:
         scores = causal(c, scores, FAR_BELOW)
     scores = c.add("Softmax", [scores], axis=-1)
     y = c.add("MatMul", [scores, v])
-    return finish_all(c, [y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
+    return c.named([y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
 
 
 @row("Dot")
@@ -195,14 +188,15 @@ def dot(c: Conversion) -> Result:
     out = "b" + "".join(x for side in letters for x in side if x not in "bs")
     if len(out) == 1:  # two vectors per entry: Keras keeps an axis of one
         y = c.add("ReduceSum", [c.add("Mul", values), c.ints((1,))], keepdims=True)
-        return finish(c, y)
+        return c.same(y)
     equation = f"{''.join(letters[0])},{''.join(letters[1])}->{out}"
     return c.result("Einsum", values, equation=equation)
 
 
 def _unit(c: Conversion, value: str, axis: int) -> str:
     """The value with norm one along an axis."""
-    return normalized(c, value, axis, 1e-12)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    return c.append(formulas.over_norm(c, value, axes, 1e-12))
 
 
 @row("EinsumDense")
@@ -219,4 +213,4 @@ def einsum_dense(c: Conversion) -> Result:
         if array_of(c, bias[0]).ndim > len(named) or not set(bias_axes or "") <= set(named):
             raise ModelError(f"bias_axes {bias_axes} of {equation}", place=c.node.place)
         y = c.add("Add", [y, bias[0]])
-    return finish(c, activated(c, y))
+    return c.same(activated(c, y))

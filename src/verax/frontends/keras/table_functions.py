@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.calls import OPERAND
-from verax.frontends.keras.rows import IRRELEVANT, TABLE, Result, apply_row, weights
+from verax.frontends.keras.rows import IRRELEVANT, TABLE, apply_row, weights
 
 AXIS = {"axis": "axis"}
 REDUCED = {"axis": "axis", "keepdims": "keepdims"}
@@ -84,7 +84,7 @@ def function(c: Conversion) -> Result:
     if name not in FUNCTIONS:
         c.refuse(f"the function tf.{name} is not supported")
     kind, names = FUNCTIONS[name]
-    inputs = [c.required(i) for i in range(len(c.inputs))]
+    inputs = c.operands
     for other in (f"call.{n}" for n in SECOND):
         given = a.get(other)
         if isinstance(given, str):

@@ -6,14 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
+    MAX_PIECES,
     TRAINING,
     Layout,
-    Result,
-    bounded,
-    finish,
-    known_sizes,
     only_input,
     operation,
     row,
@@ -37,15 +34,13 @@ def random(c: Conversion) -> Result:
     for name in tuple(c.attributes.values):
         if name != "weights" and not name.startswith("call."):
             c.attributes.irrelevant(name, TRAINING)
-    return finish(c, only_input(c))
+    return c.same(only_input(c))
 
 
 def resized(c: Conversion, size: Sequence[int]) -> Result:
     """A picture or a batch of them, by half-pixel centres."""
     a, layout = c.attributes, Layout(c)
-    mode = a.text("interpolation", "bilinear")
-    if mode not in ("bilinear", "nearest"):
-        a.refuse("interpolation", "only bilinear and nearest are supported")
+    mode = c.choice("interpolation", ("bilinear", "nearest"), "bilinear")
     a.expect("pad_to_aspect_ratio", False)
     a.irrelevant("fill_value", "nothing is filled")
     a.expect("fill_mode", "constant")
@@ -54,7 +49,7 @@ def resized(c: Conversion, size: Sequence[int]) -> Result:
     if c.rank() != 4:
         c.refuse("a single picture: a batch is needed")
     if a.flag("crop_to_aspect_ratio"):
-        height, width = known_sizes(c, (1, 2) if layout.last else (2, 3))
+        height, width = c.known_sizes(0, (1, 2) if layout.last else (2, 3))
         x = _cropped(c, x, (height, width), size)
     nearest = {"nearest_mode": "round_prefer_ceil"} if mode == "nearest" else {"mode": "linear"}
     y = c.add(
@@ -64,7 +59,7 @@ def resized(c: Conversion, size: Sequence[int]) -> Result:
         axes=(2, 3),
         **nearest,
     )
-    return finish(c, layout.back(y))
+    return c.same(layout.back(y))
 
 
 def _cropped(c: Conversion, x: str, sides: tuple[int, int], size: Sequence[int]) -> str:
@@ -82,21 +77,21 @@ def _cropped(c: Conversion, x: str, sides: tuple[int, int], size: Sequence[int])
 
 @row("Resizing")
 def resizing(c: Conversion) -> Result:
-    return resized(c, [c.attributes.integer(n, 0) for n in ("height", "width")])
+    return resized(c, [c.integer(n, 0) for n in ("height", "width")])
 
 
 @operation("Resize")
 def resize_operation(c: Conversion) -> Result:
-    return resized(c, c.attributes.integers("size", ()))
+    return resized(c, c.integers("size", ()))
 
 
 @row("CenterCrop")
 def center_crop(c: Conversion) -> Result:
     """The middle; a picture that is too small would be resized and is refused."""
     layout = Layout(c)
-    wanted = [c.attributes.integer(n, 0) for n in ("height", "width")]
+    wanted = [c.integer(n, 0) for n in ("height", "width")]
     x, axes = only_input(c), (1, 2) if layout.last else (2, 3)
-    sides = known_sizes(c, axes)
+    sides = c.known_sizes(0, axes)
     if c.rank() != 4 or any(have < side for have, side in zip(sides, wanted)):
         c.refuse(f"{wanted} of {c.type(0)}: the batch's pictures must be as large")
     starts = [(have - side) // 2 for have, side in zip(sides, wanted)]
@@ -114,8 +109,8 @@ def adaptive_pool(c: Conversion) -> Result:
     if c.rank() != rank + 2 or min(wanted) < 1:
         raise ModelError(f"{wanted} pieces of {c.type(0)}", place=c.node.place)
     axes = range(first, first + rank)
-    bounded(c, sum(wanted), "pieces")
-    for axis, count, size in zip(axes, wanted, known_sizes(c, axes)):
+    c.must_be_few(sum(wanted), MAX_PIECES, "pieces")
+    for axis, count, size in zip(axes, wanted, c.known_sizes(0, axes)):
         pieces = []
         for i in range(count):
             ends = (i * size // count, -(-(i + 1) * size // count))
@@ -123,4 +118,4 @@ def adaptive_pool(c: Conversion) -> Result:
             piece = c.add("Slice", [y, *at])
             pieces.append(c.add(kind, [piece, at[-1]], keepdims=True))
         y = c.add("Concat", pieces, axis=axis)
-    return finish(c, y)
+    return c.same(y)

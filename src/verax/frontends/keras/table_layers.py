@@ -7,17 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     TRAINING,
     Layout,
-    Result,
     activated,
     array_of,
-    as_float,
-    clipped,
     data_input,
-    finish,
     only_input,
     pairs,
     row,
@@ -30,7 +27,7 @@ from verax.frontends.keras.table_operations import promoted
 
 @row("Activation")
 def activation(c: Conversion) -> Result:
-    return finish(c, activated(c, only_input(c)))
+    return c.same(activated(c, only_input(c)))
 
 
 @row("ReLU")
@@ -51,7 +48,7 @@ def relu(c: Conversion) -> Result:
         y = c.add("LeakyRelu", [x], alpha=slope)
     else:
         y = c.add("Relu", [x])
-    return finish(c, y if top is None else clipped(c, y, None, top))
+    return c.same(y) if top is None else formulas.clipped(c, y, None, top)
 
 
 @row("LeakyReLU")
@@ -75,12 +72,12 @@ def prelu(c: Conversion) -> Result:
 
 @row("ELU")
 def elu(c: Conversion) -> Result:
-    return c.result("Elu", [only_input(c)], alpha=c.attributes.number("alpha", 1.0))
+    return c.result("Elu", [only_input(c)], alpha=c.number("alpha", 1.0))
 
 
 @row("ThresholdedReLU")
 def thresholded_relu(c: Conversion) -> Result:
-    theta = c.attributes.number("theta", 1.0)
+    theta = c.number("theta", 1.0)
     return c.result("ThresholdedRelu", [only_input(c)], alpha=theta)
 
 
@@ -99,15 +96,14 @@ def softmax(c: Conversion) -> Result:
 @row("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout",
      "GaussianNoise", "GaussianDropout", "ActivityRegularization", "Identity")  # fmt: skip
 def identity(c: Conversion) -> Result:
-    for name in ("rate", "noise_shape", "stddev", "l1", "l2", "data_format"):
-        c.attributes.irrelevant(name, TRAINING)
-    return finish(c, only_input(c))
+    c.irrelevant("rate", "noise_shape", "stddev", "l1", "l2", "data_format", reason=TRAINING)
+    return c.same(only_input(c))
 
 
 @row("Dense")
 def dense(c: Conversion) -> Result:
     """x [..., in] @ kernel [in, units] + bias."""
-    biased = c.attributes.flag("use_bias", True)
+    biased = c.flag("use_bias", True)
     kernel, *bias = weights(c, 1 + biased)
     c.attributes.expect("units", array_of(c, kernel).shape[-1], why="the weights have another")
     x = data_input(c, 1 + biased)
@@ -116,7 +112,7 @@ def dense(c: Conversion) -> Result:
     else:
         y = c.add("MatMul", [x, kernel])
         y = c.add("Add", [y, *bias]) if bias else y
-    return finish(c, activated(c, y))
+    return c.same(activated(c, y))
 
 
 @row("Embedding")
@@ -138,7 +134,7 @@ def merge(c: Conversion) -> Result:
     fewer ones gets new ones behind it."""
     weights(c, 0)
     kind = MERGES.get(c.node.op_type, "Add")
-    values = [c.required(i) for i in range(len(c.inputs))]
+    values = c.operands
     if len(values) < 2 or (kind == "Sub" and len(values) != 2):
         raise ModelError(f"it is called on {len(values)} tensors", place=c.node.place)
     ranks = [c.rank(i) for i in range(len(values))]
@@ -153,14 +149,14 @@ def merge(c: Conversion) -> Result:
         y = c.add(kind, [y, value])
     if c.node.op_type == "Average":
         y = c.add("Div", [y, c.constant(len(values), np.float32)])
-    return finish(c, y)
+    return c.same(y)
 
 
 @row("Concatenate")
 def concatenate(c: Conversion) -> Result:
     weights(c, 0)
-    values = [c.required(i) for i in range(len(c.inputs))]
-    return c.result("Concat", values, axis=c.attributes.integer("axis", -1))
+    values = c.operands
+    return c.result("Concat", values, axis=c.integer("axis", -1))
 
 
 @row("Flatten")
@@ -175,21 +171,21 @@ def flatten(c: Conversion) -> Result:
 
 @row("Reshape")
 def reshape(c: Conversion) -> Result:
-    shape = c.attributes.integers("target_shape", ())
+    shape = c.integers("target_shape", ())
     return c.result("Reshape", [only_input(c), c.ints((0, *shape))])
 
 
 @row("Permute")
 def permute(c: Conversion) -> Result:
     """dims count from 1, without the batch."""
-    dims = c.attributes.integers("dims", ())
+    dims = c.integers("dims", ())
     return c.result("Transpose", [only_input(c)], perm=(0, *dims))
 
 
 @row("RepeatVector")
 def repeat_vector(c: Conversion) -> Result:
     x = c.add("Unsqueeze", [only_input(c), c.ints((1,))])
-    return c.result("Tile", [x, c.ints((1, c.attributes.integer("n", 1), 1))])
+    return c.result("Tile", [x, c.ints((1, c.integer("n", 1), 1))])
 
 
 @row("UpSampling1D", "UpSampling2D", "UpSampling3D")
@@ -197,16 +193,14 @@ def upsampling(c: Conversion) -> Result:
     """Repeats elements, or interpolates between pixel centres."""
     rank, layout = spatial_rank(c), Layout(c)
     factors = sizes(c, "size", rank)
-    mode = c.attributes.text("interpolation", "nearest")
-    if mode not in ("nearest", "bilinear"):
-        c.attributes.refuse("interpolation", "only nearest and bilinear are supported")
+    mode = c.choice("interpolation", ("nearest", "bilinear"), "nearest")
     x = layout.first(only_input(c))
     scales = c.constant(factors, np.float32)
     fields = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
     if mode == "nearest":
         fields = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     y = c.add("Resize", [x, None, scales], axes=tuple(range(2, rank + 2)), **fields)
-    return finish(c, layout.back(y))
+    return c.same(layout.back(y))
 
 
 @row("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
@@ -230,7 +224,7 @@ def _padded(c: Conversion, ends: Sequence[tuple[int, int]]) -> Result:
 @row("Rescaling")
 def rescaling(c: Conversion) -> Result:
     """x scale + offset, numbers or one per channel; whole numbers become float32 first."""
-    x = as_float(c, only_input(c))
+    x = c.cast(only_input(c), "float32")
     scale, offset = (np.asarray(c.attributes.get(n, d), np.float32)
                      for n, d in (("scale", 1.0), ("offset", 0.0)))  # fmt: skip
     return c.result("Add", [c.add("Mul", [x, c.constant(scale)]), c.constant(offset)])
@@ -252,5 +246,5 @@ def custom_scale(c: Conversion) -> Result:
     weights(c, 0)
     if len(c.inputs) != 2:
         raise ModelError(f"it is called on {len(c.inputs)} tensors", place=c.node.place)
-    scale = c.constant(c.attributes.number("scale", 1.0), np.float32)
+    scale = c.constant(c.number("scale", 1.0), np.float32)
     return c.result("Add", [c.required(0), c.add("Mul", [c.required(1), scale])])

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import static_dims
-from verax.frontends.conversion import Conversion
-from verax.frontends.keras.rows import (
-    Layout,
-    Result,
-    bounded,
-    finish,
-    finish_all,
-    operation,
-)
-from verax.frontends.keras.table_operations import operands, promoted
+from verax.frontends.common import shapes
+from verax.frontends.common.channels_last import static_dims
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.keras.rows import MAX_PIECES, Layout, operation
+from verax.frontends.keras.table_operations import axes_of, operand, operands, promoted
 
 END = np.iinfo(np.int64).max
 """As the end of a slice: to the last element; negative and backwards: to the first."""
 
 
-def axes_of(c: Conversion, name: str) -> tuple[int, ...] | None:
-    """An attribute that is an axis or several."""
-    found = c.attributes.get(name)
-    return (found,) if type(found) is int else found
-
-
 @operation("Reshape")
 def reshape(c: Conversion) -> Result:
-    shape = c.attributes.integers("newshape", ())
+    shape = c.integers("newshape", ())
     return c.result("Reshape", [*operands(c, 1), c.ints(shape)], allowzero=True)
 
 
@@ -45,36 +32,20 @@ def ravel(c: Conversion) -> Result:
 
 @operation("Transpose")
 def transpose(c: Conversion) -> Result:
-    perm = c.attributes.integers("axes", tuple(reversed(range(c.rank()))))
-    return c.result("Transpose", operands(c, 1), perm=_counted(perm, c.rank()))
+    rank = c.rank()
+    perm = c.integers("axes", tuple(reversed(range(rank))))
+    return c.apply("Transpose", operands(c, 1), perm=tuple(c.from_front(a, rank) for a in perm))
 
 
 @operation("Swapaxes")
 def swap_axes(c: Conversion) -> Result:
-    first, second = c.attributes.integer("axis1", 0), c.attributes.integer("axis2", 0)
-    perm = list(range(c.rank()))
-    perm[first], perm[second] = perm[second], perm[first]
-    return c.result("Transpose", operands(c, 1), perm=tuple(perm))
+    return shapes.exchanged(c, operand(c), c.integer("axis1", 0), c.integer("axis2", 0))
 
 
 @operation("Moveaxis")
 def move_axis(c: Conversion) -> Result:
     source, target = axes_of(c, "source") or (), axes_of(c, "destination") or ()
-    rank = c.rank()
-    from_, to = _counted(source, rank), _counted(target, rank)
-    if len(from_) != len(to):
-        raise ModelError(f"axes {source} go to {target}", place=c.node.place)
-    rest = iter(i for i in range(rank) if i not in from_)
-    places = dict(zip(to, from_))
-    perm = tuple(places[i] if i in places else next(rest) for i in range(rank))
-    return c.result("Transpose", operands(c, 1), perm=perm)
-
-
-def _counted(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from the front. Raises `ModelError` for those that the tensor lacks."""
-    if any(not -rank <= a < rank for a in axes):
-        raise ModelError(f"axes {tuple(axes)} of a tensor of rank {rank}")
-    return tuple(a % rank for a in axes)
+    return shapes.moved(c, operand(c), source, target)
 
 
 @operation("ExpandDims")
@@ -93,30 +64,26 @@ def squeeze(c: Conversion) -> Result:
 
 @operation("Concatenate")
 def concatenate(c: Conversion) -> Result:
-    values = promoted(c, [c.required(i) for i in range(len(c.inputs))])
-    return c.result("Concat", values, axis=c.attributes.integer("axis", -1))
+    values = promoted(c, c.operands)
+    return c.result("Concat", values, axis=c.integer("axis", -1))
 
 
 @operation("Stack")
 def stack(c: Conversion) -> Result:
-    axis, rank = c.attributes.integer("axis", 0), c.rank() + 1
-    (at,) = _counted((axis,), rank)
-    values = promoted(c, [c.required(i) for i in range(len(c.inputs))])
-    return c.result("Concat", [c.add("Unsqueeze", [v, c.ints((at,))]) for v in values], axis=at)
+    values = promoted(c, c.operands)
+    return shapes.stacked(c, values, c.integer("axis", 0))
 
 
 @operation("Split")
 def split(c: Conversion) -> Result:
     """Into equal pieces, or before given positions."""
     a = c.attributes
-    (x,), axis = operands(c, 1), a.integer("axis", 0)
-    given, size = a.get("indices_or_sections"), c.type(0).dims[axis]
-    if not isinstance(size, int):
-        c.refuse("the size of the axis must be known")
+    (x,), axis, given = operands(c, 1), a.integer("axis", 0), a.get("indices_or_sections")
+    size = c.known_size(0, axis, "the sizes of the pieces")
     if type(given) is int:
         if given < 1 or size % given:
             raise ModelError(f"{size} positions in {given} pieces", place=c.node.place)
-        bounded(c, given, "pieces")
+        c.must_be_few(given, MAX_PIECES, "pieces")
         cuts = tuple(range(0, size + 1, size // given)) if size else (0,) * (given + 1)
     else:
         cuts = (0, *a.integers("indices_or_sections"), size)
@@ -126,13 +93,12 @@ def split(c: Conversion) -> Result:
 
 @operation("Unstack")
 def unstack(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
-    size = c.type(0).dims[axis]
-    if not isinstance(size, int):
-        c.refuse("the size of the axis must be known")
-    c.attributes.expect("num", bounded(c, size, "pieces"))
+    axis = c.integer("axis", 0)
+    size = c.known_size(0, axis, "the number of pieces")
+    c.must_be_few(size, MAX_PIECES, "pieces")
+    c.attributes.expect("num", size)
     pick = [c.constant(i, np.int64) for i in range(size)]
-    return finish_all(c, [c.add("Gather", [*operands(c, 1), i], axis=axis) for i in pick])
+    return c.named([c.add("Gather", [*operands(c, 1), i], axis=axis) for i in pick])
 
 
 @operation("Tile")
@@ -148,37 +114,22 @@ def tile(c: Conversion) -> Result:
 @operation("Repeat")
 def repeat(c: Conversion) -> Result:
     """Every position of an axis several times in a row."""
-    count, axis = c.attributes.integer("repeats"), c.attributes.integer("axis")
+    count, axis = c.integer("repeats"), c.integer("axis")
     if axis is None:
         c.refuse("over all axes")
-    return finish(c, repeated(c, operands(c, 1)[0], count, axis))
-
-
-def repeated(c: Conversion, x: str, count: int, axis: int) -> str:
-    """Every position of an axis of known size `count` times in a row."""
-    size = c.builder.types[x].dims[axis]
-    if not isinstance(size, int):
-        c.refuse("the size of the axis must be known")
-    bounded(c, size * count, "positions")
-    return c.add("Gather", [x, c.ints(np.repeat(np.arange(size), count).tolist())], axis=axis)
+    return shapes.repeated(c, operand(c), count, axis)
 
 
 @operation("BroadcastTo")
 def broadcast_to(c: Conversion) -> Result:
-    return c.result("Expand", [*operands(c, 1), c.ints(c.attributes.integers("shape", ()))])
+    return c.result("Expand", [*operands(c, 1), c.ints(c.integers("shape", ()))])
 
 
 @operation("Flip")
 def flip(c: Conversion) -> Result:
     axes = axes_of(c, "axis")
     chosen = tuple(range(c.rank())) if axes is None else axes
-    return finish(c, reversed_along(c, operands(c, 1)[0], chosen))
-
-
-def reversed_along(c: Conversion, x: str, axes: Sequence[int]) -> str:
-    """The tensor with the order along some axes turned round."""
-    back = [-1] * len(axes)
-    return c.add("Slice", [x, c.ints(back), c.ints([-END] * len(axes)), c.ints(axes), c.ints(back)])
+    return shapes.turned_round(c, operand(c), chosen)
 
 
 @operation("Roll")
@@ -188,19 +139,15 @@ def roll(c: Conversion) -> Result:
     if axes is None or len(shifts) not in (1, len(axes)):
         c.refuse("without an axis per shift")
     (x,) = operands(c, 1)
-    for shift, axis in zip((*shifts, *shifts * (len(axes) - len(shifts))), axes):
-        size = c.type(0).dims[axis]
-        if not isinstance(size, int):
-            c.refuse("the size of the axis must be known")
-        bounded(c, size, "positions")
-        x = c.add("Gather", [x, c.ints(np.roll(np.arange(size), shift).tolist())], axis=axis)
-    return finish(c, x)
+    for shift, axis in zip(shifts * (len(axes) // len(shifts)), axes):
+        x = shapes.rolled(c, x, shift, axis)
+    return c.same(x)
 
 
 @operation("Take")
 def take(c: Conversion) -> Result:
     """Entries of an axis by index; TensorFlow clips none of them."""
-    axis = c.attributes.integer("axis")
+    axis = c.integer("axis")
     if axis is None:
         c.refuse("over all axes")
     x, index = operands(c, 2)
@@ -211,11 +158,12 @@ def take(c: Conversion) -> Result:
 def pad(c: Conversion) -> Result:
     """Constant, or mirrored without the border element."""
     a = c.attributes
-    mode, value = a.text("mode", "constant"), a.number("call.constant_values", 0.0)
+    mode, value = (
+        c.choice("mode", ("constant", "reflect"), "constant"),
+        a.number("call.constant_values", 0.0),
+    )
     given = a.get("pad_width", ())
     width = np.broadcast_to(np.array(given), (c.rank(), 2))
-    if mode not in ("constant", "reflect"):
-        a.refuse("mode", "only constant and reflect are supported")
     inputs = [*operands(c, 1), c.ints(width.T.ravel().tolist())]
     if mode == "constant" and value:
         inputs.append(c.constant(value, np.float32))
@@ -225,14 +173,14 @@ def pad(c: Conversion) -> Result:
 @operation("GetItem")
 def get_item(c: Conversion) -> Result:
     """An index of NumPy made of numbers, slices, "..." and new axes."""
-    key = json.loads(c.attributes.text("call.index", "[]"))
-    return finish(c, indexed(c, operands(c, 1)[0], key))
+    key = json.loads(c.text("call.index", "[]"))
+    return c.same(indexed(c, operand(c), key))
 
 
 def indexed(c: Conversion, x: str, key: Any) -> str:
     """x[key]; key: numbers, None, "..." and {"slice": [start, stop, step]}, one or a list."""
     parts = key if isinstance(key, list) else [key]
-    rank = c.builder.types[x].rank
+    rank = c.rank(x)
     taken = sum(part not in (None, "...") for part in parts)
     whole = {"slice": [None, None, None]}
     if parts.count("...") > 1 or taken > rank:
@@ -270,7 +218,5 @@ def indexed(c: Conversion, x: str, key: Any) -> str:
 @operation("DepthToSpace", "SpaceToDepth")
 def blocks(c: Conversion) -> Result:
     layout = Layout(c)
-    size = c.attributes.integer("block_size")
-    return finish(
-        c, layout.back(c.add(c.node.op_type, [layout.first(operands(c, 1)[0])], blocksize=size))
-    )
+    size = c.integer("block_size")
+    return c.same(layout.back(c.add(c.node.op_type, [layout.first(operand(c))], blocksize=size)))

@@ -7,28 +7,27 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.shapes import inverse
 from verax.frontends.keras.rows import (
     TRAINING,
-    Result,
     array_of,
-    as_float,
     data_input,
-    finish,
-    known_sizes,
     only_input,
     row,
     weights,
 )
-from verax.frontends.keras.table_operations import normalized
+from verax.frontends.keras.table_operations import axes_of
 
 
 @row("BatchNormalization")
 def batch_normalization(c: Conversion) -> Result:
     """Weights: gamma where `scale`, beta where `center`, mean, variance."""
     a = c.attributes
-    for name in ("momentum", "renorm_momentum", "renorm_clipping", "virtual_batch_size"):
-        a.irrelevant(name, TRAINING)
+    c.irrelevant(
+        "momentum", "renorm_momentum", "renorm_clipping", "virtual_batch_size", reason=TRAINING
+    )
     a.irrelevant("fused", "it chooses a kernel")
     a.expect("renorm", False)
     scale, center = a.flag("scale", True), a.flag("center", True)
@@ -44,8 +43,8 @@ def batch_normalization(c: Conversion) -> Result:
     epsilon = a.number("epsilon", 1e-3)
     y = c.add("BatchNormalization", inputs, epsilon=epsilon)
     if axis == 1:
-        return finish(c, y)
-    return c.result("Transpose", [y], perm=tuple(int(i) for i in np.argsort(perm)))
+        return c.same(y)
+    return c.result("Transpose", [y], perm=inverse(perm))
 
 
 def _one_axis(c: Conversion) -> int:
@@ -77,13 +76,13 @@ def _over_axes(c: Conversion, kind: str, given: list[str], **fields: Any) -> Res
     x = c.required(0) if still else c.add("Transpose", [c.required(0)], perm=perm)
     y = c.add(kind, [x, *given], axis=-len(axes), **fields)
     if still:
-        return finish(c, y)
-    return c.result("Transpose", [y], perm=tuple(int(i) for i in np.argsort(perm)))
+        return c.same(y)
+    return c.result("Transpose", [y], perm=inverse(perm))
 
 
 def _sizes(c: Conversion) -> tuple[int, ...]:
     """Sizes of the axes that are normalised, as the weights have them."""
-    return known_sizes(c, _several_axes(c))
+    return c.known_sizes(0, _several_axes(c))
 
 
 @row("LayerNormalization")
@@ -124,14 +123,13 @@ def rms_normalization(c: Conversion) -> Result:
     data_input(c, 1)
     if array_of(c, given[0]).shape != _sizes(c):
         raise ModelError(f"weights {array_of(c, given[0]).shape}", place=c.node.place)
-    epsilon = c.attributes.number("epsilon", 1e-6)
+    epsilon = c.number("epsilon", 1e-6)
     return _over_axes(c, "RMSNormalization", given, epsilon=epsilon)
 
 
 @row("UnitNormalization")
 def unit_normalization(c: Conversion) -> Result:
-    x, axis = only_input(c), c.attributes.get("axis", -1)
-    return finish(c, normalized(c, x, axis, UNIT_EPSILON))
+    return formulas.over_norm(c, only_input(c), axes_of(c, "axis", -1) or (), UNIT_EPSILON)
 
 
 UNIT_EPSILON = 1e-12
@@ -155,7 +153,7 @@ def normalization(c: Conversion) -> Result:
         mean, variance, _ = (array_of(c, w) for w in weights(c, 3))
         if mean.ndim != len(axes):
             raise ModelError(f"axis {axis} does not fit {mean.shape}", place=c.node.place)
-    x, sizes_ = as_float(c, c.required(0)), [1] * c.rank()
+    x, sizes_ = c.cast(c.required(0), "float32"), [1] * c.rank()
     if mean.shape != variance.shape or mean.ndim > len(axes):
         raise ModelError(f"axis {axis} does not fit {mean.shape}", place=c.node.place)
     for i, size in zip(axes[len(axes) - mean.ndim :], mean.shape):
@@ -174,9 +172,7 @@ def group_normalization(c: Conversion) -> Result:
     scale, center = a.flag("scale", True), a.flag("center", True)
     given = weights(c, scale + center)
     x, axis = data_input(c, scale + center), _one_axis(c)
-    size = c.type(0).dims[axis]
-    if not isinstance(size, int):
-        c.refuse("the number of channels must be known")
+    size = c.known_size(0, axis, "the scale")
     gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
     beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
     groups = a.integer("groups", 32)
@@ -188,5 +184,5 @@ def group_normalization(c: Conversion) -> Result:
         epsilon=a.number("epsilon", 1e-3),
     )
     if axis == 1:
-        return finish(c, y)
-    return c.result("Transpose", [y], perm=tuple(int(i) for i in np.argsort(perm)))
+        return c.same(y)
+    return c.result("Transpose", [y], perm=inverse(perm))

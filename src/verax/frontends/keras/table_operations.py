@@ -5,13 +5,15 @@ They follow NumPy: operands are broadcast, whole numbers beside floating ones be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.keras.rows import Result, clipped, finish, operation
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Applied, Conversion, Result
+from verax.frontends.common.table import Reader, fields_of, number
+from verax.frontends.keras.rows import OPERATIONS, operation
 from verax.ir.types import DType
 
 RANKED = (DType.bool_, DType.int32, DType.int64, DType.float32)
@@ -25,9 +27,13 @@ def operands(c: Conversion, count: int) -> list[str]:
     return [c.required(i) for i in range(count)]
 
 
+def operand(c: Conversion) -> str:
+    return operands(c, 1)[0]
+
+
 def promoted(c: Conversion, values: Sequence[str], least: DType = DType.bool_) -> list[str]:
     """The values in the one element type that they meet in, no lesser than `least`."""
-    types = [c.builder.types[v].dtype for v in values]
+    types = [c.type(v).dtype for v in values]
     if len(set(types)) == 1 and types[0] not in RANKED[: RANKED.index(least)]:
         return list(values)
     if not set(types) <= set(RANKED):
@@ -65,7 +71,7 @@ def power(c: Conversion) -> Result:
 
 @operation("NotEqual")
 def not_equal(c: Conversion) -> Result:
-    return c.result("Not", [c.add("Equal", promoted(c, operands(c, 2)))])
+    return formulas.not_equal(c, *promoted(c, operands(c, 2)))
 
 
 LOGIC = {"LogicalAnd": "And", "LogicalOr": "Or", "LogicalXor": "Xor"}
@@ -73,25 +79,19 @@ LOGIC = {"LogicalAnd": "And", "LogicalOr": "Or", "LogicalXor": "Xor"}
 
 @operation(*LOGIC)
 def logic(c: Conversion) -> Result:
-    given = [_truth(c, v) for v in operands(c, 2)]
+    given = [c.cast(v, DType.bool_) for v in operands(c, 2)]
     return c.result(LOGIC[c.node.op_type], given)
 
 
 @operation("LogicalNot")
 def logical_not(c: Conversion) -> Result:
-    return c.result("Not", [_truth(c, operands(c, 1)[0])])
-
-
-def _truth(c: Conversion, value: str) -> str:
-    if c.builder.types[value].dtype is DType.bool_:
-        return value
-    return c.add("Cast", [value], to=DType.bool_)
+    return c.result("Not", [c.cast(operand(c), DType.bool_)])
 
 
 @operation("Where")
 def where(c: Conversion) -> Result:
     condition, *values = operands(c, 3)
-    return c.result("Where", [_truth(c, condition), *promoted(c, values)])
+    return c.result("Where", [c.cast(condition, DType.bool_), *promoted(c, values)])
 
 
 UNARY = {
@@ -99,6 +99,7 @@ UNARY = {
     "Sign": "Sign", "Relu": "Relu", "Isnan": "IsNaN", "Isinf": "IsInf",
 }  # fmt: skip
 """Of any element type."""
+OPERATIONS.operators(UNARY)
 FLOATING = {
     "Exp": "Exp", "Log": "Log", "Sqrt": "Sqrt", "Sin": "Sin", "Cos": "Cos", "Tan": "Tan",
     "Arcsin": "Asin", "Arccos": "Acos", "Arctan": "Atan", "Sinh": "Sinh", "Cosh": "Cosh",
@@ -109,35 +110,42 @@ FLOATING = {
 """Whole numbers become float32 first."""
 
 
-@operation(*UNARY)
-def unary(c: Conversion) -> Result:
-    return c.result(UNARY[c.node.op_type], operands(c, 1))
-
-
 def floating(c: Conversion) -> str:
     """The one operand, as a float32."""
     return promoted(c, operands(c, 1), DType.float32)[0]
 
 
-@operation(*FLOATING)
-def floating_unary(c: Conversion) -> Result:
-    return c.result(FLOATING[c.node.op_type], [floating(c)])
+OPERATIONS.operator("Identity", "StopGradient", "Copy")
 
 
-@operation("StopGradient", "Copy")
-def same(c: Conversion) -> Result:
-    return finish(c, operands(c, 1)[0])
+OPERATIONS.formula(formulas.square, "Square")
 
 
-@operation("Square")
-def square(c: Conversion) -> Result:
-    (x,) = operands(c, 1)
-    return c.result("Mul", [x, x])
+def _floating(formula: Callable[..., Applied], name: str, **numbers: Reader) -> None:
+    """A row of a formula on one operand, which becomes a float32 first."""
+    operation(name)(lambda c: formula(c, floating(c), **fields_of(c, numbers)))
 
 
-@operation("Rsqrt")
-def rsqrt(c: Conversion) -> Result:
-    return c.result("Reciprocal", [c.add("Sqrt", [floating(c)])])
+_floating(formulas.rsqrt, "Rsqrt")
+_floating(formulas.relu6, "Relu6")
+_floating(formulas.hard_tanh, "HardTanh")
+_floating(formulas.log_sigmoid, "LogSigmoid")
+_floating(formulas.tanh_shrink, "TanhShrink")
+_floating(formulas.clipped, "Clip", low=number(name="x_min"), high=number(name="x_max"))
+
+
+def _curve(kind: str, name: str, **fields: Any) -> None:
+    """As `_floating`, of an operator."""
+    operation(name)(lambda c: c.apply(kind, [floating(c)], **fields_of(c, fields)))
+
+
+for _name, _kind in FLOATING.items():
+    _curve(_kind, _name)
+_curve("HardSigmoid", "HardSigmoid", alpha=1 / 6, beta=0.5)
+_curve("Swish", "Silu", alpha=1.0)
+_curve("Elu", "Elu", alpha=number(1.0))
+_curve("Celu", "Celu", alpha=number(1.0))
+_curve("LeakyRelu", "LeakyRelu", alpha=number(0.2, "negative_slope"))
 
 
 @operation("Round")
@@ -147,88 +155,33 @@ def rounded(c: Conversion) -> Result:
     return c.result("Round", operands(c, 1))
 
 
-@operation("Relu6")
-def relu6(c: Conversion) -> Result:
-    return finish(c, clipped(c, floating(c), 0.0, 6.0))
-
-
-@operation("HardTanh")
-def hard_tanh(c: Conversion) -> Result:
-    return finish(c, clipped(c, floating(c), -1.0, 1.0))
-
-
-@operation("Clip")
-def clip(c: Conversion) -> Result:
-    a = c.attributes
-    low, high = a.number("x_min"), a.number("x_max")
-    return finish(c, clipped(c, floating(c), low, high))
-
-
-@operation("HardSigmoid")
-def hard_sigmoid(c: Conversion) -> Result:
-    return c.result("HardSigmoid", [floating(c)], alpha=1 / 6, beta=0.5)
-
-
-@operation("Silu")
-def silu(c: Conversion) -> Result:
-    return c.result("Swish", [floating(c)], alpha=1.0)
-
-
-@operation("Elu")
-def elu(c: Conversion) -> Result:
-    return c.result("Elu", [floating(c)], alpha=c.attributes.number("alpha", 1.0))
-
-
-@operation("Celu")
-def celu(c: Conversion) -> Result:
-    return c.result("Celu", [floating(c)], alpha=c.attributes.number("alpha", 1.0))
-
-
-@operation("LeakyRelu")
-def leaky_relu(c: Conversion) -> Result:
-    slope = c.attributes.number("negative_slope", 0.2)
-    return c.result("LeakyRelu", [floating(c)], alpha=slope)
-
-
 @operation("Gelu")
 def gelu(c: Conversion) -> Result:
-    kind = "tanh" if c.attributes.flag("approximate", True) else "none"
+    kind = "tanh" if c.flag("approximate", True) else "none"
     return c.result("Gelu", [floating(c)], approximate=kind)
-
-
-@operation("LogSigmoid")
-def log_sigmoid(c: Conversion) -> Result:
-    return c.result("Neg", [c.add("Softplus", [c.add("Neg", [floating(c)])])])
-
-
-@operation("TanhShrink")
-def tanh_shrink(c: Conversion) -> Result:
-    x = floating(c)
-    return c.result("Sub", [x, c.add("Tanh", [x])])
 
 
 @operation("Softmax", "LogSoftmax")
 def softmax(c: Conversion) -> Result:
     if not c.attributes.has("axis"):
         c.refuse("over all axes")
-    return c.result(c.node.op_type, [floating(c)], axis=c.attributes.integer("axis"))
+    return c.result(c.node.op_type, [floating(c)], axis=c.integer("axis"))
 
 
 @operation("Normalize")
 def normalize(c: Conversion) -> Result:
     """x / max(norm, epsilon), the norm of order 1 or 2."""
     a = c.attributes
-    x, axis = floating(c), a.get("axis", -1)
+    axes, epsilon = axes_of(c, "axis", -1), a.number("epsilon", 1e-12)
     a.expect("order", 1, 2)
     kind = "ReduceL1" if a.values.get("order", 2) == 1 else "ReduceL2"
-    return finish(c, normalized(c, x, axis, a.number("epsilon", 1e-12), kind))
+    return formulas.over_norm(c, floating(c), axes or (), epsilon, kind)
 
 
-def normalized(c: Conversion, x: str, axis: Any, epsilon: float, kind: str = "ReduceL2") -> str:
-    """x over its norm along an axis or several, which counts for at least epsilon."""
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    norm = c.add(kind, [x, c.ints(axes)], keepdims=True)
-    return c.add("Div", [x, c.add("Max", [norm, c.constant(epsilon, np.float32)])])
+def axes_of(c: Conversion, name: str, default: int | None = None) -> tuple[int, ...] | None:
+    """An attribute that is an axis or several."""
+    found = c.attributes.get(name, default)
+    return (found,) if type(found) is int else found
 
 
 # Reductions
@@ -241,9 +194,8 @@ REDUCTIONS = {
 
 def reduced_axes(c: Conversion) -> tuple[str, bool]:
     """The axes, all of them when none are given, as a constant; and whether they are kept."""
-    axis = c.attributes.get("axis")
-    axes = tuple(range(c.rank())) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return c.ints(axes), c.attributes.flag("keepdims")
+    axes = axes_of(c, "axis")
+    return c.ints(range(c.rank()) if axes is None else axes), c.flag("keepdims")
 
 
 @operation(*REDUCTIONS)
@@ -266,25 +218,25 @@ def variance(c: Conversion) -> Result:
     axes, keep = reduced_axes(c)
     x = floating(c)
     left = c.add("Sub", [x, c.add("ReduceMean", [x, axes], keepdims=True)])
-    y = c.add("ReduceMean", [c.add("Mul", [left, left]), axes], keepdims=keep)
-    return finish(c, c.add("Sqrt", [y]) if c.node.op_type == "Std" else y)
+    y = c.apply("ReduceMean", [c.append(formulas.square(c, left)), axes], keepdims=keep)
+    return y if c.node.op_type == "Var" else c.apply("Sqrt", [c.append(y)])
 
 
 @operation("Argmax", "Argmin")
 def arg(c: Conversion) -> Result:
     """The first of equals, as an int32."""
-    axis = c.attributes.integer("axis")
+    axis = c.integer("axis")
     if axis is None:
         c.refuse("over all axes")
     kind = {"Argmax": "ArgMax", "Argmin": "ArgMin"}[c.node.op_type]
-    keep = c.attributes.flag("keepdims")
+    keep = c.flag("keepdims")
     y = c.add(kind, operands(c, 1), axis=axis, keepdims=keep)
     return c.result("Cast", [y], to=DType.int32)
 
 
 @operation("Cumsum")
 def cumulative_sum(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis")
+    axis = c.integer("axis")
     if axis is None:
         c.refuse("over all axes")
     return c.result("CumSum", [*operands(c, 1), c.constant(axis, np.int64)])
@@ -292,13 +244,11 @@ def cumulative_sum(c: Conversion) -> Result:
 
 @operation("Cast")
 def cast(c: Conversion) -> Result:
-    wanted = c.attributes.text("dtype")
-    if wanted not in RANKED:
-        c.attributes.refuse("dtype", "only bool, int32, int64 and float32 are supported")
+    wanted = c.choice("dtype", RANKED)
     return c.result("Cast", operands(c, 1), to=DType(wanted))
 
 
 @operation("Einsum")
 def einsum(c: Conversion) -> Result:
-    values = promoted(c, [c.required(i) for i in range(len(c.inputs))])
-    return c.result("Einsum", values, equation=c.attributes.text("subscripts", ""))
+    values = promoted(c, c.operands)
+    return c.result("Einsum", values, equation=c.text("subscripts", ""))

@@ -13,20 +13,16 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common import shapes
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.recurrent import Direction, layer, side_by_side
 from verax.frontends.keras.rows import (
-    Result,
     activated,
     array_of,
-    finish,
-    finish_all,
     gives_more,
-    known_sizes,
     row,
     weights,
 )
-from verax.frontends.keras.table_movement import reversed_along
-from verax.frontends.recurrent import Direction, layer, side_by_side
 from verax.ir.graph import Builder
 from verax.ir.types import DType, TensorType
 from verax.ops.elementwise import Elementwise
@@ -75,8 +71,9 @@ def recurrent(c: Conversion) -> Result:
     made = states[0]
     if a.flag("return_sequences"):
         made = side_by_side(c, y, batch_first=True)
-        made = reversed_along(c, made, (1,)) if back else made  # in the order of reading
-    return finish_all(c, [made, *(states if gives_more(c, "return_state") else [])])
+        if back:  # in the order of reading
+            made = c.append(shapes.turned_round(c, made, (1,)))
+    return c.named([made, *(states if gives_more(c, "return_state") else [])])
 
 
 def _laid_out(c: Conversion, *arrays: np.ndarray) -> list[str]:
@@ -139,26 +136,26 @@ def bidirectional(c: Conversion) -> Result:
     """Inputs: outputs of both layers, then their states. The second's sequence runs backwards."""
     weights(c, 0)
     forward, backward, *states = (c.required(i) for i in range(len(c.inputs)))
-    mode = c.attributes.text("merge_mode", "concat")
-    if c.attributes.flag("return_sequences"):
-        backward = reversed_along(c, backward, (1,))
+    mode = c.text("merge_mode", "concat")
+    if c.flag("return_sequences"):
+        backward = c.append(shapes.turned_round(c, backward, (1,)))
     if mode == "None":
-        return finish_all(c, [forward, backward, *states])
+        return c.named([forward, backward, *states])
     if mode == "concat":
         y = c.add("Concat", [forward, backward], axis=-1)
     elif mode in MERGES:
         y = c.add(MERGES[mode], [forward, backward])
     else:
-        c.attributes.refuse("merge_mode", "there is no such mode")
+        c.attributes.refuse("merge_mode", "unknown mode")
     if mode == "ave":
         y = c.add("Div", [y, c.constant(2.0, np.float32)])
-    return finish_all(c, [y, *states])
+    return c.named([y, *states])
 
 
 @row("TimeDistributed.fold")
 def fold(c: Conversion) -> Result:
     """[batch, time, ...] -> [batch time, ...]."""
-    sizes = known_sizes(c, range(2, max(3, c.rank())))
+    sizes = c.known_sizes(0, range(2, max(3, c.rank())))
     return c.result("Reshape", [c.required(0), c.ints((-1, *sizes))])
 
 
@@ -177,4 +174,4 @@ def unfold(c: Conversion) -> Result:
 def spectral_normalization(c: Conversion) -> Result:
     weights(c, 0)
     c.attributes.irrelevant("power_iterations", "it matters in training only")
-    return finish(c, c.required(0))
+    return c.same(c.required(0))

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     Layout,
-    Result,
     activated,
     array_of,
     data_input,
-    finish,
     only_input,
     row,
     sizes,
@@ -27,9 +25,7 @@ RULES = {"same": "SAME_UPPER", "valid": ()}
 
 def padding(c: Conversion) -> Any:
     """Pads of a window: the odd element of "same" is at the end."""
-    name = c.attributes.text("padding", "valid")
-    if name not in RULES:
-        c.attributes.refuse("padding", "there is no such rule for this layer")
+    name = c.choice("padding", RULES, "valid")
     return RULES[name]
 
 
@@ -68,7 +64,7 @@ def to_oi(kernel: np.ndarray) -> np.ndarray:
 
 @row("Conv1D", "Conv2D", "Conv3D")
 def convolution(c: Conversion) -> Result:
-    rank, biased = spatial_rank(c), c.attributes.flag("use_bias", True)
+    rank, biased = spatial_rank(c), c.flag("use_bias", True)
     kernel, *bias = weights(c, 1 + biased)
     array, layout = array_of(c, kernel), Layout(c)
     shape = check_kernel(c, array, rank)
@@ -77,17 +73,17 @@ def convolution(c: Conversion) -> Result:
     y = c.add(
         "Conv",
         [x, c.constant(to_oi(array)), *bias],
-        groups=c.attributes.integer("groups", 1),
+        groups=c.integer("groups", 1),
         **window(c, rank, shape),
     )
-    return finish(c, layout.back(activated_channels(c, y, layout)))
+    return c.same(layout.back(activated_channels(c, y, layout)))
 
 
 def activated_channels(c: Conversion, value: str, layout: Layout) -> str:
     """The activation of channels-first values; one along the last axis is done where that is."""
     name = c.attributes.values.get("activation")
     if name in ("softmax", "log_softmax") and layout.last:
-        rank = c.builder.types[value].rank
+        rank = c.rank(value)
         there, again = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
         moved = activated(c, c.add("Transpose", [value], perm=there))
         return c.add("Transpose", [moved], perm=again)
@@ -106,9 +102,8 @@ def depthwise(c: Conversion, kernel: np.ndarray) -> str:
 @row("DepthwiseConv1D", "DepthwiseConv2D")
 def depthwise_convolution(c: Conversion) -> Result:
     """`groups` and `filters` are left over from the class that it inherits from."""
-    rank, biased = spatial_rank(c), c.attributes.flag("use_bias", True)
-    for name in ("groups", "filters"):
-        c.attributes.irrelevant(name, "a depthwise layer has a group per channel")
+    rank, biased = spatial_rank(c), c.flag("use_bias", True)
+    c.irrelevant("groups", "filters", reason="a depthwise layer has a group per channel")
     kernel, *bias = weights(c, 1 + biased)
     array, layout = array_of(c, kernel), Layout(c)
     shape = check_kernel(c, array, rank)
@@ -118,13 +113,13 @@ def depthwise_convolution(c: Conversion) -> Result:
         groups=array.shape[-2],
         **window(c, rank, shape),
     )
-    return finish(c, layout.back(activated_channels(c, y, layout)))
+    return c.same(layout.back(activated_channels(c, y, layout)))
 
 
 @row("SeparableConv1D", "SeparableConv2D")
 def separable_convolution(c: Conversion) -> Result:
     """A depthwise convolution, then one of 1 x 1 with the bias."""
-    rank, biased = spatial_rank(c), c.attributes.flag("use_bias", True)
+    rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.attributes.expect("groups", 1)
     kernel, pointwise, *bias = weights(c, 2 + biased)
     array, points, layout = array_of(c, kernel), array_of(c, pointwise), Layout(c)
@@ -133,13 +128,13 @@ def separable_convolution(c: Conversion) -> Result:
     x = layout.first(data_input(c, 2 + biased))
     y = c.add("Conv", [x, depthwise(c, array)], groups=array.shape[-2], **window(c, rank, shape))
     y = c.add("Conv", [y, c.constant(to_oi(points)), *bias])
-    return finish(c, layout.back(activated_channels(c, y, layout)))
+    return c.same(layout.back(activated_channels(c, y, layout)))
 
 
 @row("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 def transposed_convolution(c: Conversion) -> Result:
     """Kernels lie as [*kernel, out, in]."""
-    rank, biased = spatial_rank(c), c.attributes.flag("use_bias", True)
+    rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.attributes.expect("groups", 1)
     kernel, *bias = weights(c, 1 + biased)
     array, layout = array_of(c, kernel), Layout(c)
@@ -148,7 +143,7 @@ def transposed_convolution(c: Conversion) -> Result:
     x = layout.first(data_input(c, 1 + biased))
     fields = _transposed_window(c, rank, shape)
     y = c.add("ConvTranspose", [x, c.constant(to_oi(array)), *bias], **fields)
-    return finish(c, layout.back(activated_channels(c, y, layout)))
+    return c.same(layout.back(activated_channels(c, y, layout)))
 
 
 def _transposed_window(c: Conversion, rank: int, kernel: tuple[int, ...]) -> dict[str, Any]:
@@ -197,7 +192,7 @@ def _pool(c: Conversion, kind: str) -> Result:
     strides = sizes(c, "strides", rank, shape)
     x = layout.first(only_input(c))
     y = c.add(kind, [x], kernel_shape=shape, strides=strides, pads=padding(c))
-    return finish(c, layout.back(y))
+    return c.same(layout.back(y))
 
 
 @row(*(f"Global{k}Pooling{i}D" for k in ("Max", "Average") for i in (1, 2, 3)))
@@ -205,5 +200,5 @@ def global_pool(c: Conversion) -> Result:
     rank, layout = spatial_rank(c), Layout(c)
     kind = "ReduceMax" if "Max" in c.node.op_type else "ReduceMean"
     axes = range(1, rank + 1) if layout.last else range(2, rank + 2)
-    keep = c.attributes.flag("keepdims")
+    keep = c.flag("keepdims")
     return c.result(kind, [only_input(c), c.ints(tuple(axes))], keepdims=keep)

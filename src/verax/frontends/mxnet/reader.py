@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue, refuse_many
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, refuse_many
 from verax.frontends.mxnet.params import TYPES, read_params
 from verax.ir.types import DType
 

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     finish_channels_last,
     to_first,
     transposed,
 )
-from verax.frontends.conversion import Conversion, Row, ValueNeededError
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import Table
 from verax.ir.operator import Operator
 from verax.ir.types import DType
 
-TABLE: dict[tuple[str, str], Row] = {}
+TABLE = Table()
 """Rows by (domain, operator); MXNet has one domain."""
-
-Result = Operator | str | tuple[str, ...]
-
-
-def row(*operators: str) -> Callable[[Row], Row]:
-    """Enter a function as the row of MXNet operators."""
-
-    def enter(function: Row) -> Row:
-        for name in operators:
-            assert ("", name) not in TABLE, name
-            TABLE["", name] = function
-        return function
-
-    return enter
-
-
-def plain(kind: str, *operators: str) -> None:
-    """Rows of operators without parameters that are the Verax operator `kind`."""
-    row(*operators)(lambda c: c.operator(kind))
+row = TABLE.row
 
 
 def ints(c: Conversion, name: str, default: Any = None) -> Any:
     """A parameter that is an integer or a tuple of integers, as a tuple."""
     if c.attributes.has(name) and type(c.attributes.values[name]) is int:
-        return (c.attributes.integer(name),)
-    return c.attributes.integers(name, default)
+        return (c.integer(name),)
+    return c.integers(name, default)
 
 
 def floats(c: Conversion, name: str, default: tuple[float, ...]) -> tuple[float, ...]:
@@ -71,16 +52,11 @@ def per_axis(c: Conversion, name: str, rank: int, default: int) -> tuple[int, ..
     return values
 
 
-def like(c: Conversion, value: Any, index: int = 0) -> str:
-    """A constant in the element type of an input."""
-    return c.constant(np.asarray(value, c.type(index).dtype.numpy))
-
-
 def dtype_named(c: Conversion, name: str, default: str | None = None) -> DType:
     """The element type that a parameter names. Refuses one that Verax lacks."""
-    text = c.attributes.text(name, default)
+    text = c.text(name, default)
     if text not in list(DType):
-        c.attributes.refuse(name, "there is no such element type")
+        c.attributes.refuse(name, "unknown element type")
     return DType(text)
 
 
@@ -91,16 +67,8 @@ def keep_dtype(c: Conversion, name: str = "dtype", index: int = 0) -> None:
 
 
 def known_dims(c: Conversion, index: int, what: str, first: int = 0) -> tuple[int, ...]:
-    """Sizes of an input from axis `first` on; raises `ValueNeededError` while they are symbols."""
-    dims = c.type(index).dims[first:]
-    if not all(isinstance(d, int) for d in dims):
-        raise ValueNeededError(
-            f"{what} follows from sizes, and the sizes are {c.type(index)}",
-            place=c.node.place,
-            next_step="give the inputs' shapes, e.g. shapes={'data': (1, 3, 224, 224)}, or "
-            "--shape data=1x3x224x224",
-        )
-    return tuple(int(d) for d in dims)  # type: ignore[arg-type]
+    """Sizes of an input from axis `first` on, which must be known."""
+    return c.known_sizes(index, range(first, c.rank(index)), what)
 
 
 def count_inputs(c: Conversion, *allowed: int) -> None:

@@ -6,13 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    keep_dtype,
-    like,
-    row,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import number
+from verax.frontends.mxnet.rows import TABLE, keep_dtype, row
 
 ACTIVATIONS: dict[str, str] = {
     "relu": "Relu",
@@ -26,9 +22,7 @@ ACTIVATIONS: dict[str, str] = {
 
 @row("Activation")
 def activation(c: Conversion) -> Result:
-    kind = c.attributes.text("act_type")
-    if kind not in ACTIVATIONS:
-        c.attributes.refuse("act_type", "there is no such activation")
+    kind = c.choice("act_type", ACTIVATIONS)
     return c.operator(ACTIVATIONS[kind])
 
 
@@ -53,7 +47,7 @@ def leaky_relu(c: Conversion) -> Result:
     if kind == "prelu":
         return _prelu(c)
     if kind not in ("selu", "gelu"):
-        a.refuse("act_type", "there is no such activation")
+        a.refuse("act_type", "unknown activation")
     return c.operator("Selu" if kind == "selu" else "Gelu")
 
 
@@ -66,10 +60,7 @@ def _prelu(c: Conversion) -> Result:
     return c.operator("PRelu")
 
 
-@row("hard_sigmoid")
-def hard_sigmoid(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator("HardSigmoid", alpha=a.number("alpha", 0.2), beta=a.number("beta", 0.5))
+TABLE.operator("HardSigmoid", "hard_sigmoid", alpha=number(0.2), beta=number(0.5))
 
 
 @row("Dropout")
@@ -101,7 +92,7 @@ def _softmax(c: Conversion, kind: str) -> Result:
     temperature = a.number("temperature")
     data = c.required(0)
     if temperature not in (None, 1.0):
-        data = c.add("Div", [data, like(c, temperature)])
+        data = c.add("Div", [data, c.like(temperature)])
     return c.result(kind, [data], axis=a.integer("axis", -1))
 
 
@@ -113,11 +104,11 @@ def softmin(c: Conversion) -> Result:
 @row("SoftmaxActivation")
 def softmax_activation(c: Conversion) -> Result:
     """Mode instance takes the last axis, whatever its documentation says of instances."""
-    mode = c.attributes.text("mode", "instance")
+    mode = c.text("mode", "instance")
     if mode == "channel":
         return c.operator("Softmax", axis=1)
     if mode != "instance":
-        c.attributes.refuse("mode", "there is no such mode")
+        c.attributes.refuse("mode", "unknown mode")
     return c.operator("Softmax", axis=-1)
 
 
@@ -128,8 +119,7 @@ TRAINING = ("grad_scale", "ignore_label", "use_ignore", "normalization", "out_gr
 def softmax_output(c: Conversion) -> Result:
     """Over channels with multi_output, over the last axis with preserve_shape, else over all."""
     a = c.attributes
-    for name in TRAINING:
-        a.irrelevant(name, "it shapes the gradient only")
+    c.irrelevant(*TRAINING, reason="it shapes the gradient only")
     if a.flag("multi_output", False):
         a.irrelevant("preserve_shape", "multi_output goes first")
         return c.operator("Softmax", axis=1)
@@ -153,8 +143,7 @@ _regression("LogisticRegressionOutput", "Sigmoid")
 
 @row("MakeLoss", "SVMOutput")
 def loss(c: Conversion) -> Result:
-    for name in (*TRAINING, *REGULARISED):
-        c.attributes.irrelevant(name, "it shapes the gradient only")
+    c.irrelevant(*TRAINING, *REGULARISED, reason="it shapes the gradient only")
     return c.result("Identity", [c.required(0)])
 
 

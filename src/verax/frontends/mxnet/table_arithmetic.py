@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    dtype_named,
-    known_dims,
-    like,
-    plain,
-    row,
-)
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Applied, Conversion, Result
+from verax.frontends.common.table import number
+from verax.frontends.mxnet.rows import TABLE, dtype_named, row
 from verax.ir.types import DType
 
-for _name in ("identity", "_copy", "BlockGrad", "stop_gradient", "make_loss"):
-    plain("Identity", _name)
+TABLE.operator("Identity", "identity", "_copy", "BlockGrad", "stop_gradient", "make_loss")
 for _kind, _names in {
     "Relu": ("relu",),
     "Sigmoid": ("sigmoid",),
@@ -49,26 +43,26 @@ for _kind, _names in {
     "Min": ("_minimum", "_Minimum", "broadcast_minimum"),
     "Pow": ("_power", "_Power", "broadcast_power"),
 }.items():
-    plain(_kind, *_names)
+    TABLE.operator(_kind, *_names)
 
 
-@row("square")
-def square(c: Conversion) -> Result:
-    return c.result("Mul", [c.required(0), c.required(0)])
+TABLE.formula(formulas.square, "square")
+TABLE.formula(formulas.rsqrt, "rsqrt")
+TABLE.formula(formulas.hypotenuse, "broadcast_hypot", "_hypot")
 
 
-@row("rsqrt")
-def reciprocal_square_root(c: Conversion) -> Result:
-    return c.result("Reciprocal", [c.add("Sqrt", [c.required(0)])])
+def number_beside(c: Conversion) -> str:
+    """The number in the place of a second input, in the first one's element type."""
+    c.attributes.irrelevant("is_int", "it only says how the number was written")
+    return c.like(c.number("scalar", 1.0))
 
 
 def _scalar(kind: str, *names: str, swapped: bool = False) -> None:
     """Rows of operators with a number in the place of one input."""
 
     def convert(c: Conversion) -> Result:
-        c.attributes.irrelevant("is_int", "it only says how the number was written")
-        sides = [c.required(0), like(c, c.attributes.number("scalar", 1.0))]
-        return c.result(kind, sides[::-1] if swapped else sides)
+        sides = [c.required(0), number_beside(c)]
+        return c.apply(kind, sides[::-1] if swapped else sides)
 
     row(*names)(convert)
 
@@ -87,26 +81,14 @@ _scalar("Min", "_minimum_scalar", "_MinimumScalar")
 
 def remainder(c: Conversion, left: str, right: str) -> Result:
     """Of the divisor's sign; 0 where the divisor is 0."""
-    none = c.add("Equal", [right, like(c, 0)])
-    found = c.add("Mod", [left, c.add("Where", [none, like(c, 1), right])])
-    return c.result("Where", [none, like(c, 0), found])
+    none = c.add("Equal", [right, c.like(0)])
+    found = c.add("Mod", [left, c.add("Where", [none, c.like(1), right])])
+    return c.apply("Where", [none, c.like(0), found])
 
 
-@row("broadcast_mod", "_mod", "_Mod")
-def mod(c: Conversion) -> Result:
-    return remainder(c, c.required(0), c.required(1))
-
-
-@row("_mod_scalar", "_ModScalar")
-def mod_scalar(c: Conversion) -> Result:
-    c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return remainder(c, c.required(0), like(c, c.attributes.number("scalar", 1.0)))
-
-
-@row("_rmod_scalar", "_RModScalar")
-def reversed_mod_scalar(c: Conversion) -> Result:
-    c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return remainder(c, like(c, c.attributes.number("scalar", 1.0)), c.required(0))
+row("broadcast_mod", "_mod", "_Mod")(lambda c: remainder(c, c.required(0), c.required(1)))
+row("_mod_scalar", "_ModScalar")(lambda c: remainder(c, c.required(0), number_beside(c)))
+row("_rmod_scalar", "_RModScalar")(lambda c: remainder(c, number_beside(c), c.required(0)))
 
 
 @row("rint")
@@ -123,7 +105,7 @@ def round_(c: Conversion) -> Result:
     """The nearest whole number, of two the one further from 0."""
     size = c.add("Abs", [c.required(0)])
     low = c.add("Floor", [size])
-    is_up = c.add("GreaterOrEqual", [c.add("Sub", [size, low]), like(c, 0.5)])
+    is_up = c.add("GreaterOrEqual", [c.add("Sub", [size, low]), c.like(0.5)])
     found = c.add("Where", [is_up, c.add("Ceil", [size]), low])
     return c.result("Mul", [found, c.add("Sign", [c.required(0)])])
 
@@ -132,48 +114,42 @@ def round_(c: Conversion) -> Result:
 def fix(c: Conversion) -> Result:
     """Cut off towards 0."""
     x = c.required(0)
-    is_low = c.add("Less", [x, like(c, 0)])
+    is_low = c.add("Less", [x, c.like(0)])
     return c.result("Where", [is_low, c.add("Ceil", [x]), c.add("Floor", [x])])
 
 
 @row("smooth_l1")
 def smooth_l1(c: Conversion) -> Result:
     """(scalar x)^2 / 2 near 0, |x| - 1 / (2 scalar^2) beyond 1 / scalar^2."""
-    x, sharpness = c.required(0), c.attributes.number("scalar", 1.0)
+    x, sharpness = c.required(0), c.number("scalar", 1.0)
     if not 0 < sharpness * sharpness < np.finfo(np.float32).max:
         c.attributes.refuse("scalar", "its square is no float32 above 0")
     square = np.float32(sharpness) * np.float32(sharpness)
     size = c.add("Abs", [x])
-    far = c.add("Sub", [size, like(c, np.float32(0.5) / square)])
-    near = c.add("Mul", [c.add("Mul", [x, x]), like(c, np.float32(0.5) * square)])
-    is_far = c.add("Greater", [size, like(c, np.float32(1) / square)])
+    far = c.add("Sub", [size, c.like(np.float32(0.5) / square)])
+    near = c.add("Mul", [c.add("Mul", [x, x]), c.like(np.float32(0.5) * square)])
+    is_far = c.add("Greater", [size, c.like(np.float32(1) / square)])
     return c.result("Where", [is_far, far, near])
-
-
-@row("broadcast_hypot", "_hypot")
-def hypot(c: Conversion) -> Result:
-    squares = [c.add("Mul", [v, v]) for v in (c.required(0), c.required(1))]
-    return c.result("Sqrt", [c.add("Add", squares)])
 
 
 @row("_contrib_div_sqrt_dim")
 def div_sqrt_dim(c: Conversion) -> Result:
     """Divided by the root of the last axis's size."""
-    size = known_dims(c, 0, "what to divide by", c.rank() - 1)[0]
-    return c.result("Div", [c.required(0), like(c, np.sqrt(np.float32(size)))])
+    size = c.known_size(0, -1, "what to divide by")
+    return c.apply("Div", [c.required(0), c.like(np.sqrt(np.float32(size)))])
+
+
+def compared(c: Conversion, kind: str, negated: bool) -> Applied:
+    """A comparison with the second input, or with a number."""
+    sides = [c.required(0), c.input(1) or number_beside(c)]
+    return formulas.not_equal(c, *sides) if negated else c.apply(kind, sides)
 
 
 def _compared(name: str, kind: str, *, negated: bool = False) -> None:
     """Comparisons give 1 or 0 in the type of the inputs."""
 
     def convert(c: Conversion) -> Result:
-        other = c.input(1)
-        if other is None:
-            c.attributes.irrelevant("is_int", "it only says how the number was written")
-            other = like(c, c.attributes.number("scalar", 1.0))
-        found = c.add(kind, [c.required(0), other])
-        found = c.add("Not", [found]) if negated else found
-        return c.result("Cast", [found], to=c.type(0).dtype)
+        return c.apply("Cast", [c.append(compared(c, kind, negated))], to=c.type(0).dtype)
 
     row(f"broadcast_{name}", f"_{name}_scalar", f"_{name}")(convert)
 
@@ -193,7 +169,7 @@ def _logic(kind: str, *names: str) -> None:
         sides = [c.add("Cast", [v], to="bool") for v in c.inputs]
         if len(sides) == 1 and kind != "Not":
             c.attributes.irrelevant("is_int", "it only says how the number was written")
-            sides.append(c.constant(c.attributes.number("scalar", 1.0) != 0, np.bool_))
+            sides.append(c.constant(c.number("scalar", 1.0) != 0, np.bool_))
         return c.result("Cast", [c.add(kind, sides)], to=c.type(0).dtype)
 
     row(*names)(convert)
@@ -210,11 +186,7 @@ def cast(c: Conversion) -> Result:
     return c.operator("Cast", to=dtype_named(c, "dtype"))
 
 
-@row("clip")
-def clip(c: Conversion) -> Result:
-    a = c.attributes
-    low, high = (like(c, a.number(name)) for name in ("a_min", "a_max"))
-    return c.result("Clip", [c.required(0), low, high])
+TABLE.formula(formulas.clipped, "clip", low=number(name="a_min"), high=number(name="a_max"))
 
 
 @row("where")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import Result, count_inputs, ints, like, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import count_inputs, ints, row
 
 FORMATS = ("corner", "center")
 """(x1, y1, x2, y2), or (x, y, width, height) about the centre."""
@@ -12,7 +12,7 @@ FORMATS = ("corner", "center")
 
 def _format(c: Conversion, name: str, default: str = "corner") -> bool:
     """Whether a parameter says that boxes are given about their centre."""
-    found = c.attributes.text(name, default)
+    found = c.text(name, default)
     if found not in FORMATS:
         c.attributes.refuse(name, "there is no such format of boxes")
     return bool(found == "center")
@@ -20,11 +20,11 @@ def _format(c: Conversion, name: str, default: str = "corner") -> bool:
 
 def _parts(c: Conversion, boxes: str) -> list[str]:
     """The four coordinates, each [..., 1]."""
-    return c.split(boxes, 4, c.builder.types[boxes].rank - 1)
+    return c.split(boxes, 4, c.rank(boxes) - 1)
 
 
 def _halved(c: Conversion, value: str) -> str:
-    return c.add("Mul", [value, like(c, 0.5)])
+    return c.add("Mul", [value, c.like(0.5)])
 
 
 def _corners(c: Conversion, boxes: str, is_center: bool) -> list[str]:
@@ -63,7 +63,7 @@ def box_nms(c: Conversion) -> Result:
         return c.add("Slice", [kept, *(c.ints((v,)) for v in (begin, end, last, 1))])
 
     boxes = cut(start, start + 4)
-    is_left_alone = c.add("Less", [cut(start, start + 1), like(c, 0)])
+    is_left_alone = c.add("Less", [cut(start, start + 1), c.like(0)])
     if wanted:
         low, high = cut(start, start + 2), cut(start + 2, start + 4)
         turned = [_halved(c, c.add("Add", [low, high])), c.add("Sub", [high, low])]
@@ -96,8 +96,8 @@ def box_iou(c: Conversion) -> Result:
     common = c.add("Mul", lengths([*low, *high]))
     areas = [c.add("Mul", lengths(s)) for s in sides]
     union = c.add("Sub", [c.add("Add", areas), common])
-    none = c.add("LessOrEqual", [common, like(c, 0)])
-    ratio = c.add("Div", [common, c.add("Where", [none, like(c, 1), union])])
+    none = c.add("LessOrEqual", [common, c.like(0)])
+    ratio = c.add("Div", [common, c.add("Where", [none, c.like(1), union])])
     return c.result("Squeeze", [ratio, c.ints((left + right,))])
 
 
@@ -113,12 +113,12 @@ def box_decode(c: Conversion) -> Result:
         middle = [c.add("Add", [p, _halved(c, s)]) for p, s in zip(anchors, size)]
         anchors = [*middle, *size]
     offsets = [
-        c.add("Mul", [part, like(c, a.number(f"std{i}", 1.0))])
+        c.add("Mul", [part, c.like(a.number(f"std{i}", 1.0))])
         for i, part in enumerate(_parts(c, c.required(0)))
     ]
     limit = a.number("clip", -1.0)
     if limit > 0:
-        offsets[2:] = [c.add("Min", [v, like(c, limit)]) for v in offsets[2:]]
+        offsets[2:] = [c.add("Min", [v, c.like(limit)]) for v in offsets[2:]]
     low, high = [], []
     for i in range(2):
         moved = c.add("Add", [c.add("Mul", [offsets[i], anchors[i + 2]]), anchors[i]])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import Result, floats, known_dims, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import floats, known_dims, row
 
 
 @row("_contrib_MultiBoxPrior", "MultiBoxPrior")

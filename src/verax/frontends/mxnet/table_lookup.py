@@ -5,15 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    dtype_named,
-    keep_dtype,
-    known_dims,
-    like,
-    row,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import dtype_named, keep_dtype, known_dims, row
 from verax.ir.types import DType
 
 
@@ -38,15 +31,13 @@ def _size(c: Conversion, axis: int) -> str:
 
 
 def _mode(c: Conversion) -> str:
-    mode: str = c.attributes.text("mode", "clip")
-    if mode not in ("clip", "wrap"):
-        c.attributes.refuse("mode", "only clip and wrap are supported")
+    mode: str = c.choice("mode", ("clip", "wrap"), "clip")
     return mode
 
 
 @row("take")
 def take(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0) % c.rank()
+    axis = c.integer("axis", 0) % c.rank()
     places = _bounded(c, _whole(c, 1), _size(c, axis), _mode(c))
     return c.result("Gather", [c.required(0), places], axis=axis)
 
@@ -130,9 +121,7 @@ def _top(c: Conversion, data: str, axis: int, k: int, is_ascending: bool) -> tup
         count = c.add("Gather", [whole, c.ints((axis,))], axis=0)
     else:
         count = c.ints((k,))
-    op = c.operator("TopK", axis=axis, largest=not is_ascending)
-    names = [c.fresh(f"{c.first_output}/top") for _ in range(2)]
-    values, places = c.builder.add_all(op, [data, count], names, c.node.name)
+    values, places = c.add_all("TopK", [data, count], axis=axis, largest=not is_ascending)
     return values, places
 
 
@@ -140,9 +129,10 @@ def _top(c: Conversion, data: str, axis: int, k: int, is_ascending: bool) -> tup
 def topk(c: Conversion) -> Result:
     a = c.attributes
     data, axis, _ = _axis_or_flat(c, -1)
-    kind, dtype = a.text("ret_typ", "indices"), dtype_named(c, "dtype", "float32")
-    if kind not in ("value", "indices", "both"):
-        a.refuse("ret_typ", "only value, indices and both are supported")
+    kind, dtype = (
+        c.choice("ret_typ", ("value", "indices", "both"), "indices"),
+        dtype_named(c, "dtype", "float32"),
+    )
     values, places = _top(c, data, axis, a.integer("k", 1), a.flag("is_ascend", False))
     numbers = c.add("Cast", [places], to=dtype)
     return {"value": (values,), "indices": (numbers,), "both": (values, numbers)}[kind]
@@ -151,14 +141,14 @@ def topk(c: Conversion) -> Result:
 @row("sort")
 def sort(c: Conversion) -> Result:
     data, axis, _ = _axis_or_flat(c, -1)
-    return _top(c, data, axis, 0, c.attributes.flag("is_ascend", True))[0]
+    return _top(c, data, axis, 0, c.flag("is_ascend", True))[0]
 
 
 @row("argsort")
 def argsort(c: Conversion) -> Result:
     data, axis, _ = _axis_or_flat(c, -1)
     dtype = dtype_named(c, "dtype", "float32")
-    places = _top(c, data, axis, 0, c.attributes.flag("is_ascend", True))[1]
+    places = _top(c, data, axis, 0, c.flag("is_ascend", True))[1]
     return c.result("Cast", [places], to=dtype)
 
 
@@ -212,7 +202,7 @@ def sequence_mask(c: Conversion) -> Result:
     axes = c.ints([i for i in range(rank) if i != 1 - axis])
     lengths = c.add("Unsqueeze", [_whole(c, 1), axes])
     is_kept = c.add("Less", [c.constant(places, np.int64), lengths])
-    return c.result("Where", [is_kept, c.required(0), like(c, a.number("value", 0.0))])
+    return c.result("Where", [is_kept, c.required(0), c.like(a.number("value", 0.0))])
 
 
 @row("SequenceReverse")

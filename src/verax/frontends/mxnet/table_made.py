@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    dtype_named,
-    ints,
-    known_dims,
-    like,
-    row,
-)
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import TABLE, dtype_named, ints, known_dims, row
 
 
 def _filled(c: Conversion, value: Any) -> Result:
@@ -35,7 +29,7 @@ row("_ones", "_npi_ones")(lambda c: _filled(c, 1))
 
 @row("_full")
 def full(c: Conversion) -> Result:
-    return _filled(c, c.attributes.number("value"))
+    return _filled(c, c.number("value"))
 
 
 def _of_shape(c: Conversion, value: int) -> Result:
@@ -43,7 +37,7 @@ def _of_shape(c: Conversion, value: int) -> Result:
     if c.attributes.has("dtype") and dtype_named(c, "dtype") is not c.type(0).dtype:
         # MXNet 1.9 takes the input's type, whatever is asked; seen with dtype=int64.
         c.attributes.irrelevant("dtype", "MXNet makes it of the input's type")
-    return c.result("Expand", [like(c, value), c.add("Shape", [c.required(0)])])
+    return formulas.filled_like(c, c.required(0), value)
 
 
 row("zeros_like")(lambda c: _of_shape(c, 0))
@@ -83,9 +77,7 @@ def arange_like(c: Conversion) -> Result:
     return c.named_constant(values.reshape(shape).astype(c.type(0).dtype.numpy))
 
 
-@row("shape_array")
-def shape_array(c: Conversion) -> Result:
-    return c.operator("Shape")
+TABLE.operator("Shape", "shape_array")
 
 
 @row("size_array")

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    ints,
-    known_dims,
-    like,
-    row,
-    sizes_along,
-)
+from verax.frontends.common import shapes
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import integer
+from verax.frontends.mxnet.rows import TABLE, ints, known_dims, row, sizes_along
 from verax.ir.dim import DimLike
 
-
-@row("Flatten", "flatten")
-def flatten(c: Conversion) -> Result:
-    return c.operator("Flatten", axis=1)
-
-
-@row("Concat", "concat")
-def concat(c: Conversion) -> Result:
-    return c.operator("Concat", axis=c.attributes.integer("dim", 1))
+TABLE.operator("Flatten", "Flatten", "flatten", axis=1)
+TABLE.operator("Concat", "Concat", "concat", axis=integer(1, "dim"))
+TABLE.operator("DepthToSpace", "depth_to_space", blocksize=integer(name="block_size"))
+TABLE.operator("SpaceToDepth", "space_to_depth", blocksize=integer(name="block_size"))
 
 
 @row("stack")
 def stack(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
-    axis = axis if axis >= 0 else axis + c.rank() + 1
-    parts = [c.add("Unsqueeze", [c.required(i), c.ints((axis,))]) for i in range(len(c.inputs))]
-    return c.result("Concat", parts, axis=axis)
+    parts = c.operands
+    return shapes.stacked(c, parts, c.integer("axis", 0))
 
 
 @row("transpose")
@@ -46,16 +33,12 @@ def transpose(c: Conversion) -> Result:
 
 @row("SwapAxis", "swapaxes")
 def swap_axis(c: Conversion) -> Result:
-    rank = c.rank()
-    first, second = (c.attributes.integer(n, 0) % rank for n in ("dim1", "dim2"))
-    perm = list(range(rank))
-    perm[first], perm[second] = perm[second], perm[first]
-    return c.operator("Transpose", perm=tuple(perm))
+    return shapes.exchanged(c, c.required(0), c.integer("dim1", 0), c.integer("dim2", 0))
 
 
 @row("expand_dims")
 def expand_dims(c: Conversion) -> Result:
-    return c.result("Unsqueeze", [c.required(0), c.ints((c.attributes.integer("axis"),))])
+    return c.result("Unsqueeze", [c.required(0), c.ints((c.integer("axis"),))])
 
 
 @row("squeeze")
@@ -152,16 +135,17 @@ def reshaped(dims: list[DimLike], codes: list[int], c: Conversion) -> list[DimLi
 @row("Pad", "pad")
 def pad(c: Conversion) -> Result:
     a = c.attributes
-    widths, mode = ints(c, "pad_width", ()), a.text("mode", "constant")
-    if mode not in ("constant", "edge", "reflect"):
-        a.refuse("mode", "there is no such mode")
+    widths, mode = (
+        ints(c, "pad_width", ()),
+        c.choice("mode", ("constant", "edge", "reflect"), "constant"),
+    )
     if len(widths) != 2 * c.rank():
         raise ModelError(f"pad_width = {widths} for {c.type(0)}", place=c.node.place)
     pads = c.ints((*widths[::2], *widths[1::2]))
     if mode != "constant":
         a.irrelevant("constant_value", f"mode {mode} does not read it")
         return c.result("Pad", [c.required(0), pads], mode=mode)
-    value = like(c, a.number("constant_value", 0.0))
+    value = c.like(a.number("constant_value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)
 
 
@@ -179,20 +163,13 @@ def tile(c: Conversion) -> Result:
 @row("repeat")
 def repeat(c: Conversion) -> Result:
     """Each element of an axis (without one: of all) several times, one after the other."""
-    a, rank = c.attributes, c.rank()
+    a = c.attributes
     count, axis, data = a.integer("repeats"), a.get("axis"), c.required(0)
     if count < 1:
         a.refuse("repeats", "a count of at least 1 is needed")
     if axis is None:
-        data, axis, size = c.add("Reshape", [data, c.ints((-1,))]), 0, c.type(0).size
-    else:
-        axis %= rank
-        size = c.type(0).dims[axis]
-    if not isinstance(size, int):
-        size = math.prod(known_dims(c, 0, "the repeated positions"))
-    c.must_be_few(size * count)
-    places = c.constant(np.repeat(np.arange(size), count), np.int64)
-    return c.result("Gather", [data, places], axis=axis)
+        data, axis = c.add("Reshape", [data, c.ints((-1,))]), 0
+    return shapes.repeated(c, data, count, axis)
 
 
 @row("broadcast_to")
@@ -253,16 +230,6 @@ def reshape_like(c: Conversion) -> Result:
     return c.result("Reshape", [c.required(0), shape])
 
 
-@row("depth_to_space")
-def depth_to_space(c: Conversion) -> Result:
-    return c.operator("DepthToSpace", blocksize=c.attributes.integer("block_size"))
-
-
-@row("space_to_depth")
-def space_to_depth(c: Conversion) -> Result:
-    return c.operator("SpaceToDepth", blocksize=c.attributes.integer("block_size"))
-
-
 @row("_contrib_BilinearResize2D")
 def bilinear_resize(c: Conversion) -> Result:
     """To a size that `mode` says, with the corner pixels in place by default."""
@@ -280,7 +247,7 @@ def bilinear_resize(c: Conversion) -> Result:
         odd, step = TO_PARITY[mode]
         sizes = [n if n % 2 == odd else n + step for n in whole]
     else:
-        a.refuse("mode", "there is no such mode")
+        a.refuse("mode", "unknown mode")
     if min(sizes) < 1:
         raise ModelError(f"a new size of {sizes}", place=c.node.place)
     corners = a.flag("align_corners", True)

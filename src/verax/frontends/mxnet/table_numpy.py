@@ -6,18 +6,20 @@ comparisons give booleans. Arithmetic is for floats of one type; NumPy's promoti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import TABLE, Result, ints, keep_dtype, like, row, sizes_along
-from verax.frontends.mxnet.table_arithmetic import remainder
+from verax.frontends.common import shapes
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import TABLE, ints, keep_dtype, row, sizes_along
+from verax.frontends.mxnet.table_arithmetic import compared, number_beside, remainder
 from verax.ir.dim import DimLike
 
 
 def _floats(c: Conversion, *more: str) -> None:
     """Refuse what NumPy would bring to another type."""
-    types = {c.builder.types[v].dtype for v in (*(v for v in c.inputs if v), *more)}
+    types = {c.type(v).dtype for v in (*(v for v in c.inputs if v), *more)}
     if len(types) != 1 or not next(iter(types)).is_float:
         c.refuse(f"element types {', '.join(sorted(types))}: only one float type is supported")
 
@@ -67,29 +69,22 @@ for _old, _name in {
     _alike(_old, _name)
 
 
-@row("_npi_mod")
-def mod(c: Conversion) -> Result:
-    _floats(c)
-    return remainder(c, c.required(0), c.required(1))
+def _remainder(name: str, other: Callable[[Conversion], str]) -> None:
+    def convert(c: Conversion) -> Result:
+        _floats(c)
+        return remainder(c, c.required(0), other(c))
+
+    row(name)(convert)
 
 
-@row("_npi_mod_scalar")
-def mod_scalar(c: Conversion) -> Result:
-    _floats(c)
-    c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return remainder(c, c.required(0), like(c, c.attributes.number("scalar", 1.0)))
+_remainder("_npi_mod", lambda c: c.required(1))
+_remainder("_npi_mod_scalar", number_beside)
 
 
 def _compared(name: str, kind: str, *, negated: bool = False) -> None:
     def convert(c: Conversion) -> Result:
         _floats(c)
-        other = c.input(1)
-        if other is None:
-            c.attributes.irrelevant("is_int", "it only says how the number was written")
-            other = like(c, c.attributes.number("scalar", 1.0))
-        if not negated:
-            return c.result(kind, [c.required(0), other])
-        return c.result("Not", [c.add(kind, [c.required(0), other])])
+        return compared(c, kind, negated)
 
     row(f"_npi_{name}", f"_npi_{name}_scalar")(convert)
 
@@ -237,16 +232,13 @@ def transpose(c: Conversion) -> Result:
     return c.operator("Transpose", perm=tuple(a % c.rank() for a in axes))
 
 
-@row("_np_squeeze")
-def squeeze(c: Conversion) -> Result:
-    axes = ints(c, "axis")
-    return c.result("Squeeze", [c.required(0), *([] if axes is None else [c.ints(axes)])])
+TABLE["", "_np_squeeze"] = TABLE["", "squeeze"]
 
 
 @row("_npi_concatenate")
 def concatenate(c: Conversion) -> Result:
     if c.attributes.get("axis", 0) is not None:
-        return c.operator("Concat", axis=c.attributes.integer("axis", 0))
+        return c.operator("Concat", axis=c.integer("axis", 0))
     flat = [c.add("Reshape", [c.required(i), c.ints((-1,))]) for i in range(len(c.inputs))]
     return c.result("Concat", flat, axis=0)
 
@@ -256,22 +248,14 @@ TABLE["", "_npi_stack"] = TABLE["", "stack"]
 
 @row("_np_moveaxis")
 def move_axis(c: Conversion) -> Result:
-    a, rank = c.attributes, c.rank()
-    source, target = (tuple(v % rank for v in ints(c, n)) for n in ("source", "destination"))
-    if len(source) != len(target) or len(set(target)) != len(target):
-        a.refuse("destination", f"axes {source} move to {target}")
-    rest = iter(i for i in range(rank) if i not in source)
-    perm = [source[target.index(i)] if i in target else next(rest) for i in range(rank)]
-    return c.operator("Transpose", perm=tuple(perm))
+    return shapes.moved(c, c.required(0), ints(c, "source"), ints(c, "destination"))
 
 
 @row("_npi_flip")
 def flip(c: Conversion) -> Result:
-    given, rank = ints(c, "axis"), c.rank()
-    axes = tuple(range(rank)) if given is None else tuple(a % rank for a in given)
-    back = [c.ints((v,) * len(axes)) for v in (-1, -(2**31))]
-    steps = c.ints((-1,) * len(axes))
-    return c.result("Slice", [c.required(0), *back, c.ints(axes), steps])
+    given = ints(c, "axis")
+    axes = range(c.rank()) if given is None else [c.from_front(a, c.rank()) for a in given]
+    return shapes.turned_round(c, c.required(0), axes)
 
 
 @row("_npi_broadcast_to")
@@ -304,9 +288,7 @@ def pad(c: Conversion) -> Result:
     flat = [v for pair in pairs for v in pair] if fits else []
     if not fits or any(type(v) is not int or v < 0 for v in flat):
         a.refuse("pad_width", "it must hold two sizes per axis")
-    mode = a.text("mode", "constant")
-    if mode not in ("constant", "edge", "reflect"):
-        a.refuse("mode", "only constant, edge and reflect are supported")
+    mode = c.choice("mode", ("constant", "edge", "reflect"), "constant")
     if mode == "reflect":
         a.expect("reflect_type", "even", why="only even is supported")
     else:
@@ -315,5 +297,5 @@ def pad(c: Conversion) -> Result:
     if mode != "constant":
         a.irrelevant("constant_value", f"mode {mode} does not read it")
         return c.result("Pad", [c.required(0), pads], mode=mode)
-    value = like(c, a.number("constant_value", 0.0))
+    value = c.like(a.number("constant_value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)

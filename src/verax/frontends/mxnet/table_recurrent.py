@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import Result, count_inputs, known_dims, row
-from verax.frontends.recurrent import (
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.recurrent import (
     CUDNN_ORDERS,
     MAX_LAYERS,
     Direction,
@@ -20,6 +19,7 @@ from verax.frontends.recurrent import (
     in_order,
     stacked,
 )
+from verax.frontends.mxnet.rows import count_inputs, known_dims, row
 from verax.ir.operator import REGISTRY
 
 KINDS = {"rnn_relu": "RNN", "rnn_tanh": "RNN", "lstm": "LSTM", "gru": "GRU"}
@@ -28,7 +28,7 @@ KINDS = {"rnn_relu": "RNN", "rnn_tanh": "RNN", "lstm": "LSTM", "gru": "GRU"}
 @row("_rnn_param_concat", "_npi_rnn_param_concat")
 def parameters(c: Conversion) -> Result:
     """All weights and biases in one vector."""
-    return c.operator("Concat", axis=c.attributes.integer("dim", 1))
+    return c.operator("Concat", axis=c.integer("dim", 1))
 
 
 class _Vector:
@@ -55,9 +55,7 @@ def recurrent(c: Conversion) -> Result:
     """data [steps, batch, size], parameters, state and for an LSTM memory, each [layers *
     directions, batch, units]: outputs [steps, batch, directions * units] and states after."""
     a = c.attributes
-    mode = a.text("mode")
-    if mode not in KINDS:
-        a.refuse("mode", "there is no such layer")
+    mode = c.choice("mode", KINDS)
     a.irrelevant("p", "nothing is dropped while evaluating")
     a.irrelevant("state_outputs", "who reads the states says whether they are outputs")
     a.expect("use_sequence_length", False, why="lengths are not supported")

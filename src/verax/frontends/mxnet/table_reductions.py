@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    ints,
-    keep_dtype,
-    like,
-    row,
-    sizes_along,
-)
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Applied, Conversion, Result
+from verax.frontends.mxnet.rows import ints, keep_dtype, row, sizes_along
 
 
 def _reduce(kind: str, *names: str) -> None:
@@ -89,24 +83,17 @@ def linalg_gemm2(c: Conversion) -> Result:
     a = c.attributes
     a.expect("axis", -2, why="only the last two axes are supported")
     factor = a.number("alpha", 1.0)
-    sides = _turned(c)
-    if factor == 1:
-        return c.result("MatMul", sides)
-    return c.result("Mul", [c.add("MatMul", sides), like(c, factor)])
-
-
-def _turned(c: Conversion) -> list[str]:
-    """Both inputs, their last two axes swapped where the parameters say so."""
-    sides = []
-    for i, name in enumerate(("transpose_a", "transpose_b")):
-        side, rank = c.required(i), c.rank(i)
-        if c.attributes.flag(name, False):
-            side = c.add("Transpose", [side], perm=(*range(rank - 2), rank - 1, rank - 2))
-        sides.append(side)
-    return sides
+    product = _product(c)
+    return product if factor == 1 else c.apply("Mul", [c.append(product), c.like(factor)])
 
 
 @row("batch_dot")
 def batch_dot(c: Conversion) -> Result:
     c.attributes.expect("forward_stype", None, "default", why="sparse results are not supported")
-    return c.result("MatMul", _turned(c))
+    return _product(c)
+
+
+def _product(c: Conversion) -> Applied:
+    """Of both inputs, their last two axes swapped where the parameters say so."""
+    flips = [c.flag(name) for name in ("transpose_a", "transpose_b")]
+    return formulas.matrix_product(c, c.required(0), c.required(1), *flips)

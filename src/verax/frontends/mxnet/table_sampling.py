@@ -8,15 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    floats,
-    ints,
-    known_dims,
-    like,
-    row,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.mxnet.rows import floats, ints, known_dims, row
 
 
 def _sampled(c: Conversion, data: str, grid: str) -> Result:
@@ -55,7 +48,7 @@ def bilinear_sampler(c: Conversion) -> Result:
 @row("GridGenerator")
 def grid_generator(c: Conversion) -> Result:
     """From affine transformations [n, 6], or from how far each pixel moves [n, 2, h, w]."""
-    a, kind = c.attributes, c.attributes.text("transform_type")
+    a, kind = c.attributes, c.text("transform_type")
     if kind == "affine":
         grid = _affine(c, c.required(0), _target(c, None))
         return c.result("Transpose", [grid], perm=(0, 3, 1, 2))
@@ -66,8 +59,8 @@ def grid_generator(c: Conversion) -> Result:
     c.must_be_few(2 * height * width)
     places = np.stack(np.meshgrid(np.arange(width), np.arange(height)))
     half = np.array([width - 1, height - 1]).reshape(2, 1, 1) / 2
-    moved = c.add("Add", [c.required(0), like(c, places[None])])
-    return c.result("Sub", [c.add("Div", [moved, like(c, half[None])]), like(c, 1)])
+    moved = c.add("Add", [c.required(0), c.like(places[None])])
+    return c.result("Sub", [c.add("Div", [moved, c.like(half[None])]), c.like(1)])
 
 
 @row("SpatialTransformer")
@@ -101,7 +94,7 @@ def normalize(c: Conversion) -> Result:
         values = floats(c, name, default)
         if len(values) not in (1, 3) or (name == "std" and 0 in values):
             c.attributes.refuse(name, "it must be one number or three")
-        sides.append(like(c, np.reshape(values, (-1, 1, 1))))
+        sides.append(c.like(np.reshape(values, (-1, 1, 1))))
     return c.result("Div", [c.add("Sub", [c.required(0), sides[0]]), sides[1]])
 
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.mxnet.rows import (
-    Result,
-    ints,
-    known_dims,
-    row,
-    sizes_along,
-)
+from verax.frontends.common import shapes
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.shapes import END
+from verax.frontends.mxnet.rows import ints, known_dims, row, sizes_along
 from verax.ir.operator import Operator
-
-MOST = 2**31 - 1
-"""An end that no axis reaches."""
 
 
 @row("slice", "crop")
@@ -28,8 +21,8 @@ def slice_(c: Conversion) -> Result:
     if len(begin) != len(end) or len(step) != len(begin):
         raise ModelError("begin, end and step have different lengths", place=c.node.place)
     steps = [1 if s is None else s for s in step]
-    starts = [(0 if s > 0 else MOST) if b is None else b for b, s in zip(begin, steps)]
-    ends = [(MOST if s > 0 else -MOST) if e is None else e for e, s in zip(end, steps)]
+    starts = [(0 if s > 0 else END) if b is None else b for b, s in zip(begin, steps)]
+    ends = [(END if s > 0 else -END) if e is None else e for e, s in zip(end, steps)]
     return _slice(c, starts, ends, list(range(len(begin))), steps)
 
 
@@ -43,14 +36,14 @@ def _bounds(c: Conversion, given: Any) -> tuple[int | None, ...]:
 def _slice(
     c: Conversion, starts: list[int], ends: list[int], axes: list[int], steps: list[int]
 ) -> Result:
-    return c.result("Slice", [c.required(0), *map(c.ints, (starts, ends, axes, steps))])
+    return shapes.sliced(c, c.required(0), axes, starts, ends, steps)
 
 
 @row("slice_axis")
 def slice_axis(c: Conversion) -> Result:
     a = c.attributes
     end = a.integer("end")
-    end = MOST if end is None else end
+    end = END if end is None else end
     return _slice(c, [a.integer("begin")], [end], [a.integer("axis")], [1])
 
 
@@ -116,9 +109,8 @@ def _parts(
 
 @row("reverse", "flip")
 def reverse(c: Conversion) -> Result:
-    axes = [axis % c.rank() for axis in ints(c, "axis", ())]
-    count = len(axes)
-    return _slice(c, [-1] * count, [-MOST] * count, axes, [-1] * count)
+    axes = [c.from_front(axis, c.rank()) for axis in ints(c, "axis", ())]
+    return shapes.turned_round(c, c.required(0), axes)
 
 
 @row("_split_v2")

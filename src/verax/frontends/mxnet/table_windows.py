@@ -1,4 +1,4 @@
-"""MXNet convolutions, pools, dense layers and normalisations.
+"""MXNet convolutions and pools.
 
 Meanings are those of MXNet 1.9.1 on a CPU; defaults are the ones that its operators declare.
 """
@@ -10,17 +10,15 @@ from dataclasses import replace
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import finish_channels_last
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import finish_channels_last
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.mxnet.rows import (
-    Result,
     channels_back,
     channels_second,
     count_inputs,
     ints,
     is_channels_last,
     known_dims,
-    like,
     per_axis,
     row,
 )
@@ -64,8 +62,7 @@ def _deconvolution(c: Conversion) -> Operator:
     fields = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "groups": groups}
     target = per_axis(c, "target_shape", rank, 0)
     if any(target):
-        for name in ("pad", "adj"):
-            a.irrelevant(name, "MXNet ignores it where target_shape is given")
+        c.irrelevant("pad", "adj", reason="MXNet ignores it where target_shape is given")
         sizes = known_dims(c, 0, "whether target_shape can be reached", 2)
         for n, k, s, d, t in zip(sizes, kernel, strides, dilations, target):
             if not 0 < t <= s * (n - 1) + (k - 1) * d + 1:
@@ -81,28 +78,9 @@ def _deconvolution(c: Conversion) -> Operator:
 
 
 def _require_filters(c: Conversion, found: object) -> None:
-    said = c.attributes.integer("num_filter")
+    said = c.integer("num_filter")
     if said != found:
         raise ModelError(f"num_filter is {said}, the weights are {c.type(1)}", place=c.node.place)
-
-
-@row("FullyConnected")
-def fully_connected(c: Conversion) -> Result:
-    """x [n, ...] flattened to [n, k], or with flatten=False x [..., k], times weight [m, k]."""
-    a = c.attributes
-    has_bias = not a.flag("no_bias", False)
-    count_inputs(c, 3 if has_bias else 2)
-    said, weight = a.integer("num_hidden"), c.type(1)
-    if weight.rank != 2 or said != weight.dims[0]:
-        raise ModelError(f"num_hidden is {said}, the weights are {weight}", place=c.node.place)
-    data, bias = c.required(0), ([c.required(2)] if has_bias else [])
-    if a.flag("flatten", True):
-        flat = data if c.rank() == 2 else c.add("Flatten", [data], axis=1)
-        return c.result("Gemm", [flat, c.required(1), *bias], trans_b=True)
-    turned = c.add("Transpose", [c.required(1)], perm=(1, 0))
-    if not has_bias:
-        return c.result("MatMul", [data, turned])
-    return c.result("Add", [c.add("MatMul", [data, turned]), *bias])
 
 
 @row("Pooling")
@@ -113,14 +91,13 @@ def pooling(c: Conversion) -> Result:
     made = _pooling(turned)
     if isinstance(made, Operator):
         return channels_back(c, turned, made)
-    return finish_channels_last(c, made if isinstance(made, str) else made[0])
+    assert isinstance(made, tuple)
+    return finish_channels_last(c, made[0])
 
 
 def _pooling(c: Conversion) -> Result:
     a = c.attributes
-    kind = a.text("pool_type", "max")
-    if kind not in ("max", "avg", "sum", "lp"):
-        a.refuse("pool_type", "there is no such pool")
+    kind = c.choice("pool_type", ("max", "avg", "sum", "lp"), "max")
     counted = _option(c, "count_include_pad", kind == "avg", True, f"a pool of kind {kind}")
     if kind == "lp":
         kind = _power_kind(c)
@@ -145,16 +122,14 @@ def _pooling(c: Conversion) -> Result:
         pads = _overhang(c, kernel, strides, pads)
         form |= {"pads": pads, "ceil_mode": False}
     mean = c.add("AveragePool", [c.required(0)], count_include_pad=True, **form)
-    return c.result("Mul", [mean, like(c, np.prod(kernel))])
+    return c.result("Mul", [mean, c.like(np.prod(kernel))])
 
 
 @row("Pooling_v1")
 def first_pooling(c: Conversion) -> Result:
     """Of images. Unlike in Pooling, a padding zero may be a maximum, and a mean is always over a
     whole window, also where it hangs over the padding."""
-    a, kind = c.attributes, c.attributes.text("pool_type", "max")
-    if kind not in ("max", "avg", "sum"):
-        a.refuse("pool_type", "there is no such pool")
+    a, kind = c.attributes, c.choice("pool_type", ("max", "avg", "sum"), "max")
     if c.rank() != 4:
         c.refuse(f"it pools images, and the input is {c.type(0)}")
     if a.flag("global_pool", False):
@@ -166,20 +141,18 @@ def first_pooling(c: Conversion) -> Result:
     form = {"kernel_shape": kernel, "strides": strides}
     if kind == "max":
         widths = [0, 0, *(p for p, _ in pads)]
-        padded = c.add("Pad", [c.required(0), c.ints(widths * 2), like(c, 0)], mode="constant")
+        padded = c.add("Pad", [c.required(0), c.ints(widths * 2), c.like(0)], mode="constant")
         return c.result("MaxPool", [padded], pads=((0, 0),) * 2, ceil_mode=hangs_over, **form)
     pads = _overhang(c, kernel, strides, pads) if hangs_over else pads
     form |= {"pads": pads, "count_include_pad": True}
     if kind == "avg":
         return c.result("AveragePool", [c.required(0)], **form)
-    return c.result(
-        "Mul", [c.add("AveragePool", [c.required(0)], **form), like(c, np.prod(kernel))]
-    )
+    return c.result("Mul", [c.add("AveragePool", [c.required(0)], **form), c.like(np.prod(kernel))])
 
 
 def _power_kind(c: Conversion) -> str:
     """A power of 1 adds the elements as they are, not their sizes; odd powers do alike."""
-    p = c.attributes.integer("p_value")
+    p = c.integer("p_value")
     if p not in (1, 2):
         c.attributes.refuse("p_value", "only 1 and 2 are supported")
     return "sum" if p == 1 else "lp"
@@ -187,14 +160,19 @@ def _power_kind(c: Conversion) -> str:
 
 def _option(c: Conversion, name: str, matters: bool, default: bool, what: str) -> bool:
     if matters:
-        return default if c.attributes.get(name) is None else c.attributes.flag(name)
+        return default if c.attributes.get(name) is None else c.flag(name)
     c.attributes.irrelevant(name, f"{what} does not read it")
     return default
 
 
 def _global_pool(c: Conversion, kind: str) -> Result:
-    for name in ("kernel", "stride", "pad", "pooling_convention"):
-        c.attributes.irrelevant(name, "a global pool has one window, the whole input")
+    c.irrelevant(
+        "kernel",
+        "stride",
+        "pad",
+        "pooling_convention",
+        reason="a global pool has one window, the whole input",
+    )
     if kind == "sum":
         axes = c.ints(tuple(range(2, c.rank())))
         return c.result("ReduceSum", [c.required(0), axes], keepdims=True)
@@ -226,7 +204,7 @@ def _pool_pads(
     if rule == "valid":
         return pairs, False
     if rule != "full":
-        a.refuse("pooling_convention", "there is no such convention")
+        a.refuse("pooling_convention", "unknown convention")
     if any(p > 0 or s > k for p, s, k in zip(pads, strides, kernel)):
         sizes = known_dims(c, 0, "whether a window lies wholly in the padding", 2)
         for n, k, s, p in zip(sizes, kernel, strides, pads):
@@ -250,85 +228,6 @@ def _overhang(
     return tuple(found)
 
 
-@row("BatchNorm", "BatchNorm_v1", "_npx_batch_norm", "_contrib_SyncBatchNorm")
-def batch_norm(c: Conversion) -> Result:
-    """fix_gamma, which is the default, replaces the stored scale by ones."""
-    a = c.attributes
-    count_inputs(c, 5)
-    a.irrelevant("momentum", "it only updates statistics in training")
-    a.irrelevant("use_global_stats", "evaluation always uses the moving statistics")
-    for name in ("ndev", "key"):
-        a.irrelevant(name, "it gathers statistics in training")
-    for name in ("min_calib_range", "max_calib_range"):
-        a.irrelevant(name, "a remark for quantisation")
-    if any(c.output_used(i) for i in range(1, 3)):
-        c.refuse("the statistics as outputs are not supported")
-    a.irrelevant("output_mean_var", "the statistics are not read")
-    axis = a.integer("axis", 1)
-    gamma = c.required(1)
-    if a.flag("fix_gamma", True):
-        scale = c.type(1)
-        gamma = c.constant(np.ones(scale.shape, scale.dtype.numpy))
-    inputs = [gamma, *(c.required(i) for i in (2, 3, 4))]
-    epsilon, rank = a.number("eps", 1e-3), c.rank()
-    if axis % rank == 1:
-        return c.result("BatchNormalization", [c.required(0), *inputs], epsilon=epsilon)
-    perm = list(range(rank))
-    perm.insert(1, perm.pop(axis))
-    first = c.add("Transpose", [c.required(0)], perm=tuple(perm))
-    normal = c.add("BatchNormalization", [first, *inputs], epsilon=epsilon)
-    return c.result("Transpose", [normal], perm=tuple(int(i) for i in np.argsort(perm)))
-
-
-@row("InstanceNorm")
-def instance_norm(c: Conversion) -> Result:
-    return c.operator("InstanceNormalization", epsilon=c.attributes.number("eps", 1e-3))
-
-
-@row("LayerNorm")
-def layer_norm(c: Conversion) -> Result:
-    """Over one axis; another than the last is brought there and back."""
-    a = c.attributes
-    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
-    axis, rank = a.integer("axis", -1) % c.rank(), c.rank()
-    op = c.operator("LayerNormalization", axis=-1, epsilon=a.number("eps", 1e-5))
-    if axis == rank - 1:
-        return op
-    perm = [i for i in range(rank) if i != axis] + [axis]
-    turned = c.add("Transpose", [c.required(0)], perm=tuple(perm))
-    names = [c.fresh(f"{c.first_output}/normal")]
-    (normal, *_) = c.builder.add_all(op, [turned, c.required(1), c.required(2)], names, c.node.name)
-    return c.result("Transpose", [normal], perm=tuple(int(i) for i in np.argsort(perm)))
-
-
-@row("LRN")
-def lrn(c: Conversion) -> Result:
-    a = c.attributes
-    size = a.integer("nsize")
-    if size % 2 == 0:
-        a.refuse("nsize", "it must be odd")
-    return c.operator(
-        "LRN",
-        size=size,
-        alpha=a.number("alpha", 1e-4),
-        beta=a.number("beta", 0.75),
-        bias=a.number("knorm", 2.0),
-    )
-
-
-@row("L2Normalization")
-def l2_normalization(c: Conversion) -> Result:
-    """x / sqrt(sum of squares + eps) over all but the batch, over channels, or over positions."""
-    a, rank = c.attributes, c.rank()
-    mode = a.text("mode", "instance")
-    over = {"instance": range(1, rank), "channel": range(1, 2), "spatial": range(2, rank)}
-    if mode not in over:
-        a.refuse("mode", "there is no such mode")
-    squares = c.add("ReduceSumSquare", [c.required(0), c.ints(over[mode])], keepdims=True)
-    shifted = c.add("Add", [squares, like(c, a.number("eps", 1e-10))])
-    return c.result("Div", [c.required(0), c.add("Sqrt", [shifted])])
-
-
 @row("UpSampling")
 def up_sampling(c: Conversion) -> Result:
     """Nearest repeats pixels; bilinear is a transposed convolution with the node's own weights."""
@@ -340,7 +239,7 @@ def up_sampling(c: Conversion) -> Result:
         a.irrelevant("num_filter", "nearest upsampling has no filters")
         return _nearest(c, scale)
     if kind != "bilinear":
-        a.refuse("sample_type", "there is no such kind")
+        a.refuse("sample_type", "unknown kind")
     a.irrelevant("multi_input_mode", "the inputs are data and weights")
     count_inputs(c, 2)
     groups, kernel = a.integer("num_filter"), 2 * scale - scale % 2
@@ -376,25 +275,8 @@ def _nearest(c: Conversion, scale: int) -> Result:
                 f"{c.type(i)} does not reach {scale} x {c.type(0)}", place=c.node.place
             )
         parts.append(c.add("Resize", [c.required(i), None, scales(factor)], **form))
-    mode = c.attributes.text("multi_input_mode", "concat")
-    if mode not in ("concat", "sum"):
-        c.attributes.refuse("multi_input_mode", "there is no such mode")
+    mode = c.choice("multi_input_mode", ("concat", "sum"), "concat")
     return c.result("Concat", parts, axis=1) if mode == "concat" else c.result("Sum", parts)
-
-
-@row("GroupNorm")
-def group_norm(c: Conversion) -> Result:
-    """Scale and shift are per group."""
-    a = c.attributes
-    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
-    groups = a.integer("num_groups", 1)
-    per_group = c.type(1).dims == (groups,)
-    return c.operator(
-        "GroupNormalization",
-        num_groups=groups,
-        epsilon=a.number("eps", 1e-5),
-        per_group=per_group,
-    )
 
 
 @row("_contrib_AdaptiveAvgPooling2D")
@@ -413,8 +295,8 @@ def adaptive_average_pool(c: Conversion) -> Result:
         return c.operator("AveragePool", kernel_shape=kernel, strides=kernel)
     c.must_be_few(sum(n * m for n, m in zip(sizes, wanted)))
     rows, columns = (_averaging(n, m) for n, m in zip(sizes, wanted))
-    wide = c.add("MatMul", [c.required(0), like(c, columns)])
-    return c.result("MatMul", [like(c, rows.T), wide])
+    wide = c.add("MatMul", [c.required(0), c.like(columns)])
+    return c.result("MatMul", [c.like(rows.T), wide])
 
 
 def _averaging(n: int, m: int) -> np.ndarray:

@@ -11,11 +11,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.foreign import MAX_NODES, ForeignNode
-from verax.frontends.ledger import Attributes
+from verax.frontends.common.foreign import MAX_NODES, ForeignNode
+from verax.frontends.common.ledger import Attributes
 from verax.frontends.onnx.reader import Function, Opaque, Reference, read_attribute, read_function
-from verax.frontends.onnx.tensors import CODES, TensorReader
+from verax.frontends.onnx.tensors import TensorReader
 from verax.ir.types import TensorType
+from verax.onnx_format.dtypes import CODES
 
 MAX_DEPTH = 32
 """Functions calling functions; a recursive function would never end."""

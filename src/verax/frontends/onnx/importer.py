@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
-from verax.frontends.importing import Importer, Shapes
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline
-from verax.frontends.onnx.reader import NEWEST, Function, parse, read_model
+from verax.frontends.onnx.reader import Function, parse, read_model
 from verax.frontends.onnx.records import NOTE, inferred_otherwise, note
 from verax.frontends.onnx.state import with_state
 from verax.frontends.onnx.table import TABLE
 from verax.ir.types import TensorType
+from verax.onnx_format.dtypes import NEWEST
 
 
 def load_onnx(

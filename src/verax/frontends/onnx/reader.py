@@ -19,11 +19,9 @@ from onnx import AttributeProto
 
 from verax.base.errors import ModelError, UnsupportedError
 from verax.base.reading import plain_bytes
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue, refuse_many
-from verax.frontends.onnx.tensors import DTYPES, MAX_ELEMENTS, TensorReader, dtype_name
-
-OLDEST, NEWEST = 6, onnx.defs.onnx_opset_version()
-"""Operator sets of the default domain that are understood."""
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, refuse_many
+from verax.frontends.onnx.tensors import MAX_ELEMENTS, TensorReader
+from verax.onnx_format.dtypes import DTYPES, NEWEST, OLDEST, dtype_name
 
 
 @dataclass(frozen=True)

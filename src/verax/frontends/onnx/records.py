@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from verax.frontends.foreign import ForeignNode
+from verax.frontends.common.foreign import ForeignNode
 from verax.ir.types import TensorType
 
 NOTE = "value_info not used"

@@ -2,66 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion, Row
-from verax.ir.operator import Operator
+from verax.frontends.common.context import Conversion
+from verax.frontends.common.table import Table
 
-TABLE: dict[tuple[str, str], Row] = {}
+TABLE = Table()
 """Rows by (domain, operator)."""
+row = TABLE.row
 
 Pads = tuple[tuple[int, int], ...]
-
-
-def row(*operators: str, domain: str = "") -> Callable[[Row], Row]:
-    """Enter a function as the row of ONNX operators."""
-
-    def enter(function: Row) -> Row:
-        for name in operators:
-            assert (domain, name) not in TABLE, name
-            TABLE[domain, name] = function
-        return function
-
-    return enter
-
-
-def plain(*operators: str) -> None:
-    """Rows of operators without attributes, which mean the same under the same name."""
-    for name in operators:
-        row(name)(lambda c: c.operator(c.node.op_type))
-
-
-def with_numbers(name: str, **defaults: float) -> None:
-    """A row of an operator whose attributes are all numbers with these defaults."""
-    row(name)(
-        lambda c: c.operator(
-            c.node.op_type, **{k: c.attributes.number(k, v) for k, v in defaults.items()}
-        )
-    )
-
-
-def with_flags(*operators: str, **defaults: bool) -> None:
-    """Rows of operators whose attributes are all flags with these defaults."""
-    for name in operators:
-        row(name)(
-            lambda c: c.operator(
-                c.node.op_type, **{k: c.attributes.flag(k, v) for k, v in defaults.items()}
-            )
-        )
 
 
 def moved_to_input(c: Conversion, attribute: str, since: int, index: int) -> str | None:
     """An integer list that was an attribute before opset `since` and is input `index` after."""
     if c.version >= since:
         return c.input(index)
-    values = c.attributes.integers(attribute)
+    values = c.integers(attribute)
     return None if values is None else c.ints(values)
 
 
 def require_test_mode(c: Conversion) -> None:
     """In opset 6 training is the default, and `is_test` says otherwise."""
-    if not c.attributes.flag("is_test"):
+    if not c.flag("is_test"):
         c.refuse("without is_test = 1 it means training, which is not supported")
 
 
@@ -77,14 +39,13 @@ def pairs(c: Conversion, flat: tuple[int, ...], name: str = "pads") -> Pads:
 
 def window_pads(c: Conversion) -> Pads | str:
     """Pads of a window operator from `pads` and `auto_pad`."""
-    rule = c.attributes.text("auto_pad", "NOTSET")
+    rule = c.text("auto_pad", "NOTSET")
     if rule == "NOTSET":
-        return pairs(c, c.attributes.integers("pads", ()))
+        return pairs(c, c.integers("pads", ()))
     if rule not in ("VALID", "SAME_UPPER", "SAME_LOWER"):
-        c.attributes.refuse("auto_pad", "there is no such rule")
-    if any(c.attributes.integers("pads", ())):
+        c.attributes.refuse(
+            "auto_pad", "no such rule; supported: NOTSET, VALID, SAME_UPPER, SAME_LOWER"
+        )
+    if any(c.integers("pads", ())):
         c.attributes.refuse("pads", f"the node has auto_pad = {rule} as well")
     return () if rule == "VALID" else rule
-
-
-Result = Operator | str | tuple[str, ...]

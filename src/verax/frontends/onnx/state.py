@@ -1,8 +1,4 @@
-"""State in ONNX: the format has no word for it, so a file says which output is which input's next
-content in an entry of its metadata, and the first contents lie beside it in NAME.state.npz.
-
-`verax convert` writes such files. Whoever ignores all that has a network that remembers nothing.
-"""
+"""A model that remembers again what `verax convert` wrote into its metadata and beside its file."""
 
 from __future__ import annotations
 
@@ -19,24 +15,7 @@ from verax.base.reading import companion
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.ir.types import TensorType
-
-STATE, WRITTEN = "verax.state", "verax.written"
-"""Entries of the metadata, as JSON: state -> output with its new value, and the same of inputs that
-the network writes to."""
-NOTE = "state"
-"""The entry that tells a reader what became of them."""
-
-
-def state_file(path: Path) -> Path:
-    """Where the first contents of the state of the model `path` lie."""
-    return path.with_suffix(".state.npz")
-
-
-def entries(graph: Graph) -> dict[str, str]:
-    """Metadata that says what the graph remembers and which inputs it writes to."""
-    written = {v: new for v, new in graph.updates.items() if v not in graph.state}
-    said = {STATE: dict(graph.state), WRITTEN: written}
-    return {key: json.dumps(pairs) for key, pairs in said.items() if pairs}
+from verax.onnx_format.state import NOTE, STATE, WRITTEN, state_file
 
 
 def with_state(model: Model, path: Path | None) -> Model:

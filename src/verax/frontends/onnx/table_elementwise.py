@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.onnx.rows import (
-    Result,
-    plain,
-    require_test_mode,
-    row,
-    with_flags,
-    with_numbers,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import flag, number, text
+from verax.frontends.onnx.rows import TABLE, require_test_mode, row
 from verax.frontends.onnx.tensors import dtype_of
 from verax.ir.types import DType
 
-plain("Neg", "Abs", "Sign", "Sqrt", "Reciprocal")
-plain("Min", "Max", "Sum", "Mean", "Where", "Identity")
-plain("GreaterOrEqual", "LessOrEqual", "IsNaN")
-plain("Not", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot")
-plain("Floor", "Ceil", "Round", "Exp", "Log", "Erf")
-plain("Sin", "Cos", "Tan", "Asin", "Acos", "Atan")
-plain("Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh")
-plain("Sigmoid", "Relu", "HardSwish", "Mish", "Softplus", "Softsign")
-with_flags("Mod", fmod=False)
-with_flags("IsInf", detect_negative=True, detect_positive=True)
-with_numbers("LeakyRelu", alpha=0.01)
-with_numbers("Elu", alpha=1.0)
-with_numbers("Celu", alpha=1.0)
-with_numbers("Selu", alpha=1.67326319217681884765625, gamma=1.05070102214813232421875)
-with_numbers("ThresholdedRelu", alpha=1.0)
-with_numbers("HardSigmoid", alpha=0.2, beta=0.5)
-with_numbers("Swish", alpha=1.0)
-with_numbers("Shrink", lambd=0.5, bias=0.0)
+SAME = (
+    *("Neg", "Abs", "Sign", "Sqrt", "Reciprocal", "Min", "Max", "Sum", "Mean", "Where"),
+    *("Identity", "GreaterOrEqual", "LessOrEqual", "IsNaN", "Not", "BitwiseAnd", "BitwiseOr"),
+    *("BitwiseXor", "BitwiseNot", "Floor", "Ceil", "Round", "Exp", "Log", "Erf", "Sin", "Cos"),
+    *("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh", "Sigmoid"),
+    *("Relu", "HardSwish", "Mish", "Softplus", "Softsign"),
+)
+TABLE.operators({name: name for name in SAME})
+TABLE.operator("Mod", fmod=flag())
+TABLE.operator("IsInf", detect_negative=flag(True), detect_positive=flag(True))
+TABLE.operator("LeakyRelu", alpha=number(0.01))
+TABLE.operator("Elu", alpha=number(1.0))
+TABLE.operator("Celu", alpha=number(1.0))
+TABLE.operator(
+    "Selu", alpha=number(1.67326319217681884765625), gamma=number(1.05070102214813232421875)
+)
+TABLE.operator("ThresholdedRelu", alpha=number(1.0))
+TABLE.operator("HardSigmoid", alpha=number(0.2), beta=number(0.5))
+TABLE.operator("Swish", alpha=number(1.0))
+TABLE.operator("Swish", "QuickGelu", domain="com.microsoft", alpha=number(1.702))
+TABLE.operator("Shrink", lambd=number(0.5), bias=number(0.0))
+TABLE.operator("BitShift", direction=text(""))
+TABLE.operator("Gelu", approximate=text("none"))
+TABLE.operator("Gelu", domain="com.microsoft", approximate="none")
 
 
 @row("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
@@ -42,7 +42,7 @@ def binary(c: Conversion) -> Result:
     if c.version >= 7:
         return c.operator(c.node.op_type)
     c.attributes.irrelevant("broadcast", "the shapes say whether the second input broadcasts")
-    axis = c.attributes.integer("axis")
+    axis = c.integer("axis")
     second = c.required(1)
     if axis is not None:
         second = _aligned(c, 1, axis % max(1, c.rank(0)))
@@ -67,53 +67,31 @@ def prelu(c: Conversion) -> Result:
     return c.result("PRelu", [c.required(0), _aligned(c, 1, 1)])
 
 
-@row("BitShift")
-def bit_shift(c: Conversion) -> Result:
-    return c.operator("BitShift", direction=c.attributes.text("direction", ""))
-
-
-@row("Gelu")
-def gelu(c: Conversion) -> Result:
-    return c.operator("Gelu", approximate=c.attributes.text("approximate", "none"))
-
-
-@row("Gelu", domain="com.microsoft")
-def microsoft_gelu(c: Conversion) -> Result:
-    """The exact form."""
-    return c.operator("Gelu", approximate="none")
-
-
-@row("QuickGelu", domain="com.microsoft")
-def quick_gelu(c: Conversion) -> Result:
-    return c.operator("Swish", alpha=c.attributes.number("alpha", 1.702))
-
-
 @row("Clip")
 def clip(c: Conversion) -> Result:
     """Bounds are inputs since opset 11, attributes before."""
     if c.version >= 11:
         return c.operator("Clip")
-    low, high = c.attributes.number("min"), c.attributes.number("max")
-    dtype = c.type(0).dtype.numpy
-    bounds = [None if v is None else c.constant(v, dtype) for v in (low, high)]
-    while bounds and bounds[-1] is None:
-        bounds.pop()
+    low, high = c.number("min"), c.number("max")
+    bounds = [None if v is None else c.like(v) for v in (low, high)]
     return c.result("Clip", [c.required(0), *bounds])
 
 
 @row("Cast")
 def cast(c: Conversion) -> Result:
-    c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
-    c.attributes.irrelevant("round_mode", "it concerns float8e8m0 only")
-    to = dtype_of(c.attributes.integer("to", 0), c.node.place)
-    return c.operator("Cast", to=to)
+    to = dtype_of(c.integer("to", 0), c.node.place)
+    return _cast_to(c, to)
 
 
 @row("CastLike")
 def cast_like(c: Conversion) -> Result:
+    return _cast_to(c, c.type(1).dtype)
+
+
+def _cast_to(c: Conversion, to: DType) -> Result:
     c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
     c.attributes.irrelevant("round_mode", "it concerns float8e8m0 only")
-    return c.result("Cast", [c.required(0)], to=c.type(1).dtype)
+    return c.apply("Cast", [c.required(0)], to=to)
 
 
 @row("Dropout")
@@ -130,49 +108,20 @@ def dropout(c: Conversion) -> Result:
     return c.result("Dropout", [c.required(0)], mask=c.output_used(1))
 
 
+MADE = {
+    **{"value": None, "value_float": np.float32, "value_int": np.int64},
+    **{"value_floats": np.float32, "value_ints": np.int64},
+}
+"""Attributes of Constant, of which one holds the value, and the element types of the numbers."""
+
+
 @row("Constant")
 def constant(c: Conversion) -> Result:
-    """One of several attributes holds the value."""
-    if c.attributes.has("value"):
-        return c.named_constant(c.attributes.tensor("value"))
-    if c.attributes.has("value_float"):
-        return c.named_constant(np.float32(c.attributes.number("value_float")))
-    if c.attributes.has("value_int"):
-        return c.named_constant(np.int64(c.attributes.integer("value_int")))
-    if c.attributes.has("value_floats"):
-        return c.named_constant(np.array(c.attributes.numbers("value_floats"), np.float32))
-    if c.attributes.has("value_ints"):
-        return c.named_constant(np.array(c.attributes.integers("value_ints"), np.int64))
-    c.attributes.close()
+    a = c.attributes
+    for name, dtype in MADE.items():
+        if a.has(name):
+            plural = {"value_floats": a.numbers, "value_ints": a.integers, "value": a.tensor}
+            read = plural.get(name, a.number if name == "value_float" else a.integer)
+            return c.named_constant(np.asarray(read(name), dtype))
+    a.close()
     c.refuse("the node has no value")
-
-
-def _optional_dtype(c: Conversion, name: str) -> DType | None:
-    """An element type that may be left open (0)."""
-    code = c.attributes.integer(name, 0)
-    return dtype_of(code, c.node.place) if code else None
-
-
-@row("QuantizeLinear")
-def quantize_linear(c: Conversion) -> Result:
-    c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
-    return c.operator(
-        "QuantizeLinear",
-        axis=c.attributes.integer("axis", 1),
-        block_size=c.attributes.integer("block_size", 0),
-        output_dtype=_optional_dtype(c, "output_dtype"),
-        precision=_optional_dtype(c, "precision"),
-    )
-
-
-@row("DequantizeLinear")
-def dequantize_linear(c: Conversion) -> Result:
-    return c.operator(
-        "DequantizeLinear",
-        axis=c.attributes.integer("axis", 1),
-        block_size=c.attributes.integer("block_size", 0),
-        output_dtype=_optional_dtype(c, "output_dtype"),
-    )
-
-
-plain("DynamicQuantizeLinear")

@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.onnx.rows import Result, row, window_pads
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import fields_of, integer
+from verax.frontends.onnx.rows import TABLE, row, window_pads
+from verax.frontends.onnx.table_windows import CONVOLUTION
+from verax.frontends.onnx.tensors import dtype_of
 from verax.ir.types import DType
 
 MICROSOFT = "com.microsoft"
@@ -45,22 +48,14 @@ def _bias(c: Conversion, value: str | None, data: int, weights: int) -> str | No
 @row("QLinearConv")
 def qlinear_conv(c: Conversion) -> Result:
     """x, its scale and zero point; w, its scale and zero point; those of the result; bias."""
-    a = c.attributes
     inputs = [_float(c, 0), _float(c, 3, axis=0), _bias(c, c.input(8), 1, 4)]
-    fields: dict[str, Any] = {
-        "kernel_shape": a.integers("kernel_shape", ()),
-        "strides": a.integers("strides", ()),
-        "pads": window_pads(c),
-        "dilations": a.integers("dilations", ()),
-        "groups": a.integer("group", 1),
-    }
-    return _quantised(c, c.add("Conv", inputs, **fields), 6)
+    return _quantised(c, c.add("Conv", inputs, **fields_of(c, CONVOLUTION)), 6)
 
 
 @row("QLinearMatMul")
 def qlinear_mat_mul(c: Conversion) -> Result:
     """a and b with scale and zero point (of b perhaps one per column); those of the result."""
-    if c.type(1).rank > 0 and c.type(1).dims != (1,):
+    if c.rank(1) > 0 and c.type(1).dims != (1,):
         c.refuse("a scale per row of the first factor is not supported")
     return _quantised(c, c.add("MatMul", [_float(c, 0), _float(c, 3, axis=-1)]), 6)
 
@@ -72,7 +67,7 @@ def _centred(c: Conversion, value: int, zero: int, as_column: bool) -> str:
     if name is None:
         return wide
     offset = c.add("Cast", [name], to=DType.int32)
-    if as_column and c.builder.types[name].rank == 1:
+    if as_column and c.rank(name) == 1:
         offset = c.add("Unsqueeze", [offset, c.ints([-1])])
     return c.add("Sub", [wide, offset])
 
@@ -108,14 +103,14 @@ def qlinear_sigmoid(c: Conversion) -> Result:
 
 @row("QLinearLeakyRelu", domain=MICROSOFT)
 def qlinear_leaky_relu(c: Conversion) -> Result:
-    alpha = c.attributes.number("alpha", 0.01)
+    alpha = c.number("alpha", 0.01)
     return _quantised(c, c.add("LeakyRelu", [_float(c, 0)], alpha=alpha), 3)
 
 
 @row("QLinearSoftmax", domain=MICROSOFT)
 def qlinear_softmax(c: Conversion) -> Result:
     """opset: of the Softmax that it stands for; before 13 that was over all axes from `axis` on."""
-    axis, version = c.attributes.integer("axis", -1), c.attributes.integer("opset", 13)
+    axis, version = c.integer("axis", -1), c.integer("opset", 13)
     if version < 13 and axis not in (-1, c.rank() - 1):
         c.refuse(f"axis {axis} of opset {version} flattens the input, which is not supported")
     return _quantised(c, c.add("Softmax", [_float(c, 0)], axis=axis), 3)
@@ -125,11 +120,11 @@ def qlinear_softmax(c: Conversion) -> Result:
 def qlinear_concat(c: Conversion) -> Result:
     """Scale and zero point of the result, then each part with its own."""
     parts = [_float(c, i) for i in range(2, len(c.inputs), 3)]
-    return _quantised(c, c.add("Concat", parts, axis=c.attributes.integer("axis")), 0)
+    return _quantised(c, c.add("Concat", parts, axis=c.integer("axis")), 0)
 
 
 def _require_channels_first(c: Conversion) -> None:
-    if c.attributes.flag("channels_last"):
+    if c.flag("channels_last"):
         c.refuse("channels_last is not supported")
 
 
@@ -157,3 +152,31 @@ def qlinear_average_pool(c: Conversion) -> Result:
 def qlinear_where(c: Conversion) -> Result:
     chosen: Sequence[str] = [c.required(0), _float(c, 1), _float(c, 4)]
     return _quantised(c, c.add("Where", chosen), 7)
+
+
+def _optional_dtype(name: str) -> Any:
+    """Reads an element type that may be left open (0)."""
+
+    def read(c: Conversion) -> DType | None:
+        code = c.integer(name, 0)
+        return dtype_of(code, c.node.place) if code else None
+
+    return read
+
+
+def _scaled(kind: str, *more: str) -> None:
+    """A row of an operator between floats and integers; `more`: further element types."""
+
+    def convert(c: Conversion) -> Result:
+        if kind == "QuantizeLinear":
+            c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
+        return c.operator(kind, **fields_of(c, fields))
+
+    fields = {"axis": integer(1), "block_size": integer(0)}
+    fields |= {name: _optional_dtype(name) for name in ("output_dtype", *more)}
+    row(kind)(convert)
+
+
+_scaled("QuantizeLinear", "precision")
+_scaled("DequantizeLinear")
+TABLE.operator("DynamicQuantizeLinear")

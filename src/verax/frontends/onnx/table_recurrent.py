@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.onnx.rows import Result, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.onnx.rows import row
 from verax.ops.recurrent_curves import ONNX_CURVES, curve, takes
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
@@ -24,19 +24,19 @@ def rnn(c: Conversion) -> Result:
 
 @row("GRU")
 def gru(c: Conversion) -> Result:
-    return _recurrent(c, linear_before_reset=c.attributes.flag("linear_before_reset"))
+    return _recurrent(c, linear_before_reset=c.flag("linear_before_reset"))
 
 
 @row("LSTM")
 def lstm(c: Conversion) -> Result:
-    return _recurrent(c, input_forget=c.attributes.flag("input_forget"))
+    return _recurrent(c, input_forget=c.flag("input_forget"))
 
 
 def _recurrent(c: Conversion, **more: Any) -> Result:
     a = c.attributes
     direction = a.text("direction", "forward").lower()
     if direction not in DIRECTIONS:
-        a.refuse("direction", f"there is no such direction, only {', '.join(DIRECTIONS)}")
+        a.refuse("direction", f"supported: {', '.join(DIRECTIONS)}")
     a.irrelevant("output_sequence", "naming an output asks for it")
     names = tuple(CASES.get(n.lower(), n) for n in a.texts("activations", ()))
     for name in names:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.onnx.rows import Result, moved_to_input, row, with_flags
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import Fields, flag, integer
+from verax.frontends.onnx.rows import TABLE, moved_to_input, row
 from verax.ir.operator import Operator
+
+PLACE: Fields = {"axis": integer(0), "keepdims": flag(True), "select_last_index": flag()}
+TABLE.operator("ArgMax", **PLACE)
+TABLE.operator("ArgMin", **PLACE)
+TABLE.operator("CumSum", exclusive=flag(), reverse=flag())
+TABLE.operator("CumProd", exclusive=flag(), reverse=flag())
 
 
 def _reduction(since: int, *operators: str) -> None:
@@ -16,8 +23,8 @@ def _reduction(since: int, *operators: str) -> None:
         return c.result(
             c.node.op_type,
             inputs,
-            keepdims=c.attributes.flag("keepdims", True),
-            noop_with_empty_axes=c.attributes.flag("noop_with_empty_axes"),
+            keepdims=c.flag("keepdims", True),
+            noop_with_empty_axes=c.flag("noop_with_empty_axes"),
         )
 
     row(*operators)(reduce)
@@ -32,19 +39,9 @@ _reduction(18, "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 def softmax(c: Conversion) -> Operator:
     """Before opset 13 all axes from `axis` on are one."""
     old = c.version < 13
-    axis = c.attributes.integer("axis", 1 if old else -1)
+    axis = c.integer("axis", 1 if old else -1)
     is_last = axis in (-1, c.rank(0) - 1)
     return c.operator(c.node.op_type, axis=axis, flatten=old and not is_last)
-
-
-@row("ArgMax", "ArgMin")
-def arg(c: Conversion) -> Operator:
-    return c.operator(
-        c.node.op_type,
-        axis=c.attributes.integer("axis", 0),
-        keepdims=c.attributes.flag("keepdims", True),
-        select_last_index=c.attributes.flag("select_last_index"),
-    )
 
 
 @row("TopK")
@@ -59,6 +56,3 @@ def top_k(c: Conversion) -> Result:
         largest=a.flag("largest", True),
         sorted=a.flag("sorted", True),
     )
-
-
-with_flags("CumSum", "CumProd", exclusive=False, reverse=False)

@@ -1,4 +1,4 @@
-"""ONNX convolutions, pools, normalisations and matrix products."""
+"""ONNX convolutions and pools, and what puts their windows back."""
 
 from __future__ import annotations
 
@@ -6,110 +6,48 @@ import math
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
-from verax.frontends.onnx.rows import Result, pairs, plain, require_test_mode, row, window_pads
-from verax.frontends.onnx.tensors import dtype_of
-
-plain("GlobalAveragePool", "GlobalMaxPool", "MatMul")
-
-
-@row("Conv")
-def conv(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator(
-        "Conv",
-        kernel_shape=a.integers("kernel_shape", ()),
-        strides=a.integers("strides", ()),
-        pads=window_pads(c),
-        dilations=a.integers("dilations", ()),
-        groups=a.integer("group", 1),
-    )
-
-
-@row("ConvInteger")
-def conv_integer(c: Conversion) -> Result:
-    """Inputs: data, weights, their zero points; sums are int32."""
-    a = c.attributes
-    return c.operator(
-        "ConvInteger",
-        kernel_shape=a.integers("kernel_shape", ()),
-        strides=a.integers("strides", ()),
-        pads=window_pads(c),
-        dilations=a.integers("dilations", ()),
-        groups=a.integer("group", 1),
-    )
-
-
-@row("ConvTranspose")
-def conv_transpose(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator(
-        "ConvTranspose",
-        kernel_shape=a.integers("kernel_shape", ()),
-        strides=a.integers("strides", ()),
-        pads=_transposed_pads(c),
-        dilations=a.integers("dilations", ()),
-        groups=a.integer("group", 1),
-        output_padding=a.integers("output_padding", ()),
-        output_shape=a.integers("output_shape", ()),
-    )
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import Fields, flag, integer, integers
+from verax.frontends.onnx.rows import TABLE, pairs, row, window_pads
 
 
 def _transposed_pads(c: Conversion) -> object:
     """ONNX: an output_shape decides the pads, and explicit ones are ignored."""
     if c.attributes.has("output_shape"):
         c.attributes.irrelevant("pads", "ONNX ignores pads where output_shape is given")
-        rule = c.attributes.text("auto_pad", "NOTSET")
+        rule = c.text("auto_pad", "NOTSET")
         return rule if rule in ("SAME_UPPER", "SAME_LOWER") else ()
     return window_pads(c)
 
 
-@row("MaxPool")
-def max_pool(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator(
-        "MaxPool",
-        kernel_shape=a.integers("kernel_shape", ()),
-        strides=a.integers("strides", ()),
-        pads=window_pads(c),
-        dilations=a.integers("dilations", ()),
-        ceil_mode=a.flag("ceil_mode"),
-        storage_order=a.integer("storage_order", 0),
-        with_indices=c.output_used(1),
-    )
-
-
-@row("AveragePool")
-def average_pool(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator(
-        "AveragePool",
-        kernel_shape=a.integers("kernel_shape", ()),
-        strides=a.integers("strides", ()),
-        pads=window_pads(c),
-        dilations=a.integers("dilations", ()),
-        ceil_mode=a.flag("ceil_mode"),
-        count_include_pad=a.flag("count_include_pad"),
-    )
-
-
-@row("LpPool")
-def lp_pool(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator(
-        "LpPool",
-        kernel_shape=a.integers("kernel_shape", ()),
-        strides=a.integers("strides", ()),
-        pads=window_pads(c),
-        dilations=a.integers("dilations", ()),
-        ceil_mode=a.flag("ceil_mode"),
-        p=a.integer("p", 2),
-    )
-
-
-@row("GlobalLpPool")
-def global_lp_pool(c: Conversion) -> Result:
-    return c.operator("GlobalLpPool", p=c.attributes.integer("p", 2))
+SPARSE: Fields = {
+    "kernel_shape": integers(()),
+    "strides": integers(()),
+    "pads": window_pads,
+    "dilations": integers(()),
+}
+CONVOLUTION: Fields = {**SPARSE, "groups": integer(1, "group")}
+TABLE.operator("Conv", **CONVOLUTION)
+TABLE.operator("ConvInteger", **CONVOLUTION)
+TABLE.operator(
+    "ConvTranspose",
+    **{**CONVOLUTION, "pads": _transposed_pads},
+    output_padding=integers(()),
+    output_shape=integers(()),
+)
+POOL: Fields = {**SPARSE, "ceil_mode": flag()}
+TABLE.operator("MaxPool", **POOL, storage_order=integer(0), with_indices=lambda c: c.output_used(1))
+TABLE.operator("AveragePool", **POOL, count_include_pad=flag())
+TABLE.operator("LpPool", **POOL, p=integer(2))
+TABLE.operator("GlobalAveragePool")
+TABLE.operator("GlobalMaxPool")
+TABLE.operator("GlobalLpPool", p=integer(2))
+TABLE.operator(
+    "MaxUnpool",
+    kernel_shape=integers(()),
+    strides=integers(()),
+    pads=lambda c: pairs(c, c.integers("pads", ())),
+)
 
 
 @row("Col2Im")
@@ -141,7 +79,7 @@ def col2im(c: Conversion) -> Result:
         "ConvTranspose",
         [
             c.add("Reshape", [c.required(0), shape]),
-            c.constant(places, c.type(0).dtype.numpy),
+            c.like(places),
         ],
         strides=strides,
         pads=pads,
@@ -149,116 +87,3 @@ def col2im(c: Conversion) -> Result:
         groups=total // size,
         output_padding=tuple(r % s for r, s in zip(room, strides)),
     )
-
-
-@row("MaxUnpool")
-def max_unpool(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator(
-        "MaxUnpool",
-        kernel_shape=a.integers("kernel_shape", ()),
-        strides=a.integers("strides", ()),
-        pads=pairs(c, a.integers("pads", ())),
-    )
-
-
-@row("BatchNormalization")
-def batch_normalization(c: Conversion) -> Result:
-    """training_mode is an attribute since opset 14; before, further outputs meant training."""
-    a = c.attributes
-    training = a.flag("training_mode")
-    if c.version < 7:
-        require_test_mode(c)
-    a.expect("spatial", 1, why="statistics per element are not supported")
-    if not training:
-        a.irrelevant("momentum", "it only updates statistics in training")
-        if any(c.output_used(i) for i in range(1, 5)):
-            c.refuse("the outputs of training are not supported")
-    return c.operator(
-        "BatchNormalization",
-        epsilon=a.number("epsilon", 1e-5),
-        training_mode=training,
-        **({"momentum": a.number("momentum", 0.9)} if training else {}),
-    )
-
-
-@row("InstanceNormalization")
-def instance_normalization(c: Conversion) -> Result:
-    return c.operator("InstanceNormalization", epsilon=c.attributes.number("epsilon", 1e-5))
-
-
-@row("LayerNormalization")
-def layer_normalization(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator(
-        "LayerNormalization",
-        axis=a.integer("axis", -1),
-        epsilon=a.number("epsilon", 1e-5),
-        stash_type=dtype_of(a.integer("stash_type", 1), c.node.place),
-        with_statistics=c.output_used(1) or c.output_used(2),
-    )
-
-
-@row("RMSNormalization")
-def rms_normalization(c: Conversion) -> Result:
-    a = c.attributes
-    a.expect("stash_type", 1, why="statistics in another type than float32")
-    return c.operator(
-        "RMSNormalization", axis=a.integer("axis", -1), epsilon=a.number("epsilon", 1e-5)
-    )
-
-
-@row("GroupNormalization")
-def group_normalization(c: Conversion) -> Result:
-    """Scale and bias are per channel since opset 21, per group before."""
-    a = c.attributes
-    a.expect("stash_type", 1, why="statistics in another type than float32")
-    return c.operator(
-        "GroupNormalization",
-        num_groups=a.integer("num_groups", 0),
-        epsilon=a.number("epsilon", 1e-5),
-        per_group=c.version < 21,
-    )
-
-
-@row("LRN")
-def lrn(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator(
-        "LRN",
-        size=a.integer("size", 0),
-        alpha=a.number("alpha", 1e-4),
-        beta=a.number("beta", 0.75),
-        bias=a.number("bias", 1.0),
-    )
-
-
-@row("LpNormalization")
-def lp_normalization(c: Conversion) -> Result:
-    a = c.attributes
-    return c.operator("LpNormalization", axis=a.integer("axis", -1), p=a.integer("p", 2))
-
-
-@row("MeanVarianceNormalization")
-def mean_variance_normalization(c: Conversion) -> Result:
-    axes = c.attributes.integers("axes", (0, 2, 3))
-    return c.operator("MeanVarianceNormalization", axes=axes)
-
-
-@row("Gemm")
-def gemm(c: Conversion) -> Result:
-    a = c.attributes
-    if c.version < 7:
-        a.irrelevant("broadcast", "the shape of C says whether it broadcasts")
-    return c.operator(
-        "Gemm",
-        alpha=a.number("alpha", 1.0),
-        beta=a.number("beta", 1.0),
-        trans_a=a.flag("transA"),
-        trans_b=a.flag("transB"),
-    )
-
-
-@row("Einsum")
-def einsum(c: Conversion) -> Result:
-    return c.operator("Einsum", equation=c.attributes.text("equation", ""))

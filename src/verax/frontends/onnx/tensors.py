@@ -17,35 +17,15 @@ from onnx import TensorProto
 from verax.base.errors import ModelError, UnsupportedError
 from verax.base.reading import companion, private_bytes
 from verax.ir.types import DType
+from verax.onnx_format.dtypes import CODES, DTYPES, dtype_name
 
 MAX_ELEMENTS = 1 << 40
 """More elements than any tensor that fits a machine; guards arithmetic on absurd dimensions."""
 
-DTYPES: dict[int, DType] = {
-    TensorProto.FLOAT: DType.float32,
-    TensorProto.DOUBLE: DType.float64,
-    TensorProto.FLOAT16: DType.float16,
-    TensorProto.BFLOAT16: DType.bfloat16,
-    TensorProto.INT8: DType.int8,
-    TensorProto.INT16: DType.int16,
-    TensorProto.INT32: DType.int32,
-    TensorProto.INT64: DType.int64,
-    TensorProto.UINT8: DType.uint8,
-    TensorProto.UINT16: DType.uint16,
-    TensorProto.UINT32: DType.uint32,
-    TensorProto.UINT64: DType.uint64,
-    TensorProto.BOOL: DType.bool_,
-}
-CODES: dict[DType, int] = {dtype: code for code, dtype in DTYPES.items()}
 _INT32_STORED = (
     DType.int32, DType.int16, DType.int8, DType.uint16, DType.uint8, DType.bool_,
     DType.float16, DType.bfloat16,
 )  # fmt: skip
-
-
-def dtype_name(code: int) -> str:
-    """ONNX's name of an element type."""
-    return TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
 
 
 def dtype_of(code: int, place: str) -> DType:

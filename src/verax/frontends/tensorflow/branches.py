@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from verax.frontends.foreign import ForeignNode
+from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.tensorflow.names import node_of, port_of
 
 SWITCH, MERGE = ("Switch", "RefSwitch"), ("Merge", "RefMerge")

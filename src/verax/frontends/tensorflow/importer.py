@@ -10,8 +10,8 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.reading import open_bytes
-from verax.frontends.foreign import ForeignNode
-from verax.frontends.importing import Importer, Shapes
+from verax.frontends.common.foreign import ForeignNode
+from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.tensorflow.reader import read_graph, read_saved_model
 from verax.frontends.tensorflow.table import TABLE

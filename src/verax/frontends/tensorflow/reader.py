@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.reading import companion, open_bytes
-from verax.frontends.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.tensorflow.branches import SWITCH, taken_branches
 from verax.frontends.tensorflow.bundle import Bundle
 from verax.frontends.tensorflow.lifting import lifted

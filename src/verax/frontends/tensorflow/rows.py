@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import channels_first, constant_ints, finish_channels_last
-from verax.frontends.conversion import Conversion, Row
-from verax.ir.operator import Operator
+from verax.frontends.common.channels_last import channels_first, constant_ints, finish_channels_last
+from verax.frontends.common.context import Conversion, Result, Row
+from verax.frontends.common.table import Table
 from verax.ir.types import DType
-
-Result = Operator | str | tuple[str, ...]
-TABLE: dict[tuple[str, str], Row] = {}
-"""Rows by (domain, operator); TensorFlow has one domain."""
 
 TYPES = ("T", "U", "Tparams", "T_threshold")
 """Attributes that name the element type of data."""
@@ -24,26 +20,19 @@ INDEX_TYPES = (
 """Attributes that name the element type of operands that count or point."""
 
 
-def row(*operators: str) -> Callable[[Row], Row]:
-    """Enter a function as the row of operators. It need not read the attributes that repeat
-    operands' element types; those are checked here."""
+def _checked(function: Row) -> Row:
+    """A row that need not read the attributes that repeat operands' element types."""
 
-    def enter(function: Row) -> Row:
-        def checked(c: Conversion) -> Result:
-            _check_types(c)
-            return function(c)
+    def checked(c: Conversion) -> Result:
+        _check_types(c)
+        return function(c)
 
-        for name in operators:
-            assert ("", name) not in TABLE, name
-            TABLE["", name] = checked
-        return function
-
-    return enter
+    return checked
 
 
 def _check_types(c: Conversion) -> None:
     """Each type that the node states is one of its operands'."""
-    found = {str(c.builder.types[v].dtype) for v in c.inputs if v is not None}
+    found = {str(c.type(v).dtype) for v in c.inputs if v is not None}
     counts = c.node.op_type != "Range"  # its Tidx is the type of what it gives
     whole = {name for name in found if "int" in name} if counts else found
     for names, types in ((TYPES, found), (INDEX_TYPES, whole)):
@@ -55,6 +44,11 @@ def _check_types(c: Conversion) -> None:
     for name in c.attributes.values:
         if name.startswith("_"):
             c.attributes.irrelevant(name, "a hint for TensorFlow's own machinery")
+
+
+TABLE = Table(wrap=_checked)
+"""Rows by (domain, operator); TensorFlow has one domain."""
+row = TABLE.row
 
 
 def known_sizes(c: Conversion, index: int, what: str) -> tuple[Any, ...]:
@@ -80,7 +74,7 @@ def bounded(c: Conversion, count: int, limit: int = MAX_PARTS) -> int:
 
 def stated_integer(c: Conversion, name: str) -> int:
     """An integer attribute that has no default."""
-    value: int | None = c.attributes.integer(name)
+    value: int | None = c.integer(name)
     if value is None:
         raise ModelError(f"the attribute {name} is missing", place=c.node.place)
     return value
@@ -97,7 +91,7 @@ class Layout:
 
     def __init__(self, c: Conversion, default: str) -> None:
         self.c = c
-        self.format = c.attributes.text("data_format", default)
+        self.format = c.text("data_format", default)
         spatial = "DHW"[5 - len(default) :]
         if self.format not in (f"N{spatial}C", f"NC{spatial}"):
             c.attributes.refuse("data_format")
@@ -116,7 +110,7 @@ class Layout:
 
     def spatial(self, name: str, default: Any = None) -> tuple[int, ...]:
         """The spatial entries of a list with one entry per axis; the others must be 1."""
-        return self.inner(self.c.attributes.integers(name, default), name)
+        return self.inner(self.c.integers(name, default), name)
 
     def inner(self, values: tuple[int, ...] | None, name: str) -> tuple[int, ...]:
         """The spatial ones of numbers per axis; the others must be 1."""

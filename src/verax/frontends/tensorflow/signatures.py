@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verax.base.errors import UnsupportedError, UsageError
-from verax.frontends.foreign import ForeignValue
+from verax.frontends.common.foreign import ForeignValue
 from verax.frontends.tensorflow.names import plain
 from verax.frontends.tensorflow.tensors import DTYPES, dims_of
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import constant_ints, longs, static_dims
-from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Result, row
+from verax.frontends.common.channels_last import constant_ints, longs, static_dims
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import row
 from verax.ir.types import DType
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -24,7 +24,7 @@ def non_max_suppression(c: Conversion) -> Result:
     """Operands: boxes [n, 4], scores [n], count; then IoU and score thresholds where the version
     has them as operands. Places of the boxes kept, int32."""
     if c.node.op_type == "NonMaxSuppression":
-        overlap = c.constant([c.attributes.number("iou_threshold", 0.5)], np.float32)
+        overlap = c.constant([c.number("iou_threshold", 0.5)], np.float32)
     else:
         overlap = _scalar(c, 3)
     lowest = _scalar(c, 4) if c.node.op_type.endswith("V3") else c.constant([LOWEST], np.float32)
@@ -42,7 +42,7 @@ def padded_suppression(c: Conversion) -> Result:
     kept = _kept(c, _scalar(c, 3), _scalar(c, 4))
     count = c.add("Cast", [c.add("Size", [kept])], to=DType.int32)
     values = [kept, c.add("Gather", [c.required(1), kept])] if scored else [kept]
-    if c.attributes.flag("pad_to_max_output_size"):
+    if c.flag("pad_to_max_output_size"):
         (most,) = constant_ints(c, 2, "the count")
         values = [_padded(c, v, most) for v in values]
     values[0] = c.add("Cast", [values[0]], to=DType.int32)
@@ -56,11 +56,8 @@ def combined_suppression(c: Conversion) -> Result:
     the best of an image, whatever their class, padded with zeros."""
     a = c.attributes
     (per_class,), (most,) = (constant_ints(c, i, "the count") for i in (2, 3))
-    _, n, q, four = c.type(0).dims if c.rank(0) == 4 else (0, 0, 0, 0)
-    (_, same, classes) = c.type(1).dims if c.rank(1) == 3 else (0, 0, 0)
-    if not all(isinstance(d, int) for d in (n, q, classes)):
-        c.refuse("the numbers of boxes and classes are not known: give shapes")
-    assert isinstance(n, int) and isinstance(q, int) and isinstance(classes, int)
+    n, q, four = c.known_sizes(0, (1, 2, 3)) if c.rank(0) == 4 else (0, 0, 0)
+    same, classes = c.known_sizes(1, (1, 2)) if c.rank(1) == 3 else (0, 0)
     if four != 4 or n != same or q not in (1, classes) or per_class < 1 or most < 1:
         raise ModelError(f"{c.type(0)} and {c.type(1)} do not fit", place=c.node.place)
     if a.flag("pad_per_class"):
@@ -130,15 +127,13 @@ def _best(c: Conversion, scores: str, width: int, most: int) -> tuple[str, str]:
         one = c.add("Slice", [scores, *(c.ints((v,)) for v in (0, 1, 1))])
         lost = c.add("Where", [c.constant(False), one, c.constant(-np.inf, np.float32)])
         scores = c.add("Concat", [scores, c.add("Tile", [lost, c.ints((1, most - width))])], axis=1)
-    op = c.operator("TopK", axis=1, largest=True, sorted=True)
-    names = [c.fresh(f"{c.first_output}/{part}") for part in ("best", "places")]
-    values, places = c.builder.add_all(op, [scores, c.ints((most,))], names, c.node.name)
+    values, places = c.add_all("TopK", [scores, c.ints((most,))], axis=1, largest=True, sorted=True)
     return values, c.add("Min", [places, c.constant(width - 1, np.int64)])
 
 
 def _padded(c: Conversion, value: str, size: int) -> str:
     """A vector filled up with zeros."""
-    zeros = c.constant(np.zeros(size, c.builder.types[value].dtype.numpy))
+    zeros = c.constant(np.zeros(size, c.type(value).dtype.numpy))
     long = c.add("Concat", [value, zeros], axis=0)
     return c.add("Slice", [long, c.ints((0,)), c.ints((size,))])
 

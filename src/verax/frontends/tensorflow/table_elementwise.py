@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Result, row
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import number
+from verax.frontends.tensorflow.rows import TABLE, row
 from verax.ir.types import DType
 
 SAME = {
@@ -23,7 +23,7 @@ SAME = {
         "IsInf": "IsInf",
         "Selu": "Selu",
         "Rint": "Round",
-        "Rsqrt": "Rsqrt",
+        "Rsqrt": "Rsqrt",  # Eigen's may be some ulps off, unlike 1 / sqrt of the other formats
     },
 }
 """Operators without attributes of their own -> ours."""
@@ -86,13 +86,7 @@ def default(c: Conversion) -> Result:
 @row("NotEqual")
 def not_equal(c: Conversion) -> Result:
     c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
-    return c.result("Not", [c.add("Equal", [c.required(0), c.required(1)])])
-
-
-@row("Relu6")
-def relu6(c: Conversion) -> Result:
-    dtype = c.type(0).dtype.numpy
-    return c.result("Clip", [c.required(0), c.constant(0, dtype), c.constant(6, dtype)])
+    return formulas.not_equal(c, c.required(0), c.required(1))
 
 
 @row("ClipByValue")
@@ -102,57 +96,6 @@ def clip(c: Conversion) -> Result:
         return c.result("Clip", [c.required(i) for i in range(3)])
     upper = c.add("Min", [c.required(0), c.required(2)])
     return c.result("Max", [upper, c.required(1)])
-
-
-@row("LeakyRelu")
-def leaky_relu(c: Conversion) -> Result:
-    return c.result("LeakyRelu", [c.required(0)], alpha=c.attributes.number("alpha", 0.2))
-
-
-@row("Elu")
-def elu(c: Conversion) -> Result:
-    return c.result("Elu", [c.required(0)], alpha=1.0)
-
-
-@row("Erfc")
-def erfc(c: Conversion) -> Result:
-    return c.result("Sub", [c.constant(1, c.type(0).dtype.numpy), c.add("Erf", [c.required(0)])])
-
-
-@row("Square")
-def square(c: Conversion) -> Result:
-    return c.result("Mul", [c.required(0), c.required(0)])
-
-
-@row("SquaredDifference")
-def squared_difference(c: Conversion) -> Result:
-    apart = c.add("Sub", [c.required(0), c.required(1)])
-    return c.result("Mul", [apart, apart])
-
-
-@row("Expm1", "Log1p")
-def near_zero(c: Conversion) -> Result:
-    one = c.constant(1, c.type(0).dtype.numpy)
-    if c.node.op_type == "Expm1":
-        return c.result("Sub", [c.add("Exp", [c.required(0)]), one])
-    return c.result("Log", [c.add("Add", [c.required(0), one])])
-
-
-@row("Div", "FloorDiv", "FloorMod")
-def division(c: Conversion) -> Result:
-    """Div of integers truncates as C does; the others round down."""
-    x, y, whole = c.required(0), c.required(1), not c.type(0).dtype.is_float
-    if c.node.op_type == "Div":
-        return c.result("Div", [x, y])
-    if whole:
-        rest = c.add("Mod", [x, y])
-        if c.node.op_type == "FloorMod":
-            return c.result("Mod", [x, y])
-        return c.result("Div", [c.add("Sub", [x, rest]), y])
-    if c.node.op_type == "FloorDiv":
-        return c.result("Floor", [c.add("Div", [x, y])])
-    times = c.add("Floor", [c.add("Div", [x, y])])
-    return c.result("Sub", [x, c.add("Mul", [times, y])])
 
 
 @row("TruncateDiv", "TruncateMod", "Mod")
@@ -170,7 +113,7 @@ def truncated(c: Conversion) -> Result:
 def no_nan(c: Conversion) -> Result:
     """0 where the second operand is 0, whatever the first."""
     x, y = c.required(0), c.required(1)
-    zero, one = (c.constant(v, c.type(0).dtype.numpy) for v in (0, 1))
+    zero, one = (c.like(v) for v in (0, 1))
     is_zero = c.add("Equal", [y, zero])
     if c.node.op_type == "DivNoNan":
         found = c.add("Div", [x, c.add("Where", [is_zero, one, y])])
@@ -179,10 +122,20 @@ def no_nan(c: Conversion) -> Result:
     return c.result("Where", [is_zero, zero, found])
 
 
-@row("IsFinite")
-def is_finite(c: Conversion) -> Result:
-    bad = c.add("Or", [c.add("IsNaN", [c.required(0)]), c.add("IsInf", [c.required(0)])])
-    return c.result("Not", [bad])
+TABLE.operator("LeakyRelu", alpha=number(0.2))
+TABLE.operator("Elu", alpha=1.0)
+TABLE.operator("Div")  # of integers it truncates as C does; the others round down
+TABLE.formula(formulas.floor_division, "FloorDiv")
+TABLE.formula(formulas.floor_remainder, "FloorMod")
+TABLE.formula(formulas.relu6, "Relu6")
+TABLE.formula(formulas.erfc, "Erfc")
+TABLE.formula(formulas.square, "Square")
+TABLE.formula(formulas.squared_difference, "SquaredDifference")
+TABLE.formula(formulas.expm1, "Expm1")
+TABLE.formula(formulas.log1p, "Log1p")
+TABLE.formula(formulas.is_finite, "IsFinite")
+TABLE.formula(formulas.filled_like, "ZerosLike", value=0)
+TABLE.formula(formulas.filled_like, "OnesLike", value=1)
 
 
 @row("AddN")
@@ -206,13 +159,5 @@ def cast(c: Conversion) -> Result:
     a = c.attributes
     a.expect("Truncate", False, why="it changes how numbers are rounded")
     a.expect("SrcT", str(c.type(0).dtype), why="it repeats the operand's type")
-    target = a.text("DstT")
-    if target not in {str(d) for d in DType}:
-        a.refuse("DstT")
+    target = c.choice("DstT", list(DType))
     return c.result("Cast", [c.required(0)], to=DType(target))
-
-
-@row("ZerosLike", "OnesLike")
-def likes(c: Conversion) -> Result:
-    value = np.array(int(c.node.op_type == "OnesLike"), c.type(0).dtype.numpy)
-    return c.result("Expand", [c.constant(value), c.add("Shape", [c.required(0)])])

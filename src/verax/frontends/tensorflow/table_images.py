@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     constant_ints,
     finish_channels_last,
+    pixel_positions,
+    resized,
     static_dims,
 )
-from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import MAX_COMPUTED, Layout, Result, bounded, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import MAX_COMPUTED, Layout, bounded, row
 from verax.ir.types import DType
 
 STEPS = 1024
@@ -21,24 +23,9 @@ STEPS = 1024
 
 @row("ResizeBilinear", "ResizeNearestNeighbor")
 def resize(c: Conversion) -> Result:
-    """Positions: corners aligned, half-pixel centres, or neither."""
-    aligned, half = _positions(c)
-    mode = {"B": "linear", "N": "nearest"}[c.node.op_type[6]]
-    fields: dict[str, object] = {}
-    if mode == "nearest":
-        fields = {"nearest_mode": "round_prefer_ceil" if aligned or half else "floor"}
-    position = "align_corners" if aligned else "half_pixel" if half else "asymmetric"
-    x = _floats(c) if mode == "linear" else c.required(0)
-    sizes = c.ints(constant_ints(c, 1, "the size"))
-    y = c.add(
-        "Resize",
-        [channels_first(c, x), None, None, sizes],
-        mode=mode,
-        coordinate_transformation_mode=position,
-        axes=(2, 3),
-        **fields,
-    )
-    return finish_channels_last(c, y)
+    if c.node.op_type == "ResizeBilinear":
+        return resized(c, _floats(c), "linear")
+    return resized(c, c.required(0), "nearest")
 
 
 @row("ResizeBicubic")
@@ -48,7 +35,7 @@ def resize_bicubic(c: Conversion) -> Result:
     scaled to a sum of 1, else border pixels repeat.
     Source: core/kernels/image/resize_bicubic_op.cc of tensorflow/tensorflow.
     """
-    aligned, half = _positions(c)
+    aligned, half = pixel_positions(c)
     old, new = static_dims(c, 0, "the image")[1:3], constant_ints(c, 1, "the size")
     if len(new) != 2 or min(*new, *old) < 1:
         raise ModelError(f"{c.type(0)} to {new}", place=c.node.place)
@@ -159,18 +146,8 @@ def extract_patches(c: Conversion) -> Result:
     return c.result("Concat", parts, axis=3)
 
 
-def _positions(c: Conversion) -> tuple[bool, bool]:
-    """Whether corners are aligned, and whether pixels have their centres in the middle."""
-    aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
-    if aligned and half:
-        c.attributes.refuse("half_pixel_centers", "together with align_corners")
-    return aligned, half
-
-
 def _floats(c: Conversion) -> str:
     """The image in float32, in which TensorFlow resamples whatever it is given."""
-    if c.type(0).dtype is DType.float32:
-        return c.required(0)
     if c.type(0).dtype is DType.float64:
         c.refuse("images of float64, which it reads as float32")
-    return c.add("Cast", [c.required(0)], to=DType.float32)
+    return c.cast(c.required(0), DType.float32)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
+from verax.frontends.common import channels_last as moves
+from verax.frontends.common import shapes
+from verax.frontends.common.channels_last import (
     constant_ints,
     longs,
     mirror_mode,
     pads,
-    static_dims,
 )
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tensorflow.rows import (
     MAX_COMPUTED,
+    TABLE,
     Layout,
-    Result,
     as_long,
     bounded,
     row,
@@ -30,21 +31,11 @@ def reshape(c: Conversion) -> Result:
     return c.result("Reshape", [c.required(0), longs(c, 1)], allowzero=True)
 
 
-@row("Squeeze")
-def squeeze(c: Conversion) -> Result:
-    axes = c.attributes.integers("squeeze_dims", ())
-    return c.result("Squeeze", [c.required(0), c.ints(axes)] if axes else [c.required(0)])
-
-
-@row("ExpandDims")
-def expand_dims(c: Conversion) -> Result:
-    return c.result("Unsqueeze", [c.required(0), c.ints(constant_ints(c, 1, "the axis"))])
-
-
-@row("Transpose")
-def transpose(c: Conversion) -> Result:
-    perm = constant_ints(c, 1, "the permutation")
-    return c.result("Transpose", [c.required(0)], perm=perm)
+row("Squeeze")(moves.squeeze)
+row("ExpandDims")(moves.expand_dims)
+row("Transpose")(moves.transpose)
+row("Tile")(moves.tile)
+row("BroadcastTo")(moves.broadcast_to)
 
 
 @row("ConcatV2", "Concat")
@@ -59,16 +50,14 @@ def concat(c: Conversion) -> Result:
 
 @row("Pack")
 def pack(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
     c.attributes.expect("N", len(c.inputs), why="it counts the operands")
-    at = c.ints((axis,))
-    parts = [c.add("Unsqueeze", [c.required(i), at]) for i in range(len(c.inputs))]
-    return c.result("Concat", parts, axis=axis)
+    parts = c.operands
+    return shapes.stacked(c, parts, c.integer("axis", 0))
 
 
 @row("Unpack")
 def unpack(c: Conversion) -> Result:
-    axis, count = c.attributes.integer("axis", 0), stated_integer(c, "num")
+    axis, count = c.integer("axis", 0), stated_integer(c, "num")
     size = c.type(0).dims[axis]
     if isinstance(size, int) and size != count:
         raise ModelError(f"{size} elements are not {count}", place=c.node.place)
@@ -92,20 +81,10 @@ def mirror_pad(c: Conversion) -> Result:
     return c.result("Pad", [c.required(0), pads(c)], mode=mirror_mode(c))
 
 
-@row("Tile")
-def tile(c: Conversion) -> Result:
-    return c.result("Tile", [c.required(0), longs(c, 1)])
-
-
-@row("BroadcastTo")
-def broadcast_to(c: Conversion) -> Result:
-    return c.result("Expand", [c.required(0), longs(c, 1)])
-
-
 @row("Fill")
 def fill(c: Conversion) -> Result:
     c.attributes.expect("index_type", str(c.type(0).dtype), why="it repeats an operand's type")
-    return c.result("Expand", [c.required(1), longs(c, 0)])
+    return moves.fill(c)
 
 
 @row("GatherV2", "Gather")
@@ -113,21 +92,8 @@ def gather(c: Conversion) -> Result:
     """The first batch_dims axes of data and indices are walked together."""
     c.attributes.irrelevant("validate_indices", "indices out of range are errors either way")
     axis = constant_ints(c, 2, "the axis")[0] if c.node.op_type == "GatherV2" else 0
-    batch = c.attributes.integer("batch_dims", 0)
-    axis, batch = axis % max(c.rank(0), 1), batch + c.rank(1) if batch < 0 else batch
-    if batch == 0:
-        return c.result("Gather", [c.required(0), c.required(1)], axis=axis)
-    if not 0 < batch <= min(axis, c.rank(1)):
-        raise ModelError(f"batch_dims {batch} of axis {axis}", place=c.node.place)
-    # [batch, between, axis, rest] -> [batch, axis, between, rest], and back once gathered
-    between, rest = range(batch, axis), range(axis + 1, c.rank(0))
-    data = c.add("Transpose", [c.required(0)], perm=(*range(batch), axis, *between, *rest))
-    places = c.add("Unsqueeze", [as_long(c, 1), c.ints((-1,))])
-    found = c.add("GatherND", [data, places], batch_dims=batch)
-    inner = c.rank(1) - batch
-    moved = [*range(batch + inner, batch + inner + len(between)), *range(batch, batch + inner)]
-    tail = range(batch + len(moved), c.builder.types[found].rank)
-    return c.result("Transpose", [found], perm=(*range(batch), *moved, *tail))
+    axis, batch = axis % max(c.rank(0), 1), c.integer("batch_dims", 0)
+    return shapes.gathered(c, c.required(0), c.required(1), axis, batch)
 
 
 @row("GatherNd")
@@ -136,10 +102,7 @@ def gather_nd(c: Conversion) -> Result:
     return c.result("GatherND", [c.required(0), as_long(c, 1)])
 
 
-@row("Where")
-def where(c: Conversion) -> Result:
-    """Positions of what is not zero, int64 [count, rank]."""
-    return c.result("Transpose", [c.add("NonZero", [c.required(0)])], perm=(1, 0))
+TABLE.formula(shapes.positions, "Where")
 
 
 @row("ScatterNd", "TensorScatterUpdate", "TensorScatterAdd")
@@ -151,9 +114,7 @@ def scatter(c: Conversion) -> Result:
         reduction = "add" if c.node.op_type.endswith("Add") else "none"
         given = [c.required(0), as_long(c, 1), c.required(2)]
         return c.result("ScatterND", given, reduction=reduction)
-    zero = c.constant(0, c.type(1).dtype.numpy)
-    data = c.add("Expand", [zero, longs(c, 2)])
-    return c.result("ScatterND", [data, as_long(c, 0), c.required(1)], reduction="add")
+    return moves.scatter(c)
 
 
 @row("Roll")
@@ -161,14 +122,8 @@ def roll(c: Conversion) -> Result:
     """Along each axis by a constant number of places, forward."""
     value = c.required(0)
     for shift, axis in zip(constant_ints(c, 1, "the shift"), constant_ints(c, 2, "the axis")):
-        size = static_dims(c, 0, "the input")[axis]
-        cut = -shift % max(size, 1)
-        parts = [
-            c.add("Slice", [value, c.ints((b,)), c.ints((e,)), c.ints((axis,))])
-            for b, e in ((cut, size), (0, cut))
-        ]
-        value = c.add("Concat", parts, axis=axis)
-    return c.result("Identity", [value])
+        value = shapes.rolled(c, value, shift, axis)
+    return c.apply("Identity", [value])
 
 
 @row("ReverseSequence")
@@ -203,7 +158,7 @@ def inverse(c: Conversion) -> Result:
 @row("OneHot")
 def one_hot(c: Conversion) -> Result:
     """Operands: indices, depth, value at the index, value elsewhere."""
-    axis = c.attributes.integer("axis", -1)
+    axis = c.integer("axis", -1)
     scalars = [c.add("Unsqueeze", [c.required(i), c.ints([0])]) for i in (3, 2)]
     values = c.add("Concat", scalars, axis=0)
     depth = c.ints(constant_ints(c, 1, "the depth"))
@@ -212,15 +167,13 @@ def one_hot(c: Conversion) -> Result:
 
 @row("Shape", "Size", "Rank")
 def shape(c: Conversion) -> Result:
-    target = DType(c.attributes.text("out_type", "int32"))
+    target = DType(c.text("out_type", "int32"))
     if c.node.op_type == "Rank":
         return c.named_constant(np.array(c.rank(0), np.int32))
     return c.result("Cast", [c.add(c.node.op_type, [c.required(0)])], to=target)
 
 
-@row("Range")
-def range_(c: Conversion) -> Result:
-    return c.operator("Range")
+TABLE.operator("Range")
 
 
 @row("SpaceToDepth", "DepthToSpace")
@@ -241,50 +194,11 @@ def _block(c: Conversion) -> tuple[tuple[int, ...], tuple[int, ...]]:
 @row("SpaceToBatchND", "SpaceToBatch")
 def space_to_batch(c: Conversion) -> Result:
     """Operands: data [n, *spatial, ...], block, (begin, end) pads; the old form has square blocks
-    of two axes as an attribute. Blocks become batches, the position in the block being the outer
-    index."""
-    block, ends = _block(c)
-    dims, m = list(static_dims(c, 0, "the input")), len(block)
-    if len(ends) != 2 * m or min(*block, 1) < 1 or min(*ends, 0) < 0 or m >= len(dims):
-        raise ModelError(f"blocks of {block}, pads {ends} on {c.type(0)}", place=c.node.place)
-    rest = len(dims) - m - 1
-    widths = [0, *ends[::2], *[0] * rest, 0, *ends[1::2], *[0] * rest]
-    x = c.add("Pad", [c.required(0), c.ints(widths)]) if any(ends) else c.required(0)
-    inner = [d + ends[2 * i] + ends[2 * i + 1] for i, d in enumerate(dims[1 : m + 1])]
-    if any(d % b for d, b in zip(inner, block)):
-        raise ModelError(f"{inner} is not a multiple of {block}", place=c.node.place)
-    cut = [v for d, b in zip(inner, block) for v in (d // b, b)]
-    x = c.add("Reshape", [x, c.ints([dims[0], *cut, *dims[m + 1 :]])])
-    order = [
-        *range(2, 2 * m + 2, 2),
-        0,
-        *range(1, 2 * m + 1, 2),
-        *range(2 * m + 1, 2 * m + 1 + rest),
-    ]
-    x = c.add("Transpose", [x], perm=tuple(order))
-    small = [d // b for d, b in zip(inner, block)]
-    batch = dims[0] * int(np.prod(block))
-    return c.result("Reshape", [x, c.ints([batch, *small, *dims[m + 1 :]])])
+    of two axes as an attribute."""
+    return shapes.space_to_batch(c, c.required(0), *_block(c))
 
 
 @row("BatchToSpaceND", "BatchToSpace")
 def batch_to_space(c: Conversion) -> Result:
     """Operands: data [n * blocks, *spatial, ...], block, (begin, end) crops."""
-    block, crops = _block(c)
-    dims, m = list(static_dims(c, 0, "the input")), len(block)
-    whole = int(np.prod(block))
-    if len(crops) != 2 * m or min(*block, 1) < 1 or dims[0] % whole or m >= len(dims):
-        raise ModelError(f"blocks of {block}, crops {crops} on {c.type(0)}", place=c.node.place)
-    rest = len(dims) - m - 1
-    x = c.add("Reshape", [c.required(0), c.ints([*block, dims[0] // whole, *dims[1:]])])
-    pairs = [v for i in range(m) for v in (m + 1 + i, i)]
-    x = c.add("Transpose", [x], perm=(m, *pairs, *range(2 * m + 1, 2 * m + 1 + rest)))
-    big = [d * b for d, b in zip(dims[1 : m + 1], block)]
-    if any(b < 0 or e < 0 or b + e > d for b, e, d in zip(crops[::2], crops[1::2], big)):
-        raise ModelError(f"crops {crops} of {big}", place=c.node.place)
-    shape = c.ints([dims[0] // whole, *big, *dims[m + 1 :]])
-    if not any(crops):
-        return c.result("Reshape", [x, shape])
-    x = c.add("Reshape", [x, shape])
-    ends = [d - e for d, e in zip(big, crops[1::2])]
-    return c.result("Slice", [x, c.ints(crops[::2]), c.ints(ends), c.ints(range(1, m + 1))])
+    return shapes.batch_to_space(c, c.required(0), *_block(c))

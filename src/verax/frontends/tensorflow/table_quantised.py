@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Result, row
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import row
 
 RANGED = ("FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
 

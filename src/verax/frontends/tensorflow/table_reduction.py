@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from verax.frontends.channels_last import constant_ints
-from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Result, row
+from verax.frontends.common import formulas
+from verax.frontends.common.channels_last import constant_ints, running_sum
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import TABLE, row
 from verax.ir.types import DType
 
 REDUCTIONS = {
@@ -23,7 +22,7 @@ REDUCTIONS = {
 def reduce(c: Conversion) -> Result:
     """No axes at all reduce nothing."""
     axes = constant_ints(c, 1, "the axes")
-    keep = c.attributes.flag("keep_dims")
+    keep = c.flag("keep_dims")
     if not axes:
         return c.result("Identity", [c.required(0)])
     return c.result(REDUCTIONS[c.node.op_type], [c.required(0), c.ints(axes)], keepdims=keep)
@@ -31,47 +30,35 @@ def reduce(c: Conversion) -> Result:
 
 @row("Any", "All")
 def any_or_all(c: Conversion) -> Result:
-    axes, keep = constant_ints(c, 1, "the axes"), c.attributes.flag("keep_dims")
+    axes, keep = constant_ints(c, 1, "the axes"), c.flag("keep_dims")
     if not axes:
-        return c.result("Identity", [c.required(0)])
-    number = c.add("Cast", [c.required(0)], to=DType.int32)
+        return c.apply("Identity", [c.required(0)])
     kind = "ReduceMax" if c.node.op_type == "Any" else "ReduceMin"
-    return c.result("Cast", [c.add(kind, [number, c.ints(axes)], keepdims=keep)], to=DType.bool_)
+    return formulas.any_or_all(c, c.required(0), kind, c.ints(axes), keepdims=keep)
 
 
 @row("ArgMax", "ArgMin")
 def arg(c: Conversion) -> Result:
     (axis,) = constant_ints(c, 1, "the axis")
-    target = c.attributes.text("output_type", "int64")
+    target = c.choice("output_type", ("int32", "int64"), "int64")
     found = c.add(c.node.op_type, [c.required(0)], axis=axis, keepdims=False)
-    if target not in ("int32", "int64"):
-        c.attributes.refuse("output_type")
     return c.result("Cast", [found], to=DType(target))
 
 
-@row("Softmax", "LogSoftmax")
-def softmax(c: Conversion) -> Result:
-    return c.result(c.node.op_type, [c.required(0)], axis=-1)
+TABLE.operator("Softmax", axis=-1)
+TABLE.operator("LogSoftmax", axis=-1)
 
 
-@row("Cumsum", "Cumprod")
-def cumulative(c: Conversion) -> Result:
-    (axis,) = constant_ints(c, 1, "the axis")
-    kind = "CumSum" if c.node.op_type == "Cumsum" else "CumProd"
-    return c.result(
-        kind,
-        [c.required(0), c.constant(axis, np.int64)],
-        exclusive=c.attributes.flag("exclusive"),
-        reverse=c.attributes.flag("reverse"),
-    )
+row("Cumsum")(running_sum)
+row("Cumprod")(lambda c: running_sum(c, "CumProd"))
 
 
 @row("TopKV2")
 def top_k(c: Conversion) -> Result:
     """Places are int32."""
     count = constant_ints(c, 1, "k")
-    kept = c.attributes.flag("sorted", True)
-    target = c.attributes.text("index_type", "int32")
+    kept = c.flag("sorted", True)
+    target = c.text("index_type", "int32")
     b, names = c.builder, [*c.node.outputs, c.fresh("places")][:2]
     op = c.operator("TopK", axis=-1, largest=True, sorted=kept)
     values, places = b.add_all(
@@ -83,5 +70,5 @@ def top_k(c: Conversion) -> Result:
 @row("L2Loss")
 def l2_loss(c: Conversion) -> Result:
     """Half of the sum of all squares."""
-    half = c.constant(0.5, c.type(0).dtype.numpy)
+    half = c.like(0.5)
     return c.result("Mul", [c.add("ReduceSumSquare", [c.required(0)], keepdims=False), half])

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import constant_ints, static_dims
-from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Result, as_long, bounded, row, stated_integer
+from verax.frontends.common import shapes
+from verax.frontends.common.channels_last import constant_ints, reverse, static_dims
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.shapes import END
+from verax.frontends.tensorflow.rows import as_long, bounded, row, stated_integer
 
-END = 2**31 - 1
-"""Beyond the end of any axis."""
 Bound = int | str
 """A number, or the name of a value that holds it, int64 [1]."""
 
@@ -152,17 +152,11 @@ def split(c: Conversion) -> Result:
         sizes = list(constant_ints(c, 1, "the sizes"))
         if stated_integer(c, "num_split") != len(sizes):
             c.attributes.refuse("num_split", f"there are {len(sizes)} sizes")
-        if -1 in sizes:
-            whole = static_dims(c, 0, "the input")[axis]
-            sizes[sizes.index(-1)] = whole - (sum(sizes) + 1)
+        sizes = shapes.part_sizes(c, data, axis, sizes)
     names = [n or c.fresh(f"{c.node.name}.{i}") for i, n in enumerate(c.node.outputs)]
     names += [c.fresh(f"{c.node.name}.{i}") for i in range(len(names), len(sizes))]
     op = c.operator("Split", num_outputs=len(sizes), axis=axis)
     return c.builder.add_all(op, [data, c.ints(sizes)], names, c.node.name)
 
 
-@row("ReverseV2")
-def reverse(c: Conversion) -> Result:
-    axes = constant_ints(c, 1, "the axes")
-    bounds = [c.ints([v] * len(axes)) for v in (-1, -END)]
-    return c.result("Slice", [c.required(0), *bounds, c.ints(axes), c.ints([-1] * len(axes))])
+row("ReverseV2")(reverse)

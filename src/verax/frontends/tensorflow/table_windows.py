@@ -9,14 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import constant_ints, reshaped, static_dims, transposed
-from verax.frontends.conversion import Conversion
-from verax.frontends.tensorflow.rows import Layout, Result, known_sizes, row
+from verax.frontends.common import formulas
+from verax.frontends.common.channels_last import (
+    constant_ints,
+    reshaped,
+    static_dims,
+    transposed,
+    transposed_pads,
+)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tensorflow.rows import Layout, known_sizes, row
 
 
 def _out_in(c: Conversion, value: str) -> str:
     """[*kernel, a, b] -> [b, a, *kernel]."""
-    rank = c.builder.types[value].rank
+    rank = c.rank(value)
     return transposed(c, value, (rank - 1, rank - 2, *range(rank - 2)))
 
 
@@ -70,41 +77,18 @@ def transposed_convolution(c: Conversion) -> Result:
     if len(shape) != layout.rank or len(dims) != layout.rank:
         raise ModelError(f"the output's shape is {shape}", place=c.node.place)
     inner = slice(1, -1) if layout.last else slice(2, None)
-    if not all(isinstance(n, int) for n in (*shape[inner], *dims[inner])):
-        c.refuse("its sizes are computed while the network runs: give shapes")
     kernel = static_dims(c, 1, "the filter")[:-2]
-    rule = layout.pads()
-    pads, extra = [], []
-    for i, (out, size, k) in enumerate(zip(shape[inner], dims[inner], kernel)):
-        wide, stride = (k - 1) * dilations[i] + 1, strides[i]
-        if isinstance(rule, tuple):
-            begin, end_pad = rule[i] if rule else (0, 0)
-            fits = (out + begin + end_pad - wide) // stride + 1
-        else:
-            fits = -(-out // stride)
-            begin = max((fits - 1) * stride + wide - out, 0) // 2
-        if fits != size:
-            raise ModelError(f"an output of {out} does not fit {size} inputs", place=c.node.place)
-        end = (size - 1) * stride + wide - out - begin
-        pads.append((begin, max(end, 0)))
-        extra.append(max(-end, 0))
-    weights = _out_in(c, c.required(1))  # [in, out, *kernel]
-    return layout.finish(
-        "ConvTranspose",
-        [layout.first(c.required(2)), weights],
-        strides=strides,
-        pads=tuple(pads),
-        dilations=dilations,
-        output_padding=tuple(extra),
+    fields = transposed_pads(
+        c, shape[inner], dims[inner], kernel, strides, dilations, layout.pads()
     )
+    operands = [layout.first(c.required(2)), _out_in(c, c.required(1))]  # [in, out, *kernel]
+    return layout.finish("ConvTranspose", operands, dilations=dilations, **fields)
 
 
 @row("BiasAdd")
 def bias_add(c: Conversion) -> Result:
     """One number per channel, which is the last axis or the second."""
-    form = c.attributes.text("data_format", "NHWC")
-    if form not in ("NHWC", "NCHW", "NDHWC", "NCDHW"):
-        c.attributes.refuse("data_format")
+    form = c.choice("data_format", ("NHWC", "NCHW", "NDHWC", "NCDHW"), "NHWC")
     bias = c.required(1)
     if form.startswith("NC") and c.rank(0) > 2:
         bias = c.add("Unsqueeze", [bias, c.ints(range(1, c.rank(0) - 1))])
@@ -143,7 +127,7 @@ def pool_of_operands(c: Conversion) -> Result:
 def batch_norm(c: Conversion) -> Result:
     """Training is the default when the file does not say."""
     layout = Layout(c, "NHWC")
-    if c.attributes.flag("is_training", True):
+    if c.flag("is_training", True):
         c.attributes.refuse("is_training", "freeze the graph for inference")
     c.attributes.irrelevant("exponential_avg_factor", "it only matters in training")
     if any(c.output_used(i) for i in range(1, 6)):
@@ -151,7 +135,7 @@ def batch_norm(c: Conversion) -> Result:
     return layout.finish(
         "BatchNormalization",
         [layout.first(c.required(0)), *(c.required(i) for i in range(1, 5))],
-        epsilon=c.attributes.number("epsilon", 1e-4),
+        epsilon=c.number("epsilon", 1e-4),
     )
 
 
@@ -174,27 +158,27 @@ def lrn(c: Conversion) -> Result:
 @row("MatMul")
 def matmul(c: Conversion) -> Result:
     a = c.attributes
-    for name in ("grad_a", "grad_b"):
-        a.irrelevant(name, "it marks products of the backward pass")
+    c.irrelevant("grad_a", "grad_b", reason="it marks products of the backward pass")
     fields: dict[str, Any] = {"trans_a": a.flag("transpose_a"), "trans_b": a.flag("transpose_b")}
     return c.result("Gemm", [c.required(0), c.required(1)], **fields)
 
 
 @row("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def batch_matmul(c: Conversion) -> Result:
-    operands = []
-    for i, name in enumerate(("adj_x", "adj_y")):
-        value, rank = c.required(i), c.rank(i)
-        if c.attributes.flag(name):
-            value = c.add("Transpose", [value], perm=(*range(rank - 2), rank - 1, rank - 2))
-        operands.append(value)
-    for name in ("Ta", "Tb", "Tout", "grad_x", "grad_y"):
-        c.attributes.irrelevant(name, "it repeats the operands' types or marks the backward pass")
-    return c.result("MatMul", operands)
+    c.irrelevant(
+        "Ta",
+        "Tb",
+        "Tout",
+        "grad_x",
+        "grad_y",
+        reason="it repeats the operands' types or marks the backward pass",
+    )
+    flips = [c.flag(name) for name in ("adj_x", "adj_y")]
+    return formulas.matrix_product(c, c.required(0), c.required(1), *flips)
 
 
 @row("Einsum")
 def einsum(c: Conversion) -> Result:
     c.attributes.expect("N", len(c.inputs), why="it counts the operands")
-    equation = c.attributes.text("equation", "").replace(" ", "")
+    equation = c.text("equation", "").replace(" ", "")
     return c.result("Einsum", list(c.inputs), equation=equation)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.rows import ACTIVATIONS
 from verax.numerics.fixed_point import quantised_factor
 

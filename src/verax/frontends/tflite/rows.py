@@ -8,13 +8,12 @@ weights on floating-point data (`hybrid=True`), or for both of the first two whe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from verax.frontends.conversion import Conversion, Row
-from verax.ir.operator import Operator
-
-Result = Operator | str | tuple[str, ...]
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Applied, Conversion, Result, Row
+from verax.frontends.common.table import Table
 
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator)."""
@@ -37,21 +36,30 @@ def row(
     """Enter a function as the row of TFLite operators."""
 
     def enter(function: Row) -> Row:
+        rows = HYBRID if hybrid else QUANTISED if quantised else FLOAT
         for name in operators:
+            _enter(rows, name, function, domain)
             if moves:
-                _enter(FLOAT, name, function)
-                _enter(QUANTISED, name, _moving(function))
-            else:
-                _enter(HYBRID if hybrid else QUANTISED if quantised else FLOAT, name, function)
-            TABLE[domain, name] = _dispatch
+                _enter(QUANTISED, name, _moving(function), domain)
         return function
 
     return enter
 
 
-def _enter(rows: dict[str, Row], name: str, function: Row) -> None:
+class _Floats(Table):
+    """Enters rows of floating-point operands."""
+
+    def row(self, *operators: str, domain: str | None = None) -> Callable[[Any], Any]:
+        return row(*operators, domain=domain or "")
+
+
+FLOATS = _Floats()
+
+
+def _enter(rows: dict[str, Row], name: str, function: Row, domain: str) -> None:
     assert name not in rows, name
     rows[name] = function
+    TABLE[domain, name] = _dispatch
 
 
 def _dispatch(c: Conversion) -> Result:
@@ -95,7 +103,7 @@ ACTIVATIONS: dict[str, tuple[float, float]] = {
 
 def activation(c: Conversion) -> str:
     """The fused activation; refused where LiteRT itself ignores it."""
-    name: str = c.attributes.text("fused_activation_function", "NONE")
+    name: str = c.text("fused_activation_function", "NONE")
     if name not in ("NONE", "RELU", *ACTIVATIONS):
         c.attributes.refuse("fused_activation_function", "LiteRT's kernels ignore it in silence")
     return name
@@ -103,32 +111,24 @@ def activation(c: Conversion) -> str:
 
 def activated(c: Conversion, value: str, name: str) -> str:
     """The value after a fused activation, under a name of its own."""
-    if name == "NONE":
-        return value
+    return value if name == "NONE" else c.append(_activation(c, value, name))
+
+
+def _activation(c: Conversion, value: str, name: str) -> Applied:
     if name == "RELU":
-        return c.add("Relu", [value])
-    low, high = ACTIVATIONS[name]
-    dtype = c.builder.types[value].dtype.numpy
-    return c.add("Clip", [value, c.constant(low, dtype), c.constant(high, dtype)])
+        return c.apply("Relu", [value])
+    return formulas.clipped(c, value, *ACTIVATIONS[name])
 
 
 def finish_activated(
-    c: Conversion, name: str, kind: str, inputs: list[str | None], **fields: Any
-) -> tuple[str, ...]:
-    """Append an operator and its fused activation; the last node defines the output."""
-    if name == "NONE":
-        return c.result(kind, inputs, **fields)
-    value = c.add(kind, inputs, **fields)
-    if name == "RELU":
-        return c.result("Relu", [value])
-    low, high = ACTIVATIONS[name]
-    dtype = c.builder.types[value].dtype.numpy
-    return c.result("Clip", [value, c.constant(low, dtype), c.constant(high, dtype)])
+    c: Conversion, name: str, kind: str, inputs: Sequence[str | None], **fields: Any
+) -> Result:
+    """An operator and its fused activation; the last node defines the output."""
+    applied = c.apply(kind, inputs, **fields)
+    return applied if name == "NONE" else _activation(c, c.append(applied), name)
 
 
 def padding(c: Conversion) -> str:
     """SAME or VALID as a rule that the operators resolve; () for VALID."""
-    rule: str = c.attributes.text("padding", "SAME")
-    if rule not in ("SAME", "VALID"):
-        c.attributes.refuse("padding", "there is no such rule")
+    rule: str = c.choice("padding", ("SAME", "VALID"), "SAME")
     return rule

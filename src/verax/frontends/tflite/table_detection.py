@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.quantisation import of_tensor
-from verax.frontends.tflite.rows import MAX_POSITIONS, Result, row
+from verax.frontends.tflite.rows import MAX_POSITIONS, row
 
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
 PER_CLASS = 100
@@ -76,13 +76,11 @@ def _detection(c: Conversion, operands: list[str]) -> Result:
 def _by_box(c: Conversion, corners: str, own: str, classes: int, most: int) -> Result:
     """The fast form: boxes compete by their best class, and each that is kept shows its `each`
     best classes. The count is that of boxes."""
-    each = c.attributes.integer("max_classes_per_detection", 0)
+    each = c.integer("max_classes_per_detection", 0)
     if not 1 <= each <= MAX_POSITIONS:
         raise ModelError(f"it shows {each} classes per box", place=c.node.place)
     shown = min(each, classes)
-    op = c.operator("TopK", axis=2)
-    names = [c.fresh(f"{c.first_output}/{what}") for what in ("best", "classes")]
-    values, indices = c.builder.add_all(op, [own, c.ints((shown,))], names)
+    values, indices = c.add_all("TopK", [own, c.ints((shown,))], axis=2)
     best = c.add("Squeeze", [_part(c, values, 2, 0, 1), c.ints((2,))])
     chosen = _suppressed(c, corners, c.add("Unsqueeze", [best, c.ints((1,))]), most)
     chosen = c.add("Squeeze", [_part(c, chosen, 1, 2, 3), c.ints((1,))])
@@ -112,9 +110,7 @@ def _by_class(c: Conversion, corners: str, own: str, per_class: int, most: int) 
     survivors = c.add("GatherND", [scores, found])
     loser = c.constant([np.float32(-np.inf)] * most)
     survivors = c.add("Concat", [survivors, loser], axis=0)
-    op = c.operator("TopK", axis=0)
-    names = [c.fresh(f"{c.first_output}/{what}") for what in ("best", "order")]
-    best, order = c.builder.add_all(op, [survivors, c.ints((most,))], names)
+    best, order = c.add_all("TopK", [survivors, c.ints((most,))], axis=0)
     kept = c.add("Less", [order, count])
     padded = c.add("Concat", [found, c.constant(np.zeros((most, 3), np.int64))], axis=0)
     places = c.add("Gather", [padded, order], axis=0)
@@ -135,7 +131,7 @@ def _outputs(c: Conversion, found: list[Shown], missing: int, count: str) -> Res
     for name, (value, kept, shape) in zip(c.node.outputs, found, strict=False):
         value = c.add("Where", [kept, value, c.constant(0, np.float32)])
         if missing:
-            rank = c.builder.types[value].rank
+            rank = c.rank(value)
             ends = [missing if axis == 2 else 0 for axis in range(rank)]
             value = c.add("Pad", [value, c.ints((*(0,) * rank, *ends))])
         names.append(c.builder.add(c.operator("Reshape"), [value, c.ints(shape)], [name]))
@@ -145,7 +141,7 @@ def _outputs(c: Conversion, found: list[Shown], missing: int, count: str) -> Res
 
 def _decoded(c: Conversion, encodings: str, anchors: str) -> str:
     """Corners [1, n, 4]: centres move by parts of the anchor, sizes are multiples of it."""
-    scales = [c.attributes.number(name, 0.0) for name in SCALES]
+    scales = [c.number(name, 0.0) for name in SCALES]
     if min(scales) <= 0:
         raise ModelError(f"the scales are {scales}", place=c.node.place)
     codes = c.add("Div", [encodings, c.constant(scales, np.float32)])
@@ -160,8 +156,8 @@ def _decoded(c: Conversion, encodings: str, anchors: str) -> str:
 def _suppressed(c: Conversion, corners: str, scores: str, most: int) -> str:
     """(image, class, box) of what is kept of scores [1, classes, n], by class, best first. A score
     at the threshold counts."""
-    threshold = np.float32(c.attributes.number("nms_score_threshold", 0.0))
-    overlap = np.float32(c.attributes.number("nms_iou_threshold", 0.0))
+    threshold = np.float32(c.number("nms_score_threshold", 0.0))
+    overlap = np.float32(c.number("nms_iou_threshold", 0.0))
     if not 0 < overlap <= 1:
         raise ModelError(f"nms_iou_threshold is {overlap}", place=c.node.place)
     limits = [c.ints((most,)), c.constant([overlap]), c.constant([_below(threshold)])]

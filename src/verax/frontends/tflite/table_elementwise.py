@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import constant_array, constant_ints
-from verax.frontends.conversion import Conversion
-from verax.frontends.tflite.rows import ACTIVATIONS, Result, activation, finish_activated, row
+from verax.frontends.common import formulas
+from verax.frontends.common.channels_last import constant_array, constant_ints
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.table import number
+from verax.frontends.tflite.rows import ACTIVATIONS, FLOATS, activation, finish_activated, row
 
 PLAIN = {
     "ABS": "Abs", "CEIL": "Ceil", "COS": "Cos", "ELU": "Elu", "EQUAL": "Equal", "EXP": "Exp",
@@ -19,9 +21,7 @@ PLAIN = {
 """Operators without options that mean what the Verax operator means."""
 
 
-@row(*PLAIN)
-def plain(c: Conversion) -> Result:
-    return c.operator(PLAIN[c.node.op_type])
+FLOATS.operators(PLAIN)
 
 
 ARITHMETIC = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
@@ -30,45 +30,25 @@ ARITHMETIC = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
 @row(*ARITHMETIC)
 def arithmetic(c: Conversion) -> Result:
     c.attributes.irrelevant("pot_scale_int16", "it concerns 16-bit operands")
-    inputs: list[str | None] = [c.required(0), c.required(1)]
+    inputs = [c.required(0), c.required(1)]
     return finish_activated(c, activation(c), ARITHMETIC[c.node.op_type], inputs)
 
 
-@row(*ACTIVATIONS)
-def clamp(c: Conversion) -> Result:
-    low, high = ACTIVATIONS[c.node.op_type]
-    return c.result("Clip", [c.required(0), *(c.constant(v, np.float32) for v in (low, high))])
-
-
-@row("LEAKY_RELU")
-def leaky_relu(c: Conversion) -> Result:
-    return c.operator("LeakyRelu", alpha=c.attributes.number("alpha", 0.0))
+for _name, (_low, _high) in ACTIVATIONS.items():
+    FLOATS.formula(formulas.clipped, _name, low=_low, high=_high)
 
 
 @row("GELU")
 def gelu(c: Conversion) -> Result:
-    return c.operator("Gelu", approximate="tanh" if c.attributes.flag("approximate") else "none")
+    return c.operator("Gelu", approximate="tanh" if c.flag("approximate") else "none")
 
 
-@row("RSQRT")
-def rsqrt(c: Conversion) -> Result:
-    return c.result("Reciprocal", [c.add("Sqrt", [c.required(0)])])
-
-
-@row("SQUARE")
-def square(c: Conversion) -> Result:
-    return c.result("Mul", [c.required(0), c.required(0)])
-
-
-@row("SQUARED_DIFFERENCE")
-def squared_difference(c: Conversion) -> Result:
-    difference = c.add("Sub", [c.required(0), c.required(1)])
-    return c.result("Mul", [difference, difference])
-
-
-@row("NOT_EQUAL")
-def not_equal(c: Conversion) -> Result:
-    return c.result("Not", [c.add("Equal", [c.required(0), c.required(1)])])
+FLOATS.operator("LeakyRelu", "LEAKY_RELU", alpha=number(0.0))
+FLOATS.operator("LogSoftmax", "LOG_SOFTMAX", axis=-1)
+FLOATS.formula(formulas.rsqrt, "RSQRT")
+FLOATS.formula(formulas.square, "SQUARE")
+FLOATS.formula(formulas.squared_difference, "SQUARED_DIFFERENCE")
+FLOATS.formula(formulas.not_equal, "NOT_EQUAL")
 
 
 @row("SELECT", "SELECT_V2", moves=True)
@@ -80,9 +60,8 @@ def select(c: Conversion) -> Result:
 
 @row("CAST")
 def cast(c: Conversion) -> Result:
-    for name in ("in_data_type", "out_data_type"):
-        c.attributes.irrelevant(name, "LiteRT goes by the types of the tensors")
-    return c.operator("Cast", to=c.attributes.text("output_type"))
+    c.irrelevant("in_data_type", "out_data_type", reason="LiteRT goes by the types of the tensors")
+    return c.operator("Cast", to=c.text("output_type"))
 
 
 @row("DEQUANTIZE")
@@ -99,15 +78,10 @@ def dequantize_half(c: Conversion) -> Result:
 @row("SOFTMAX")
 def softmax(c: Conversion) -> Result:
     """softmax(beta x) along the last axis."""
-    beta, x = c.attributes.number("beta", 0.0), c.required(0)
+    beta, x = c.number("beta", 0.0), c.required(0)
     if beta != 1.0:
         x = c.add("Mul", [x, c.constant(beta, np.float32)])
     return c.result("Softmax", [x], axis=-1)
-
-
-@row("LOG_SOFTMAX")
-def log_softmax(c: Conversion) -> Result:
-    return c.operator("LogSoftmax", axis=-1)
 
 
 @row("L2_NORMALIZATION")
@@ -116,9 +90,7 @@ def l2_normalization(c: Conversion) -> Result:
     c.attributes.expect(
         "fused_activation_function", "NONE", why="only None is known to be honoured"
     )
-    length = c.add("ReduceL2", [c.required(0), c.ints((-1,))], keepdims=True)
-    length = c.add("Max", [length, c.constant(1e-6, np.float32)])
-    return c.result("Div", [c.required(0), length])
+    return formulas.over_norm(c, c.required(0), (-1,), 1e-6)
 
 
 REDUCTIONS = {
@@ -141,7 +113,7 @@ def reduction(c: Conversion) -> Result:
     return c.result(
         REDUCTIONS[c.node.op_type],
         [c.required(0), c.ints(constant_ints(c, 1, "the axes"))],
-        keepdims=c.attributes.flag("keep_dims"),
+        keepdims=c.flag("keep_dims"),
         noop_with_empty_axes=True,
     )
 
@@ -151,17 +123,13 @@ def arg(c: Conversion) -> Result:
     """The first of equals wins."""
     (axis,) = constant_ints(c, 1, "the axis")
     kind = "ArgMax" if c.node.op_type == "ARG_MAX" else "ArgMin"
-    to = c.attributes.text("output_type", "float32")
-    if to not in ("int32", "int64"):
-        c.attributes.refuse("output_type", "positions are int32 or int64")
+    to = c.choice("output_type", ("int32", "int64"), "float32")
     return _cast_result(c, c.add(kind, [c.required(0)], axis=axis, keepdims=False), to)
 
 
 @row("SHAPE")
 def shape(c: Conversion) -> Result:
-    to = c.attributes.text("out_type", "float32")
-    if to not in ("int32", "int64"):
-        c.attributes.refuse("out_type", "sizes are int32 or int64")
+    to = c.choice("out_type", ("int32", "int64"), "float32")
     return _cast_result(c, c.add("Shape", [c.required(0)]), to)
 
 

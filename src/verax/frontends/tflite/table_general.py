@@ -4,54 +4,44 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import channels_first, constant_ints, finish_channels_last, longs
-from verax.frontends.conversion import Conversion
-from verax.frontends.tflite.rows import Result, activated, activation, row
-from verax.frontends.tflite.table_movement import END
+from verax.frontends.common import formulas, shapes
+from verax.frontends.common.channels_last import (
+    channels_first,
+    constant_ints,
+    finish_channels_last,
+    longs,
+)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.rows import FLOATS, activated, activation, row
 from verax.frontends.tflite.table_windows import pool_fields
 
 # Numbers
 
 
-@row("ADD_N")
-def add_n(c: Conversion) -> Result:
-    return c.result("Sum", [c.required(i) for i in range(len(c.inputs))])
+FLOATS.operator("Sum", "ADD_N")
 
 
-@row("FLOOR_DIV")
-def floor_div(c: Conversion) -> Result:
-    a, b = c.required(0), c.required(1)
-    if c.type(0).dtype.is_float:
-        return c.result("Floor", [c.add("Div", [a, b])])
-    return c.result("Div", [c.add("Sub", [a, c.add("Mod", [a, b])]), b])
-
-
-@row("FLOOR_MOD")
-def floor_mod(c: Conversion) -> Result:
-    return c.operator("Mod")
-
-
-@row("CUMSUM")
-def cumsum(c: Conversion) -> Result:
-    axis = c.constant(constant_ints(c, 1, "the axis")[0], np.int64)
-    flags = {name: c.attributes.flag(name) for name in ("exclusive", "reverse")}
-    return c.result("CumSum", [c.required(0), axis], **flags)
+FLOATS.operator("Mod", "FLOOR_MOD")
+FLOATS.operator("Range", "RANGE")
+FLOATS.formula(formulas.floor_division, "FLOOR_DIV")
+FLOATS.formula(formulas.filled_like, "ZEROS_LIKE", value=0)
+FLOATS.formula(shapes.positions, "WHERE")
 
 
 @row("REDUCE_ANY", "REDUCE_ALL")
 def logical_reduction(c: Conversion) -> Result:
     kind = "ReduceMax" if c.node.op_type == "REDUCE_ANY" else "ReduceMin"
-    axes = c.ints(constant_ints(c, 1, "the axes"))
-    flags = {"keepdims": c.attributes.flag("keep_dims"), "noop_with_empty_axes": True}
-    found = c.add(kind, [c.add("Cast", [c.required(0)], to="int32"), axes], **flags)
-    return c.result("Cast", [found], to="bool")
+    axes, keep = c.ints(constant_ints(c, 1, "the axes")), c.flag("keep_dims")
+    return formulas.any_or_all(
+        c, c.required(0), kind, axes, keepdims=keep, noop_with_empty_axes=True
+    )
 
 
 @row("L2_POOL_2D")
 def l2_pool(c: Conversion) -> Result:
     """The root of the mean square of what is inside the image."""
     act, x = activation(c), channels_first(c, c.required(0))
-    mean = c.add("AveragePool", [c.add("Mul", [x, x])], **pool_fields(c))
+    mean = c.add("AveragePool", [c.append(formulas.square(c, x))], **pool_fields(c))
     return finish_channels_last(c, activated(c, c.add("Sqrt", [mean]), act))
 
 
@@ -63,29 +53,18 @@ def rank(c: Conversion) -> Result:
     return c.named_constant(np.array(c.rank(), np.int32))
 
 
-@row("RANGE")
-def range_(c: Conversion) -> Result:
-    return c.operator("Range")
-
-
-@row("ZEROS_LIKE")
-def zeros_like(c: Conversion) -> Result:
-    zero = c.constant(0, c.type(0).dtype.numpy)
-    return c.result("Expand", [zero, c.add("Shape", [c.required(0)])])
-
-
 @row("ONE_HOT", moves=True)
 def one_hot(c: Conversion) -> Result:
     """Operands: indices, depth, on, off. Negative indices are off as well."""
     at, depth = c.required(0), c.required(1)
     if c.type(0).dtype not in ("int32", "int64"):
         c.refuse(f"indices of {c.type(0).dtype} are not supported")
-    is_below = c.add("Less", [at, c.constant(0, c.type(0).dtype.numpy)])
+    is_below = c.add("Less", [at, c.like(0)])
     beyond = c.add("Cast", [depth], to=c.type(0).dtype)
     at = c.add("Where", [is_below, beyond, at])
     values = [c.add("Reshape", [c.required(i), c.ints((1,))]) for i in (3, 2)]
     values = [c.add("Concat", values, axis=0)]
-    return c.result("OneHot", [at, depth, *values], axis=c.attributes.integer("axis", 0))
+    return c.result("OneHot", [at, depth, *values], axis=c.integer("axis", 0))
 
 
 # Searching
@@ -101,39 +80,16 @@ def top_k(c: Conversion) -> Result:
     return values, c.builder.add(to_int, [indices], [c.node.outputs[1]])
 
 
-@row("WHERE")
-def where(c: Conversion) -> Result:
-    """Positions [count, rank] of what is not zero."""
-    return c.result("Transpose", [c.add("NonZero", [c.required(0)])], perm=(1, 0))
-
-
 # Moving
-
-
-@row("REVERSE_V2", moves=True)
-def reverse(c: Conversion) -> Result:
-    axes = constant_ints(c, 1, "the axes")
-    bounds = [c.ints((v,) * len(axes)) for v in (END, -END)]
-    steps = c.ints((-1,) * len(axes))
-    return c.result("Slice", [c.required(0), *bounds, c.ints(axes), steps])
 
 
 @row("REVERSE_SEQUENCE", moves=True)
 def reverse_sequence(c: Conversion) -> Result:
-    axes = {f"{k}_axis": c.attributes.integer(f"{v}_dim", 0) for k, v in _SEQUENCE.items()}
+    axes = {f"{k}_axis": c.integer(f"{v}_dim", 0) for k, v in _SEQUENCE.items()}
     return c.result("ReverseSequence", [c.required(0), longs(c, 1)], **axes)
 
 
 _SEQUENCE = {"time": "seq", "batch": "batch"}
-
-
-@row("SCATTER_ND")
-def scatter_nd(c: Conversion) -> Result:
-    """Operands: indices, updates, shape. Onto zeros; updates of one place add up."""
-    zero = c.constant(0, c.type(1).dtype.numpy)
-    zeros = c.add("Expand", [zero, longs(c, 2)])
-    places = c.add("Cast", [c.required(0)], to="int64")
-    return c.result("ScatterND", [zeros, places, c.required(1)], reduction="add")
 
 
 @row("EMBEDDING_LOOKUP")

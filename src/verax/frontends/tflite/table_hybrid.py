@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     finish_channels_last,
     static_dims,
     transposed,
 )
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.quantisation import quantisation
-from verax.frontends.tflite.rows import Result, activated, activation, row
+from verax.frontends.tflite.rows import activated, activation, row
 from verax.frontends.tflite.table_windows import (
     convolution_fields,
     depth_multiplier,
@@ -42,9 +42,7 @@ def _scales(c: Conversion, axis: int) -> np.ndarray:
 
 def _quantised(c: Conversion, x: str, axis: int, symmetric: bool) -> tuple[str, str]:
     """Data as integers without zero points, and their scales."""
-    op = c.operator("DynamicQuantizeGroups", axis=axis, symmetric=symmetric)
-    names = [c.fresh(f"{c.first_output}/{what}") for what in ("quantised", "scale")]
-    q, scale = c.builder.add_all(op, [x], names)
+    q, scale = c.add_all("DynamicQuantizeGroups", [x], axis=axis, symmetric=symmetric)
     return q, scale
 
 
@@ -115,7 +113,7 @@ def _finished(c: Conversion, y: str, index: int = 2) -> Result:
 @row("FULLY_CONNECTED", hybrid=True)
 def fully_connected(c: Conversion) -> Result:
     """Each row of the data has its own scale."""
-    symmetric = not c.attributes.flag("asymmetric_quantize_inputs")
+    symmetric = not c.flag("asymmetric_quantize_inputs")
     c.attributes.irrelevant("quantized_bias_type", "no bias is quantised")
     act, scale = activation(c), _scales(c, 0)
     x, shape = flat_rows(c)
@@ -130,8 +128,8 @@ def fully_connected(c: Conversion) -> Result:
 @row("BATCH_MATMUL", hybrid=True)
 def batch_matmul(c: Conversion) -> Result:
     """Each row of the data has its own scale; the weights are the second operand."""
-    symmetric = not c.attributes.flag("asymmetric_quantize_inputs")
-    transposes = c.attributes.flag("adj_y")
+    symmetric = not c.flag("asymmetric_quantize_inputs")
+    transposes = c.flag("adj_y")
     scale = _scales(c, c.rank(1) - (2 if transposes else 1))
     x, by_row = _quantised(c, matrix_operand(c, 0, "adj_x"), c.rank(0) - 1, symmetric)
     axes = list(range(c.rank(1)))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
-    channels_first,
+from verax.frontends.common import channels_last as moves
+from verax.frontends.common import shapes
+from verax.frontends.common.channels_last import (
     constant_ints,
-    finish_channels_last,
     longs,
     mirror_mode,
     pads,
-    static_dims,
+    resized,
 )
-from verax.frontends.conversion import Conversion
-from verax.frontends.tflite.rows import MAX_POSITIONS, Result, activation, finish_activated, row
-
-END = 2**31 - 1
-"""Beyond the end of any axis."""
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.rows import MAX_POSITIONS, activation, finish_activated, row
 
 
 @row("RESHAPE", moves=True)
@@ -29,47 +25,39 @@ def reshape(c: Conversion) -> Result:
         c.attributes.irrelevant("new_shape", "operand 1 gives the shape")
         shape = longs(c, 1)
     else:
-        sizes = c.attributes.integers("new_shape", ())
+        sizes = c.integers("new_shape", ())
         shape = c.ints(() if sizes == (0,) else sizes)  # old files write a scalar as [0]
     return c.result("Reshape", [c.required(0), shape], allowzero=True)
 
 
-@row("SQUEEZE", moves=True)
-def squeeze(c: Conversion) -> Result:
-    axes = c.attributes.integers("squeeze_dims", ())
-    return c.result("Squeeze", [c.required(0), c.ints(axes)] if axes else [c.required(0)])
-
-
-@row("EXPAND_DIMS", moves=True)
-def expand_dims(c: Conversion) -> Result:
-    axes = constant_ints(c, 1, "the axis")
-    return c.result("Unsqueeze", [c.required(0), c.ints(axes)])
-
-
-@row("TRANSPOSE", moves=True)
-def transpose(c: Conversion) -> Result:
-    return c.result("Transpose", [c.required(0)], perm=constant_ints(c, 1, "the permutation"))
+row("SQUEEZE", moves=True)(moves.squeeze)
+row("EXPAND_DIMS", moves=True)(moves.expand_dims)
+row("TRANSPOSE", moves=True)(moves.transpose)
+row("TILE", moves=True)(moves.tile)
+row("BROADCAST_TO", moves=True)(moves.broadcast_to)
+row("FILL", moves=True)(moves.fill)
+row("REVERSE_V2", moves=True)(moves.reverse)
+row("SCATTER_ND")(moves.scatter)
+row("CUMSUM")(moves.running_sum)
 
 
 @row("CONCATENATION")
 def concatenation(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
-    inputs: list[str | None] = [c.required(i) for i in range(len(c.inputs))]
+    axis = c.integer("axis", 0)
+    inputs = c.operands
     return finish_activated(c, activation(c), "Concat", inputs, axis=axis)
 
 
 @row("PACK", moves=True)
 def pack(c: Conversion) -> Result:
-    axis = c.attributes.integer("axis", 0)
     c.attributes.expect("values_count", len(c.inputs), why="it counts the operands")
-    at = c.ints((axis,))
-    parts = [c.add("Unsqueeze", [c.required(i), at]) for i in range(len(c.inputs))]
-    return c.result("Concat", parts, axis=axis)
+    parts = c.operands
+    return shapes.stacked(c, parts, c.integer("axis", 0))
 
 
 @row("UNPACK", moves=True)
 def unpack(c: Conversion) -> Result:
-    axis, count = c.attributes.integer("axis", 0), c.attributes.integer("num", 0)
+    axis, count = c.integer("axis", 0), c.integer("num", 0)
     parts = _split(c, [c.required(0)], [], num_outputs=count, axis=axis)
     at = c.ints((axis,))
     squeeze_ = c.operator("Squeeze")
@@ -83,7 +71,7 @@ def unpack(c: Conversion) -> Result:
 def split(c: Conversion) -> Result:
     """Operands: axis, data."""
     (axis,) = constant_ints(c, 0, "the axis")
-    count = c.attributes.integer("num_splits", 0)
+    count = c.integer("num_splits", 0)
     size = c.type(1).dims[axis]
     if isinstance(size, int) and count and size % count:
         raise ModelError(f"{size} elements cannot be split into {count}", place=c.node.place)
@@ -95,9 +83,7 @@ def split_v(c: Conversion) -> Result:
     """Operands: data, sizes (-1: what is left), axis."""
     sizes, (axis,) = list(constant_ints(c, 1, "the sizes")), constant_ints(c, 2, "the axis")
     c.attributes.expect("num_splits", len(sizes), why="it counts the sizes")
-    if -1 in sizes:
-        whole = static_dims(c, 0, "the input")[axis]
-        sizes[sizes.index(-1)] = whole - (sum(sizes) + 1)
+    sizes = shapes.part_sizes(c, c.required(0), axis, sizes)
     inputs = [c.required(0), c.ints(sizes)]
     return _split(c, inputs, c.node.outputs, num_outputs=len(sizes), axis=axis)
 
@@ -116,34 +102,13 @@ def _split(
 
 @row("GATHER", moves=True)
 def gather(c: Conversion) -> Result:
-    batch, axis = c.attributes.integer("batch_dims", 0), c.attributes.integer("axis", 0)
-    if not batch:
-        return c.operator("Gather", axis=axis)
-    if axis % c.rank() != batch or batch < 0:
-        c.attributes.refuse("batch_dims", f"together with axis {axis}")
-    indices = c.add("Unsqueeze", [c.required(1), c.ints((-1,))])
-    return c.result("GatherND", [c.required(0), indices], batch_dims=batch)
+    axis, batch = c.integer("axis", 0), c.integer("batch_dims", 0)
+    return shapes.gathered(c, c.required(0), c.required(1), axis, batch)
 
 
 @row("GATHER_ND", moves=True)
 def gather_nd(c: Conversion) -> Result:
     return c.operator("GatherND", batch_dims=0)
-
-
-@row("TILE", moves=True)
-def tile(c: Conversion) -> Result:
-    return c.result("Tile", [c.required(0), longs(c, 1)])
-
-
-@row("BROADCAST_TO", moves=True)
-def broadcast_to(c: Conversion) -> Result:
-    return c.result("Expand", [c.required(0), longs(c, 1)])
-
-
-@row("FILL", moves=True)
-def fill(c: Conversion) -> Result:
-    """Operands: shape, value."""
-    return c.result("Expand", [c.required(1), longs(c, 0)])
 
 
 @row("PAD", "PADV2")
@@ -155,16 +120,14 @@ def pad(c: Conversion) -> Result:
 @row("MIRROR_PAD", moves=True)
 def mirror_pad(c: Conversion) -> Result:
     """SYMMETRIC repeats the border element, REFLECT does not."""
-    if c.attributes.text("mode", "REFLECT") != "SYMMETRIC":
+    if c.text("mode", "REFLECT") != "SYMMETRIC":
         return c.result("Pad", [c.required(0), pads(c)], mode=mirror_mode(c))
     ends = constant_ints(c, 1, "the paddings")
     value = c.required(0)
     for axis, (begin, end) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
-        size = c.type(0).dims[axis]
         if not begin and not end:
             continue
-        if not isinstance(size, int):
-            c.refuse(f"the sizes of the input, {c.type(0)}, are not known: give shapes")
+        size = c.known_size(0, axis, "what is mirrored")
         if not (0 <= begin <= size <= MAX_POSITIONS and 0 <= end <= size):
             raise ModelError(f"{begin} and {end} around {size} elements", place=c.node.place)
         rest = range(size - 1, size - 1 - end, -1)
@@ -177,10 +140,7 @@ def mirror_pad(c: Conversion) -> Result:
 def slice_(c: Conversion) -> Result:
     """Operands: data, begins, sizes (-1: to the end)."""
     begins, sizes = constant_ints(c, 1, "the begins"), constant_ints(c, 2, "the sizes")
-    ends = [END if n == -1 else b + n for b, n in zip(begins, sizes)]
-    if min(begins, default=0) < 0 or len(begins) != c.rank() or len(sizes) != c.rank():
-        raise ModelError(f"it begins at {begins}, sizes {sizes}", place=c.node.place)
-    return c.result("Slice", [c.required(0), c.ints(begins), c.ints(ends)])
+    return shapes.slice_of_sizes(c, c.required(0), begins, sizes)
 
 
 @row("STRIDED_SLICE", moves=True)
@@ -193,115 +153,40 @@ def strided_slice(c: Conversion) -> Result:
     begin_mask, end_mask = a.integer("begin_mask", 0), a.integer("end_mask", 0)
     shrink = a.integer("shrink_axis_mask", 0)
     bounds = [constant_ints(c, i, what) for i, what in ((1, "begins"), (2, "ends"), (3, "strides"))]
-    if len({len(b) for b in bounds}) != 1 or 0 in bounds[2]:
-        raise ModelError(f"begins, ends and strides are {bounds}", place=c.node.place)
-    if min(begin_mask, end_mask, shrink) < 0 or max(begin_mask, end_mask, shrink) >> len(bounds[0]):
+    bits = (begin_mask, end_mask, shrink)
+    if min(bits) < 0 or max(bits) >> len(bounds[0]):
         raise ModelError("a mask names an axis that has no bounds", place=c.node.place)
-    starts: list[int] = []
-    ends: list[int] = []
-    steps: list[int] = []
-    for i, (begin, end, step) in enumerate(zip(*bounds)):
-        if shrink >> i & 1:
-            starts, ends, steps = [*starts, begin], [*ends, begin + 1 or END], [*steps, 1]
-            continue
-        first, last = (0, END) if step > 0 else (END, -END)
-        starts.append(first if begin_mask >> i & 1 else begin)
-        ends.append(last if end_mask >> i & 1 else end)
-        steps.append(step)
-    operands = [*(c.ints(v) for v in (starts, ends, range(len(starts)), steps))]
-    dropped = [i for i in range(len(starts)) if shrink >> i & 1]
-    if not dropped:
-        return c.result("Slice", [c.required(0), *operands])
-    return c.result("Squeeze", [c.add("Slice", [c.required(0), *operands]), c.ints(dropped)])
+    masks = [[bit >> i & 1 for i in range(len(bounds[0]))] for bit in bits]
+    return shapes.strided(c, c.required(0), *bounds, *masks)
 
 
 @row("RESIZE_BILINEAR")
 def resize_bilinear(c: Conversion) -> Result:
-    return resize(c, "linear")
+    return resized(c, c.required(0), "linear")
 
 
 @row("RESIZE_NEAREST_NEIGHBOR", moves=True)
 def resize_nearest(c: Conversion) -> Result:
-    return resize(c, "nearest")
-
-
-def resize(c: Conversion, mode: str) -> Result:
-    """Operands: data, (height, width).
-
-    Nearest: floor of the scaled position; with half-pixel centres floor((i + 1/2) scale), with
-    aligned corners the position rounded, halves up.
-    """
-    aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
-    if aligned and half:
-        c.attributes.refuse("half_pixel_centers", "together with align_corners")
-    rounded = "round_prefer_ceil" if aligned or half else "floor"
-    x = channels_first(c, c.required(0))
-    sizes = c.ints(constant_ints(c, 1, "the size"))
-    y = c.add(
-        "Resize",
-        [x, None, None, sizes],
-        mode=mode,
-        coordinate_transformation_mode=(
-            "align_corners" if aligned else "half_pixel" if half else "asymmetric"
-        ),
-        axes=(2, 3),
-        **({"nearest_mode": rounded} if mode == "nearest" else {}),
-    )
-    return finish_channels_last(c, y)
+    return resized(c, c.required(0), "nearest")
 
 
 @row("SPACE_TO_BATCH_ND", moves=True)
 def space_to_batch(c: Conversion) -> Result:
-    """Operands: data [n, *spatial, c], block, (begin, end) pads. Blocks become batches, the
-    position in the block being the outer index. Quantised data is padded by its zero point."""
-    block, ends = constant_ints(c, 1, "the block"), constant_ints(c, 2, "the paddings")
-    *spatial, depth = _images(c, block, ends)
-    m = len(block)
-    spatial = [n + a + b for n, a, b in zip(spatial, ends[::2], ends[1::2])]
-    if any(n % b for n, b in zip(spatial, block)):
-        raise ModelError(f"{spatial} is not a multiple of {block}", place=c.node.place)
-    x = c.required(0)
-    if any(ends):
-        begin_end = (0, *ends[::2], 0, 0, *ends[1::2], 0)
-        zero = c.attributes.tensor("input0.zero_point")
-        value = None if zero is None else c.constant(zero[0], c.type(0).dtype.numpy)
-        x = c.add("Pad", [x, c.ints(begin_end), value])
-    inner = [n // b for n, b in zip(spatial, block)]
-    pairs = [k for pair in zip(inner, block) for k in pair]
-    x = c.add("Reshape", [x, c.ints((-1, *pairs, depth))])
-    positions, places = range(2, 2 * m + 1, 2), range(1, 2 * m, 2)
-    x = c.add("Transpose", [x], perm=(*positions, 0, *places, 2 * m + 1))
-    return c.result("Reshape", [x, c.ints((-1, *inner, depth))])
+    """Operands: data, block, (begin, end) pads. Quantised data is padded by its zero point."""
+    zero = c.attributes.tensor("input0.zero_point")
+    value = None if zero is None else c.like(zero[0])
+    return shapes.space_to_batch(c, c.required(0), *_block(c), value)
+
+
+def _block(c: Conversion) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes of the blocks, and the pads or crops; LiteRT has one or two axes of them."""
+    block, ends = constant_ints(c, 1, "the block"), constant_ints(c, 2, "the paddings or crops")
+    if len(block) not in (1, 2) or c.rank() != len(block) + 2:
+        c.refuse(f"blocks of {block} on {c.type(0)} are not supported")
+    return block, ends
 
 
 @row("BATCH_TO_SPACE_ND", moves=True)
 def batch_to_space(c: Conversion) -> Result:
-    """Operands: data [n blocks, *spatial, c], block, (begin, end) crops."""
-    block, crops = constant_ints(c, 1, "the block"), constant_ints(c, 2, "the crops")
-    *spatial, depth = _images(c, block, crops)
-    m, n = len(block), c.type(0).dims[0]
-    if isinstance(n, int) and n % math.prod(block):
-        raise ModelError(f"{n} batches in blocks of {block}", place=c.node.place)
-    x = c.add("Reshape", [c.required(0), c.ints((*block, -1, *spatial, depth))])
-    pairs = [k for i in range(m) for k in (m + 1 + i, i)]
-    x = c.add("Transpose", [x], perm=(m, *pairs, 2 * m + 1))
-    whole = [n * b for n, b in zip(spatial, block)]
-    shape = c.ints((-1, *whole, depth))
-    if not any(crops):
-        return c.result("Reshape", [x, shape])
-    ends = [n - crop for n, crop in zip(whole, crops[1::2])]
-    x = c.add("Reshape", [x, shape])
-    return c.result("Slice", [x, *(c.ints(b) for b in (crops[::2], ends, range(1, m + 1)))])
-
-
-def _images(c: Conversion, block: tuple[int, ...], ends: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes of the data but for its batch; refuses what is no stack of images or rows."""
-    m = len(block)
-    if c.rank() != m + 2 or m not in (1, 2) or len(ends) != 2 * m or min((*block, *ends, 1)) < 0:
-        c.refuse(f"blocks of {block} on {c.type(0)} are not supported")
-    if 0 in block:
-        raise ModelError(f"the block is {block}", place=c.node.place)
-    sizes = c.type(0).dims[1:]
-    if not all(isinstance(n, int) for n in sizes):
-        c.refuse(f"the sizes of the input, {c.type(0)}, are not known: give shapes")
-    return tuple(n for n in sizes if isinstance(n, int))
+    """Operands: data, block, (begin, end) crops."""
+    return shapes.batch_to_space(c, c.required(0), *_block(c))

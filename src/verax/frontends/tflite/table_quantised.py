@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     constant_ints,
     finish_channels_last,
     pads,
 )
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.quantisation import (
     activation_range,
     centred,
@@ -19,7 +19,7 @@ from verax.frontends.tflite.quantisation import (
     of_tensor,
     quantisation,
 )
-from verax.frontends.tflite.rows import ACTIVATIONS, MAX_POSITIONS, Result, activation, row
+from verax.frontends.tflite.rows import ACTIVATIONS, MAX_POSITIONS, activation, row
 from verax.frontends.tflite.table_windows import pool_fields
 from verax.numerics.fixed_point import nearest
 
@@ -36,7 +36,7 @@ def _alike(c: Conversion, *sides: str) -> tuple[np.float32, int]:
 def quantise(c: Conversion) -> Result:
     """Of a float: round(x / scale) in float32, halves away from zero. Of an integer: a change of
     scale."""
-    to, (scale, zero) = c.attributes.text("output_type"), of_tensor(c, "output0")
+    to, (scale, zero) = c.text("output_type"), of_tensor(c, "output0")
     if c.type(0).dtype == "float32":
         zero_point = c.constant(zero, to)
         operands = [c.required(0), c.constant(scale), zero_point]
@@ -81,7 +81,7 @@ def max_pool(c: Conversion) -> Result:
 def _clipped(c: Conversion, value: str, limits: dict[str, int]) -> str:
     if not limits:
         return value
-    dtype = c.builder.types[value].dtype.numpy
+    dtype = c.type(value).dtype.numpy
     info = np.iinfo(dtype)
     low = max(limits["low"], int(info.min))
     high = min(limits.get("high", int(info.max)), int(info.max))
@@ -92,7 +92,7 @@ def _clipped(c: Conversion, value: str, limits: dict[str, int]) -> str:
 def softmax(c: Conversion) -> Result:
     c.attributes.irrelevant("input0.zero_point", "only differences of the input count")
     (scale, _), (out_scale, out_zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    dtype, beta = c.type(0).dtype, c.attributes.number("beta", 0.0)
+    dtype, beta = c.type(0).dtype, c.number("beta", 0.0)
     if dtype == "int16":
         demanded, factor = (2.0**-15, 0), float(np.float32(beta) * scale)
     else:
@@ -109,7 +109,7 @@ def pad(c: Conversion) -> Result:
     if c.attributes.has("input2.scale"):
         sides.append("input2")
     _, zero = _alike(c, *sides)
-    value = c.input(2) or c.constant(zero, c.type(0).dtype.numpy)
+    value = c.input(2) or c.like(zero)
     return c.result("Pad", [c.required(0), pads(c), value])
 
 
@@ -117,7 +117,7 @@ def pad(c: Conversion) -> Result:
 def quantised_concatenation(c: Conversion) -> Result:
     """Parts quantised otherwise than the result are converted, which LiteRT does for uint8 only."""
     c.attributes.expect("fused_activation_function", "NONE", why="LiteRT demands it")
-    axis, target = c.attributes.integer("axis", 0), of_tensor(c, "output0")
+    axis, target = c.integer("axis", 0), of_tensor(c, "output0")
     parts = [_converted(c, i, target) for i in range(len(c.inputs))]
     return c.result("Concat", parts, axis=axis)
 
@@ -160,7 +160,7 @@ def negative(c: Conversion) -> Result:
 def leaky_relu(c: Conversion) -> Result:
     """Both sides have a factor of their own."""
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    alpha = np.float32(c.attributes.number("alpha", 0.0))
+    alpha = np.float32(c.number("alpha", 0.0))
     if alpha < 0:
         c.attributes.refuse("alpha", "factors are not negative")
     x, fields = centred(c, 0, x_zero), {"zero_point": zero, "output_dtype": str(c.type(0).dtype)}
@@ -192,7 +192,7 @@ def resize_bilinear(c: Conversion) -> Result:
     dtype = c.type(0).dtype
     if dtype not in ("int8", "int16"):
         c.refuse(f"resizing {dtype} is not supported")
-    aligned, half = c.attributes.flag("align_corners"), c.attributes.flag("half_pixel_centers")
+    aligned, half = c.flag("align_corners"), c.flag("half_pixel_centers")
     if aligned and half:
         c.attributes.refuse("half_pixel_centers", "together with align_corners")
     sizes = constant_ints(c, 1, "the size")

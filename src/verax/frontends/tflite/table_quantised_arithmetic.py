@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.quantisation import activation_range, centred, factors, of_tensor
-from verax.frontends.tflite.rows import Result, activation, row
+from verax.frontends.tflite.rows import activation, row
 from verax.numerics.fixed_point import (
     doubling_high_product,
     quantised_factor,
@@ -48,7 +48,7 @@ def add(c: Conversion) -> Result:
     scales = (of_tensor(c, "input0")[0], of_tensor(c, "input1")[0], scale)
     if dtype != "int16" or not all(map(_is_power, scales)):
         c.attributes.irrelevant("pot_scale_int16", "it needs 16 bits and powers of two as scales")
-    elif c.attributes.flag("pot_scale_int16", True):
+    elif c.flag("pot_scale_int16", True):
         c.attributes.refuse("pot_scale_int16", "16-bit sums in powers of two")
     bits = SUM_BITS[dtype]
     terms, unit = _terms(c, bits)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.quantisation import of_tensor
-from verax.frontends.tflite.rows import Result, row
+from verax.frontends.tflite.rows import row
 from verax.numerics.fixed_point import (
     interpolated,
     interpolation_table,
@@ -129,7 +129,7 @@ def curve(c: Conversion) -> Result:
 
 @row("GELU", quantised=True)
 def gelu(c: Conversion) -> Result:
-    return _curve(c, "GELU by tanh" if c.attributes.flag("approximate") else "GELU")
+    return _curve(c, "GELU by tanh" if c.flag("approximate") else "GELU")
 
 
 @row("LOGISTIC", "TANH", quantised=True)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.channels_last import channels_first, finish_channels_last, transposed
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import channels_first, finish_channels_last, transposed
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.quantisation import (
     activation_range,
     factors,
     of_tensor,
     quantisation,
 )
-from verax.frontends.tflite.rows import Result, activation, row
+from verax.frontends.tflite.rows import activation, row
 from verax.frontends.tflite.table_windows import (
     convolution_fields,
     depth_multiplier,
@@ -61,7 +61,7 @@ class _Product:
 
     def _asks_for_32_bits(self) -> bool:
         """On 16-bit data sums have 64 bits unless the option says otherwise."""
-        kind: str = self.c.attributes.text("quantized_bias_type", "float32")
+        kind: str = self.c.text("quantized_bias_type", "float32")
         if kind not in ("float32", "int32", "int64"):
             self.c.attributes.refuse("quantized_bias_type", "sums have 32 or 64 bits")
         return kind == "int32"

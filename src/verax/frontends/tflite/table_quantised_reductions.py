@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from verax.frontends.channels_last import constant_ints
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.channels_last import constant_ints
+from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.quantisation import centred, factors, of_tensor
-from verax.frontends.tflite.rows import Result, row
+from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_elementwise import arg as position
 from verax.frontends.tflite.table_elementwise import shape
 from verax.numerics.fixed_point import quantised_factor
@@ -19,7 +19,7 @@ def _sums(c: Conversion) -> tuple[str, tuple[int, ...]]:
     """Exact sums without zero points, and the axes that they run over."""
     axes = constant_ints(c, 1, "the axes")
     x = centred(c, 0, of_tensor(c, "input0")[1])
-    keep = c.attributes.flag("keep_dims")
+    keep = c.flag("keep_dims")
     fields = {"keepdims": keep, "noop_with_empty_axes": True}
     return c.add("ReduceSum", [x, c.ints(axes)], **fields), axes
 
@@ -29,10 +29,7 @@ def mean(c: Conversion) -> Result:
     """The count divides the multiplier."""
     (x_scale, _), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     sums, axes = _sums(c)
-    sizes = [c.type(0).dims[a] for a in {a % c.rank() for a in axes}]
-    if not all(isinstance(n, int) for n in sizes):
-        c.refuse("the sizes that a mean is taken over are not known: give shapes")
-    count = math.prod(n for n in sizes if isinstance(n, int))
+    count = math.prod(c.known_sizes(0, {a % c.rank() for a in axes}, "the mean"))
     if not count or not axes:
         c.refuse("a mean of nothing")
     multiplier, shift = quantised_factor(float(np.float64(x_scale) / np.float64(scale)))

@@ -7,22 +7,16 @@ odd element of padding at the end. Averages do not count padding.
 from __future__ import annotations
 
 from verax.base.errors import ModelError
-from verax.frontends.channels_last import (
+from verax.frontends.common.channels_last import (
     channels_first,
     constant_ints,
     finish_channels_last,
     static_dims,
     transposed,
+    transposed_pads,
 )
-from verax.frontends.conversion import Conversion
-from verax.frontends.tflite.rows import (
-    Result,
-    activated,
-    activation,
-    finish_activated,
-    padding,
-    row,
-)
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.rows import activated, activation, finish_activated, padding, row
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -34,11 +28,11 @@ def rule(name: str) -> str | tuple[()]:
 
 def strides(c: Conversion, axes: str) -> tuple[int, ...]:
     """`stride_h`, `stride_w`, ... in the order of `axes`."""
-    return tuple(c.attributes.integer(f"stride_{a}", 0) for a in axes)
+    return tuple(c.integer(f"stride_{a}", 0) for a in axes)
 
 
 def dilations(c: Conversion, axes: str) -> tuple[int, ...]:
-    return tuple(c.attributes.integer(f"dilation_{a}_factor", 1) for a in axes)
+    return tuple(c.integer(f"dilation_{a}_factor", 1) for a in axes)
 
 
 def depth_multiplier(c: Conversion) -> int:
@@ -126,28 +120,12 @@ def _transposed(c: Conversion, weights: str, axes: str) -> Result:
 
 
 def transposed_fields(c: Conversion, axes: str = "hw") -> dict[str, object]:
-    """Strides, pads and output padding of a transposed convolution from its output's shape.
-
-    The pads at the beginning are those of the forward convolution from the output, half of what
-    SAME needs and none for VALID; the end is wherever the output's shape says.
-    """
+    """Strides, pads and output padding of a transposed convolution from its output's shape."""
     shape = _sizes(c, len(axes) + 2, "the output's shape")
-    kernel, sizes = static_dims(c, 1, "the weights"), c.type(2).dims[1:-1]
+    kernel, rank = static_dims(c, 1, "the weights"), len(axes)
     kernel = kernel[1:3] if axes == "hw" else kernel[:3]
-    steps, same = strides(c, axes), padding(c) == "SAME"
-    if len(shape) != len(axes) or min(steps) < 1:
-        raise ModelError(f"the output is {shape} wide, strides {steps}", place=c.node.place)
-    pads, extra = [], []
-    for out, size, k, s in zip(shape, sizes, kernel, steps):
-        if not isinstance(size, int):
-            c.refuse(f"the sizes of the input, {c.type(2)}, are not known: give shapes")
-        if size != (-(-out // s) if same else (out - k + s) // s):
-            raise ModelError(f"an output of {out} does not fit {size} inputs", place=c.node.place)
-        begin = max((-(-out // s) - 1) * s + k - out, 0) // 2 if same else 0
-        end = (size - 1) * s + k - out - begin
-        pads.append((begin, max(end, 0)))
-        extra.append(max(-end, 0))
-    return {"strides": steps, "pads": tuple(pads), "output_padding": tuple(extra)}
+    sizes, ones = c.type(2).dims[1:-1], (1,) * rank
+    return transposed_pads(c, shape, sizes, kernel, strides(c, axes), ones, rule(padding(c)))
 
 
 def _sizes(c: Conversion, rank: int, what: str) -> tuple[int, ...]:
@@ -205,7 +183,7 @@ def fully_connected(c: Conversion) -> Result:
 def flat_rows(c: Conversion) -> tuple[str, tuple[int, ...] | None]:
     """The data as rows, and the shape that the result must get (None: [rows, out])."""
     c.attributes.expect("weights_format", "DEFAULT", why="shuffled weights are not supported")
-    keep = c.attributes.flag("keep_num_dims")
+    keep = c.flag("keep_num_dims")
     data, (out, width) = c.type(0), static_dims(c, 1, "the weights")
     x = c.required(0)
     if data.rank == 2 and data.dims[-1] == width:
@@ -223,16 +201,15 @@ def flat_rows(c: Conversion) -> tuple[str, tuple[int, ...] | None]:
 
 @row("BATCH_MATMUL")
 def batch_matmul(c: Conversion) -> Result:
-    a = c.attributes
     require_float_weights(c)
-    a.irrelevant("asymmetric_quantize_inputs", "no operand is quantised")
-    return c.result("MatMul", [matrix_operand(c, 0, "adj_x"), matrix_operand(c, 1, "adj_y")])
+    c.attributes.irrelevant("asymmetric_quantize_inputs", "no operand is quantised")
+    return c.apply("MatMul", [matrix_operand(c, 0, "adj_x"), matrix_operand(c, 1, "adj_y")])
 
 
 def matrix_operand(c: Conversion, index: int, flag: str) -> str:
     """An operand of a matrix product, its last two axes swapped if the option `flag` is set."""
     value, rank = c.required(index), c.rank(index)
-    if not c.attributes.flag(flag):
+    if not c.flag(flag):
         return value
     return transposed(c, value, (*range(rank - 2), rank - 1, rank - 2))
 
@@ -252,6 +229,6 @@ def local_response_normalization(c: Conversion) -> Result:
 def depth_and_space(c: Conversion) -> Result:
     """Channels of a block are ordered by its rows, its columns, then depth."""
     kind = "DepthToSpace" if c.node.op_type == "DEPTH_TO_SPACE" else "SpaceToDepth"
-    size = c.attributes.integer("block_size", 0)
+    size = c.integer("block_size", 0)
     y = c.add(kind, [channels_first(c, c.required(0))], blocksize=size)
     return finish_channels_last(c, y)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verax.base.errors import GraphError, UnsupportedError
-from verax.frontends.foreign import ForeignNode
+from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.torch.arguments import Ref, dim
 from verax.ir.dim import DimLike, parse_dim, symbol
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from verax.base.errors import ModelError, UsageError
 from verax.base.optional import optional
-from verax.frontends.importing import Importer, Shapes
+from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.torch.archive import Archive
 from verax.frontends.torch.examples import arguments_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from verax.frontends.foreign import ForeignNode
+from verax.frontends.common.foreign import ForeignNode
 
 Call = tuple[str, int]
 """Path of a module ("layer1.0.conv1") and the number of its call, from 0."""

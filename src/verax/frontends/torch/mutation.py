@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import UnsupportedError
-from verax.frontends.foreign import ForeignNode
+from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.torch.arguments import Ref, name_in
 
 MUTATIONS = {

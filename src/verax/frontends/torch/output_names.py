@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from verax.frontends.foreign import ForeignModel, ForeignNode
+from verax.frontends.common.foreign import ForeignModel, ForeignNode
 from verax.frontends.pytrees import leaf_names
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.foreign import UNBOUNDED, ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.foreign import UNBOUNDED, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import SCALAR_TYPES, Archive
 from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names

@@ -8,39 +8,21 @@ from typing import Any, NoReturn
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion, Row
-from verax.frontends.ledger import show
+from verax.frontends.common.context import Conversion, Result, Row
+from verax.frontends.common.ledger import Attributes, show
+from verax.frontends.common.table import Table
 from verax.frontends.torch.arguments import Ref
-from verax.ir.operator import Operator
-from verax.ir.types import DType, TensorType
-
-Result = Operator | str | tuple[str, ...]
-AtenRow = Callable[["Aten"], Result]
-TABLE: dict[tuple[str, str], Row] = {}
-"""Rows by (domain, operator.overload)."""
 
 OTHER_NAMES = {
-    **{"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div"},
+    **{"multiply": "mul", "subtract": "sub", "divide": "div"},
     **{"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le"},
     **{"not_equal": "ne", "negative": "neg", "absolute": "abs", "clip": "clamp"},
     **{"arctan": "atan", "arcsin": "asin", "arccos": "acos", "arctanh": "atanh"},
     **{"arcsinh": "asinh", "arccosh": "acosh", "concat": "cat", "concatenate": "cat"},
-    **{"swapdims": "transpose", "moveaxis": "movedim", "fix": "trunc"},
+    **{"moveaxis": "movedim", "fix": "trunc"},
 }
 """PyTorch's other names of operators that have the same overloads and arguments."""
 NO_MEANING = "it chooses where or how a tensor is stored, not what is in it"
-
-
-def row(*operators: str, domain: str = "aten") -> Callable[[AtenRow], AtenRow]:
-    """Enter a function as the row of operators, each given as "name.overload"."""
-
-    def enter(function: AtenRow) -> AtenRow:
-        for name in operators:
-            assert (domain, name) not in TABLE, name
-            TABLE[domain, name] = lambda c: function(Aten(c))
-        return function
-
-    return enter
 
 
 def enter_other_names() -> None:
@@ -52,30 +34,24 @@ def enter_other_names() -> None:
                 TABLE[domain, f"{new}.{overload}"] = function
 
 
-class Aten:
+class Aten(Conversion):
     """A node's arguments by name. Values of the graph are given as their names."""
 
-    def __init__(self, c: Conversion) -> None:
-        self.c = c
-        self.a = c.attributes
+    @property
+    def a(self) -> Attributes:
+        return self.attributes
 
     @property
     def kind(self) -> str:
         """The operator without its overload, under its first name."""
-        kind = self.c.node.op_type.partition(".")[0]
+        kind = self.node.op_type.partition(".")[0]
         return OTHER_NAMES.get(kind, kind)
 
     def wrong(self, name: str, value: object, wanted: str) -> NoReturn:
         """Raise `ModelError` for an argument of another kind."""
         raise ModelError(
-            f"the argument {name} = {show(value)} should be {wanted}", place=self.c.node.place
+            f"the argument {name} = {show(value)} should be {wanted}", place=self.node.place
         )
-
-    def type(self, value: str) -> TensorType:
-        return self.c.builder.types[value]
-
-    def rank(self, value: str) -> int:
-        return self.type(value).rank
 
     # Tensors
 
@@ -83,7 +59,7 @@ class Aten:
         """A required tensor. Raises `ModelError` when it is missing or no tensor."""
         value = self.maybe(name)
         if value is None:
-            raise ModelError(f"the argument {name} is missing", place=self.c.node.place)
+            raise ModelError(f"the argument {name} is missing", place=self.node.place)
         return value
 
     def maybe(self, name: str) -> str | None:
@@ -93,21 +69,22 @@ class Aten:
             return None
         if not isinstance(value, Ref):
             self.wrong(name, value, "a tensor")
-        return self._value(value)
+        return self.required(value.index)
 
     def tensors(self, name: str) -> list[str | None]:
         """A list of tensors, None where one is left out."""
         value = self.a.get(name, ())
         if not isinstance(value, tuple) or not all(v is None or isinstance(v, Ref) for v in value):
             self.wrong(name, value, "a list of tensors")
-        return [None if v is None else self._value(v) for v in value]
+        return [None if v is None else self.required(v.index) for v in value]
 
-    def _value(self, ref: Ref) -> str:
-        return self.c.required(ref.index)
+    def given(self, names: Sequence[str]) -> list[str | None]:
+        """Tensors by name, one with a question mark being optional."""
+        return [self.maybe(n[:-1]) if n.endswith("?") else self.tensor(n) for n in names]
 
     def constant_of(self, value: str | None) -> np.ndarray | None:
         """The array of a constant."""
-        return None if value is None else self.c.builder.constants.get(value)
+        return None if value is None else self.builder.constants.get(value)
 
     # Numbers
 
@@ -164,7 +141,7 @@ class Aten:
         return value
 
     def _known(self, ref: Ref, name: str) -> int:
-        value = self.c.constant_input(ref.index, f"the argument {name}")
+        value = self.constant_input(ref.index, f"the argument {name}")
         return int(value.reshape(()))
 
     def sizes(self, name: str) -> str:
@@ -176,15 +153,15 @@ class Aten:
     def vector(self, items: Sequence[Any]) -> str:
         """Integers and `Ref`s as an int64 vector of the graph."""
         if all(type(v) is int for v in items):
-            return self.c.ints(items)
+            return self.ints(items)
         parts: list[str | None] = []
         for item in items:
             if isinstance(item, Ref):
-                parts.append(self.add("Unsqueeze", [self._value(item), self.c.ints([0])]))
+                parts.append(self.add("Unsqueeze", [self.required(item.index), self.ints([0])]))
             elif type(item) is int:
-                parts.append(self.c.ints([item]))
+                parts.append(self.ints([item]))
             else:
-                raise ModelError(f"{item!r} is no size", place=self.c.node.place)
+                raise ModelError(f"{item!r} is no size", place=self.node.place)
         return self.add("Concat", parts, axis=0)
 
     def axis(self, name: str, value: str, default: Any = None) -> int:
@@ -192,37 +169,21 @@ class Aten:
         rank = max(self.rank(value), 1)
         found = self.integer(name, default)
         if found is None or not -rank <= found < rank:
-            raise ModelError(f"{name} = {found} is no axis of rank {rank}", place=self.c.node.place)
+            raise ModelError(f"{name} = {found} is no axis of rank {rank}", place=self.node.place)
         return int(found) % rank
-
-    def irrelevant(self, *names: str, reason: str = NO_MEANING) -> None:
-        """State that arguments cannot change what is computed."""
-        for name in names:
-            self.a.irrelevant(name, reason)
 
     # Building
 
-    def op(self, kind: str, **fields: Any) -> Operator:
-        return self.c.operator(kind, **fields)
-
-    def add(self, kind: str, inputs: Sequence[str | None], **fields: Any) -> str:
-        """Append an inner node; returns its value."""
-        return self.c.add(kind, inputs, **fields)
-
-    def result(self, kind: str, inputs: Sequence[str | None], **fields: Any) -> tuple[str, ...]:
-        """Append the node that makes this node's outputs."""
-        return self.c.result(kind, inputs, **fields)
-
     def output(self, index: int, kind: str, inputs: Sequence[str | None], **fields: Any) -> str:
         """Append the node that makes this node's output `index` alone."""
-        op, name = self.op(kind, **fields), self.name_of(index)
-        return self.c.builder.add(op, inputs, [name], self.c.node.name)
+        op, name = self.operator(kind, **fields), self.name_of(index)
+        return self.builder.add(op, inputs, [name], self.node.name)
 
     def name_of(self, index: int) -> str:
         """The name of this node's output `index`; a new one when it has none."""
-        names = self.c.node.outputs
+        names = self.node.outputs
         given = names[index] if index < len(names) else ""
-        return given or self.c.fresh(f"{self.c.first_output}.{index}")
+        return given or self.fresh(f"{self.first_output}.{index}")
 
     def each(
         self, kind: str, inputs: Sequence[Sequence[str | None]], **fields: Any
@@ -230,24 +191,12 @@ class Aten:
         """One node per output of this node, each on inputs of its own."""
         return tuple(self.output(i, kind, given, **fields) for i, given in enumerate(inputs))
 
-    def constant(self, value: Any, dtype: Any = None) -> str:
-        return self.c.constant(value, dtype)
-
-    def ints(self, values: Sequence[int]) -> str:
-        return self.c.ints(values)
-
-    def cast(self, value: str, dtype: DType) -> str:
-        """`value` in `dtype`; itself when it is in it already."""
-        if self.type(value).dtype == dtype:
-            return value
-        return self.add("Cast", [value], to=dtype)
-
     def batched(self, x: str, rank: int) -> tuple[str, bool]:
         """`x` with a batch axis in front, and whether that had to be added."""
         if self.rank(x) == rank:
             return x, False
         if self.rank(x) != rank - 1:
-            self.c.refuse(f"its input has rank {self.rank(x)}")
+            self.refuse(f"its input has rank {self.rank(x)}")
         return self.add("Unsqueeze", [x, self.ints([0])]), True
 
     def unbatched(
@@ -258,3 +207,12 @@ class Aten:
             return self.result(kind, inputs, **fields)
         y = self.add(kind, inputs, **fields)
         return self.result("Squeeze", [y, self.ints([0])])
+
+
+def _with_names(function: Callable[[Aten], Result]) -> Row:
+    return lambda c: function(Aten(c.node, c.inputs, c.attributes, c.builder, c.fresh))
+
+
+TABLE = Table("aten", _with_names, ("self",))
+"""Rows by (domain, operator.overload)."""
+row = TABLE.row

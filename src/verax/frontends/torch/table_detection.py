@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 from verax.ir.types import DType
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
 
+from verax.frontends.common import formulas, shapes
+from verax.frontends.common.context import Result
+from verax.frontends.common.table import Fields, number, text
 from verax.frontends.torch.arguments import Ref
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.torch.rows import NO_MEANING, TABLE, Aten, row
 from verax.ir.types import DType
 
 Number = bool | int | float
@@ -100,7 +102,10 @@ def mul(t: Aten) -> Result:
     return t.result(kind, [in_type(t, a, dtype), in_type(t, b, dtype)])
 
 
-@row("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
+@row(
+    *("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide.default"),
+    *("true_divide.Tensor", "true_divide.Scalar"),
+)
 def div(t: Aten) -> Result:
     """True division gives floats; a rounding mode keeps the type."""
     a, b = operand(t, "self"), operand(t, "other")
@@ -109,37 +114,22 @@ def div(t: Aten) -> Result:
     if mode is None:
         dtype = dtype if dtype.is_float else DType.float32
         return t.result("Div", [in_type(t, a, dtype), in_type(t, b, dtype)])
-    if not dtype.is_float:
-        return _integer_division(t, a, b, dtype, mode)
-    y = t.add("Div", [in_type(t, a, dtype), in_type(t, b, dtype)])
+    x, y = in_type(t, a, dtype), in_type(t, b, dtype)
     if mode == "floor":
-        return t.result("Floor", [y])
+        return formulas.floor_division(t, x, y)
     if mode != "trunc":
-        t.a.refuse("rounding_mode")
-    return truncated(t, y)
-
-
-def truncated(t: Aten, x: str) -> Result:
-    """Floats rounded towards zero."""
-    return t.result("Mul", [t.add("Sign", [x]), t.add("Floor", [t.add("Abs", [x])])])
+        t.a.refuse("rounding_mode", "supported: floor, trunc")
+    quotient = t.apply("Div", [x, y])
+    return formulas.truncated(t, t.append(quotient)) if dtype.is_float else quotient
 
 
 @row("trunc.default", "frac.default")
 def trunc(t: Aten) -> Result:
     x = t.tensor("self")
-    if t.kind == "frac":
-        whole = t.add("Mul", [t.add("Sign", [x]), t.add("Floor", [t.add("Abs", [x])])])
-        return t.result("Sub", [x, whole])
-    return truncated(t, x) if t.type(x).dtype.is_float else t.result("Identity", [x])
-
-
-def _integer_division(t: Aten, a: str | Number, b: str | Number, dtype: DType, mode: str) -> Result:
-    """Div of integers truncates; floor differs where signs do and something remains."""
-    x, y = in_type(t, a, dtype), in_type(t, b, dtype)
-    if mode == "trunc":
-        return t.result("Div", [x, y])
-    rest = t.add("Mod", [x, y])
-    return t.result("Div", [t.add("Sub", [x, rest]), y])
+    if not t.type(x).dtype.is_float and t.kind == "trunc":
+        return t.apply("Identity", [x])
+    whole = formulas.truncated(t, x)
+    return whole if t.kind == "trunc" else t.apply("Sub", [x, t.append(whole)])
 
 
 @row("remainder.Tensor", "remainder.Scalar", "fmod.Tensor", "fmod.Scalar")
@@ -150,8 +140,7 @@ def remainder(t: Aten) -> Result:
     x, y = in_type(t, a, dtype), in_type(t, b, dtype)
     if t.kind == "fmod" or not dtype.is_float:
         return t.result("Mod", [x, y], fmod=t.kind == "fmod")
-    whole = t.add("Floor", [t.add("Div", [x, y])])
-    return t.result("Sub", [x, t.add("Mul", [whole, y])])
+    return formulas.floor_remainder(t, x, y)
 
 
 @row("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
@@ -160,8 +149,8 @@ def power(t: Aten) -> Result:
     dtype = promoted(t, [a, b])
     x = in_type(t, a, dtype)
     if b == 2:
-        return t.result("Mul", [x, x])
-    return t.result("Pow", [x, in_type(t, b, dtype)])
+        return formulas.square(t, x)
+    return t.apply("Pow", [x, in_type(t, b, dtype)])
 
 
 COMPARISONS = {
@@ -176,7 +165,7 @@ def compare(t: Aten) -> Result:
     dtype = promoted(t, [a, b])
     inputs = [in_type(t, a, dtype), in_type(t, b, dtype)]
     if t.kind == "ne":
-        return t.result("Not", [t.add("Equal", inputs)])
+        return formulas.not_equal(t, *inputs)
     return t.result(COMPARISONS[t.kind], inputs)
 
 
@@ -240,7 +229,7 @@ FUNCTIONS = {
     **{"sqrt": "Sqrt", "exp": "Exp", "log": "Log", "sin": "Sin", "cos": "Cos", "tan": "Tan"},
     **{"asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh"},
     **{"asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "tanh": "Tanh"},
-    **{"sigmoid": "Sigmoid", "reciprocal": "Reciprocal", "mish": "Mish", "softsign": "Softsign"},
+    **{"sigmoid": "Sigmoid", "reciprocal": "Reciprocal", "mish": "Mish"},
     **{"selu": "Selu", "hardswish": "HardSwish", "silu": "Swish"},
 }
 """Functions that give floats of integers too."""
@@ -259,7 +248,7 @@ def function(t: Aten) -> Result:
 
 @row(*(f"{name}.default" for name in SAME))
 def same(t: Aten) -> Result:
-    t.irrelevant("memory_format")
+    t.irrelevant("memory_format", reason=NO_MEANING)
     x = t.tensor("self")
     whole = not t.type(x).dtype.is_float and t.kind in ("floor", "ceil")
     return t.result("Identity" if whole else SAME[t.kind], [x])
@@ -271,29 +260,19 @@ def round_(t: Aten) -> Result:
     return t.result("Round" if t.type(x).dtype.is_float else "Identity", [x])
 
 
-@row("rsqrt.default")
-def rsqrt(t: Aten) -> Result:
-    return t.result("Reciprocal", [t.add("Sqrt", [t.tensor("self")])])
-
-
-@row("exp2.default", "log2.default", "log10.default", "log1p.default", "expm1.default")
-def shifted_function(t: Aten) -> Result:
-    x = t.tensor("self")
-    dtype = t.type(x).dtype.numpy
-    if t.kind == "exp2":
-        return t.result("Pow", [t.constant(2, dtype), x])
-    if t.kind == "log1p":
-        return t.result("Log", [t.add("Add", [x, t.constant(1, dtype)])])
-    if t.kind == "expm1":
-        return t.result("Sub", [t.add("Exp", [x]), t.constant(1, dtype)])
-    base = 2 if t.kind == "log2" else 10
-    return t.result("Div", [t.add("Log", [x]), t.constant(math.log(base), dtype)])
-
-
-@row("square.default")
-def square(t: Aten) -> Result:
-    x = t.tensor("self")
-    return t.result("Mul", [x, x])
+TABLE.formula(formulas.rsqrt, "rsqrt.default")
+TABLE.formula(formulas.exp2, "exp2.default")
+TABLE.formula(formulas.log1p, "log1p.default")
+TABLE.formula(formulas.expm1, "expm1.default")
+TABLE.formula(formulas.logarithm, "log2.default", base=2)
+TABLE.formula(formulas.logarithm, "log10.default", base=10)
+TABLE.formula(formulas.square, "square.default")
+TABLE.formula(formulas.log_sigmoid, "log_sigmoid.default")
+TABLE.formula(formulas.relu6, "relu6.default")
+TABLE.operator("HardSigmoid", "hardsigmoid.default", alpha=1 / 6, beta=0.5)
+TABLE.operator("LeakyRelu", "leaky_relu.default", alpha=number(0.01, "negative_slope"))
+TABLE.operator("Celu", "celu.default", alpha=number(1.0))
+TABLE.operator("Gelu", "gelu.default", approximate=text("none"))
 
 
 # Activations
@@ -322,24 +301,8 @@ def clamp_tensor(t: Aten) -> Result:
     return t.result("Identity", [y]) if high is None else t.result("Min", [y, t.cast(high, dtype)])
 
 
-@row("relu6.default")
-def relu6(t: Aten) -> Result:
-    return _clip(t, t.tensor("self"), 0.0, 6.0)
-
-
-@row("hardtanh.default")
-def hardtanh(t: Aten) -> Result:
-    return _clip(t, t.tensor("self"), t.number("min_val", -1.0), t.number("max_val", 1.0))
-
-
-@row("hardsigmoid.default")
-def hardsigmoid(t: Aten) -> Result:
-    return t.result("HardSigmoid", [t.tensor("self")], alpha=1 / 6, beta=0.5)
-
-
-@row("leaky_relu.default")
-def leaky_relu(t: Aten) -> Result:
-    return t.result("LeakyRelu", [t.tensor("self")], alpha=t.number("negative_slope", 0.01))
+LIMITS: Fields = {"low": number(-1.0, "min_val"), "high": number(1.0, "max_val")}
+TABLE.formula(formulas.clipped, "hardtanh.default", **LIMITS)
 
 
 @row("prelu.default", "_prelu_kernel.default")
@@ -356,59 +319,37 @@ def elu(t: Aten) -> Result:
     """scale * (x above zero, alpha * (exp(input_scale * x) - 1) below)."""
     if t.number("input_scale", 1) != 1:
         t.a.refuse("input_scale")
-    x, scale, alpha = t.tensor("self"), t.number("scale", 1), float(t.number("alpha", 1.0))
-    if scale == 1:
-        return t.result("Elu", [x], alpha=alpha)
-    return t.result(
-        "Mul", [t.add("Elu", [x], alpha=alpha), t.constant(scale, t.type(x).dtype.numpy)]
-    )
-
-
-@row("celu.default")
-def celu(t: Aten) -> Result:
-    return t.result("Celu", [t.tensor("self")], alpha=float(t.number("alpha", 1.0)))
-
-
-@row("gelu.default")
-def gelu(t: Aten) -> Result:
-    return t.result("Gelu", [t.tensor("self")], approximate=t.text("approximate", "none"))
+    x, scale = t.tensor("self"), t.number("scale", 1)
+    y = t.apply("Elu", [x], alpha=float(t.number("alpha", 1.0)))
+    return y if scale == 1 else t.apply("Mul", [t.append(y), t.like(scale, x)])
 
 
 @row("glu.default")
 def glu(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x, -1)
-    size = t.type(x).dims[axis]
-    if not isinstance(size, int) or size % 2:
-        t.c.refuse(f"the size {size} of its axis cannot be halved")
-    half = int(size) // 2
-    parts = [
-        t.add("Slice", [x, t.ints([a]), t.ints([a + half]), t.ints([axis])]) for a in (0, half)
-    ]
-    return t.result("Mul", [parts[0], t.add("Sigmoid", [parts[1]])])
+    size = t.known_size(x, axis, "where its halves meet")
+    if size % 2:
+        t.refuse(f"the size {size} of its axis cannot be halved")
+    bounds = ((0, size // 2), (size // 2, size))
+    parts = [t.append(shapes.sliced(t, x, (axis,), (a,), (b,))) for a, b in bounds]
+    return t.apply("Mul", [parts[0], t.add("Sigmoid", [parts[1]])])
 
 
 @row("softplus.default")
 def softplus(t: Aten) -> Result:
     """log(1 + exp(beta x)) / beta, and x where beta x exceeds the threshold."""
-    x, beta, threshold = t.tensor("self"), t.number("beta", 1), t.number("threshold", 20)
-    dtype = t.type(x).dtype.numpy
-    scaled = x if beta == 1 else t.add("Mul", [x, t.constant(beta, dtype)])
+    x, beta = t.tensor("self"), t.number("beta", 1)
+    scaled = x if beta == 1 else t.add("Mul", [x, t.like(beta, x)])
     y = t.add("Softplus", [scaled])
     if beta != 1:
-        y = t.add("Div", [y, t.constant(beta, dtype)])
-    above = t.add("Greater", [scaled, t.constant(threshold, dtype)])
-    return t.result("Where", [above, x, y])
+        y = t.add("Div", [y, t.like(beta, x)])
+    above = t.add("Greater", [scaled, t.like(t.number("threshold", 20), x)])
+    return t.apply("Where", [above, x, y])
 
 
 @row("threshold.default")
 def threshold(t: Aten) -> Result:
     x = t.tensor("self")
-    dtype = t.type(x).dtype.numpy
-    above = t.add("Greater", [x, t.constant(t.number("threshold"), dtype)])
-    return t.result("Where", [above, x, t.constant(t.number("value"), dtype)])
-
-
-@row("log_sigmoid.default")
-def log_sigmoid(t: Aten) -> Result:
-    return t.result("Neg", [t.add("Softplus", [t.add("Neg", [t.tensor("self")])])])
+    above = t.add("Greater", [x, t.like(t.number("threshold"), x)])
+    return t.apply("Where", [above, x, t.like(t.number("value"), x)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import TABLE, Aten, row
 from verax.frontends.torch.table_elementwise import in_type, operand, promoted
 from verax.ir.types import DType
 
@@ -21,7 +23,7 @@ def add_product(t: Aten) -> Result:
     x, a, b = (t.cast(v, dtype) for v in operands)
     kind = "Mul" if t.kind == "addcmul" else "Div"
     if kind == "Div" and not dtype.is_float:
-        t.c.refuse("a division of integers")
+        t.refuse("a division of integers")
     return t.result("Add", [x, t.add(kind, [_scaled(t, a, t.number("value", 1)), b])])
 
 
@@ -43,11 +45,8 @@ def vector_product(t: Aten) -> Result:
     return t.result("Mul" if t.kind == "outer" else "MatMul", [x, y])
 
 
-@row("isfinite.default")
-def isfinite(t: Aten) -> Result:
-    x = t.tensor("self")
-    unusual = t.add("Or", [t.add("IsInf", [x]), t.add("IsNaN", [x])])
-    return t.result("Not", [unusual])
+TABLE.formula(formulas.is_finite, "isfinite.default")
+TABLE.formula(formulas.log_add_exp, "logaddexp.default", inputs=("self", "other"))
 
 
 @row("nan_to_num.default")
@@ -56,7 +55,7 @@ def nan_to_num(t: Aten) -> Result:
     x = t.tensor("self")
     dtype = t.type(x).dtype
     if not dtype.is_float or dtype is DType.bfloat16:
-        t.c.refuse(f"an input of {dtype}")
+        t.refuse(f"an input of {dtype}")
     largest = float(np.finfo(dtype.numpy).max)
     for name, kind, fields, default in (
         ("nan", "IsNaN", {}, 0.0),
@@ -81,41 +80,29 @@ def rrelu(t: Aten) -> Result:
     """At inference the slope is the middle of its range, and the noise is not touched."""
     if t.flag("training"):
         t.a.refuse("training", "call module.eval() before exporting")
-    if t.c.output_used(1):
-        t.c.refuse("its noise is used")
+    if t.output_used(1):
+        t.refuse("its noise is used")
     t.irrelevant("noise", reason="it is for training only")
     slope = (t.number("lower", 1 / 8) + t.number("upper", 1 / 3)) / 2
     return t.result("LeakyRelu", [t.tensor("self")], alpha=slope)
 
 
-@row("logaddexp.default")
-def logaddexp(t: Aten) -> Result:
-    """max + log(1 + exp(min - max))."""
-    x, y = t.tensor("self"), t.tensor("other")
-    apart = t.add("Neg", [t.add("Abs", [t.add("Sub", [x, y])])])
-    return t.result("Add", [t.add("Max", [x, y]), t.add("Softplus", [apart])])
-
-
 @row("cosine_similarity.default")
 def cosine_similarity(t: Aten) -> Result:
     """x1 x2 summed along an axis, each divided by its length, which is at least eps."""
-    first, second = t.tensor("x1"), t.tensor("x2")
-    eps, axis = t.number("eps", 1e-8), t.axis("dim", first, 1)
-    if t.rank(first) != t.rank(second):
-        t.c.refuse("inputs of different ranks")
-    least = t.constant(eps, t.type(first).dtype.numpy)
-    parts: list[str | None] = []
-    for x in (first, second):
-        length = t.add("ReduceL2", [x, t.ints([axis])], keepdims=True)
-        parts.append(t.add("Div", [x, t.add("Max", [length, least])]))
-    return t.result("ReduceSum", [t.add("Mul", parts), t.ints([axis])], keepdims=False)
+    sides = [t.tensor("x1"), t.tensor("x2")]
+    eps, axis = t.number("eps", 1e-8), t.axis("dim", sides[0], 1)
+    if t.rank(sides[0]) != t.rank(sides[1]):
+        t.refuse("inputs of different ranks")
+    parts = [t.append(formulas.over_norm(t, x, (axis,), eps)) for x in sides]
+    return t.apply("ReduceSum", [t.add("Mul", parts), t.ints([axis])], keepdims=False)
 
 
 @row("_weight_norm.default", "_weight_norm_interface.default")
 def weight_norm(t: Aten) -> Result:
     """v scaled so that its slices along `dim` have the lengths g."""
-    if t.c.output_used(1):
-        t.c.refuse("its norms are used")
+    if t.output_used(1):
+        t.refuse("its norms are used")
     v, g = t.tensor("v"), t.tensor("g")
     axis = t.axis("dim", v, 0)
     others = [a for a in range(t.rank(v)) if a != axis]

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common import shapes
+from verax.frontends.common.context import Result
+from verax.frontends.common.shapes import inverse
+from verax.frontends.torch.rows import TABLE, Aten, row
 from verax.frontends.torch.table_elementwise import in_type, operand, truth
 from verax.ir.types import DType
 
@@ -52,7 +55,7 @@ def take_along_dim(t: Aten) -> Result:
     sizes = t.type(x).dims[:axis] + t.type(x).dims[axis + 1 :]
     others = t.type(index).dims[:axis] + t.type(index).dims[axis + 1 :]
     if sizes != others:
-        t.c.refuse(f"{t.type(x)} and {t.type(index)} would have to be broadcast")
+        t.refuse(f"{t.type(x)} and {t.type(index)} would have to be broadcast")
     return t.result("GatherElements", [x, index], axis=axis)
 
 
@@ -68,14 +71,14 @@ def _places(t: Aten, x: str) -> tuple[list[int], str, int]:
     indices = t.tensors("indices")
     given = [v for v in indices if v is not None]
     if not given:
-        t.c.refuse("no index is given")
+        t.refuse("no index is given")
     if any(t.type(v).dtype in (DType.bool_, DType.uint8) for v in given):
         if len(given) > 1 or t.type(given[0]).dtype is DType.uint8:
-            t.c.refuse("a mask together with other indices, or of bytes")
+            t.refuse("a mask together with other indices, or of bytes")
         first = indices.index(given[0])
         axes = list(range(first, first + t.rank(given[0])))
         _mask_fits(t, x, given[0], first)
-        return axes, t.add("Transpose", [t.add("NonZero", [given[0]])], perm=(1, 0)), 1
+        return axes, t.append(shapes.positions(t, given[0])), 1
     axes = [i for i, v in enumerate(indices) if v is not None]
     whole = [t.cast(v, DType.int64) for v in given]
     if len(whole) == 1:
@@ -96,7 +99,7 @@ def _mask_fits(t: Aten, x: str, mask: str, first: int) -> None:
     """A mask has the sizes of the axes that it covers."""
     dims = t.type(x).dims[first : first + t.rank(mask)]
     if len(dims) != t.rank(mask) or not t.rank(mask):
-        t.c.refuse(f"a mask {t.type(mask)} on {t.type(x)}")
+        t.refuse(f"a mask {t.type(mask)} on {t.type(x)}")
     for a, b in zip(dims, t.type(mask).dims):
         if isinstance(a, int) and isinstance(b, int) and a != b:
             t.wrong("indices", str(t.type(mask)), f"a mask that fits {t.type(x)}")
@@ -160,10 +163,9 @@ def _broadcast_values(t: Aten, x: str, axes: Sequence[int], places: str, values:
     ]
     front = depth + rank - len(axes)
     order = _back(axes, depth, front)
-    inverse = np.argsort(order)
     shape = t.add("Gather", [t.add("Concat", sizes, axis=0), t.ints(order)], axis=0)
     wide = t.add("Expand", [t.cast(values, t.type(x).dtype), shape])
-    return t.add("Transpose", [wide], perm=tuple(int(i) for i in inverse))
+    return t.add("Transpose", [wide], perm=inverse(order))
 
 
 def _written(t: Aten, x: str, axes: Sequence[int], places: str, updates: str, add: bool) -> Result:
@@ -174,28 +176,26 @@ def _written(t: Aten, x: str, axes: Sequence[int], places: str, updates: str, ad
     perm = _to_front(axes, t.rank(x))
     turned = t.add("Transpose", [x], perm=perm)
     made = t.add("ScatterND", [turned, places, updates], reduction=reduction)
-    return t.result("Transpose", [made], perm=tuple(int(i) for i in np.argsort(perm)))
+    return t.result("Transpose", [made], perm=inverse(perm))
 
 
 @row("masked_select.default")
 def masked_select(t: Aten) -> Result:
     x, mask = t.tensor("self"), t.tensor("mask")
     if t.type(x).dims != t.type(mask).dims:
-        t.c.refuse(f"{t.type(x)} and {t.type(mask)} would have to be broadcast")
-    places = t.add("Transpose", [t.add("NonZero", [mask])], perm=(1, 0))
+        t.refuse(f"{t.type(x)} and {t.type(mask)} would have to be broadcast")
+    places = t.append(shapes.positions(t, mask))
     return t.result("GatherND", [x, places])
 
 
-@row("nonzero.default", "argwhere.default")
-def nonzero(t: Aten) -> Result:
-    return t.result("Transpose", [t.add("NonZero", [t.tensor("self")])], perm=(1, 0))
+TABLE.formula(shapes.positions, "nonzero.default", "argwhere.default")
 
 
 @row("nonzero_numpy.default", "where.default")
 def nonzero_by_axis(t: Aten) -> Result:
     x = t.tensor("condition" if t.kind == "where" else "self")
     if not t.rank(x):
-        t.c.refuse("its input has no axes")
+        t.refuse("its input has no axes")
     found = t.add("NonZero", [truth(t, x)])
     return t.each("Gather", [[found, t.constant(i, np.int64)] for i in range(t.rank(x))], axis=0)
 
@@ -212,7 +212,7 @@ def scatter(t: Aten) -> Result:
     x, places = t.tensor("self"), t.cast(t.tensor("index"), DType.int64)
     axis, dtype = t.axis("dim", x), t.type(t.tensor("self")).dtype
     if not t.rank(x):
-        t.c.refuse("its input has no axes")
+        t.refuse("its input has no axes")
     if t.a.has("value"):
         updates = t.add("Expand", [in_type(t, t.number("value"), dtype), t.add("Shape", [places])])
     else:
@@ -233,9 +233,7 @@ REDUCTIONS = {
 
 
 def _reduction(t: Aten) -> str:
-    name = t.text("reduce")
-    if name not in REDUCTIONS:
-        t.a.refuse("reduce")
+    name = t.choice("reduce", REDUCTIONS)
     if t.a.has("include_self") and not t.flag("include_self"):
         t.a.refuse("include_self", "what was there before would have to be left out")
     return REDUCTIONS[name]
@@ -247,7 +245,7 @@ def index_write(t: Aten) -> Result:
     x, places = t.tensor("self"), t.cast(t.tensor("index"), DType.int64)
     axis, dtype = t.axis("dim", x), t.type(t.tensor("self")).dtype
     if not t.rank(x) or t.rank(places) > 1:
-        t.c.refuse("its input or index has no axis of its own")
+        t.refuse("its input or index has no axis of its own")
     places = t.add("Reshape", [places, t.ints([-1, 1])])
     perm = _to_front([axis], t.rank(x))
     if t.kind == "index_fill":
@@ -347,7 +345,7 @@ def diagonal(t: Aten) -> Result:
     first, second = t.axis("dim1", x, 0), t.axis("dim2", x, 1)
     rows, columns = t.type(x).dims[first], t.type(x).dims[second]
     if not isinstance(rows, int) or not isinstance(columns, int):
-        t.c.refuse("the sizes of its axes are not known")
+        t.refuse("the sizes of its axes are not known")
     found = [(i, i + offset) for i in range(int(rows)) if 0 <= i + offset < int(columns)]
     places = t.constant(np.array(found, np.int64).reshape(-1, 2))
     rank = t.rank(x)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.torch.rows import NO_MEANING, Aten, row
 from verax.frontends.torch.table_elementwise import in_type, operand
 from verax.ir.types import DType
 
@@ -16,7 +17,7 @@ STORAGE = ("device", "layout", "pin_memory", "memory_format", "requires_grad")
 
 
 def _dtype(t: Aten, default: DType) -> DType:
-    t.irrelevant(*STORAGE)
+    t.irrelevant(*STORAGE, reason=NO_MEANING)
     named = t.text("dtype")
     return default if named is None else DType(named)
 
@@ -28,11 +29,11 @@ def arange(t: Aten) -> Result:
     dtype = _dtype(t, DType.int64 if whole else DType.float32)
     if not any(isinstance(v, Ref) for v in parts.values()):
         start, end, step = parts.values()
-        t.c.must_be_few(math.ceil((end - start) / step))
-        return t.c.named_constant(np.arange(start, end, step).astype(dtype.numpy))
+        t.must_be_few(math.ceil((end - start) / step))
+        return t.named_constant(np.arange(start, end, step).astype(dtype.numpy))
     bounds: list[str | None] = []
     for value in parts.values():
-        bound = t.c.required(value.index) if isinstance(value, Ref) else t.constant(value)
+        bound = t.required(value.index) if isinstance(value, Ref) else t.constant(value)
         bounds.append(t.cast(bound, DType.int64 if whole else DType.float64))
     return t.result("Identity", [t.cast(t.add("Range", bounds), dtype)])
 
@@ -40,10 +41,10 @@ def arange(t: Aten) -> Result:
 def _filled(t: Aten, sizes: Any, value: Any, dtype: DType) -> Result:
     """A tensor of one value, which may be a number or a `Ref` to one."""
     if isinstance(value, Ref):
-        scalar = t.cast(t.c.required(value.index), dtype)
+        scalar = t.cast(t.required(value.index), dtype)
     elif all(type(v) is int for v in sizes):
-        t.c.must_be_few(math.prod(sizes))
-        return t.c.named_constant(np.full(sizes, value, dtype.numpy))
+        t.must_be_few(math.prod(sizes))
+        return t.named_constant(np.full(sizes, value, dtype.numpy))
     else:
         scalar = t.constant(value, dtype.numpy)
     return t.result("Expand", [scalar, t.vector(sizes)])
@@ -91,7 +92,7 @@ def fill_like(t: Aten) -> Result:
 def uninitialised(t: Aten) -> Result:
     """Memory before anything was written: NaN, or the lowest integer, so that a network whose
     result depends on it is noticed."""
-    t.irrelevant("physical_layout")
+    t.irrelevant("physical_layout", reason=NO_MEANING)
     x = None if t.kind in ("empty", "empty_permuted") else t.tensor("self")
     dtype = _dtype(t, DType.float32 if x is None else t.type(x).dtype)
     value: Any = np.nan
@@ -106,16 +107,15 @@ def uninitialised(t: Aten) -> Result:
 def eye(t: Aten) -> Result:
     rows = t.integer("n")
     columns = t.integer("m", rows)
-    t.c.must_be_few(rows * columns)
-    return t.c.named_constant(np.eye(rows, columns, dtype=_dtype(t, DType.float32).numpy))
+    t.must_be_few(rows * columns)
+    return t.named_constant(np.eye(rows, columns, dtype=_dtype(t, DType.float32).numpy))
 
 
 @row("fill.Scalar", "fill.Tensor", "zero.default")
 def fill_values(t: Aten) -> Result:
     x = t.tensor("self")
     given = 0 if t.kind == "zero" else operand(t, "value")
-    value = in_type(t, given, t.type(x).dtype)
-    return t.result("Expand", [value, t.add("Shape", [x])])
+    return t.apply("Expand", [in_type(t, given, t.type(x).dtype), t.add("Shape", [x])])
 
 
 @row("tril.default", "triu.default")
@@ -138,9 +138,9 @@ def linspace(t: Aten) -> Result:
     """start + i (end - start) / (steps - 1), computed in the element type: it rounds."""
     start, end, steps = t.number("start"), t.number("end"), t.integer("steps")
     dtype = _dtype(t, DType.float32)
-    t.c.must_be_few(steps)
+    t.must_be_few(steps)
     if not dtype.is_float or steps < 2:
-        return t.c.named_constant(np.linspace(start, end, steps).astype(dtype.numpy))
+        return t.named_constant(np.linspace(start, end, steps).astype(dtype.numpy))
     places = t.constant(np.arange(steps), dtype.numpy)
     span, last = (t.constant(v, dtype.numpy) for v in (end - start, steps - 1))
     part = t.add("Div", [t.add("Mul", [places, span]), last])

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common import shapes
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import NO_MEANING, TABLE, Aten, row
 from verax.frontends.torch.table_elementwise import promoted
 from verax.ir.types import DType
 
@@ -62,15 +64,10 @@ def permute(t: Aten) -> Result:
     return t.result("Transpose", [x], perm=perm)
 
 
-@row("transpose.int", "swapaxes.default")
+@row("transpose.int", "swapaxes.default", "swapdims.default")
 def transpose(t: Aten) -> Result:
-    x = t.tensor("self")
     names = ("axis0", "axis1") if t.kind == "swapaxes" else ("dim0", "dim1")
-    a, b = (t.axis(n, x) for n in names)
-    perm = list(range(t.rank(x)))
-    if perm:
-        perm[a], perm[b] = perm[b], perm[a]
-    return t.result("Transpose", [x], perm=tuple(perm))
+    return shapes.exchanged(t, t.tensor("self"), *(t.integer(name) for name in names))
 
 
 @row("t.default")
@@ -122,7 +119,7 @@ def squeeze(t: Aten) -> Result:
     else:
         axes = list(range(len(dims)))
     if any(not isinstance(dims[a], int) for a in axes):
-        t.c.refuse("whether an axis goes depends on a size that is not known")
+        t.refuse("whether an axis goes depends on a size that is not known")
     gone = [a for a in axes if dims and dims[a] == 1]
     return t.result("Squeeze", [x, t.ints(gone)]) if gone else t.result("Identity", [x])
 
@@ -137,34 +134,25 @@ def unsqueeze(t: Aten) -> Result:
 def expand(t: Aten) -> Result:
     """-1 keeps an axis."""
     x = t.tensor("self")
-    t.irrelevant("implicit")
+    t.irrelevant("implicit", reason=NO_MEANING)
     given = t.a.get("size", ())
     kept = [1 if type(v) is int and v == -1 else v for v in given]
     return t.result("Expand", [x, t.vector(kept)])
 
 
-@row("view_as.default", "reshape_as.default")
-def reshape_as(t: Aten) -> Result:
-    return t.result("Reshape", [t.tensor("self"), t.add("Shape", [t.tensor("other")])])
-
-
 @row("movedim.int", "movedim.intlist")
 def movedim(t: Aten) -> Result:
-    """The axes `source` go to the places `destination`; the others keep their order."""
-    x = t.tensor("self")
-    rank = t.rank(x)
-    source, target = ([d % rank for d in t.integers(n)] for n in ("source", "destination"))
-    if len({*source}) != len(source) or len({*target}) != len(source):
-        t.wrong("destination", target, f"as many different axes as {source}")
-    rest = iter(a for a in range(rank) if a not in source)
-    came_from = dict(zip(target, source, strict=True))
-    perm = tuple(came_from[a] if a in came_from else next(rest) for a in range(rank))
-    return t.result("Transpose", [x], perm=perm)
+    return shapes.moved(t, t.tensor("self"), t.integers("source"), t.integers("destination"))
 
 
-@row("expand_as.default")
-def expand_as(t: Aten) -> Result:
-    return t.result("Expand", [t.tensor("self"), t.add("Shape", [t.tensor("other")])])
+TABLE.row("expand_as.default")(lambda t: t.apply("Expand", [t.tensor("self"), _shape_of(t)]))
+TABLE.row("view_as.default", "reshape_as.default")(
+    lambda t: t.apply("Reshape", [t.tensor("self"), _shape_of(t)])
+)
+
+
+def _shape_of(t: Aten) -> str:
+    return t.add("Shape", [t.tensor("other")])
 
 
 @row("repeat.default", "tile.default")
@@ -206,16 +194,15 @@ def cat(t: Aten) -> Result:
         values = [t.add("Unsqueeze", [v, t.ints([axis])]) for v in values]
     dtypes = {t.type(v).dtype for v in values}
     if len(dtypes) > 1:
-        t.c.refuse("tensors of different element types")
+        t.refuse("tensors of different element types")
     # torch skips empty vectors in a list of tensors of another rank.
     rank = max(t.rank(v) for v in values)
     values = [v for v in values if t.rank(v) == rank]
     return t.result("Concat", values, axis=axis)
 
 
-def _slice(t: Aten, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
-    bounds = [t.ints([v]) for v in (start, end, axis, step)]
-    return t.add("Slice", [x, *bounds])
+def _slice(t: Aten, x: str, axis: int, start: int, end: int) -> str:
+    return t.append(shapes.sliced(t, x, (axis,), (start,), (end,)))
 
 
 @row("slice.Tensor")
@@ -251,14 +238,11 @@ def _parts(t: Aten, x: str, axis: int, sizes: Sequence[int]) -> Result:
 def split(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x, 0)
-    total = t.type(x).dims[axis]
     if t.a.has("split_sizes"):
         return _parts(t, x, axis, t.integers("split_sizes"))
-    if t.c.node.op_type == "split.sizes":
+    if t.node.op_type == "split.sizes":
         return _parts(t, x, axis, t.integers("split_size"))
-    if not isinstance(total, int):
-        t.c.refuse("the size of its axis is not known")
-    total = int(total)
+    total = t.known_size(x, axis, "the sizes of the parts")
     if t.a.has("chunks"):
         step = -(-total // t.integer("chunks")) or 1
     else:
@@ -271,7 +255,7 @@ def split(t: Aten) -> Result:
 def unbind(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x, 0)
-    count = len(t.c.node.outputs)
+    count = len(t.node.outputs)
     return t.each("Gather", [[x, t.constant(i, np.int64)] for i in range(count)], axis=axis)
 
 
@@ -295,9 +279,7 @@ def _pads(t: Aten, x: str) -> str:
 @row("pad.default", "constant_pad_nd.default")
 def pad(t: Aten) -> Result:
     x = t.tensor("self")
-    mode, value = t.text("mode", "constant"), t.number("value", 0)
-    if mode not in MODES:
-        t.a.refuse("mode")
+    mode, value = t.choice("mode", MODES, "constant"), t.number("value", 0)
     inputs = [x, _pads(t, x)]
     if mode == "constant":
         inputs.append(t.constant(value or 0, t.type(x).dtype.numpy))
@@ -317,8 +299,7 @@ def edge_pad(t: Aten) -> Result:
 def flip(t: Aten) -> Result:
     x = t.tensor("self")
     axes = [d % max(t.rank(x), 1) for d in t.integers("dims")]
-    ends = [t.ints([v] * len(axes)) for v in (-1, -LAST, -1)]
-    return t.result("Slice", [x, ends[0], ends[1], t.ints(axes), ends[2]])
+    return shapes.turned_round(t, x, axes)
 
 
 @row("roll.default")
@@ -330,13 +311,7 @@ def roll(t: Aten) -> Result:
     if shape is not None:
         x, axes = t.add("Reshape", [x, t.ints([-1])]), (0,)
     for shift, axis in zip(shifts, axes, strict=True):
-        axis %= t.rank(x)
-        size = t.type(x).dims[axis]
-        if not isinstance(size, int):
-            t.c.refuse("the size of its axis is not known")
-        cut = -shift % max(int(size), 1)
-        parts: list[str | None] = [_slice(t, x, axis, cut, LAST), _slice(t, x, axis, 0, cut)]
-        x = t.add("Concat", parts, axis=axis)
+        x = shapes.rolled(t, x, shift, axis)
     return t.result("Identity", [x]) if shape is None else t.result("Reshape", [x, shape])
 
 
@@ -345,7 +320,7 @@ def pixel_shuffle(t: Aten) -> Result:
     """Channels c * r * r + i * r + j become pixel (i, j) of channel c; and back."""
     x = t.tensor("self")
     if t.rank(x) != 4:
-        t.c.refuse(f"its input has rank {t.rank(x)}")
+        t.refuse(f"its input has rank {t.rank(x)}")
     if t.kind == "pixel_shuffle":
         return t.result("DepthToSpace", [x], blocksize=t.integer("upscale_factor"), mode="CRD")
     return t.result("SpaceToDepth", [x], blocksize=t.integer("downscale_factor"), mode="CRD")
@@ -356,7 +331,7 @@ def channel_shuffle(t: Aten) -> Result:
     x, groups = t.tensor("self"), t.integer("groups")
     rank, channels = t.rank(x), t.type(x).dims[1]
     if not isinstance(channels, int) or channels % groups:
-        t.c.refuse(f"{channels} channels in {groups} groups")
+        t.refuse(f"{channels} channels in {groups} groups")
     shape = t.add("Shape", [x])
     batch, space = t.add("Shape", [x], end=1), t.add("Shape", [x], start=2)
     pair = t.ints([groups, int(channels) // groups])
@@ -368,9 +343,7 @@ def channel_shuffle(t: Aten) -> Result:
 @row("meshgrid.indexing", "meshgrid.default")
 def meshgrid(t: Aten) -> Result:
     values = [v for v in t.tensors("tensors") if v is not None]
-    indexing = t.text("indexing", "ij")
-    if indexing not in ("ij", "xy"):
-        t.a.refuse("indexing")
+    indexing = t.choice("indexing", ("ij", "xy"), "ij")
     xy = indexing == "xy" and len(values) > 1
     order = [1, 0, *range(2, len(values))] if xy else list(range(len(values)))
     sizes = [t.add("Shape", [values[i]]) for i in order]
@@ -388,11 +361,13 @@ def meshgrid(t: Aten) -> Result:
 @row(
     *("contiguous.default", "detach.default", "alias.default", "lift_fresh_copy.default"),
     *("lift_fresh.default", "to.dtype", "to.dtype_layout", "to.device", "_to_copy.default"),
-    *("to.other", "type_as.default", "float.default", "positive.default"),
+    *("to.other", "type_as.default", "positive.default"),
 )
 def copy(t: Aten) -> Result:
     """The same numbers, in another element type where one is named."""
-    t.irrelevant("memory_format", "device", "layout", "pin_memory", "non_blocking", "copy")
+    t.irrelevant(
+        "memory_format", "device", "layout", "pin_memory", "non_blocking", "copy", reason=NO_MEANING
+    )
     x = t.tensor("self")
     if t.a.has("other"):
         dtype: DType | None = t.type(t.tensor("other")).dtype
@@ -406,7 +381,7 @@ def copy(t: Aten) -> Result:
 
 @row("copy", domain="verax")
 def output_copy(t: Aten) -> Result:
-    return t.result("Identity", [t.c.required(0)])
+    return t.result("Identity", [t.required(0)])
 
 
 @row("dropout.default", "feature_dropout.default", "alpha_dropout.default")

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 from verax.ir.types import DType
 
 ONLY_TRAINING = "it only matters in training"
@@ -14,13 +15,11 @@ ONLY_TRAINING = "it only matters in training"
 
 def _per_channel(t: Aten, name: str, x: str, fill: float) -> str:
     """A tensor per channel, or a constant when it is left out."""
-    given = t.maybe(name)
-    if given is not None:
-        return given
-    channels = t.type(x).dims[1]
-    if not isinstance(channels, int):
-        t.c.refuse("the number of channels is not known")
-    return t.constant(np.full(channels, fill, t.type(x).dtype.numpy))
+    return t.maybe(name) or t.like(np.full(t.known_sizes(x, (1,)), fill), x)
+
+
+def _scale_and_bias(t: Aten, x: str) -> tuple[str, str]:
+    return _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
 
 
 @row(
@@ -30,8 +29,8 @@ def _per_channel(t: Aten, name: str, x: str, fill: float) -> str:
 def batch_norm(t: Aten) -> Result:
     """By running statistics, or by the batch's own where there are none to change."""
     x = t.tensor("input")
-    if t.c.output_used(1) or t.c.output_used(2):
-        t.c.refuse("its statistics are used")
+    if t.output_used(1) or t.output_used(2):
+        t.refuse("its statistics are used")
     own = t.flag("training")
     if own and t.a.has("running_mean"):
         t.a.refuse("training", "call module.eval() before exporting")
@@ -41,7 +40,7 @@ def batch_norm(t: Aten) -> Result:
 
 
 def _by_own_statistics(t: Aten, x: str) -> Result:
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     epsilon = t.number("eps", 1e-5)
     if t.type(x).dims[0] == 1 and t.rank(x) > 2:
         return t.result("InstanceNormalization", [x, scale, bias], epsilon=epsilon)
@@ -57,17 +56,17 @@ def batch_norm_with_statistics(t: Aten) -> Result:
     the operator gets the old one divided by this factor, and its new one is multiplied by it.
     """
     x, mean, variance = (t.tensor(name) for name in ("input", "running_mean", "running_var"))
-    if t.c.output_used(1) or t.c.output_used(2):
-        t.c.refuse("its saved statistics are used")
+    if t.output_used(1) or t.output_used(2):
+        t.refuse("its saved statistics are used")
     if not t.flag("training"):
-        t.c.refuse("it changes no statistics outside of training")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+        t.refuse("it changes no statistics outside of training")
+    scale, bias = _scale_and_bias(t, x)
     factor = _unbiasing(t, x, t.type(variance).dtype)
     fields = {"epsilon": t.number("eps"), "momentum": 1 - t.number("momentum")}
     inputs = [x, scale, bias, mean, t.add("Div", [variance, factor])]
-    names = [t.name_of(0), t.name_of(3), t.c.fresh(f"{t.c.first_output}/variance")]
-    op = t.op("BatchNormalization", training_mode=True, **fields)
-    y, new_mean, new_variance = t.c.builder.add_all(op, inputs, names, t.c.node.name)
+    names = [t.name_of(0), t.name_of(3), t.fresh(f"{t.first_output}/variance")]
+    op = t.operator("BatchNormalization", training_mode=True, **fields)
+    y, new_mean, new_variance = t.builder.add_all(op, inputs, names, t.node.name)
     return (y, "", "", new_mean, t.output(4, "Mul", [new_variance, factor]))
 
 
@@ -77,7 +76,7 @@ def _unbiasing(t: Aten, x: str, dtype: DType) -> str:
     if all(isinstance(d, int) for d in dims):
         count = math.prod(int(d) for d in dims)
         if count < 2:
-            t.c.refuse("a channel with one element has no variance")
+            t.refuse("a channel with one element has no variance")
         return t.constant(count / (count - 1), dtype.numpy)
     shape = t.add("Shape", [x])
     axes = t.ints([0, *range(2, t.rank(x))])
@@ -88,7 +87,7 @@ def _unbiasing(t: Aten, x: str, dtype: DType) -> str:
 
 def _normalised(t: Aten, x: str) -> Result:
     mean, variance = t.tensor("running_mean"), t.tensor("running_var")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     return t.result(
         "BatchNormalization", [x, scale, bias, mean, variance], epsilon=t.number("eps", 1e-5)
     )
@@ -102,7 +101,7 @@ def instance_norm(t: Aten) -> Result:
     if not t.flag("use_input_stats"):
         return _normalised(t, x)
     t.irrelevant("running_mean", "running_var", reason="statistics are the input's own")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     return t.result("InstanceNormalization", [x, scale, bias], epsilon=t.number("eps", 1e-5))
 
 
@@ -110,7 +109,7 @@ def instance_norm(t: Aten) -> Result:
 def group_norm(t: Aten) -> Result:
     x = t.tensor("input")
     t.irrelevant("cudnn_enabled", reason="it chooses an implementation")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     return t.result(
         "GroupNormalization",
         [x, scale, bias],
@@ -122,10 +121,10 @@ def group_norm(t: Aten) -> Result:
 @row("native_group_norm.default")
 def native_group_norm(t: Aten) -> Result:
     x = t.tensor("input")
-    if t.c.output_used(1) or t.c.output_used(2):
-        t.c.refuse("its statistics are used")
+    if t.output_used(1) or t.output_used(2):
+        t.refuse("its statistics are used")
     t.irrelevant("N", "C", "HxW", reason="they repeat the input's sizes")
-    scale, bias = _per_channel(t, "weight", x, 1.0), _per_channel(t, "bias", x, 0.0)
+    scale, bias = _scale_and_bias(t, x)
     return t.result(
         "GroupNormalization",
         [x, scale, bias],
@@ -147,8 +146,8 @@ def _normalised_shape(t: Aten, x: str) -> tuple[int, ...]:
 def layer_norm(t: Aten) -> Result:
     x = t.tensor("input")
     shape = _normalised_shape(t, x)
-    if t.c.output_used(1) or t.c.output_used(2):
-        t.c.refuse("its statistics are used")
+    if t.output_used(1) or t.output_used(2):
+        t.refuse("its statistics are used")
     t.irrelevant("cudnn_enable", reason="it chooses an implementation")
     scale = t.maybe("weight") or t.constant(np.ones(shape, t.type(x).dtype.numpy))
     return t.result(

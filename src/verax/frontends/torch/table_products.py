@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 from verax.ir.types import DType
 
 
@@ -21,17 +23,8 @@ def linear(t: Aten) -> Result:
     """x W^T + b; the weight is [out, in]."""
     x, weight, bias = t.tensor("input"), t.tensor("weight"), t.maybe("bias")
     if t.rank(weight) != 2:
-        t.c.refuse(f"its weight has rank {t.rank(weight)}")
-    if t.rank(x) == 2:
-        return t.result("Gemm", [x, weight, bias], trans_b=True)
-    known = t.constant_of(weight)
-    if known is not None:
-        turned = t.constant(np.ascontiguousarray(known.T))
-    else:
-        turned = t.add("Transpose", [weight])
-    if bias is None:
-        return t.result("MatMul", [x, turned])
-    return t.result("Add", [t.add("MatMul", [x, turned]), bias])
+        t.refuse(f"its weight has rank {t.rank(weight)}")
+    return formulas.dense(t, x, weight, bias)
 
 
 @row("addmm.default", "baddbmm.default")
@@ -65,22 +58,18 @@ def einsum(t: Aten) -> Result:
 def attention(t: Aten) -> Result:
     """softmax(q k^T scale + mask) v, scale 1/sqrt(features) unless given; a boolean mask keeps
     where it is true."""
-    if t.c.output_used(1):
-        t.c.refuse("its sums of exponentials are used")
+    if t.output_used(1):
+        t.refuse("its sums of exponentials are used")
     q, k, v = (t.tensor(n) for n in ("query", "key", "value"))
     if t.number("dropout_p", 0.0):
         t.a.refuse("dropout_p", "call module.eval() before exporting")
     if t.flag("enable_gqa"):
         t.a.refuse("enable_gqa", "groups of queries that share keys")
     dtype = t.type(q).dtype
-    features = t.type(q).dims[-1]
     scale = t.number("scale")
     if scale is None:
-        if not isinstance(features, int):
-            t.c.refuse("the number of features is not known")
-        scale = 1 / math.sqrt(int(features))
-    rank = t.rank(k)
-    turned = t.add("Transpose", [k], perm=(*range(rank - 2), rank - 1, rank - 2))
+        scale = 1 / math.sqrt(t.known_size(q, -1, "the scale"))
+    turned = formulas.transposed_matrix(t, k)
     scores = t.add("MatMul", [t.add("Mul", [q, t.constant(scale, dtype.numpy)]), turned])
     mask = t.maybe("attn_mask")
     if t.flag("is_causal"):
@@ -88,7 +77,7 @@ def attention(t: Aten) -> Result:
         if mask is not None or not all(isinstance(s, int) for s in sizes):
             t.a.refuse("is_causal", "with a mask, or lengths that are not known")
         queries, keys = (int(s) for s in sizes if isinstance(s, int))
-        t.c.must_be_few(queries * keys)
+        t.must_be_few(queries * keys)
         mask = t.constant(np.tri(queries, keys, dtype=np.bool_))
     if mask is not None and t.type(mask).dtype is DType.bool_:
         lowest = t.constant(-np.inf, dtype.numpy)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from verax.base.errors import ModelError
-from verax.frontends.recurrent import (
+from verax.frontends.common.context import Result
+from verax.frontends.common.recurrent import (
     CUDNN_ORDERS,
     MAX_LAYERS,
     Direction,
@@ -18,7 +19,7 @@ from verax.frontends.recurrent import (
     in_order,
     layer,
 )
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.torch.rows import Aten, row
 
 KINDS = {"rnn_tanh": "RNN", "rnn_relu": "RNN", "gru": "GRU", "lstm": "LSTM"}
 
@@ -40,7 +41,7 @@ def recurrent(t: Aten) -> Result:
         t.wrong("hx", given, "one state, two of an LSTM")
     weights = _weights(t, kind, layers * directions)
     initial = [str(value) for value in given]
-    x, ends = deep(t.c, kind, x, weights, layers, initial, **_fields(t, directions))
+    x, ends = deep(t, kind, x, weights, layers, initial, **_fields(t, directions))
     y = t.output(0, "Transpose", [x], perm=(1, 0, 2) if first else (0, 1, 2))
     return y, *(t.output(i, "Concat", found, axis=0) for i, found in enumerate(ends, 1))
 
@@ -57,7 +58,7 @@ def _weights(t: Aten, kind: str, count: int) -> list[Direction]:
     each = len(params) // count
     if each * count != len(params) or each - (4 if biased else 2) not in (0, 1) or None in params:
         raise ModelError(
-            f"{len(params)} parameters for {count} layers and directions", place=t.c.node.place
+            f"{len(params)} parameters for {count} layers and directions", place=t.node.place
         )
     found = []
     for i in range(0, len(params), each):
@@ -70,7 +71,7 @@ def _weights(t: Aten, kind: str, count: int) -> list[Direction]:
 def _direction(
     t: Aten, kind: str, weights: Sequence[str | None], projection: str | None = None
 ) -> Direction:
-    ordered = [None if v is None else in_order(t.c, v, CUDNN_ORDERS[kind]) for v in weights]
+    ordered = [None if v is None else in_order(t, v, CUDNN_ORDERS[kind]) for v in weights]
     w, r, bias, state_bias = (*ordered, None, None)[:4]
     return Direction(str(w), str(r), bias, state_bias, None, projection)
 
@@ -87,5 +88,5 @@ def cell(t: Aten) -> Result:
     front = t.ints([0])
     x, *states = (t.add("Unsqueeze", [v, front]) for v in (t.tensor("input"), *given))
     own = [_direction(t, kind, weights)]
-    _, *ends = layer(t.c, kind, x, own, states, **_fields(t, 1))
+    _, *ends = layer(t, kind, x, own, states, **_fields(t, 1))
     return tuple(t.output(i, "Squeeze", [end, front]) for i, end in enumerate(ends))

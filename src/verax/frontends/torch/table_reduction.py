@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common import formulas
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 from verax.frontends.torch.table_elementwise import truth
 from verax.ir.types import DType
 
@@ -73,10 +75,10 @@ def place(t: Aten) -> Result:
 
 @row("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
 def any_or_all(t: Aten) -> Result:
-    x = t.cast(truth(t, t.tensor("self")), DType.int32)
+    x = truth(t, t.tensor("self"))
     kind = "ReduceMax" if t.kind == "any" else "ReduceMin"
-    y = t.add(kind, [x, *_axes(t, x)], keepdims=t.flag("keepdim"))
-    return t.result("Cast", [y], to=DType.bool_)
+    axes = next(iter(_axes(t, x)), None)
+    return formulas.any_or_all(t, x, kind, axes, keepdims=t.flag("keepdim"))
 
 
 def _variance(t: Aten, x: str) -> tuple[str, bool]:
@@ -86,12 +88,7 @@ def _variance(t: Aten, x: str) -> tuple[str, bool]:
         t.number("correction", 1) if not t.a.has("unbiased") else int(t.flag("unbiased"))
     )
     correction = 1 if correction is None else correction
-    dims = t.type(x).dims
-    given = t.integers("dim", ())
-    sizes = [dims[d] for d in given] if given else list(dims)
-    if not all(isinstance(s, int) for s in sizes):
-        t.c.refuse("the sizes of the reduced axes are not known")
-    count = int(np.prod([int(s) for s in sizes if isinstance(s, int)], dtype=np.int64))
+    count = math.prod(t.known_sizes(x, t.integers("dim", ()) or None, "the mean"))
     apart = t.add("Sub", [x, t.add("ReduceMean", [x, *axes], keepdims=True)])
     total = t.add("ReduceSumSquare", [apart, *axes], keepdims=keep)
     with np.errstate(divide="ignore"):
@@ -135,7 +132,7 @@ def norm(t: Aten) -> Result:
     if order in (1, 2):
         return t.result("ReduceL1" if order == 1 else "ReduceL2", [x, *axes], keepdims=keep)
     if order not in (math.inf, -math.inf):
-        t.c.refuse(f"the norm of order {order}")
+        t.refuse(f"the norm of order {order}")
     kind = "ReduceMax" if order > 0 else "ReduceMin"
     return t.result(kind, [t.add("Abs", [x]), *axes], keepdims=keep)
 
@@ -187,16 +184,10 @@ def sort(t: Aten) -> Result:
     """TopK of the whole axis, which is stable."""
     x = t.tensor("self")
     axis = t.axis("dim", x, -1)
-    size = t.type(x).dims[axis]
-    if not isinstance(size, int):
-        t.c.refuse("the size of its axis is not known")
+    size = t.known_size(x, axis, "how many are sorted")
     t.irrelevant("stable", reason="equal elements keep their order either way")
     descending = t.flag("descending")
     fields = {"axis": axis, "largest": descending, "sorted": True}
     if t.kind == "sort":
-        return t.result("TopK", [x, t.ints([int(size)])], **fields)
-    names = [t.c.fresh(f"{t.c.first_output}/TopK") for _ in range(2)]
-    found = t.c.builder.add_all(
-        t.op("TopK", **fields), [x, t.ints([int(size)])], names, t.c.node.name
-    )
-    return t.result("Identity", [found[1]])
+        return t.result("TopK", [x, t.ints([size])], **fields)
+    return t.apply("Identity", t.add_all("TopK", [x, t.ints([size])], **fields)[1:])

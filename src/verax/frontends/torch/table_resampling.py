@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 
 MODES = {
     "nearest": "nearest",
@@ -54,18 +55,18 @@ def upsample(t: Aten) -> Result:
             fields.update(antialias=True, exclude_outside=True, cubic_coeff_a=-0.5)
     scales = _scales(t, rank)
     given = t.a.get("output_size")
-    if given is not None and (scales is None or t.c.node.op_type.endswith("default")):
+    if given is not None and (scales is None or t.node.op_type.endswith("default")):
         if scales is not None and not _consistent(t, x, scales):
-            t.c.refuse("sizes and scales that disagree")
+            t.refuse("sizes and scales that disagree")
         return t.result("Resize", [x, None, None, t.vector(given)], mode=mode, **fields)
     if scales is None:
-        t.c.refuse("neither a size nor scales")
+        t.refuse("neither a size nor scales")
     factors = t.constant(scales, "float32")
     return t.result("Resize", [x, None, factors], mode=mode, **fields)
 
 
 def _scales(t: Aten, rank: int) -> tuple[float, ...] | None:
-    if t.c.node.op_type.endswith("vec"):
+    if t.node.op_type.endswith("vec"):
         found = t.numbers("scale_factors")
         return None if found is None else tuple(map(float, found))
     names = [f"scales_{a}" for a in AXES[3 - rank :]] if rank > 1 else ["scales"]
@@ -91,7 +92,7 @@ PADDING = ("zeros", "border", "reflection")
 def grid_sampler(t: Aten) -> Result:
     mode, padding = t.integer("interpolation_mode"), t.integer("padding_mode")
     if mode not in range(3) or padding not in range(3):
-        t.c.refuse(f"interpolation {mode} with padding {padding}")
+        t.refuse(f"interpolation {mode} with padding {padding}")
     return t.result(
         "GridSample",
         [t.tensor("input"), t.tensor("grid")],

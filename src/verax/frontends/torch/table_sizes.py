@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.torch.rows import Aten, row
 from verax.frontends.torch.table_elementwise import COMPARISONS
 from verax.ir.types import DType
 
@@ -64,7 +65,7 @@ def division(t: Aten) -> Result:
 def _never_negative(t: Aten, *values: str) -> bool:
     """Whether values are sizes of tensors or such numbers, for which division needs no care."""
     for value in values:
-        known = t.c.builder.known.get(value)
+        known = t.builder.known.get(value)
         if known is None or not all(isinstance(v, int | np.integer) and v >= 0 for v in known.flat):
             return False
     return True

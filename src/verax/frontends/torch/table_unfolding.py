@@ -7,14 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
-
-
-def _size(t: Aten, x: str, axis: int) -> int:
-    size = t.type(x).dims[axis]
-    if not isinstance(size, int):
-        t.c.refuse("the size of its axis is not known: give shapes")
-    return int(size)
+from verax.frontends.common import shapes
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 
 
 @row("unfold.default")
@@ -22,12 +17,7 @@ def unfold(t: Aten) -> Result:
     """Windows along one axis, their elements on a new last axis."""
     x = t.tensor("self")
     axis, size, step = t.axis("dimension", x), t.integer("size"), t.integer("step")
-    if not t.rank(x) or step < 1 or not 0 <= size <= _size(t, x, axis):
-        t.c.refuse(f"windows of {size} every {step} on {t.type(x)}")
-    count = (_size(t, x, axis) - size) // step + 1
-    t.c.must_be_few(count * size)
-    places = np.arange(count)[:, None] * step + np.arange(size)
-    found = t.add("Gather", [x, t.constant(places, np.int64)], axis=axis)
+    found = t.append(shapes.windows_along(t, x, axis, size, step))
     rank = t.rank(found)
     perm = (*(a for a in range(rank) if a != axis + 1), axis + 1)
     return t.result("Transpose", [found], perm=perm)
@@ -41,8 +31,8 @@ def _windows(t: Aten, sizes: Sequence[int]) -> list[np.ndarray]:
     for n, k, d, p, s in zip(sizes, kernel, dilation, padding, stride):
         count = (n + 2 * p - d * (k - 1) - 1) // s + 1 if s > 0 else 0
         if min(k, d, s) < 1 or p < 0 or count < 1:
-            t.c.refuse(f"windows of {k}, dilation {d}, padding {p}, stride {s} on {n} elements")
-        t.c.must_be_few(k * count)
+            t.refuse(f"windows of {k}, dilation {d}, padding {p}, stride {s} on {n} elements")
+        t.must_be_few(k * count)
         found.append(np.arange(k)[:, None] * d + np.arange(count) * s)
     return found
 
@@ -51,9 +41,9 @@ def _windows(t: Aten, sizes: Sequence[int]) -> list[np.ndarray]:
 def im2col(t: Aten) -> Result:
     """[n, c, h, w] -> [n, c kernel positions, windows], both row-major."""
     x, added = t.batched(t.tensor("self"), 4)
-    rows, columns = _windows(t, [_size(t, x, 2), _size(t, x, 3)])
+    rows, columns = _windows(t, [t.known_size(x, 2), t.known_size(x, 3)])
     pads = t.integers("padding", (0,), 2)
-    channels = _size(t, x, 1)
+    channels = t.known_size(x, 1)
     zero = t.constant(0, t.type(x).dtype.numpy)
     wide = t.add("Pad", [x, t.ints([0, 0, *pads, 0, 0, *pads]), zero])
     lines = t.add("Gather", [wide, t.constant(rows, np.int64)], axis=2)
@@ -75,8 +65,8 @@ def col2im(t: Aten) -> Result:
     rows, columns = _windows(t, output)
     kernel = (rows.shape[0], columns.shape[0])
     counts = (rows.shape[1], columns.shape[1])
-    total = _size(t, x, 1)
-    if total % math.prod(kernel) or _size(t, x, 2) != math.prod(counts):
+    total = t.known_size(x, 1)
+    if total % math.prod(kernel) or t.known_size(x, 2) != math.prod(counts):
         t.wrong("output_size", output, f"one that {t.type(x)} are the windows of")
     pads, strides = t.integers("padding", (0,), 2), t.integers("stride", (1,), 2)
     dilations = t.integers("dilation", (1,), 2)
@@ -108,19 +98,19 @@ def as_strided(t: Aten) -> Result:
     sizes, strides = t.integers("size"), t.integers("stride")
     own, offset = t.integers("recorded_strides"), t.integer("recorded_offset")
     offset = t.integer("storage_offset", offset) - offset
-    dims = [_size(t, x, axis) for axis in range(t.rank(x))]
+    dims = [t.known_size(x, axis) for axis in range(t.rank(x))]
     same = [(n, s) for n, s in zip(dims, own) if n != 1]
     if same == [(n, s) for n, s in zip(sizes, strides) if n != 1] and not offset:
         return t.result("Reshape", [x, t.ints(sizes)])
     order = sorted(range(len(dims)), key=lambda a: (-own[a], a))
     expected = [math.prod(dims[a] for a in order[i + 1 :]) for i in range(len(order))]
     if any(dims[a] != 1 and own[a] != stride for a, stride in zip(order, expected)):
-        t.c.refuse(f"an input of strides {own}, which has gaps")
-    t.c.must_be_few(math.prod(sizes))
+        t.refuse(f"an input of strides {own}, which has gaps")
+    t.must_be_few(math.prod(sizes))
     places = np.full(sizes, offset)
     for axis, (n, stride) in enumerate(zip(sizes, strides)):
         places += (np.arange(n) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))
     if places.size and not 0 <= places.min() <= places.max() < math.prod(dims):
-        t.c.refuse("places outside of its input")
+        t.refuse("places outside of its input")
     flat = t.add("Reshape", [t.add("Transpose", [x], perm=tuple(order)), t.ints([-1])])
     return t.result("Gather", [flat, t.constant(places, np.int64)], axis=0)

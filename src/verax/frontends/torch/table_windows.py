@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.torch.rows import Aten, Result, row
+from verax.frontends.common.context import Result
+from verax.frontends.torch.rows import Aten, row
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -18,7 +19,7 @@ def _symmetric(widths: tuple[int, ...]) -> Pads:
 def _weight(t: Aten, rank: int) -> str:
     weight = t.tensor("weight")
     if t.rank(weight) != rank + 2:
-        t.c.refuse(f"its weight has rank {t.rank(weight)}, not {rank + 2}")
+        t.refuse(f"its weight has rank {t.rank(weight)}, not {rank + 2}")
     return weight
 
 
@@ -52,21 +53,23 @@ def convolution(t: Aten) -> Result:
     )
 
 
+def _convolution_fields(t: Aten, rank: int) -> dict[str, Any]:
+    return {
+        "strides": t.integers("stride", (1,), rank),
+        "pads": _symmetric(t.integers("padding", (0,), rank)),
+        "dilations": t.integers("dilation", (1,), rank),
+        "groups": t.integer("groups", 1),
+    }
+
+
 @row("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
 def transposed_convolution(t: Aten) -> Result:
     rank = int(t.kind[len("conv_transpose")])
-    weight = _weight(t, rank)
+    inputs = [_weight(t, rank), t.maybe("bias")]
     x, added = t.batched(t.tensor("input"), rank + 2)
-    return t.unbatched(
-        "ConvTranspose",
-        [x, weight, t.maybe("bias")],
-        added,
-        strides=t.integers("stride", (1,), rank),
-        pads=_symmetric(t.integers("padding", (0,), rank)),
-        dilations=t.integers("dilation", (1,), rank),
-        groups=t.integer("groups", 1),
-        output_padding=t.integers("output_padding", (0,), rank),
-    )
+    fields = _convolution_fields(t, rank)
+    fields["output_padding"] = t.integers("output_padding", (0,), rank)
+    return t.unbatched("ConvTranspose", [x, *inputs], added, **fields)
 
 
 @row("convolution.default")
@@ -74,13 +77,7 @@ def any_convolution(t: Aten) -> Result:
     """The form that decompositions leave: one operator with a `transposed` flag."""
     weight = t.tensor("weight")
     rank = t.rank(weight) - 2
-    fields: dict[str, Any] = {
-        "strides": t.integers("stride", (1,), rank),
-        "pads": _symmetric(t.integers("padding", (0,), rank)),
-        "dilations": t.integers("dilation", (1,), rank),
-        "groups": t.integer("groups", 1),
-    }
-    output_padding = t.integers("output_padding", (0,), rank)
+    fields, output_padding = _convolution_fields(t, rank), t.integers("output_padding", (0,), rank)
     kind = "Conv"
     if t.flag("transposed"):
         kind, fields["output_padding"] = "ConvTranspose", output_padding
@@ -107,16 +104,16 @@ def max_pool(t: Aten) -> Result:
     x, added = t.batched(t.tensor("self"), rank + 2)
     fields = _pool_fields(t, rank)
     fields["dilations"] = t.integers("dilation", (1,), rank)
-    if t.c.output_used(1):
+    if t.output_used(1):
         return _with_indices(t, x, added, fields)
     return t.unbatched("MaxPool", [x], added, **fields)
 
 
 def _with_indices(t: Aten, x: str, added: bool, fields: dict[str, Any]) -> Result:
     """Indices count within one channel, where those of MaxPool count in the whole input."""
-    op = t.op("MaxPool", with_indices=True, **fields)
-    names = [t.c.fresh(f"{t.c.first_output}/MaxPool") for _ in range(2)]
-    y, places = t.c.builder.add_all(op, [x], names, t.c.node.name)
+    op = t.operator("MaxPool", with_indices=True, **fields)
+    names = [t.fresh(f"{t.first_output}/MaxPool") for _ in range(2)]
+    y, places = t.builder.add_all(op, [x], names, t.node.name)
     plane = t.add("ReduceProd", [t.add("Shape", [x], start=2), t.ints([0])], keepdims=False)
     places = t.add("Mod", [places, plane])
     if not added:
@@ -142,9 +139,9 @@ def _fixed_divisor(t: Aten, rank: int, fields: dict[str, Any], divisor: int) -> 
     if fields.pop("ceil_mode"):
         t.a.refuse("divisor_override", "together with ceil_mode")
     x, added = t.batched(t.tensor("self"), rank + 2)
-    channels = t.type(x).dims[1]
-    if not isinstance(channels, int) or divisor == 0:
-        t.a.refuse("divisor_override", "it is 0 or the number of channels is not known")
+    channels = t.known_size(x, 1, "the sums of windows")
+    if divisor == 0:
+        t.a.refuse("divisor_override", "a division by 0")
     kernel = fields.pop("kernel_shape")
     weight = np.full((channels, 1, *kernel), 1 / divisor, t.type(x).dtype.numpy)
     return t.unbatched("Conv", [x, t.constant(weight)], added, groups=channels, **fields)
@@ -160,17 +157,9 @@ def adaptive_average_pool(t: Aten) -> Result:
     rank = int(t.kind.removeprefix("_")[len("adaptive_avg_pool")])
     output = t.integers("output_size", None, rank)
     x, added = t.batched(t.tensor("self"), rank + 2)
-    dims = t.type(x).dims[2:]
-    if output == (1,) * rank:
-        return t.unbatched("GlobalAveragePool", [x], added)
-    if not all(isinstance(d, int) for d in dims):
-        t.c.refuse("its input's size is not known: give shapes")
-    sizes = [int(d) for d in dims if isinstance(d, int)]
-    if min(output, default=0) < 1:
-        t.a.refuse("output_size", "nothing would be left")
-    if all(n % m == 0 for n, m in zip(sizes, output)):
-        steps = tuple(n // m for n, m in zip(sizes, output))
-        return t.unbatched("AveragePool", [x], added, kernel_shape=steps, strides=steps)
+    sizes, whole = _adaptive(t, x, added, output, "Average")
+    if whole is not None:
+        return whole
     dtype, counts = t.type(x).dtype.numpy, np.ones((1,) * rank)
     ends = t.ints([0] * (rank + 4) + [1] * rank)
     x = t.add("Pad", [x, ends, t.constant(0, dtype)])
@@ -186,23 +175,32 @@ def adaptive_average_pool(t: Aten) -> Result:
 @row(*(f"adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
 def adaptive_max_pool(t: Aten) -> Result:
     rank = int(t.kind[len("adaptive_max_pool")])
-    if t.c.output_used(1):
-        t.c.refuse("its indices are used: they count within one channel")
+    if t.output_used(1):
+        t.refuse("its indices are used: they count within one channel")
     output = t.integers("output_size", None, rank)
     x, added = t.batched(t.tensor("self"), rank + 2)
-    if output == (1,) * rank:
-        return t.unbatched("GlobalMaxPool", [x], added)
-    dims = t.type(x).dims[2:]
-    sizes = [int(n) for n in dims if isinstance(n, int)]
-    if len(sizes) != rank or min(output, default=0) < 1:
-        t.c.refuse("its input's size is not known: give shapes")
-    if all(n % m == 0 for n, m in zip(sizes, output)):
-        steps = tuple(n // m for n, m in zip(sizes, output))
-        return t.unbatched("MaxPool", [x], added, kernel_shape=steps, strides=steps)
+    sizes, whole = _adaptive(t, x, added, output, "Max")
+    if whole is not None:
+        return whole
     for axis, (n, m) in enumerate(zip(sizes, output), 2):
         windows = t.add("Gather", [x, t.constant(_adaptive_places(n, m))], axis=axis)
         x = t.add("ReduceMax", [windows, t.ints([axis + 1])], keepdims=False)
     return t.result("Squeeze", [x, t.ints([0])]) if added else t.result("Identity", [x])
+
+
+def _adaptive(
+    t: Aten, x: str, added: bool, output: tuple[int, ...], kind: str
+) -> tuple[tuple[int, ...], Result | None]:
+    """The input's sizes, and the pool where all of its windows are equal."""
+    if output == (1,) * len(output):
+        return (), t.unbatched(f"Global{kind}Pool", [x], added)
+    sizes = t.known_sizes(x, range(2, t.rank(x)), "its windows")
+    if min(output, default=0) < 1:
+        t.a.refuse("output_size", "nothing would be left")
+    if any(n % m for n, m in zip(sizes, output)):
+        return sizes, None
+    steps = tuple(n // m for n, m in zip(sizes, output))
+    return sizes, t.unbatched(f"{kind}Pool", [x], added, kernel_shape=steps, strides=steps)
 
 
 def _adaptive_places(n: int, m: int, beyond: int | None = None) -> np.ndarray:

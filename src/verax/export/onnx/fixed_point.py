@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.onnx.forms import Form, Group, plain, reduced
+from verax.export.onnx.emission import Group, OnnxEmission, plain, reduced
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.fixed_point import (
@@ -33,7 +33,7 @@ from verax.ops.requantization import (
 from verax.ops.resize_integer import BITS, ResizeInteger
 
 
-def requantize(node: Node, graph: Graph, version: int) -> Form:
+def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The products and shifts in int64."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, Requantize)
@@ -112,7 +112,7 @@ def _wrap32(g: Group, value: str) -> str:
     return g.cast(g.cast(value, DType.int32), DType.int64)
 
 
-def softmax_integer(node: Node, graph: Graph, version: int) -> Form:
+def softmax_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Exponentials from a table of the 256 differences of two bytes, the rest in int64."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, SoftmaxInteger)
@@ -144,7 +144,7 @@ def _leading_zeros(g: Group, x: str) -> str:
     return g.add("Sub", g.constant(31), g.add("ReduceSum", bits, g.constant([-1])))
 
 
-def _softmax_by_tables(g: Group, factor: float, version: int) -> Form:
+def _softmax_by_tables(g: Group, factor: float, version: int) -> OnnxEmission:
     """Softmax of 16 bits: two interpolated tables."""
     multiplier, shift = quantised_factor(factor / (10.0 / (2**16 - 1)))
     x = g.cast(g.input(0), DType.int64)
@@ -205,7 +205,7 @@ def _saturating_product(g: Group, x: str, factor: int) -> str:
     return g.add("Clip", product, g.constant(INT32.min), g.constant(INT32.max))
 
 
-def quantize_linear(node: Node, graph: Graph, version: int) -> Form:
+def quantize_linear(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX rounds halves to even; others by their steps, the quotient being rounded to float32."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, QuantizeLinear)
@@ -223,7 +223,7 @@ def quantize_linear(node: Node, graph: Graph, version: int) -> Form:
     return g.finish(g.cast(g.add("Clip", found, *ends), to))
 
 
-def l2_normalize_integer(node: Node, graph: Graph, version: int) -> Form:
+def l2_normalize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The inverse root's steps in int64, with exponents from tables over the number of bits."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, L2NormalizeInteger)
@@ -247,7 +247,7 @@ def l2_normalize_integer(node: Node, graph: Graph, version: int) -> Form:
     return g.finish(g.cast(found, g.type(0).dtype))
 
 
-def resize_integer(node: Node, graph: Graph, version: int) -> Form:
+def resize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Neighbours gathered along one axis after the other, and their weighted sums in int64."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, ResizeInteger)
@@ -306,7 +306,7 @@ def _power(g: Group, exponent: str) -> str:
     return g.add("Gather", g.constant(2 ** np.arange(63)), exponent)
 
 
-def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> Form:
+def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The same steps in float32, and in float64 where the operator takes it."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, DynamicQuantizeGroups)

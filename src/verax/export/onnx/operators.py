@@ -7,8 +7,17 @@ from dataclasses import replace
 import numpy as np
 from onnx import numpy_helper
 
-from verax.frontends.onnx.detection_forms import box_nms, multibox_detection
-from verax.frontends.onnx.fixed_point_forms import (
+from verax.export.onnx.detection import box_nms, multibox_detection
+from verax.export.onnx.emission import (
+    Group,
+    Maker,
+    OnnxEmission,
+    made_node,
+    numbered_pads,
+    plain,
+    widened,
+)
+from verax.export.onnx.fixed_point import (
     dynamic_quantize_groups,
     l2_normalize_integer,
     quantize_linear,
@@ -16,21 +25,12 @@ from verax.frontends.onnx.fixed_point_forms import (
     resize_integer,
     softmax_integer,
 )
-from verax.frontends.onnx.forms import (
-    Form,
-    Group,
-    Maker,
-    made_node,
-    numbered_pads,
-    plain,
-    widened,
-)
-from verax.frontends.onnx.integer_forms import (
+from verax.export.onnx.integers import (
     average_pool_integer,
     conv_integer,
     conv_transpose_integer,
 )
-from verax.frontends.onnx.recurrent_forms import recurrent
+from verax.export.onnx.recurrent import recurrent
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
@@ -48,36 +48,38 @@ SINCE = {
 """First operator set in which the same spelling has today's meaning (the rest shows by itself)."""
 
 
-def form_of(node: Node, graph: Graph, version: int) -> Form:
+def emission_of(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """How `node` is spelled in operator set `version`."""
     kind = node.op.kind
     if version < SINCE.get(kind, 0):
-        return Form(problem=f"{kind} means something else there")
+        return OnnxEmission(problem=f"{kind} means something else there")
     return SPECIAL.get(kind, plain)(node, graph, version)
 
 
-def _constant_of_shape(node: Node, graph: Graph, version: int) -> Form:
+def _constant_of_shape(node: Node, graph: Graph, version: int) -> OnnxEmission:
     given = node.op.attributes()
     value = numpy_helper.from_array(np.array([given["value"]], given["dtype"].numpy))
-    return Form([made_node(node, "ConstantOfShape", node.inputs, node.outputs, value=value)])
+    return OnnxEmission(
+        [made_node(node, "ConstantOfShape", node.inputs, node.outputs, value=value)]
+    )
 
 
-def _split(node: Node, graph: Graph, version: int) -> Form:
+def _split(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Sizes are an input, or the number of parts is told: since opset 18 by an attribute."""
     op = node.op.attributes()
     axis = {"axis": op["axis"]}
     if len(node.inputs) > 1 and node.inputs[1] is not None:
-        return Form([made_node(node, "Split", node.inputs, node.outputs, **axis)])
+        return OnnxEmission([made_node(node, "Split", node.inputs, node.outputs, **axis)])
     if version >= 18:
         axis["num_outputs"] = op["num_outputs"]
     else:
         size = graph.types[node.outputs[0]].dims[op["axis"]]
         if any(graph.types[v].dims[op["axis"]] != size for v in node.outputs):
-            return Form(problem="Split into uneven parts needs opset 18")
-    return Form([made_node(node, "Split", node.inputs, node.outputs, **axis)])
+            return OnnxEmission(problem="Split into uneven parts needs opset 18")
+    return OnnxEmission([made_node(node, "Split", node.inputs, node.outputs, **axis)])
 
 
-def _flattening(node: Node, graph: Graph, version: int) -> Form:
+def _flattening(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Softmax over all axes from `axis` on: flattened, and shaped back."""
     op = node.op.attributes()
     if not op["flatten"]:
@@ -86,7 +88,7 @@ def _flattening(node: Node, graph: Graph, version: int) -> Form:
     flat, done, shape = (f"{y}/{part}" for part in ("flat", "done", "shape"))
     rank = graph.types[str(x)].rank
     axis = op["axis"] % rank if rank else 0
-    return Form(
+    return OnnxEmission(
         [
             made_node(node, "Flatten", [x], [flat], axis=axis),
             made_node(node, node.op.kind, [flat], [done], axis=-1),
@@ -96,18 +98,18 @@ def _flattening(node: Node, graph: Graph, version: int) -> Form:
     )
 
 
-def _group_normalization(node: Node, graph: Graph, version: int) -> Form:
+def _group_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Scale and bias per group exist in opsets 18 to 20, per channel since 21."""
     if not node.op.attributes()["per_group"]:
         if version < 21:
-            return Form(problem="scale and bias are per group there")
+            return OnnxEmission(problem="scale and bias are per group there")
         return plain(node, graph, version, per_group=None)
     if 18 <= version < 21:
         return plain(node, graph, version, per_group=None)
     channels = graph.types[str(node.inputs[0])].dims[1]
     groups = node.op.attributes()["num_groups"]
     if version < 18 or not isinstance(channels, int):
-        return Form(problem="scale and bias per group")
+        return OnnxEmission(problem="scale and bias per group")
     y = node.outputs[0]
     index = np.repeat(np.arange(groups), channels // groups)
     spread = [f"{y}/scale", f"{y}/bias"]
@@ -118,25 +120,25 @@ def _group_normalization(node: Node, graph: Graph, version: int) -> Form:
     inner = plain(node, graph, version, per_group=None).nodes[0]
     del inner.input[1:]
     inner.input.extend(spread)
-    return Form([*gathers, inner], {f"{y}/groups": index})
+    return OnnxEmission([*gathers, inner], {f"{y}/groups": index})
 
 
-def _pad(node: Node, graph: Graph, version: int) -> Form:
+def _pad(node: Node, graph: Graph, version: int) -> OnnxEmission:
     if node.op.attributes()["mode"] == "wrap" and version < 19:
-        return Form(problem="Pad has no mode wrap")
+        return OnnxEmission(problem="Pad has no mode wrap")
     return widened(node, graph, version)
 
 
-def _resize(node: Node, graph: Graph, version: int) -> Form:
+def _resize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     rule = node.op.attributes()["coordinate_transformation_mode"]
     if rule == "half_pixel_symmetric" and version < 19:
-        return Form(problem="Resize has no half_pixel_symmetric")
+        return OnnxEmission(problem="Resize has no half_pixel_symmetric")
     if graph.types[node.outputs[0]].dtype.is_float:
         return plain(node, graph, version)
     return _resize_integers(node, graph, version)
 
 
-def _resize_integers(node: Node, graph: Graph, version: int) -> Form:
+def _resize_integers(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """With the sizes of all axes: ONNX Runtime moves transpositions through a Resize of
     integers and loses the sizes of some axes there (1.31)."""
     g, dims = Group(node, graph), graph.types[node.outputs[0]].dims
@@ -150,11 +152,13 @@ def _resize_integers(node: Node, graph: Graph, version: int) -> Form:
     every = replace(node.op, axes=None)  # type: ignore[call-arg]
     full = replace(node, inputs=(*node.inputs[:3], sizes), op=every)
     known = replace(graph, types={**graph.types, sizes: TensorType(DType.int64, (len(dims),))})
-    form = widened(full, known, version)
-    return Form(form.nodes, {**g.form.constants, **form.constants}, form.problem)
+    emission = widened(full, known, version)
+    return OnnxEmission(
+        emission.nodes, {**g.emission.constants, **emission.constants}, emission.problem
+    )
 
 
-def _gather_nd(node: Node, graph: Graph, version: int) -> Form:
+def _gather_nd(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX's indices are int64."""
     g = Group(node, graph)
     if g.type(1).dtype is DType.int64:
@@ -162,11 +166,11 @@ def _gather_nd(node: Node, graph: Graph, version: int) -> Form:
     at = g.cast(g.input(1), DType.int64)
     made = plain(node, graph, version).nodes[0]
     made.input[1] = at
-    g.form.nodes.append(made)
-    return g.form
+    g.emission.nodes.append(made)
+    return g.emission
 
 
-def _pool(node: Node, graph: Graph, version: int) -> Form:
+def _pool(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ceil_mode kept a last window that sees only padding before opset 22."""
     op = node.op.attributes()
     x, y = graph.types[str(node.inputs[0])], graph.types[node.outputs[0]]
@@ -177,19 +181,19 @@ def _pool(node: Node, graph: Graph, version: int) -> Form:
             pads = sum(op["pads"][axis]) if op["pads"] else 0
             last = ceildiv(x.dims[axis + 2] + pads - (size - 1) * dilation - 1, stride) + 1
             if last != y.dims[axis + 2]:
-                return Form(problem="ceil_mode keeps a window in the padding there")
+                return OnnxEmission(problem="ceil_mode keeps a window in the padding there")
     pads = numbered_pads(node.op, op["kernel_shape"], x.dims[2:])
     return widened(node, graph, version, pads=pads)
 
 
-def _mean_variance(node: Node, graph: Graph, version: int) -> Form:
+def _mean_variance(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX defines it by a function with a float32 constant in it."""
     if graph.types[node.outputs[0]].dtype is not DType.float32:
-        return Form(problem="ONNX's MeanVarianceNormalization is for float32 in effect")
+        return OnnxEmission(problem="ONNX's MeanVarianceNormalization is for float32 in effect")
     return plain(node, graph, version)
 
 
-def _mod(node: Node, graph: Graph, version: int) -> Form:
+def _mod(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX has the remainder with the sign of the divisor for integers only."""
     g = Group(node, graph)
     if node.op.attributes()["fmod"] or not graph.types[node.outputs[0]].dtype.is_float:
@@ -201,13 +205,13 @@ def _mod(node: Node, graph: Graph, version: int) -> Form:
     return g.finish(g.add("Where", turns, g.add("Add", rest, divisor), rest))
 
 
-def _rsqrt(node: Node, graph: Graph, version: int) -> Form:
+def _rsqrt(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX has the root and the reciprocal."""
     g = Group(node, graph)
     return g.finish(g.add("Reciprocal", g.add("Sqrt", g.input(0))))
 
 
-def _where(node: Node, graph: Graph, version: int) -> Form:
+def _where(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime chooses between numbers only: between truths it is logic."""
     g = Group(node, graph)
     if g.type(1).dtype is not DType.bool_:
@@ -216,13 +220,13 @@ def _where(node: Node, graph: Graph, version: int) -> Form:
     return g.finish(g.add("Or", chosen, g.add("And", g.add("Not", g.input(0)), g.input(2))))
 
 
-def _conv(node: Node, graph: Graph, version: int) -> Form:
+def _conv(node: Node, graph: Graph, version: int) -> OnnxEmission:
     assert isinstance(node.op, Conv)
     x, w = graph.types[str(node.inputs[0])], graph.types[str(node.inputs[1])]
     return plain(node, graph, version, pads=numbered_pads(node.op, w.dims[2:], x.dims[2:]))
 
 
-def _one_hot(node: Node, graph: Graph, version: int) -> Form:
+def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime marks with float32 or int64 at int64 places."""
     g = Group(node, graph)
     to = g.type(2).dtype
@@ -234,7 +238,7 @@ def _one_hot(node: Node, graph: Graph, version: int) -> Form:
     return g.finish(g.cast(marked, to))
 
 
-def _space_to_depth(node: Node, graph: Graph, version: int) -> Form:
+def _space_to_depth(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Its mode is as young as opset 28: before, a reshaping."""
     op, g = node.op.attributes(), Group(node, graph)
     channels, height, width = g.type(0).dims[1:]

@@ -18,12 +18,12 @@ from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, staging_folder
 from verax.base.npz import write_npz
 from verax.base.optional import installed_version
+from verax.export.onnx.writer import write_onnx
 from verax.frontends.model import Model
-from verax.frontends.onnx.state import NOTE, STATE, WRITTEN, entries, state_file
-from verax.frontends.onnx.writer import write_onnx
 from verax.ir.graph import Graph
 from verax.judge import check
 from verax.judge.regions.network import Progress
+from verax.onnx_format.state import NOTE, STATE, WRITTEN, entries, state_file
 from verax.records.verdict import Verdict
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 

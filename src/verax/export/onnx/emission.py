@@ -1,4 +1,4 @@
-"""How one node is spelled as ONNX nodes: a form, and a builder for those that take several.
+"""How one node is spelled as ONNX nodes: an emission, and a builder for those that take several.
 
 A group's inner values are named after the node's first output, so that a reader of the file sees
 what they belong to. Groups use operators that every operator set written here has (13 and later).
@@ -14,11 +14,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from verax.frontends.onnx.schemas import fits, schema
-from verax.frontends.onnx.tensors import CODES
 from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
+from verax.onnx_format.dtypes import CODES
+from verax.onnx_format.schemas import fits, schema
 from verax.ops.windows import geometry
 
 RENAMED = {"groups": "group", "trans_a": "transA", "trans_b": "transB"}
@@ -30,7 +30,7 @@ MEANS_OUTPUTS = {"with_indices", "mask", "with_statistics"}
 
 
 @dataclass
-class Form:
+class OnnxEmission:
     """The spelling of one node: nodes (one, as a rule) and constants; or why there is none."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -38,10 +38,10 @@ class Form:
     problem: str = ""
 
 
-Maker = Callable[[Node, Graph, int], Form]
+Maker = Callable[[Node, Graph, int], OnnxEmission]
 
 
-def plain(node: Node, graph: Graph, version: int, **changed: Any) -> Form:
+def plain(node: Node, graph: Graph, version: int, **changed: Any) -> OnnxEmission:
     """Same name, same attributes, same inputs. `changed` attributes replace the node's own."""
     attributes: dict[str, Any] = {}
     known = schema(node.op.kind, version)
@@ -52,7 +52,7 @@ def plain(node: Node, graph: Graph, version: int, **changed: Any) -> Form:
             # A default that an older operator set has no attribute for needs no saying.
             if known is None or key in known.attributes or not _is_default(node, name, value):
                 attributes[key] = item
-    return Form([made_node(node, node.op.kind, node.inputs, node.outputs, **attributes)])
+    return OnnxEmission([made_node(node, node.op.kind, node.inputs, node.outputs, **attributes)])
 
 
 def _is_default(node: Node, name: str, value: Any) -> bool:
@@ -92,7 +92,7 @@ class Group:
 
     def __init__(self, node: Node, graph: Graph) -> None:
         self.node, self.graph = node, graph
-        self.form = Form()
+        self.emission = OnnxEmission()
         self._written: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._count = 0
 
@@ -120,7 +120,7 @@ class Group:
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self._written:
             self._written[key] = self._fresh("constant")
-            self.form.constants[self._written[key]] = array
+            self.emission.constants[self._written[key]] = array
         return self._written[key]
 
     def add(self, kind: str, *inputs: str | None, **attributes: Any) -> str:
@@ -132,23 +132,23 @@ class Group:
     ) -> list[str]:
         """Append a node of `count` outputs; returns their names."""
         names = [self._fresh(kind) for _ in range(count)]
-        self.form.nodes.append(made_node(self.node, kind, inputs, names, **attributes))
+        self.emission.nodes.append(made_node(self.node, kind, inputs, names, **attributes))
         return names
 
     def cast(self, value: str, to: DType | str) -> str:
         return self.add("Cast", value, to=CODES[DType(to)])
 
-    def finish(self, *values: str) -> Form:
-        """The form, `values` being the outputs of the node; each is the output of an added node."""
+    def finish(self, *values: str) -> OnnxEmission:
+        """The emission; `values`, each the output of an added node, are the node's outputs."""
         renamed = dict(zip(values, self.node.outputs, strict=True))
-        for made in self.form.nodes:
+        for made in self.emission.nodes:
             made.input[:] = [renamed.get(v, v) for v in made.input]
             made.output[:] = [renamed.get(v, v) for v in made.output]
-        return self.form
+        return self.emission
 
-    def refuse(self, why: str) -> Form:
-        """No form, for this reason."""
-        return Form(problem=f"{self.node.op.kind} {why}")
+    def refuse(self, why: str) -> OnnxEmission:
+        """No emission, for this reason."""
+        return OnnxEmission(problem=f"{self.node.op.kind} {why}")
 
     def _fresh(self, part: str) -> str:
         """A name that no value of the graph and no other part of this group has."""
@@ -181,7 +181,7 @@ def numbered_pads(op: Any, kernel: Sequence[DimLike], sizes: Sequence[DimLike]) 
     return found.resolved_pads([int(d) for d in sizes])
 
 
-def widened(node: Node, graph: Graph, version: int, **changed: Any) -> Form:
+def widened(node: Node, graph: Graph, version: int, **changed: Any) -> OnnxEmission:
     """An operator that only chooses among 16-bit integers, between casts: ONNX or ONNX Runtime has
     it for other types only."""
     kind, g = node.op.kind, Group(node, graph)
@@ -199,5 +199,8 @@ def widened(node: Node, graph: Graph, version: int, **changed: Any) -> Form:
             types[inner.input[i]] = graph.types[name].with_dtype(to)
     inner.output[0] = result
     problem = fits(inner, types, version)
-    g.form.nodes += [inner, made_node(node, "Cast", [result], node.outputs[:1], to=CODES[narrow])]
-    return Form(problem=problem) if problem else g.form
+    g.emission.nodes += [
+        inner,
+        made_node(node, "Cast", [result], node.outputs[:1], to=CODES[narrow]),
+    ]
+    return OnnxEmission(problem=problem) if problem else g.emission

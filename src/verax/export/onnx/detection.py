@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.onnx.forms import Form, Group
+from verax.export.onnx.emission import Group, OnnxEmission
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.multibox import BoxNMS, MultiBoxDetection
@@ -21,7 +21,7 @@ NEVER = -np.inf
 FLOAT = np.float32
 
 
-def multibox_detection(node: Node, graph: Graph, version: int) -> Form:
+def multibox_detection(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Decoded boxes, the best class of each, sorted and suppressed class by class."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, MultiBoxDetection)
@@ -93,7 +93,7 @@ def _decoded(g: Group, op: MultiBoxDetection) -> str:
     return g.add("Clip", boxes, _number(g, 0), _number(g, 1)) if op.clip else boxes
 
 
-def box_nms(node: Node, graph: Graph, version: int) -> Form:
+def box_nms(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Rows that survive, moved to the front by falling score."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, BoxNMS)

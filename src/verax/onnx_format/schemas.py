@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx
 
-from verax.frontends.onnx.tensors import CODES, dtype_name
 from verax.ir.types import DType, TensorType
+from verax.onnx_format.dtypes import CODES, dtype_name
 
 _TYPE_NAMES = {DType.float32: "float", DType.float64: "double"}
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.conversion import Conversion
+from verax.frontends.common.context import Conversion
 
 MAX_LAYERS = 64
 """Layers of one node of a file; each becomes an operator."""
@@ -59,11 +59,7 @@ def layer(
     if len(directions) == 2:
         fields["direction"] = "bidirectional"
     inputs = [x, w, r, bias, None, h, memory, peepholes, projection]
-    while inputs[-1] is None:
-        inputs.pop()
-    op = c.operator(kind, **fields)
-    names = [c.fresh(f"{c.first_output}/{kind}") for _ in range(op.output_count)]
-    return list(c.builder.add_all(op, inputs, names, c.node.name))
+    return c.add_all(kind, inputs, **fields)
 
 
 def deep(
@@ -108,7 +104,7 @@ def in_order(c: Conversion, value: str, order: Sequence[int]) -> str:
 
 def side_by_side(c: Conversion, y: str, *, batch_first: bool = False) -> str:
     """[T, D, N, H] (or [N, T, D, H]) as [T, N, D H] (or [N, T, D H])."""
-    dims = c.builder.types[y].dims
+    dims = c.type(y).dims
     axis = 2 if batch_first else 1
     if dims[axis] == 1:
         return c.add("Squeeze", [y, c.ints((axis,))])
@@ -151,7 +147,4 @@ def _or_zeros(c: Conversion, bias: str | None, rows: tuple[int, Any]) -> str:
 
 
 def _rows(c: Conversion, direction: Direction) -> tuple[int, Any]:
-    type_ = c.builder.types[direction.r]
-    if not isinstance(type_.dims[0], int):
-        c.refuse(f"the sizes of the weights must be known: {type_}")
-    return int(str(type_.dims[0])), type_.dtype.numpy
+    return c.known_size(direction.r, 0, "the bias"), c.type(direction.r).dtype.numpy

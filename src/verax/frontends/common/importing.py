@@ -17,9 +17,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from verax.base.errors import GraphError, ModelError, UnsupportedError, UsageError
-from verax.frontends.conversion import Conversion, Row, ValueNeededError, convert
-from verax.frontends.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
-from verax.frontends.ledger import Attributes, Ledger
+from verax.frontends.common.context import Conversion, Row, ValueNeededError, convert
+from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.ledger import Attributes, Ledger
 from verax.frontends.model import Model
 from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
 from verax.ir.graph import Builder

@@ -1,6 +1,6 @@
 """Any Graph as an ONNX model, so that every network and every random graph runs elsewhere.
 
-Operators carry ONNX's names and attributes; what little differs is stated in `node_forms`. The
+Operators carry ONNX's names and attributes; what little differs is stated in `operators`. The
 oldest operator set that can say everything is chosen, so that most runtimes can read the result.
 """
 
@@ -16,14 +16,13 @@ from onnx import helper
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.files import atomic_write
-from verax.frontends.onnx.forms import Form
-from verax.frontends.onnx.node_forms import form_of
-from verax.frontends.onnx.reader import NEWEST
-from verax.frontends.onnx.schemas import fits
-from verax.frontends.onnx.tensors import CODES
+from verax.export.onnx.emission import OnnxEmission
+from verax.export.onnx.operators import emission_of
 from verax.ir.dim import DimLike, symbols
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
+from verax.onnx_format.dtypes import CODES, NEWEST
+from verax.onnx_format.schemas import fits
 
 OLDEST_WRITTEN = 13
 """No older operator set is written."""
@@ -136,17 +135,17 @@ def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
     nodes: list[onnx.NodeProto] = []
     constants = dict(graph.constants)
     for node in graph.nodes:
-        form = form_of(node, graph, version)
-        problem = _problem(form, node, graph, version)
+        emission = emission_of(node, graph, version)
+        problem = _problem(emission, node, graph, version)
         if problem:
-            newest = _problem(form_of(node, graph, NEWEST), node, graph, NEWEST)
+            newest = _problem(emission_of(node, graph, NEWEST), node, graph, NEWEST)
             raise UnsupportedError(
                 f"opset {version} cannot express it: {problem}",
                 place=node.place,
                 next_step=OTHERWISE if newest else "write a newer opset",
             )
-        constants |= form.constants
-        nodes += form.nodes
+        constants |= emission.constants
+        nodes += emission.nodes
     _name_once(nodes)
     read = {*graph.outputs, *(name for node in nodes for name in node.input)}
     body = helper.make_graph(
@@ -182,7 +181,9 @@ def _name_once(nodes: Sequence[onnx.NodeProto]) -> None:
 def _opset(graph: Graph) -> int:
     """The oldest operator set that expresses every node."""
     for version in range(OLDEST_WRITTEN, NEWEST + 1):
-        if all(not _problem(form_of(n, graph, version), n, graph, version) for n in graph.nodes):
+        if all(
+            not _problem(emission_of(n, graph, version), n, graph, version) for n in graph.nodes
+        ):
             return version
     problems = _newest_problems(graph) or ["no single opset expresses all nodes"]
     more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
@@ -190,16 +191,16 @@ def _opset(graph: Graph) -> int:
 
 
 def _newest_problems(graph: Graph) -> Sequence[str]:
-    found = ((n, _problem(form_of(n, graph, NEWEST), n, graph, NEWEST)) for n in graph.nodes)
+    found = ((n, _problem(emission_of(n, graph, NEWEST), n, graph, NEWEST)) for n in graph.nodes)
     return [f"{node.place}: {problem}" for node, problem in found if problem]
 
 
-def _problem(form: Form, node: Node, graph: Graph, version: int) -> str:
-    """Why a node's form is not valid in an operator set, or "" when it is."""
-    if form.problem:
-        return form.problem
-    if len(form.nodes) > 1:
+def _problem(emission: OnnxEmission, node: Node, graph: Graph, version: int) -> str:
+    """Why a node's emission is not valid in an operator set, or "" when it is."""
+    if emission.problem:
+        return emission.problem
+    if len(emission.nodes) > 1:
         return ""  # made of operators that every version written here has
     types = {v: graph.types[v] for v in (*node.inputs, *node.outputs) if v is not None}
-    types |= {name: TensorType.of(array) for name, array in form.constants.items()}
-    return fits(form.nodes[0], types, version)
+    types |= {name: TensorType.of(array) for name, array in emission.constants.items()}
+    return fits(emission.nodes[0], types, version)

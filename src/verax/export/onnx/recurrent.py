@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verax.frontends.onnx.forms import Form, Group, made_node, spelled
+from verax.export.onnx.emission import Group, OnnxEmission, made_node, spelled
 from verax.ir.graph import Graph, Node
 from verax.ops.recurrent import CELL, HIDDEN, PROJECTION, R, Recurrent, X
 from verax.ops.recurrent_curves import ONNX_CURVES, takes
@@ -16,7 +16,7 @@ TURN, OUTPUT_TURN = (1, 0, 2), (2, 0, 1, 3)
 """Of the sequence and the states, both ways; of the outputs, from [T, D, N, H]."""
 
 
-def recurrent(node: Node, graph: Graph, version: int) -> Form:
+def recurrent(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """RNN, GRU or LSTM."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, Recurrent)
@@ -31,7 +31,7 @@ def recurrent(node: Node, graph: Graph, version: int) -> Form:
     assert isinstance(rows, int)
     attributes = _attributes(op, rows // op.gates)
     if not op.layout:
-        return Form([made_node(node, op.kind, node.inputs, node.outputs, **attributes)])
+        return OnnxEmission([made_node(node, op.kind, node.inputs, node.outputs, **attributes)])
     inputs = [
         g.add("Transpose", v, perm=TURN) if i in (X, HIDDEN, CELL) and v is not None else v
         for i, v in enumerate(node.inputs)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from verax.frontends.onnx.forms import Form, Group, numbered_pads, plain, spelled
+from verax.export.onnx.emission import Group, OnnxEmission, numbered_pads, plain, spelled
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.integer_convolution import ConvTransposeInteger
@@ -25,7 +25,7 @@ WINDOW = ("kernel_shape", "strides", "pads", "dilations", "groups", "output_padd
 """Attributes that say where a window lies."""
 
 
-def conv_integer(node: Node, graph: Graph, version: int) -> Form:
+def conv_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX's ConvInteger on unsigned bytes where it can be, else sums of floats.
 
     ONNX Runtime multiplies signed weights by an instruction that saturates on processors without
@@ -46,7 +46,7 @@ def conv_integer(node: Node, graph: Graph, version: int) -> Form:
     return g.finish(g.add("ConvInteger", *inputs, **_window(node.op)))
 
 
-def conv_transpose_integer(node: Node, graph: Graph, version: int) -> Form:
+def conv_transpose_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Float sums: there is no such operator for integers."""
     assert isinstance(node.op, ConvTransposeInteger)
     return _float_sums(Group(node, graph), "ConvTranspose", 1)
@@ -97,7 +97,7 @@ def _known_weights(g: Group, axis: int) -> np.ndarray | None:
     return weights.astype(np.int64) - zero.astype(np.int64).reshape(lanes)
 
 
-def _float_sums(g: Group, kind: str, axis: int) -> Form:
+def _float_sums(g: Group, kind: str, axis: int) -> OnnxEmission:
     """The float operator `kind` on centred data and weights, cut into digits where sums of whole
     numbers could exceed 2^24. axis: of the output channels in the weights."""
     largest = _largest_sum(g, axis)
@@ -176,7 +176,7 @@ def _joined(g: Group, parts: list[str], bits: int) -> str:
     return total
 
 
-def average_pool_integer(node: Node, graph: Graph, version: int) -> Form:
+def average_pool_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Sums from the float mean times the window's size, then the division of integers."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, AveragePoolInteger)
