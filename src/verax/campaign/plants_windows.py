@@ -261,7 +261,7 @@ WINDOW_PLANTS: tuple[Plant, ...] = (
     Plant("padding counts as zero", ("MaxPool",), filled("constant")),
     Plant("dilation dropped", ("Conv", "ConvTranspose"), dilation_dropped),
     Plant("kernel flipped", CONVS, weights(lambda s, w: w[:, :, ::-1, ::-1])),
-    Plant("kernel flipped in one axis", CONVS, weights(lambda s, w: w[:, :, :, ::-1])),
+    Plant("kernel flipped in one axis", CONVS, weights(lambda s, w: w[..., ::-1])),
     Plant("kernel transposed", CONVS, _square(lambda w: w.swapaxes(2, 3))),
     Plant("input and output channels swapped", CONVS, weights(_swapped_channels)),
     Plant(
