@@ -247,3 +247,17 @@ def test_a_model_without_scores_of_classes_is_refused(
     np.savez(tmp_path / "d.npz", images=np.zeros((2, 24, 20), np.uint8), labels=np.zeros(2, int))
     done = cli("evaluate", digits, "--data", tmp_path / "d.npz", "--output", "drawing")
     assert done.code == 2 and "not one row of scores for each" in done.err
+
+
+def test_a_program_for_one_sample_at_a_time(
+    cli: Cli, tiny: Path, data: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "tiny.vx"
+    assert cli("compile", tiny, "-o", program, "--shape", "n=1").code == 0
+    done = cli("evaluate", tiny, "--data", data, "--against", program)
+    assert done.code == 2 and "if it takes one at a time, give --batch 1" in done.err
+    done = cli("evaluate", tiny, "--data", data, "--against", program, "--batch", 1)
+    assert done.code == 0 and "the same choice on 12 of 12" in done.out
+    assert (
+        "give the model that it was compiled from" in cli("evaluate", program, "--data", data).err
+    )

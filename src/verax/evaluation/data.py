@@ -17,7 +17,6 @@ import numpy as np
 
 from verax.base.errors import InputError, UsageError
 from verax.base.npz import read_npz
-from verax.evaluation.labels import folder_labels
 from verax.images import ImageOptions, prepare_pixels, read_image
 from verax.ir.pixels import Pixels
 from verax.ir.types import TensorType
@@ -103,7 +102,9 @@ def _of_folder(folder: Path, wanted: Wanted) -> Samples:
         prepared = read_image(files[i], wanted.type, wanted.options, wanted.said)
         return prepared.array, prepared.steps
 
-    labels = folder_labels(names) if all("/" in name for name in names) else None
+    labels = (
+        [name.partition("/")[0] for name in names] if all("/" in name for name in names) else None
+    )
     return Samples(names, load, labels, digest.hexdigest(), str(folder))
 
 

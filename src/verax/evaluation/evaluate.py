@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.cores import available_cores
-from verax.base.errors import UsageError
+from verax.base.errors import InputError, UsageError
 from verax.base.kept import keeping
 from verax.evaluation.data import Samples, Wanted, read_samples
 from verax.evaluation.figures import choices, mcnemar, ranks, share
@@ -69,7 +69,17 @@ class _Side:
 
     def scores(self, runner: Runner, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """What `runner` makes of samples of one shape: [n, classes]."""
-        answer = runner.run(self.graph, self.inputs(arrays), None)
+        try:
+            answer = runner.run(self.graph, self.inputs(arrays), None)
+        except (InputError, UsageError) as error:
+            if not self.open or self.batch == 1:
+                raise
+            raise type(error)(
+                error.cause,
+                place=f"{runner.name}, {error.place}",
+                next_step=f"{self.batch} samples are run together: if it takes one at a time, "
+                "give --batch 1",
+            ) from error
         if self.output not in answer:
             raise UsageError(
                 f"the subject gave no {self.output!r}",
@@ -212,8 +222,18 @@ def _side(
             f"the network has {len(graph.inputs)} inputs; samples suit networks with one",
             place=", ".join(graph.inputs),
         )
-    value, (name,) = chosen_output(graph, output), graph.inputs
+    only = graph.results[0] if output is None and len(graph.results) == 1 else output
+    value, (name,) = only or chosen_output(graph, None), graph.inputs
+    if value not in graph.outputs or value in graph.state.values():
+        raise UsageError(
+            f"the network has no output {value!r}", next_step=f"it has {', '.join(graph.results)}"
+        )
     type_, scores = graph.types[name], graph.types[value]
+    if not scores.rank or scores.dims[-1] == 1:
+        raise UsageError(
+            f"{value!r} is {scores}: no scores of classes, of which the largest could be chosen",
+            next_step="name another output with --output, or write a class's score for each class",
+        )
     open_ = takes_batches(graph, value)
     first = type_.dims[0] if type_.rank else 0
     fixed = first if isinstance(first, int) and scores.rank and scores.dims[0] == first else 0

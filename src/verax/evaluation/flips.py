@@ -14,6 +14,7 @@ import numpy as np
 from verax.base.errors import InputError, UnsupportedError
 from verax.ir.graph import Graph
 from verax.judge.agreement import MEASURED, margin_sigma
+from verax.judge.decide.ties import rounds_freely
 from verax.numerics import statistics as st
 from verax.records.evaluation import Flip
 from verax.reference.evaluate import evaluate
@@ -37,6 +38,7 @@ def explained(
         progress(f"float64 scores of {flip.sample}", 0.5 * i / min(len(given), EXACT))
         exact.append(_in_float64(graph, value, flip, load))
     found, widest = [], 0.0
+    steps = any(rounds_freely(node.op) for node in graph.nodes)
     for i, (flip, pair) in enumerate(sorted(exact, key=lambda e: -e[0].margin)):
         if flip.near is None and pair is not None:
             if i < MEASURED:
@@ -45,17 +47,25 @@ def explained(
                 widest = max(widest, sigma)
             else:
                 sigma = widest
-            flip = _decided(flip, sigma)
+            flip = _decided(flip, sigma, steps)
         found.append(flip)
     rest = given[EXACT:]
-    found += [flip if flip.near is False else _decided(flip, widest) for flip in rest]
+    found += [flip if flip.near is False else _decided(flip, widest, steps) for flip in rest]
     order = {False: 0, None: 1, True: 2}
     return tuple(sorted(found, key=lambda f: (order[f.near], -f.margin)))
 
 
-def _decided(flip: Flip, sigma: float) -> Flip:
-    near = bool(flip.margin <= st.group_limit(1) * sigma)
-    return dataclasses.replace(flip, sigma=sigma, near=near)
+def _decided(flip: Flip, sigma: float, steps: bool) -> Flip:
+    """The flip with what sigma says. steps: whether the network rounds to integers inside."""
+    near: bool | None = bool(flip.margin <= st.group_limit(1) * sigma)
+    why = ""
+    if not near and (steps or not np.isfinite(sigma)):
+        # One honest step to the next integer may grow through all layers behind it, and a sample of
+        # sixteen need not hold it; `check` follows it from node to node.
+        near = None
+        why = "a network of integers: `verax check` judges its steps one by one"
+        why = why if steps else "rounding moves the margin without bound"
+    return dataclasses.replace(flip, sigma=sigma, near=near, why=why)
 
 
 def _in_float64(
@@ -67,7 +77,7 @@ def _in_float64(
     except (InputError, UnsupportedError, MemoryError) as error:
         why = f"its float64 scores cannot be computed ({getattr(error, 'cause', error)})"
         return dataclasses.replace(flip, near=None, why=why), None
-    y = scores.reshape(-1, scores.shape[-1])[0]
+    y = scores.reshape(-1, scores.shape[-1])[0].astype(np.float64)
     if np.isnan(y).any():
         why = "its float64 scores hold a NaN, too"
         return dataclasses.replace(flip, near=None, why=why), None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.errors import InputError, UsageError
+from verax.base.errors import InputError
 from verax.base.npz import DAMAGE, read_array
 from verax.base.reading import BytesFile, plain_bytes, private_bytes
 
@@ -22,19 +22,6 @@ MAX_TEXT = 1 << 28
 """Bytes of a text of labels; more is refused."""
 SEPARATORS = (",", "\t", " ")
 FORMS = "lines `name,label`, or one label per line in the order of the names, or an .npy array"
-
-
-def folder_labels(names: Sequence[str]) -> list[str]:
-    """The first folder on the way to each file. Raises `UsageError` for files in none."""
-    loose = [name for name in names if "/" not in name]
-    if loose:
-        raise UsageError(
-            "nothing says which class this image shows",
-            place=loose[0],
-            next_step="put images into one sub-folder per class, or give --labels FILE; "
-            "without labels, `verax check --images` compares the choices of two implementations",
-        )
-    return [name.partition("/")[0] for name in names]
 
 
 def read_labels(path: str | os.PathLike[str], names: Sequence[str]) -> list[str] | np.ndarray:

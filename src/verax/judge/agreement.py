@@ -224,7 +224,7 @@ def margin_sigma(
     (region,) = list(regions(fixed, {value}))
     shown = {**fixed.constants, **{k: np.asarray(v) for k, v in arrays.items()}}
     expected, samples = rounding_samples(fixed, region, shown, seed, st.SAMPLES_FEW)
-    y = expected[value].reshape(-1, expected[value].shape[-1])
+    y = expected[value].reshape(-1, expected[value].shape[-1]).astype(np.float64)
     at = row if len(y) > 1 else 0
     moved = [s[value].reshape(y.shape)[at] - y[at] for s in samples]
     first, second = classes
