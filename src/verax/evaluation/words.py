@@ -21,20 +21,26 @@ def reasons(accuracy: Accuracy, comparison: Comparison | None, model: str) -> tu
     return tuple(told)
 
 
-def _share(share: Share) -> str:
-    return (
-        f"{share.right} of {share.of} ({100 * share.value:.2f} %); on a large set of the same kind "
-        f"between {100 * share.low:.1f} and {100 * share.high:.1f} % (with 95 % confidence)"
-    )
-
-
 def _accuracy(name: str, accuracy: Accuracy) -> str:
-    text = f"{name} is right on {_share(accuracy.top1)}"
+    top1, topk = accuracy.top1, accuracy.topk
+    text = (
+        f"{name} is right on {_share(top1)}; on a large set of the same kind between "
+        f"{_ends(top1)} (with 95 % confidence)"
+    )
     if accuracy.k > 1:
-        text += f"; the right class is among its {accuracy.k} best on {_share(accuracy.topk)}"
+        text += f"; among its {accuracy.k} best is the right class on {_share(topk)}"
+        text += f", between {_ends(topk)}"
     if accuracy.no_number:
         text += f"; {accuracy.no_number} samples gave a NaN"
     return text
+
+
+def _share(share: Share) -> str:
+    return f"{share.right} of {share.of} ({100 * share.value:.2f} %)"
+
+
+def _ends(share: Share) -> str:
+    return f"{100 * share.low:.1f} and {100 * share.high:.1f} %"
 
 
 def _choices(comparison: Comparison) -> str:
