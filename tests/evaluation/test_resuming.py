@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -137,7 +138,6 @@ def test_damage_and_foreign_files_are_refused_and_left_alone(tmp_path: Path) -> 
 
 
 def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
-    fcntl = pytest.importorskip("fcntl")
     evaluated(tmp_path)
     with (tmp_path / "notes.jsonl").open("r+b") as stream:
         fcntl.flock(stream.fileno(), fcntl.LOCK_EX)
