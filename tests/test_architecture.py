@@ -85,17 +85,20 @@ ALLOWED: dict[str, set[str]] = {
     "images": {"ir", "base"},
     "formats": {"base"},
     "replay": {"ir", "records", "base"},
+    "evaluation": {
+        *("images", "replay", "judge", "reference", "ir", "numerics", "records", "base"),
+    },
     "verified_conversion": {
         *("frontends", "export", "onnx_format", "judge", "runners", "records", "ir", "base"),
     },
     "onnx_backend": {"compiler", "frontends", "onnx_format", "reference", "ir", "base"},
     "api": {
         *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),
-        *("repro", "verified_conversion", "ir", "base"),
+        *("repro", "verified_conversion", "evaluation", "ir", "base"),
     },
     "cli": {
         *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),
-        "verified_conversion",
+        *("verified_conversion", "evaluation"),
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {"api", "base"},

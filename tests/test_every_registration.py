@@ -55,7 +55,9 @@ onnxruntime:all openvino openvino:f32 openvino:bf16 openvino:f16 openvino:defaul
 tvm:O2 torch torch-compiled litert litert-builtin litert-reference tensorflow reference
 reference:promised
 """
-COMMANDS = "inspect convert compile run check bisect bench ops passes formats runners doctor"
+COMMANDS = (
+    "inspect convert compile run check bisect bench evaluate ops passes formats runners doctor"
+)
 
 
 def derivatives() -> None:

@@ -5,6 +5,7 @@
     exe.run({"x": x})
     verax.check(model, "onnxruntime").kind
     verax.bisect(model, "onnxruntime").verdict.blame
+    verax.evaluate(model, "photos/", against="onnxruntime").accuracy.top1
     verax.align("net.onnx", "net.tflite").relation
 
 Importing this package loads nothing else; each name below is loaded at its first use.
@@ -20,7 +21,17 @@ TYPE_CHECKING = False  # as in typing, which takes its time to import
 if TYPE_CHECKING:
     from typing import Any
 
-    from verax.api import Compiled, align, bisect, check, compile, convert, load, reference
+    from verax.api import (
+        Compiled,
+        align,
+        bisect,
+        check,
+        compile,
+        convert,
+        evaluate,
+        load,
+        reference,
+    )
     from verax.base.errors import VeraxError
 
 __version__: str
@@ -32,6 +43,7 @@ _HOMES = {
     "check": "verax.api",
     "compile": "verax.api",
     "convert": "verax.api",
+    "evaluate": "verax.api",
     "load": "verax.api",
     "reference": "verax.api",
 }
@@ -45,6 +57,7 @@ __all__ = [
     "check",
     "compile",
     "convert",
+    "evaluate",
     "load",
     "reference",
 ]

@@ -1,4 +1,4 @@
-"""The Python interface: `load`, `compile`, `reference`, `check`, `bisect`.
+"""The Python interface: `load`, `compile`, `reference`, `check`, `bisect`, `evaluate`.
 
 `import verax` does not import this module until one of its names is used, so that it stays cheap.
 """
@@ -20,6 +20,7 @@ from verax.base.reading import stamp
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, save
+from verax.evaluation import evaluate as evaluate_samples
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
@@ -31,14 +32,16 @@ from verax.judge.locate.consecutive import in_steps
 from verax.judge.protocol import Runner
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
+from verax.records.evaluation import Evaluation
 from verax.records.verdict import Verdict
-from verax.reference.evaluate import evaluate
+from verax.reference.evaluate import evaluate as evaluate_graph
 from verax.repro.write import prepare, write_cases
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.executables import ExecutableRunner
 from verax.runners.limited import limited
 from verax.runners.network import NetworkRunner
-from verax.runners.registry import resolve
+from verax.runners.own import VeraxRunner
+from verax.runners.registry import RUNNERS, resolve
 from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
 
@@ -234,7 +237,7 @@ def reference(
     or names of values.
     """
     given = {**as_arrays(inputs), **as_arrays(state or {})}
-    return evaluate(graph_of(model), given, keep=keep)
+    return evaluate_graph(graph_of(model), given, keep=keep)
 
 
 def subject_of(
@@ -339,6 +342,46 @@ def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Con
     if isinstance(loaded, SavedExecutable):
         raise UsageError("a compiled program cannot be turned back into a model", place=str(model))
     return convert_verified(loaded, path, **options)
+
+
+@keeping()
+def evaluate(
+    model: Network,
+    data: Any,
+    labels: Any = None,
+    *,
+    against: Subject | None = None,
+    opt_level: int | None = None,
+    threads: int = 0,
+    timeout: float | None = None,
+    **options: Any,
+) -> Evaluation:
+    """How often a model, compiled by Verax, is right on labelled samples; with `against`, on which
+    of them another implementation chooses differently, and whether rounding explains it.
+
+    data: a folder of images, an .npz file, an array [n, ...] or arrays by name. labels: a file, or
+    an array [n] of class numbers or names; what the data state if not given. against: a subject as
+    `check` takes it. opt_level, threads: of the compiled model. timeout: seconds for one run of
+    `against`. options, and what is raised: those of `verax.evaluation.evaluate.evaluate`.
+    """
+    network = model_of(model)
+    plain = Settings()
+    level = plain.opt_level if opt_level is None else opt_level
+    own = VeraxRunner(dataclasses.replace(plain, opt_level=level, threads=threads))
+    subject = None if against is None else _network_or_subject(against, network, threads, timeout)
+    options.setdefault("pixels", _pixels_of(network))
+    return evaluate_samples(graph_of(network), own, data, labels, against=subject, **options)
+
+
+def _network_or_subject(
+    subject: Subject, model: Network, threads: int, timeout: float | None
+) -> Runner:
+    """As `subject_of`; but a model's file, ONNX among them, is compiled by Verax."""
+    if isinstance(subject, str | os.PathLike) and subject not in RUNNERS:
+        path = os.fspath(subject)
+        if os.path.exists(path) and not path.endswith((".npz", *VX.suffixes)):
+            subject = load(path)
+    return subject_of(subject, model, threads, timeout)
 
 
 @keeping()

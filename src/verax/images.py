@@ -73,6 +73,46 @@ def read_image(
     layout = options.layout or _layout(type_)
     _validate(options, layout, type_)
     picture, steps = _open(path)
+    return _prepared(picture, steps, type_, layout, options, notes)
+
+
+def prepare_pixels(
+    pixels: np.ndarray,
+    type_: TensorType,
+    options: ImageOptions | None = None,
+    said: Pixels | None = None,
+    name: str = "an array",
+) -> PreparedImage:
+    """Bytes [rows, columns] (grey) or [rows, columns, 3] (RGB) as `read_image` takes a file.
+
+    Raises `InputError` for an array of another form, and what `read_image` raises.
+    """
+    if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or pixels.shape[2:] == (3,)):
+        raise InputError(
+            f"{pixels.dtype}{list(pixels.shape)} is no picture: bytes [rows, columns] or "
+            "[rows, columns, 3] are",
+            place=name,
+        )
+    if 0 in pixels.shape:
+        raise InputError(f"a picture of {list(pixels.shape)} has no pixels", place=name)
+    options, notes = _completed(options or ImageOptions(), said or Pixels(), type_)
+    layout = options.layout or _layout(type_)
+    _validate(options, layout, type_)
+    picture = Image.fromarray(np.ascontiguousarray(pixels))
+    rows, columns = pixels.shape[:2]
+    steps = [f"{name}: {rows} rows x {columns} columns, {picture.mode}"]
+    return _prepared(picture, steps, type_, layout, options, notes)
+
+
+def _prepared(
+    picture: Image.Image,
+    steps: list[str],
+    type_: TensorType,
+    layout: str,
+    options: ImageOptions,
+    notes: list[str],
+) -> PreparedImage:
+    """The decoded picture as an array of `type_`; steps: what was done so far, in words."""
     channels = _channels(type_, layout)
     order = options.order or ("GRAY" if channels == 1 else "RGB")
     if (1 if order == "GRAY" else 3) != channels:

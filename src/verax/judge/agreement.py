@@ -56,7 +56,7 @@ def agree(
     Raises `InputError` when no image can be read, `UsageError` when the output is not clear.
     """
     say = progress or (lambda what, done: None)
-    value = _chosen_output(graph, output)
+    value = chosen_output(graph, output)
     found: list[tuple[Disagreement, Arrays]] = []
     refused: dict[str, str] = {}
     if graph.state:
@@ -67,7 +67,7 @@ def agree(
         )
     hashes: dict[str, str] = {}
     first: tuple[str, Arrays] | None = None
-    together = CHUNK if _takes_batches(graph, value) else 1
+    together = CHUNK if takes_batches(graph, value) else 1
     waiting: list[Named] = []
     for i, (name, load) in enumerate(images.items(), 1):
         say(name, (i - 1) / (len(images) + 1))
@@ -113,7 +113,7 @@ def agree(
     )
 
 
-def _chosen_output(graph: Graph, output: str | None) -> str:
+def chosen_output(graph: Graph, output: str | None) -> str:
     """The output whose last axis is a choice. Raises `UsageError` when there is not exactly one."""
     if output is not None:
         if output in graph.outputs:
@@ -134,7 +134,7 @@ def _chosen_output(graph: Graph, output: str | None) -> str:
     return able[0]
 
 
-def _takes_batches(graph: Graph, value: str) -> bool:
+def takes_batches(graph: Graph, value: str) -> bool:
     """Whether images can be judged side by side: one symbol is the first axis of all inputs and of
     the output."""
     first = {graph.types[v].dims[0] if graph.types[v].rank else 1 for v in (*graph.inputs, value)}
@@ -194,7 +194,10 @@ def _measured(
     widest = 0.0
     for i, (d, arrays) in enumerate(sorted(found, key=lambda pair: -pair[0].margin)):
         if i < MEASURED and np.isfinite(d.margin):
-            sigma = _margin_sigma(graph, value, d, arrays, seed)
+            row = d.image.rpartition(", row ")[2]
+            sigma = margin_sigma(
+                graph, value, (d.expected, d.given), arrays, seed, int(row) if row.isdigit() else 0
+            )
             widest = max(widest, sigma)
         else:
             sigma = widest
@@ -203,18 +206,29 @@ def _measured(
     return sorted(measured, key=lambda pair: (pair[0].near, -pair[0].margin))
 
 
-def _margin_sigma(graph: Graph, value: str, d: Disagreement, arrays: Arrays, seed: int) -> float:
-    """Standard deviation of the margin between two classes under honest rounding."""
+def margin_sigma(
+    graph: Graph,
+    value: str,
+    classes: tuple[int, int],
+    arrays: Arrays,
+    seed: int,
+    row: int = 0,
+) -> float:
+    """Standard deviation of the margin between two classes under honest rounding.
+
+    row: of the scores, all their axes but the last taken as one.
+    """
     fixed = specialise(graph, bind_symbols(graph, arrays))
     if value not in fixed.producers:
         return 0.0
     (region,) = list(regions(fixed, {value}))
     shown = {**fixed.constants, **{k: np.asarray(v) for k, v in arrays.items()}}
     expected, samples = rounding_samples(fixed, region, shown, seed, st.SAMPLES_FEW)
-    y = expected[value].reshape(-1, expected[value].shape[-1])
-    row = int(d.image.rpartition(", row ")[2]) if len(y) > 1 else 0
-    moved = [s[value].reshape(y.shape)[row] - y[row] for s in samples]
-    return st.root_mean_square(np.array([m[d.expected] - m[d.given] for m in moved]))
+    y = expected[value].reshape(-1, expected[value].shape[-1]).astype(np.float64)
+    at = row if len(y) > 1 else 0
+    moved = [s[value].reshape(y.shape)[at] - y[at] for s in samples]
+    first, second = classes
+    return st.root_mean_square(np.array([m[first] - m[second] for m in moved]))
 
 
 def _kind(disagreements: tuple[Disagreement, ...], verdict: Verdict) -> Kind:

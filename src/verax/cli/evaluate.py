@@ -1,0 +1,165 @@
+"""`verax evaluate`: accuracy on labelled samples, and where a second implementation differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verax import api
+from verax.base.errors import UsageError
+from verax.cli.console import (
+    Json,
+    Level,
+    Model,
+    Params,
+    Seed,
+    Shape,
+    Threads,
+    Timeout,
+    can_write,
+    checked_timeout,
+    output,
+    parse_shapes,
+    progress,
+    write_text,
+)
+from verax.cli.inputs import (
+    ImageFit,
+    ImageLayout,
+    ImageMean,
+    ImageOrder,
+    ImageRange,
+    ImageStd,
+    image_options,
+)
+from verax.report import render_evaluation
+
+
+def command(
+    model: Model,
+    data: Annotated[
+        Path,
+        typer.Option("--data", metavar="FOLDER|FILE.npz", help="Images, or arrays, to run."),
+    ],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            metavar="FILE",
+            help="Lines `name,label`, one label per line in the order of the names, or .npy. "
+            "Without: sub-folders of images are classes, or an array of the .npz.",
+        ),
+    ] = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option("--classes", metavar="FILE", help="Names of classes, one per line."),
+    ] = None,
+    arrays: Annotated[
+        str | None,
+        typer.Option(
+            "--arrays", metavar="IMAGES,LABELS", help="Names in the .npz; guessed when not given."
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="SUBJECT",
+            help="A runner (see `verax runners`), a model file, a .vx or cmd:PROGRAM.",
+        ),
+    ] = None,
+    output_name: Annotated[
+        str | None, typer.Option("--output", help="The output with the scores of classes.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="FILE.py:FUNCTION",
+            help="A figure of your own: called with predictions [n, classes] and labels [n], it "
+            "returns a number, or a dict of numbers. This RUNS the code in that file.",
+        ),
+    ] = None,
+    image_layout: ImageLayout = None,
+    image_order: ImageOrder = None,
+    image_range: ImageRange = None,
+    image_mean: ImageMean = None,
+    image_std: ImageStd = None,
+    image_fit: ImageFit = "stretch",
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch", min=0, help="Samples run together; 0: up to 32, where the model allows it."
+        ),
+    ] = 0,
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, help="Threads that read images; 0: one per core.")
+    ] = 0,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            metavar="FILE",
+            help="Note here what is done; the same command goes on where it was ended.",
+        ),
+    ] = None,
+    opt_level: Level = 1,
+    threads: Threads = 0,
+    timeout: Timeout = None,
+    shape: Shape = None,
+    params: Params = None,
+    seed: Seed = 0,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every flip.")] = False,
+    json: Json = None,
+) -> None:
+    """Count on how many labelled samples a model, compiled by Verax, is right.
+
+    With --against, count the same for another implementation, list every sample on which the two
+    choose differently, and say of each whether it is a near tie that rounding decides.
+
+    --metric runs code of yours in this process, with all your rights.
+
+    Exit codes: 0; 1 when rounding does not explain a sample on which the choices differ; 2 bad
+    usage or unreadable input; 3 when that cannot be told.
+    """
+    can_write(json, resume)
+    image = image_options(image_layout, image_order, image_range, image_mean, image_std, image_fit)
+    sizes = parse_shapes(shape) or None
+    with progress("evaluating") as show:
+        record = api.evaluate(
+            api.load(model, shapes=sizes, params=params),
+            data,
+            labels,
+            against=against,
+            opt_level=opt_level,
+            threads=threads,
+            timeout=checked_timeout(timeout),
+            output=output_name,
+            classes=classes or (),
+            arrays=_names(arrays),
+            image=image,
+            metric=metric,
+            batch=batch,
+            workers=workers,
+            resume=resume,
+            seed=seed,
+            progress=show,
+        )
+    output.print(render_evaluation(record, verbose=verbose))
+    write_text(json, record.to_json())
+    if record.exit_code:
+        raise typer.Exit(record.exit_code)
+
+
+def _names(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    parts = tuple(part.strip() for part in text.split(","))
+    if len(parts) > 2 or not all(parts):
+        raise UsageError(
+            f"--arrays {text!r} is not of the form IMAGES,LABELS",
+            next_step="for instance --arrays x_test,y_test; IMAGES alone with --labels FILE",
+        )
+    return parts[0], parts[1] if len(parts) == 2 else ""

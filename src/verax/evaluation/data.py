@@ -1,0 +1,223 @@
+"""Samples: images of a folder, or arrays, as inputs of a network, one at a time.
+
+A folder is read while the network runs, so that it need not fit into memory. Arrays of bytes that
+have the form of pictures are prepared as image files are; others are taken as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import InputError, UsageError
+from verax.base.npz import read_npz
+from verax.images import ImageOptions, prepare_pixels, read_image
+from verax.ir.pixels import Pixels
+from verax.ir.types import TensorType
+from verax.records.environment import array_hash, file_hash
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+IMAGE_NAMES = ("images", "image", "x", "x_test", "X", "X_test", "data", "inputs", "input")
+LABEL_NAMES = ("labels", "label", "y", "y_test", "targets", "target", "classes")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples by name, each an input with a batch axis of 1 (if the network has one).
+
+    load: the array of sample i, and how it came about, in words. labels: as the data state them,
+    None when they do not. digest: SHA-256 of names and bytes. steps: what was assumed, in words.
+    """
+
+    names: tuple[str, ...]
+    load: Callable[[int], tuple[np.ndarray, tuple[str, ...]]]
+    labels: Any
+    digest: str
+    place: str
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What samples must become: the input's name, its type for one sample (a batch axis of 1), and
+    how pictures are made into it. batched: whether its first axis is the batch."""
+
+    name: str
+    type: TensorType
+    batched: bool
+    options: ImageOptions = field(default_factory=ImageOptions)
+    said: Pixels | None = None
+
+
+def read_samples(data: Any, wanted: Wanted, arrays: tuple[str, str] | None = None) -> Samples:
+    """The samples of a folder, an .npz, an array [n, ...], or arrays by name.
+
+    arrays: names of the images and of the labels in an .npz; guessed when not given. Raises
+    `UsageError`, `InputError`.
+    """
+    if isinstance(data, str | os.PathLike):
+        path = Path(data)
+        if path.is_dir():
+            if arrays:
+                raise UsageError("names of arrays belong to an .npz file", place=str(path))
+            return _of_folder(path, wanted)
+        if not path.exists():
+            raise UsageError("there is no such folder or file", place=str(path))
+        if path.suffix.lower() == ".npz":
+            return _of_arrays(read_npz(path), wanted, arrays, str(path))
+        raise UsageError(
+            "samples are read from a folder of images or an .npz file", place=str(path)
+        )
+    if isinstance(data, Mapping):
+        return _of_arrays({k: np.asarray(v) for k, v in data.items()}, wanted, arrays, "data")
+    return _of_array(np.asarray(data), None, wanted, "data", ())
+
+
+def _of_folder(folder: Path, wanted: Wanted) -> Samples:
+    files = sorted(
+        (f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file()),
+        key=lambda f: f.relative_to(folder).as_posix(),
+    )
+    if not files:
+        raise InputError(
+            "the folder holds no image",
+            place=str(folder),
+            next_step=f"give a folder with files that end in {', '.join(SUFFIXES)}",
+        )
+    names = tuple(f.relative_to(folder).as_posix() for f in files)
+    digest = hashlib.sha256()
+    for name, file in zip(names, files):
+        try:
+            digest.update(f"{name}\0{file_hash(file)}\0".encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            raise InputError(f"cannot read the image: {error.strerror}", place=str(file)) from error
+
+    def load(i: int) -> tuple[np.ndarray, tuple[str, ...]]:
+        prepared = read_image(files[i], wanted.type, wanted.options, wanted.said)
+        return prepared.array, prepared.steps
+
+    labels = (
+        [name.partition("/")[0] for name in names] if all("/" in name for name in names) else None
+    )
+    return Samples(names, load, labels, digest.hexdigest(), str(folder))
+
+
+def _of_arrays(
+    stored: Mapping[str, np.ndarray],
+    wanted: Wanted,
+    arrays: tuple[str, str] | None,
+    place: str,
+) -> Samples:
+    if arrays is not None:
+        missing = [name for name in arrays if name and name not in stored]
+        if missing:
+            raise InputError(
+                f"there is no array {missing[0]!r}",
+                place=place,
+                next_step=f"there is {', '.join(stored) or 'none'}",
+            )
+        images, labels = arrays
+        steps: tuple[str, ...] = ()
+    else:
+        images, labels = _guessed(stored, wanted, place)
+        steps = (
+            f"assumed, as nobody says: {images!r} are the samples"
+            + (f", {labels!r} the labels" if labels else ""),
+        )
+    return _of_array(stored[images], stored.get(labels), wanted, place, steps)
+
+
+def _guessed(stored: Mapping[str, np.ndarray], wanted: Wanted, place: str) -> tuple[str, str]:
+    """Names of the array of samples and of that of labels ("" for none). Raises `InputError`."""
+    images = [k for k, a in stored.items() if a.ndim >= 2 and a.shape[1:] != (1,)]
+    images = _best(images, (wanted.name, *IMAGE_NAMES))
+    if len(images) != 1:
+        listed = ", ".join(f"{k}: {a.dtype}{list(a.shape)}" for k, a in stored.items())
+        what = "none" if not images else f"{len(images)}"
+        raise InputError(
+            f"{what} of the arrays could be the samples ({listed or 'there are no arrays'})",
+            place=place,
+            next_step="name them: --arrays IMAGES,LABELS",
+        )
+    columns = [k for k, a in stored.items() if k != images[0] and a.ndim and a.size == len(a)]
+    labels = _best(columns, LABEL_NAMES)
+    if len(labels) > 1:
+        raise InputError(
+            f"{', '.join(labels)} could all be the labels",
+            place=place,
+            next_step="name them: --arrays IMAGES,LABELS",
+        )
+    return images[0], labels[0] if labels else ""
+
+
+def _best(names: list[str], usual: tuple[str, ...]) -> list[str]:
+    """The names that are usual, if any; else all."""
+    return [name for name in usual if name in names][:1] or names
+
+
+def _of_array(
+    images: np.ndarray,
+    labels: np.ndarray | None,
+    wanted: Wanted,
+    place: str,
+    steps: tuple[str, ...],
+) -> Samples:
+    if images.ndim < 2 or len(images) == 0:
+        raise InputError(
+            f"the samples are {images.dtype}{list(images.shape)}: there is no axis of samples "
+            "with another one behind it"
+            if images.ndim < 2
+            else "there are no samples",
+            place=place,
+        )
+    names = tuple(f"sample {i}" for i in range(len(images)))
+    digest, form = array_hash(images), images.shape[1:]
+    dims = wanted.type.dims[1:] if wanted.batched else wanted.type.dims
+    fits = len(dims) == len(form) and all(
+        not isinstance(d, int) or d == n for d, n in zip(dims, form)
+    )
+    dtype = wanted.type.dtype.numpy
+    if fits and (images.dtype == dtype or (images.dtype.kind == "f" and dtype.kind == "f")):
+        if wanted.options != ImageOptions():
+            raise UsageError(
+                "the arrays are inputs of the network already: options of images do not apply",
+                place=place,
+                next_step="leave --image-... out, or give bytes 0 to 255",
+            )
+        what = "as they are" if images.dtype == dtype else f"rounded to {wanted.type.dtype}"
+        taken = (f"arrays {images.dtype}{list(images.shape)} are taken {what}",)
+
+        def plain(i: int) -> tuple[np.ndarray, tuple[str, ...]]:
+            one = images[i : i + 1] if wanted.batched else images[i]
+            return np.ascontiguousarray(one, dtype), taken
+
+        return Samples(names, plain, labels, digest, place, steps)
+    if images.dtype != np.uint8:
+        raise InputError(
+            f"the samples are {images.dtype}{list(form)} each, the input is {wanted.type}",
+            place=place,
+            next_step="give arrays of the input's own form, or pictures as bytes [n, rows, columns]"
+            " or [n, rows, columns, 3]",
+        )
+    last = _channels_last(images)
+
+    def picture(i: int) -> tuple[np.ndarray, tuple[str, ...]]:
+        found = prepare_pixels(last[i], wanted.type, wanted.options, wanted.said, names[i])
+        return found.array, found.steps
+
+    return Samples(names, picture, labels, digest, place, steps)
+
+
+def _channels_last(images: np.ndarray) -> np.ndarray:
+    """Pictures [n, rows, columns] or [n, rows, columns, 3], from either order of axes."""
+    if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3):
+        images = images.transpose(0, 2, 3, 1)
+    if images.ndim == 4 and images.shape[3] == 1:
+        images = images[..., 0]
+    return images

@@ -1,0 +1,208 @@
+"""`--resume FILE`: JSON lines, written as samples are done; a run that was ended goes on there.
+
+The first line says by hashes what is evaluated; another network, other data or options are refused.
+Each further line holds whole samples and reaches the disk before the next batch runs. What a killed
+process left of a line is cut off. One process writes a file at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from verax.base.errors import InputError, UsageError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked there
+    fcntl = None
+
+SCHEMA = "verax.evaluation.resume/1"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is kept of one sample.
+
+    choice, rank: the model's class, and how many classes come before the label's; gap: how much
+    higher the model scores its choice than the subject's; difference: the largest of two scores;
+    other_...: the subject's (-1 without one). nan: whether the model's and the subject's scores
+    hold a NaN.
+    """
+
+    choice: int
+    rank: int
+    other_choice: int = -1
+    other_rank: int = -1
+    gap: float = 0.0
+    difference: float = 0.0
+    nan: bool = False
+    other_nan: bool = False
+
+    def to_plain(self) -> list[Any]:
+        """The row as JSON holds it; floats as text, bit by bit."""
+        numbers = [self.choice, self.rank, self.other_choice, self.other_rank]
+        return [*numbers, self.gap.hex(), self.difference.hex(), int(self.nan), int(self.other_nan)]
+
+    @staticmethod
+    def from_plain(row: Sequence[Any]) -> Row:
+        """Read `to_plain`. Raises ValueError, TypeError."""
+        a, b, c, d, gap, difference, nan, other = row
+        floats = float.fromhex(gap), float.fromhex(difference)
+        return Row(int(a), int(b), int(c), int(d), *floats, bool(nan), bool(other))
+
+
+@dataclass
+class Journal:
+    """Rows in the samples' order; scores [n, classes] of model and subject where a metric needs
+    them. resumed: how many rows an earlier run had written."""
+
+    rows: list[Row] = field(default_factory=list)
+    scores: tuple[list[np.ndarray], ...] = ()
+    resumed: int = 0
+    stream: BinaryIO | None = None
+
+    def add(self, rows: Sequence[Row], scores: Sequence[np.ndarray]) -> None:
+        """Note samples that are done; on the disk when this returns. Raises `UsageError`."""
+        self._take(rows, scores)
+        if self.stream is None:
+            return
+        line: dict[str, Any] = {"rows": [row.to_plain() for row in rows]}
+        if self.scores:
+            line["scores"] = [_packed(array) for array in scores]
+        try:
+            self.stream.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the file: {error.strerror or error}",
+                place=str(self.stream.name),
+                next_step="make room; the same command then goes on from here",
+            ) from error
+
+    def _take(self, rows: Sequence[Row], scores: Sequence[np.ndarray]) -> None:
+        self.rows.extend(rows)
+        for kept, array in zip(self.scores, scores):
+            kept.append(array)
+
+
+def _packed(array: np.ndarray) -> list[Any]:
+    plain = np.ascontiguousarray(array)
+    plain = plain.astype(plain.dtype.newbyteorder("<"))
+    return [plain.dtype.str, list(plain.shape), base64.b64encode(plain.tobytes()).decode()]
+
+
+def _unpacked(packed: Sequence[Any]) -> np.ndarray:
+    dtype, shape, text = packed
+    return np.frombuffer(base64.b64decode(text), np.dtype(dtype)).reshape(shape)
+
+
+@contextmanager
+def journal(
+    path: str | os.PathLike[str] | None, key: Mapping[str, str], sides: int, total: int
+) -> Iterator[Journal]:
+    """The journal of a run, with what an earlier one left in `path`; None keeps nothing.
+
+    key: what is evaluated, by part ("network", "data", ...). sides: how many implementations'
+    scores are kept, 0 for none. Raises `UsageError` when the file belongs to something else or
+    another process writes it, `InputError` when it is damaged.
+    """
+    empty: tuple[list[np.ndarray], ...] = tuple([] for _ in range(sides))
+    if path is None:
+        yield Journal(scores=empty)
+        return
+    file = Path(path)
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        stream = os.fdopen(descriptor, "r+b")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the file: {error.strerror or error}", place=str(file)
+        ) from error
+    with stream:
+        _lock(stream, file)
+        found = Journal(scores=empty)
+        _read(stream, found, dict(key), file, total)
+        found.resumed, found.stream = len(found.rows), stream
+        yield found
+
+
+def _lock(stream: BinaryIO, file: Path) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(
+            "another process is writing this file",
+            place=str(file),
+            next_step="wait for it, or give another --resume file",
+        ) from error
+    except OSError:
+        return  # not every file system can lock
+
+
+def _read(stream: BinaryIO, found: Journal, key: dict[str, str], file: Path, total: int) -> None:
+    """Take over what is there, cut off half a line, and write the first line of a new file."""
+    end = 0
+    for number, line in enumerate(stream, 1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            _take_line(line, number, found, key, file)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(
+                f"line {number} is none that an evaluation wrote ({error})",
+                place=str(file),
+                next_step="give another --resume file, or remove this one to begin anew",
+            ) from error
+        end += len(line)
+    if len(found.rows) > total:
+        raise InputError(f"it holds more than the {total} samples", place=str(file))
+    if end == 0:
+        stream.seek(0)
+        if stream.read(1) not in (b"", b"{"):
+            raise InputError(
+                "this is no file of an evaluation, and is not overwritten",
+                place=str(file),
+                next_step="give another --resume file",
+            )
+    stream.seek(end)
+    stream.truncate()
+    if end == 0:
+        stream.write(json.dumps({"schema": SCHEMA, "key": key}).encode() + b"\n")
+        stream.flush()
+        with contextlib.suppress(OSError):  # a pipe cannot
+            os.fsync(stream.fileno())
+
+
+def _take_line(line: bytes, number: int, found: Journal, key: dict[str, str], file: Path) -> None:
+    content = json.loads(line)
+    if number > 1:
+        scores = [_unpacked(s) for s in content["scores"]] if found.scores else []
+        rows = [Row.from_plain(row) for row in content["rows"]]
+        if any(len(s) != len(rows) for s in scores):
+            raise ValueError("scores and samples are not as many")
+        found._take(rows, scores)
+        return
+    if content.get("schema") != SCHEMA:
+        raise ValueError(f"it is {content.get('schema')!r}, not {SCHEMA!r}")
+    was: dict[str, str] = dict(content["key"])
+    other = [k for k in key | was if key.get(k) != was.get(k)]
+    if other:
+        raise UsageError(
+            f"the file was begun with another {', another '.join(other)}",
+            place=str(file),
+            next_step="give what it was begun with, or another --resume file",
+        )
