@@ -57,7 +57,20 @@ class Rewriter:
         outputs: Sequence[str] = (),
     ) -> str:
         """Add a node on NEW values; returns its first output."""
-        return self.new.add(op, inputs, outputs, name)
+        return self.add_all(op, inputs, name, outputs)[0]
+
+    def add_all(
+        self,
+        op: Operator,
+        inputs: Sequence[str | None],
+        name: str = "",
+        outputs: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """As `add`, returning every output. Without names they get some that no output has."""
+        hint = name or op.kind.lower()
+        if not outputs and self.new.fresh(hint) in self.old.outputs:
+            outputs = [self.new.fresh(f"{hint}.inner")]
+        return self.new.add_all(op, inputs, outputs, name)
 
     def constant(self, array: np.ndarray, name: str = "") -> str:
         """Add a constant; without a name it gets one that no value of the old graph has."""
