@@ -76,6 +76,20 @@ def idle(b: Builder, x: str) -> list[str]:
     return [add(b, "Relu", x)]
 
 
+def reshaped(b: Builder, x: str) -> list[str]:
+    flat = add(b, "Reshape", x, b.constant(np.array([2, -1], np.int64)))
+    return [add(b, "Relu", add(b, "Reshape", flat, b.constant(np.array([2, 7, 27], np.int64))))]
+
+
+def halved(b: Builder, x: str) -> list[str]:
+    return [add(b, "Div", x, b.constant(np.array([2, 0.5, -4], np.float32).reshape(3, 1, 1)))]
+
+
+def tied(b: Builder, x: str) -> list[str]:
+    first = add(b, "Conv", x, random(b, 3, 3, 3, 2), pads=((1, 1), (0, 1)))
+    return [add(b, "Conv", first, random(b, 3, 3, 3, 2))]
+
+
 def convolved(b: Builder, x: str) -> list[str]:
     first = add(b, "Conv", x, random(b, 21, 3, 3, 2))
     return [add(b, "Conv", add(b, "Tanh", first), random(b, 5, 21, 2, 1))]
@@ -94,6 +108,9 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "fold_constants": (scaled, lambda exe: kinds(exe) == ["Mul"]),
     "remove_identity": (lambda b, x: [add(b, "Relu", add(b, "Identity", x))],
                         lambda exe: kinds(exe) == ["Relu"]),
+    "share_constants": (tied, lambda exe: len(exe.specialised.graph.constants) == 1),
+    "canonicalise": (reshaped, lambda exe: kinds(exe) == ["Reshape", "Relu"]),
+    "reduce_strength": (halved, lambda exe: kinds(exe) == ["Mul"]),
     "cancel_transposes": (turned, lambda exe: "Transpose" not in kinds(exe)),
     "fold_pads": (padded, lambda exe: kinds(exe) == ["Conv"]),
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),

@@ -7,12 +7,15 @@ from verax.base.settings import LEVELS, Settings
 from verax.compiler.decide.steps import STEPS
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
+from verax.compiler.passes.canonicalise import canonicalise
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.fold_scales import fold_scales
 from verax.compiler.passes.merge_common import merge_common
+from verax.compiler.passes.reduce_strength import reduce_strength
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.remove_identity import remove_identity
+from verax.compiler.passes.share_constants import share_constants
 from verax.ir import checker
 from verax.ir.graph import Graph, walk_values
 from verax.records.trace import Trace
@@ -20,6 +23,9 @@ from verax.records.trace import Trace
 PIPELINE: tuple[Pass, ...] = (
     Pass(fold_constants, PassClass.exact),
     Pass(remove_identity, PassClass.exact),
+    Pass(share_constants, PassClass.exact, after=("fold_constants",)),
+    Pass(canonicalise, PassClass.exact, after=("fold_constants", "remove_identity")),
+    Pass(reduce_strength, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(cancel_transposes, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(
         fold_pads,
@@ -31,7 +37,7 @@ PIPELINE: tuple[Pass, ...] = (
         PassClass.reassociates,
         after=("fold_constants", "remove_identity", "cancel_transposes", "fold_pads"),
     ),
-    Pass(merge_common, PassClass.exact, after=("fold_constants",)),
+    Pass(merge_common, PassClass.exact, after=("fold_constants", "share_constants")),
     Pass(remove_dead_code, PassClass.exact, after=("merge_common", "remove_identity")),
 )
 """Every pass, in the order in which they run."""

@@ -28,6 +28,7 @@ class Rewriter:
         self.new = Builder(graph.name)
         self.values: dict[str, str] = {}
         self.notes: list[str] = []
+        self._numbered = 0
         for value in graph.inputs:
             self.values[value] = self.new.input(value, graph.types[value])
         for value, array in graph.constants.items():
@@ -45,7 +46,7 @@ class Rewriter:
     def keep(self, node: Node) -> None:
         """Copy a node with its inputs mapped."""
         inputs = [self.map(v) for v in node.inputs]
-        outputs = self.new.add_all(node.op, inputs, self._names(node), node.name)
+        outputs = self.new.add_all(node.op, inputs, self.names(node), node.name)
         self.values.update(zip(node.outputs, outputs))
 
     def add(
@@ -56,9 +57,27 @@ class Rewriter:
         outputs: Sequence[str] = (),
     ) -> str:
         """Add a node on NEW values; returns its first output."""
-        return self.new.add(op, inputs, outputs, name)
+        return self.add_all(op, inputs, name, outputs)[0]
+
+    def add_all(
+        self,
+        op: Operator,
+        inputs: Sequence[str | None],
+        name: str = "",
+        outputs: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """As `add`, returning every output. Without names they get some that no output has."""
+        hint = name or op.kind.lower()
+        if not outputs and self.new.fresh(hint) in self.old.outputs:
+            outputs = [self.new.fresh(f"{hint}.inner")]
+        return self.new.add_all(op, inputs, outputs, name)
 
     def constant(self, array: np.ndarray, name: str = "") -> str:
+        """Add a constant; without a name it gets one that no value of the old graph has."""
+        while not name:
+            self._numbered += 1
+            number = f"c_{self._numbered}"
+            name = "" if number in self.old.types or number in self.new.types else number
         return self.new.constant(array, name)
 
     def replace(self, node: Node, with_: str | Sequence[str], note: str) -> None:
@@ -71,7 +90,8 @@ class Rewriter:
         """The node's outputs are not needed any more; counts as one rewrite."""
         self.notes.append(f"{note}: {node.place}")
 
-    def _names(self, node: Node) -> list[str]:
+    def names(self, node: Node) -> list[str]:
+        """Names for what is made in the node's place: its outputs' own where they are free."""
         return [v if v not in self.new.types else self.new.fresh(v) for v in node.outputs]
 
     def finish(self) -> tuple[Graph, Trace]:

@@ -31,6 +31,10 @@ def everything() -> Graph:
 
     x = b.input("x", TensorType.parse("float32[2, 3, 9, 7]"))
     h = b.add(REGISTRY["Identity"](), [x], [], "same")
+    h = b.add(REGISTRY["MaxPool"](kernel_shape=(1, 1)), [h], [], "pool")
+    halves = [b.constant(np.array(2, np.float32)) for _ in range(2)]
+    for i, half in enumerate(halves):
+        h = b.add(REGISTRY["Div"](), [h, half], [], f"half{i}")
     pads = b.constant(np.array([0, 0, 1, 0, 0, 0, 0, 2], np.int64))
     h = b.add(REGISTRY["Pad"](), [h, pads], [], "pad")
     h = b.add(REGISTRY["Conv"](strides=(2, 1)), [h, constant(5, 3, 3, 2)], [], "conv")

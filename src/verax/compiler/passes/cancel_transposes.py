@@ -2,7 +2,8 @@
 
 A network that was written channels-last arrives as Transpose, Conv, Transpose at every layer. Each
 transposition is put off until a node needs the axes in their old places; what only touches single
-elements, or only joins and pads axes, is done in the other layout.
+elements, or only joins, cuts and pads axes, is done in the other layout. One that moves only axes
+of size 1 leaves the elements where they are: it is a Reshape.
 """
 
 from __future__ import annotations
@@ -18,19 +19,25 @@ from verax.ir.rewrite import Rewriter
 from verax.ops.elementwise import Elementwise
 from verax.ops.identity import Identity
 from verax.ops.padding import Pad
-from verax.ops.reshaping import Transpose
-from verax.ops.slicing import Concat
+from verax.ops.requantization import Requantize
+from verax.ops.reshaping import Flatten, Reshape, Squeeze, Transpose, Unsqueeze
+from verax.ops.slicing import Concat, Slice, Split
 from verax.records.trace import Trace
 
 Perm = tuple[int, ...]
+RESHAPES = (Reshape, Flatten, Squeeze, Unsqueeze)
 
 
 def cancel_transposes(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Put transpositions off past elementwise nodes, Concat and Pad, and cancel those that meet.
+    """Put transpositions off past nodes that take single elements, and cancel those that meet.
 
     Given:  %b = Transpose(perm=(0, 2, 3, 1))(%a); %c = Relu()(%b)
             %d = Transpose(perm=(0, 3, 1, 2))(%c); %e = Conv()(%d, %w)
     Result: %c = Relu()(%a); %e = Conv()(%c, %w)
+
+    They go past elementwise nodes, Requantize, Concat, Split, Slice and Pad, and in front of a Pad
+    that nothing else reads, so that a convolution behind them can take it in. Those that leave the
+    elements in their order become a Reshape.
 
     Numeric effect: none; elements move, no arithmetic changes its operands or its order.
     Reductions, softmax and pools keep the layout they had, because their canonical order of
@@ -42,21 +49,26 @@ def cancel_transposes(graph: Graph, limit: int | None = None) -> tuple[Graph, Tr
 
 
 class _Mover:
-    """`late` holds the transpositions not done yet: old value -> (NEW value, permutation)."""
+    """`late` holds the transpositions not done yet: old value -> (NEW value, permutation).
+
+    pads: NEW value -> the NEW Pad that makes it for a single reader.
+    """
 
     def __init__(self, graph: Graph, limit: int | None) -> None:
         self.graph = graph
         self.rewriter = Rewriter(graph, limit)
         self.late: dict[str, tuple[str, Perm]] = {}
         self.done: dict[tuple[str, Perm], str] = {}
+        self.pads: dict[str, Node] = {}
 
     def run(self) -> tuple[Graph, Trace]:
         for node in self.graph.nodes:
             if isinstance(node.op, Transpose) and not self.rewriter.spent:
                 self._transpose(node, node.op)
-            elif self.rewriter.spent or not self._moved(node):
+            elif self.rewriter.spent or not (self._moved(node) or self._reshaped(node)):
                 self._settle(node)
                 self.rewriter.keep(node)
+                self._remember_pad(node)
         return self.rewriter.finish()
 
     def _transpose(self, node: Node, op: Transpose) -> None:
@@ -71,19 +83,18 @@ class _Mover:
         else:
             base, before = self.rewriter.values[source], tuple(range(rank))
         whole = tuple(before[p] for p in perm)
-        if whole == tuple(range(rank)):
-            if value in self.graph.outputs:
-                self._define(node, Identity(), base)
-            else:
-                self.rewriter.replace(node, base, "cancel_transposes")
+        names = self.rewriter.names(node)
+        if whole == tuple(range(rank)) and value not in self.graph.outputs:
+            self.rewriter.replace(node, base, "cancel_transposes")
+        elif whole == tuple(range(rank)):
+            made = self.rewriter.add(Identity(), [base], node.name, names)
+            self.rewriter.replace(node, made, "cancel_transposes")
         elif value in self.graph.outputs:
-            self._define(node, Transpose(perm=whole), base)
+            if source in self.late:
+                self.rewriter.notes.append(f"cancel_transposes: {node.place}")
+            self.rewriter.values[value] = self._turned(base, whole, node.name, names)
         else:
             self.late[value] = base, whole
-
-    def _define(self, node: Node, op: Operator, base: str) -> None:
-        made = self.rewriter.add(op, [base], node.name, node.outputs)
-        self.rewriter.values[node.outputs[0]] = made
 
     def _settle(self, node: Node) -> None:
         """Do now what was put off for the node's inputs."""
@@ -95,13 +106,62 @@ class _Mover:
         base, perm = self.late[value]
         if (base, perm) not in self.done:
             name = value if value not in self.rewriter.new.types else ""
-            outputs = [name] if name else ()
-            self.done[base, perm] = self.rewriter.add(Transpose(perm=perm), [base], "", outputs)
+            self.done[base, perm] = self._turned(base, perm, "", [name] if name else [])
         self.rewriter.values[value] = self.done[base, perm]
+
+    def _turned(self, base: str, perm: Perm, name: str, outputs: Sequence[str]) -> str:
+        """NEW nodes that do a transposition at last."""
+        add, new = self.rewriter.add, self.rewriter.new
+        pad = self.pads.get(base)
+        if self.rewriter.spent or not (pad is not None or self._in_order(base, perm)):
+            return add(Transpose(perm=perm), [base], name, outputs)
+        self.rewriter.notes.append(f"cancel_transposes: the axes {perm} of {base!r}")
+        if pad is None:
+            shape = [new.types[base].shape[p] for p in perm]
+            return add(*self._reshape(base, shape), name, outputs)
+        source, widths = pad.inputs[:2]
+        moved = new.constants[widths or ""].reshape(2, -1)[:, list(perm)].reshape(-1)
+        inner = new.fresh(f"{outputs[0] if outputs else base}.inner")
+        first = add(Transpose(perm=perm), [source], "", [inner])
+        return add(pad.op, [first, self.rewriter.constant(moved), *pad.inputs[2:]], name, outputs)
+
+    def _in_order(self, base: str, perm: Perm) -> bool:
+        """Whether only axes of size 1 change places."""
+        type_ = self.rewriter.new.types[base]
+        wide = [p for p in perm if type_.dims[p] != 1]
+        return type_.is_static and wide == sorted(wide)
+
+    def _reshape(self, base: str, shape: Sequence[int]) -> tuple[Operator, list[str | None]]:
+        wanted = self.rewriter.constant(np.array(shape, np.int64))
+        return Reshape(allowzero=0 in shape), [base, wanted]
+
+    def _reshaped(self, node: Node) -> bool:
+        """A reshape behind a transposition that leaves the elements in order needs none."""
+        source, value = node.inputs[0] if node.inputs else None, node.outputs[0]
+        if not isinstance(node.op, RESHAPES) or source not in self.late or source is None:
+            return False
+        if not self._in_order(*self.late[source]) or not self.graph.types[value].is_static:
+            return False
+        op, inputs = self._reshape(self.late[source][0], self.graph.types[value].shape)
+        made = self.rewriter.add(op, inputs, node.name, self.rewriter.names(node))
+        self.rewriter.replace(node, made, "cancel_transposes")
+        return True
+
+    def _remember_pad(self, node: Node) -> None:
+        """A Pad of known widths on all axes that only one node reads."""
+        value = node.outputs[0]
+        if not isinstance(node.op, Pad) or len(node.inputs) > 3 or value in self.graph.outputs:
+            return
+        made = self.rewriter.new.nodes[-1]
+        widths = self.rewriter.new.constants.get(made.inputs[1] or "")
+        if widths is None or widths.size != 2 * self.graph.types[value].rank:
+            return
+        if np.all(widths >= 0) and len(self.graph.consumers.get(value, ())) == 1:
+            self.pads[made.outputs[0]] = made
 
     def _moved(self, node: Node) -> bool:
         """Compute the node in the layout of its inputs and put the transposition off."""
-        if any(v in self.graph.outputs for v in node.outputs) or len(node.outputs) != 1:
+        if any(v in self.graph.outputs for v in node.outputs):
             return False
         perms = {self.late[v][1] for v in node.inputs if v in self.late}
         if len(perms) != 1:
@@ -111,24 +171,51 @@ class _Mover:
         if made is None:
             return False
         op, inputs = made
-        value = self.rewriter.add(op, inputs, node.name)
+        values = self.rewriter.add_all(op, inputs, node.name)
         self.rewriter.notes.append(f"cancel_transposes: {node.place}")
-        self.late[node.outputs[0]] = value, perm
+        self.late.update((old, (new, perm)) for old, new in zip(node.outputs, values, strict=True))
         return True
 
     def _in_layout(self, node: Node, perm: Perm) -> tuple[Operator, list[str | None]] | None:
         """The operator and NEW inputs that give the node's result before transposition `perm`."""
         op: Operator = node.op
-        if isinstance(op, Elementwise):
+        inputs: list[str | None] | None = None
+        if isinstance(op, Elementwise) and len(node.outputs) == 1:
             inputs = self._operands(node.inputs, perm)
         elif isinstance(op, Concat) and all(v in self.late for v in node.inputs):
             op = dataclasses.replace(op, axis=perm[op.axis % len(perm)])
             inputs = self._operands(node.inputs, perm)
-        elif isinstance(op, Pad) and node.inputs[0] in self.late and len(node.inputs) <= 3:
-            return self._pad(node, perm)
-        else:
+        elif node.inputs[0] not in self.late or any(v in self.late for v in node.inputs[1:]):
             return None
+        elif isinstance(op, (Split, Requantize)):
+            op = dataclasses.replace(op, axis=perm[op.axis % len(perm)])
+            inputs = self._first_late(node)
+        elif isinstance(op, Slice):
+            inputs = self._slice(node, perm)
+        elif isinstance(op, Pad) and len(node.inputs) <= 3:
+            return self._pad(node, perm)
         return None if inputs is None else (op, inputs)
+
+    def _first_late(self, node: Node) -> list[str | None]:
+        """The first input untransposed, the others as they are."""
+        return [
+            self.late[node.inputs[0] or ""][0],
+            *(self.rewriter.map(v) for v in node.inputs[1:]),
+        ]
+
+    def _slice(self, node: Node, perm: Perm) -> list[str | None] | None:
+        """Inputs of a Slice whose axes are known, with the axes in their old places."""
+        starts, axes = node.inputs[1], node.inputs[3] if len(node.inputs) > 3 else None
+        if starts is None or (axes is not None and axes not in self.graph.constants):
+            return None
+        (count,) = self.graph.types[starts].dims
+        if not isinstance(count, int):
+            return None
+        chosen = self.graph.constants[axes] if axes is not None else np.arange(count)
+        moved = np.array([perm[int(a) % len(perm)] for a in chosen.ravel()], np.int64)
+        inputs = [*self._first_late(node), None, None][:5]
+        inputs[3] = self.rewriter.constant(moved)
+        return inputs if len(node.inputs) > 4 else inputs[:4]
 
     def _operands(self, values: Sequence[str | None], perm: Perm) -> list[str | None] | None:
         """Inputs in the untransposed layout; None when one cannot be had for nothing."""

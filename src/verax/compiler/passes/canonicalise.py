@@ -1,0 +1,248 @@
+"""Nodes that move nothing, or undo what the node before them did.
+
+Exporters write an operator wherever a framework's function was called, also where the numbers make
+it do nothing: a pool of one element, a slice of everything, two reshapes in a row. Later passes and
+the fusion see through the network better without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+from verax.ir.operator import Operator
+from verax.ir.rewrite import Rewriter
+from verax.ir.types import TensorType
+from verax.ops.arithmetic import Max, Mean, Min, Sum
+from verax.ops.cast import Cast
+from verax.ops.padding import Pad
+from verax.ops.pooling import MaxPool
+from verax.ops.reshaping import Expand, Flatten, Reshape, Squeeze, Tile, Unsqueeze
+from verax.ops.slicing import Concat, Slice, Split, slice_bounds
+from verax.records.trace import Trace
+
+RESHAPES = (Reshape, Flatten, Squeeze, Unsqueeze)
+"""Operators that keep the elements in their order and count."""
+ALONE = (Concat, Max, Min, Sum, Mean)
+"""Operators that hand a single input on."""
+
+
+def canonicalise(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Remove nodes that hand a value on, and pairs that undo each other; join reshapes and pads.
+
+    Given:  %b = Reshape()(%a, [2, 15]); %c = Reshape()(%b, [6, 5]); %d = MaxPool(1x1)(%e)
+    Result: %c = Reshape()(%a, [6, 5]); %d = %e
+
+    Removed are: pools of the largest of one element, pads of nothing, reshapes, expansions, tilings
+    and slices that give the shape they get, casts to the same type, Concat, Max, Min, Sum and Mean
+    of one input; Concat of all parts of a Split, Split into the parts of a Concat, and the Slice of
+    a Concat that is one of its parts. Joined are reshapes in a row and pads of one constant.
+
+    Numeric effect: none; elements are handed on or moved. A mean over one element is kept: its
+    promised sum begins at +0, so that it makes -0 to +0.
+    """
+    return _Canonical(graph, limit).run()
+
+
+class _Canonical:
+    """`made`: the node that defines each NEW value."""
+
+    def __init__(self, graph: Graph, limit: int | None) -> None:
+        self.graph = graph
+        self.rewriter = Rewriter(graph, limit)
+        self.made: dict[str, Node] = {}
+
+    def run(self) -> tuple[Graph, Trace]:
+        for node in self.graph.nodes:
+            if self.rewriter.spent or not self._rewritten(node):
+                self.rewriter.keep(node)
+                self._remember()
+        return self.rewriter.finish()
+
+    def _remember(self) -> None:
+        last = self.rewriter.new.nodes[-1]
+        self.made.update(dict.fromkeys(last.outputs, last))
+
+    def _rewritten(self, node: Node) -> bool:
+        shown = any(v in self.graph.outputs for v in node.outputs)
+        source = self.rewriter.map(node.inputs[0]) if node.inputs else None
+        if source is None:
+            return False
+        values = None if shown else self._same(node, source)
+        if values is not None:
+            self.rewriter.replace(node, values, "canonicalise")
+            return True
+        inputs = self._joined(node, source)
+        if inputs is None:
+            return False
+        op: Operator = node.op
+        if isinstance(op, RESHAPES):
+            op = Reshape(allowzero=0 in self.graph.types[node.outputs[0]].shape)
+        made = self.rewriter.add(op, inputs, node.name, self.rewriter.names(node))
+        self._remember()
+        self.rewriter.replace(node, made, "canonicalise")
+        return True
+
+    # --- nodes that give NEW values that are there already
+
+    def _same(self, node: Node, source: str) -> list[str] | None:
+        """The NEW values that the node's outputs are equal to."""
+        op = node.op
+        if isinstance(op, Split):
+            return self._parts_of_concat(node, source)
+        if len(node.outputs) != 1:
+            return None
+        if isinstance(op, Concat) and len(node.inputs) > 1:
+            return self._whole_of_split(node, source)
+        if isinstance(op, Slice):
+            return self._sliced(node, source)
+        before = self.made.get(source)
+        if isinstance(op, RESHAPES) and before is not None and isinstance(before.op, RESHAPES):
+            first = before.inputs[0]
+            if first is not None and self.rewriter.new.types[first] == self._type(node.outputs[0]):
+                return [first]
+        unchanged = self._type(node.outputs[0]) == self.rewriter.new.types[source]
+        holds = next((rule for kind, rule in SAME.items() if isinstance(op, kind)), None)
+        return [source] if unchanged and holds is not None and holds(self, node) else None
+
+    def _type(self, value: str) -> TensorType | None:
+        """The type of an OLD value, None when its sizes are not known."""
+        found = self.graph.types[value]
+        return found if found.is_static else None
+
+    def _parts_of_concat(self, node: Node, source: str) -> list[str] | None:
+        """Split: into one part, or into those that a Concat joined."""
+        assert isinstance(node.op, Split)
+        if len(node.outputs) == 1:
+            return [source]
+        before, rank = self.made.get(source), self.graph.types[node.outputs[0]].rank
+        if before is None or not isinstance(before.op, Concat):
+            return None
+        if before.op.axis % rank != node.op.axis % rank:
+            return None
+        parts = [v for v in before.inputs if v is not None]
+        types = [self.rewriter.new.types[v] for v in parts]
+        return parts if types == [self._type(v) for v in node.outputs] else None
+
+    def _whole_of_split(self, node: Node, source: str) -> list[str] | None:
+        """Concat: of all parts of a Split, in order and along its axis."""
+        assert isinstance(node.op, Concat)
+        before, rank = self.made.get(source), self.graph.types[node.outputs[0]].rank
+        if before is None or not isinstance(before.op, Split):
+            return None
+        if before.op.axis % rank != node.op.axis % rank:
+            return None
+        whole = before.inputs[0]
+        joined = tuple(self.rewriter.map(v) for v in node.inputs)
+        return [whole] if whole is not None and joined == before.outputs else None
+
+    def _sliced(self, node: Node, source: str) -> list[str] | None:
+        """Slice: of everything, or of one part of a Concat."""
+        windows = self._windows(node)
+        if windows is None:
+            return None
+        shape = self.rewriter.new.types[source].shape
+        cut = [a for a, (w, size) in enumerate(zip(windows, shape)) if w != (0, size)]
+        if not cut:
+            return [source]
+        before = self.made.get(source)
+        if before is None or not isinstance(before.op, Concat) or len(cut) != 1:
+            return None
+        axis = before.op.axis % len(shape)
+        parts = [v for v in before.inputs if v is not None]
+        ends = np.cumsum([0, *(self.rewriter.new.types[v].shape[axis] for v in parts)])
+        for part, (begin, end) in zip(parts, pairwise(ends.tolist())):
+            if cut[0] == axis and windows[axis] == (begin, end) and end > begin:
+                return [part]
+        return None
+
+    def _windows(self, node: Node) -> list[tuple[int, int]] | None:
+        """(begin, end) that a Slice takes of each axis; None unless known and in steps of 1."""
+        source = node.inputs[0]
+        given = [self._constant(v) for v in node.inputs[1:]]
+        if source is None or self._type(source) is None or self._type(node.outputs[0]) is None:
+            return None
+        if any(v is not None and g is None for v, g in zip(node.inputs[1:], given)):
+            return None
+        starts, ends, axes, steps = (*given, None, None)[:4]
+        if starts is None or ends is None or (steps is not None and np.any(steps != 1)):
+            return None
+        shape = self.graph.types[source].shape
+        windows = [(0, size) for size in shape]
+        chosen = range(starts.size) if axes is None else axes.ravel().tolist()
+        for axis, start, end in zip(chosen, starts.ravel().tolist(), ends.ravel().tolist()):
+            begin, count = slice_bounds(shape[axis], start, end, 1)
+            windows[axis % len(shape)] = begin, begin + count
+        return windows
+
+    def _constant(self, value: str | None) -> np.ndarray | None:
+        """The content of an OLD value that is a constant in the new graph."""
+        return (
+            None if value is None else self.rewriter.new.constants.get(self.rewriter.values[value])
+        )
+
+    def _pads_nothing(self, node: Node) -> bool:
+        widths = self._constant(node.inputs[1])
+        return widths is not None and not np.any(widths)
+
+    def _pools_one(self, node: Node) -> bool:
+        """A window of one element in each place: nothing is skipped, as the sizes are the same."""
+        assert isinstance(node.op, MaxPool)
+        return all(k == 1 for k in node.op.kernel_shape) and all(s == 1 for s in node.op.strides)
+
+    def _always(self, node: Node) -> bool:
+        return True
+
+    def _is_alone(self, node: Node) -> bool:
+        return len(node.inputs) == 1
+
+    # --- nodes that do what two did
+
+    def _joined(self, node: Node, source: str) -> list[str | None] | None:
+        """NEW inputs with which the node does what the one before it did as well."""
+        before, result = self.made.get(source), self._type(node.outputs[0])
+        if before is None or before.inputs[0] is None or result is None:
+            return None
+        if isinstance(node.op, RESHAPES) and isinstance(before.op, RESHAPES):
+            shape = np.array(result.shape, np.int64)
+            return [before.inputs[0], self.rewriter.constant(shape)]
+        if isinstance(node.op, Pad) and isinstance(before.op, Pad):
+            return self._both_pads(node, before)
+        return None
+
+    def _both_pads(self, node: Node, before: Node) -> list[str | None] | None:
+        rank = self.graph.types[node.outputs[0]].rank
+        moved = Node(node.op, tuple(self.rewriter.map(v) for v in node.inputs), node.outputs)
+        first, second = self._padding(before, rank), self._padding(moved, rank)
+        if first is None or second is None or first[1] != second[1]:
+            return None
+        widths = self.rewriter.constant(first[0] + second[0])
+        return [before.inputs[0], widths, *moved.inputs[2:3]]
+
+    def _padding(self, node: Node, rank: int) -> tuple[np.ndarray, bytes] | None:
+        """Widths int64 [2 rank] and the bytes of the fill of a NEW Pad that adds a constant."""
+        assert isinstance(node.op, Pad) and node.inputs[0] is not None
+        new = self.rewriter.new
+        given = [None if v is None else new.constants.get(v) for v in node.inputs[1:]]
+        if any(v is not None and g is None for v, g in zip(node.inputs[1:], given)):
+            return None
+        pads, fill, axes = (*given, None, None)[:3]
+        if node.op.mode != "constant" or pads is None or np.any(pads < 0):
+            return None
+        dtype = new.types[node.inputs[0]].dtype.numpy
+        widths = np.zeros((2, rank), np.int64)
+        chosen = np.arange(rank) if axes is None else axes.ravel() % rank
+        widths[:, chosen] = pads.reshape(2, -1)
+        return widths.ravel(), (np.zeros((), dtype) if fill is None else fill).tobytes()
+
+
+SAME: dict[type | tuple[type, ...], Callable[[_Canonical, Node], bool]] = {
+    (*RESHAPES, Expand, Tile, Cast): _Canonical._always,
+    Pad: _Canonical._pads_nothing,
+    MaxPool: _Canonical._pools_one,
+    ALONE: _Canonical._is_alone,
+}
+"""When a node of a kind hands its first input on, given that the type stays the same."""

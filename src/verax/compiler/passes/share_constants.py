@@ -1,0 +1,46 @@
+"""Constants that are stored more than once."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+
+import numpy as np
+
+from verax.ir.graph import Graph, same_bits
+from verax.ir.rewrite import Rewriter
+from verax.records.trace import Trace
+
+
+def share_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Keep one of the constants that have the same element type, shape and bytes.
+
+    Given:  const %v = [1, 2]; const %w = [1, 2]; %b = Mul()(%a, %v); %c = Mul()(%a, %w)
+    Result: const %v = [1, 2]; %b = Mul()(%a, %v); %c = Mul()(%a, %v)
+
+    Numeric effect: none. Bytes are compared, so that 0 and -0, or two NaN, are not one.
+    """
+    rewriter = Rewriter(graph, limit)
+    alike = Counter(_form(array) for array in graph.constants.values())
+    kept: dict[tuple[object, int], list[str]] = {}
+    for value, array in graph.constants.items():
+        if alike[_form(array)] == 1 or value in graph.outputs:
+            continue
+        found = kept.setdefault((_form(array), _checksum(array)), [])
+        same = next((v for v in found if same_bits(graph.constants[v], array)), None)
+        if same is None:
+            found.append(value)
+        elif not rewriter.spent:
+            rewriter.values[value] = rewriter.values[same]
+            rewriter.notes.append(f"share_constants: {value!r} is {same!r}")
+    for node in graph.nodes:
+        rewriter.keep(node)
+    return rewriter.finish()
+
+
+def _form(array: np.ndarray) -> tuple[object, ...]:
+    return array.dtype, array.shape
+
+
+def _checksum(array: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data) if array.size else 0
