@@ -137,6 +137,8 @@ def load(
     options = {name: value for name, value in given.items() if value is not None}
     before = stamp(source)
     model = found.read(source, shapes=shapes, **options)
+    if model.source and os.fspath(model.source) != os.fspath(source):
+        before = stamp(model.source)  # the file that a runtime is given: a .params has a symbol
     return dataclasses.replace(model, stamp=before)
 
 

@@ -59,6 +59,20 @@ def test_without_a_shape_the_weights_of_a_small_network_say_what_they_can(tmp_pa
     assert str(type_) == "float32[data_0, 3, data_2, data_3]"
 
 
+def test_a_model_named_by_its_params_is_given_to_runtimes(tmp_path):
+    """Runtimes get the symbol, and it is the symbol that must not have changed since."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    nodes, arrays = small()
+    write(tmp_path, nodes, params_bytes(arrays))
+    path = tmp_path / "net-0000.params"
+    model = verax.load(path, shapes={"data": (2, 3, 11, 9)})
+    assert verax.check(model, "onnxruntime", explain=False).kind in HONEST
+    symbol_file = Path(model.source)
+    symbol_file.write_text(symbol_file.read_text() + " ")
+    with pytest.raises(UsageError, match="has changed since it was loaded"):
+        verax.check(model, "onnxruntime")
+
+
 def test_the_newest_epoch_is_chosen_and_named(tmp_path):
     nodes, arrays = small()
     path = write(tmp_path, nodes, params_bytes(arrays))
