@@ -19,7 +19,8 @@ from typing import IO
 
 import numpy as np
 
-from verax.base.errors import UsageError
+from verax.base.errors import InputError, UsageError
+from verax.base.reading import BytesFile, private_bytes
 
 MAX_BYTES = 1 << 33
 """An archive that would unpack to more is refused."""
@@ -53,6 +54,18 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
             f"the file is no readable .npz ({cause or type(error).__name__})",
             place=str(file),
             next_step="write it with numpy.savez, without pickled objects",
+        ) from error
+
+
+def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array of an .npy file. Raises `UsageError` when there is none, `InputError` when it is
+    damaged."""
+    data = private_bytes(path)
+    try:
+        return read_array(BytesFile(data), len(data))
+    except DAMAGE as error:
+        raise InputError(
+            f"this cannot be read as an .npy file ({error})", place=os.fspath(path)
         ) from error
 
 

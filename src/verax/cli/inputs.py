@@ -13,8 +13,7 @@ import numpy as np
 import typer
 
 from verax.base.errors import InputError, UsageError
-from verax.base.npz import DAMAGE, read_array
-from verax.base.reading import BytesFile, private_bytes
+from verax.base.npz import read_npy
 from verax.images import BYTES, FITS, ORDERS, ImageOptions, read_image
 from verax.ir.pixels import LAYOUTS, Pixels
 from verax.ir.types import TensorType
@@ -191,21 +190,11 @@ def _one(
         prepared = read_image(path, types[name], options, (said or {}).get(name))
         return name, prepared.array, prepared.steps
     if suffix == ".npy":
-        return name, _npy(path), (str(path),)
+        return name, read_npy(path), (str(path),)
     if suffix == ".npz":
         arrays = _npz(path, (key or name,))
         return name, arrays[key or name], (f"{path}: array {key or name!r}",)
     raise UsageError("inputs are read from .npy, .npz, .png and .jpg files", place=f"{name}={path}")
-
-
-def _npy(path: Path) -> np.ndarray:
-    data = private_bytes(path)
-    try:
-        return read_array(BytesFile(data), len(data))
-    except DAMAGE as error:
-        raise InputError(
-            f"this cannot be read as an .npy file ({error})", place=str(path)
-        ) from error
 
 
 def _npz(path: Path, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:

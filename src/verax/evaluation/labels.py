@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.base.npz import DAMAGE, read_array
-from verax.base.reading import BytesFile, plain_bytes, private_bytes
+from verax.base.npz import read_npy
+from verax.base.reading import plain_bytes
 
 MAX_TEXT = 1 << 28
 """Bytes of a text of labels; more is refused."""
@@ -29,13 +29,7 @@ def read_labels(path: str | os.PathLike[str], names: Sequence[str]) -> list[str]
     file = Path(path)
     if file.suffix.lower() != ".npy":
         return _of_text(file, names)
-    data = private_bytes(file)
-    try:
-        return read_array(BytesFile(data), len(data))
-    except DAMAGE as error:
-        raise InputError(
-            f"this cannot be read as an .npy file ({error})", place=str(file)
-        ) from error
+    return read_npy(file)
 
 
 def read_classes(path: str | os.PathLike[str]) -> tuple[str, ...]:

@@ -226,7 +226,7 @@ def find_precision(
     """The arithmetic in which the node's first output was computed; None when none gives it.
 
     inputs: arrays in their declared types (None where omitted), the subject's own; given: what it
-    made of them; outputs: the declared types. `judge.local.check_node` says the same in a finding.
+    made of them; outputs: the declared types. `local.check_node` says the same in a finding.
     """
     types = tuple(None if x is None else TensorType.of(x) for x in inputs)
     ev = Evaluation(types, tuple(outputs))

@@ -67,7 +67,7 @@ class Tape:
         outputs: Sequence[np.ndarray],
         still: bool = False,
     ) -> None:
-        """Record one evaluation: inputs and outputs as `judge.local.meaning` takes and gives.
+        """Record one evaluation: inputs and outputs as `decide.local.meaning` takes and gives.
 
         still: its own rounding cannot move these outputs, though the operator may round."""
         self.records.append(_Record(node, ev, tuple(inputs), tuple(outputs)))

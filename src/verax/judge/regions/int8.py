@@ -153,8 +153,9 @@ class Way:
         table = stepped_table(graph, node) if self.steps else None
         if table is not None:
             return as_tuple(node.op.reference(_NOTHING, table, *arrays[1:]))
-        if self.means and isinstance(node.op, Requantize) and share_apart(graph, node):
-            return (mean_apart(node.op, arrays, share_apart(graph, node)),)
+        share = share_apart(graph, node) if self.means else 0.0
+        if share and isinstance(node.op, Requantize):
+            return (mean_apart(node.op, arrays, share),)
         return tuple(exact)
 
     def quantities(
