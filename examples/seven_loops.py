@@ -30,7 +30,7 @@ from verax.base.optional import optional
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.ops.convolution import Conv
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind
 from verax.runners.functions import FunctionRunner
 

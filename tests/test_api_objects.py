@@ -21,7 +21,7 @@ from verax.frontends.torch.module_calls import calls_of, given_by_modules
 from verax.frontends.torch.output_names import with_keys
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.ops.activation import Relu
+from verax.ops.pointwise.activation import Relu
 from verax.records.verdict import Kind
 
 X = np.random.default_rng(31).standard_normal((3, 5)).astype(np.float32)

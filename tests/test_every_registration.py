@@ -19,7 +19,7 @@ from verax.formats import FORMATS
 from verax.ir.operator import REGISTRY
 from verax.judge.explain.hypotheses.library import BY_KIND
 from verax.judge.regions.vjp import JUMPS, RULES
-from verax.ops.elementwise import Elementwise
+from verax.ops.pointwise.elementwise import Elementwise
 from verax.runners import registry, worker
 from verax.runners.child_runner import ChildRunner
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from verax.campaign.plants import Rewrite, evaluate_rewrite
 from verax.ir.graph import Node
-from verax.ops.arithmetic import Div, Mul
+from verax.ops.pointwise.arithmetic import Div, Mul
 
 
 def test_a_rival_of_an_integer_node_is_computed_in_integers() -> None:

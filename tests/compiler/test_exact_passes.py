@@ -17,8 +17,8 @@ from verax.compiler.passes import canonicalise as canonical
 from verax.compiler.passes import reduce_strength as strength
 from verax.ir.graph import Node
 from verax.ir.rewrite import Rewriter
-from verax.ops.arithmetic import Add
-from verax.ops.slicing import Concat
+from verax.ops.movement.slicing import Concat
+from verax.ops.pointwise.arithmetic import Add
 
 NEW = ("share_constants", "canonicalise", "reduce_strength")
 FEWEST = 20

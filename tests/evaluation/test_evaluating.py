@@ -12,7 +12,7 @@ from tests.evaluation.conftest import as_folder, noisy_digits
 import verax
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.ops.linear import MatMul
+from verax.ops.sums.linear import MatMul
 from verax.records.evaluation import Evaluation
 from verax.reference.evaluate import evaluate
 

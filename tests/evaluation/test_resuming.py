@@ -19,7 +19,7 @@ import verax
 from verax.base.errors import InputError, UsageError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.ops.linear import MatMul
+from verax.ops.sums.linear import MatMul
 from verax.records.evaluation import Evaluation
 
 COUNT, SAMPLES = "calls", 24

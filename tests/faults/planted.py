@@ -14,17 +14,17 @@ import numpy as np
 
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
-from verax.ops.activation import LeakyRelu, Relu
-from verax.ops.arithmetic import Add
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.global_pooling import GlobalAveragePool
-from verax.ops.linear import Gemm
-from verax.ops.normalization import BatchNormalization
-from verax.ops.pooling import AveragePool, MaxPool
-from verax.ops.reshaping import Flatten
-from verax.ops.slicing import Concat
-from verax.ops.softmax import Softmax
+from verax.ops.movement.reshaping import Flatten
+from verax.ops.movement.slicing import Concat
+from verax.ops.pointwise.activation import LeakyRelu, Relu
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.sums.linear import Gemm
+from verax.ops.sums.normalization import BatchNormalization
+from verax.ops.sums.softmax import Softmax
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.global_pooling import GlobalAveragePool
+from verax.ops.windows.pooling import AveragePool, MaxPool
 from verax.reference.evaluate import evaluate_node
 
 Change = Callable[[Node, list[Any], np.ndarray], np.ndarray]

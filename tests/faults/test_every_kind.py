@@ -15,7 +15,7 @@ from verax.campaign.subjects import PlantedNumbers
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.ops.arithmetic import Neg
+from verax.ops.pointwise.arithmetic import Neg
 from verax.records.verdict import Kind
 
 

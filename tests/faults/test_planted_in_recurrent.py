@@ -12,9 +12,9 @@ import pytest
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.ops.linear import MatMul
-from verax.ops.recurrent import GRU, LSTM
-from verax.ops.reshaping import Squeeze
+from verax.ops.movement.reshaping import Squeeze
+from verax.ops.recurrent.recurrent import GRU, LSTM
+from verax.ops.sums.linear import MatMul
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
 

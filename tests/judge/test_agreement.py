@@ -11,8 +11,8 @@ from verax.base.errors import InputError, UsageError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.agreement import agree
-from verax.ops.activation import Relu
-from verax.ops.linear import MatMul
+from verax.ops.pointwise.activation import Relu
+from verax.ops.sums.linear import MatMul
 from verax.records.agreement import Agreement
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate

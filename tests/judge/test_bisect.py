@@ -18,10 +18,10 @@ from verax.ir.types import TensorType
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.optimisations import guilty_optimisation
-from verax.ops.activation import Relu
-from verax.ops.arithmetic import Mul
-from verax.ops.convolution import Conv
-from verax.ops.identity import Identity
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Mul
+from verax.ops.pointwise.identity import Identity
+from verax.ops.windows.convolution import Conv
 from verax.records.bisection import Bisection
 from verax.records.trace import Trace
 from verax.records.verdict import Kind

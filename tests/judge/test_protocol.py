@@ -9,8 +9,8 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.protocol import bare, matched_names, renamed_answers, stored_for
-from verax.ops.activation import Relu
-from verax.ops.reshaping import Flatten
+from verax.ops.movement.reshaping import Flatten
+from verax.ops.pointwise.activation import Relu
 from verax.records.verdict import Kind
 from verax.runners.arrays import ArraysRunner
 

@@ -11,7 +11,7 @@ from witness import agree, meaning, onnxruntime_says
 from verax.base.errors import GraphError, InputError
 from verax.ir.operator import REGISTRY, Case, Evaluation, Inference
 from verax.ir.types import TensorType
-from verax.ops.arg import ArgMax, ArgMin, TopK
+from verax.ops.sums.arg import ArgMax, ArgMin, TopK
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -15,14 +15,14 @@ from verax.ir.dim import floordiv, maximum, symbol
 from verax.ir.graph import Builder
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
-from verax.ops.arithmetic import Add, Div, Max, Mean, Min, Mod, Mul, Pow, Sub, Sum
-from verax.ops.cast import Cast
-from verax.ops.comparison import Equal, Greater
-from verax.ops.logic import BitShift
-from verax.ops.reduction import ReduceProd
-from verax.ops.rounding import Floor
-from verax.ops.shape import Shape
-from verax.ops.where import Where
+from verax.ops.movement.shape import Shape
+from verax.ops.pointwise.arithmetic import Add, Div, Max, Mean, Min, Mod, Mul, Pow, Sub, Sum
+from verax.ops.pointwise.cast import Cast
+from verax.ops.pointwise.comparison import Equal, Greater
+from verax.ops.pointwise.logic import BitShift
+from verax.ops.pointwise.rounding import Floor
+from verax.ops.pointwise.where import Where
+from verax.ops.sums.reduction import ReduceProd
 
 INT8 = st.integers(-128, 127)
 FLOAT = st.floats(-100, 100, width=32)

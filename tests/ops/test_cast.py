@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from witness import evaluation, exactly, meaning
 
 from verax.ir.types import DType
-from verax.ops.cast import Cast, holds
 from verax.ops.common import FLOATS, INTEGERS
+from verax.ops.pointwise.cast import Cast, holds
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

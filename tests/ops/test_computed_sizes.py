@@ -145,7 +145,7 @@ import numpy as np
 from verax.base.errors import InputError
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
-from verax.ops.reshaping import Tile
+from verax.ops.movement.reshaping import Tile
 from verax.reference.evaluate import evaluate
 b = Builder()
 x = b.input("x", TensorType.parse("float32[1, 1000]"))

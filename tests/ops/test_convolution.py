@@ -26,9 +26,9 @@ from verax.base.errors import GraphError
 from verax.ir.dim import symbol
 from verax.ir.operator import Case, Inference
 from verax.ir.types import TensorType
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.windows import Windows
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.windows import Windows
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -12,7 +12,7 @@ from witness import DOUBLE, agree, evaluation, meaning, onnxruntime_says
 from verax.base.errors import GraphError, InputError
 from verax.ir.operator import REGISTRY, Inference
 from verax.ir.types import TensorType
-from verax.ops.cumulative import CumProd, CumSum
+from verax.ops.sums.cumulative import CumProd, CumSum
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

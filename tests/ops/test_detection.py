@@ -11,7 +11,7 @@ from verax.base.errors import GraphError, InputError
 from verax.ir.dim import symbol
 from verax.ir.operator import Case, Evaluation, Inference
 from verax.ir.types import DType, TensorType
-from verax.ops.detection import MaxRoiPool, NonMaxSuppression, RoiAlign
+from verax.ops.images.detection import MaxRoiPool, NonMaxSuppression, RoiAlign
 
 BEFORE_22 = 16
 """ONNX Runtime has kernels for the region poolings of this opset."""

@@ -16,11 +16,11 @@ from verax.ir.operator import REGISTRY, Case, Evaluation, Inference, Operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import evaluate
-from verax.ops.activation import Clip, LeakyRelu, PRelu, Relu
-from verax.ops.arithmetic import Add, Max, Min, Mul
-from verax.ops.elementwise import Elementwise
-from verax.ops.transcendental import Exp
-from verax.ops.where import Where
+from verax.ops.pointwise.activation import Clip, LeakyRelu, PRelu, Relu
+from verax.ops.pointwise.arithmetic import Add, Max, Min, Mul
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.pointwise.transcendental import Exp
+from verax.ops.pointwise.where import Where
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional

@@ -14,18 +14,18 @@ from witness import errors, evaluation, meaning, onnxruntime_says
 
 from verax.ir.operator import Operator, as_tuple
 from verax.judge.decide.criterion import decide
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.global_pooling import GlobalAveragePool
-from verax.ops.layer_normalization import LayerNormalization, RMSNormalization
-from verax.ops.linear import Gemm, MatMul
-from verax.ops.normalization import (
+from verax.ops.sums.layer_normalization import LayerNormalization, RMSNormalization
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.sums.normalization import (
     BatchNormalization,
     GroupNormalization,
     InstanceNormalization,
 )
-from verax.ops.pooling import AveragePool, LpPool
-from verax.ops.response_normalization import LRN, LpNormalization
+from verax.ops.sums.response_normalization import LRN, LpNormalization
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.global_pooling import GlobalAveragePool
+from verax.ops.windows.pooling import AveragePool, LpPool
 from verax.records.verdict import Kind
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

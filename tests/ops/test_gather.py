@@ -11,7 +11,7 @@ from verax.base.errors import GraphError, InputError
 from verax.ir.dim import symbol
 from verax.ir.operator import Case, Evaluation, Inference, Operator
 from verax.ir.types import DType, TensorType
-from verax.ops.gather import (
+from verax.ops.movement.gather import (
     Compress,
     Gather,
     GatherElements,
@@ -20,7 +20,7 @@ from verax.ops.gather import (
     ReverseSequence,
     Unique,
 )
-from verax.ops.scatter import ScatterElements, ScatterND
+from verax.ops.movement.scatter import ScatterElements, ScatterND
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

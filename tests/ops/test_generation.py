@@ -14,7 +14,7 @@ from verax.ir.dim import substitute, symbol
 from verax.ir.graph import Builder
 from verax.ir.operator import Case, Evaluation, Inference
 from verax.ir.types import DType, TensorType
-from verax.ops.generation import ConstantOfShape, OneHot, Range, Trilu
+from verax.ops.movement.generation import ConstantOfShape, OneHot, Range, Trilu
 
 N = symbol("n")
 

@@ -13,8 +13,8 @@ from verax.base.errors import GraphError
 from verax.ir.dim import symbol
 from verax.ir.operator import Case, Inference, Operator
 from verax.ir.types import TensorType
-from verax.ops.einsum import Einsum
-from verax.ops.linear import Gemm, MatMul
+from verax.ops.sums.einsum import Einsum
+from verax.ops.sums.linear import Gemm, MatMul
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

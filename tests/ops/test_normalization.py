@@ -12,17 +12,17 @@ from witness import DOUBLE, agree, errors, evaluation, meaning, onnxruntime_says
 from verax.base.errors import GraphError
 from verax.ir.operator import Case, Inference, Operator, as_tuple
 from verax.ir.types import TensorType
-from verax.ops.layer_normalization import (
+from verax.ops.sums.layer_normalization import (
     LayerNormalization,
     MeanVarianceNormalization,
     RMSNormalization,
 )
-from verax.ops.normalization import (
+from verax.ops.sums.normalization import (
     BatchNormalization,
     GroupNormalization,
     InstanceNormalization,
 )
-from verax.ops.response_normalization import LRN, LpNormalization
+from verax.ops.sums.response_normalization import LRN, LpNormalization
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -13,7 +13,7 @@ from verax.base.errors import GraphError, InputError
 from verax.ir.dim import symbol
 from verax.ir.operator import Case, Evaluation, Inference
 from verax.ir.types import DType, TensorType
-from verax.ops.padding import MODES, Pad
+from verax.ops.movement.padding import MODES, Pad
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -17,9 +17,9 @@ from verax.base.errors import GraphError, InputError
 from verax.ir.dim import symbol
 from verax.ir.operator import Case, Inference, Operator
 from verax.ir.types import TensorType
-from verax.ops.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
-from verax.ops.pooling import AveragePool, LpPool, MaxPool
-from verax.ops.unpooling import MaxUnpool
+from verax.ops.windows.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
+from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool
+from verax.ops.windows.unpooling import MaxUnpool
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -12,7 +12,7 @@ from witness import agree, meaning, onnxruntime_says
 from verax.base.errors import GraphError
 from verax.ir.operator import REGISTRY, Inference
 from verax.ir.types import TensorType
-from verax.ops.quantization import DequantizeLinear, QuantizeLinear
+from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 
 
 @pytest.mark.parametrize("name", ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"])

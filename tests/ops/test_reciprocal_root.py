@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from witness import evaluation, meaning
 
-from verax.ops.reciprocal_root import Rsqrt
+from verax.ops.pointwise.reciprocal_root import Rsqrt
 
 NUMBERS = np.array([0.25, 0.3, 1, 2, 7.5, 1e-30, 1e30], np.float32)
 

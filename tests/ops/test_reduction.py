@@ -13,7 +13,14 @@ from witness import DOUBLE, agree, evaluation, exactly, meaning, onnxruntime_say
 from verax.base.errors import GraphError
 from verax.ir.operator import REGISTRY, Case, Inference, Operator
 from verax.ir.types import TensorType
-from verax.ops.reduction import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum, Reduction
+from verax.ops.sums.reduction import (
+    ReduceMax,
+    ReduceMean,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+    Reduction,
+)
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -12,8 +12,8 @@ from verax.ir.dim import symbol
 from verax.ir.graph import Builder
 from verax.ir.operator import Case, Evaluation, Inference, Operator
 from verax.ir.types import DType, TensorType
-from verax.ops.gather import Gather
-from verax.ops.reshaping import (
+from verax.ops.movement.gather import Gather
+from verax.ops.movement.reshaping import (
     DepthToSpace,
     Expand,
     Flatten,
@@ -24,8 +24,8 @@ from verax.ops.reshaping import (
     Transpose,
     Unsqueeze,
 )
-from verax.ops.shape import Shape, Size
-from verax.ops.slicing import Concat
+from verax.ops.movement.shape import Shape, Size
+from verax.ops.movement.slicing import Concat
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

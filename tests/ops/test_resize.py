@@ -16,8 +16,8 @@ from verax.base.errors import GraphError, InputError
 from verax.ir.dim import symbol
 from verax.ir.operator import Case, Evaluation, Inference
 from verax.ir.types import DType, TensorType
-from verax.ops.resize import Resize
-from verax.ops.resize_tables import (
+from verax.ops.images.resize import Resize
+from verax.ops.images.resize_tables import (
     NEAREST_MODES,
     TRANSFORMS,
     Interpolation,

@@ -11,7 +11,7 @@ from verax.base.errors import GraphError
 from verax.ir.dim import symbol
 from verax.ir.operator import Case, Inference
 from verax.ir.types import DType, TensorType
-from verax.ops.sampling import AffineGrid, GridSample
+from verax.ops.images.sampling import AffineGrid, GridSample
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

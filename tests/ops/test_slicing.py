@@ -13,8 +13,8 @@ from verax.base.errors import GraphError, InputError
 from verax.ir.dim import DimLike, substitute, symbol
 from verax.ir.operator import Case, Evaluation, Inference, Operator
 from verax.ir.types import DType, TensorType
-from verax.ops.movement import BEYOND
-from verax.ops.slicing import Concat, Slice, Split, slice_bounds
+from verax.ops.movement.movement import BEYOND
+from verax.ops.movement.slicing import Concat, Slice, Split, slice_bounds
 
 H = symbol("h")
 BOUNDS = st.one_of(st.integers(-12, 12), st.sampled_from([BEYOND, -BEYOND, 2**63 - 1, -(2**63)]))

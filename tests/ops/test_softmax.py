@@ -13,7 +13,7 @@ from verax.ir.operator import REGISTRY, Case, Inference
 from verax.ir.types import TensorType
 from verax.numerics import reductions
 from verax.numerics.arith_numpy import NumpyArith
-from verax.ops.softmax import Hardmax, LogSoftmax, Softmax
+from verax.ops.sums.softmax import Hardmax, LogSoftmax, Softmax
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

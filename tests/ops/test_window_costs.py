@@ -19,15 +19,15 @@ from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge.explain.node import explain
 from verax.judge.regions.network import survey
-from verax.ops.activation import Relu
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
-from verax.ops.integer_convolution import ConvInteger, ConvTransposeInteger
-from verax.ops.pooling import AveragePool, LpPool, MaxPool
-from verax.ops.requantization import AveragePoolInteger
-from verax.ops.response_normalization import LRN
-from verax.ops.windows import Windows
+from verax.ops.pointwise.activation import Relu
+from verax.ops.quantized.requantization import AveragePoolInteger
+from verax.ops.sums.response_normalization import LRN
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
+from verax.ops.windows.integer_convolution import ConvInteger, ConvTransposeInteger
+from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool
+from verax.ops.windows.windows import Windows
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate, promised
 

@@ -19,9 +19,9 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.bisect import Bisected, bisect
 from verax.judge.inputs import draw_inputs
-from verax.ops.activation import LeakyRelu, Relu
-from verax.ops.arithmetic import Mul
-from verax.ops.convolution import Conv
+from verax.ops.pointwise.activation import LeakyRelu, Relu
+from verax.ops.pointwise.arithmetic import Mul
+from verax.ops.windows.convolution import Conv
 from verax.records.bisection import Bisection
 from verax.records.verdict import Kind, Verdict
 from verax.repro.case import minimal_case

@@ -23,7 +23,7 @@ from verax.base.processes import SubjectError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.ops.linear import MatMul
+from verax.ops.sums.linear import MatMul
 from verax.runners.child import run_in_child
 from verax.runners.forking import ForkServer
 from verax.runners.registry import resolve

@@ -19,10 +19,10 @@ from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.ops.activation import Relu
-from verax.ops.arithmetic import Add
-from verax.ops.convolution import Conv
-from verax.ops.linear import MatMul
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.sums.linear import MatMul
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind
 from verax.runners.command import CommandRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner

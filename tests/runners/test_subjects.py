@@ -13,8 +13,8 @@ from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import Runner, check
-from verax.ops.activation import Relu
-from verax.ops.linear import MatMul
+from verax.ops.pointwise.activation import Relu
+from verax.ops.sums.linear import MatMul
 from verax.records.verdict import Kind
 from verax.runners.arrays import ArraysRunner, load_npz
 from verax.runners.functions import FunctionRunner

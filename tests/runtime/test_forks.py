@@ -18,8 +18,8 @@ from verax.compiler.driver import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.ops.activation import Relu, Softsign
-from verax.ops.linear import MatMul
+from verax.ops.pointwise.activation import Relu, Softsign
+from verax.ops.sums.linear import MatMul
 from verax.records.verdict import Kind
 from verax.runners.own import ReferenceRunner
 

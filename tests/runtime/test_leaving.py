@@ -14,7 +14,7 @@ from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
-from verax.ops.linear import MatMul
+from verax.ops.sums.linear import MatMul
 
 ROWS, PAUSE = int(sys.argv[1]), float(sys.argv[2])
 b = Builder("net")

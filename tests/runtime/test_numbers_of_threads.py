@@ -12,7 +12,7 @@ from verax.compiler.driver import Executable, compile
 from verax.compiler.saved import SavedExecutable, save
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
-from verax.ops.linear import MatMul
+from verax.ops.sums.linear import MatMul
 
 
 def made_for_two() -> Executable:

@@ -19,8 +19,8 @@ from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.ops.activation import Relu
-from verax.ops.arithmetic import Add
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Add
 from verax.records.environment import environment
 from verax.records.verdict import Kind
 from verax.reference.evaluate import promised

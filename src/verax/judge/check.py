@@ -35,7 +35,7 @@ from verax.judge.regions.coverage import (
 from verax.judge.regions.network import Progress, Survey, survey
 from verax.judge.wording import reasons_of
 from verax.numerics.statistics import root_mean_square
-from verax.ops.identity import Identity
+from verax.ops.pointwise.identity import Identity
 from verax.records.environment import array_hash, environment
 from verax.records.verdict import (
     Blame,

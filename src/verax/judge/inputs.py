@@ -10,7 +10,7 @@ from verax.ir.dim import DimLike, substitute, symbols
 from verax.ir.graph import Graph, Node
 from verax.ir.pixels import IMAGE_CHANNELS, Pixels
 from verax.ir.types import DType, TensorType
-from verax.ops.recurrent import LENGTHS, Recurrent
+from verax.ops.recurrent.recurrent import LENGTHS, Recurrent
 
 BATCH, SPATIAL, LENGTH = 2, (64, 96, 32), 7
 """Sizes for symbols: the first axis, spatial axes of images and volumes, any other axis."""

@@ -16,9 +16,9 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.linear import Gemm
+from verax.ops.sums.linear import Gemm
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
 from verax.reference.evaluate import evaluate
 
 MAX_TRIES = 16

@@ -14,7 +14,7 @@ from verax.compiler.driver import compile
 from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.ops.recurrent import GRU, LSTM, RNN, Recurrent
+from verax.ops.recurrent.recurrent import GRU, LSTM, RNN, Recurrent
 from verax.reference import promised
 
 TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]

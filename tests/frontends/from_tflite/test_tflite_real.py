@@ -13,7 +13,7 @@ import verax
 from verax import load
 from verax.ir.checker import check
 from verax.ir.graph import Graph
-from verax.ops.normalization import BatchNormalization
+from verax.ops.sums.normalization import BatchNormalization
 from verax.records.verdict import Kind
 
 SUITE = [f"tflite_{i}" for i in (*range(10, 21, 2), *range(24, 43, 2))]

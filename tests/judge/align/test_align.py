@@ -14,10 +14,10 @@ from verax.base.errors import InputError, UnsupportedError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.align.networks import align
-from verax.ops.activation import LeakyRelu, Relu
-from verax.ops.arithmetic import Mul
-from verax.ops.convolution import Conv
-from verax.ops.softmax import Softmax
+from verax.ops.pointwise.activation import LeakyRelu, Relu
+from verax.ops.pointwise.arithmetic import Mul
+from verax.ops.sums.softmax import Softmax
+from verax.ops.windows.convolution import Conv
 from verax.records.alignment import Alignment, Relation
 
 MODELS = Path(__file__).parents[3].parent / "shared" / "models"

@@ -17,14 +17,14 @@ from verax.ir.operator import REGISTRY, Case
 from verax.ir.types import DType, TensorType
 from verax.judge import check
 from verax.judge.decide.local import meaning
-from verax.ops.activation import Relu
-from verax.ops.arithmetic import Mul
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.global_pooling import GlobalAveragePool
-from verax.ops.linear import Gemm
-from verax.ops.reshaping import Flatten
-from verax.ops.softmax import Softmax
+from verax.ops.movement.reshaping import Flatten
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Mul
+from verax.ops.sums.linear import Gemm
+from verax.ops.sums.softmax import Softmax
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.global_pooling import GlobalAveragePool
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate, promised
 from verax.runners.arrays import ArraysRunner

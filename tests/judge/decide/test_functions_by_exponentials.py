@@ -9,7 +9,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node
-from verax.ops.transcendental import Asinh, Atanh, Sinh, Tanh
+from verax.ops.pointwise.transcendental import Asinh, Atanh, Sinh, Tanh
 from verax.records.verdict import Kind
 
 ONE, TWO = np.float32(1), np.float32(2)

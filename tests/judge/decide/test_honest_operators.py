@@ -17,7 +17,7 @@ from verax.ir.operator import REGISTRY, Case
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.decide.ties import UNDEFINED
-from verax.ops.detection import RoiAlign
+from verax.ops.images.detection import RoiAlign
 from verax.records.verdict import Kind, Verdict
 from verax.runners.functions import FunctionRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner

@@ -9,10 +9,10 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node
 from verax.judge.decide.orders import float32_runs, winograd_applies, winograd_runs
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, round_to
-from verax.ops.arg import ArgMax
-from verax.ops.convolution import Conv
-from verax.ops.linear import MatMul
-from verax.ops.reduction import ReduceMean
+from verax.ops.sums.arg import ArgMax
+from verax.ops.sums.linear import MatMul
+from verax.ops.sums.reduction import ReduceMean
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Finding, Kind
 
 torch = pytest.importorskip("torch", reason="torch is not installed: it is the honest peer here")

@@ -11,10 +11,10 @@ from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.decide.orders_normalization import normalization_orders
-from verax.ops.activation import Relu
-from verax.ops.layer_normalization import LayerNormalization
-from verax.ops.normalization import GroupNormalization, InstanceNormalization
-from verax.ops.response_normalization import LRN
+from verax.ops.pointwise.activation import Relu
+from verax.ops.sums.layer_normalization import LayerNormalization
+from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
+from verax.ops.sums.response_normalization import LRN
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
 

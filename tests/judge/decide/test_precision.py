@@ -11,12 +11,12 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node
 from verax.judge.decide.precision import asymmetric_uint8, find_precision, symmetric_int8, truncated
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to
-from verax.ops.activation import Relu
-from verax.ops.arithmetic import Add
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.linear import Gemm, MatMul
-from verax.ops.softmax import Softmax
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.sums.softmax import Softmax
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
 from verax.records.verdict import Finding, Kind
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

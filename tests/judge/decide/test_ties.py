@@ -8,11 +8,11 @@ from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, meaning
 from verax.numerics.fixed_point import quantised_factor
-from verax.ops.arg import TopK
-from verax.ops.detection import NonMaxSuppression
-from verax.ops.pooling import MaxPool
-from verax.ops.quantization import QuantizeLinear
-from verax.ops.requantization import Requantize
+from verax.ops.images.detection import NonMaxSuppression
+from verax.ops.quantized.quantization import QuantizeLinear
+from verax.ops.quantized.requantization import Requantize
+from verax.ops.sums.arg import TopK
+from verax.ops.windows.pooling import MaxPool
 from verax.records.verdict import Finding, Kind
 
 GOOD = (Kind.identical, Kind.rounding)

@@ -7,8 +7,8 @@ import numpy as np
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.regions.network import survey
-from verax.ops.convolution import Conv
-from verax.ops.reshaping import Transpose
+from verax.ops.movement.reshaping import Transpose
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
 

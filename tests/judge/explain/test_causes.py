@@ -16,7 +16,7 @@ from verax.ir.types import TensorType
 from verax.judge.explain.causes import alone, diagnose
 from verax.judge.inputs import draw_inputs
 from verax.judge.regions.network import survey
-from verax.ops.arithmetic import Add
+from verax.ops.pointwise.arithmetic import Add
 from verax.records.verdict import Blame, Kind
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 

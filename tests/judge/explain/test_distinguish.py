@@ -13,10 +13,10 @@ from verax.ir.types import TensorType
 from verax.judge.explain.distinguish import Run, tell_apart
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import explain, predict, suspect_of
-from verax.ops.activation import Clip, Relu
-from verax.ops.arithmetic import Add
-from verax.ops.layer_normalization import RMSNormalization
-from verax.ops.pooling import AveragePool, MaxPool
+from verax.ops.pointwise.activation import Clip, Relu
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.sums.layer_normalization import RMSNormalization
+from verax.ops.windows.pooling import AveragePool, MaxPool
 
 
 def one_node(op: Operator, *arrays: np.ndarray) -> tuple[Node, tuple[TensorType, ...]]:

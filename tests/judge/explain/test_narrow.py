@@ -12,11 +12,11 @@ from verax.ir.operator import Operator
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.narrow import narrowed
 from verax.judge.explain.node import SAMPLE, fits, predict, suspect_of
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.linear import Gemm, MatMul
-from verax.ops.normalization import BatchNormalization
-from verax.ops.pooling import MaxPool
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.sums.normalization import BatchNormalization
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.pooling import MaxPool
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

@@ -10,11 +10,11 @@ import pytest
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.explain.region import explain_region
-from verax.ops.activation import Relu
-from verax.ops.arithmetic import Add
-from verax.ops.convolution import Conv
-from verax.ops.normalization import BatchNormalization
-from verax.ops.pooling import AveragePool
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.sums.normalization import BatchNormalization
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.pooling import AveragePool
 from verax.reference.evaluate import evaluate
 
 

@@ -12,9 +12,9 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.graph_variants import in_training_mode
-from verax.ops.arithmetic import Add, Mul
-from verax.ops.linear import MatMul
-from verax.ops.softmax import LogSoftmax, Softmax
+from verax.ops.pointwise.arithmetic import Add, Mul
+from verax.ops.sums.linear import MatMul
+from verax.ops.sums.softmax import LogSoftmax, Softmax
 from verax.reference.evaluate import evaluate
 
 Arrays = dict[str, np.ndarray]

@@ -11,11 +11,11 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.protocol import Naming, naming_of
-from verax.ops.activation import Relu
-from verax.ops.arithmetic import Add
-from verax.ops.convolution import Conv
-from verax.ops.linear import MatMul
-from verax.ops.reshaping import Transpose
+from verax.ops.movement.reshaping import Transpose
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.sums.linear import MatMul
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind, Verdict
 from verax.reference.evaluate import promised
 from verax.runners.arrays import ArraysRunner

@@ -15,8 +15,8 @@ from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.harness.repeat import CHANCE, FILL, ORDER, UNINITIALISED, repeat
 from verax.judge.protocol import Poisonable, Runner
-from verax.ops.linear import MatMul
-from verax.ops.pooling import MaxPool
+from verax.ops.sums.linear import MatMul
+from verax.ops.windows.pooling import MaxPool
 from verax.records.verdict import Repeat
 from verax.runners.arrays import ArraysRunner
 from verax.runners.functions import FunctionRunner

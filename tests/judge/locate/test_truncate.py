@@ -20,9 +20,9 @@ from verax.ir.types import TensorType
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.truncate import Located, locate, truncates
 from verax.judge.regions.network import survey
-from verax.ops.activation import Relu
-from verax.ops.arithmetic import Mul
-from verax.ops.slicing import Concat
+from verax.ops.movement.slicing import Concat
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Mul
 from verax.records.verdict import Kind
 from verax.runners.arrays import ArraysRunner
 from verax.runners.network import NetworkRunner

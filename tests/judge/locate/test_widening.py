@@ -9,9 +9,9 @@ import pytest
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.ops.arithmetic import Add, Div, Mul, Sqrt
-from verax.ops.linear import MatMul
-from verax.ops.reduction import ReduceMean
+from verax.ops.pointwise.arithmetic import Add, Div, Mul, Sqrt
+from verax.ops.sums.linear import MatMul
+from verax.ops.sums.reduction import ReduceMean
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate_node
 

@@ -11,13 +11,13 @@ from verax.judge.decide.local import meaning
 from verax.judge.regions.adjoint import NoRule, Tape, reaches, spreads
 from verax.judge.regions.network import regions
 from verax.judge.regions.region import check_region
-from verax.ops.arithmetic import Add, Mul
-from verax.ops.cast import Cast
-from verax.ops.linear import MatMul
-from verax.ops.reshaping import Reshape
-from verax.ops.rounding import Round
-from verax.ops.shape import Shape
-from verax.ops.transcendental import Tanh
+from verax.ops.movement.reshaping import Reshape
+from verax.ops.movement.shape import Shape
+from verax.ops.pointwise.arithmetic import Add, Mul
+from verax.ops.pointwise.cast import Cast
+from verax.ops.pointwise.rounding import Round
+from verax.ops.pointwise.transcendental import Tanh
+from verax.ops.sums.linear import MatMul
 from verax.records.verdict import Kind
 from verax.reference.evaluate import bind_symbols, evaluate
 

@@ -9,13 +9,13 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.judge import check
 from verax.judge.regions.sampler import Region, Sampler
-from verax.ops.arithmetic import Add, Mul
-from verax.ops.cast import Cast
-from verax.ops.comparison import Equal, GreaterOrEqual, IsNaN
-from verax.ops.linear import MatMul
-from verax.ops.softmax import Softmax
-from verax.ops.transcendental import Cos
-from verax.ops.where import Where
+from verax.ops.pointwise.arithmetic import Add, Mul
+from verax.ops.pointwise.cast import Cast
+from verax.ops.pointwise.comparison import Equal, GreaterOrEqual, IsNaN
+from verax.ops.pointwise.transcendental import Cos
+from verax.ops.pointwise.where import Where
+from verax.ops.sums.linear import MatMul
+from verax.ops.sums.softmax import Softmax
 from verax.records.verdict import Kind
 from verax.reference.evaluate import promised
 

@@ -8,17 +8,17 @@ import pytest
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.judge import check
-from verax.ops.activation import Relu
-from verax.ops.arg import TopK
-from verax.ops.arithmetic import Add, Mul
-from verax.ops.cast import Cast
-from verax.ops.comparison import Equal
-from verax.ops.layer_normalization import RMSNormalization
-from verax.ops.linear import MatMul
-from verax.ops.response_normalization import LpNormalization
-from verax.ops.rounding import Round
-from verax.ops.transcendental import Log
-from verax.ops.where import Where
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Add, Mul
+from verax.ops.pointwise.cast import Cast
+from verax.ops.pointwise.comparison import Equal
+from verax.ops.pointwise.rounding import Round
+from verax.ops.pointwise.transcendental import Log
+from verax.ops.pointwise.where import Where
+from verax.ops.sums.arg import TopK
+from verax.ops.sums.layer_normalization import RMSNormalization
+from verax.ops.sums.linear import MatMul
+from verax.ops.sums.response_normalization import LpNormalization
 from verax.records.verdict import Kind
 from verax.reference.evaluate import promised
 

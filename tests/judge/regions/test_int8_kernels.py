@@ -12,11 +12,11 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.numerics.fixed_point import quantised_factor
 from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
-from verax.ops.arithmetic import Sub
-from verax.ops.cast import Cast
-from verax.ops.reduction import ReduceSum
-from verax.ops.requantization import Requantize
-from verax.ops.resize_integer import ResizeInteger
+from verax.ops.images.resize_integer import ResizeInteger
+from verax.ops.pointwise.arithmetic import Sub
+from verax.ops.pointwise.cast import Cast
+from verax.ops.quantized.requantization import Requantize
+from verax.ops.sums.reduction import ReduceSum
 from verax.records.verdict import Kind
 
 IN, OUT, COUNT, SCALE = -96, -88, 20, 2.4526

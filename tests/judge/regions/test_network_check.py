@@ -12,14 +12,14 @@ from verax.ir.types import TensorType
 from verax.judge import check, draw_inputs
 from verax.judge.regions.network import regions, survey
 from verax.numerics import statistics as st
-from verax.ops.activation import Relu
-from verax.ops.arg import ArgMax
-from verax.ops.arithmetic import Add, Div, Mul
-from verax.ops.gather import Gather
-from verax.ops.linear import MatMul
-from verax.ops.reshaping import Transpose
-from verax.ops.rounding import Round
-from verax.ops.transcendental import Tanh
+from verax.ops.movement.gather import Gather
+from verax.ops.movement.reshaping import Transpose
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Add, Div, Mul
+from verax.ops.pointwise.rounding import Round
+from verax.ops.pointwise.transcendental import Tanh
+from verax.ops.sums.arg import ArgMax
+from verax.ops.sums.linear import MatMul
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
 

@@ -14,8 +14,8 @@ from verax.judge.decide.precision import PRODUCTS, channel_axis, symmetric_int8
 from verax.judge.regions.precision_network import network_precision
 from verax.numerics import statistics as st
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to
-from verax.ops.activation import Relu
-from verax.ops.convolution import Conv
+from verax.ops.pointwise.activation import Relu
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
 

@@ -18,13 +18,13 @@ from verax.judge.decide.ties import rounded_otherwise
 from verax.judge.regions.int8 import best_mixture
 from verax.judge.regions.network import survey
 from verax.numerics.error_model import Quantity
-from verax.ops.activation import Relu
-from verax.ops.arithmetic import Add
-from verax.ops.convolution import Conv
-from verax.ops.quantization import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear
-from verax.ops.reduction import ReduceMean
-from verax.ops.reshaping import Transpose
-from verax.ops.softmax import Softmax
+from verax.ops.movement.reshaping import Transpose
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.quantized.quantization import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear
+from verax.ops.sums.reduction import ReduceMean
+from verax.ops.sums.softmax import Softmax
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Finding, Kind
 from verax.reference.evaluate import evaluate, evaluate_node
 

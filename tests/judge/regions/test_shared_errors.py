@@ -11,7 +11,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.regions.region import check_region, rounding_samples
 from verax.judge.regions.sampler import Region
-from verax.ops.arithmetic import Mul, Reciprocal, Sqrt
+from verax.ops.pointwise.arithmetic import Mul, Reciprocal, Sqrt
 from verax.records.verdict import Finding, Kind
 
 CHANNELS = 96

@@ -8,7 +8,7 @@ from verax.ir.operator import REGISTRY, Case, Evaluation, as_tuple
 from verax.ir.types import TensorType
 from verax.judge.regions.vjp import JUMPS, RULES, rule_of
 from verax.judge.regions.vjp_step import Step
-from verax.ops.elementwise import Elementwise
+from verax.ops.pointwise.elementwise import Elementwise
 
 RULED = sorted(
     name

@@ -17,8 +17,8 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
-from verax.ops.elementwise import Elementwise
-from verax.ops.normalization import BatchNormalization
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.sums.normalization import BatchNormalization
 
 Operand = str | np.ndarray
 """A value of the graph, or a constant array that broadcasts to the output."""

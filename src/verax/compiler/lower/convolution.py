@@ -19,9 +19,9 @@ from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.windows import Windows, border_is_modest
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.windows import Windows, border_is_modest
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:

@@ -26,7 +26,7 @@ from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Const, Expr, Input, TracingArith, compose
-from verax.ops.linear import Gemm, MatMul
+from verax.ops.sums.linear import Gemm, MatMul
 
 F32 = "float32"
 

@@ -12,7 +12,7 @@ from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
-from verax.ops.pooling import AveragePool, MaxPool
+from verax.ops.windows.pooling import AveragePool, MaxPool
 
 MAX_PIECES = 256
 """Pieces of code of one kernel: windows that are cut at the border in more ways take minutes to

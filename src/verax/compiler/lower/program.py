@@ -33,7 +33,7 @@ from verax.compiler.lower.lowering import (
     is_static,
 )
 from verax.ir.graph import Graph, Node, walk_values
-from verax.ops.elementwise import Elementwise
+from verax.ops.pointwise.elementwise import Elementwise
 from verax.records.trace import Trace
 from verax.runtime.image import Image
 

@@ -23,8 +23,8 @@ from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith, compose
-from verax.ops.elementwise import Elementwise
-from verax.ops.recurrent import (
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.recurrent.recurrent import (
     CELL,
     GRU,
     HIDDEN,
@@ -39,7 +39,7 @@ from verax.ops.recurrent import (
     W,
     X,
 )
-from verax.ops.recurrent_arithmetic import Steps
+from verax.ops.recurrent.recurrent_arithmetic import Steps
 
 F32 = "float32"
 MOST_STEPS = 2048

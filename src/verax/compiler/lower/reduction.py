@@ -22,10 +22,10 @@ from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith, compose, trace
-from verax.ops.layer_normalization import LayerNormalization, RMSNormalization
-from verax.ops.normalization import InstanceNormalization
-from verax.ops.reduction import ReduceLogSumExp, Reduction
-from verax.ops.softmax import AlongAxis
+from verax.ops.sums.layer_normalization import LayerNormalization, RMSNormalization
+from verax.ops.sums.normalization import InstanceNormalization
+from verax.ops.sums.reduction import ReduceLogSumExp, Reduction
+from verax.ops.sums.softmax import AlongAxis
 
 F32 = "float32"
 M = TracingArith()

@@ -13,8 +13,8 @@ from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith
-from verax.ops.resize import Resize
-from verax.ops.resize_tables import AxisTable
+from verax.ops.images.resize import Resize
+from verax.ops.images.resize_tables import AxisTable
 
 Tables = list[tuple[int, AxisTable]]
 

@@ -23,8 +23,8 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
-from verax.ops.arithmetic import Add, Div, Mul, Sub
-from verax.ops.normalization import BatchNormalization
+from verax.ops.pointwise.arithmetic import Add, Div, Mul, Sub
+from verax.ops.sums.normalization import BatchNormalization
 
 SMALLEST_NORMAL = 2.0**-126
 

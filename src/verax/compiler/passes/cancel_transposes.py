@@ -16,12 +16,12 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
-from verax.ops.elementwise import Elementwise
-from verax.ops.identity import Identity
-from verax.ops.padding import Pad
-from verax.ops.requantization import Requantize
-from verax.ops.reshaping import Flatten, Reshape, Squeeze, Transpose, Unsqueeze
-from verax.ops.slicing import Concat, Slice, Split
+from verax.ops.movement.padding import Pad
+from verax.ops.movement.reshaping import Flatten, Reshape, Squeeze, Transpose, Unsqueeze
+from verax.ops.movement.slicing import Concat, Slice, Split
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.pointwise.identity import Identity
+from verax.ops.quantized.requantization import Requantize
 from verax.records.trace import Trace
 
 Perm = tuple[int, ...]

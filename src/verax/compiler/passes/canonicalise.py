@@ -16,12 +16,12 @@ from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import TensorType
-from verax.ops.arithmetic import Max, Mean, Min, Sum
-from verax.ops.cast import Cast
-from verax.ops.padding import Pad
-from verax.ops.pooling import MaxPool
-from verax.ops.reshaping import Expand, Flatten, Reshape, Squeeze, Tile, Unsqueeze
-from verax.ops.slicing import Concat, Slice, Split, slice_bounds
+from verax.ops.movement.padding import Pad
+from verax.ops.movement.reshaping import Expand, Flatten, Reshape, Squeeze, Tile, Unsqueeze
+from verax.ops.movement.slicing import Concat, Slice, Split, slice_bounds
+from verax.ops.pointwise.arithmetic import Max, Mean, Min, Sum
+from verax.ops.pointwise.cast import Cast
+from verax.ops.windows.pooling import MaxPool
 from verax.records.trace import Trace
 
 RESHAPES = (Reshape, Flatten, Squeeze, Unsqueeze)

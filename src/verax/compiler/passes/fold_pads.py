@@ -8,8 +8,8 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
-from verax.ops.convolution import Conv
-from verax.ops.padding import Pad
+from verax.ops.movement.padding import Pad
+from verax.ops.windows.convolution import Conv
 from verax.records.trace import Trace
 
 

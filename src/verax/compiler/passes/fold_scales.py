@@ -12,16 +12,16 @@ from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType
-from verax.ops.activation import Clip, LeakyRelu, PRelu, Relu
-from verax.ops.arithmetic import Add
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.global_pooling import GlobalAveragePool, GlobalMaxPool
-from verax.ops.linear import Gemm, MatMul
-from verax.ops.padding import Pad
-from verax.ops.pooling import AveragePool, MaxPool
-from verax.ops.reshaping import Transpose
-from verax.ops.slicing import Concat
+from verax.ops.movement.padding import Pad
+from verax.ops.movement.reshaping import Transpose
+from verax.ops.movement.slicing import Concat
+from verax.ops.pointwise.activation import Clip, LeakyRelu, PRelu, Relu
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.global_pooling import GlobalAveragePool, GlobalMaxPool
+from verax.ops.windows.pooling import AveragePool, MaxPool
 from verax.records.trace import Trace
 
 LINEAR = Conv | ConvTranspose | Gemm | MatMul

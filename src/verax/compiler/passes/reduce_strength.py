@@ -15,8 +15,8 @@ from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType
-from verax.ops.activation import Clip
-from verax.ops.arithmetic import Add, Div, Max, Min, Mul, Pow, Sub, Sum
+from verax.ops.pointwise.activation import Clip
+from verax.ops.pointwise.arithmetic import Add, Div, Max, Min, Mul, Pow, Sub, Sum
 from verax.records.trace import Trace
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from verax.export.onnx.emission import Group, OnnxEmission
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
-from verax.ops.multibox import BoxNMS, MultiBoxDetection
+from verax.ops.images.multibox import BoxNMS, MultiBoxDetection
 
 NEVER = -np.inf
 FLOAT = np.float32

@@ -19,7 +19,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
 from verax.onnx_format.schemas import fits, schema
-from verax.ops.windows import geometry
+from verax.ops.windows.windows import geometry
 
 RENAMED = {"groups": "group", "trans_a": "transA", "trans_b": "transB"}
 """Attributes whose names differ from ONNX's."""

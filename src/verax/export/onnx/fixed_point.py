@@ -19,9 +19,10 @@ from verax.numerics.fixed_point import (
     rounded_shift,
     scaled,
 )
-from verax.ops.dynamic_quantization import HIGH, LOW, DynamicQuantizeGroups
-from verax.ops.quantization import QuantizeLinear
-from verax.ops.requantization import (
+from verax.ops.images.resize_integer import BITS, ResizeInteger
+from verax.ops.quantized.dynamic_quantization import HIGH, LOW, DynamicQuantizeGroups
+from verax.ops.quantized.quantization import QuantizeLinear
+from verax.ops.quantized.requantization import (
     DIFF_BITS,
     SUM_BITS,
     L2NormalizeInteger,
@@ -30,7 +31,6 @@ from verax.ops.requantization import (
     exp_table,
     reciprocal_table,
 )
-from verax.ops.resize_integer import BITS, ResizeInteger
 
 
 def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:

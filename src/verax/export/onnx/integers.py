@@ -14,8 +14,8 @@ from onnx import numpy_helper
 from verax.export.onnx.emission import Group, OnnxEmission, numbered_pads, plain, spelled
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
-from verax.ops.integer_convolution import ConvTransposeInteger
-from verax.ops.requantization import AveragePoolInteger
+from verax.ops.quantized.requantization import AveragePoolInteger
+from verax.ops.windows.integer_convolution import ConvTransposeInteger
 
 EXACT_SUM = 2**24
 """Up to here every integer is a float32."""

@@ -34,7 +34,7 @@ from verax.export.onnx.recurrent import recurrent
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
-from verax.ops.convolution import Conv
+from verax.ops.windows.convolution import Conv
 
 SINCE = {
     "RoiAlign": 16,

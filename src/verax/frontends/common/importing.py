@@ -24,7 +24,7 @@ from verax.frontends.model import Model
 from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
-from verax.ops.identity import Identity
+from verax.ops.pointwise.identity import Identity
 
 MAX_ELEMENTS = 1 << 40
 """Elements that one tensor may have."""

@@ -14,7 +14,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common.context import MAX_MADE, Applied, Conversion
 from verax.ir.types import TensorType
-from verax.ops.windows import geometry
+from verax.ops.windows.windows import geometry
 
 END = 2**31 - 1
 """Beyond the end of any axis."""

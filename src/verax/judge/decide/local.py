@@ -29,7 +29,7 @@ from verax.judge.decide.ties import behind_nan, near_tie
 from verax.numerics.compare import plain_figures, worst_places
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import FORMATS
-from verax.ops.arg import TopK
+from verax.ops.sums.arg import TopK
 from verax.records.verdict import ErrorMetrics, Finding, Kind, Precision, WorstElement
 from verax.reference.evaluate import evaluate_node, to_work
 

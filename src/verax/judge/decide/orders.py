@@ -14,8 +14,8 @@ from verax.ir.operator import Evaluation, Operator, as_tuple
 from verax.judge.decide.orders_normalization import normalization_orders
 from verax.numerics.error_model import U
 from verax.numerics.statistics import FFT_TAPS
-from verax.ops.convolution import Conv
-from verax.ops.windows import over_spatial
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.windows import over_spatial
 
 Arrays = Sequence[Any]
 SUMS = ("ReduceSum", "ReduceMean", "GlobalAveragePool")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from verax.ir.operator import Operator
-from verax.ops.layer_normalization import LayerNormalization
-from verax.ops.normalization import GroupNormalization, InstanceNormalization
-from verax.ops.response_normalization import LRN
+from verax.ops.sums.layer_normalization import LayerNormalization
+from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
+from verax.ops.sums.response_normalization import LRN
 
 Arrays = Sequence[Any]
 

@@ -16,13 +16,13 @@ import numpy as np
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.elementwise import Elementwise
-from verax.ops.global_pooling import GlobalPool
-from verax.ops.linear import MatMul
-from verax.ops.normalization import BatchNormalization
-from verax.ops.pooling import AveragePool, LpPool, MaxPool
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.sums.linear import MatMul
+from verax.ops.sums.normalization import BatchNormalization
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.global_pooling import GlobalPool
+from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool
 from verax.records.verdict import Finding, Kind
 from verax.reference.sizes import inferred_outputs
 

@@ -21,8 +21,8 @@ from verax.judge.decide.criterion import Coarse
 from verax.numerics import statistics as st
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to, ulp
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.linear import Gemm, MatMul
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.windows.deconvolution import ConvTranspose
 from verax.records.verdict import Precision
 
 Array = np.ndarray

@@ -23,10 +23,10 @@ from verax.ir.operator import Evaluation, Operator, as_tuple
 from verax.judge.decide.criterion import Decision
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Quantity, U
-from verax.ops.arg import TopK
-from verax.ops.cast import Cast
-from verax.ops.detection import NonMaxSuppression
-from verax.ops.quantization import QuantizeLinear
+from verax.ops.images.detection import NonMaxSuppression
+from verax.ops.pointwise.cast import Cast
+from verax.ops.quantized.quantization import QuantizeLinear
+from verax.ops.sums.arg import TopK
 from verax.records.verdict import Kind
 
 UNDEFINED = "undefined cast"

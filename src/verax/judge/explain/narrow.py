@@ -14,9 +14,9 @@ import numpy as np
 
 from verax.ir.operator import Operator
 from verax.judge.explain.hypotheses.base import Suspect
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.linear import Gemm, MatMul
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
 
 CHEAP = 1 << 22
 """Products that are computed in full without a thought."""

@@ -17,9 +17,9 @@ from verax.ir.graph import Builder, Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import meaning
 from verax.judge.explain.hypotheses.base import Suspect
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.pooling import Pool
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.pooling import Pool
 
 WIDE = 10.0
 """Factor by which one of the draws reaches further than the input at hand."""

@@ -22,8 +22,8 @@ from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import IMPOSSIBLE, MOST, predict
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Rounding
-from verax.ops.arithmetic import Div, Mul
-from verax.ops.normalization import BatchNormalization
+from verax.ops.pointwise.arithmetic import Div, Mul
+from verax.ops.sums.normalization import BatchNormalization
 from verax.records.verdict import Explanation
 
 LONGEST = 8

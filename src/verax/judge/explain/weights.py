@@ -17,9 +17,9 @@ import numpy as np
 from verax.judge.explain.hypotheses.base import Suspect
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.linear import Gemm, MatMul
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
 
 FEW = 4
 """Wrong weights of one output channel that are looked for one after the other."""

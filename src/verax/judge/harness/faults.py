@@ -36,9 +36,9 @@ from verax.judge.harness.readings import (
 from verax.judge.regions.budget import require_room_for_meaning
 from verax.judge.regions.network import fits, survey
 from verax.numerics import statistics as st
-from verax.ops.identity import Identity
-from verax.ops.softmax import LogSoftmax, Softmax
-from verax.ops.transcendental import Sigmoid
+from verax.ops.pointwise.identity import Identity
+from verax.ops.pointwise.transcendental import Sigmoid
+from verax.ops.sums.softmax import LogSoftmax, Softmax
 from verax.records.verdict import Explanation, Kind
 from verax.reference.evaluate import bind_symbols, evaluate
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import Operator
-from verax.ops.normalization import BatchNormalization
+from verax.ops.sums.normalization import BatchNormalization
 
 
 def rebuilt(

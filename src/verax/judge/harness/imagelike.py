@@ -9,12 +9,12 @@ from __future__ import annotations
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.judge.harness.readings import IMAGE_CHANNELS
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.elementwise import Elementwise
-from verax.ops.integer_convolution import ConvInteger, ConvTransposeInteger
-from verax.ops.linear import Gemm, MatMul
-from verax.ops.pooling import Pool
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.integer_convolution import ConvInteger, ConvTransposeInteger
+from verax.ops.windows.pooling import Pool
 
 LEAST_EXTENT = 4
 """Pixels that an image has along height and width at least."""

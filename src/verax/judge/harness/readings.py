@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from verax.ir.operator import Operator
-from verax.ops.arithmetic import Add, Div, Mul, Sub
+from verax.ops.pointwise.arithmetic import Add, Div, Mul, Sub
 
 COLOURS = (3, 4)
 """Channels of an image that has colours; a fourth is transparency and stays last."""

@@ -27,7 +27,7 @@ from verax.judge.decide.local import undecided
 from verax.judge.decide.pieces import check_in_pieces, cuts
 from verax.judge.regions.sampler import Region
 from verax.numerics.statistics import SAMPLES_FEW
-from verax.ops.convolution import CHUNK
+from verax.ops.windows.convolution import CHUNK
 from verax.records.verdict import Finding, Power
 
 SHARE = 0.5

@@ -48,8 +48,8 @@ from verax.judge.regions.int8_products import (
     lost_in_pairs,
 )
 from verax.numerics.error_model import Quantity
-from verax.ops.requantization import Requantize
-from verax.ops.resize_integer import ResizeInteger
+from verax.ops.images.resize_integer import ResizeInteger
+from verax.ops.quantized.requantization import Requantize
 
 ALL_MIXTURES, PASSES = 64, 3
 """Mixtures up to which every one is tried; passes over the nodes where there are more."""

@@ -18,11 +18,11 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation
 from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
-from verax.ops.arithmetic import Sub
-from verax.ops.gather import Gather
-from verax.ops.reduction import ReduceSum
-from verax.ops.requantization import Requantize
-from verax.ops.resize_integer import ResizeInteger, weighted
+from verax.ops.images.resize_integer import ResizeInteger, weighted
+from verax.ops.movement.gather import Gather
+from verax.ops.pointwise.arithmetic import Sub
+from verax.ops.quantized.requantization import Requantize
+from verax.ops.sums.reduction import ReduceSum
 
 Curve = Callable[[np.ndarray], np.ndarray]
 FINE_BITS = 11

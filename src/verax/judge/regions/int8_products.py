@@ -15,12 +15,12 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.integer_convolution import ConvInteger
-from verax.ops.linear import Gemm
-from verax.ops.quantization import DequantizeLinear
-from verax.ops.windows import over_spatial
+from verax.ops.quantized.quantization import DequantizeLinear
+from verax.ops.sums.linear import Gemm
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.integer_convolution import ConvInteger
+from verax.ops.windows.windows import over_spatial
 
 LOWEST, HIGHEST = -(2**15), 2**15 - 1
 PRODUCTS = ("Conv", "ConvTranspose", "ConvInteger", "MatMul", "MatMulInteger", "Gemm")

@@ -23,7 +23,7 @@ from verax.judge.decide.ties import rounds_freely
 from verax.judge.regions.budget import Budget, current, keeping_to
 from verax.judge.regions.region import Region, check_region
 from verax.judge.regions.steps import named_integers
-from verax.ops.reshaping import Transpose
+from verax.ops.movement.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
 WORKERS = 4

@@ -23,9 +23,9 @@ from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
 from verax.numerics.formats import FORMATS, FloatFormat, round_to
-from verax.ops.convolution import Conv
-from verax.ops.elementwise import Elementwise
-from verax.ops.normalization import BatchNormalization
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.sums.normalization import BatchNormalization
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Finding, Kind, Precision
 from verax.reference.evaluate import bind_symbols
 

@@ -20,10 +20,10 @@ from verax.judge.regions.adjoint import Tape
 from verax.judge.regions.vjp import FLAT
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Rounding, U
-from verax.ops.arithmetic import Div, Mul
-from verax.ops.cast import Cast, holds
-from verax.ops.normalization import BatchNormalization
-from verax.ops.quantization import DequantizeLinear
+from verax.ops.pointwise.arithmetic import Div, Mul
+from verax.ops.pointwise.cast import Cast, holds
+from verax.ops.quantized.quantization import DequantizeLinear
+from verax.ops.sums.normalization import BatchNormalization
 from verax.reference.evaluate import evaluate_node
 
 Values = dict[str, np.ndarray]

@@ -23,7 +23,7 @@ from verax.judge.regions import vjp_normalization as normalization
 from verax.judge.regions.vjp_recurrent import recurrent
 from verax.judge.regions.vjp_step import Array, Rule, Step, unbroadcast
 from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
-from verax.ops.elementwise import Elementwise
+from verax.ops.pointwise.elementwise import Elementwise
 
 # Elementwise operators
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from verax.judge.regions.vjp_step import Array, Step, unbroadcast
-from verax.ops.linear import Gemm
-from verax.ops.pooling import AveragePool, MaxPool
-from verax.ops.resize import Resize
-from verax.ops.windows import over_spatial
+from verax.ops.images.resize import Resize
+from verax.ops.sums.linear import Gemm
+from verax.ops.windows.pooling import AveragePool, MaxPool
+from verax.ops.windows.windows import over_spatial
 
 # Convolutions and products
 

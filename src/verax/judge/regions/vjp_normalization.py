@@ -8,7 +8,7 @@ import numpy as np
 
 from verax.ir.operator import Operator
 from verax.judge.regions.vjp_step import Array, Step
-from verax.ops.response_normalization import neighbour_sums
+from verax.ops.sums.response_normalization import neighbour_sums
 
 
 def batch_normalization(step: Step, gradients: Sequence[Array]) -> list[Array | None]:

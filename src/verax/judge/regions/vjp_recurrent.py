@@ -12,9 +12,9 @@ import numpy as np
 
 from verax.judge.regions.vjp_step import Array, Step
 from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
-from verax.ops.elementwise import Elementwise
-from verax.ops.recurrent import CELL, HIDDEN, Recurrent, X
-from verax.ops.recurrent_arithmetic import Plain, Steps
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.recurrent.recurrent import CELL, HIDDEN, Recurrent, X
+from verax.ops.recurrent.recurrent_arithmetic import Plain, Steps
 
 
 class Value:

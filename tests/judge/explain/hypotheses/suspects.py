@@ -17,38 +17,38 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import meaning
 from verax.judge.explain.hypotheses.base import Hypothesis, Suspect
 from verax.judge.explain.node import predict, suspect_of
-from verax.ops.activation import Clip, HardSigmoid, HardSwish, LeakyRelu, PRelu, Relu
-from verax.ops.activation_smooth import Elu, Gelu, Swish
-from verax.ops.arg import ArgMax
-from verax.ops.arithmetic import Add, Div, Mul, Sub, Sum
-from verax.ops.comparison import Greater
-from verax.ops.convolution import Conv
-from verax.ops.cumulative import CumSum
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.gather import Gather
-from verax.ops.generation import Trilu
-from verax.ops.global_pooling import GlobalAveragePool, GlobalMaxPool
-from verax.ops.integer_convolution import ConvInteger
-from verax.ops.layer_normalization import LayerNormalization, RMSNormalization
-from verax.ops.linear import Gemm, MatMul
-from verax.ops.normalization import (
+from verax.ops.images.resize import Resize
+from verax.ops.images.sampling import GridSample
+from verax.ops.movement.gather import Gather
+from verax.ops.movement.generation import Trilu
+from verax.ops.movement.padding import Pad
+from verax.ops.movement.reshaping import DepthToSpace, Flatten, Transpose
+from verax.ops.movement.slicing import Concat, Slice
+from verax.ops.pointwise.activation import Clip, HardSigmoid, HardSwish, LeakyRelu, PRelu, Relu
+from verax.ops.pointwise.activation_smooth import Elu, Gelu, Swish
+from verax.ops.pointwise.arithmetic import Add, Div, Mul, Sub, Sum
+from verax.ops.pointwise.comparison import Greater
+from verax.ops.pointwise.transcendental import Sigmoid, Tanh
+from verax.ops.pointwise.where import Where
+from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
+from verax.ops.recurrent.recurrent import GRU, LSTM, RNN, Recurrent
+from verax.ops.sums.arg import ArgMax
+from verax.ops.sums.cumulative import CumSum
+from verax.ops.sums.layer_normalization import LayerNormalization, RMSNormalization
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.sums.normalization import (
     BatchNormalization,
     GroupNormalization,
     InstanceNormalization,
 )
-from verax.ops.padding import Pad
-from verax.ops.pooling import AveragePool, MaxPool
-from verax.ops.quantization import DequantizeLinear, QuantizeLinear
-from verax.ops.recurrent import GRU, LSTM, RNN, Recurrent
-from verax.ops.reduction import ReduceMean, ReduceSum
-from verax.ops.reshaping import DepthToSpace, Flatten, Transpose
-from verax.ops.resize import Resize
-from verax.ops.response_normalization import LRN
-from verax.ops.sampling import GridSample
-from verax.ops.slicing import Concat, Slice
-from verax.ops.softmax import LogSoftmax, Softmax
-from verax.ops.transcendental import Sigmoid, Tanh
-from verax.ops.where import Where
+from verax.ops.sums.reduction import ReduceMean, ReduceSum
+from verax.ops.sums.response_normalization import LRN
+from verax.ops.sums.softmax import LogSoftmax, Softmax
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.global_pooling import GlobalAveragePool, GlobalMaxPool
+from verax.ops.windows.integer_convolution import ConvInteger
+from verax.ops.windows.pooling import AveragePool, MaxPool
 
 Draw = Callable[[np.random.Generator], tuple[Operator, list[Any]]]
 

@@ -11,7 +11,7 @@ from verax.judge.decide.orders import float32_runs
 from verax.judge.explain.hypotheses.base import Hypothesis, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import explain, fits, predict, same_numbers, separated, suspect_of
-from verax.ops.convolution import Conv
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind
 
 TRUTHS = 8

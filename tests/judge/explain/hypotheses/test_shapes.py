@@ -10,8 +10,8 @@ from suspects import honest, types_of
 
 from verax.ir.operator import Operator
 from verax.judge.explain.node import explain, suspect_of
-from verax.ops.convolution import Conv
-from verax.ops.pooling import MaxPool
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.pooling import MaxPool
 from verax.reference.evaluate import evaluate_node
 
 

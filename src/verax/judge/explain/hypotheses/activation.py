@@ -19,7 +19,7 @@ from verax.judge.explain.hypotheses.base import (
     pointwise,
 )
 from verax.judge.explain.hypotheses.fitting import LEAST, factor
-from verax.ops.activation import (
+from verax.ops.pointwise.activation import (
     Clip,
     HardSigmoid,
     HardSwish,
@@ -29,9 +29,9 @@ from verax.ops.activation import (
     Softsign,
     ThresholdedRelu,
 )
-from verax.ops.activation_smooth import Celu, Elu, Gelu, Mish, Selu, Softplus, Swish
-from verax.ops.arithmetic import Abs
-from verax.ops.transcendental import Sigmoid, Tanh
+from verax.ops.pointwise.activation_smooth import Celu, Elu, Gelu, Mish, Selu, Softplus, Swish
+from verax.ops.pointwise.arithmetic import Abs
+from verax.ops.pointwise.transcendental import Sigmoid, Tanh
 
 SLOPES = (0.01, 0.1, 0.2, 0.3, 0.25, 0.02, 0.05, 0.5)
 """Slopes of LeakyRelu in use; Keras 0.3, torch and ONNX 0.01, Darknet 0.1, DCGAN 0.2, PReLU .25."""

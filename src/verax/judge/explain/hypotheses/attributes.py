@@ -15,10 +15,10 @@ from verax.base.errors import VeraxError
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 from verax.judge.explain.hypotheses.base import Arrays, Hypothesis, Prior, Suspect
-from verax.ops.comparison import Equal, Greater, GreaterOrEqual, Less, LessOrEqual
-from verax.ops.logic import And, Or, Xor
-from verax.ops.rounding import Ceil, Floor, Round
-from verax.ops.transcendental import Cos, Cosh, Sin, Sinh, Tan
+from verax.ops.pointwise.comparison import Equal, Greater, GreaterOrEqual, Less, LessOrEqual
+from verax.ops.pointwise.logic import And, Or, Xor
+from verax.ops.pointwise.rounding import Ceil, Floor, Round
+from verax.ops.pointwise.transcendental import Cos, Cosh, Sin, Sinh, Tan
 
 ALTERNATIVES: dict[str, tuple[str, ...]] = {
     "mode": ("linear", "nearest", "cubic", "avg", "max"),

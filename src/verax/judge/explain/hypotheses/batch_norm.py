@@ -18,7 +18,7 @@ from verax.judge.explain.hypotheses.base import (
     with_attributes,
 )
 from verax.judge.explain.hypotheses.fitting import agreed, slopes_per_channel
-from verax.ops.normalization import BatchNormalization
+from verax.ops.sums.normalization import BatchNormalization
 
 EPSILONS = (1e-3, 1e-5, 1.001e-5, 1e-6, 1e-4, 1e-7, 1e-2, 2e-5, 1e-8, 1e-12, 0.0)
 """Defaults of frameworks: Keras 1e-3; ONNX, torch 1e-5; Flax 1e-5; older MXNet 2e-5; none; and the

@@ -17,9 +17,9 @@ from verax.judge.explain.hypotheses.base import (
 )
 from verax.judge.explain.hypotheses.filters import filters
 from verax.judge.explain.hypotheses.windows import begins, mixed_begins, padded_by_modes
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.windows import Pads, Windows
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.windows import Pads, Windows
 
 
 def convolution(suspect: Suspect) -> Iterator[Hypothesis]:

@@ -15,7 +15,7 @@ from verax.judge.explain.hypotheses.base import (
     edited,
     from_inputs,
 )
-from verax.ops.arithmetic import Add, Div, Max, Mean, Min, Mul, Sub, Sum
+from verax.ops.pointwise.arithmetic import Add, Div, Max, Mean, Min, Mul, Sub, Sum
 
 BINARY: dict[str, Operator] = {"Add": Add(), "Sub": Sub(), "Mul": Mul(), "Div": Div()}
 VARIADIC: dict[str, Operator] = {"Sum": Sum(), "Mean": Mean(), "Max": Max(), "Min": Min()}

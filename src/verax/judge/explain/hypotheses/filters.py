@@ -17,8 +17,8 @@ from verax.judge.explain.hypotheses.base import (
     unpermuted,
     zeroed,
 )
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
 
 BLOCKS = (4, 8, 16, 32)
 """Channels that compilers take together; what is left over is easily forgotten."""

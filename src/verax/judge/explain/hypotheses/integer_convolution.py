@@ -11,7 +11,7 @@ import numpy as np
 from verax.ir.operator import Operator
 from verax.judge.explain.hypotheses.base import Arrays, Edit, Hypothesis, Prior, Suspect, edited
 from verax.judge.explain.hypotheses.convolution import convolution, windows_of
-from verax.ops.integer_convolution import ConvInteger, ConvTransposeInteger
+from verax.ops.windows.integer_convolution import ConvInteger, ConvTransposeInteger
 
 DATA_ZERO, WEIGHT_ZERO = 2, 3
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from verax.judge.explain.hypotheses.base import Edit, Hypothesis, Prior, Suspect, edited, zeroed
 from verax.judge.explain.hypotheses.filters import BLOCKS
-from verax.ops.linear import Gemm, MatMul
+from verax.ops.sums.linear import Gemm, MatMul
 
 FACTORISATIONS = 24
 """Ways to split the features into channels and places that are tried, the smallest first."""

@@ -16,10 +16,10 @@ from verax.judge.explain.hypotheses.base import (
     from_inputs,
     with_attributes,
 )
-from verax.ops.gather import Gather
-from verax.ops.padding import Pad
-from verax.ops.reshaping import DepthToSpace, SpaceToDepth, Transpose
-from verax.ops.slicing import Concat, Slice, Split
+from verax.ops.movement.gather import Gather
+from verax.ops.movement.padding import Pad
+from verax.ops.movement.reshaping import DepthToSpace, SpaceToDepth, Transpose
+from verax.ops.movement.slicing import Concat, Slice, Split
 
 MANY_RANKS = 5
 """Ranks up to which every permutation is tried."""

@@ -18,9 +18,9 @@ from verax.judge.explain.hypotheses.base import (
     with_attributes,
 )
 from verax.judge.explain.hypotheses.batch_norm import epsilons
-from verax.ops.layer_normalization import LayerNormalization, RMSNormalization
-from verax.ops.normalization import GroupNormalization, InstanceNormalization
-from verax.ops.response_normalization import LRN, LpNormalization, neighbour_sums
+from verax.ops.sums.layer_normalization import LayerNormalization, RMSNormalization
+from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
+from verax.ops.sums.response_normalization import LRN, LpNormalization, neighbour_sums
 
 Normalization = LayerNormalization | RMSNormalization | InstanceNormalization | GroupNormalization
 

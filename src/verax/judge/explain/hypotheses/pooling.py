@@ -18,9 +18,9 @@ from verax.judge.explain.hypotheses.base import (
     with_attributes,
 )
 from verax.judge.explain.hypotheses.windows import begins, mixed_begins, padded_by_modes
-from verax.ops.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
-from verax.ops.pooling import AveragePool, LpPool, MaxPool, Pool
-from verax.ops.windows import Ints, Windows
+from verax.ops.windows.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
+from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool, Pool
+from verax.ops.windows.windows import Ints, Windows
 
 
 def pool(suspect: Suspect) -> Iterator[Hypothesis]:

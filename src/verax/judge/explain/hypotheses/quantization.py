@@ -16,7 +16,7 @@ from verax.judge.explain.hypotheses.base import (
     edited,
     from_inputs,
 )
-from verax.ops.quantization import DequantizeLinear, QuantizeLinear
+from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 
 
 def quantise(suspect: Suspect) -> Iterator[Hypothesis]:

@@ -19,7 +19,19 @@ from verax.judge.explain.hypotheses.base import (
     edited,
     with_attributes,
 )
-from verax.ops.recurrent import CELL, GRU, HIDDEN, LENGTHS, LSTM, PEEPHOLES, B, R, Recurrent, W, X
+from verax.ops.recurrent.recurrent import (
+    CELL,
+    GRU,
+    HIDDEN,
+    LENGTHS,
+    LSTM,
+    PEEPHOLES,
+    B,
+    R,
+    Recurrent,
+    W,
+    X,
+)
 
 NAMES: dict[str, tuple[str, ...]] = {"RNN": ("only",), "GRU": ("update", "reset", "new"),
          "LSTM": ("input", "output", "forget", "cell")}  # fmt: skip

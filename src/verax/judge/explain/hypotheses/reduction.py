@@ -16,9 +16,9 @@ from verax.judge.explain.hypotheses.base import (
     Suspect,
     with_attributes,
 )
-from verax.ops.arg import ArgMax, ArgMin
-from verax.ops.cumulative import CumSum
-from verax.ops.reduction import (
+from verax.ops.sums.arg import ArgMax, ArgMin
+from verax.ops.sums.cumulative import CumSum
+from verax.ops.sums.reduction import (
     ReduceL1,
     ReduceL2,
     ReduceLogSumExp,

@@ -16,8 +16,8 @@ from verax.judge.explain.hypotheses.base import (
     Suspect,
     with_attributes,
 )
-from verax.ops.resize import Resize
-from verax.ops.resize_tables import NEAREST_MODES
+from verax.ops.images.resize import Resize
+from verax.ops.images.resize_tables import NEAREST_MODES
 
 TRANSFORMS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 """Coordinate transformations that are taken for one another."""

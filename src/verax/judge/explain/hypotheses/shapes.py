@@ -17,12 +17,12 @@ from verax.judge.explain.hypotheses.base import (
     from_inputs,
     moved,
 )
-from verax.ops.convolution import Conv
-from verax.ops.deconvolution import ConvTranspose
-from verax.ops.linear import Gemm
-from verax.ops.pooling import Pool
-from verax.ops.reshaping import Flatten, Transpose
-from verax.ops.slicing import Concat
+from verax.ops.movement.reshaping import Flatten, Transpose
+from verax.ops.movement.slicing import Concat
+from verax.ops.sums.linear import Gemm
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.deconvolution import ConvTranspose
+from verax.ops.windows.pooling import Pool
 
 MANY_RANKS = 5
 """Ranks up to which every order of the axes is tried."""

@@ -11,8 +11,8 @@ import numpy as np
 from verax.ir.operator import Operator
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited, from_inputs
 from verax.judge.explain.hypotheses.fitting import line
-from verax.ops.softmax import AlongAxis, Hardmax, LogSoftmax, Softmax
-from verax.ops.transcendental import Exp, Log, Sigmoid
+from verax.ops.pointwise.transcendental import Exp, Log, Sigmoid
+from verax.ops.sums.softmax import AlongAxis, Hardmax, LogSoftmax, Softmax
 
 
 def softmax(suspect: Suspect) -> Iterator[Hypothesis]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from verax.judge.explain.hypotheses.base import Edit, Prior, edited
-from verax.ops.windows import Ints, Windows
+from verax.ops.windows.windows import Ints, Windows
 
 Begin = tuple[str, str, Prior, Ints]
 MODES = {

@@ -1,0 +1,1 @@
+"""Operators that move, choose or make numbers: reshapes, slices, gathers, pads, ranges."""

@@ -1,0 +1,1 @@
+"""Operators that work number by number: arithmetic, comparisons, activations, conversions."""

@@ -1,0 +1,182 @@
+"""Elementary functions, element by element: Exp Log, trigonometric and hyperbolic functions and
+their inverses, Erf, Sigmoid, Tanh.
+
+The meaning is the float64 function; the promised bits are those of `numerics.functions`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from verax.ir.operator import Evaluation, operator
+from verax.numerics import functions_float64
+from verax.numerics.arith import Arith
+from verax.ops.common import FLOATS
+from verax.ops.pointwise.elementwise import Elementwise
+
+
+class Function(Elementwise):
+    """A named function of `numerics.functions` of one float input."""
+
+    dtypes = FLOATS
+    case_dtypes = ("float32", "float16", "float64")
+    sigma_units = 2.0
+    bound_units = 8.0
+    floor = 2.0**-126
+    function: ClassVar[str]
+
+    def reference(self, ev: Evaluation, x: Any) -> Any:
+        return functions_float64.FUNCTIONS[self.function](x)
+
+    def compute(self, m: Arith[Any], *xs: Any) -> Any:
+        return m.call(self.function, *xs)
+
+
+class ByExponentials(Function):
+    """A function that compilers without a kernel of its own write by exponentials or logarithms:
+    what lies near 0 is the difference of numbers near 1 then, and errs as they do."""
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        return np.abs(y) + 1 / 4
+
+
+@operator
+class Exp(Function):
+    """e ** X."""
+
+    function = "exp"
+
+
+@operator
+class Log(Function):
+    """The natural logarithm; -inf at 0, NaN below."""
+
+    function = "log"
+    case_range = (0.125, 9.0)
+
+
+@operator
+class Sin(Function):
+    """The sine of X radians."""
+
+    function = "sin"
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        """Reducing the angle costs an absolute error near multiples of pi."""
+        return np.abs(y) + np.minimum(np.abs(xs[0]), 1.0) / 8
+
+
+@operator
+class Cos(Function):
+    """The cosine of X radians."""
+
+    function = "cos"
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        """As for `Sin`."""
+        return np.abs(y) + 1 / 8
+
+
+@operator
+class Tan(Function):
+    """The tangent of X radians."""
+
+    function = "tan"
+    case_range = (-1.5, 1.5)
+
+
+@operator
+class Asin(Function):
+    """The angle in [-pi/2, pi/2] with the sine X; NaN outside [-1, 1]."""
+
+    function = "asin"
+    bound_units = 12.0
+    case_range = (-1.0, 1.0)
+
+
+@operator
+class Acos(Function):
+    """The angle in [0, pi] with the cosine X; NaN outside [-1, 1]."""
+
+    function = "acos"
+    bound_units = 12.0
+    case_range = (-1.0, 1.0)
+
+
+@operator
+class Atan(Function):
+    """The angle in (-pi/2, pi/2) with the tangent X."""
+
+    function = "atan"
+
+
+@operator
+class Sinh(ByExponentials):
+    """The hyperbolic sine."""
+
+    function = "sinh"
+
+
+@operator
+class Cosh(Function):
+    """The hyperbolic cosine."""
+
+    function = "cosh"
+
+
+@operator
+class Tanh(ByExponentials):
+    """The hyperbolic tangent."""
+
+    function = "tanh"
+
+
+@operator
+class Asinh(ByExponentials):
+    """The inverse hyperbolic sine."""
+
+    function = "asinh"
+
+
+@operator
+class Acosh(Function):
+    """The inverse hyperbolic cosine; NaN below 1."""
+
+    function = "acosh"
+    case_range = (1.0, 9.0)
+
+
+@operator
+class Atanh(ByExponentials):
+    """The inverse hyperbolic tangent; NaN outside [-1, 1]."""
+
+    function = "atanh"
+    case_range = (-0.875, 0.875)
+
+
+@operator
+class Erf(Function):
+    """The error function 2/sqrt(pi) integral from 0 to X of exp(-t^2).
+
+    Some libraries approximate it with an absolute error, near 0 too.
+    """
+
+    function = "erf"
+    sigma_units = 3.0
+    bound_units = 20.0
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        return np.abs(y) + 0.5
+
+
+@operator
+class Sigmoid(Function):
+    """1 / (1 + exp(-X))."""
+
+    function = "sigmoid"
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        """Rational formulas and those through tanh err in units of 1/2, however small y is."""
+        return np.abs(y) + 0.5

@@ -1,0 +1,1 @@
+"""Operators of integer arithmetic: quantize, dequantize, requantize."""

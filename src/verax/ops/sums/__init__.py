@@ -1,0 +1,1 @@
+"""Operators that sum along axes: products of matrices, reductions, normalizations, softmax."""

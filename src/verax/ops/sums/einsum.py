@@ -1,0 +1,164 @@
+"""Einstein summation: products of tensors summed over the labels that the output does not name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from verax.ir.dim import DimLike
+from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
+from verax.ir.types import TensorType
+from verax.numerics.error_model import Rounding, sum_of_products
+from verax.numerics.fma import fma32
+from verax.ops.common import broadcast_dims, declared_units, draw, same_dtype
+from verax.ops.pointwise.elementwise import NUMERIC
+
+DOTS = "..."
+
+
+@operator
+class Einsum(Operator):
+    """Sum of products as `equation` says, e.g. "bij,bjk->bik"; letters label axes.
+
+    Without "->" the output has the labels that occur once, in alphabetical order. "..." stands for
+    further axes, which broadcast. A label repeated in one term takes the diagonal.
+    """
+
+    no_kernel: ClassVar[str] = "not written yet"
+    equation: str
+
+    min_inputs: ClassVar[int] = 1
+    max_inputs: ClassVar[int | None] = None
+
+    def terms(self) -> tuple[list[list[str]], list[str]]:
+        """Labels of each input and of the output; "..." is one label."""
+        left, arrow, right = self.equation.replace(" ", "").partition("->")
+        inputs = [_labels(term) for term in left.split(",")]
+        if arrow:
+            return inputs, _labels(right)
+        every = [label for term in inputs for label in term]
+        once = sorted(label for label in set(every) if every.count(label) == 1 and label != DOTS)
+        return inputs, [DOTS] * (DOTS in every) + once
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        dtype = same_dtype(ctx, range(len(ctx.types)), NUMERIC)
+        inputs, output = self.terms()
+        letters = {label for term in (*inputs, output) for label in term} - {DOTS}
+        if not all(c.isascii() and c.isalpha() for c in letters):
+            ctx.fail(f"labels must be letters: {self.equation!r}")
+        if len(inputs) != len(ctx.types):
+            ctx.fail(f"{self.equation!r} is for {len(inputs)} inputs, not {len(ctx.types)}")
+        sizes: dict[str, DimLike] = {}
+        rest: list[tuple[DimLike, ...]] = []
+        for i, term in enumerate(inputs):
+            dims = ctx.type(i).dims
+            spare = len(dims) - (len(term) - (DOTS in term))
+            if spare < 0 or term.count(DOTS) > 1 or (spare and DOTS not in term):
+                ctx.fail(f"{''.join(term)!r} does not fit input {i}, {ctx.type(i)}")
+            at = term.index(DOTS) if DOTS in term else len(term)
+            rest.append(dims[at : at + spare])
+            named = [*term[:at], *term[at + 1 :]]
+            own: dict[str, DimLike] = {}
+            for label, size in zip(named, (*dims[:at], *dims[at + spare :])):
+                first = own.setdefault(label, size)
+                if isinstance(first, int) and isinstance(size, int) and first != size:
+                    ctx.fail(f"{label!r} is {first} and {size} in input {i}, {ctx.type(i)}")
+                (wide,) = broadcast_dims(ctx, [(sizes.get(label, 1),), (size,)])
+                sizes[label] = wide
+        if len(set(output)) != len(output) or not set(output) <= {*sizes, DOTS}:
+            ctx.fail(f"the output of {self.equation!r} repeats a label or has one of its own")
+        shared = broadcast_dims(ctx, rest)
+        if DOTS not in output and shared:
+            ctx.fail(f"{self.equation!r} sums over '...': name the axes instead")
+        parts = [shared if label == DOTS else (sizes[label],) for label in output]
+        return [TensorType(dtype, sum(parts, ()))]
+
+    def reference(self, ev: Evaluation, *inputs: Any) -> Any:
+        return self._sum(inputs)
+
+    def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
+        """Two float32 inputs: one FMA per product, from +0; the summed labels run in row-major
+        order of their first appearance. Otherwise the float64 meaning, rounded once.
+        """
+        terms, output = self.terms()
+        plain = all(len(set(t)) == len(t) for t in terms)
+        if len(inputs) != 2 or inputs[0].dtype != np.float32 or not plain:
+            return super().canonical(ev, *inputs)
+        dots = max(x.ndim - len(t) + 1 if DOTS in t else 0 for x, t in zip(inputs, terms))
+        names = [f"...{i}" for i in range(dots)]
+        kept = [n for label in output for n in (names if label == DOTS else [label])]
+        summed = [
+            label for label in dict.fromkeys([*terms[0], *terms[1]])
+            if label not in kept and label != DOTS
+        ]  # fmt: skip
+        a, b = (_aligned(x, t, names, kept + summed) for x, t in zip(inputs, terms))
+        sizes = np.broadcast_shapes(a.shape[len(kept) :], b.shape[len(kept) :])
+        acc = np.zeros(np.broadcast_shapes(a.shape[: len(kept)], b.shape[: len(kept)]), np.float32)
+        for at in np.ndindex(*sizes):
+            acc = fma32(_at(a, at), _at(b, at), acc)
+        return acc
+
+    @declared_units
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        if not ev.outputs[0].dtype.is_float:
+            return [None]
+        absolute = self._sum([np.abs(x) for x in inputs])
+        squares = self._sum([x * x for x in inputs])
+        products = self._sum([np.ones_like(x) for x in inputs])
+        n = products + max(0, len(inputs) - 2)
+        return [sum_of_products(outputs[0], absolute, squares, n)]
+
+    def _sum(self, inputs: Sequence[Any]) -> Any:
+        terms, output = self.terms()
+        equation = ",".join(map("".join, terms)) + "->" + "".join(output)
+        return np.einsum(equation, *inputs, optimize=len(inputs) > 1)
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        cases: list[tuple[str, list[tuple[int, ...]]]] = [
+            ("ij,jk->ik", [(3, 5), (5, 4)]),
+            ("bij,bjk->bik", [(2, 3, 19), (2, 19, 4)]),
+            ("ij , jk", [(3, 5), (5, 4)]),
+            ("bhid,bhjd->bhij", [(2, 3, 4, 7), (2, 3, 5, 7)]),
+            ("...ij,...kj->...ki", [(2, 1, 3, 5), (2, 4, 6, 5)]),
+            ("ij->ji", [(3, 5)]),
+            ("ij->i", [(3, 5)]),
+            ("ii->i", [(4, 4)]),
+            ("bii", [(2, 3, 3)]),
+            ("i,j->ij", [(3,), (4,)]),
+            ("ij,jk->k", [(3, 5), (5, 4)]),
+            ("ijk,il,jl->kl", [(2, 3, 5), (2, 4), (3, 4)]),
+            ("ij,ij->", [(3, 5), (3, 5)]),
+        ]
+        for equation, shapes in cases:
+            arrays = tuple(draw(rng, s) for s in shapes)
+            yield Case(cls(equation=equation), arrays, label=equation)
+        for dtype in ("float64", "int32"):
+            pair = draw(rng, (3, 5), dtype), draw(rng, (5, 4), dtype)
+            yield Case(cls(equation="ij,jk->ki"), pair, label=dtype)
+
+
+def _labels(term: str) -> list[str]:
+    before, dots, after = term.partition(DOTS)
+    return [*before, *([DOTS] if dots else []), *after]
+
+
+def _aligned(x: np.ndarray, term: list[str], names: list[str], order: list[str]) -> np.ndarray:
+    """x with its axes in `order`, of size 1 where it lacks one; `names` label the axes of '...'."""
+    spare = x.ndim - len(term) + 1
+    own = [n for label in term for n in (names[len(names) - spare :] if label == DOTS else [label])]
+    present = [label for label in order if label in own]
+    sizes = {label: x.shape[own.index(label)] for label in own}
+    x = x.transpose([own.index(label) for label in present])
+    return x.reshape([sizes.get(label, 1) for label in order])
+
+
+def _at(x: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+    """x at `index` of its last axes; an axis of size 1 broadcasts."""
+    sizes = x.shape[x.ndim - len(index) :]
+    where: Any = (Ellipsis, *(i if n > 1 else 0 for i, n in zip(index, sizes)))
+    return x[where]

@@ -1,0 +1,1 @@
+"""Operators that slide a window: convolutions, transposed convolutions, pools."""
