@@ -10,22 +10,23 @@ import dataclasses
 from verax.base.cores import deciding
 from verax.base.errors import UsageError
 
-LEVELS = (0, 1, 2)
-"""Optimisation levels that exist today (O3 is designed, not built); `compiler.levels` says what
-each admits."""
+LEVELS = (0, 1, 2, 3)
+"""Optimisation levels; `compiler.levels` says what each admits."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """How to compile.
 
-    opt_level: one of LEVELS; 0 and 1 promise the same bits, 2 the same on every machine and for any
-    number of threads, within the rounding of what it rewrote. threads: worker count, 0 = as many as
-    `base.cores` says (cores, CPU quota, OMP_NUM_THREADS). target: "host", "avx512", "avx2" or
-    "aarch64". disable / require: names of passes. checked: verify the graph around every pass.
-    stop_after: how many rewrites the passes may do together, None for all; a search for a faulty
-    one uses it. memory: bytes that one value and the program's buffers may take, 0 for what
-    `base.memory` finds free. require_native: a node that no kernel takes is an error.
+    opt_level: one of LEVELS. 0 and 1 promise the bits of the network as it is; 2 stays within the
+    rounding of what it rewrote, 3 approximates (`keep_exact`: names of nodes that it must not);
+    these two promise the same bits on every machine and for any number of threads too. threads:
+    worker count, 0 = as many as `base.cores` says (cores, CPU quota, OMP_NUM_THREADS). target:
+    "host", "avx512", "avx2" or "aarch64". disable / require: names of passes. checked: verify the
+    graph around every pass. stop_after: how many rewrites the passes may do together, None for all;
+    a search for a faulty one uses it. memory: bytes that one value and the program's buffers may
+    take, 0 for what `base.memory` finds free. require_native: a node that no kernel takes is an
+    error.
     """
 
     opt_level: int = 1
@@ -37,6 +38,7 @@ class Settings:
     stop_after: int | None = None
     memory: int = 0
     require_native: bool = False
+    keep_exact: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.opt_level not in LEVELS:

@@ -8,6 +8,7 @@ from verax.compiler.decide.steps import STEPS
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.canonicalise import canonicalise
+from verax.compiler.passes.choose_winograd import choose_winograd
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.fold_scales import fold_scales
@@ -36,6 +37,11 @@ PIPELINE: tuple[Pass, ...] = (
         fold_scales,
         PassClass.reassociates,
         after=("fold_constants", "remove_identity", "cancel_transposes", "fold_pads"),
+    ),
+    Pass(
+        choose_winograd,
+        PassClass.approximates,
+        after=("fold_constants", "fold_pads", "fold_scales"),
     ),
     Pass(merge_common, PassClass.exact, after=("fold_constants", "share_constants")),
     Pass(remove_dead_code, PassClass.exact, after=("merge_common", "remove_identity")),
@@ -84,7 +90,8 @@ def run_passes(graph: Graph, settings: Settings) -> tuple[Graph, Trace]:
         if settings.checked:
             checker.check(graph)
         stop = settings.stop_after
-        graph, change = step.run(graph, None if stop is None else stop - trace.rewrites)
+        left = None if stop is None else stop - trace.rewrites
+        graph, change = step.apply(graph, left, settings.keep_exact)
         trace = trace.then(change)
     if settings.checked:
         checker.check(graph)

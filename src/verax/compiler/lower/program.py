@@ -20,6 +20,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     recurrent,
     reduction,
     resize,
+    winograd,
 )
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
 from verax.compiler.lower.emit import build_image

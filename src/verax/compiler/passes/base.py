@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Protocol
+from collections.abc import Collection
+from typing import Any, Protocol
 
 from verax.ir.graph import Graph
 from verax.records.trace import Trace
@@ -19,7 +20,10 @@ class PassClass(enum.StrEnum):
 
 
 class Rewriting(Protocol):
-    """A function that rewrites a graph, at most `limit` times (None: as often as it can)."""
+    """A function that rewrites a graph, at most `limit` times (None: as often as it can).
+
+    One that approximates also takes `keep`, the names of nodes that it must leave as they are.
+    """
 
     __name__: str
 
@@ -36,6 +40,15 @@ class Pass:
     run: Rewriting
     kind: PassClass
     after: tuple[str, ...] = ()
+
+    def apply(
+        self, graph: Graph, limit: int | None = None, keep: Collection[str] = ()
+    ) -> tuple[Graph, Trace]:
+        """Run it. keep: names of nodes that an approximating pass leaves as they are."""
+        run: Any = self.run
+        if self.kind is PassClass.approximates:
+            return run(graph, limit, keep=keep)
+        return run(graph, limit)
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +36,7 @@ from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.ops.windows.convolution import Conv
+from verax.ops.windows.winograd import WinogradConv
 
 SINCE = {
     "RoiAlign": 16,
@@ -226,6 +228,12 @@ def _conv(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return plain(node, graph, version, pads=numbered_pads(node.op, w.dims[2:], x.dims[2:]))
 
 
+def _winograd(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """The convolution that it means: ONNX leaves the algorithm to whoever runs it."""
+    assert isinstance(node.op, WinogradConv)
+    return _conv(dataclasses.replace(node, op=node.op.plain), graph, version)
+
+
 def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime marks with float32 or int64 at int64 places."""
     g = Group(node, graph)
@@ -275,6 +283,7 @@ SPECIAL: dict[str, Maker] = {
     "Rsqrt": _rsqrt,
     "Where": _where,
     "Conv": _conv,
+    "WinogradConv": _winograd,
     "SpaceToDepth": _space_to_depth,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
     "L2NormalizeInteger": l2_normalize_integer,

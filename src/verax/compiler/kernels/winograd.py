@@ -1,0 +1,229 @@
+"""Winograd's transforms on blocked activations: tiles of an image to matrices, and sums to outputs.
+
+The products between them are ordinary ones: for each of the (tile + 2)^2 positions, the channels of
+all tiles times that position's transformed weights (`product`). A matrix lies as a blocked tensor
+does, its pixels being the tiles of all images in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from llvmlite import ir
+
+from verax.compiler.kernels.arith import LlvmArith, Typed
+from verax.compiler.kernels.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.conv_pack import pack_direct_weights
+from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.layout import (
+    Epilogue,
+    Strides,
+    finish_value,
+    fused,
+    load_operands,
+    operand_dtypes,
+)
+from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.target import LANES
+from verax.compiler.kernels.tiles import Tile, Walk, choose_chunk
+from verax.numerics import winograd
+
+F32 = "float32"
+APART = LANES
+"""Elements between two matrices: at a power of two their lines would evict one another."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiling:
+    """How an output of `rows` x `cols` of `batch` images is cut into tiles."""
+
+    tile: int
+    batch: int
+    rows: int
+    cols: int
+
+    def __str__(self) -> str:
+        return f"F({self.tile}x{self.tile}, 3x3), {self.batch} x {self.down}x{self.across} tiles"
+
+    @property
+    def size(self) -> int:
+        """Inputs under a tile, along an axis."""
+        return self.tile + winograd.KERNEL - 1
+
+    @property
+    def positions(self) -> int:
+        return self.size * self.size
+
+    @property
+    def down(self) -> int:
+        return -(-self.rows // self.tile)
+
+    @property
+    def across(self) -> int:
+        return -(-self.cols // self.tile)
+
+    @property
+    def tiles(self) -> int:
+        return self.batch * self.down * self.across
+
+    def matrices(self, channels: int) -> Strides:
+        """Strides of the matrices: batch is the position, a pixel is a tile."""
+        block = self.tiles * LANES
+        return Strides(-(-channels // LANES) * block + APART, block, block, block)
+
+    def elements(self, channels: int) -> int:
+        """Elements that all matrices of `channels` take."""
+        return self.positions * known(self.matrices(channels).batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class WinogradInput:
+    """B^T d B of every tile. x: strides of the input, whose border holds the zeros around it;
+    pads: zeros before, per axis.
+
+    Arguments of the kernel: x, the matrices.
+    """
+
+    tiling: Tiling
+    channels: int
+    x: Strides
+    pads: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"input transform {self.tiling} of {self.channels} channels"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return (F32,)
+
+
+@dataclasses.dataclass(frozen=True)
+class WinogradOutput:
+    """A^T m A of every tile, plus the bias if there is one, and the epilogue.
+
+    Arguments of the kernel: the matrices, packed bias if `bias`, epilogue operands, y.
+    """
+
+    tiling: Tiling
+    filters: int
+    y: Strides
+    bias: bool = True
+    epilogue: Epilogue | None = None
+
+    def __str__(self) -> str:
+        return f"output transform {self.tiling} of {self.filters} filters{fused(self.epilogue)}"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return F32, *operand_dtypes(self.epilogue)
+
+
+def product(tiling: Tiling, channels: int, filters: int) -> ConvSpec:
+    """The sums over channels, position by position, as a convolution with one kernel position."""
+    return ConvSpec(
+        batch=tiling.positions,
+        channels=channels,
+        filters=filters,
+        output=(1, 1, tiling.tiles),
+        kernel=(1, 1, 1),
+        x=tiling.matrices(channels),
+        y=tiling.matrices(filters),
+        bias=False,
+        weight_strides=(-(-filters // LANES) * LANES * channels, 0),
+        types=FLOAT32,
+    )
+
+
+def pack_filters(
+    w: np.ndarray, tiling: Tiling, spec: ConvSpec, schedule: ConvSchedule
+) -> np.ndarray:
+    """The transformed weights [o, c, 3, 3], in the order in which the product reads them."""
+    made = winograd.transformed_filters(w, tiling.tile).reshape(tiling.positions, *w.shape[:2])
+    return np.concatenate([pack_direct_weights(part, spec, schedule) for part in made])
+
+
+@emits(WinogradInput, dtypes=(F32,))
+def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
+    """The kernel that transforms tiles of the input. Items: rows of tiles of a channel block."""
+    f = module.kernel(("winograd_input", spec), 2)
+    if f.kernel is not None:
+        return f.kernel
+    tiling, blocks = spec.tiling, -(-spec.channels // LANES)
+    matrices, m = tiling.matrices(spec.channels), LlvmArith(f)
+    first = -sum(p * s for p, s in zip(spec.pads, spec.x.space[1:], strict=True))
+
+    def emit(tile: Tile) -> None:
+        source = f.at(
+            spec.x.at(f, f.args[0], tile.batch, tile.block, [0, tile.row, tile.col]), first
+        )
+        seen = [
+            [
+                m.bind(f.load(f.at(source, i * spec.x.row + j * spec.x.pixel)), F32)
+                for j in range(tiling.size)
+            ]
+            for i in range(tiling.size)
+        ]
+        made = winograd.both_ways(lambda d: winograd.input_transform(m, tiling.tile, d), seen)
+        target = _place(f, tiling, matrices, f.args[1], tile)
+        for i, value in enumerate(v for row in made for v in row):
+            f.store(m.unbind(value), f.at(target, i * matrices.batch))
+
+    walk = _walk(tiling, blocks, tiling.down * tiling.tile, tiling.across * tiling.tile)
+    walk.emit(f, emit)
+    moved = spec.channels * tiling.tiles * (tiling.tile**2 + tiling.positions)
+    return f.finish(walk.items, 0, 4 * moved)
+
+
+@emits(WinogradOutput, dtypes=(F32,))
+def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
+    """The kernel that makes outputs of sums. Items: rows of tiles of a channel block."""
+    operands = spec.epilogue.operands if spec.epilogue else ()
+    f = module.kernel(("winograd_output", spec), 2 + spec.bias + len(operands))
+    if f.kernel is not None:
+        return f.kernel
+    tiling, blocks = spec.tiling, -(-spec.filters // LANES)
+    matrices, m = tiling.matrices(spec.filters), LlvmArith(f)
+
+    def emit(tile: Tile) -> None:
+        source = _place(f, tiling, matrices, f.args[0], tile)
+        sums: list[list[Typed]] = [
+            [
+                m.bind(f.load(f.at(source, (i * tiling.size + j) * matrices.batch)), F32)
+                for j in range(tiling.size)
+            ]
+            for i in range(tiling.size)
+        ]
+        made = winograd.both_ways(lambda s: winograd.output_transform(m, tiling.tile, s), sums)
+        bias = f.load(f.at(f.args[1], (tile.block, LANES))) if spec.bias else None
+        for r, c in tile.pixels():
+            value: ir.Value = m.unbind(made[r][c])
+            if bias is not None:
+                value = f.b.fadd(value, bias)
+            where = (tile.batch, tile.block, [0, tile.row, tile.col], (0, r, c))
+            loaded = load_operands(f, spec.epilogue, f.args[1 + spec.bias : -1], *where)
+            value = finish_value(f, spec.epilogue, value, loaded)
+            f.store(value, spec.y.at(f, f.args[-1], *where))
+
+    walk = _walk(tiling, blocks, tiling.rows, tiling.cols)
+    walk.emit(f, emit)
+    moved = spec.filters * tiling.tiles * (tiling.tile**2 + tiling.positions)
+    return f.finish(walk.items, 0, 4 * moved)
+
+
+def _walk(tiling: Tiling, blocks: int, rows: int, cols: int) -> Walk:
+    """Tile by tile; where the output ends inside a tile the last one is smaller."""
+    chunk = choose_chunk(tiling.batch * blocks, max(1, rows // tiling.tile))
+    return Walk(tiling.batch, blocks, (1, rows, cols), tiling.tile, tiling.tile, chunk)
+
+
+def _place(
+    f: FunctionBuilder, tiling: Tiling, matrices: Strides, pointer: ir.Value, tile: Tile
+) -> ir.Value:
+    """Where a tile's 16 channels lie in the first matrix."""
+    row: Index = f.iadd(f.imul(tile.batch, tiling.down), f.idiv(tile.row, tiling.tile))
+    pixel = f.iadd(f.imul(row, tiling.across), f.idiv(tile.col, tiling.tile))
+    return f.at(pointer, (tile.block, matrices.block), (pixel, LANES))

@@ -1,0 +1,94 @@
+"""Winograd's convolution: transform the input, multiply position by position, transform back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.winograd import (
+    Tiling,
+    WinogradInput,
+    WinogradOutput,
+    pack_filters,
+    product,
+)
+from verax.compiler.lower.epilogues import epilogue
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import Placed, Pointer
+from verax.compiler.lower.strides import kernel_strides
+from verax.ir.graph import Graph, Node
+from verax.ops.windows.windows import border_is_modest
+from verax.ops.windows.winograd import WinogradConv
+
+
+def is_compiled(graph: Graph, node: Node) -> bool:
+    """Whether the kernels can run this node: known sizes, constant weights."""
+    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
+    constant = all(v is None or v in graph.constants for v in node.inputs[1:])
+    return (
+        constant
+        and all(t.is_static for t in types)
+        and can_block(types[0])
+        and can_block(types[-1])
+    )
+
+
+def _tiling(graph: Graph, node: Node) -> Tiling:
+    assert isinstance(node.op, WinogradConv)
+    n, _, rows, cols = graph.types[node.outputs[0]].shape
+    return Tiling(node.op.tile, n, rows, cols)
+
+
+def layouts(decided: Decided, node: Node) -> Layouts | None:
+    """Blocked in and out, with the zeros that the tiles at the edges see."""
+    graph = decided.graph
+    if not is_compiled(graph, node):
+        return None
+    assert isinstance(node.op, WinogradConv)
+    x, w = (graph.types[v] for v in node.inputs[:2] if v is not None)
+    windows, tiling = node.op.spatial(x, w), _tiling(graph, node)
+    reach = (tiling.down * tiling.tile + 2, tiling.across * tiling.tile + 2)
+    pads = tuple(
+        (begin, max(0, far - begin - n))
+        for n, far, (begin, _) in zip(windows.input, reach, windows.pads, strict=True)
+    )
+    whole = [max(far, n + a) for n, far, (a, _) in zip(windows.input, reach, pads, strict=True)]
+    if not border_is_modest(x.shape[0] * x.shape[1], windows.input, windows.output, whole):
+        return None
+    return Layouts({0: (Layout.blocked, pads)}, Layout.blocked)
+
+
+@lowers(WinogradConv, epilogue=is_compiled, layouts=layouts)
+def lower_winograd(lowering: Lowering, group: Group) -> None:
+    """Three calls: x to matrices; matrices times weights; sums, bias and operands to y."""
+    graph, node = lowering.graph, group.root
+    wanted = layouts(lowering.decided, node)
+    if wanted is None:
+        raise NoKernel("it needs known sizes, constant weights and borders that are not too large")
+    assert isinstance(node.op, WinogradConv)
+    weights = np.asarray(graph.constants[node.inputs[1] or ""])
+    filters, channels = weights.shape[:2]
+    tiling = _tiling(graph, node)
+    x = lowering.read(node.inputs[0] or "", *wanted.inputs[0])
+    windows = node.op.spatial(graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""])
+    begin = windows.pads[0][0], windows.pads[1][0]
+    seen = lowering.scratch(4 * tiling.elements(channels))
+    into = WinogradInput(tiling, channels, kernel_strides(x.physical), begin)
+    lowering.call(into, [x, seen], f"{group.label}: input transform")
+    spec = product(tiling, channels, filters)
+    schedule = lowering.schedule(spec)
+    assert isinstance(schedule, ConvSchedule)
+    packed = lowering.packed(pack_filters(weights, tiling, spec, schedule))
+    sums = lowering.scratch(4 * tiling.elements(filters))
+    lowering.call(spec, [seen, packed, sums], f"{group.label}: products", schedule)
+    fused, operands = epilogue(lowering, group)
+    y = lowering.write(group.output, Layout.blocked)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    arguments: list[Pointer | Placed] = [sums]
+    if bias is not None:
+        arguments.append(lowering.packed(pack_channels(graph.constants[bias])))
+    back = WinogradOutput(tiling, filters, kernel_strides(y.physical), bias is not None, fused)
+    lowering.call(back, [*arguments, *operands, y], group.label)

@@ -1,0 +1,86 @@
+"""3 x 3 convolutions are computed by Winograd's algorithm where that saves work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+from verax.ir.rewrite import Rewriter
+from verax.ir.types import DType
+from verax.numerics import winograd
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.winograd import WinogradConv
+from verax.records.trace import Trace
+
+FEWEST_CHANNELS = 16
+"""Of inputs and of outputs: below, transforms cost more than the products that they save."""
+PER_WEIGHT = 10.0
+"""What fetching a weight costs, in multiply-adds."""
+PER_NUMBER = 12.0
+"""What transforming, writing and reading one number of a tile costs, in multiply-adds."""
+WORTH = 1.15
+"""The least gain for which accuracy is given away; also of F(4x4) over F(2x2), which errs less."""
+
+
+def choose_winograd(
+    graph: Graph, limit: int | None = None, keep: Collection[str] = ()
+) -> tuple[Graph, Trace]:
+    """Compute 3x3 convolutions of stride 1 by Winograd's minimal filtering.
+
+    Given:  %y = Conv(kernel_shape=(3, 3), pads=((1, 1), (1, 1)))(%x, %w, %b)
+    Result: %y = WinogradConv(tile=4, pads=((1, 1), (1, 1)))(%x, %w, %b)
+
+    F(2x2, 3x3) and F(4x4, 3x3) take 2.25 and 4 times fewer products. Which of them, or neither, is
+    decided by counting work and weights from the shapes alone, so that it is the same on every
+    machine. Nodes named in `keep` stay as they are.
+
+    Numeric effect: the same convolution over the reals; in float32 an error that a tile shares, for
+    F(2x2) about as large as that of direct summation, for F(4x4) ten times that. A certificate
+    holds it against the bound of direct summation, layer by layer. An infinity in a tile makes NaN
+    of the whole tile.
+    """
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        named = node.name in keep or node.outputs[0] in keep
+        tile = 0 if rewriter.spent or named else best_tile(graph, node)
+        if tile:
+            assert isinstance(node.op, Conv)
+            op = WinogradConv(tile=tile, pads=node.op.pads)
+            inputs = [rewriter.map(v) for v in node.inputs]
+            made = rewriter.add(op, inputs, node.name, rewriter.names(node))
+            rewriter.replace(node, made, f"choose_winograd F({tile}x{tile})")
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def best_tile(graph: Graph, node: Node) -> int:
+    """The tile that this node is computed with, 0 for direct summation."""
+    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
+    constant = all(v is None or v in graph.constants for v in node.inputs[1:])
+    if not (isinstance(node.op, Conv) and constant and all(t.is_static for t in types)):
+        return 0
+    x, w, y = types[0], types[1], types[-1]
+    if x.rank != 4 or x.dtype is not DType.float32 or 0 in (*x.shape, *y.shape):
+        return 0
+    done = node.op.geometry(w.shape[2:])
+    ordinary = (done.kernel_shape, done.strides, done.dilations) == ((3, 3), (1, 1), (1, 1))
+    if not ordinary or node.op.groups != 1 or min(w.shape[:2]) < FEWEST_CHANNELS:
+        return 0
+    direct = 9 * (y.shape[0] * y.shape[2] * y.shape[3] + PER_WEIGHT)
+    costs = {tile: _cost(tile, w.shape[0], w.shape[1], y.shape) for tile in winograd.TILES}
+    tile = 4 if costs[4] * WORTH < costs[2] else 2
+    if costs[tile] * WORTH > direct:
+        return 0
+    weights = np.asarray(graph.constants[node.inputs[1] or ""])
+    return tile if np.isfinite(weights).all() else 0
+
+
+def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> float:
+    """Multiply-adds, or what takes as long, for each pair of an input and an output channel."""
+    tiles = y[0] * -(-y[2] // tile) * -(-y[3] // tile)
+    positions = (tile + winograd.KERNEL - 1) ** 2
+    moved = positions * tiles * PER_NUMBER * (1 / filters + 1 / channels)
+    return positions * (tiles + PER_WEIGHT) + moved

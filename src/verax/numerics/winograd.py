@@ -1,0 +1,117 @@
+"""Winograd's minimal filtering F(m x m, 3 x 3): its transforms, written once for every machine.
+
+A tile of m x m outputs of a 3 x 3 correlation is A^T [(G g G^T) * (B^T d B)] A with the (m + 2)^2
+inputs d under it and the kernel g. It takes (m + 2)^2 products instead of 9 m^2. The matrices are
+those of Lavin and Gray (2015), interpolation at 0, 1, -1 (and 2, -2) and infinity; the order of
+additions below is what the promised bits are made of. Transforms run down the columns first, then
+along the rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from verax.numerics.arith import Arith
+
+V = TypeVar("V")
+TILES = (2, 4)
+"""Outputs of a tile along an axis, of the members that exist."""
+KERNEL = 3
+
+INPUT = {
+    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    4: (
+        (4, 0, -5, 0, 1, 0),
+        (0, -4, -4, 1, 1, 0),
+        (0, 4, -4, -1, 1, 0),
+        (0, -2, -1, 2, 1, 0),
+        (0, 2, -1, -2, 1, 0),
+        (0, 4, 0, -5, 0, 1),
+    ),
+}
+"""B^T by tile."""
+FILTER = {
+    2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+    4: (
+        (1 / 4, 0, 0),
+        (-1 / 6, -1 / 6, -1 / 6),
+        (-1 / 6, 1 / 6, -1 / 6),
+        (1 / 24, 1 / 12, 1 / 6),
+        (1 / 24, -1 / 12, 1 / 6),
+        (0, 0, 1),
+    ),
+}
+"""G by tile, in float64."""
+OUTPUT = {
+    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
+    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+}
+"""A^T by tile."""
+
+
+def input_transform(m: Arith[V], tile: int, d: Sequence[V]) -> list[V]:
+    """B^T d in float32, for tile + 2 numbers."""
+    if tile == 2:
+        return [m.sub(d[0], d[2]), m.add(d[1], d[2]), m.sub(d[2], d[1]), m.sub(d[1], d[3])]
+    even, odd = _scaled(m, -4, d[2], d[4]), _scaled(m, -4, d[1], d[3])
+    outer, inner = m.sub(d[4], d[2]), m.sub(d[3], d[1])
+    inner = m.add(inner, inner)
+    return [
+        _scaled(m, 4, d[0], _scaled(m, -5, d[2], d[4])),
+        m.add(odd, even),
+        m.sub(even, odd),
+        m.add(outer, inner),
+        m.sub(outer, inner),
+        _scaled(m, 4, d[1], _scaled(m, -5, d[3], d[5])),
+    ]
+
+
+def output_transform(m: Arith[V], tile: int, x: Sequence[V]) -> list[V]:
+    """A^T x in float32, for tile + 2 numbers."""
+    near, apart = m.add(x[1], x[2]), m.sub(x[1], x[2])
+    if tile == 2:
+        return [m.add(x[0], near), m.sub(apart, x[3])]
+    far, between = m.add(x[3], x[4]), m.sub(x[3], x[4])
+    return [
+        m.add(m.add(x[0], near), far),
+        _scaled(m, 2, between, apart),
+        _scaled(m, 4, far, near),
+        m.add(_scaled(m, 8, between, apart), x[5]),
+    ]
+
+
+def _scaled(m: Arith[V], factor: float, x: V, y: V) -> V:
+    """factor x + y, rounded once."""
+    return m.fma(m.like(factor, x), x, y)
+
+
+def both_ways(
+    along: Callable[[Sequence[V]], list[V]], grid: Sequence[Sequence[V]]
+) -> list[list[V]]:
+    """`along` applied down each column of `grid`, then along each row of what that gives."""
+    columns = [along([row[x] for row in grid]) for x in range(len(grid[0]))]
+    return [along([column[y] for column in columns]) for y in range(len(columns[0]))]
+
+
+def transformed_filters(w: np.ndarray, tile: int) -> np.ndarray:
+    """G g G^T of every kernel: [..., 3, 3] -> float32 [tile + 2, tile + 2, ...].
+
+    Computed in float64, terms without a factor of 0 added from left to right, and rounded once. No
+    result is larger than the largest weight of its kernel.
+    """
+
+    def along(g: Sequence[np.ndarray]) -> list[np.ndarray]:
+        rows = ([a * b for a, b in zip(row, g, strict=True) if a] for row in FILTER[tile])
+        return [functools.reduce(np.add, terms) for terms in rows]
+
+    taps = np.ascontiguousarray(w.reshape(-1, KERNEL * KERNEL).T, np.float64)
+    grid = [list(taps[KERNEL * y : KERNEL * (y + 1)]) for y in range(KERNEL)]
+    made = np.empty((tile + 2, tile + 2, taps.shape[1]), np.float32)
+    for i, row in enumerate(both_ways(along, grid)):
+        for j, values in enumerate(row):
+            made[i, j] = values
+    return made.reshape(*made.shape[:2], *w.shape[:-2])

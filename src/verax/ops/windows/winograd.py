@@ -1,0 +1,173 @@
+"""A 3 x 3 convolution that is computed by Winograd's minimal filtering. O3 chooses it.
+
+It means what `Conv` means; only the bits that it promises, and how far they may err, are its own.
+No file format has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from verax.base.errors import GraphError
+from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
+from verax.ir.types import DType, TensorType
+from verax.numerics import winograd
+from verax.numerics.arith_numpy import NumpyArith
+from verax.numerics.error_model import KAPPA, TINY, Rounding, U
+from verax.numerics.fma import fma32
+from verax.ops.windows.convolution import Conv, per_channel
+from verax.ops.windows.windows import Ints, Pads, Windows
+
+TRANSFORM_STEPS = {2: 2, 4: 5}
+"""Roundings that one number of a transformed tile has seen at most, along one axis."""
+
+
+@operator
+class WinogradConv(Operator):
+    """Cross-correlation of x [n, c, h, w] with w [o, c, 3, 3], plus bias [o], by F(tile x tile).
+
+    Strides and dilations are 1, groups 1. pads: as those of Conv. tile: 2 or 4 outputs along an
+    axis are computed together; tiles begin at output 0 and hang over the end.
+    """
+
+    tile: int = 4
+    pads: Pads | str = ()
+
+    min_inputs: ClassVar[int] = 2
+    max_inputs: ClassVar[int | None] = 3
+
+    @property
+    def plain(self) -> Conv:
+        """The convolution that it stands for."""
+        return Conv(kernel_shape=(winograd.KERNEL,) * 2, pads=self.pads)
+
+    def spatial(self, x: TensorType, w: TensorType) -> Windows:
+        """The windows in numbers, for types of known spatial sizes."""
+        return self.plain.spatial(x, w)
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        ctx.require(
+            self.tile in winograd.TILES,
+            f"unknown tile {self.tile!r}; supported: {', '.join(map(str, winograd.TILES))}",
+        )
+        ctx.require(ctx.type(0).rank == 4, f"the input is {ctx.type(0)}; it needs two spatial axes")
+        ctx.require(ctx.type(0).dtype is DType.float32, "only float32 has this algorithm")
+        return self.plain.infer(ctx)
+
+    def reference(self, ev: Evaluation, x: Any, w: Any, b: Any = None) -> Any:
+        return self.plain.reference(ev, x, w, b)
+
+    def canonical(self, ev: Evaluation, x: Any, w: Any, b: Any = None) -> Any:
+        """Input transform; for each of the (tile + 2)^2 positions a sum over the input channels,
+        ascending, from +0, one FMA per product; output transform; then the bias is added.
+        """
+        m, size, tile = NumpyArith(), self.tile + 2, self.tile
+        if tile not in winograd.TILES:
+            raise GraphError(f"there is no tile of {tile}")
+        windows = self.plain.geometry(w.shape[2:]).windows(x.shape[2:])
+        tiles = [-(-n // tile) for n in windows.output]
+        seen = _tiles(x, windows, tile, tiles)
+        grid = winograd.both_ways(lambda d: winograd.input_transform(m, tile, d), seen)
+        filters = winograd.transformed_filters(w, tile)
+        sums = [[self._sum(grid[i][j], filters[i, j]) for j in range(size)] for i in range(size)]
+        found = winograd.both_ways(lambda s: winograd.output_transform(m, tile, s), sums)
+        y = np.empty((x.shape[0], w.shape[0], *(n * tile for n in tiles)), np.float32)
+        for i, row in enumerate(found):
+            for j, part in enumerate(row):
+                y[:, :, i::tile, j::tile] = part
+        y = y[:, :, : windows.output[0], : windows.output[1]]
+        with np.errstate(all="ignore"):
+            return y if b is None else y + per_channel(b, 4)
+
+    @staticmethod
+    def _sum(v: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """v [n, c, ty, tx], u [o, c] -> [n, o, ty, tx]."""
+        acc = np.zeros((v.shape[0], u.shape[0], *v.shape[2:]), np.float32)
+        for c in range(u.shape[1]):
+            acc = fma32(v[:, c : c + 1], u[:, c].reshape(1, -1, 1, 1), acc)
+        return acc
+
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        """Roundings of the transforms and of the sums, carried through the matrices.
+
+        The bound takes all magnitudes, |A^T| [(|G| |g| |G^T|) * (|B^T| |d| |B|)] |A|, and counts
+        the roundings that one product goes through; sigma takes squares instead, as independent
+        roundings add.
+        """
+        x, w, b = (*inputs, None)[:3]
+        tile, channels = self.tile, w.shape[1]
+        windows = self.plain.geometry(w.shape[2:]).windows(x.shape[2:])
+        tiles = [-(-n // tile) for n in windows.output]
+        seen = np.array(_tiles(x, windows, tile, tiles))
+        into, kernel = np.array(winograd.INPUT[tile], float), np.array(winograd.FILTER[tile], float)
+        out = np.array(winograd.OUTPUT[tile], float)
+        v, u = _both(into, seen), _kernels(kernel, w)
+        steps = TRANSFORM_STEPS[tile]
+        v_abs, u_abs = _both(abs(into), abs(seen)), _kernels(abs(kernel), abs(w))
+        sums, squares = _product(v, u), _product(v * v, u * u)
+        # of one sum: its own roundings, those of its factors
+        inner = sums**2 * (channels / 3) + squares * (channels / 6 + 2)
+        inner = inner + steps * _product(_both(into**2, seen**2), u * u)
+        variance = _both(out**2, inner) + steps * _both(out**2, sums**2)
+        size = _both(abs(out), _product(v_abs, u_abs))
+        wide, bound = _joined(variance, windows), _joined(size, windows)
+        y = np.abs(outputs[0])
+        count = channels + 4 * steps + 4
+        bias = np.zeros(()) if b is None else np.abs(per_channel(b, 4))
+        sigma = KAPPA * U * np.sqrt(wide + y * y)
+        return [Rounding(sigma, 1.01 * U * (count * bound + y + bias) + 64 * count * TINY)]
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        def case(label: str, x: Ints, filters: int, bias: bool = False, **attributes: Any) -> Case:
+            arrays = [rng.standard_normal(x), rng.standard_normal((filters, x[1], 3, 3))]
+            arrays += [rng.standard_normal(filters)] if bias else []
+            return Case(cls(**attributes), tuple(a.astype(np.float32) for a in arrays), label=label)
+
+        for tile in winograd.TILES:
+            yield case(f"F({tile})", (2, 3, 6, 10), 4, tile=tile)
+            yield case(f"F({tile}), bias, pads", (1, 19, 5, 7), 3, True, tile=tile,
+                       pads=((2, 1), (0, 3)))  # fmt: skip
+            yield case(f"F({tile}), less than a tile", (2, 2, 3, 4), 5, True, tile=tile)
+            yield case(f"F({tile}), same", (2, 5, 9, 4), 2, tile=tile, pads="SAME_UPPER")
+        yield case("F(2), same, lower", (1, 2, 6, 5), 3, tile=2, pads="SAME_LOWER")
+
+
+def _tiles(x: np.ndarray, windows: Windows, tile: int, tiles: Sequence[int]) -> list[list[Any]]:
+    """What position (i, j) of every tile sees: [tile + 2][tile + 2] of [n, c, ty, tx]."""
+    widths = [
+        (begin, count * tile + 2 - begin - n)
+        for n, count, (begin, _) in zip(windows.input, tiles, windows.pads)
+    ]
+    padded = np.pad(x, [(0, 0), (0, 0), *widths])
+    rows, cols = ((n - 1) * tile + 1 for n in tiles)
+    size = range(tile + 2)
+    return [[padded[:, :, i : i + rows : tile, j : j + cols : tile] for j in size] for i in size]
+
+
+def _both(matrix: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """matrix on both leading axes: [a, a, ...] -> [b, b, ...]."""
+    return np.einsum("ia,jb,ab...->ij...", matrix, matrix, grid, optimize=True)
+
+
+def _kernels(matrix: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """[o, c, 3, 3] -> [a, a, o, c]."""
+    return np.einsum("ia,jb,ocab->ijoc", matrix, matrix, w, optimize=True)
+
+
+def _product(v: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Sums over channels: [a, a, n, c, ty, tx] and [a, a, o, c] -> [a, a, n, o, ty, tx]."""
+    flat = v.reshape(*v.shape[:4], v.shape[4] * v.shape[5])
+    return np.matmul(u[:, :, None], flat).reshape(*v.shape[:3], u.shape[2], *v.shape[4:])
+
+
+def _joined(parts: np.ndarray, windows: Windows) -> np.ndarray:
+    """[tile, tile, n, o, ty, tx] -> [n, o, h, w], without what hangs over."""
+    tile, _, n, o, ty, tx = parts.shape
+    whole = parts.transpose(2, 3, 4, 0, 5, 1).reshape(n, o, ty * tile, tx * tile)
+    return whole[:, :, : windows.output[0], : windows.output[1]]

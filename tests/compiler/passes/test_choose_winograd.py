@@ -1,0 +1,142 @@
+"""Which convolutions are computed by Winograd's algorithm, and what that promises."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verax.base.settings import Settings
+from verax.compiler.driver import compile
+from verax.compiler.passes.choose_winograd import best_tile, choose_winograd
+from verax.ir.graph import Builder, Graph
+from verax.ir.types import TensorType
+from verax.judge.check import check
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.windows.convolution import Conv
+from verax.ops.windows.winograd import WinogradConv
+from verax.records.verdict import Kind
+from verax.reference.evaluate import evaluate, promised
+from verax.runners.own import VeraxRunner
+
+PADS = ((1, 1), (1, 1))
+
+
+def network(
+    x: tuple[int, ...],
+    filters: int,
+    *,
+    seed: int,
+    kernel: tuple[int, ...] = (3, 3),
+    groups: int = 1,
+    dtype: str = "float32",
+    bias: bool = True,
+    residual: bool = False,
+    **attributes: Any,
+) -> Graph:
+    rng = np.random.default_rng(seed)
+    b = Builder("net")
+    value = b.input("x", TensorType.parse(f"{dtype}[{', '.join(map(str, x))}]"))
+    w = rng.standard_normal((filters, x[1] // groups, *kernel)).astype(dtype)
+    inputs = [value, b.constant(w, "w")]
+    if bias:
+        inputs.append(b.constant(rng.standard_normal(filters).astype(dtype), "b"))
+    value = b.add(Conv(groups=groups, **attributes), inputs, ["c"], "conv")
+    if residual:
+        value = b.add(Add(), [value, "x"], ["s"], "sum")
+    return b.graph([b.add(Relu(), [value], ["y"], "act")])
+
+
+def tile_of(graph: Graph) -> int:
+    return best_tile(graph, graph.nodes[0])
+
+
+@pytest.mark.parametrize(
+    ("x", "filters", "tile"),
+    [((1, 64, 56, 55), 48, 4), ((1, 512, 7, 8), 384, 2), ((8, 512, 7, 8), 384, 4),
+     ((1, 512, 3, 3), 384, 0), ((1, 15, 56, 55), 48, 0), ((1, 64, 56, 55), 15, 0)],
+)  # fmt: skip
+def test_shapes_decide(x: tuple[int, ...], filters: int, tile: int) -> None:
+    assert tile_of(network(x, filters, seed=1, pads=PADS)) == tile
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"strides": (2, 1)}, {"strides": (2, 2)}, {"dilations": (1, 2)}, {"groups": 2},
+     {"kernel": (3, 2)}, {"kernel": (5, 5)}, {"kernel": (1, 1)}, {"dtype": "float64"},
+     {"dtype": "float16"}],
+    ids=str,
+)  # fmt: skip
+def test_other_convolutions_are_left_alone(changed: dict[str, Any]) -> None:
+    assert tile_of(network((2, 32, 29, 30), 48, seed=2, **changed)) == 0
+
+
+def test_weights_that_are_not_finite_are_left_alone() -> None:
+    graph = network((1, 32, 29, 30), 48, seed=3)
+    weights = graph.constants["w"].copy()
+    weights[5, 7, 1, 2] = np.inf
+    graph = dataclasses.replace(graph, constants={**graph.constants, "w": weights})
+    assert tile_of(graph) == 0
+
+
+def test_nodes_can_be_kept_and_rewrites_are_counted() -> None:
+    graph = network((1, 32, 29, 30), 48, seed=4)
+    assert isinstance(choose_winograd(graph)[0].nodes[0].op, WinogradConv)
+    for left, trace in (
+        choose_winograd(graph, keep=["conv"]),
+        choose_winograd(graph, keep=["c"]),
+        choose_winograd(graph, 0),
+    ):
+        assert left.nodes == graph.nodes
+        assert trace.rewrites == 0
+    asked = Settings(opt_level=3, keep_exact=("conv",))
+    assert not any("winograd" in note for note in compile(graph, asked).trace.notes)
+
+
+@given(
+    st.integers(1, 2), st.integers(16, 20), st.integers(16, 34), st.integers(5, 11),
+    st.integers(5, 11), st.tuples(*[st.integers(0, 3)] * 4), st.booleans(), st.sampled_from((2, 4)),
+    st.integers(1, 3),
+)  # fmt: skip
+def test_kernels_give_the_promised_bits(
+    n: int, channels: int, filters: int, rows: int, cols: int, ends: tuple[int, ...], bias: bool,
+    tile: int, threads: int,
+) -> None:  # fmt: skip
+    pads = ((ends[0], ends[1]), (ends[2], ends[3]))
+    plain = network((n, channels, rows, cols), filters, seed=n + tile, bias=bias, pads=pads)
+    b = Builder("net")
+    x = b.input("x", plain.types["x"])
+    inputs = [x, *(b.constant(a, v) for v, a in plain.constants.items())]
+    y = b.add(WinogradConv(tile=tile, pads=pads), inputs, ["c"], "conv")
+    graph = b.graph([b.add(Relu(), [y], ["y"], "act")])
+    data = {"x": np.random.default_rng(7).standard_normal(graph.types["x"].shape, np.float32)}
+    expected = promised(graph, data)["y"]
+    for target in ("host", "avx2"):
+        exe = compile(graph, Settings(threads=threads, target=target, require_native=True))
+        found = exe.run(data)["y"]
+        np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
+
+
+def test_a_residual_sum_is_fused_behind_it() -> None:
+    graph = network((2, 32, 13, 18), 32, seed=8, residual=True, pads=PADS)
+    exe = compile(graph, Settings(opt_level=3))
+    assert "choose_winograd F(4x4): node 'conv' (Conv)" in exe.trace.notes
+    data = {"x": np.random.default_rng(9).standard_normal((2, 32, 13, 18), np.float32)}
+    found = exe.run(data)["y"]
+    bits = promised(exe.specialised.graph, data)["y"]
+    np.testing.assert_array_equal(found.view(np.int32), bits.view(np.int32))
+    assert np.abs(found - evaluate(graph, data)["y"]).max() < 1e-4 * np.abs(found).max()
+
+
+def test_the_judge_names_it() -> None:
+    """Watched, layer by layer: F(4x4) is beyond the rounding of direct sums, and explained."""
+    graph = network((2, 96, 29, 30), 80, seed=10, pads=PADS)
+    verdict = check(graph, VeraxRunner(Settings(opt_level=3)))
+    assert verdict.exit_code == 0
+    assert verdict.kind is Kind.precision
+    assert [p.format for p in verdict.precisions] == ["Winograd F(4x4, 3x3)"]
