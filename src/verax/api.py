@@ -19,7 +19,7 @@ from verax.base.memory import parse_bytes
 from verax.base.reading import stamp
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
-from verax.compiler.saved import SavedExecutable, save
+from verax.compiler.saved import SavedExecutable, read_recipe, save
 from verax.evaluation import evaluate as evaluate_samples
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 from verax.frontends.model import Model
@@ -33,6 +33,7 @@ from verax.judge.protocol import Runner
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
 from verax.records.evaluation import Evaluation
+from verax.records.recipe import Recipe
 from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate as evaluate_graph
 from verax.repro.write import prepare, write_cases
@@ -190,7 +191,7 @@ def compile(
     model: Network,
     *,
     inputs: Any = None,
-    opt_level: int = 1,
+    opt_level: int | None = None,
     threads: int | None = None,
     target: str = "host",
     disable: Sequence[str] = (),
@@ -198,22 +199,30 @@ def compile(
     checked: bool = False,
     memory: int | str = 0,
     require_native: bool = False,
+    recipe: Recipe | str | os.PathLike[str] | None = None,
 ) -> Compiled:
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
     model: a `Model`, a graph, or whatever `load` reads. inputs: what a `torch.nn.Module` is
     exported with, as `load` takes them.
-    opt_level: 0 (every node by itself), 1 (fused; the same bits) or 2 (scales folded into weights:
-    within rounding, and the same bits on every machine). threads: None for as many as
-    this process has cores, fewer under a CPU quota or OMP_NUM_THREADS. disable, require: names of
-    passes. checked: verify the graph around every pass.
-    memory: bytes, or "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY
-    or most of what is free. Raises `InputError` before it would take more.
+    opt_level: 0 (every node by itself), 1 (fused; the same bits), 2 (scales folded into weights:
+    within rounding) or 3 (Winograd's algorithm: approximate); by default 1. All give the same bits
+    on every machine. threads: None for as many as this process has cores, fewer under a CPU quota
+    or OMP_NUM_THREADS. disable, require: names of passes. checked: verify the graph around every
+    pass. memory: bytes, or "8G", that one value and the program's buffers may take; 0 for
+    VERAX_MEMORY or most of what is free. Raises `InputError` before it would take more.
     require_native: raise `UnsupportedError` for a node that would run on the reference, in Python.
+    recipe: of an earlier program of the same model (`exe.recipe`, its JSON file, or a .vx file):
+    the same bits, or `CompileError`. It says level and passes itself: `UsageError` with both.
     """
+    if recipe is not None and (opt_level is not None or disable or require):
+        raise UsageError(
+            "a recipe says itself which passes run",
+            next_step="leave opt_level, disable and require out",
+        )
     most = parse_bytes(memory) if isinstance(memory, str) else memory
     settings = Settings(
-        opt_level,
+        1 if opt_level is None else opt_level,
         threads or 0,
         target,
         tuple(disable),
@@ -222,7 +231,7 @@ def compile(
         memory=most,
         require_native=require_native,
     )
-    return Compiled(graph_of(model, inputs), settings)
+    return Compiled(graph_of(model, inputs), settings, read_recipe(recipe))
 
 
 def reference(

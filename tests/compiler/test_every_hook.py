@@ -37,6 +37,8 @@ def made_by(name: str, b: Builder, h: str) -> str:
     """The operator on `h`, an image of 21 channels or a matrix of 7 columns; the rest constant."""
     if name == "Conv":
         return add(b, name, h, random(b, 19, 21, 2, 1))
+    if name == "WinogradConv":
+        return add(b, name, h, random(b, 19, 21, 3, 3))
     if name == "ConvTranspose":
         return add(b, name, h, random(b, 21, 19, 2, 1))
     if name in ("MaxPool", "AveragePool"):

@@ -67,6 +67,11 @@ def normed(b: Builder, x: str) -> list[str]:
     return [add(b, "BatchNormalization", y, *more)]
 
 
+def wide(b: Builder, x: str) -> list[str]:
+    h = add(b, "Tanh", add(b, "Conv", x, random(b, 65, 3, 1, 1)))
+    return [add(b, "Conv", h, random(b, 67, 65, 3, 3), pads=((1, 1), (1, 1)))]
+
+
 def twice(b: Builder, x: str) -> list[str]:
     return [add(b, "Sub", add(b, "Exp", x), add(b, "Neg", add(b, "Exp", x)))]
 
@@ -114,6 +119,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "cancel_transposes": (turned, lambda exe: "Transpose" not in kinds(exe)),
     "fold_pads": (padded, lambda exe: kinds(exe) == ["Conv"]),
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),
+    "choose_winograd": (wide, lambda exe: kinds(exe) == ["Conv", "Tanh", "WinogradConv"]),
     "merge_common": (twice, lambda exe: kinds(exe).count("Exp") == 1),
     "remove_dead_code": (idle, lambda exe: kinds(exe) == ["Relu"]),
     "fuse_elementwise": (convolved, lambda exe: any(" + " in c.label for c in calls(exe))),
@@ -122,19 +128,20 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
 """By name: a network, and what shows that the pass or the decision has worked on it."""
 
 
-REASSOCIATING = {p.name for p in levels.PIPELINE if p.kind is PassClass.reassociates}
+LEVEL = {p.name: levels.FIRST_LEVEL[p.kind] for p in levels.PIPELINE}
+"""The first level that has a pass; decisions are at 1."""
+CHANGING = {p.name for p in levels.PIPELINE if p.kind is not PassClass.exact}
 
 
 def look(name: str, settings: Settings | None = None) -> None:
     """The pass does what it is for, says so, and changes no bit, if its class says that; the
-    bits of one that reassociates are promised of what it makes of the network."""
+    bits of one that changes numbers are promised of what it makes of the network."""
     made, shows = SHOWN[name]
     graph = network(made)
     inputs = draw_inputs(graph, 3)[0]
-    level = 2 if name in REASSOCIATING else 1
-    exe = compile(graph, settings or Settings(level, threads=1))
+    exe = compile(graph, settings or Settings(LEVEL.get(name, 1), threads=1))
     got = exe.run(inputs)
-    meant = exe.specialised.graph if name in REASSOCIATING else graph
+    meant = exe.specialised.graph if name in CHANGING else graph
     wanted = promised(meant, inputs)
     for value, new in zip(graph.outputs, meant.outputs, strict=True):
         assert bits(got[value]) == bits(np.asarray(wanted[new]))
@@ -154,7 +161,7 @@ def test_every_pass_and_every_decision_has_such_a_network() -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_disabling_one_is_noticed(name: str) -> None:
     with pytest.raises(AssertionError, match=r"nothing shows|does not say so"):
-        look(name, Settings(2 if name in REASSOCIATING else 1, threads=1, disable=(name,)))
+        look(name, Settings(LEVEL.get(name, 1), threads=1, disable=(name,)))
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -168,7 +175,7 @@ PASSES = [p.name for p in levels.PIPELINE]
 DECISIONS = [s.name for s in steps.STEPS]
 
 
-def nothing(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def nothing(graph: Graph, limit: int | None = None, **options: Any) -> tuple[Graph, Trace]:
     return graph, Trace({v: v for v in walk_values(graph)})
 
 

@@ -13,22 +13,24 @@ from verax.api import compile, load
 from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
-    Level,
     Model,
+    OpenLevel,
     Params,
     Shape,
     can_write,
     output,
     parse_shapes,
     write_json,
+    write_text,
 )
 from verax.compiler.saved import SavedExecutable, signer
+from verax.records.codec import to_plain
 
 
 def command(
     model: Model,
     to: Annotated[Path, typer.Option("--output", "-o", help="The .vx file to write.")],
-    opt_level: Level = 1,
+    opt_level: OpenLevel = None,
     target: Annotated[str, typer.Option(help="host, avx512, avx2 or aarch64.")] = "host",
     shape: Shape = None,
     params: Params = None,
@@ -49,6 +51,17 @@ def command(
             "--trust-key`. Make one with: openssl genpkey -algorithm ed25519 -out KEY",
         ),
     ] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(
+            help="Follow the recipe of an earlier program (JSON, or a .vx file): the same bits, or "
+            "an error."
+        ),
+    ] = None,
+    write_recipe: Annotated[
+        Path | None,
+        typer.Option("--write-recipe", metavar="FILE", help="Write the recipe as JSON."),
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what the program does.")] = False,
     json: Json = None,
 ) -> None:
@@ -57,7 +70,7 @@ def command(
     The file is machine code: whoever runs it trusts you. --sign lets them make sure that it is
     yours.
     """
-    can_write(to, json)
+    can_write(to, json, write_recipe)
     if to.suffix != ".vx":
         raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
     signed_by = None if sign is None else signer(sign)  # a bad key is said before the work
@@ -80,10 +93,12 @@ def command(
         require=require or (),
         checked=checked,
         require_native=require_native,
+        recipe=recipe,
     )
     seconds = time.perf_counter() - begin
     exe.save(to, sign=sign)
-    found = exe.plan
+    found, made = exe.plan, exe.recipe
+    write_text(write_recipe, made.to_json())
     if plan:
         output.print(Text(str(found)), soft_wrap=True)
     output.print(
@@ -93,6 +108,7 @@ def command(
             + (f"; signed by the key {signed_by}" if signed_by else "")
         )
     )
+    output.print(Text(f"recipe {made.sha256}, O{made.opt_level}"), style="dim")
     if found.on_reference:
         output.print(
             Text(f"no kernel yet, run on the reference: {', '.join(found.on_reference)}"),
@@ -108,5 +124,7 @@ def command(
         "on_reference": list(found.on_reference),
         "signed_by": signed_by,
         "plan": list(found.lines),
+        "recipe": to_plain(made),
+        "recipe_sha256": made.sha256,
     }
     write_json(json, "verax.compile/1", facts)

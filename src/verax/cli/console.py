@@ -63,14 +63,15 @@ Params = Annotated[
         help="The arrays of an MXNet symbol; else NAME-NNNN.params beside it, the newest epoch.",
     ),
 ]
-Level = Annotated[
-    int,
-    typer.Option(
-        "-O",
-        "--opt-level",
-        help="0: every node by itself. 1: fused, same bits. 2: scales folded, within rounding.",
-    ),
-]
+_LEVEL = typer.Option(
+    "-O",
+    "--opt-level",
+    help="0: every node by itself. 1: fused, same bits. 2: scales folded, within rounding. "
+    "3: Winograd's algorithm, approximate. By default 1.",
+    show_default=False,
+)
+Level = Annotated[int, _LEVEL]
+OpenLevel = Annotated[int | None, _LEVEL]
 Threads = Annotated[
     int,
     typer.Option(

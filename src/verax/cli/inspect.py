@@ -23,6 +23,7 @@ from verax.cli.console import (
 from verax.compiler.saved import SavedExecutable
 from verax.frontends.model import Model as Loaded
 from verax.ir.types import TensorType
+from verax.records.codec import to_plain
 
 Types = dict[str, TensorType]
 
@@ -99,6 +100,9 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
         f"code {len(image.object_code) / 1e3:.1f} kB, weights {image.weights.nbytes / 1e6:.2f} MB, "
         f"arena {image.arena_bytes / 1e6:.2f} MB"
     )
+    made = program.recipe
+    if made is not None:
+        output.print(Text(str(made)), soft_wrap=True)
     slow = list(program.notes.get("on_reference", ()))
     output.print(Text(f"nodes without a kernel, run on the reference: {', '.join(slow) or 'none'}"))
     if graph:
@@ -111,6 +115,8 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
         "code_bytes": len(image.object_code),
         "weight_bytes": image.weights.nbytes,
         "arena_bytes": image.arena_bytes,
+        "recipe": to_plain(made),
+        "recipe_sha256": made.sha256 if made else None,
         "on_reference": slow,
         "plan": list(program.plan),
         "graph": program.graph_text,

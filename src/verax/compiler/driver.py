@@ -24,12 +24,14 @@ from verax.base.settings import Settings
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import Target
-from verax.compiler.levels import CLASSES, run_passes
+from verax.compiler.levels import CLASSES, Change, run_passes
 from verax.compiler.lower.lowering import ReferenceCall
 from verax.compiler.lower.program import LoweredProgram, lower
+from verax.compiler.recipe import follow, recipe_of, require_same
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
 from verax.records.profile import Profile, StepTime
+from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols, evaluate_node
 from verax.reference.sizes import output_bytes
@@ -58,7 +60,8 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Specialised:
-    """One program with the graph it was made from."""
+    """One program with the graph it was made from. given: that before the passes; changes: what
+    those did that may change numbers."""
 
     graph: Graph
     lowered: LoweredProgram
@@ -66,14 +69,19 @@ class Specialised:
     plan: Plan
     trace: Trace
     inputs: tuple[str, ...]
+    given: Graph
+    changes: tuple[Change, ...]
 
 
 class Executable(Remembers):
     """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
 
-    def __init__(self, graph: Graph, settings: Settings) -> None:
+    def __init__(self, graph: Graph, settings: Settings, recipe: Recipe | None = None) -> None:
+        """recipe: what every program must promise; its options take the place of the settings'."""
         super().__init__(graph.state, graph.initial)
-        self.graph, self.settings = graph, settings
+        self.graph = graph
+        self.settings = settings if recipe is None else follow(recipe, settings)
+        self._wanted = recipe
         self._target = Target.named(settings.target)
         self._by_value = shape_defining_inputs(graph)
         self._programs: OrderedDict[tuple[Any, ...], Specialised] = OrderedDict()
@@ -108,6 +116,15 @@ class Executable(Remembers):
         Raises `InputError` before shapes are known.
         """
         return self._current().trace
+
+    @property
+    def recipe(self) -> Recipe:
+        """What decides the numbers of the program used last.
+
+        Raises `InputError` before shapes are known.
+        """
+        found = self._current()
+        return recipe_of(found.given, found.graph, found.changes, self.settings)
 
     def _current(self) -> Specialised:
         if self._last is None:
@@ -204,7 +221,10 @@ class Executable(Remembers):
                 size = output_bytes(graph.output_types(node))
                 memory.require(size, "what this node gives", node.place)
             with _collector_paused():
-                optimised, trace = run_passes(graph, settings)
+                changes: list[Change] = []
+                optimised, trace = run_passes(graph, settings, changes)
+                if self._wanted is not None:
+                    require_same(self._wanted, recipe_of(graph, optimised, changes, settings))
                 lowered = lower(
                     optimised, self._target, settings, decisions=self._decisions(trace.rewrites)
                 )
@@ -218,7 +238,9 @@ class Executable(Remembers):
             lowered.on_reference,
         )
         trace = trace.then(lowered.trace)
-        return Specialised(optimised, lowered, program, plan, trace, optimised.inputs)
+        return Specialised(
+            optimised, lowered, program, plan, trace, optimised.inputs, graph, tuple(changes)
+        )
 
 
 def _require_native(lowered: LoweredProgram) -> None:
@@ -231,12 +253,15 @@ def _require_native(lowered: LoweredProgram) -> None:
         )
 
 
-def compile(graph: Graph, settings: Settings | None = None) -> Executable:
+def compile(
+    graph: Graph, settings: Settings | None = None, recipe: Recipe | None = None
+) -> Executable:
     """Compile `graph`. Static shapes are compiled at once, symbolic ones at the first run.
 
-    Raises `VeraxError`s that name the node when something cannot be compiled.
+    recipe: followed instead of the settings' level and passes. Raises `VeraxError`s that name the
+    node when something cannot be compiled, or say why the recipe cannot be followed.
     """
-    return Executable(graph, settings or Settings())
+    return Executable(graph, settings or Settings(), recipe)
 
 
 _pauses = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
 from verax.compiler.decide.steps import STEPS
@@ -80,10 +82,23 @@ def passes_for(settings: Settings) -> tuple[Pass, ...]:
     )
 
 
-def run_passes(graph: Graph, settings: Settings) -> tuple[Graph, Trace]:
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What one pass did that may change numbers: the graph before and after it, its notes."""
+
+    name: str
+    before: Graph
+    after: Graph
+    notes: tuple[str, ...]
+
+
+def run_passes(
+    graph: Graph, settings: Settings, changes: list[Change] | None = None
+) -> tuple[Graph, Trace]:
     """Run the level's passes; in checked mode the graph is verified before and after each.
 
-    `settings.stop_after` rewrites are done over all passes; the trace names each one.
+    `settings.stop_after` rewrites are done over all passes; the trace names each one. changes: gets
+    those that may change numbers.
     """
     trace = Trace({v: v for v in walk_values(graph)})
     for step in passes_for(settings):
@@ -91,7 +106,10 @@ def run_passes(graph: Graph, settings: Settings) -> tuple[Graph, Trace]:
             checker.check(graph)
         stop = settings.stop_after
         left = None if stop is None else stop - trace.rewrites
+        before = graph
         graph, change = step.apply(graph, left, settings.keep_exact)
+        if change.rewrites and step.kind is not PassClass.exact and changes is not None:
+            changes.append(Change(step.name, before, graph, change.notes))
         trace = trace.then(change)
     if settings.checked:
         checker.check(graph)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from verax.base.errors import (
     InputError,
     ModelError,
     UnsupportedError,
+    UsageError,
     VeraxError,
 )
 from verax.base.settings import Settings
@@ -26,6 +28,7 @@ from verax.compiler.kernels.target import Target
 from verax.ir.graph import Node, infer_node
 from verax.ir.text import parse_operator
 from verax.ir.types import DType, TensorType
+from verax.records.recipe import Recipe
 from verax.reference.evaluate import evaluate_node
 from verax.runtime.carried import Remembers
 from verax.runtime.image import PythonStep, Signature
@@ -63,8 +66,33 @@ def save(
         "on_reference": list(found.plan.on_reference),
         "opt_level": executable.settings.opt_level,
         "nodes": _node_records(found),
+        "recipe": executable.recipe.to_json(),
     }
     save_image(path, found.lowered.image, notes, key)
+
+
+def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None:
+    """The recipe in a JSON file or in a .vx file, whose code is not run; a recipe is handed on.
+
+    Raises `UsageError` when the file cannot be read or holds none, `ModelError` for a damaged .vx.
+    """
+    if source is None or isinstance(source, Recipe):
+        return source
+    path = Path(source)
+    try:
+        if path.suffix == ".vx":
+            text = load_image(path)[1].get("recipe")
+        else:
+            text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the recipe: {error}", place=str(path)) from error
+    if text is None:
+        raise UsageError(
+            "the program does not say its recipe",
+            place=str(path),
+            next_step="compile the model with this version",
+        )
+    return Recipe.from_json(str(text))
 
 
 def signer(sign: str | os.PathLike[str]) -> str:
@@ -149,6 +177,15 @@ class SavedExecutable(Remembers):
     def graph_text(self) -> str:
         """The text form of the graph that was compiled."""
         return str(self.notes.get("graph", ""))
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """What decides the program's numbers; None in files of versions that did not write it.
+
+        Raises `UsageError` when it cannot be read.
+        """
+        text = self.notes.get("recipe")
+        return None if text is None else Recipe.from_json(str(text))
 
     @property
     def plan(self) -> tuple[str, ...]:

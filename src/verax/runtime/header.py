@@ -264,7 +264,7 @@ def _image(value: object) -> dict[str, Any]:
 
 # Notes: what people want to know, and the nodes that run in Python
 
-_NOTES = {"verax", "graph", "plan", "on_reference", "opt_level", "nodes"}
+_NOTES = {"verax", "graph", "plan", "on_reference", "opt_level", "nodes", "recipe", "certificate"}
 _NODE = {"op", "name", "inputs", "outputs", "input_types", "output_types"}
 
 
@@ -294,6 +294,8 @@ def _notes(value: object) -> dict[str, Any]:
         "on_reference": lambda v, p: items(v, p, text),
         "opt_level": lambda v, p: integer(v, p, most=9),
         "nodes": _nodes,
+        "recipe": lambda v, p: text(v, p, MAX_TEXT),
+        "certificate": lambda v, p: text(v, p, MAX_TEXT),
     }
     return {name: read[name](value, f"notes.{name}") for name, value in found.items()}
 

@@ -125,7 +125,7 @@ def test_kernels_give_the_promised_bits(
 def test_a_residual_sum_is_fused_behind_it() -> None:
     graph = network((2, 32, 13, 18), 32, seed=8, residual=True, pads=PADS)
     exe = compile(graph, Settings(opt_level=3))
-    assert "choose_winograd F(4x4): node 'conv' (Conv)" in exe.trace.notes
+    assert "choose_winograd: F(4x4, 3x3): node 'conv' (Conv)" in exe.trace.notes
     data = {"x": np.random.default_rng(9).standard_normal((2, 32, 13, 18), np.float32)}
     found = exe.run(data)["y"]
     bits = promised(exe.specialised.graph, data)["y"]

@@ -94,7 +94,7 @@ class WinogradInput:
     pads: tuple[int, int]
 
     def __str__(self) -> str:
-        return f"input transform {self.tiling} of {self.channels} channels"
+        return f"{F32} input transform {self.tiling} of {self.channels} channels"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ class WinogradOutput:
     epilogue: Epilogue | None = None
 
     def __str__(self) -> str:
-        return f"output transform {self.tiling} of {self.filters} filters{fused(self.epilogue)}"
+        return f"{F32} output transform {self.tiling} of {self.filters} filters{fused(self.epilogue)}"
 
     @property
     def dtypes(self) -> tuple[str, ...]:

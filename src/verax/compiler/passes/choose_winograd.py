@@ -50,7 +50,7 @@ def choose_winograd(
             op = WinogradConv(tile=tile, pads=node.op.pads)
             inputs = [rewriter.map(v) for v in node.inputs]
             made = rewriter.add(op, inputs, node.name, rewriter.names(node))
-            rewriter.replace(node, made, f"choose_winograd F({tile}x{tile})")
+            rewriter.replace(node, made, f"choose_winograd: F({tile}x{tile}, 3x3)")
         else:
             rewriter.keep(node)
     return rewriter.finish()

@@ -1,0 +1,107 @@
+"""The recipe of a program: read off what the passes did to the graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verax.base.errors import CompileError
+from verax.base.settings import Settings
+from verax.compiler.levels import Change
+from verax.ir.graph import Graph, Node
+from verax.numerics.version import ARITHMETIC
+from verax.ops.windows.winograd import WinogradConv
+from verax.records.environment import array_hash
+from verax.records.recipe import Recipe, Rewriting
+
+
+def recipe_of(
+    graph: Graph, optimised: Graph, changes: Sequence[Change], settings: Settings
+) -> Recipe:
+    """The recipe of a program.
+
+    graph: with its sizes known, before the passes; optimised: after them; changes: what those did
+    that may change numbers.
+    """
+    return Recipe(
+        network=network_hash(graph),
+        arithmetic=ARITHMETIC,
+        rewritings=tuple(Rewriting(c.name, c.notes, _digest(c)) for c in changes),
+        algorithms={
+            node.name or node.outputs[0]: f"Winograd F({node.op.tile}x{node.op.tile}, 3x3)"
+            for node in optimised.nodes
+            if isinstance(node.op, WinogradConv)
+        },
+        opt_level=settings.opt_level,
+        disable=settings.disable,
+        require=settings.require,
+        keep_exact=settings.keep_exact,
+        inputs={v: str(graph.types[v]) for v in graph.inputs},
+        verax=importlib.metadata.version("verax"),
+    )
+
+
+def follow(recipe: Recipe, settings: Settings) -> Settings:
+    """`settings` with the options of `recipe`."""
+    return dataclasses.replace(
+        settings,
+        opt_level=recipe.opt_level,
+        disable=recipe.disable,
+        require=recipe.require,
+        keep_exact=recipe.keep_exact,
+    )
+
+
+def require_same(wanted: Recipe, found: Recipe) -> None:
+    """Raise `CompileError` unless a program of `found` has the bits that `wanted` promises."""
+    apart = wanted.differs(found)
+    if apart:
+        raise CompileError(
+            f"the recipe cannot be followed: {apart}",
+            place=f"recipe {wanted.sha256[:16]}, written by Verax {wanted.verax}",
+            next_step=f"use the model and the version that it was made with, or compile without it "
+            f"(that gives recipe {found.sha256[:16]})",
+        )
+
+
+def network_hash(graph: Graph) -> str:
+    """SHA-256 of what a graph computes with: inputs, outputs, nodes, all bytes of constants."""
+    digest = hashlib.sha256()
+    hashes = _hashes(graph.constants)
+    for v in (*graph.inputs, *graph.outputs):
+        digest.update(f"{v}: {graph.types[v]}\n".encode())
+    for v, new in graph.updates.items():
+        digest.update(f"{v} <- {new}\n".encode())
+    for v, array in graph.initial.items():
+        digest.update(f"{v} = {array_hash(array)}\n".encode())
+    for node in graph.nodes:
+        digest.update(_line(node, hashes).encode())
+    return digest.hexdigest()
+
+
+def _digest(change: Change) -> str:
+    """SHA-256 of the nodes that a pass made or changed, with the bytes of their constants."""
+    before, after = change.before, change.after
+    old = {(str(n.op), n.inputs, n.outputs) for n in before.nodes}
+    new = {v: a for v, a in after.constants.items() if before.constants.get(v) is not a}
+    hashes = _hashes(new)
+    digest = hashlib.sha256()
+    for node in after.nodes:
+        fresh = (str(node.op), node.inputs, node.outputs) not in old
+        if fresh or any(v in new for v in node.inputs):
+            digest.update(_line(node, hashes).encode())
+    return digest.hexdigest()
+
+
+def _hashes(constants: Mapping[str, np.ndarray]) -> dict[str, str]:
+    return {v: array_hash(array) for v, array in constants.items()}
+
+
+def _line(node: Node, hashes: Mapping[str, str]) -> str:
+    """A node in words; a constant is its hash, whatever it is called."""
+    inputs = ", ".join("_" if v is None else hashes.get(v, v) for v in node.inputs)
+    return f"{', '.join(node.outputs)} = {node.op}({inputs})\n"

@@ -1,0 +1,83 @@
+"""A changed bit needs a new version of the promised arithmetic: recipes name it.
+
+`arithmetic.json` holds, per operator, a digest of its cases and one of the bits that they promise.
+After a change of the cases alone, or of `ARITHMETIC`, run this file as a script: it stores them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import verax.ops
+from verax.ir.graph import Node, infer_node
+from verax.ir.operator import REGISTRY
+from verax.ir.types import TensorType
+from verax.numerics.version import ARITHMETIC
+from verax.reference.evaluate import evaluate_node
+
+assert verax.ops
+STORED = Path(__file__).with_name("arithmetic.json")
+OPERATORS = sorted(name for name, op in REGISTRY.items() if not op.unsupported)
+
+
+def digest(arrays: Iterable[np.ndarray | None]) -> str:
+    found = hashlib.sha256()
+    for array in arrays:
+        if array is None:
+            continue
+        found.update(f"{array.dtype.name}{array.shape}".encode())
+        # NaN's sign and payload are not promised.
+        bits = np.where(np.isnan(array), np.nan, array) if array.dtype.kind == "f" else array
+        found.update(np.ascontiguousarray(bits).tobytes())
+    return found.hexdigest()[:16]
+
+
+def bits_of(name: str) -> tuple[str, str]:
+    """Digests of the cases of an operator, and of what is promised for them."""
+    given: list[np.ndarray | None] = []
+    made: list[np.ndarray | None] = []
+    told = hashlib.sha256()
+    for case in REGISTRY[name].cases(np.random.default_rng(zlib.crc32(name.encode()))):
+        inputs = tuple(None if a is None else f"x{i}" for i, a in enumerate(case.inputs))
+        node = Node(case.op, inputs, tuple(f"y{i}" for i in range(case.op.output_count)))
+        types = {f"x{i}": TensorType.of(a) for i, a in enumerate(case.inputs) if a is not None}
+        known = {f"x{i}": a for i, a in enumerate(case.inputs) if a is not None}
+        outputs, _ = infer_node(node, types, known)
+        arrays = evaluate_node(
+            node,
+            list(case.inputs),
+            tuple(None if a is None else TensorType.of(a) for a in case.inputs),
+            tuple(outputs),
+            np.float32,
+            promised_bits=True,
+        )
+        told.update(str(case.op).encode())
+        given += case.inputs
+        made += arrays
+    return told.hexdigest()[:8] + digest(given), digest(made)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_no_promised_bit_changed(name: str) -> None:
+    stored = json.loads(STORED.read_text())
+    assert stored["version"] == ARITHMETIC, "store the bits of the new version (see the docstring)"
+    assert name in stored["bits"], "store the bits of the new operator (see the docstring)"
+    cases, bits = bits_of(name)
+    if cases != stored["bits"][name][0]:
+        pytest.fail("its cases changed: store them again (see the docstring)")
+    assert bits == stored["bits"][name][1], (
+        f"{name} promises other bits than ARITHMETIC = {ARITHMETIC} did: raise it, so that recipes "
+        "of before are refused and not followed to other numbers"
+    )
+
+
+if __name__ == "__main__":
+    found = {name: list(bits_of(name)) for name in OPERATORS}
+    STORED.write_text(json.dumps({"version": ARITHMETIC, "bits": found}, indent=1) + "\n")
