@@ -91,10 +91,11 @@ ALLOWED: dict[str, set[str]] = {
     "verified_conversion": {
         *("frontends", "export", "onnx_format", "judge", "runners", "records", "ir", "base"),
     },
+    "certified": {"compiler", "judge", "runners", "records", "ir", "base"},
     "onnx_backend": {"compiler", "frontends", "onnx_format", "reference", "ir", "base"},
     "api": {
         *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),
-        *("repro", "verified_conversion", "evaluation", "ir", "base"),
+        *("repro", "verified_conversion", "certified", "evaluation", "ir", "base"),
     },
     "cli": {
         *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),

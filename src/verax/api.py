@@ -18,7 +18,9 @@ from verax.base.kept import keeping
 from verax.base.memory import parse_bytes
 from verax.base.reading import stamp
 from verax.base.settings import Settings
+from verax.certified import compile_certified
 from verax.compiler.driver import Executable
+from verax.compiler.recipe import follow
 from verax.compiler.saved import SavedExecutable, read_recipe, save
 from verax.evaluation import evaluate as evaluate_samples
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
@@ -30,6 +32,7 @@ from verax.judge.align.networks import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
 from verax.judge.locate.consecutive import in_steps
 from verax.judge.protocol import Runner
+from verax.judge.regions.network import Progress
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
 from verax.records.evaluation import Evaluation
@@ -200,6 +203,10 @@ def compile(
     memory: int | str = 0,
     require_native: bool = False,
     recipe: Recipe | str | os.PathLike[str] | None = None,
+    certify: bool = False,
+    samples: Arrays | Sequence[Arrays] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Compiled:
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
@@ -214,6 +221,9 @@ def compile(
     require_native: raise `UnsupportedError` for a node that would run on the reference, in Python.
     recipe: of an earlier program of the same model (`exe.recipe`, its JSON file, or a .vx file):
     the same bits, or `CompileError`. It says level and passes itself: `UsageError` with both.
+    certify: judge the program against float64 before it is handed over; layers whose approximation
+    does not stand go back to direct summation. `exe.certificate` says what was found, and whether
+    it holds. samples: inputs for that, one set or several; by default some are drawn from `seed`.
     """
     if recipe is not None and (opt_level is not None or disable or require):
         raise UsageError(
@@ -231,7 +241,22 @@ def compile(
         memory=most,
         require_native=require_native,
     )
-    return Compiled(graph_of(model, inputs), settings, read_recipe(recipe))
+    graph, followed = graph_of(model, inputs), read_recipe(recipe)
+    if not certify:
+        return Compiled(graph, settings, followed)
+    settings = settings if followed is None else follow(followed, settings)
+    pixels = model.pixels if isinstance(model, Model) else None
+    exe, certificate = compile_certified(
+        lambda asked: Compiled(graph, asked),
+        graph,
+        settings,
+        samples=samples,
+        seed=seed,
+        pixels=pixels,
+        progress=progress,
+    )
+    exe.certificate = certificate
+    return exe
 
 
 def reference(

@@ -16,6 +16,7 @@ from verax.cli.console import (
     Model,
     OpenLevel,
     Params,
+    Seed,
     Shape,
     can_write,
     output,
@@ -23,7 +24,9 @@ from verax.cli.console import (
     write_json,
     write_text,
 )
+from verax.cli.inputs import Inputs, read_inputs
 from verax.compiler.saved import SavedExecutable, signer
+from verax.images import ImageOptions
 from verax.records.codec import to_plain
 
 
@@ -62,6 +65,19 @@ def command(
         Path | None,
         typer.Option("--write-recipe", metavar="FILE", help="Write the recipe as JSON."),
     ] = None,
+    certify: Annotated[
+        bool,
+        typer.Option(
+            "--certify",
+            help="Judge the program against float64 first, and keep the certificate in the file.",
+        ),
+    ] = False,
+    input: Inputs = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE.md", help="Write the certificate as Markdown."),
+    ] = None,
+    seed: Seed = 0,
     plan: Annotated[bool, typer.Option("--plan", help="Print what the program does.")] = False,
     json: Json = None,
 ) -> None:
@@ -70,7 +86,9 @@ def command(
     The file is machine code: whoever runs it trusts you. --sign lets them make sure that it is
     yours.
     """
-    can_write(to, json, write_recipe)
+    can_write(to, json, write_recipe, certificate)
+    if (input or certificate) and not certify:
+        raise UsageError("inputs are for a certificate", next_step="add --certify")
     if to.suffix != ".vx":
         raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
     signed_by = None if sign is None else signer(sign)  # a bad key is said before the work
@@ -85,8 +103,16 @@ def command(
             next_step=f"give them, for instance --shape {open_sizes[0]}=1",
         )
     begin = time.perf_counter()
+    given = (
+        read_inputs(input, None, loaded.inputs, ImageOptions(), loaded.pixels).arrays
+        if input
+        else None
+    )
     exe = compile(
         loaded,
+        certify=certify,
+        samples=given or None,
+        seed=seed,
         opt_level=opt_level,
         target=target,
         disable=disable or (),
@@ -127,4 +153,11 @@ def command(
         "recipe": to_plain(made),
         "recipe_sha256": made.sha256,
     }
+    held = exe.certificate
+    if held is not None:
+        output.print(Text(str(held)), soft_wrap=True)
+        write_text(certificate, held.to_markdown())
+        facts["certificate"] = to_plain(held)
     write_json(json, "verax.compile/1", facts)
+    if held is not None and not held.holds:
+        raise typer.Exit(1)

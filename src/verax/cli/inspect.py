@@ -103,6 +103,9 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
     made = program.recipe
     if made is not None:
         output.print(Text(str(made)), soft_wrap=True)
+    held = program.certificate
+    if held is not None:
+        output.print(Text(str(held)), soft_wrap=True)
     slow = list(program.notes.get("on_reference", ()))
     output.print(Text(f"nodes without a kernel, run on the reference: {', '.join(slow) or 'none'}"))
     if graph:
@@ -117,6 +120,7 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
         "arena_bytes": image.arena_bytes,
         "recipe": to_plain(made),
         "recipe_sha256": made.sha256 if made else None,
+        "certificate": to_plain(held),
         "on_reference": slow,
         "plan": list(program.plan),
         "graph": program.graph_text,

@@ -30,6 +30,7 @@ from verax.compiler.lower.program import LoweredProgram, lower
 from verax.compiler.recipe import follow, recipe_of, require_same
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
+from verax.records.certificate import Certificate
 from verax.records.profile import Profile, StepTime
 from verax.records.recipe import Recipe
 from verax.records.trace import Trace
@@ -77,11 +78,13 @@ class Executable(Remembers):
     """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
 
     def __init__(self, graph: Graph, settings: Settings, recipe: Recipe | None = None) -> None:
-        """recipe: what every program must promise; its options take the place of the settings'."""
+        """recipe: what every program must promise; its options take the place of the settings'.
+        `certificate` is for whoever judges the program to set."""
         super().__init__(graph.state, graph.initial)
         self.graph = graph
         self.settings = settings if recipe is None else follow(recipe, settings)
         self._wanted = recipe
+        self.certificate: Certificate | None = None
         self._target = Target.named(settings.target)
         self._by_value = shape_defining_inputs(graph)
         self._programs: OrderedDict[tuple[Any, ...], Specialised] = OrderedDict()

@@ -14,6 +14,7 @@ from verax.base.settings import Settings
 from verax.compiler.levels import Change
 from verax.ir.graph import Graph, Node
 from verax.numerics.version import ARITHMETIC
+from verax.numerics.winograd import NAMES
 from verax.ops.windows.winograd import WinogradConv
 from verax.records.environment import array_hash
 from verax.records.recipe import Recipe, Rewriting
@@ -32,7 +33,7 @@ def recipe_of(
         arithmetic=ARITHMETIC,
         rewritings=tuple(Rewriting(c.name, c.notes, _digest(c)) for c in changes),
         algorithms={
-            node.name or node.outputs[0]: f"Winograd F({node.op.tile}x{node.op.tile}, 3x3)"
+            node.name or node.outputs[0]: NAMES[node.op.tile]
             for node in optimised.nodes
             if isinstance(node.op, WinogradConv)
         },

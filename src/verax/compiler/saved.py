@@ -28,6 +28,7 @@ from verax.compiler.kernels.target import Target
 from verax.ir.graph import Node, infer_node
 from verax.ir.text import parse_operator
 from verax.ir.types import DType, TensorType
+from verax.records.certificate import Certificate
 from verax.records.recipe import Recipe
 from verax.reference.evaluate import evaluate_node
 from verax.runtime.carried import Remembers
@@ -68,6 +69,8 @@ def save(
         "nodes": _node_records(found),
         "recipe": executable.recipe.to_json(),
     }
+    if executable.certificate is not None:
+        notes["certificate"] = executable.certificate.to_json()
     save_image(path, found.lowered.image, notes, key)
 
 
@@ -186,6 +189,15 @@ class SavedExecutable(Remembers):
         """
         text = self.notes.get("recipe")
         return None if text is None else Recipe.from_json(str(text))
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What was found when the program was judged, if it was. It is the sender's word.
+
+        Raises `UsageError` when it cannot be read.
+        """
+        text = self.notes.get("certificate")
+        return None if text is None else Certificate.from_json(str(text))
 
     @property
     def plan(self) -> tuple[str, ...]:

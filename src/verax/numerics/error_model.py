@@ -19,6 +19,8 @@ TINY = 2.0**-149
 """Smallest subnormal of float32."""
 FLUSHED = 2.0**-126
 """Smallest normal number of float32; some runtimes flush what is below to zero."""
+NARROW = 1e15
+"""Between this and its reciprocal, the squares of products can be summed in float32."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,19 @@ def relative(y: np.ndarray, sigma_ulps: float = KAPPA, bound_ulps: float = 1.001
     """
     size = np.abs(y)
     return Rounding(sigma_ulps * U * size, bound_ulps * U * size + TINY)
+
+
+def narrowed(*factors: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The factors of products whose sizes alone matter: in float32, twice as fast to sum, where
+    neither the products nor their squares overflow or vanish there; else as they are."""
+    largest = smallest = 1.0
+    for factor in factors:
+        sizes = np.abs(factor)
+        largest *= max(1.0, float(sizes.max(initial=0.0)))
+        smallest *= min(1.0, float(sizes.min(initial=1.0, where=sizes > 0)))
+    if not (largest < NARROW and smallest * NARROW > 1):
+        return factors
+    return tuple(f.astype(np.float32) for f in factors)
 
 
 def sum_of_products(

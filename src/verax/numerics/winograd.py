@@ -21,6 +21,8 @@ V = TypeVar("V")
 TILES = (2, 4)
 """Outputs of a tile along an axis, of the members that exist."""
 KERNEL = 3
+NAMES = {tile: f"Winograd F({tile}x{tile}, 3x3)" for tile in TILES}
+"""What recipes, certificates and verdicts call them."""
 
 INPUT = {
     2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),

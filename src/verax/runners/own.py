@@ -31,10 +31,13 @@ class VeraxRunner:
     stored_inputs: Mapping[str, np.ndarray] | None = None
     poison = "the arena of the compiled program"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, made: Executable | None = None) -> None:
+        """made: a program of these settings, if there is one already."""
         self.settings = settings
         self.name = f"verax:O{settings.opt_level}"
         self._made: list[tuple[Graph, tuple[str, ...], Executable]] = []
+        if made is not None:
+            self._made.append((made.graph, made.graph.outputs, made))
 
     def describe(self) -> dict[str, str]:
         return {k: str(v) for k, v in dataclasses.asdict(self.settings).items()}

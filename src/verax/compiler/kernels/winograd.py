@@ -115,7 +115,9 @@ class WinogradOutput:
     epilogue: Epilogue | None = None
 
     def __str__(self) -> str:
-        return f"{F32} output transform {self.tiling} of {self.filters} filters{fused(self.epilogue)}"
+        return (
+            f"{F32} output transform {self.tiling} of {self.filters} filters{fused(self.epilogue)}"
+        )
 
     @property
     def dtypes(self) -> tuple[str, ...]:

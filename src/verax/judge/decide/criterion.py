@@ -17,6 +17,7 @@ from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import FLUSHED, TINY, Rounding
 from verax.numerics.formats import FloatFormat, round_to
+from verax.numerics.winograd import NAMES
 from verax.records.verdict import Kind
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -337,9 +338,8 @@ def _fast_algorithm(
                 f"the errors fit Winograd's algorithm F({tile}x{tile}, 3x3), which trades "
                 "accuracy for speed"
             )
-            name = f"Winograd F({tile}x{tile}, 3x3)"
-            return _Fast("", name, reason, tests[tile], st.WINOGRAD_T)
-        tried += [f"Winograd F({tile}x{tile}, 3x3)" for tile in runs]
+            return _Fast("", NAMES[tile], reason, tests[tile], st.WINOGRAD_T)
+        tried += [NAMES[tile] for tile in runs]
     if tiers.fft is not None:
         run, bound = tiers.fft()
         result = _fft_test(error, run.astype(np.float64) - expected, sigma)
@@ -374,13 +374,13 @@ def _winograd_test(
     error: np.ndarray, own: np.ndarray, sigma: np.ndarray, tile: int
 ) -> st.GroupTest:
     window = st.WINOGRAD_POOL[tile]
-    pooled = _pooled_maximum(sigma, window)
+    pooled = pooled_maximum(sigma, window)
     spread = np.maximum(1.0, channel_rms(st.standardised(own, pooled)))
     spread = np.maximum(spread, np.median(spread))
     return st.group_test(st.standardised(error, pooled * spread))
 
 
-def _pooled_maximum(values: np.ndarray, window: int) -> np.ndarray:
+def pooled_maximum(values: np.ndarray, window: int) -> np.ndarray:
     """Maximum over a centred window on the last two axes."""
     for axis in (-2, -1):
         half = window // 2

@@ -121,7 +121,13 @@ def _accepted(
                 f"{len(region.nodes) - 1} nodes before it was not looked at: {large}",
             )
         (wide,), _ = check_region(
-            graph, region, known, seed, measure_power=False, find_precision=False
+            graph,
+            region,
+            known,
+            seed,
+            winograd=False,
+            measure_power=False,
+            find_precision=False,
         )
         if wide.kind in ACCEPTED:
             return _taken_back(narrow, wide, region, known[narrow.value])

@@ -113,6 +113,7 @@ def survey(
             region,
             shown,
             seed,
+            winograd=winograd,
             measure_power=measure_power,
             find_precision=find_precision,
         )

@@ -23,6 +23,7 @@ from verax.judge.decide.blindness import limits, unless_blind
 from verax.judge.decide.criterion import Decision, times
 from verax.judge.decide.local import conform, finding, undecided
 from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
+from verax.judge.regions.fast import fast_decision
 from verax.judge.regions.orders import order_decision
 from verax.judge.regions.precision_network import best_match
 from verax.judge.regions.sampler import Region, Sampler, Values
@@ -44,17 +45,20 @@ def check_region(
     shown: Mapping[str, np.ndarray],
     seed: int,
     *,
+    winograd: bool = True,
     measure_power: bool = True,
     find_precision: bool = True,
 ) -> tuple[list[Finding], list[Power]]:
     """Judge the shown values of a region. `shown` holds inputs, constants and shown values.
 
-    measure_power: whether to find out what the check could not see. find_precision: whether errors
+    winograd: whether the subject may use Winograd's algorithm, which errs more. measure_power:
+    whether to find out what the check could not see. find_precision: whether errors
     too large for float32 are tried in coarser arithmetics (slow). Values stay in their declared
     dtypes; float64 is used inside. Deterministic for a seed.
     """
     try:
-        return _Judgement(Sampler(graph, region, shown, seed)).judge(measure_power, find_precision)
+        judgement = _Judgement(Sampler(graph, region, shown, seed), winograd)
+        return judgement.judge(measure_power, find_precision)
     except VeraxError as error:
         reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
         return [
@@ -73,8 +77,8 @@ def rounding_samples(
 class _Judgement:
     """The findings on one region."""
 
-    def __init__(self, sampler: Sampler) -> None:
-        self.sampler = sampler
+    def __init__(self, sampler: Sampler, winograd: bool) -> None:
+        self.sampler, self.winograd = sampler, winograd
         self.graph, self.region, self.shown = sampler.graph, sampler.region, sampler.shown
         self.expected, self.no_rule = sampler.expected, ""
         self.drawn: list[Values] | None = None
@@ -124,7 +128,11 @@ class _Judgement:
 
     def _with_precision(self, findings: list[Finding], scale: Values) -> list[Finding]:
         """The same, where errors too large for rounding are explained by a coarser arithmetic."""
-        large = [f for f in findings if f.statistic > st.COARSE_T and f.value in scale]
+        large = [
+            f
+            for f in findings
+            if f.statistic > st.COARSE_T and f.value in scale and f.kind is not Kind.precision
+        ]
         if not large or any(not np.isfinite(f.statistic) for f in large):
             return findings
         given = {v: self.shown[v].astype(np.float64) for v in scale}
@@ -309,6 +317,9 @@ class _Judgement:
         ordered = order_decision(self.sampler, value, error, sigma)
         if ordered is not None:
             return ordered
+        fast = fast_decision(self.sampler, value, error, sigma) if self.winograd else None
+        if fast is not None:
+            return fast
         reason = (
             f"the difference is {times(found.statistic)} times the most that honest rounding "
             f"inside these {len(self.region.nodes)} nodes shows (worst in {found.group})"

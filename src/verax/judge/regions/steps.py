@@ -32,7 +32,8 @@ from verax.judge.regions.int8_products import PRODUCTS
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
-from verax.numerics.error_model import TINY, Quantity
+from verax.numerics.error_model import TINY, Quantity, U
+from verax.numerics.winograd import NAMES
 from verax.records.verdict import Finding, Kind, Precision
 
 DRAWS = {1.0: 12, 4.0: 8, 16.0: 12}
@@ -438,12 +439,14 @@ def named_integers(
 
 
 def recorded(found: Finding) -> Finding:
-    """The finding, with the record of the arithmetic of integers that explains it."""
+    """The finding, with the record of the arithmetic that explains it: one of integers, or a fast
+    algorithm."""
     if found.kind is not Kind.precision or found.precision is not None:
         return found
-    return replace(
-        found, precision=Precision(found.value, found.node, found.test, INTEGER_UNIT, True)
-    )
+    unit = INTEGER_UNIT
+    if found.test in NAMES.values():
+        unit = U * max(1.0, found.error / found.sigma) if found.sigma else U
+    return replace(found, precision=Precision(found.value, found.node, found.test, unit, True))
 
 
 INTEGER_UNIT = 2.0**-8

@@ -10,7 +10,7 @@ import numpy as np
 from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
-from verax.numerics.error_model import Rounding, sum_of_products
+from verax.numerics.error_model import Rounding, narrowed, sum_of_products
 from verax.numerics.fma import fma32
 from verax.ops.common import FLOATS, broadcast_dims, constant, declared_units, draw, same_dtype
 
@@ -55,6 +55,7 @@ class MatMul(Operator):
         a, b = inputs
         if not ev.outputs[0].dtype.is_float:
             return [None]
+        a, b = narrowed(a, b)
         absolute, squares = np.matmul(np.abs(a), np.abs(b)), np.matmul(a * a, b * b)
         return [sum_of_products(outputs[0], absolute, squares, a.shape[-1])]
 
@@ -135,6 +136,7 @@ class Gemm(Operator):
         a, b = self._factors(a, b)
         alpha, beta = constant(ev, self.alpha), constant(ev, self.beta)
         bias = np.zeros(()) if c is None else beta * c
+        a, b = narrowed(a, b)
         absolute = np.abs(alpha) * np.matmul(np.abs(a), np.abs(b)) + np.abs(bias)
         squares = alpha**2 * np.matmul(a * a, b * b)
         n = a.shape[1] + 2 * (alpha != 1) + (beta != 1)

@@ -10,7 +10,7 @@ import numpy as np
 from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
-from verax.numerics.error_model import Rounding, sum_of_products
+from verax.numerics.error_model import Rounding, narrowed, sum_of_products
 from verax.numerics.fma import fma32
 from verax.numerics.reductions import CHANNEL_BLOCK
 from verax.ops.common import declared_units
@@ -104,6 +104,7 @@ class Conv(Operator):
     ) -> Sequence[Rounding | None]:
         x, w, b = (*inputs, None)[:3]
         bias = 0.0 if b is None else per_channel(b, x.ndim)
+        x, w = narrowed(x, w)
         absolute = self._correlate(np.abs(x), np.abs(w)) + np.abs(bias)
         squares = self._correlate(x * x, w * w)
         return [sum_of_products(outputs[0], absolute, squares, int(np.prod(w.shape[1:])), bias)]

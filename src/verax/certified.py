@@ -1,0 +1,105 @@
+"""Certified compilation: a program is judged before it is handed over.
+
+The float64 meaning of the network is the judge. A layer whose approximation does not stand goes
+back to direct summation, and the program is compiled and judged again. What decides that are
+promised bits and float64 numbers, so it is decided alike on every machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from verax.base.errors import InputError
+from verax.base.settings import Settings
+from verax.compiler.driver import Executable
+from verax.ir.graph import Graph
+from verax.ir.pixels import Pixels
+from verax.judge.certify import Examined, examine
+from verax.judge.inputs import draw_inputs
+from verax.judge.regions.network import Progress
+from verax.records.certificate import Certificate
+from verax.records.environment import environment
+from verax.runners.own import VeraxRunner
+
+Arrays = Mapping[str, np.ndarray]
+E = TypeVar("E", bound=Executable)
+DRAWS = 2
+"""Sets of inputs that are drawn when none are given."""
+
+
+def compile_certified(
+    make: Callable[[Settings], E],
+    graph: Graph,
+    settings: Settings,
+    *,
+    samples: Arrays | Sequence[Arrays] | None = None,
+    seed: int = 0,
+    pixels: Mapping[str, Pixels] | None = None,
+    progress: Progress | None = None,
+) -> tuple[E, Certificate]:
+    """The program that `make` compiles, and its certificate, which may not hold.
+
+    samples: inputs to judge it on, one set or several; drawn when not given (images from `pixels`).
+    Raises `InputError` when the graph leaves sizes open.
+    """
+    open_sizes = sorted(graph.symbols())
+    if open_sizes:
+        raise InputError(
+            f"a certificate is for fixed shapes, and {', '.join(open_sizes)} is open",
+            next_step=f"load the model with shapes={{{open_sizes[0]!r}: ...}}",
+        )
+    begin = time.perf_counter()
+    draws = _draws(graph, samples, seed, pixels)
+    fallbacks: dict[str, str] = {}
+    while True:
+        asked = dataclasses.replace(settings, keep_exact=(*settings.keep_exact, *fallbacks))
+        exe = make(asked)
+        runner = VeraxRunner(asked, exe)
+        algorithms = exe.recipe.algorithms
+        found: list[Examined] = []
+        for i, (arrays, origins) in enumerate(draws):
+            found.append(
+                examine(
+                    graph, runner, arrays, origins, algorithms, seed=seed + i, progress=progress
+                )
+            )
+            if found[-1].failing:
+                break
+        failing = {node: why for one in found for node, why in one.failing.items()}
+        fallbacks |= failing
+        if not failing:
+            break
+    recipe = exe.recipe
+    certificate = Certificate(
+        recipe=recipe.sha256,
+        network=recipe.network,
+        opt_level=asked.opt_level,
+        draws=tuple(one.draw for one in found),
+        fallbacks=fallbacks,
+        power=max(one.power for one in found),
+        problems=tuple(dict.fromkeys(p for one in found for p in one.problems)),
+        notes=tuple(dict.fromkeys(n for one in found for n in one.notes)),
+        seconds=time.perf_counter() - begin,
+        environment=environment(),
+    )
+    return exe, certificate
+
+
+def _draws(
+    graph: Graph,
+    samples: Arrays | Sequence[Arrays] | None,
+    seed: int,
+    pixels: Mapping[str, Pixels] | None,
+) -> list[tuple[Arrays, Mapping[str, str]]]:
+    """Sets of inputs, state included, and how each array came about."""
+    if samples is None:
+        return [draw_inputs(graph, seed + i, None, pixels) for i in range(DRAWS)]
+    given = [samples] if isinstance(samples, Mapping) else list(samples)
+    if not given:
+        raise InputError("no inputs were given to judge the program on")
+    return [({**graph.initial, **one}, dict.fromkeys(one, "given")) for one in given]

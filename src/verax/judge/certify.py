@@ -1,0 +1,195 @@
+"""`examine`: a compiled network judged before it is handed over, node by node and at its outputs.
+
+Stricter than a verdict where a layer is approximated: the judge accepts whatever errs as the fast
+algorithm does, a certificate only what errs no more than direct summation in its worst order might
+have, in the tiles around (the error of a tile is spread over it).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.ir.graph import Graph, same_bits, specialise
+from verax.judge.decide.criterion import pooled_maximum
+from verax.judge.decide.local import meaning
+from verax.judge.protocol import Runner
+from verax.judge.regions.network import Progress, Survey, survey
+from verax.numerics import statistics as st
+from verax.numerics.error_model import TINY
+from verax.numerics.winograd import NAMES
+from verax.records.certificate import ILL_CONDITIONED, UNIT, Draw, Layer, Output
+from verax.records.environment import array_hash
+from verax.records.verdict import Finding, Input, Kind
+from verax.reference.evaluate import bind_symbols
+
+Arrays = Mapping[str, np.ndarray]
+ACCEPTED = (Kind.identical, Kind.rounding, Kind.precision)
+WINDOWS = {NAMES[tile]: window for tile, window in st.WINOGRAD_POOL.items()}
+"""By algorithm, the window in which it mixes magnitudes."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What was found. failing: nodes whose approximation does not stand, with the reason; problems:
+    what is wrong besides; power: the weakest smallest visible error."""
+
+    draw: Draw
+    failing: Mapping[str, str]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    power: float
+
+
+def examine(
+    graph: Graph,
+    subject: Runner,
+    inputs: Arrays,
+    origins: Mapping[str, str],
+    algorithms: Mapping[str, str],
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Examined:
+    """Judge what `subject` makes of `graph` on `inputs`.
+
+    origins: how the inputs came about, in words; algorithms: of nodes that are approximated, by
+    name. Raises whatever `VeraxError` the subject fails with.
+    """
+    fixed = specialise(graph, bind_symbols(graph, inputs))
+    given = subject.run(graph, inputs)
+    inner = [v for node in fixed.nodes for v in node.outputs]
+    shown = subject.run(graph, inputs, inner)
+    problems, notes = [], []
+    for v in graph.outputs:
+        if not same_bits(np.asarray(given[v]), np.asarray(shown[v])):
+            problems.append(f"output {v!r} has other bits when inner values are shown")
+    known = {v: a for v, a in shown.items() if v in fixed.producers}
+    found = survey(fixed, inputs, known, seed=seed, progress=progress)
+    failing: dict[str, str] = {}
+    layers = []
+    for finding in found.findings:
+        names = [n for n in dict.fromkeys((finding.node, *finding.region)) if n in algorithms]
+        if finding.kind is Kind.mistake:
+            if names:
+                failing |= dict.fromkeys(names, f"a mistake: {finding.reason}")
+            else:
+                problems.append(f"{finding.node} ({finding.operator}): {finding.reason}")
+        elif names:
+            share = _share(fixed, finding, algorithms, {**inputs, **known})
+            layers += [Layer(n, algorithms[n], share, finding.kind) for n in names]
+            if not share <= 1:
+                words = f"its error is {share:.3g} times the bound of direct summation around it"
+                failing |= dict.fromkeys(names, words)
+        elif finding.kind is Kind.undecided:
+            notes.append(f"{finding.node} ({finding.operator}) is undecided: {finding.reason}")
+    seen = {layer.node for layer in layers} | failing.keys()
+    failing |= dict.fromkeys(algorithms.keys() - seen, "no value that it leads to was shown")
+    outputs, said = _outputs(fixed, inputs, given, seed)
+    problems += said
+    draw = Draw(
+        tuple(
+            Input(v, str(fixed.types[v]), array_hash(inputs[v]), origins.get(v, "given"))
+            for v in graph.inputs
+        ),
+        {str(kind): n for kind, n in Counter(f.kind for f in found.findings).items()},
+        tuple(layers),
+        outputs,
+        dict(found.unchecked),
+    )
+    return Examined(draw, failing, tuple(problems), tuple(notes), _weakest(found, known))
+
+
+def _share(graph: Graph, finding: Finding, algorithms: Mapping[str, str], values: Arrays) -> float:
+    """The largest error over the bound of direct summation around it: of the finding's node, or as
+    the nodes of its region hand it on."""
+    if finding.bound_ratio is not None and finding.bound_ratio <= 1:
+        return finding.bound_ratio
+    inside = {finding.node, *finding.region}
+    nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in inside]
+    exact: dict[str, np.ndarray] = {}
+    moved: list[dict[str, np.ndarray]] = [{}, {}]
+    window = max((WINDOWS[a] for n, a in algorithms.items() if n in inside), default=1)
+    for node in nodes:
+        arrays = [_known(graph, v, exact, values) for v in node.inputs]
+        if any(v is not None and a is None for v, a in zip(node.inputs, arrays, strict=True)):
+            return np.inf
+        types, outputs = graph.input_types(node), graph.output_types(node)
+        fast = (node.name or node.outputs[0]) in algorithms
+        found = meaning(node, arrays, types, outputs, errors=fast)
+        exact.update(zip(node.outputs, found.outputs, strict=True))
+        for sign, side in zip((1, -1), moved, strict=True):
+            if fast and found.roundings[0] is None:
+                return np.inf
+            if any(v in side for v in node.inputs):
+                given = [_known(graph, v, side, {**values, **exact}) for v in node.inputs]
+                results = meaning(node, given, types, outputs, errors=False).outputs
+            elif fast:
+                results = found.outputs
+            else:
+                continue
+            rounding = found.roundings[0] if fast else None
+            first = results[0] if rounding is None else results[0] + sign * rounding.bound
+            side.update(zip(node.outputs, (first, *results[1:]), strict=True))
+    value = finding.value
+    if any(value not in side for side in moved):
+        return np.inf
+    bound = np.max([np.abs(side[value] - exact[value]) for side in moved], axis=0)
+    error = np.abs(np.asarray(values[value], np.float64) - exact[value])
+    if error.ndim == 4:
+        bound = pooled_maximum(bound, window)
+    share = float((error / (bound + TINY)).max(initial=0.0))
+    return share if np.isfinite(share) else np.inf
+
+
+def _known(graph: Graph, value: str | None, first: Arrays, then: Arrays) -> np.ndarray | None:
+    """A value by name, from wherever it is known."""
+    if value is None:
+        return None
+    for source in (first, graph.constants, then):
+        if value in source:
+            return source[value]
+    return None
+
+
+def _outputs(
+    graph: Graph, inputs: Arrays, given: Arrays, seed: int
+) -> tuple[tuple[Output, ...], list[str]]:
+    """The outputs against the meaning of the whole network, and what is wrong with them."""
+    known = {v: np.asarray(a) for v, a in given.items() if v in graph.producers}
+    whole = survey(graph, inputs, known, seed=seed, measure_power=False, find_precision=False)
+    outputs, problems = [], []
+    for f in whole.findings:
+        size = root_mean_square(known[f.value])
+        units = f.plain.max_abs / f.sigma if f.sigma else 0.0
+        kind, reason = f.kind, f.reason
+        found = Output(
+            f.value, str(graph.types[f.value]), kind, reason, f.plain.max_abs, size, f.sigma,
+            units, f.statistic,
+        )  # fmt: skip
+        outputs.append(found)
+        if kind in ACCEPTED:
+            continue
+        if kind is Kind.undecided and found.condition * UNIT > ILL_CONDITIONED:
+            continue
+        problems.append(f"output {f.value!r} is {kind}: {reason}")
+    return tuple(outputs), problems
+
+
+def _weakest(found: Survey, values: Arrays) -> float:
+    """The smallest relative error, spread over a whole value, that every judged node would have
+    shown."""
+    seen = [p.smallest_visible for p in found.power]
+    for f in found.findings:
+        size = root_mean_square(values[f.value]) if f.sigma and f.kind in ACCEPTED else 0.0
+        if size and not f.region:
+            seen.append(f.sigma * st.SUSPICIOUS_T * st.group_limit(f.elements) / size)
+    return float(max(seen, default=0.0))
+
+
+def root_mean_square(array: np.ndarray) -> float:
+    """Of all elements, in float64; 0 without any."""
+    return st.root_mean_square(np.asarray(array, np.float64)) if array.size else 0.0
