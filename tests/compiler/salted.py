@@ -51,8 +51,10 @@ class Salt:
 
     def pool(self, x: str) -> str:
         kind = str(self.rng.choice(["MaxPool", "AveragePool"]))
-        window = (1,) * (self.b.types[x].rank - 2)
-        return self.add(kind, x, kernel_shape=window) if 3 <= len(window) + 2 <= 5 else x
+        shape = self.b.types[x].shape
+        if not 3 <= len(shape) <= 5 or 0 in shape:  # no window fits into nothing
+            return x
+        return self.add(kind, x, kernel_shape=(1,) * (len(shape) - 2))
 
     def pads(self, x: str) -> str:
         rank = self.b.types[x].rank

@@ -107,6 +107,7 @@ MISTAKES: dict[str, tuple[str, Edit, str]] = {
     "initial cell dropped": ("lstm", without(6), "initial_c ignored"),
     "bias dropped": ("lstm", without(3), "bias missing"),
     "input_forget": ("lstm", rival(input_forget=True), "input_forget True"),
+    "input_from_forget": ("lstm", rival(input_from_forget=True), "input_from_forget True"),
     "hard sigmoid": (
         "lstm", rival(activations=("HardSigmoid", "Tanh", "Tanh")), "activation 0 was HardSigmoid",
     ),

@@ -52,7 +52,8 @@ def first_type(graph: Graph) -> DType | None:
 def is_refused(case: Case, graph: Graph) -> bool:
     """Whether ONNX cannot say what the case does."""
     op: Any = case.op
-    own = op.kind == "LSTM" and (op.cell_clip is not None or len(case.inputs) > 8)
+    own = op.kind == "LSTM" and (op.cell_clip is not None or op.input_from_forget)
+    own |= op.kind == "LSTM" and len(case.inputs) > 8
     return own or (op.kind, first_type(graph)) in NOT_IN_ONNX
 
 

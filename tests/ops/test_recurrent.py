@@ -20,6 +20,7 @@ from verax.records.verdict import Kind
 
 KINDS: tuple[type[Recurrent], ...] = (RNN, GRU, LSTM)
 HONEST = (Kind.identical, Kind.rounding)
+NOT_IN_ONNX = ("cell_clip", "projection_clip", "input_from_forget")
 
 
 def seeded(name: str) -> np.random.Generator:
@@ -34,7 +35,7 @@ def onnx_attributes(op: Recurrent, hidden: int) -> dict[str, Any]:
         if name.startswith("activation_"):
             key = name.removeprefix("activation_")
             value = [v for n, v in zip(names, value) if key in takes(n)]
-        if name not in ("hidden_size", "cell_clip") and value not in (None, (), [], 0):
+        if name not in ("hidden_size", *NOT_IN_ONNX) and value not in (None, (), [], 0):
             found[name] = int(value) if isinstance(value, bool) else value
     return found
 
@@ -44,7 +45,7 @@ def onnx_cases(kind: type[Recurrent]) -> list[Case]:
     found = []
     for case in kind.cases(seeded(f"onnx {kind.__name__}")):
         op: Any = case.op
-        foreign = op.layout or len(case.inputs) == 9 or getattr(op, "cell_clip", None)
+        foreign = op.layout or len(case.inputs) > 8 or any(getattr(op, n, 0) for n in NOT_IN_ONNX)
         if case.inputs[0].dtype == np.float32 and not foreign:  # type: ignore[union-attr]
             found.append(case)
     return found
@@ -215,6 +216,30 @@ def test_the_cell_is_held_in_its_bounds_by_hand() -> None:
     assert (np.abs(state) == 0.25).any()
 
 
+def test_the_input_gate_is_made_of_the_forget_gate_by_hand() -> None:
+    """With a projection that has a bias and a bound, and activations that are bounded."""
+    op = LSTM(
+        input_from_forget=True, projection_clip=0.5,
+        activations=("Sigmoid", "Clamped", "Relu"), activation_alpha=(0.0, -0.5, 0.0),
+        activation_beta=(0.0, 0.75, 0.0),
+    )  # fmt: skip
+    given = LSTM.drawn(seeded("made of the forget gate"), op, "bhcpjk", steps=3, batch=2)
+    x, w, r, b, _, h, c, p, j, k = given
+    hidden, cell = h[0].astype(np.float64), c[0].astype(np.float64)
+    _, out, keep = np.split(p[0].astype(np.float64), 3)
+    for t in range(3):
+        gates = x[t] @ w[0].T.astype(np.float64) + hidden @ r[0].T + b[0].reshape(2, -1).sum(0)
+        _, o, f, g = np.split(gates, 4, axis=1)
+        f = 1 / (1 + np.exp(-(f + keep * cell)))
+        cell = f * cell + (1 - f) * np.clip(g, -0.5, 0.75)
+        o = 1 / (1 + np.exp(-(o + out * cell)))
+        hidden = np.clip((o * np.maximum(cell, 0)) @ j[0].T.astype(np.float64) + k[0], -0.5, 0.5)
+    _, last, state = meaning(op, *given)
+    np.testing.assert_allclose(last[0], hidden, rtol=1e-6)
+    np.testing.assert_allclose(state[0], cell, rtol=1e-6)
+    assert (np.abs(last) == 0.5).any()
+
+
 def test_the_promised_bits_are_summed_in_order() -> None:
     """From both biases, over the input's features, then over the state's; one FMA each."""
     op = RNN(activations=("Affine",))
@@ -241,6 +266,9 @@ REFUSED: list[tuple[Recurrent, str, dict[str, str], str]] = [
     (RNN(layout=2), "", {}, "layout is 2"),
     (RNN(clip=-1.0), "", {}, "clip is -1.0"),
     (LSTM(cell_clip=0.0), "", {}, "cell_clip is 0.0"),
+    (LSTM(projection_clip=1.0), "bh", {}, "bound of a projection that is not there"),
+    (LSTM(projection_clip=-1.0), "bhcj", {}, "projection_clip is -1.0"),
+    (LSTM(input_forget=True, input_from_forget=True), "", {}, "is made of the other"),
     (RNN(activations=("Tanh", "Relu")), "", {}, "2 activations are given; forward has 1"),
     (RNN(activations=("Cosine",)), "", {}, "unknown activation 'Cosine'; supported: Relu"),
     (RNN(activations=("Add",)), "", {}, "unknown activation 'Add'"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from verax.runners.child_runner import TIMEOUT
+from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
 from verax.runners.engines import litert as engine
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
@@ -20,7 +21,8 @@ def answer(
     """Run `request["path"]`; inner tensors by their names in the file when "keep" asks for any.
 
     Then the default delegate (XNNPACK) gives way to the built-in kernels, because it hides what it
-    fuses, and that is said.
+    fuses, and that is said. State lies in variable tensors, which the interpreter keeps from run to
+    run.
     """
     engine.runtime()  # what is missing is said first
     kernels, watched = request["kernels"], bool(request["keep"])
@@ -29,26 +31,49 @@ def answer(
     interpreter = engine.interpreter(request["path"], request["threads"], kernels, watched=watched)
     slots = {d["name"]: d for d in interpreter.get_input_details()}
     shapes = {n: tuple(None if i < 0 else int(i) for i in _open(d)) for n, d in slots.items()}
-    named, said = feed(shapes, inputs)
+    steps, state = taken_apart(inputs)
+    fed = [feed(shapes, arrays) for arrays in steps]
+    said = dict(fed[0][1])
     if watched and kernels != request["kernels"]:
         said["watched with"] = "the built-in kernels: the default delegate shows nothing inside"
-    for name, array in named.items():
+    for name, array in fed[0][0].items():
         if tuple(slots[name]["shape"]) != array.shape:
             interpreter.resize_tensor_input(slots[name]["index"], array.shape)
     interpreter.allocate_tensors()
-    for name, array in named.items():
-        interpreter.set_tensor(slots[name]["index"], array)
-    interpreter.invoke()
+    memory = _places(interpreter)
+    for name, array in state.items():
+        interpreter.set_tensor(memory[name], array)
+    answers = []
+    for named, _ in fed:
+        for name, array in named.items():
+            interpreter.set_tensor(slots[name]["index"], array)
+        interpreter.invoke()
+        found = _values(interpreter, request["keep"] or ())
+        kept = {new: interpreter.get_tensor(memory[v]) for v, new in request["state"].items()}
+        answers.append({**found, **kept})
+    declared = [d["name"] for d in interpreter.get_output_details()]
+    return {"said": said, "declared": declared}, put_together(answers)
+
+
+def _places(interpreter: Any) -> dict[str, int]:
+    """Indices of tensors by their names as the importer makes them: with the index where a name is
+    missing or used twice."""
+    details = interpreter.get_tensor_details()
+    numbered = {f"{d['name'] or 'tensor'}:{d['index']}": d["index"] for d in details}
+    return numbered | {d["name"]: d["index"] for d in details}
+
+
+def _values(interpreter: Any, keep: Sequence[str]) -> dict[str, np.ndarray]:
+    """The outputs, and those of the inner values asked for that it has."""
     shown = {}
-    if request["keep"]:
-        wanted, made = set(request["keep"]), _computed(interpreter)
+    if keep:
+        wanted, made = set(keep), _computed(interpreter)
         for detail in interpreter.get_tensor_details():
             if detail["name"] in wanted and detail["index"] in made:
                 shown[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
     for detail in interpreter.get_output_details():
         shown[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
-    declared = [d["name"] for d in interpreter.get_output_details()]
-    return {"said": said, "declared": declared}, shown
+    return shown
 
 
 def _computed(interpreter: Any) -> set[int]:
@@ -62,7 +87,7 @@ def _open(detail: Mapping[str, Any]) -> Any:
     return detail["shape"] if declared is None or not len(declared) else declared
 
 
-class LiteRtRunner(FileRunner):
+class LiteRtRunner(ConsecutiveRunner, FileRunner):
     """A .tflite file run by LiteRT. kernels: one of KERNELS; quantised results depend on it."""
 
     task = prefix = "litert"

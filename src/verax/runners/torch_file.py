@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,11 @@ from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.judge.protocol import Naming
 from verax.runners.child_runner import TIMEOUT
+from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
 from verax.runners.torch_memory import borrowed, written
 from verax.runners.torch_tensors import output_names, run_exported, user_shapes
-
-MARK = "|"
-"""Between the number of a run and a name."""
-STATE = f"state{MARK}"
-"""Before the names of what the program shall remember at the beginning."""
 
 
 def prepare() -> Callable[[], None]:
@@ -46,15 +42,15 @@ def answer(
     if request["threads"]:
         torch.set_num_threads(request["threads"])
     program = torch.export.load(request["path"])
-    steps = _steps(inputs)
+    steps, state = taken_apart(inputs)
     fed = [feed(user_shapes(program), arrays) for arrays in steps]
     reply = {"said": fed[0][1], "declared": output_names(program)}
     module = program.module()
     call = torch.compile(module) if request["compiled"] else None
-    found: dict[str, np.ndarray] = {}
+    answers = []
     with borrowed(module) as memory:
-        memory.put(_unmarked(inputs, STATE))
-        for number, (named, _) in enumerate(fed):
+        memory.put(state)
+        for named, _ in fed:
             values = run_exported(
                 program,
                 named,
@@ -63,30 +59,14 @@ def answer(
                 call=call,
                 written=request["written"],
             )
-            values |= memory.new(request["state"])
-            mark = "" if len(fed) == 1 else f"{number}{MARK}"
-            found |= {f"{mark}{name}": array for name, array in values.items()}
-    return reply, found
+            answers.append({**values, **memory.new(request["state"])})
+    return reply, put_together(answers)
 
 
-def _steps(inputs: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """Inputs of every run, from names like "0|x"; those of a single run have no mark."""
-    plain = {k: v for k, v in inputs.items() if MARK not in k}
-    if plain or not inputs:
-        return [plain]
-    numbers = sorted({int(k.partition(MARK)[0]) for k in inputs if not k.startswith(STATE)})
-    return [_unmarked(inputs, f"{n}{MARK}") for n in numbers]
-
-
-def _unmarked(arrays: Mapping[str, np.ndarray], mark: str) -> dict[str, np.ndarray]:
-    return {k.removeprefix(mark): a for k, a in arrays.items() if k.startswith(mark)}
-
-
-class TorchFileRunner(FileRunner):
+class TorchFileRunner(ConsecutiveRunner, FileRunner):
     """A .pt2 file run by PyTorch. compiled: by `torch.compile`, which shows no inner values."""
 
     task = prefix = "torch"
-    resets = True
     packages = ("torch",)
     suffixes = (".pt2",)
     answer = staticmethod(answer)
@@ -118,29 +98,5 @@ class TorchFileRunner(FileRunner):
         """Eager PyTorch runs an exported program node by node."""
         return not self._compiled and self.naming is Naming.network
 
-    def run(
-        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray]:
-        if not graph.state:
-            return super().run(graph, inputs, keep)
-        return self.run_steps(graph, [{v: inputs[v] for v in graph.arguments}], inputs, keep)[0]
-
-    def run_steps(
-        self,
-        graph: Graph,
-        steps: Sequence[Mapping[str, np.ndarray]],
-        state: Mapping[str, np.ndarray],
-        keep: Sequence[str] | None = None,
-        *,
-        fill: int | None = None,
-    ) -> list[dict[str, np.ndarray]]:
-        """As `judge.protocol.Remembering.run_steps`: one child does them all."""
-        arrays = {f"{n}{MARK}{v}": a for n, one in enumerate(steps) for v, a in one.items()}
-        arrays |= {f"{STATE}{v}": state[v] for v in graph.state if v in state}
-        found = self._ask(graph, arrays, keep, fill)
-        if len(steps) == 1:
-            return [found]
-        return [_unmarked(found, f"{n}{MARK}") for n in range(len(steps))]
-
     def _asked(self, graph: Graph) -> dict[str, Any]:
-        return {**super()._asked(graph), "state": dict(graph.state), "written": written(graph)}
+        return {**super()._asked(graph), "written": written(graph)}

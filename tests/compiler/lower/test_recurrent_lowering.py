@@ -26,6 +26,8 @@ NATIVE: list[tuple[Recurrent, str]] = [
     (LSTM(), "bhcp"), (LSTM(direction="bidirectional", layout=1), "bhcp"),
     (LSTM(input_forget=True, cell_clip=0.25, clip=0.5), "bc"),
     (LSTM(direction="bidirectional"), "bhcj"), (LSTM(direction="reverse", layout=1), "cpj"),
+    (LSTM(input_from_forget=True, projection_clip=0.25, direction="bidirectional"), "bhcpjk"),
+    (RNN(activations=("Clamped",), activation_alpha=(-0.5,), activation_beta=(0.75,)), "bh"),
 ]  # fmt: skip
 
 

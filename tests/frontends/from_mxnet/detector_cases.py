@@ -194,3 +194,7 @@ def recurrent(S, x):
         found = S.RNN(x(), x("rnn_parameters"), **named, state_outputs=True, p=0.3, **form)
         count = layers * (1 + both)
         yield f"rnn_{mode}_{count}", found, [(4, 2, 5), *[(count, 2, 3)] * len(states)]
+    form = {"num_layers": 2, "bidirectional": True, "mode": "lstm", "state_size": 7}
+    named = {"state": x("state"), "state_cell": x("memory"), "projection_size": 3}
+    found = S.RNN(x(), x("rnn_parameters"), **named, state_outputs=True, **form)
+    yield "rnn_projected_4", found, [(4, 2, 5), (4, 2, 3), (4, 2, 7)]

@@ -13,6 +13,7 @@ from tests.frontends.from_tflite.detection_cases import detection_cases
 from tests.frontends.from_tflite.float_cases import float_cases
 from tests.frontends.from_tflite.hybrid_cases import hybrid_cases
 from tests.frontends.from_tflite.quantised_cases import TYPES, quantised_cases
+from tests.frontends.from_tflite.recurrent_cases import recurrent_cases
 from tests.frontends.from_tflite.tflite_peer import drawn
 
 from verax.base.errors import VeraxError
@@ -25,7 +26,15 @@ from verax.frontends.tflite.schema import ENUMS
 from verax.frontends.tflite.table import TABLE
 from verax.reference.evaluate import evaluate
 
-CASES = dict([*float_cases(), *quantised_cases(), *hybrid_cases(), *detection_cases()])
+CASES = dict(
+    [
+        *float_cases(),
+        *quantised_cases(),
+        *hybrid_cases(),
+        *detection_cases(),
+        *recurrent_cases(),
+    ]
+)
 RIVALS = {name: set(values.values()) for name, values in ENUMS.items()}
 
 KINDS = {*TYPES, "hybrid"}

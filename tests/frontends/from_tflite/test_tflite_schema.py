@@ -12,6 +12,10 @@ from verax.frontends.tflite.schema import ENUMS, OPERATORS, OPTIONS, TENSOR_TYPE
 tflite = pytest.importorskip("tflite")
 
 CLASSES = {"MEAN": "Reducer", "SUM": "Reducer", "MAXIMUM": "MaximumMinimum"}
+NAMED_OTHERWISE = (
+    *("Pool2D", "Reducer", "Concatenation", "L2Norm", "TopK", "MaximumMinimum", "Conv3D"),
+    "SequenceRNN",
+)
 DEFAULT = {"False": 0, "True": 1}
 
 
@@ -48,6 +52,7 @@ def test_element_types_and_enumerations() -> None:
         assert name.lower() in ours or ours.startswith("a ")
     assert names_of(tflite.ActivationFunctionType) == ENUMS["activation"]
     assert names_of(tflite.Padding) == ENUMS["padding"]
+    assert names_of(tflite.LSTMKernelType) == ENUMS["kernel"]
     assert names_of(tflite.MirrorPadMode) == ENUMS["mirror"]
     assert names_of(tflite.FullyConnectedOptionsWeightsFormat) == ENUMS["weights"]
 
@@ -60,9 +65,7 @@ def test_options(operator: str) -> None:
     assert (
         table.lower() == f"{known}options"
         or not options.fields
-        or table.startswith(
-            ("Pool2D", "Reducer", "Concatenation", "L2Norm", "TopK", "MaximumMinimum", "Conv3D")
-        )
+        or table.startswith(NAMED_OTHERWISE)
     )
     generated = generated_fields(table)
     ours = {i: f for i, f in enumerate(options.fields) if f is not None}

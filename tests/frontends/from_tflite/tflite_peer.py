@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,13 @@ def litert(
 
     Operators that the reference resolver of the wheel lacks run on the optimised kernels.
     """
+    return litert_calls(model, [inputs], reference=reference)[0]
+
+
+def litert_calls(
+    model: bytes, calls: Sequence[Mapping[str, np.ndarray]], *, reference: bool = True
+) -> list[dict[str, np.ndarray]]:
+    """As `litert`, of one interpreter that is called again and again."""
     module = pytest.importorskip("ai_edge_litert.interpreter")
     resolvers = module.OpResolverType
     resolver = resolvers.BUILTIN_REF if reference else resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES
@@ -37,16 +44,19 @@ def litert(
     except ValueError as error:
         if not reference or "Didn't find op" not in str(error):
             raise
-        return litert(model, inputs, reference=False)
+        return litert_calls(model, calls, reference=False)
     details = {d["name"]: d for d in interpreter.get_input_details()}
-    for name, array in inputs.items():
+    for name, array in calls[0].items():
         interpreter.resize_tensor_input(details[name]["index"], array.shape)
     interpreter.allocate_tensors()
-    for name, array in inputs.items():
-        interpreter.set_tensor(details[name]["index"], array)
-    interpreter.invoke()
-    found = interpreter.get_output_details()
-    return {d["name"]: interpreter.get_tensor(d["index"]) for d in found}
+    answers = []
+    for inputs in calls:
+        for name, array in inputs.items():
+            interpreter.set_tensor(details[name]["index"], array)
+        interpreter.invoke()
+        found = interpreter.get_output_details()
+        answers.append({d["name"]: interpreter.get_tensor(d["index"]) for d in found})
+    return answers
 
 
 def drawn(model: Model, batch: int = 2) -> dict[str, np.ndarray]:

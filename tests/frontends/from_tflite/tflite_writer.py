@@ -25,7 +25,8 @@ _PREPEND = {"int8": "Int8", "uint8": "Uint8", "bool": "Bool", "int32": "Int32",
 
 @dataclass
 class T:
-    """A tensor: an array (a constant), or a shape and a type. scale, zero: when quantised."""
+    """A tensor: an array (a constant), or a shape and a type. scale, zero: when quantised.
+    is_variable: it outlives a call."""
 
     shape: Sequence[int] = ()
     dtype: str = "float32"
@@ -35,6 +36,12 @@ class T:
     axis: int = 0
     signature: Sequence[int] = ()
     name: str | None = None
+    is_variable: bool = False
+
+
+def variable(shape: Sequence[int], dtype: str = "float32") -> T:
+    """A variable tensor: state."""
+    return T(shape, dtype, is_variable=True)
 
 
 def const(array: Any, scale: Sequence[float] = (), zero: Sequence[int] = (), axis: int = 0) -> T:
@@ -75,7 +82,7 @@ def several(
     tensors = [t for t in operands if t is not None]
     where = iter(range(len(tensors)))
     indices = [-1 if t is None else next(where) for t in operands]
-    inputs = [i for i, t in enumerate(tensors) if t.data is None]
+    inputs = [i for i, t in enumerate(tensors) if t.data is None and not t.is_variable]
     for i in inputs:
         tensors[i].name = tensors[i].name or f"x{i}"
     for i, t in enumerate(results):
@@ -184,6 +191,8 @@ def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
             6: ("int32", t.axis),
         }
         fields[4] = ("offset", _table(b, quantisation))
+    if t.is_variable:
+        fields[5] = ("bool", True)
     if len(t.signature):
         fields[7] = ("offset", b.CreateNumpyVector(np.array(t.signature, np.int32)))
     return _table(b, fields)

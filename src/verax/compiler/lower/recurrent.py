@@ -30,13 +30,10 @@ from verax.ops.recurrent.recurrent import (
     HIDDEN,
     LENGTHS,
     LSTM,
-    PEEPHOLES,
-    PROJECTION,
+    PROJECTION_BIAS,
     RNN,
-    B,
-    R,
+    WEIGHTS,
     Recurrent,
-    W,
     X,
 )
 from verax.ops.recurrent.recurrent_arithmetic import Steps
@@ -216,15 +213,14 @@ def lower_recurrent(lowering: Lowering, group: Group) -> None:
     graph, node = lowering.graph, group.root
     op = node.op
     assert isinstance(op, Recurrent)
-    names = (*node.inputs, *[None] * (PROJECTION + 1 - len(node.inputs)))
+    names = (*node.inputs, *[None] * (PROJECTION_BIAS + 1 - len(node.inputs)))
     constants = {i: graph.constants.get(v or "") for i, v in enumerate(names)}
     types = [t for t in graph.input_types(node) if t is not None]
     if names[LENGTHS] is not None:
         raise NoKernel("sequences of lengths of their own run on the reference")
     if any(t.dtype is not DType.float32 for t in types):
         raise NoKernel("recurrent layers take float32")
-    weights = (W, R, B, PEEPHOLES, PROJECTION)
-    if any(names[i] is not None and constants[i] is None for i in weights):
+    if any(names[i] is not None and constants[i] is None for i in WEIGHTS):
         raise NoKernel("weights that are computed run on the reference")
     shape = graph.types[str(names[X])].shape
     batch, steps = shape[:2] if op.layout else shape[1::-1]
@@ -235,7 +231,7 @@ def lower_recurrent(lowering: Lowering, group: Group) -> None:
                for s, i in enumerate((HIDDEN, CELL)[: op.states])]  # fmt: skip
     outputs = [lowering.write_contiguous(v) for v in node.outputs]
     for d, (backwards, curves) in enumerate(zip(op.backwards, op.curves())):
-        own = op._weights(d, curves, *(constants[i] for i in weights))
+        own = op._weights(d, curves, *(constants[i] for i in WEIGHTS))
         work = Emitting(lowering, batch, group.label)
         rows = len(own.w)
         told = Spot(lowering.scratch(4 * steps * batch * rows), rows)

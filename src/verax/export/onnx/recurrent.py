@@ -22,6 +22,8 @@ def recurrent(node: Node, graph: Graph, version: int) -> OnnxEmission:
     assert isinstance(op, Recurrent)
     if getattr(op, "cell_clip", None) is not None:
         return g.refuse("has no bound of the cell state")
+    if getattr(op, "input_from_forget", False):
+        return g.refuse("has no input gate that is made of the forget gate")
     if len(node.inputs) > PROJECTION:
         return g.refuse("has no projection")
     foreign = [name for name in op.activations if name not in ONNX_CURVES]

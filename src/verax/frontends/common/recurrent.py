@@ -25,7 +25,7 @@ which of them lies at each place of the operator's weights."""
 @dataclass(frozen=True)
 class Direction:
     """Weights as graph values, gates in the operator's order. G gates of H units: w [G H, I],
-    r [G H, H], bias and state_bias [G H], peepholes [3 H], projection [P, H]."""
+    r [G H, H], bias and state_bias [G H], peepholes [3 H], projection [P, H] and its bias [P]."""
 
     w: str
     r: str
@@ -33,6 +33,7 @@ class Direction:
     state_bias: str | None = None
     peepholes: str | None = None
     projection: str | None = None
+    projection_bias: str | None = None
 
 
 def layer(
@@ -49,16 +50,16 @@ def layer(
     the first axis of all of them.
     """
     h, memory = (*initial, None, None)[:2]
-    columns = [(d.w, d.r, d.peepholes, d.projection) for d in directions]
-    w, r, peepholes, projection = (_by_direction(c, values) for values in zip(*columns))
+    columns = [(d.w, d.r, d.peepholes, d.projection, d.projection_bias) for d in directions]
+    w, r, *more = (_by_direction(c, values) for values in zip(*columns))
     biases = [(d.bias, d.state_bias) for d in directions]
     bias = None
     if any(b is not None for pair in biases for b in pair):
         rows = _rows(c, directions[0])
-        bias = _by_direction(c, [_joined(c, [_or_zeros(c, b, rows) for b in p]) for p in biases])
+        bias = _by_direction(c, [joined(c, [_or_zeros(c, b, rows) for b in p]) for p in biases])
     if len(directions) == 2:
         fields["direction"] = "bidirectional"
-    inputs = [x, w, r, bias, None, h, memory, peepholes, projection]
+    inputs = [x, w, r, bias, None, h, memory, *more]
     return c.add_all(kind, inputs, **fields)
 
 
@@ -120,6 +121,15 @@ def stacked(c: Conversion, values: Sequence[str], axis: int = 0) -> str:
     return values[0] if len(values) == 1 else c.add("Concat", list(values), axis=axis)
 
 
+def joined(c: Conversion, values: Sequence[str], axis: int = 0) -> str:
+    """As `stacked`; one constant where all of them are constants."""
+    arrays = [c.builder.constants.get(v) for v in values]
+    known = [a for a in arrays if a is not None]
+    if len(known) == len(values) > 1:
+        return c.constant(np.concatenate(known, axis))
+    return stacked(c, values, axis)
+
+
 def _by_direction(c: Conversion, values: Sequence[str | None]) -> str | None:
     """Values on a new first axis, None where there are none."""
     there = [v for v in values if v is not None]
@@ -132,14 +142,6 @@ def _by_direction(c: Conversion, values: Sequence[str | None]) -> str | None:
     if len(arrays) == len(there) and len({a.shape for a in arrays}) == 1:
         return c.constant(np.stack(arrays))
     return stacked(c, [c.add("Unsqueeze", [v, c.ints((0,))]) for v in there])
-
-
-def _joined(c: Conversion, values: Sequence[str]) -> str:
-    arrays = [c.builder.constants.get(v) for v in values]
-    known = [a for a in arrays if a is not None]
-    if len(known) == len(values):
-        return c.constant(np.concatenate(known))
-    return stacked(c, values)
 
 
 def _or_zeros(c: Conversion, bias: str | None, rows: tuple[int, Any]) -> str:

@@ -54,15 +54,15 @@ MODEL_KEYS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerPath:
     """Where a layer stands. names: from the outermost model to the layer. stored: the step to each
     in a .keras file, the name by which it may be stored, or `.NAME` for a layer's own part."""
 
     names: tuple[str, ...] = ()
     stored: tuple[str, ...] = ()
 
-    def step(self, name: str, stored: str) -> Place:
-        return Place((*self.names, name), (*self.stored, stored))
+    def step(self, name: str, stored: str) -> LayerPath:
+        return LayerPath((*self.names, name), (*self.stored, stored))
 
     def __str__(self) -> str:
         return "/".join(self.names)
@@ -73,7 +73,7 @@ def read_model(archive: Archive) -> ForeignModel:
     for classes of models that are not built of layers."""
     with damage_told():
         reader = _Reader(archive.weights, int(archive.version.partition(".")[0]))
-        outputs = reader.model(archive.config, Place(), None)
+        outputs = reader.model(archive.config, LayerPath(), None)
         return ForeignModel(
             name=str(config_of(archive.config).get("name", "graph")),
             inputs=tuple(reader.inputs),
@@ -95,7 +95,7 @@ class _Reader:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
     def model(
-        self, model: Json, place: Place, given: Sequence[str] | None, suffix: str = ""
+        self, model: Json, place: LayerPath, given: Sequence[str] | None, suffix: str = ""
     ) -> list[str]:
         """Append a model's nodes; returns its outputs. given: values of a nested model's inputs."""
         kind = str(model.get("class_name"))
@@ -153,7 +153,7 @@ class _Reader:
         config: Json,
         layers: list[Json],
         names: list[str],
-        place: Place,
+        place: LayerPath,
         given: Sequence[str] | None,
         suffix: str,
     ) -> list[str]:
@@ -186,7 +186,7 @@ class _Reader:
         self.inputs.append(ForeignValue(name, known, dims, dtype))
         return name
 
-    def _operand(self, operand: Operand, values: Mapping[Reference, str], place: Place) -> str:
+    def _operand(self, operand: Operand, values: Mapping[Reference, str], place: LayerPath) -> str:
         if isinstance(operand, tuple):
             if operand not in values:
                 raise ModelError(f"output {operand[2]} of {operand[0]!r} is computed nowhere",
@@ -201,7 +201,7 @@ class _Reader:
         layer: Json,
         call: Call,
         operands: Sequence[str],
-        place: Place,
+        place: LayerPath,
         suffix: str,
         count: int = 1,
     ) -> list[str]:
@@ -233,7 +233,7 @@ class _Reader:
         kind: str,
         inputs: Sequence[str],
         attributes: Json,
-        place: Place,
+        place: LayerPath,
         suffix: str,
         count: int = 1,
         domain: str = "",

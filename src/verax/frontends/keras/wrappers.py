@@ -19,8 +19,8 @@ STATES = {"LSTM": 2, "GRU": 1, "SimpleRNN": 1, "RNN": 1}
 """Recurrent layers, and how many states each has."""
 
 
-class Place(Protocol):
-    """Where a layer stands (see `reader.Place`)."""
+class Extendable(Protocol):
+    """A path to a layer that can be led on to one inside of it (see `reader.LayerPath`)."""
 
     def step(self, name: str, stored: str) -> Any: ...
 
@@ -50,7 +50,7 @@ class Around:
     layer: Json
     call: Call
     operands: tuple[str, ...]
-    place: Place
+    place: Extendable
     suffix: str
     count: int
 

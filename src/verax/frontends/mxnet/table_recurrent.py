@@ -5,6 +5,7 @@ Equations and the order of weights are those of src/operator/rnn_impl.h of apach
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class _Vector:
         self.c, self.value, self.order, self.at = c, value, order, 0
         self.array = c.builder.constants.get(value)
 
-    def take(self, *shape: int) -> str:
+    def take(self, *shape: int, gated: bool = True) -> str:
         """The next numbers in a shape, their gates in the operator's order."""
         c, begin = self.c, self.at
         self.at += int(np.prod(shape))
@@ -47,45 +48,55 @@ class _Vector:
         else:
             part = c.add("Slice", [self.value, *(c.ints((v,)) for v in (begin, self.at, 0))])
             part = part if len(shape) == 1 else c.add("Reshape", [part, c.ints(shape)])
-        return in_order(c, part, self.order)
+        return in_order(c, part, self.order) if gated else part
 
 
 @row("RNN")
 def recurrent(c: Conversion) -> Result:
     """data [steps, batch, size], parameters, state and for an LSTM memory, each [layers *
-    directions, batch, units]: outputs [steps, batch, directions * units] and states after."""
+    directions, batch, units]: outputs [steps, batch, directions * units] and states after. An LSTM
+    may project its units to a state of another size."""
     a = c.attributes
     mode = c.choice("mode", KINDS)
     a.irrelevant("p", "nothing is dropped while evaluating")
     a.irrelevant("state_outputs", "who reads the states says whether they are outputs")
     a.expect("use_sequence_length", False, why="lengths are not supported")
-    for name in ("projection_size", "lstm_state_clip_min", "lstm_state_clip_max"):
-        a.expect(name, None, why="it is not supported")
+    for name in ("lstm_state_clip_min", "lstm_state_clip_max"):
+        a.expect(name, None, why="MXNet has it on GPUs only")
     a.irrelevant("lstm_state_clip_nan", "without bounds it does nothing")
     count_inputs(c, 4 if mode == "lstm" else 3)
     units, layers = a.integer("state_size"), a.integer("num_layers")
     directions = 2 if a.flag("bidirectional", False) else 1
     (size,) = known_dims(c, 0, "the number of weights", first=2)
+    projected = 0 if a.get("projection_size") is None else a.integer("projection_size")
+    if projected < 0 or (projected and mode != "lstm"):
+        a.refuse("projection_size", "only an LSTM has a projection")
     if not 0 < layers <= MAX_LAYERS or units < 1:
         c.refuse(f"{layers} layers of {units} units; there may be {MAX_LAYERS} layers")
     fields: dict[str, Any] = {"linear_before_reset": True} if mode == "gru" else {}
     if mode == "rnn_relu":
         fields["activations"] = ("Relu",) * directions
-    weights = _weights(c, KINDS[mode], size, units, layers, directions)
+    weights = _weights(c, KINDS[mode], size, units, layers, directions, projected)
     initial = [c.required(i) for i in range(2, len(c.inputs))]
     y, ends = deep(c, KINDS[mode], c.required(0), weights, layers, initial, **fields)
     return y, *(stacked(c, found) for found in ends)
 
 
 def _weights(
-    c: Conversion, kind: str, size: int, units: int, layers: int, directions: int
+    c: Conversion, kind: str, size: int, units: int, layers: int, directions: int, projected: int
 ) -> list[Direction]:
-    """Weights by layer and direction; all matrices lie before all biases."""
+    """Weights by layer and direction; all matrices lie before all biases. projected: size of the
+    state behind a projection, 0 without one."""
     vector = _Vector(c, c.required(1), CUDNN_ORDERS[kind])
     rows, count = REGISTRY[kind].gates * units, layers * directions  # type: ignore[attr-defined]
-    sizes = [size if i < directions else units * directions for i in range(count)]
-    matrices = [(vector.take(rows, n), vector.take(rows, units)) for n in sizes]
-    biases = [(vector.take(rows), vector.take(rows)) for _ in sizes]
+    state = projected or units
+    found = []
+    for i in range(count):
+        w = vector.take(rows, size if i < directions else state * directions)
+        r = vector.take(rows, state)
+        projection = vector.take(projected, units, gated=False) if projected else None
+        found.append(Direction(w, r, projection=projection))
+    found = [replace(d, bias=vector.take(rows), state_bias=vector.take(rows)) for d in found]
     if c.type(1).dims != (vector.at,):
         raise ModelError(f"the parameters are {c.type(1)}, not {vector.at}", place=c.node.place)
-    return [Direction(*m, *b) for m, b in zip(matrices, biases)]
+    return found

@@ -3,7 +3,7 @@
 A path is memory-mapped and constants are views of the map, so weights cost nothing until they are
 used. An operator's options become attributes under their names in the schema, defaults included;
 the quantisation of its operands becomes attributes `input0.scale`, `output0.zero_point`, ..., since
-it decides what the operator computes.
+it decides what the operator computes. Variable tensors are the model's state (see `state`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from verax.frontends.tflite.schema import (
     Field,
     Options,
 )
+from verax.frontends.tflite.state import State
 from verax.ir.types import DType
 
 MAX_ITEMS = 1_000_000
@@ -41,13 +42,16 @@ PACKED = "int4"
 """Constants of this type lie two to a byte, and are read as int8."""
 MAX_RANK = 16
 MAX_NAME = 4096
+KEPT = {"LSTM": 2}
+"""How many outputs of an operator hold results; the rest is memory to work in."""
 TYPED_BY_OUTPUT = ("CAST", "QUANTIZE")
 """Operators whose output tensor's type says what they do: it becomes the attribute output_type."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the file. scale, zero_point: None unless quantised."""
+    """A tensor of the file. scale, zero_point: None unless quantised. is_variable: it outlives a
+    call."""
 
     name: str
     dtype: DType | None
@@ -58,6 +62,7 @@ class Tensor:
     scale: np.ndarray | None
     zero_point: np.ndarray | None
     axis: int
+    is_variable: bool = False
 
     @property
     def value(self) -> ForeignValue:
@@ -81,7 +86,7 @@ class Tensor:
 
 def read_model(data: memoryview) -> ForeignModel:
     """The first subgraph of a model. Raises `ModelError` for a damaged file, `UnsupportedError`
-    for what no table could express (sparse or variable tensors)."""
+    for what no table could express (sparse tensors)."""
     model = root(data, IDENTIFIER)
     version = model.integer(0, "uint32")
     if version != 3:
@@ -93,7 +98,8 @@ def read_model(data: memoryview) -> ForeignModel:
         raise damaged("it holds no graph")
     graph = graphs[0]
     tensors = _tensors(graph, buffers)
-    nodes = tuple(_nodes(graph, codes, tensors))
+    state = State([t.value for t in tensors if t.is_variable], {t.name for t in tensors})
+    nodes = tuple(state.threaded(_nodes(graph, codes, tensors)))
     inputs = [_operand(i, tensors) for i in graph.array(1, "int32")]
     outputs = [_operand(i, tensors) for i in graph.array(2, "int32")]
     _check_names(inputs, outputs, nodes)
@@ -103,16 +109,19 @@ def read_model(data: memoryview) -> ForeignModel:
     used = {name for node in nodes for name in node.inputs} | {t.name for t in outputs}
     return ForeignModel(
         name=_name(graph, 4) or "graph",
-        inputs=tuple(t.value for t in inputs),
-        outputs=tuple(t.value for t in outputs),
+        inputs=(*(t.value for t in inputs), *state.inputs),
+        outputs=(*(t.value for t in outputs), *state.outputs),
         nodes=nodes,
-        constants={t.name: _constant(t) for t in tensors if t.data and t.name in used},
+        constants={t.name: _constant(t) for t in tensors if t.data and t.name in used}
+        | state.untouched,
         declared={t.name: t.recorded for t in tensors if not t.data and t.name not in unknown},
         versions={"schema": version},
         metadata={
             **_metadata(model, len(graphs), tensors),
             **_said_of_images(model, buffers, [t.name for t in inputs]),
         },
+        updates=state.updates,
+        initial=state.initial,
     )
 
 
@@ -173,14 +182,15 @@ def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
         raise ModelError(f"its shape is {dims[:MAX_RANK].tolist()}", place=place)
     if len(signature) not in (0, len(dims)) or (signature < -1).any():
         raise ModelError("its shape and its shape_signature contradict each other", place=place)
-    if table.scalar(5, "bool", False):
-        raise UnsupportedError("variable tensors are not supported", place=place)
     if table.has(6):
         raise UnsupportedError("sparse tensors are not supported", place=place)
     if table.has(9):
         raise UnsupportedError("variant tensors are not supported", place=place)
     kind = TENSOR_TYPES.get(code, f"type {code}")
     data = buffers[buffer] if len(buffers[buffer]) else None
+    is_variable = bool(table.scalar(5, "bool", False))
+    if is_variable and data is not None:
+        raise UnsupportedError("a variable tensor begins with zeros; this has content", place=place)
     dtype = kind if isinstance(kind, DType) else None
     if kind == PACKED and data is not None:
         dtype = DType.int8
@@ -195,6 +205,7 @@ def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
         scale,
         zero,
         axis,
+        is_variable,
     )
 
 
@@ -264,7 +275,7 @@ def _nodes(
         if operands > MAX_ITEMS:
             raise ModelError(f"the operators have more than {MAX_ITEMS} operands")
         sources = [None if i == -1 else _operand(i, tensors) for i in inputs]
-        targets = [_operand(i, tensors) for i in outputs]
+        targets = [_operand(i, tensors) for i in outputs][: KEPT.get(op_type)]
         attributes = _custom_options(table, op_type) if domain else _options(table, op_type)
         if op_type in TYPED_BY_OUTPUT and targets:
             attributes["output_type"] = targets[0].kind
@@ -352,6 +363,8 @@ def _check_names(
         raise damaged("the graph has no output")
     if any(t.data for t in inputs):
         raise damaged("an input is a constant")
+    if any(t.is_variable for t in (*inputs, *outputs)):
+        raise UnsupportedError("a variable tensor is an input or output of the graph")
 
 
 def _said_of_images(model: Table, buffers: list[memoryview], inputs: list[str]) -> dict[str, str]:

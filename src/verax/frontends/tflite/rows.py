@@ -14,6 +14,7 @@ from typing import Any
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Applied, Conversion, Result, Row
 from verax.frontends.common.table import Table
+from verax.frontends.tflite.state import WRITERS
 
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator)."""
@@ -22,6 +23,10 @@ QUANTISED: dict[str, Row] = {}
 HYBRID: dict[str, Row] = {}
 MAX_POSITIONS = 1 << 20
 """Positions that a row may list one by one in a constant; what needs more is refused."""
+REASONS = dict.fromkeys(
+    WRITERS, ": its state is rounded in every step; convert the model without quantisation"
+)
+"""Why operators of one kind of operands have no row, and what to do."""
 DATA = {"TRANSPOSE_CONV": 2}
 """Which operand is the data, where it is not the first."""
 
@@ -70,7 +75,8 @@ def _dispatch(c: Conversion) -> Result:
     if is_quantised and name in HYBRID and c.type(DATA.get(name, 0)).dtype.is_float:
         found = HYBRID[name]
     if found is None:
-        c.refuse(f"{'quantised' if is_quantised else 'floating-point'} operands are not supported")
+        kind = "quantised" if is_quantised else "floating-point"
+        c.refuse(f"{kind} operands are not supported{REASONS.get(name, '')}")
     return found(c)
 
 

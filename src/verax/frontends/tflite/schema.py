@@ -65,6 +65,7 @@ ENUMS: dict[str, dict[int, str]] = {
     "padding": {0: "SAME", 1: "VALID"},
     "activation": dict(enumerate(("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"))),
     "mirror": {0: "REFLECT", 1: "SYMMETRIC"},
+    "kernel": {0: "FULL", 1: "BASIC"},
     "weights": {0: "DEFAULT", 1: "SHUFFLED4x16INT8"},
     "type": {code: str(name) for code, name in TENSOR_TYPES.items()},
 }
@@ -104,6 +105,8 @@ _REDUCER = _options(27, "keep_dims:bool")
 _MAXIMUM_MINIMUM = _options(39, "")
 _SQUEEZE = _options(30, "squeeze_dims:ints")
 _TYPE = "quantized_bias_type:type"
+_ASYMMETRIC = "asymmetric_quantize_inputs:bool"
+_LSTM = f"{_ACTIVATION} cell_clip:float32 proj_clip:float32"
 _CONV_3D = _options(
     106,
     f"padding:padding stride_d stride_w stride_h {_ACTIVATION} dilation_d_factor=1 "
@@ -220,5 +223,18 @@ OPTIONS: dict[str, Options] = {
     "SCATTER_ND": _options(97, ""),
     "CUMSUM": _options(102, "exclusive:bool reverse:bool"),
     "SIGN": _options(123, ""),
+    "SVDF": _options(6, f"rank {_ACTIVATION} {_ASYMMETRIC}"),
+    "RNN": _options(7, f"{_ACTIVATION} {_ASYMMETRIC}"),
+    "LSTM": _options(14, f"{_LSTM} kernel_type:kernel {_ASYMMETRIC}"),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": _options(31, f"time_major:bool {_ACTIVATION} {_ASYMMETRIC}"),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": _options(
+        69, f"{_LSTM} merge_outputs:bool time_major:bool=1 {_ASYMMETRIC}"
+    ),
+    "BIDIRECTIONAL_SEQUENCE_RNN": _options(
+        70, f"time_major:bool {_ACTIVATION} merge_outputs:bool {_ASYMMETRIC}"
+    ),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _options(
+        71, f"{_LSTM} time_major:bool {_ASYMMETRIC} diagonal_recurrent_tensors:bool"
+    ),
 }
 """Options by operator; an operator that is not listed has none."""

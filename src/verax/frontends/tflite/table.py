@@ -11,6 +11,7 @@ from verax.frontends.tflite import (  # noqa: F401  (each enters its rows)
     table_quantised_curves,
     table_quantised_products,
     table_quantised_reductions,
+    table_recurrent,
     table_windows,
 )
 from verax.frontends.tflite.rows import TABLE

@@ -26,14 +26,16 @@ from verax.ops.recurrent.recurrent_curves import curve
 V = TypeVar("V")
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """Direction -> for each set of weights, whether it goes from the end."""
-X, W, R, B, LENGTHS, HIDDEN, CELL, PEEPHOLES, PROJECTION = range(9)
-"""Positions of the inputs; the last three are LSTM's."""
+X, W, R, B, LENGTHS, HIDDEN, CELL, PEEPHOLES, PROJECTION, PROJECTION_BIAS = range(10)
+"""Positions of the inputs; the last four are LSTM's."""
+WEIGHTS = (W, R, B, PEEPHOLES, PROJECTION, PROJECTION_BIAS)
+"""Those that hold the weights of each direction."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
     """One direction's: w [gates hidden, input], r [gates hidden, output], b and rb [gates hidden],
-    p [3 hidden] and projection [output, hidden] or None; curves: its activations."""
+    p [3 hidden], projection [output, hidden] and its bias or None; curves: its activations."""
 
     w: Any
     r: Any
@@ -41,6 +43,7 @@ class Weights:
     rb: Any
     p: Any
     projection: Any
+    projection_bias: Any
     curves: tuple[Elementwise, ...]
     hidden: int
 
@@ -118,13 +121,13 @@ class Recurrent(Operator):
         return tuple(tuple(made[i : i + count]) for i in range(0, len(made), count))
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
-        given = [i for i in (X, W, R, B, HIDDEN, CELL, PEEPHOLES, PROJECTION) if ctx.has(i)]
+        given = [i for i in (X, HIDDEN, CELL, *WEIGHTS) if ctx.has(i)]
         dtype = same_dtype(ctx, [i for i in dict.fromkeys((X, W, R, *given))], FLOATS)
         if self.direction not in DIRECTIONS:
             known = ", ".join(DIRECTIONS)
             ctx.fail(f"unknown direction {self.direction!r}; supported: {known}")
         ctx.require(self.layout in (0, 1), f"layout is {self.layout}, not 0 or 1")
-        for name in ("clip", "cell_clip"):
+        for name in ("clip", "cell_clip", "projection_clip"):
             limit = getattr(self, name, None)
             ctx.require(limit is None or limit > 0, f"{name} is {limit}, which leaves nothing")
         try:
@@ -180,6 +183,7 @@ class Recurrent(Operator):
             CELL: (batch, d, hidden) if self.layout else (d, batch, hidden),
             PEEPHOLES: (d, 3 * hidden),
             PROJECTION: (d, output, hidden),
+            PROJECTION_BIAS: (d, output),
         }
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
@@ -229,7 +233,7 @@ class Recurrent(Operator):
         masks = self._masks(at(LENGTHS), x.shape[0])
         found = []
         for d, (backwards, curves) in enumerate(zip(self.backwards, self.curves())):
-            weights = self._weights(d, curves, *(at(i) for i in (W, R, B, PEEPHOLES, PROJECTION)))
+            weights = self._weights(d, curves, *(at(i) for i in WEIGHTS))
             state = tuple(m.given(s[d]) for s in initial)
             found.append(self._direction(m, weights, sequence, state, masks, backwards))
         return found
@@ -280,14 +284,14 @@ class Recurrent(Operator):
         return [None if mask.all() else mask[:, None] for mask in live]
 
     def _weights(
-        self, d: int, curves: tuple[Elementwise, ...], w: Any, r: Any, b: Any, p: Any, j: Any
+        self, d: int, curves: tuple[Elementwise, ...], w: Any, r: Any, b: Any, *more: Any
     ) -> Weights:
-        """j: the projection. The direction is counted from 0."""
+        """Arrays as `WEIGHTS` names them, None where there are none; d: which direction."""
         rows = r.shape[1]
         both = np.zeros((2 * rows,), w.dtype) if b is None else b[d]
-        p, projection = (None if a is None else a[d] for a in (p, j))
+        p, projection, bias = (None if a is None else a[d] for a in more)
         return Weights(
-            w[d], r[d], both[:rows], both[rows:], p, projection, curves, rows // self.gates
+            w[d], r[d], both[:rows], both[rows:], p, projection, bias, curves, rows // self.gates
         )
 
     def _empty(self, inputs: Sequence[Any], dtype: Any) -> np.ndarray:
@@ -304,7 +308,7 @@ class Recurrent(Operator):
     @classmethod
     def variants(cls) -> Iterator[tuple[Recurrent, str]]:
         """Operators, and which optional inputs they have: b bias, l lengths, h initial state,
-        c initial cell, p peepholes, j projection."""
+        c initial cell, p peepholes, j projection, k its bias."""
         n = len(cls.usual)
         yield cls(), ""
         yield cls(hidden_size=4, direction="reverse", clip=0.75), "blh"
@@ -336,9 +340,10 @@ class Recurrent(Operator):
         output = 3 if "j" in given else hidden
         shapes = op._expected(hidden, output, features, batch)
         shapes[X] = (batch, steps, features) if op.layout else (steps, batch, features)
-        letters = {B: "b", LENGTHS: "l", HIDDEN: "h", CELL: "c", PEEPHOLES: "p", PROJECTION: "j"}
+        letters = {B: "b", LENGTHS: "l", HIDDEN: "h", CELL: "c", PEEPHOLES: "p", PROJECTION: "j",
+                   PROJECTION_BIAS: "k"}  # fmt: skip
         made: list[Any] = []
-        for index in range(PROJECTION + 1 if d and rows else 0):
+        for index in range(PROJECTION_BIAS + 1 if d and rows else 0):
             if index > R and letters[index] not in given:
                 made.append(None)
             elif index == LENGTHS:
@@ -418,17 +423,29 @@ class LSTM(Recurrent):
 
     Further inputs: initial_c [D, N, H], peepholes [D, 3 H] (input, output, forget: P c is added to
     the gate, for the output gate P c'), projection [D, P, H], which makes h' = projection @ h' of
-    size P. A third output: the last cell state [D, N, H]. input_forget: the forget gate is 1 less
-    the input gate. cell_clip: bound of c' itself.
+    size P, and its bias [D, P]. A third output: the last cell state [D, N, H]. input_forget: the
+    forget gate is 1 less the input gate. input_from_forget (TensorFlow's coupled gates): the input
+    gate is 1 less the forget gate. cell_clip: bound of c' itself; projection_clip: of h' when it is
+    projected.
     """
 
     input_forget: bool = False
+    input_from_forget: bool = False
     cell_clip: float | None = None
+    projection_clip: float | None = None
 
-    max_inputs: ClassVar[int | None] = 9
+    max_inputs: ClassVar[int | None] = 10
     gates: ClassVar[int] = 4
     usual: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh", "Tanh")
     states: ClassVar[int] = 2
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        both = self.input_forget and self.input_from_forget
+        ctx.require(not both, "each of the input and the forget gate is made of the other")
+        if not ctx.has(PROJECTION):
+            alone = ctx.has(PROJECTION_BIAS) or self.projection_clip is not None
+            ctx.require(not alone, "a bias or bound of a projection that is not there")
+        return super().infer(ctx)
 
     def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         (h, c), (f, g, k) = state, w.curves
@@ -440,14 +457,19 @@ class LSTM(Recurrent):
                 part = m.along(part, w.p[w.gate(index)], cell)
             return m.curve(f, m.clip(part, self.clip))
 
-        taken = gate(0, c)
-        kept = m.rest(taken) if self.input_forget else gate(2, c)
+        if self.input_from_forget:
+            kept = gate(2, c)
+            taken = m.rest(kept)
+        else:
+            taken = gate(0, c)
+            kept = m.rest(taken) if self.input_forget else gate(2, c)
         new = m.curve(g, m.clip(m.take(total, w.gate(3)), self.clip))
         c = m.clip(m.add(m.mul(kept, c), m.mul(taken, new)), self.cell_clip)
         h = m.mul(gate(1, c), m.curve(k, c))
         if w.projection is not None:
             none = np.zeros(len(w.projection), w.projection.dtype)
-            h = m.product(h, w.projection, m.bias(none, none))
+            start = m.bias(none if w.projection_bias is None else w.projection_bias, none)
+            h = m.clip(m.product(h, w.projection, start), self.projection_clip)
         return h, c
 
     @classmethod
@@ -457,3 +479,5 @@ class LSTM(Recurrent):
         yield cls(input_forget=True, direction="bidirectional"), "bhcpl"
         yield cls(cell_clip=0.25, clip=0.5, direction="reverse"), "bcpl"
         yield cls(layout=1, direction="bidirectional"), "bhcjl"
+        yield cls(input_from_forget=True, direction="reverse"), "bhcp"
+        yield cls(projection_clip=0.25, direction="bidirectional"), "bhcjk"

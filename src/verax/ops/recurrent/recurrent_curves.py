@@ -72,7 +72,24 @@ class ScaledTanh(Elementwise):
         return m.mul(m.tanh(m.mul(x, m.like(self.beta, x))), m.like(self.alpha, x))
 
 
-LOCAL: dict[str, type[Elementwise]] = {"Affine": Affine, "ScaledTanh": ScaledTanh}
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Clamped(Elementwise):
+    """X held between alpha and beta; NaN stays NaN."""
+
+    alpha: float = -1.0
+    beta: float = 1.0
+    dtypes = FLOATS
+    exact = True
+
+    def reference(self, ev: Evaluation, x: Any) -> Any:
+        return np.minimum(np.maximum(x, constant(ev, self.alpha)), constant(ev, self.beta))
+
+    def compute(self, m: Arith[Any], *xs: Any) -> Any:
+        x = xs[0]
+        return m.min(m.max(x, m.like(self.alpha, x)), m.like(self.beta, x))
+
+
+LOCAL: dict[str, type[Elementwise]] = {c.__name__: c for c in (Affine, ScaledTanh, Clamped)}
 
 
 @cache

@@ -26,6 +26,7 @@ from verax.ops.recurrent.recurrent import (
     LENGTHS,
     LSTM,
     PEEPHOLES,
+    PROJECTION_BIAS,
     B,
     R,
     Recurrent,
@@ -47,6 +48,8 @@ KNOWN_ORDERS: dict[str, dict[tuple[int, ...], str]] = {
 }
 """Other layouts of weights: which gate of ours lies at each place."""
 CURVES = ("Sigmoid", "Tanh", "HardSigmoid", "Relu", "Softsign", "Affine")
+COUPLED = ("input_forget", "input_from_forget")
+"""Which of LSTM's gates is made of the other; never both."""
 
 
 def recurrent(suspect: Suspect) -> Iterator[Hypothesis]:
@@ -57,14 +60,15 @@ def recurrent(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _gates(op)
     yield from _left_out(suspect, op)
     yield from _curves(op)
-    for field in ("linear_before_reset", "input_forget"):
+    for field in ("linear_before_reset", *COUPLED):
         if hasattr(op, field):
             other = not getattr(op, field)
+            apart = {n: False for n in COUPLED if field in COUPLED and getattr(op, n)}
             yield from with_attributes(
                 op, f"{field} {other}", f"{field} was taken as {other}", Prior.usual,
-                **{field: other},
+                **{**apart, field: other},
             )  # fmt: skip
-    for field in ("clip", "cell_clip"):
+    for field in ("clip", "cell_clip", "projection_clip"):
         if getattr(op, field, None) is not None:
             yield from with_attributes(
                 op, f"{field} ignored", f"{field} was ignored", Prior.usual, **{field: None}
@@ -199,6 +203,7 @@ def _left_out(suspect: Suspect, op: Recurrent) -> Iterator[Hypothesis]:
         HIDDEN: ("initial_h ignored", "the initial hidden state was ignored"),
         CELL: ("initial_c ignored", "the initial cell state was ignored"),
         PEEPHOLES: ("peepholes ignored", "the peepholes were ignored"),
+        PROJECTION_BIAS: ("bias of the projection missing", "the projection had no bias"),
     }
     for index, (name, words) in inputs.items():
         if suspect.has(index):

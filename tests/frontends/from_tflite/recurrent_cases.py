@@ -1,0 +1,183 @@
+"""One small model per recurrent operator and option, for the tests of this folder. Their state lies
+in variable tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from tests.frontends.from_tflite.tflite_writer import (
+    Case,
+    Op,
+    T,
+    const,
+    model,
+    one,
+    several,
+    variable,
+)
+
+STEPS, BATCH, SIZE, AUX = 5, 3, 4, 2
+RNG_SEED = 47
+
+
+class Operands:
+    """Seeded operands of recurrent operators."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(RNG_SEED)
+
+    def weights(self, *shape: int) -> T:
+        return const(self.rng.uniform(-0.8, 0.8, shape).astype(np.float32))
+
+    def gates(self, *shape: int, coupled: bool = False) -> list[T | None]:
+        """Of the input, forget, cell and output gate; without the first when it is coupled."""
+        return [None if coupled and g == 0 else self.weights(*shape) for g in range(4)]
+
+    def lstm(
+        self, units: int, outputs: int, *, coupled: bool = False, peepholes: bool = False,
+        projected: bool | None = None,
+    ) -> list[T | None]:  # fmt: skip
+        """Of one direction. projected: with a projection, True: that has a bias."""
+        holes = [None if coupled and g == 0 else self.weights(units) for g in range(3)]
+        return [
+            *self.gates(units, SIZE, coupled=coupled),
+            *self.gates(units, outputs, coupled=coupled),
+            *(holes if peepholes else [None] * 3),
+            *self.gates(units, coupled=coupled),
+            None if projected is None else self.weights(outputs, units),
+            self.weights(outputs) if projected else None,
+        ]
+
+
+def sequence(time_major: bool, size: int = SIZE) -> T:
+    return T((STEPS, BATCH, size) if time_major else (BATCH, STEPS, size))
+
+
+def recurrent_cases() -> Iterator[Case]:
+    """(label, model) in a fixed order."""
+    made = Operands()
+    yield from _lstm(made)
+    yield from _lstm_cells(made)
+    yield from _bidirectional_lstm(made)
+    yield from _rnn(made)
+    yield from _svdf(made)
+
+
+def _states(*sizes: int) -> list[T | None]:
+    return [variable((BATCH, size)) for size in sizes]
+
+
+def _lstm(made: Operands) -> Iterator[Case]:
+    forms: Sequence[tuple[str, dict[str, Any], dict[str, Any]]] = (
+        ("", {}, {"fused_activation_function": "TANH"}),
+        ("time_major", {}, {"time_major": 1, "fused_activation_function": "TANH"}),
+        ("peepholes", {"peepholes": True}, {"fused_activation_function": "TANH"}),
+        ("coupled", {"coupled": True}, {"fused_activation_function": "TANH", "cell_clip": 0.3}),
+        (
+            "coupled peepholes",
+            {"coupled": True, "peepholes": True},
+            {"fused_activation_function": "RELU6"},
+        ),
+        ("projection", {"projected": False}, {"fused_activation_function": "RELU_N1_TO_1"}),
+        (
+            "projection clipped",
+            {"projected": True, "peepholes": True},
+            {"fused_activation_function": "TANH", "cell_clip": 0.5, "proj_clip": 0.25},
+        ),
+        ("relu", {}, {"fused_activation_function": "RELU", "proj_clip": 0.5}),
+    )
+    for label, weights, options in forms:
+        outputs = 6 if weights.get("projected") is not None else 7
+        operands = [
+            sequence(bool(options.get("time_major"))),
+            *made.lstm(7, outputs, **weights),
+            *_states(outputs, 7),
+        ]
+        y = sequence(bool(options.get("time_major")), outputs)
+        yield f"UNIDIRECTIONAL_SEQUENCE_LSTM {label}".strip(), one(
+            "UNIDIRECTIONAL_SEQUENCE_LSTM", operands, y, **options
+        )  # fmt: skip
+
+
+def _lstm_cells(made: Operands) -> Iterator[Case]:
+    operands = [T((BATCH, SIZE)), *made.lstm(7, 6, projected=True), *_states(6, 7)]
+    yield "LSTM", one(
+        "LSTM", operands, T((BATCH, 6)), fused_activation_function="TANH", cell_clip=0.7,
+        proj_clip=0.5,
+    )  # fmt: skip
+    weights, bias = made.weights(4 * 5, SIZE + 5), made.weights(4 * 5)
+    state = [variable((BATCH, 5)) for _ in range(2)]
+    tensors = [T((BATCH, SIZE), name="x0"), state[0], weights, bias, state[1]]
+    tensors += [T((BATCH, 5), name="y"), T((BATCH, 5), name="cell")]
+    tensors += [T((BATCH, SIZE + 5)), T((BATCH, 4 * 5))]
+    options = {"kernel_type": "BASIC", "fused_activation_function": "TANH"}
+    basic = Op("LSTM", range(5), range(5, 9), options, 2)
+    yield "LSTM basic", model(tensors, [basic], [0], [5, 6])
+
+
+def _bidirectional_lstm(made: Operands) -> Iterator[Case]:
+    for label, joins, auxiliary, merged, time_major in (
+        ("", False, False, 1, 1),
+        ("apart", False, False, 0, 0),
+        ("cross-linked", True, True, 1, 1),
+        ("second input", False, True, 0, 1),
+    ):
+        aux = made.gates(7, SIZE) + made.gates(7, SIZE) if joins else [None] * 8
+        operands = [
+            sequence(bool(time_major)),
+            *made.lstm(7, 3, projected=True),
+            *made.lstm(7, 3, projected=True, peepholes=True),
+            *_states(3, 7, 3, 7),
+            sequence(bool(time_major)) if auxiliary else None,
+            *aux,
+        ]
+        results = [sequence(bool(time_major), n) for n in ([6] if merged else [3, 3])]
+        yield f"BIDIRECTIONAL_SEQUENCE_LSTM {label}".strip(), several(
+            "BIDIRECTIONAL_SEQUENCE_LSTM", operands, results, merge_outputs=merged,
+            time_major=time_major, fused_activation_function="TANH", cell_clip=0.8, proj_clip=0.6,
+        )  # fmt: skip
+
+
+def _rnn(made: Operands) -> Iterator[Case]:
+    for act in ("TANH", "RELU", "RELU6", "NONE"):
+        weights = [made.weights(7, SIZE), made.weights(7, 7), made.weights(7)]
+        yield f"RNN {act}", one(
+            "RNN", [T((BATCH, SIZE)), *weights, *_states(7)], T((BATCH, 7)),
+            fused_activation_function=act,
+        )  # fmt: skip
+    for time_major, act in ((0, "TANH"), (1, "RELU_N1_TO_1")):
+        weights = [made.weights(7, SIZE), made.weights(7, 7), made.weights(7)]
+        yield f"UNIDIRECTIONAL_SEQUENCE_RNN {time_major}", one(
+            "UNIDIRECTIONAL_SEQUENCE_RNN", [sequence(bool(time_major)), *weights, *_states(7)],
+            sequence(bool(time_major), 7), time_major=time_major, fused_activation_function=act,
+        )  # fmt: skip
+    for label, joins, auxiliary, merged, time_major in (
+        ("", False, False, 1, 1),
+        ("apart", False, False, 0, 0),
+        ("cross-linked", True, True, 1, 0),
+        ("second input", False, True, 1, 1),
+    ):
+        shape = (STEPS, BATCH, SIZE) if time_major else (BATCH, STEPS, AUX if joins else SIZE)
+        operands: list[T | None] = [sequence(bool(time_major))]
+        for units in (7, 5):
+            weights = [made.weights(units, SIZE), made.weights(units, units), made.weights(units)]
+            operands += [*weights, *_states(units)]
+        operands.append(T(shape) if auxiliary else None)
+        operands += [made.weights(7, AUX), made.weights(5, AUX)] if joins else [None, None]
+        results = [sequence(bool(time_major), n) for n in ([12] if merged else [7, 5])]
+        yield f"BIDIRECTIONAL_SEQUENCE_RNN {label}".strip(), several(
+            "BIDIRECTIONAL_SEQUENCE_RNN", operands, results, merge_outputs=merged,
+            time_major=time_major, fused_activation_function="TANH",
+        )  # fmt: skip
+
+
+def _svdf(made: Operands) -> Iterator[Case]:
+    for rank, memory, act in ((2, 3, "RELU"), (1, 4, "TANH"), (3, 1, "NONE"), (2, 2, "RELU6")):
+        weights: list[T | None] = [made.weights(6, SIZE), made.weights(6, memory)]
+        bias = made.weights(6 // rank) if rank != 3 else None
+        operands = [T((BATCH, SIZE)), *weights, bias, *_states(6 * memory)]
+        yield f"SVDF {rank} {memory}", one(
+            "SVDF", operands, T((BATCH, 6 // rank)), rank=rank, fused_activation_function=act
+        )  # fmt: skip
