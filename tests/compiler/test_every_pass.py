@@ -118,6 +118,11 @@ def gaussian(b: Builder, x: str) -> list[str]:
     return [add(b, "Mul", add(b, "Mul", x, gate), number(b, 0.5))]
 
 
+def unit_length(b: Builder, x: str) -> list[str]:
+    length = add(b, "ReduceL2", x, b.constant(np.array([1])))
+    return [add(b, "Div", x, add(b, "Max", length, number(b, 1e-3)))]
+
+
 def exponentials(b: Builder, x: str) -> list[str]:
     axis = b.constant(np.array([1]))
     e = add(b, "Exp", add(b, "Sub", x, add(b, "ReduceMax", x, axis)))
@@ -148,6 +153,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "recognise_gelu": (gaussian, lambda exe: kinds(exe) == ["Gelu"]),
     "recognise_swish": (lambda b, x: [add(b, "Mul", x, add(b, "Sigmoid", x))],
                         lambda exe: kinds(exe) == ["Swish"]),
+    "recognise_lp_norm": (unit_length, lambda exe: kinds(exe) == ["LpNormalization"]),
     "recognise_softmax": (exponentials, lambda exe: kinds(exe) == ["Softmax"]),
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),
     "merge_common": (twice, lambda exe: kinds(exe).count("Exp") == 1),

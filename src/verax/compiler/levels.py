@@ -14,6 +14,7 @@ from verax.compiler.passes.fold_scales import fold_scales
 from verax.compiler.passes.merge_common import merge_common
 from verax.compiler.passes.recognise_gelu import recognise_gelu
 from verax.compiler.passes.recognise_layer_norm import recognise_layer_norm
+from verax.compiler.passes.recognise_lp_norm import recognise_lp_norm
 from verax.compiler.passes.recognise_rms_norm import recognise_rms_norm
 from verax.compiler.passes.recognise_softmax import recognise_softmax
 from verax.compiler.passes.recognise_swish import recognise_swish
@@ -44,6 +45,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(recognise_rms_norm, PassClass.reassociates, after=(*SIMPLE, "recognise_layer_norm")),
     Pass(recognise_gelu, PassClass.reassociates, after=SIMPLE),
     Pass(recognise_swish, PassClass.reassociates, after=SIMPLE),
+    Pass(recognise_lp_norm, PassClass.reassociates, after=(*SIMPLE, "recognise_rms_norm")),
     Pass(recognise_softmax, PassClass.reassociates, after=SIMPLE),
     Pass(
         fold_scales,

@@ -54,12 +54,15 @@ class Match:
 
 
 class Pattern(Protocol):
-    """Something to look for. `match` gives every way in which `value` is that, given `found`."""
+    """Something to look for. `match` gives every way in which `value` is that, given `found`.
+
+    Two patterns are equal when they are one object: those are the factors that Pow may stand for.
+    """
 
     def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Leaf:
     """Any float32 value that is not a constant; the same value wherever the name occurs."""
 
@@ -72,7 +75,7 @@ class Leaf:
             yield from found.bind(self.name, value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Parameter:
     """A float32 constant of any shape."""
 
@@ -84,7 +87,16 @@ class Parameter:
             yield from found.bind(self.name, value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Anything:
+    """An operand that does not matter, as a shape whose effect the types tell."""
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        if value is not None:
+            yield found
+
+
+@dataclass(frozen=True, eq=False)
 class Number:
     """A finite number that the match tells."""
 
@@ -96,7 +108,7 @@ class Number:
             yield from found.bind(self.name, float(constant))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Is:
     """The number `value`, as its constant's type has it (C2)."""
 
@@ -120,7 +132,7 @@ def _number(graph: Graph, value: str | None) -> np.ndarray | None:
     return constant.reshape(()) if np.isfinite(constant).all() else None
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Apply:
     """A node of this kind with exactly these attributes, its operands in either order (C1). An
     operand that is None is not given."""
@@ -169,7 +181,7 @@ def _all(
         yield from _all(graph, wanted[1:], given[1:], head)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reduce:
     """A reduction that keeps its axes, which are bound as `axes` (C5)."""
 
@@ -190,7 +202,7 @@ class Reduce:
             yield from self.operand.match(graph, x, head)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, eq=False, init=False)
 class OneOf:
     """Any of several patterns."""
 
@@ -204,7 +216,7 @@ class OneOf:
             yield from pattern.match(graph, value, found)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Inverse:
     """The reciprocal of `divisor`: by itself as `itself`, in a product as a division as well."""
 
@@ -215,7 +227,7 @@ class Inverse:
         yield from self.itself.match(graph, value, found)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Product:
     """The product of several factors, however it is multiplied out (C1)."""
 
