@@ -36,7 +36,7 @@ Requantize ResizeInteger RoiAlign Round ScatterElements ScatterND Shape Shrink S
 SoftmaxInteger ThresholdedRelu TopK Unique Xor
 """
 """Operators without a derivative rule: regions that hold them are judged by Monte Carlo."""
-OWN_RULES = "Relu Add Mul Identity Cast Where Dropout"
+OWN_RULES = "Relu Add Mul Div Sqrt Rsqrt Reciprocal Max Min Clip Identity Cast Where Dropout"
 """Elementwise operators with a rule of their own, sharper than differences."""
 BY_ATTRIBUTES = """
 Acos Acosh AffineGrid And Asin Asinh Atan Atanh AveragePoolInteger BitShift BitwiseAnd BitwiseNot

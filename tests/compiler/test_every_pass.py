@@ -100,6 +100,40 @@ def convolved(b: Builder, x: str) -> list[str]:
     return [add(b, "Conv", add(b, "Tanh", first), random(b, 5, 21, 2, 1))]
 
 
+def last_mean(b: Builder, x: str) -> str:
+    return add(b, "ReduceMean", x, b.constant(np.array([-1])))
+
+
+def number(b: Builder, value: float) -> str:
+    return b.constant(np.array(value, np.float32))
+
+
+def over_root(b: Builder, x: str) -> str:
+    second = last_mean(b, add(b, "Mul", x, x))
+    return add(b, "Div", x, add(b, "Sqrt", add(b, "Add", second, number(b, 1e-3))))
+
+
+def layer_normed(b: Builder, x: str) -> list[str]:
+    return [over_root(b, add(b, "Sub", x, last_mean(b, x)))]
+
+
+def gaussian(b: Builder, x: str) -> list[str]:
+    e = add(b, "Erf", add(b, "Div", x, number(b, 2**0.5)))
+    gate = add(b, "Add", e, number(b, 1))
+    return [add(b, "Mul", add(b, "Mul", x, gate), number(b, 0.5))]
+
+
+def unit_length(b: Builder, x: str) -> list[str]:
+    length = add(b, "ReduceL2", x, b.constant(np.array([1])))
+    return [add(b, "Div", x, add(b, "Max", length, number(b, 1e-3)))]
+
+
+def exponentials(b: Builder, x: str) -> list[str]:
+    axis = b.constant(np.array([1]))
+    e = add(b, "Exp", add(b, "Sub", x, add(b, "ReduceMax", x, axis)))
+    return [add(b, "Div", e, add(b, "ReduceSum", e, axis))]
+
+
 def kinds(exe: Executable) -> list[str]:
     return [n.op.kind for n in exe.specialised.graph.nodes]
 
@@ -118,6 +152,14 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "reduce_strength": (halved, lambda exe: kinds(exe) == ["Mul"]),
     "cancel_transposes": (turned, lambda exe: "Transpose" not in kinds(exe)),
     "fold_pads": (padded, lambda exe: kinds(exe) == ["Conv"]),
+    "recognise_layer_norm": (layer_normed, lambda exe: kinds(exe) == ["LayerNormalization"]),
+    "recognise_rms_norm": (lambda b, x: [over_root(b, x)],
+                           lambda exe: kinds(exe) == ["RMSNormalization"]),
+    "recognise_gelu": (gaussian, lambda exe: kinds(exe) == ["Gelu"]),
+    "recognise_swish": (lambda b, x: [add(b, "Mul", x, add(b, "Sigmoid", x))],
+                        lambda exe: kinds(exe) == ["Swish"]),
+    "recognise_lp_norm": (unit_length, lambda exe: kinds(exe) == ["LpNormalization"]),
+    "recognise_softmax": (exponentials, lambda exe: kinds(exe) == ["Softmax"]),
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),
     "choose_winograd": (wide, lambda exe: kinds(exe) == ["Conv", "Tanh", "WinogradConv"]),
     "merge_common": (twice, lambda exe: kinds(exe).count("Exp") == 1),

@@ -35,7 +35,7 @@ WRITTEN_OTHERWISE = {
         "AveragePool",
         "LpPool",
     ),
-    *("Mod", "Rsqrt", "Where", "Conv", "SpaceToDepth"),
+    *("Mod", "Rsqrt", "Where", "Conv", "SpaceToDepth", "LpNormalization"),
 }
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""
 

@@ -15,6 +15,12 @@ from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.fold_scales import fold_scales
 from verax.compiler.passes.merge_common import merge_common
+from verax.compiler.passes.recognise_gelu import recognise_gelu
+from verax.compiler.passes.recognise_layer_norm import recognise_layer_norm
+from verax.compiler.passes.recognise_lp_norm import recognise_lp_norm
+from verax.compiler.passes.recognise_rms_norm import recognise_rms_norm
+from verax.compiler.passes.recognise_softmax import recognise_softmax
+from verax.compiler.passes.recognise_swish import recognise_swish
 from verax.compiler.passes.reduce_strength import reduce_strength
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.remove_identity import remove_identity
@@ -22,6 +28,9 @@ from verax.compiler.passes.share_constants import share_constants
 from verax.ir import checker
 from verax.ir.graph import Graph, walk_values
 from verax.records.trace import Trace
+
+SIMPLE = ("fold_constants", "remove_identity", "cancel_transposes")
+"""What makes the parts of a decomposition stand next to each other."""
 
 PIPELINE: tuple[Pass, ...] = (
     Pass(fold_constants, PassClass.exact),
@@ -35,10 +44,16 @@ PIPELINE: tuple[Pass, ...] = (
         PassClass.exact,
         after=("fold_constants", "remove_identity", "cancel_transposes"),
     ),
+    Pass(recognise_layer_norm, PassClass.reassociates, after=SIMPLE),
+    Pass(recognise_rms_norm, PassClass.reassociates, after=(*SIMPLE, "recognise_layer_norm")),
+    Pass(recognise_gelu, PassClass.reassociates, after=SIMPLE),
+    Pass(recognise_swish, PassClass.reassociates, after=SIMPLE),
+    Pass(recognise_lp_norm, PassClass.reassociates, after=(*SIMPLE, "recognise_rms_norm")),
+    Pass(recognise_softmax, PassClass.reassociates, after=SIMPLE),
     Pass(
         fold_scales,
         PassClass.reassociates,
-        after=("fold_constants", "remove_identity", "cancel_transposes", "fold_pads"),
+        after=(*SIMPLE, "fold_pads", "recognise_layer_norm", "recognise_gelu", "recognise_swish"),
     ),
     Pass(
         choose_winograd,

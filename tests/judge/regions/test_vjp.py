@@ -115,3 +115,25 @@ def test_a_cast_hands_back_as_if_it_did_not_round() -> None:
     for case, (step, rule) in steps("Cast"):
         cotangents = [np.ones(y.shape) for y in step.outputs]
         assert np.array_equal(rule(step, cotangents)[0], cotangents[0]), case.label
+
+
+@pytest.mark.parametrize("size", [1e-24, 1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("name", ["Sqrt", "Rsqrt", "Reciprocal", "Div", "Max", "Min", "Clip"])
+def test_slopes_at_small_and_large_numbers_are_right(name: str, size: float) -> None:
+    """A guarded norm is made of these: differences by a fixed step would hand back nothing."""
+    x, other = np.array([1.5, 2.5, 7.0]) * size, np.array([2.0]) * size
+    case = {"Div": (x, other), "Max": (x, other), "Min": (x, other), "Clip": (x, other[0])}
+    inputs = case.get(name, (x,))
+    op = REGISTRY[name]()
+    types = tuple(TensorType.of(np.asarray(a)) for a in inputs)
+    ev = Evaluation(types, types[:1])
+    (y,) = (np.asarray(v) for v in as_tuple(op.reference(ev, *inputs)))
+    found = RULES[name](Step(op, ev, inputs, (y,), (True,) + (False,) * (len(inputs) - 1)),
+                        [np.ones(3)])[0]  # fmt: skip
+    above = x > other
+    wanted = {
+        "Sqrt": 0.5 / np.sqrt(x), "Rsqrt": -0.5 / x**1.5, "Reciprocal": -1 / x**2,
+        "Div": np.full(3, 1 / other[0]), "Max": above * 1.0, "Min": ~above * 1.0,
+        "Clip": above * 1.0,
+    }[name]  # fmt: skip
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)

@@ -25,6 +25,7 @@ from verax.numerics.expr import Expr, Input, TracingArith, compose, trace
 from verax.ops.sums.layer_normalization import LayerNormalization, RMSNormalization
 from verax.ops.sums.normalization import InstanceNormalization
 from verax.ops.sums.reduction import ReduceLogSumExp, Reduction
+from verax.ops.sums.response_normalization import LpNormalization
 from verax.ops.sums.softmax import AlongAxis
 
 F32 = "float32"
@@ -235,6 +236,25 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
         unit = M.mul(deviation, second)
         result = M.fma(unit, scale, Input(2, F32)) if len(extra) > 1 else M.mul(unit, scale)
     _emit_lines(lowering, group, axes, stages, result, extra)
+
+
+@lowers("LpNormalization")
+def lower_lp_normalization(lowering: Lowering, group: Group) -> None:
+    """Input, output."""
+    graph, node = lowering.graph, group.root
+    op, shape = node.op, graph.types[node.inputs[0] or ""].shape
+    assert isinstance(op, LpNormalization)
+    if not _all_float32(graph, node) or 0 in shape:
+        raise NoKernel("normalisations take float32")
+    x, total = Input(0, F32), Input(1, F32)
+    zero, one = M.const(0.0, F32), M.const(1.0, F32)
+    guarded = M.add(total, M.like(op.epsilon, total))
+    norm = M.max(M.sqrt(guarded) if op.p == 2 else guarded, M.like(op.floor, total))
+    element = M.mul(x, x) if op.p == 2 else M.abs(x)
+    is_zero = M.eq(total, zero)
+    result = M.select(is_zero, zero, M.div(x, M.select(is_zero, one, total)))
+    axes = (op.axis % len(shape),)
+    _emit_lines(lowering, group, axes, (Stage("sum", element, norm),), result)
 
 
 def _per_channel(op: object) -> bool:

@@ -35,6 +35,7 @@ from verax.export.onnx.recurrent import recurrent
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
+from verax.ops.sums.response_normalization import LpNormalization
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.winograd import WinogradConv
 
@@ -123,6 +124,27 @@ def _group_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission
     del inner.input[1:]
     inner.input.extend(spread)
     return OnnxEmission([*gathers, inner], {f"{y}/groups": index})
+
+
+def _lp_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """With epsilon or a floor, which the operator has not, in its parts; the norm is no 0 then."""
+    op = node.op
+    assert isinstance(op, LpNormalization)
+    if not op.epsilon and not op.floor:
+        return plain(node, graph, version, epsilon=None, floor=None)
+    if version < 13:
+        return OnnxEmission(problem="epsilon or a floor")
+    g = Group(node, graph)
+    x, dtype = g.input(0), g.type(0).dtype.numpy
+    powers = g.add("Mul", x, x) if op.p == 2 else g.add("Abs", x)
+    found = g.add("ReduceSum", powers, g.constant([op.axis]))
+    if op.epsilon:
+        found = g.add("Add", found, g.constant(op.epsilon, dtype))
+    if op.p == 2:
+        found = g.add("Sqrt", found)
+    if op.floor:
+        found = g.add("Max", found, g.constant(op.floor, dtype))
+    return g.finish(g.add("Div", x, found))
 
 
 def _pad(node: Node, graph: Graph, version: int) -> OnnxEmission:
@@ -268,6 +290,7 @@ SPECIAL: dict[str, Maker] = {
     "MeanVarianceNormalization": _mean_variance,
     "ConstantOfShape": _constant_of_shape,
     "Split": _split,
+    "LpNormalization": _lp_normalization,
     "Softmax": _flattening,
     "LogSoftmax": _flattening,
     "Hardmax": _flattening,

@@ -11,7 +11,7 @@ derivative says nothing about it, or nobody needed it yet. `rule_of` answers Non
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,41 @@ def _elementwise(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
             as_tuple(step.op.reference(step.ev, *step.inputs[:i], v, *step.inputs[i + 1 :]))[0]
             for v in (x + h, x - h)
         ]
-        slope = np.nan_to_num((sides[0] - sides[1]) / (2 * h), nan=0.0, posinf=0.0, neginf=0.0)
+        slope = _finite((sides[0] - sides[1]) / (2 * h))
         found[i] = unbroadcast(gradients[0] * slope, x.shape)
     return step.spread(found)
+
+
+def _of_result(slope: Callable[[Array], Array]) -> Rule:
+    """Of a function whose slope is known from its result. Differences need steps far smaller than
+    x, and roots and reciprocals are asked about numbers as small as the square of a guard."""
+
+    def rule(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+        return [gradients[0] * _finite(slope(step.outputs[0]))]
+
+    return rule
+
+
+def _divide(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    over = _finite(1 / step.inputs[1])
+    slopes = over, -step.outputs[0] * over
+    return [
+        unbroadcast(gradients[0] * _finite(slope), x.shape) if wanted else None
+        for x, wanted, slope in zip(step.inputs, step.wanted, slopes)
+    ]
+
+
+def _choose(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    """To the operand that is the result."""
+    y = step.outputs[0]
+    return [
+        unbroadcast(gradients[0] * (y == x), np.shape(x)) if wanted else None
+        for x, wanted in zip(step.inputs, step.wanted)
+    ]
+
+
+def _finite(slope: Array) -> Array:
+    return np.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 # Operators that move, repeat or select elements
@@ -95,6 +127,11 @@ RULES: dict[str, Rule] = {
     "Relu": _relu,
     "Add": _add,
     "Mul": _multiply,
+    "Div": _divide,
+    "Sqrt": _of_result(lambda y: 0.5 / y),
+    "Rsqrt": _of_result(lambda y: -0.5 * y**3),
+    "Reciprocal": _of_result(lambda y: -y * y),
+    **dict.fromkeys(("Max", "Min", "Clip"), _choose),
     "Conv": linear.convolution,
     "ConvTranspose": linear.transposed_convolution,
     "Gemm": linear.gemm,

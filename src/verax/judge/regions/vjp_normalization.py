@@ -79,8 +79,10 @@ def response_normalization(step: Step, gradients: Sequence[Array]) -> list[Array
 
 def lp_normalization(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
     op, x, g = step.op, step.inputs[0], gradients[0]
-    norm = np.sum(np.abs(x) ** op.p, axis=op.axis, keepdims=True) ** (1 / op.p)
+    total = np.sum(np.abs(x) ** op.p, axis=op.axis, keepdims=True) + op.epsilon
+    norm = np.maximum(total ** (1 / op.p), op.floor)
     norm = np.where(norm == 0, np.inf, norm)
-    inner = np.sum(g * x, axis=op.axis, keepdims=True)
+    moves = total ** (1 / op.p) >= op.floor
+    inner = np.sum(g * x, axis=op.axis, keepdims=True) * moves
     slope = np.sign(x) / norm**2 if op.p == 1 else x / norm**3
     return [g / norm - slope * inner]

@@ -14,6 +14,7 @@ from verax.numerics.error_model import Rounding, U, relative
 from verax.numerics.fma import fma32
 from verax.numerics.reductions import reduce
 from verax.ops.common import constant, declared_units, draw, normalize_axis
+from verax.ops.sums.normalization import check_epsilon
 from verax.ops.windows.pooling import norm_error, root
 from verax.ops.windows.windows import same_floats
 
@@ -110,42 +111,52 @@ def _neighbours(n: int, before: int, after: int) -> Iterator[tuple[slice, slice]
 
 @operator
 class LpNormalization(Operator):
-    """x divided by the p-norm (p = 1 or 2) along `axis`; 0 where the norm is 0."""
+    """x divided by the p-norm (p = 1 or 2) along `axis`; 0 where the norm is 0.
 
-    no_kernel: ClassVar[str] = "not written yet"
+    epsilon is added to the sum of powers, before the root; the norm is taken for `floor` at least.
+    """
+
     axis: int = -1
     p: int = 2
+    epsilon: float = 0.0
+    floor: float = 0.0
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_floats(ctx, 0)
         normalize_axis(ctx, self.axis, ctx.type(0).rank)
         ctx.require(self.p in (1, 2), f"p must be 1 or 2, not {self.p}")
+        check_epsilon(ctx, self.epsilon)
+        ctx.require(self.floor >= 0, f"floor must not be negative, and is {self.floor}")
         return [ctx.type(0)]
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return self._divided(x, np.sum(np.abs(x) ** self.p, axis=self.axis, keepdims=True))
+        total = np.sum(np.abs(x) ** self.p, axis=self.axis, keepdims=True)
+        return self._divided(ev, x, total + constant(ev, self.epsilon))
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
-        """The canonical sum of |x| or x * x, its square root for p = 2, and one division."""
+        """The canonical sum of |x| or x * x, plus epsilon, its square root for p = 2, the larger of
+        that and the floor, and one division."""
         if x.dtype != np.float32:
             return super().canonical(ev, x)
         powers = np.abs(x) if self.p == 1 else x * x
-        return self._divided(x, reduce(powers, (self.axis,), "sum", keepdims=True))
+        total = reduce(powers, (self.axis,), "sum", keepdims=True) + np.float32(self.epsilon)
+        return self._divided(ev, x, total)
 
     @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        powers, n = np.abs(inputs[0]) ** self.p, inputs[0].shape[self.axis]
-        total = np.sum(powers, axis=self.axis, keepdims=True)
-        squares = np.sum(powers**2, axis=self.axis, keepdims=True)
+        powers, n = np.abs(inputs[0]) ** self.p, inputs[0].shape[self.axis] + 1
+        total = np.sum(powers, axis=self.axis, keepdims=True) + self.epsilon
+        squares = np.sum(powers**2, axis=self.axis, keepdims=True) + self.epsilon**2
         norm = root(total, self.p)
         inner, own = norm_error(norm, total, squares, n, self.p), relative(outputs[0], 1.0, 2.0)
-        share = np.abs(outputs[0]) / np.where(norm > 0, norm, 1)
+        divisor = np.maximum(norm, self.floor)
+        share = np.abs(outputs[0]) / np.where(divisor > 0, divisor, 1)
         return [Rounding(np.hypot(inner.sigma * share, own.sigma), inner.bound * share + own.bound)]
 
-    def _divided(self, x: Any, total: Any) -> Any:
-        norm = root(total, self.p)
+    def _divided(self, ev: Evaluation, x: Any, total: Any) -> Any:
+        norm = np.maximum(root(total, self.p), np.asarray(constant(ev, self.floor), x.dtype))
         return np.where(norm == 0, np.zeros((), x.dtype), x / np.where(norm == 0, 1, norm))
 
     @classmethod
@@ -153,6 +164,8 @@ class LpNormalization(Operator):
         for p in (1, 2):
             for shape, axis in (((2, 3, 5), -1), ((2, 19, 3), 1), ((4, 3, 2, 5), -4)):
                 yield Case(cls(p=p, axis=axis), (draw(rng, shape),), label=str(shape))
+            for guard in ({"epsilon": 0.5}, {"floor": 6.5}, {"epsilon": 0.25, "floor": 3.5}):
+                yield Case(cls(p=p, axis=1, **guard), (draw(rng, (2, 7, 3)),), label=str(guard))
             zeros = draw(rng, (3, 4))
             zeros[1] = 0
             yield Case(cls(p=p), (zeros,), label="zeros")

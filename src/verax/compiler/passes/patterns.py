@@ -1,0 +1,400 @@
+"""Patterns over the nodes that make a value, and the rewriting of what matches: the common part of
+the passes that recognise an operator in its decomposition.
+
+A pattern is data: `Product(X, Apply("Sigmoid", X))`. It is matched from its last node backwards.
+What holds for every match, so that no pass has to say it:
+
+C1  The operands of Add, Mul, Max and Min may stand in either order, and a `Product` in any
+    association, with Pow for equal factors and Div for reciprocal ones.
+C2  A number is a constant of one element. `Is(v)` takes the float nearest to v of the constant's
+    type and no other: not its neighbour.
+C3  Values are float32, of static shapes, and the last one has the shape of the leaf "x": no
+    constant inside has widened anything.
+C4  What lies inside is read by nothing outside and is no output of the network.
+C5  Reductions keep their axes, which are constants, and all of a pattern are over the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+from verax.ir.operator import REGISTRY, Operator
+from verax.ir.rewrite import Rewriter
+from verax.ir.types import DType
+from verax.ops.sums.reduction import Reduction
+from verax.records.trace import Trace
+
+COMMUTES = frozenset({"Add", "Mul", "Max", "Min"})
+
+
+@dataclass(frozen=True)
+class Match:
+    """What was found. bound: by name the value of a leaf or a parameter, the float of a number, the
+    axes of the reductions; nodes: all that matched, the last one included."""
+
+    bound: Mapping[str, Any] = field(default_factory=dict)
+    nodes: frozenset[str] = frozenset()
+
+    def bind(self, name: str, found: Any) -> Iterator[Match]:
+        """This match where `name` is `found`; none where it is something else already."""
+        if name not in self.bound:
+            yield dataclasses.replace(self, bound={**self.bound, name: found})
+        elif self.bound[name] == found:
+            yield self
+
+    def through(self, node: Node) -> Match:
+        return dataclasses.replace(self, nodes=self.nodes | {node.outputs[0]})
+
+
+class Pattern(Protocol):
+    """Something to look for. `match` gives every way in which `value` is that, given `found`.
+
+    Two patterns are equal when they are one object: those are the factors that Pow may stand for.
+    """
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """Any float32 value that is not a constant; the same value wherever the name occurs."""
+
+    name: str
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        if value is None or value in graph.constants:
+            return
+        if graph.types[value].dtype is DType.float32 and graph.types[value].is_static:
+            yield from found.bind(self.name, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """A float32 constant of any shape."""
+
+    name: str
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        constant = graph.constants.get(value or "")
+        if constant is not None and constant.dtype == np.float32:
+            yield from found.bind(self.name, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Anything:
+    """An operand that does not matter, as a shape whose effect the types tell."""
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        if value is not None:
+            yield found
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A finite number that the match tells."""
+
+    name: str
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        constant = _number(graph, value)
+        if constant is not None:
+            yield from found.bind(self.name, float(constant))
+
+
+@dataclass(frozen=True, eq=False)
+class Is:
+    """The number `value`, as its constant's type has it (C2)."""
+
+    value: float
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        constant = _number(graph, value)
+        if constant is None:
+            return
+        nearest = constant.dtype.type(self.value)
+        exact = constant.dtype.kind == "f" or float(nearest) == self.value
+        if exact and constant == nearest:
+            yield found
+
+
+def _number(graph: Graph, value: str | None) -> np.ndarray | None:
+    """A constant of one finite number, without axes."""
+    constant = graph.constants.get(value or "")
+    if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
+        return None
+    return constant.reshape(()) if np.isfinite(constant).all() else None
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Apply:
+    """A node of this kind with exactly these attributes, its operands in either order (C1). An
+    operand that is None is not given."""
+
+    kind: str
+    operands: tuple[Pattern | None, ...]
+    attributes: tuple[tuple[str, Any], ...]
+
+    def __init__(self, kind: str, *operands: Pattern | None, **attributes: Any) -> None:
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "operands", operands)
+        object.__setattr__(self, "attributes", tuple(attributes.items()))
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        node = _made(graph, value, self.kind)
+        if node is None or node.op != REGISTRY[self.kind](**dict(self.attributes)):
+            return
+        wanted = self.operands + (None,) * (len(node.inputs) - len(self.operands))
+        given = node.inputs + (None,) * (len(wanted) - len(node.inputs))
+        yield from _all(graph, wanted, given, found.through(node))
+        if self.kind in COMMUTES and len(given) == 2 and given[0] != given[1]:
+            yield from _all(graph, wanted, given[::-1], found.through(node))
+
+
+def _made(graph: Graph, value: str | None, kind: str) -> Node | None:
+    """The node of a kind that makes a float32 value."""
+    node = graph.producers.get(value or "")
+    if node is None or node.op.kind != kind or len(node.outputs) != 1:
+        return None
+    return node if graph.types[node.outputs[0]].dtype is DType.float32 else None
+
+
+def _all(
+    graph: Graph, wanted: Sequence[Pattern | None], given: Sequence[str | None], found: Match
+) -> Iterator[Match]:
+    """Matches of all operands together."""
+    if not wanted:
+        yield found
+        return
+    first = wanted[0]
+    if first is None:
+        heads = iter((found,) if given[0] is None else ())
+    else:
+        heads = first.match(graph, given[0], found)
+    for head in heads:
+        yield from _all(graph, wanted[1:], given[1:], head)
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce:
+    """A reduction that keeps its axes, which are bound as `axes` (C5)."""
+
+    kind: str
+    operand: Pattern
+    axes: str = "axes"
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        node = _made(graph, value, self.kind)
+        if node is None or not isinstance(node.op, Reduction) or not node.op.keepdims:
+            return
+        x, over = (*node.inputs, None)[:2]
+        if x is None or (over is not None and over not in graph.constants):
+            return
+        rank = graph.types[x].rank
+        axes = node.op.reduced_axes(rank, None if over is None else graph.constants[over])
+        for head in found.through(node).bind(self.axes, axes) if axes else ():
+            yield from self.operand.match(graph, x, head)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class OneOf:
+    """Any of several patterns."""
+
+    patterns: tuple[Pattern, ...]
+
+    def __init__(self, *patterns: Pattern) -> None:
+        object.__setattr__(self, "patterns", patterns)
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        for pattern in self.patterns:
+            yield from pattern.match(graph, value, found)
+
+
+@dataclass(frozen=True, eq=False)
+class Inverse:
+    """The reciprocal of `divisor`: by itself as `itself`, in a product as a division as well."""
+
+    divisor: Pattern
+    itself: Pattern
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        yield from self.itself.match(graph, value, found)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Product:
+    """The product of several factors, however it is multiplied out (C1)."""
+
+    factors: tuple[Pattern, ...]
+
+    def __init__(self, *factors: Pattern) -> None:
+        object.__setattr__(self, "factors", factors)
+
+    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+        if len(self.factors) == 1:
+            yield from self.factors[0].match(graph, value, found)
+            return
+        if _made(graph, value, "Mul") is not None:
+            for left, right in _halves(self.factors):
+                yield from Apply("Mul", Product(*left), Product(*right)).match(graph, value, found)
+        elif _made(graph, value, "Div") is not None:
+            for i, factor in enumerate(self.factors):
+                divisor = _divisor(factor)
+                if divisor is not None:
+                    rest = Product(*self.factors[:i], *self.factors[i + 1 :])
+                    yield from Apply("Div", rest, divisor).match(graph, value, found)
+        elif len(set(self.factors)) == 1:
+            power = Apply("Pow", self.factors[0], Is(len(self.factors)))
+            yield from power.match(graph, value, found)
+
+
+def _halves(
+    factors: tuple[Pattern, ...],
+) -> Iterator[tuple[tuple[Pattern, ...], tuple[Pattern, ...]]]:
+    """Every way to part factors in two, once: the first factor stays on the left, as Apply tries
+    the operands in either order."""
+    seen = set()
+    for chosen in itertools.product((True, False), repeat=len(factors) - 1):
+        kept = (True, *chosen)
+        left, right = (
+            tuple(f for f, k in zip(factors, kept) if k is side) for side in (True, False)
+        )
+        if right and (left, right) not in seen:
+            seen.add((left, right))
+            yield left, right
+
+
+def _divisor(factor: Pattern) -> Pattern | None:
+    """What division by means multiplication with a factor."""
+    if isinstance(factor, Is):
+        return Is(1 / factor.value)
+    return factor.divisor if isinstance(factor, Inverse) else None
+
+
+# --- names for what occurs often
+
+X = Leaf("x")
+ONE = Is(1.0)
+
+
+def root(pattern: Pattern) -> Pattern:
+    """A square root."""
+    return OneOf(Apply("Sqrt", pattern), Apply("Pow", pattern, Is(0.5)))
+
+
+def over(pattern: Pattern) -> Inverse:
+    """A reciprocal."""
+    itself = OneOf(Apply("Reciprocal", pattern), Apply("Div", ONE, pattern))
+    return Inverse(pattern, itself)
+
+
+def over_root(pattern: Pattern) -> Inverse:
+    """A reciprocal square root."""
+    direct = OneOf(Apply("Rsqrt", pattern), Apply("Pow", pattern, Is(-0.5)))
+    return Inverse(root(pattern), OneOf(direct, over(root(pattern)), root(over(pattern))))
+
+
+def mean(pattern: Pattern) -> Pattern:
+    """A mean; where it is a sum divided by a number, "count" or "share" are held to the axes."""
+    total = Reduce("ReduceSum", pattern)
+    return OneOf(
+        Reduce("ReduceMean", pattern),
+        Apply("Div", total, Number("count")),
+        Apply("Mul", total, Number("share")),
+    )
+
+
+def square(pattern: Pattern) -> Product:
+    return Product(pattern, pattern)
+
+
+# --- rewriting
+
+Made = tuple[Operator, tuple[str | np.ndarray | None, ...]]
+"""An operator and its inputs: values of the graph, or new constants."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What to look for, and what a match is; None when it is not, after all."""
+
+    pattern: Pattern
+    made: Callable[[Graph, Match], Made | None]
+
+
+def recognise(
+    graph: Graph, limit: int | None, name: str, rules: Sequence[Rule]
+) -> tuple[Graph, Trace]:
+    """Replace what matches a rule by one node, the largest part that does; the earliest first."""
+    found: dict[str, tuple[Made, frozenset[str]]] = {}
+    claimed: set[str] = set()
+    for node in reversed(graph.nodes):
+        if node.outputs[0] in claimed:
+            continue
+        for made, nodes in _matches(graph, node, rules):
+            if not nodes & claimed:
+                found[node.outputs[0]] = made, nodes
+                claimed |= nodes
+                break
+    roots = [n.outputs[0] for n in graph.nodes if n.outputs and n.outputs[0] in found][:limit]
+    inner = {v for root in roots for v in found[root][1]} - set(roots)
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        value = node.outputs[0]
+        if value in inner:
+            continue
+        if value not in roots:
+            rewriter.keep(node)
+            continue
+        op, operands = found[value][0]
+        inputs = [
+            rewriter.constant(v) if isinstance(v, np.ndarray) else rewriter.map(v) for v in operands
+        ]
+        whole = rewriter.add(op, inputs, node.name, rewriter.names(node))
+        rewriter.replace(node, whole, name)
+    return rewriter.finish()
+
+
+def _matches(
+    graph: Graph, node: Node, rules: Sequence[Rule]
+) -> Iterator[tuple[Made, frozenset[str]]]:
+    value = node.outputs[0]
+    for rule in rules:
+        for match in rule.pattern.match(graph, value, Match()):
+            x = match.bound["x"]
+            if graph.types[x] != graph.types[value] or not _is_private(graph, match, value):
+                continue
+            made = rule.made(graph, match)
+            if made is not None:
+                yield made, match.nodes
+
+
+def _is_private(graph: Graph, match: Match, last: str) -> bool:
+    """C4."""
+    inner = match.nodes - {last}
+    return all(
+        v not in graph.outputs
+        and all(reader.outputs[0] in match.nodes for reader in graph.consumers.get(v, ()))
+        for v in inner
+    )
+
+
+def averages(graph: Graph, match: Match) -> bool:
+    """Whether what `mean` matched divides by the number of elements along the axes."""
+    dims = graph.types[match.bound["x"]].shape
+    count = int(np.prod([dims[a] for a in match.bound["axes"]]))
+    return match.bound.get("count", count) == count and match.bound.get("share", 1 / count) * (
+        count
+    ) == 1  # fmt: skip
+
+
+def trailing(graph: Graph, match: Match) -> int | None:
+    """The first of the axes when they are the last ones of x without a gap."""
+    rank, axes = graph.types[match.bound["x"]].rank, match.bound["axes"]
+    return axes[0] if axes == tuple(range(axes[0], rank)) else None

@@ -1,0 +1,56 @@
+"""The Gaussian error linear unit written out with erf or tanh."""
+
+from __future__ import annotations
+
+import math
+
+from verax.compiler.passes.patterns import (
+    ONE,
+    Apply,
+    Is,
+    Made,
+    Match,
+    OneOf,
+    Product,
+    Rule,
+    X,
+    recognise,
+)
+from verax.ir.graph import Graph
+from verax.ops.pointwise.activation_smooth import Gelu
+from verax.records.trace import Trace
+
+HALF, CUBIC = Is(0.5), Is(0.044715)
+ARGUMENT = Product(X, Is(math.sqrt(0.5)))
+GELU = Product(X, HALF, Apply("Add", Apply("Erf", ARGUMENT), ONE))
+
+STRETCH = Is(math.sqrt(2 / math.pi))
+CURVE = OneOf(
+    Product(STRETCH, Apply("Add", X, Product(CUBIC, X, X, X))),
+    Product(STRETCH, X, Apply("Add", Product(CUBIC, X, X), ONE)),
+)
+GELU_TANH = Product(X, HALF, Apply("Add", Apply("Tanh", CURVE), ONE))
+
+
+def recognise_gelu(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Recognise Gelu in its parts, with erf or with the tanh formula.
+
+    Given:  %e = Erf()(Div()(%x, 1.4142135)); %y = Mul()(Mul()(%x, Add()(%e, 1)), 0.5)
+    Result: %y = Gelu()(%x)
+
+    The factors may stand in any order and association, and be divided by or multiplied with. Every
+    constant is the float nearest to what the formula has: 1/2, 1, sqrt(2) or its reciprocal, and
+    sqrt(2 / pi), 0.044715 and the third power in the tanh formula.
+
+    Numeric effect: the same function over the reals, as near as float32 has its constants. The
+    operator is within two roundings everywhere; 1 + erf cancels where x is far below 0.
+    """
+    rules = [
+        Rule(GELU, lambda graph, match: _gelu(match, "none")),
+        Rule(GELU_TANH, lambda graph, match: _gelu(match, "tanh")),
+    ]
+    return recognise(graph, limit, "recognise_gelu", rules)
+
+
+def _gelu(match: Match, approximate: str) -> Made:
+    return Gelu(approximate=approximate), (match.bound["x"],)

@@ -1,0 +1,83 @@
+"""Division by a guarded norm written out in its parts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.compiler.passes.patterns import (
+    Anything,
+    Apply,
+    Inverse,
+    Made,
+    Match,
+    Number,
+    OneOf,
+    Pattern,
+    Product,
+    Reduce,
+    Rule,
+    X,
+    over,
+    over_root,
+    recognise,
+    root,
+    square,
+)
+from verax.ir.graph import Graph
+from verax.numerics.error_model import U
+from verax.ops.sums.response_normalization import LpNormalization
+from verax.records.trace import Trace
+
+SQUARES = OneOf(Reduce("ReduceSumSquare", X), Reduce("ReduceSum", square(X)))
+LENGTH = OneOf(Reduce("ReduceL2", X), root(SQUARES))
+TOTAL = OneOf(Reduce("ReduceL1", X), Reduce("ReduceSum", Apply("Abs", X)))
+
+
+def _at_least(pattern: Pattern, name: str) -> Pattern:
+    return OneOf(Apply("Max", pattern, Number(name)), Apply("Clip", pattern, Number(name)))
+
+
+def _over_spread(norm: Pattern) -> Inverse:
+    """Over a norm, also where it was given the shape of x before."""
+    return over(OneOf(norm, Apply("Expand", norm, Anything())))
+
+
+EUCLIDEAN = OneOf(
+    Product(X, _over_spread(_at_least(LENGTH, "floor"))),
+    Product(X, over_root(Apply("Add", SQUARES, Number("epsilon")))),
+    Product(X, over_root(_at_least(SQUARES, "squared"))),
+)
+ABSOLUTE = Product(X, _over_spread(_at_least(TOTAL, "floor")))
+
+
+def recognise_lp_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Recognise LpNormalization in its parts: x over its norm along one axis, guarded.
+
+    Given:  %n = Clip()(ReduceL2()(%x, [1]), 1e-12); %y = Div()(%x, Expand()(%n, %shape))
+    Result: %y = LpNormalization(axis=1, p=2, floor=1e-12)(%x)
+
+    The guard is a positive number: the least norm (as PyTorch has it), the least sum of squares (as
+    TensorFlow), or added to the sum of squares. One added to the norm is something else. Without a
+    guard x / norm is NaN where x is 0, while LpNormalization gives 0: that is left alone.
+
+    Numeric effect: the same function over the reals, within the rounding of the parts.
+    """
+    rules = [
+        Rule(EUCLIDEAN, lambda graph, match: _lp_norm(match, 2)),
+        Rule(ABSOLUTE, lambda graph, match: _lp_norm(match, 1)),
+    ]
+    return recognise(graph, limit, "recognise_lp_norm", rules)
+
+
+def _lp_norm(match: Match, p: int) -> Made | None:
+    bound, axes = match.bound, match.bound["axes"]
+    epsilon, floor = bound.get("epsilon", 0.0), bound.get("floor", 0.0)
+    if "squared" in bound:
+        floor = math.sqrt(max(0.0, bound["squared"]))
+        if abs(float(np.float32(floor)) - floor) > U / 4 * floor:
+            return None  # the root of the guard is no float32: results at it would be off by that
+    if len(axes) != 1 or epsilon < 0 or floor < 0 or not epsilon + floor > 0:
+        return None
+    return LpNormalization(axis=axes[0], p=p, epsilon=epsilon, floor=floor), (bound["x"],)

@@ -1,0 +1,56 @@
+"""Normalisation by the root of the mean square written out in its parts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.compiler.passes.patterns import (
+    Apply,
+    Made,
+    Match,
+    Number,
+    OneOf,
+    Parameter,
+    Product,
+    Rule,
+    X,
+    averages,
+    mean,
+    over_root,
+    recognise,
+    square,
+    trailing,
+)
+from verax.ir.graph import Graph
+from verax.ops.sums.layer_normalization import RMSNormalization
+from verax.records.trace import Trace
+
+MEAN_SQUARE = mean(square(X))
+INVERSE = over_root(OneOf(Apply("Add", MEAN_SQUARE, Number("epsilon")), MEAN_SQUARE))
+RMS_NORM = OneOf(Product(X, INVERSE, Parameter("scale")), Product(X, INVERSE))
+
+
+def recognise_rms_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Recognise RMSNormalization in its parts.
+
+    Given:  %s = ReduceMean()(Pow()(%x, 2), [-1]); %r = Sqrt()(Add()(%s, 1e-6))
+            %y = Mul()(Div()(%x, %r), %scale)
+    Result: %y = RMSNormalization(axis=-1, epsilon=1e-6)(%x, %scale)
+
+    The mean is over the last axes and keeps them, the exponent is 2, epsilon is a number under the
+    root, scale is a constant that widens nothing, or missing. A LayerNormalization is one of these
+    of the deviation from the mean: where that pass is disabled, this one finds that much of it.
+
+    Numeric effect: the same function over the reals, within the rounding of the parts: the
+    reciprocal of the root is multiplied with.
+    """
+    return recognise(graph, limit, "recognise_rms_norm", [Rule(RMS_NORM, _rms_norm)])
+
+
+def _rms_norm(graph: Graph, match: Match) -> Made | None:
+    axis, epsilon = trailing(graph, match), match.bound.get("epsilon", 0.0)
+    if axis is None or epsilon < 0 or not averages(graph, match):
+        return None
+    x = match.bound["x"]
+    ones = np.ones(graph.types[x].shape[axis:], np.float32)
+    return RMSNormalization(axis=axis, epsilon=epsilon), (x, match.bound.get("scale", ones))
