@@ -40,6 +40,7 @@ from verax.cli.inputs import (
     image_options,
     read_inputs,
 )
+from verax.cli.pass_options import Disable, Inject, Passes, pass_options
 from verax.compiler.saved import SavedExecutable
 from verax.formats import VX
 from verax.ir.graph import Graph
@@ -80,6 +81,9 @@ def command(
         bool, typer.Option(help="The subject may use Winograd's algorithm; without, sharper.")
     ] = True,
     steps: Steps = None,
+    passes: Passes = None,
+    disable: Disable = None,
+    inject: Inject = None,
     threads: Threads = 0,
     timeout: Timeout = None,
     shape: Shape = None,
@@ -92,10 +96,14 @@ def command(
 
     A subject that shows no values inside is run on parts of the network instead.
 
+    Of the optimisations the level, the pass, the number of the rewrite and its nodes before and
+    after are said. When it is wrong only together with earlier ones, those are named, too.
+
     Exit codes: 0 identical, rounding or an allowed precision; 1 mistake; 3 undecided.
     """
     can_write(json)
     limit = checked_timeout(timeout)
+    chosen = dataclasses.asdict(pass_options(passes, disable, inject))
     options = image_options(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
@@ -123,6 +131,7 @@ def command(
             watch=watch,
             winograd=winograd,
             steps=steps,
+            **chosen,
             progress=lambda done, total, what: show(what, done / max(total, 1)),
         )
     inputs = tuple(
