@@ -9,7 +9,7 @@ import pytest
 
 from tests.compiler.test_every_pass import network, turned
 from verax.base.errors import UsageError
-from verax.base.settings import Settings
+from verax.base.settings import LEVELS, Settings
 from verax.compiler.driver import compile
 from verax.compiler.injected import passes_of
 from verax.compiler.levels import PIPELINE, passes_for
@@ -42,7 +42,7 @@ def file(folder: Path, text: str, line: str = "PASS = Pass(own, PassClass.exact)
     return str(path)
 
 
-def order(path: str, level: int = 2) -> list[str]:
+def order(path: str, level: int = LEVELS[-1]) -> list[str]:
     return [p.name for p in passes_for(Settings(level, inject=(path,)))]
 
 
