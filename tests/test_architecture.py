@@ -94,7 +94,7 @@ ALLOWED: dict[str, set[str]] = {
     "onnx_backend": {"compiler", "frontends", "onnx_format", "reference", "ir", "base"},
     "api": {
         *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),
-        *("repro", "verified_conversion", "evaluation", "ir", "base"),
+        *("repro", "verified_conversion", "evaluation", "images", "ir", "base"),
     },
     "cli": {
         *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),

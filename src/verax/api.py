@@ -21,13 +21,16 @@ from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable, read_recipe, save
 from verax.evaluation import evaluate as evaluate_samples
+from verax.evaluation.falls import find_fall
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 from verax.frontends.model import Model
+from verax.images import ImageOptions
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
 from verax.judge import check as judge_check
 from verax.judge.align.networks import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
+from verax.judge.bisect import with_accuracy
 from verax.judge.locate.consecutive import in_steps
 from verax.judge.protocol import Runner
 from verax.records.alignment import Alignment
@@ -421,6 +424,9 @@ def bisect(
     passes: Sequence[str] | None = None,
     disable: Sequence[str] = (),
     inject: Sequence[str] = (),
+    images: Any = None,
+    labels: Any = None,
+    image: ImageOptions | None = None,
     **options: Any,
 ) -> Bisection:
     """Judge as `check` does, then name the guilty nodes, what they computed instead, and the
@@ -429,16 +435,30 @@ def bisect(
     repro: an empty folder for minimal cases, one for each guilty node; force: write into it though
     it is not empty. passes: names of the only passes and decisions that the subject makes, None
     for all; disable: those that it does not; inject: files that define further ones, which are
-    Python code that is run (docs/extend/pass.md). Other options: those of
+    Python code that is run (docs/extend/pass.md). images, labels: labelled samples as `evaluate`
+    takes them: the step at which the accuracy falls is searched as well, and the inputs judged are
+    samples that become wrong. image: how pictures become inputs. Other options: those of
     `verax.judge.bisect.bisect`.
     """
     network, inputs = model_of(model), _of_runs(inputs)
     chosen = PassOptions.of(passes, disable, inject)
     graph, runner = graph_of(network), with_passes(subject_of(subject, network), chosen)
     graph, runner, inputs = in_steps(graph, runner, inputs, steps)
+    said = options.setdefault("pixels", _pixels_of(network))
+    fall = None
+    if images is not None:
+        if inputs is not None:
+            raise UsageError(
+                "samples give the inputs, and inputs are given as well",
+                next_step="leave one of them out",
+            )
+        show = options.get("progress")
+        fall = find_fall(graph, runner, images, labels, image=image, pixels=said, progress=show)
+        inputs = fall.inputs
     folder = None if repro is None else prepare(repro, force=force)
-    options.setdefault("pixels", _pixels_of(network))
     found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)
+    if fall is not None:
+        found = with_accuracy(found, fall.found, fall.names)
     if folder is None:
         return found.record
     return write_cases(

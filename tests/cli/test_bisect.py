@@ -161,3 +161,17 @@ def test_a_replay_wants_the_pass_as_it_was(cli: Cli, tiny: Path, tmp_path: Path)
     again = cli("check", "--replay", record)
     assert again.code == 2
     assert "own.py" in again.err
+
+
+def test_labelled_samples_on_the_command_line(cli: Cli, digits: Path, tmp_path: Path) -> None:
+    folder = digits.parent
+    scales = folder / "scales.onnx"
+    found = cli("bisect", scales, "verax:O2", "--images", folder / "scales.npz")
+    assert found.code == 0, found.err
+    assert "accuracy does not fall: right on 349 of 360 (96.9%)" in found.out
+    alone = cli("bisect", scales, "verax:O2", "--labels", "labels.txt")
+    assert (alone.code, "--labels belongs to --images" in alone.err) == (2, True)
+    both = cli("bisect", scales, "--images", folder / "scales.npz", "--image", folder / "3.png")
+    assert (both.code, "do not go with it" in both.err) == (2, True)
+    missing = cli("bisect", scales, "verax:O2", "--images", tmp_path / "nothing")
+    assert missing.code == 2

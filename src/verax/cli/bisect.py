@@ -56,6 +56,23 @@ def command(
     ] = "verax:O1",
     input: Inputs = None,
     image: Photo = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            metavar="DIR|FILE.npz",
+            help="Labelled samples: find the step at which the accuracy falls, and judge samples "
+            "that become wrong.",
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            metavar="FILE",
+            help="With --images, as for `verax evaluate`; without, sub-folders are classes.",
+        ),
+    ] = None,
     image_layout: ImageLayout = None,
     image_order: ImageOrder = None,
     image_range: ImageRange = None,
@@ -115,6 +132,13 @@ def command(
             place=str(model),
             next_step=f"give the model first: verax bisect MODEL {model}",
         )
+    if images is None and labels is not None:
+        raise UsageError("--labels belongs to --images", next_step="give both")
+    if images is not None and (input or image is not None):
+        raise UsageError(
+            "--images gives the inputs: --input and --image do not go with it",
+            next_step="leave them out",
+        )
     given = read_inputs(input, image, loaded.inputs, options, loaded.pixels)
     judged: Any = subject
     if os.path.exists(subject) and not subject.endswith((".npz", *VX.suffixes)):
@@ -132,6 +156,9 @@ def command(
             winograd=winograd,
             steps=steps,
             **chosen,
+            images=images,
+            labels=labels,
+            image=options,
             progress=lambda done, total, what: show(what, done / max(total, 1)),
         )
     inputs = tuple(

@@ -117,6 +117,16 @@ def bisect(
     return Bisected(record, guilty, arrays)
 
 
+def with_accuracy(found: Bisected, accuracy: Optimisations, samples: tuple[str, ...]) -> Bisected:
+    """With what the accuracy on labelled samples said; samples: names of those that were judged."""
+    verdict = found.record.verdict
+    origin = f"samples: {', '.join(samples)}"
+    inputs = tuple(dataclasses.replace(i, origin=origin) for i in verdict.inputs)
+    verdict = dataclasses.replace(verdict, inputs=inputs)
+    record = dataclasses.replace(found.record, verdict=verdict, accuracy=accuracy)
+    return dataclasses.replace(found, record=record)
+
+
 def _actual(
     graph: Graph,
     subject: Runner,

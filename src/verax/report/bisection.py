@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
@@ -44,7 +44,9 @@ class _Report:
         if record.optimisations is not None:
             yield from _brought_by(record.optimisations, "optimisations")
         if record.accuracy is not None:
-            yield from _brought_by(record.accuracy, "accuracy")
+            shown = () if record.optimisations is None else record.optimisations.steps
+            known = {step.name for step in shown}
+            yield from _brought_by(record.accuracy, "accuracy", known)
         for case in record.cases:
             alone = "" if case.alone else " (not shown by itself)"
             yield Text.assemble(("minimal case: ", "bold"), f"{case.folder}{alone}")
@@ -64,7 +66,8 @@ class _Report:
         )
 
 
-def _brought_by(found: Optimisations, title: str) -> Iterator[Text]:
+def _brought_by(found: Optimisations, title: str, known: Collection[str] = ()) -> Iterator[Text]:
+    """known: names of steps that were described before."""
     effort = f"  ({len(found.tried)} of {found.count} steps were run)"
     style = "bold red" if found.guilty else "bold"
     yield Text.assemble((f"{title}: ", style), found.words, effort)
@@ -72,6 +75,8 @@ def _brought_by(found: Optimisations, title: str) -> Iterator[Text]:
         if tried.words:
             yield Text(f"  {tried.words} with {tried.name}")
     for step in found.steps:
+        if step.name in known:
+            continue
         yield Text(
             f"  {step.part}, from {step.level} on: step {step.number} of {found.count - 1}"
             + (f", nodes {', '.join(step.region[:NODES])}" if step.region else "")
