@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
         *("reference", "ops", "ir", "records", "numerics", "base"),
     },
     "runtime": {"records", "base"},
-    "judge.protocol": {"ir"},
+    "judge.protocol": {"records", "ir"},
     "judge.inputs": BY_MEANING,
     "judge.decide": BY_MEANING,
     "judge.regions": BY_MEANING | {"judge.decide"},
@@ -69,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "runners.engines": {"base"},  # processes that are timed hold nothing else
     "runners": {
         *("compiler", "runtime", "judge.protocol", "reference", "frontends", "export", "ir"),
-        *("onnx_format", "base"),
+        *("onnx_format", "records", "base"),
     },
     # The rest of a network with a planted mistake is honest float32 (reference), the mistake must
     # be visible (numerics), and it is written into files for other runtimes (export).
@@ -95,7 +95,7 @@ ALLOWED: dict[str, set[str]] = {
     "onnx_backend": {"compiler", "frontends", "onnx_format", "reference", "ir", "base"},
     "api": {
         *("formats", "compiler", "frontends", "judge", "runners", "reference", "records"),
-        *("repro", "verified_conversion", "certified", "evaluation", "ir", "base"),
+        *("repro", "verified_conversion", "certified", "evaluation", "images", "ir", "base"),
     },
     "cli": {
         *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),

@@ -23,13 +23,16 @@ from verax.compiler.driver import Executable
 from verax.compiler.recipe import follow
 from verax.compiler.saved import SavedExecutable, read_recipe, save
 from verax.evaluation import evaluate as evaluate_samples
+from verax.evaluation.falls import find_fall
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 from verax.frontends.model import Model
+from verax.images import ImageOptions
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
 from verax.judge import check as judge_check
 from verax.judge.align.networks import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
+from verax.judge.bisect import with_accuracy
 from verax.judge.locate.consecutive import in_steps
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import Progress
@@ -45,6 +48,7 @@ from verax.runners.executables import ExecutableRunner
 from verax.runners.limited import limited
 from verax.runners.network import NetworkRunner
 from verax.runners.own import VeraxRunner
+from verax.runners.passes import PassOptions, with_passes
 from verax.runners.registry import RUNNERS, resolve
 from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
@@ -325,6 +329,10 @@ def check(
     model: Network,
     subject: Subject = "verax:O1",
     inputs: Inputs | None = None,
+    *,
+    passes: Sequence[str] | None = None,
+    disable: Sequence[str] = (),
+    inject: Sequence[str] = (),
     **options: Any,
 ) -> Verdict:
     """Judge what `subject` makes of `model`, value by value, against the float64 meaning.
@@ -332,12 +340,15 @@ def check(
     subject: a runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path
     (.npz, .onnx, .vx), arrays by name, a torch module or ExportedProgram, or a function from inputs
     to outputs. inputs: arrays or tensors by name, drawn (seeded) when not given; a list of them for
-    consecutive runs of a model that remembers, which is judged over two runs or more. options:
-    those of `verax.judge.check`.
+    consecutive runs of a model that remembers, which is judged over two runs or more. passes,
+    disable, inject: of the subject's optimisations, as for `bisect`. options: those of
+    `verax.judge.check`.
     """
     network = model_of(model)
     options.setdefault("pixels", _pixels_of(network))
-    return judge_check(graph_of(network), subject_of(subject, network), _of_runs(inputs), **options)
+    chosen = PassOptions.of(passes, disable, inject)
+    runner = with_passes(subject_of(subject, network), chosen)
+    return judge_check(graph_of(network), runner, _of_runs(inputs), **options)
 
 
 def _given(inputs: Arrays | None) -> Arrays | None:
@@ -390,6 +401,9 @@ def evaluate(
     opt_level: int | None = None,
     threads: int = 0,
     timeout: float | None = None,
+    passes: Sequence[str] | None = None,
+    disable: Sequence[str] = (),
+    inject: Sequence[str] = (),
     **options: Any,
 ) -> Evaluation:
     """How often a model, compiled by Verax, is right on labelled samples; with `against`, on which
@@ -397,13 +411,15 @@ def evaluate(
 
     data: a folder of images, an .npz file, an array [n, ...] or arrays by name. labels: a file, or
     an array [n] of class numbers or names; what the data state if not given. against: a subject as
-    `check` takes it. opt_level, threads: of the compiled model. timeout: seconds for one run of
-    `against`. options, and what is raised: those of `verax.evaluation.evaluate.evaluate`.
+    `check` takes it. opt_level, threads, passes, disable, inject: of the compiled model, as for
+    `bisect`. timeout: seconds for one run of `against`. options, and what is raised: those of
+    `verax.evaluation.evaluate.evaluate`.
     """
     network = model_of(model)
     plain = Settings()
     level = plain.opt_level if opt_level is None else opt_level
     own = VeraxRunner(dataclasses.replace(plain, opt_level=level, threads=threads))
+    own = own.with_passes(PassOptions.of(passes, disable, inject))
     subject = None if against is None else _network_or_subject(against, network, threads, timeout)
     options.setdefault("pixels", _pixels_of(network))
     return evaluate_samples(graph_of(network), own, data, labels, against=subject, **options)
@@ -430,20 +446,44 @@ def bisect(
     repro: str | os.PathLike[str] | None = None,
     force: bool = False,
     winograd: bool = True,
+    passes: Sequence[str] | None = None,
+    disable: Sequence[str] = (),
+    inject: Sequence[str] = (),
+    images: Any = None,
+    labels: Any = None,
+    image: ImageOptions | None = None,
     **options: Any,
 ) -> Bisection:
     """Judge as `check` does, then name the guilty nodes, what they computed instead, and the
     optimisation that brought it.
 
     repro: an empty folder for minimal cases, one for each guilty node; force: write into it though
-    it is not empty. Other options: those of `verax.judge.bisect.bisect`.
+    it is not empty. passes: names of the only passes and decisions that the subject makes, None
+    for all; disable: those that it does not; inject: files that define further ones, which are
+    Python code that is run (docs/extend/pass.md). images, labels: labelled samples as `evaluate`
+    takes them: the step at which the accuracy falls is searched as well, and the inputs judged are
+    samples that become wrong. image: how pictures become inputs. Other options: those of
+    `verax.judge.bisect.bisect`.
     """
     network, inputs = model_of(model), _of_runs(inputs)
-    graph, runner = graph_of(network), subject_of(subject, network)
+    chosen = PassOptions.of(passes, disable, inject)
+    graph, runner = graph_of(network), with_passes(subject_of(subject, network), chosen)
     graph, runner, inputs = in_steps(graph, runner, inputs, steps)
+    said = options.setdefault("pixels", _pixels_of(network))
+    fall = None
+    if images is not None:
+        if inputs is not None:
+            raise UsageError(
+                "samples give the inputs, and inputs are given as well",
+                next_step="leave one of them out",
+            )
+        show = options.get("progress")
+        fall = find_fall(graph, runner, images, labels, image=image, pixels=said, progress=show)
+        inputs = fall.inputs
     folder = None if repro is None else prepare(repro, force=force)
-    options.setdefault("pixels", _pixels_of(network))
     found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)
+    if fall is not None:
+        found = with_accuracy(found, fall.found, fall.names)
     if folder is None:
         return found.record
     return write_cases(

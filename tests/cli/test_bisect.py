@@ -85,7 +85,7 @@ def test_bad_input_is_refused_in_words(
 def test_the_record_is_plain_json(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     cli("bisect", tiny, "verax:O0", "--json", tmp_path / "a.json")
     facts = json.loads((tmp_path / "a.json").read_text())
-    assert facts["schema"] == "verax.bisection/1"
+    assert facts["schema"] == "verax.bisection/2"
     assert facts["verdict"]["kind"] in ("identical", "rounding")
 
 
@@ -95,3 +95,83 @@ def test_networks_with_other_names_are_sent_to_the_alignment(
     found = cli("bisect", tiny, digits)
     assert found.code == 2
     assert "verax check MODEL SUBJECT" in found.err
+
+
+PASS = """
+from verax.compiler.passes.base import Pass, PassClass
+from verax.ir.rewrite import Rewriter
+
+def do_nothing(graph, limit=None):
+    '''Nothing.'''
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        rewriter.keep(node)
+    return rewriter.finish()
+
+PASS = Pass(do_nothing, PassClass.exact, after=("fold_constants",))
+"""
+
+
+def test_passes_are_chosen_on_the_command_line(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(PASS)
+    record = tmp_path / "record.json"
+    arguments = ["--inject", own, "--disable", "fuse_elementwise,fold_pads", "--json", record]
+    found = cli("bisect", tiny, "verax:O1", *arguments)
+    assert found.code == 0, found.err
+    subject = Bisection.from_json(record.read_text()).verdict.subject
+    assert subject["disable"] == "('fuse_elementwise', 'fold_pads')"
+    assert str(own) in subject["inject"]
+    some = cli("bisect", tiny, "verax:O1", "--passes", "fold_constants", "--passes", "canonicalise")
+    assert some.code == 0
+    assert cli("check", tiny, "verax:O1", "--inject", own, "--disable", "do_nothing").code == 0
+
+
+@pytest.mark.parametrize("command", ["bisect", "check"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["verax:O1", "--disable", "fold_pad"], "unknown pass 'fold_pad'"),
+        (["verax:O1", "--disable", "a,,b"], "an empty name"),
+        (["verax:O1", "--passes", "fold_scales"], "does not run at O1"),
+        (["verax:O1", "--passes", "fold_pads", "--disable", "fold_pads"], "both"),
+        (["verax:O1", "--inject", "nothing.py"], "cannot read the file of the pass"),
+        (["verax:O1", "--inject", "MODEL"], "the file of the pass fails"),
+        (["reference", "--disable", "fold_pads"], "cannot be chosen"),
+    ],
+)
+def test_passes_that_do_not_exist_are_refused_in_words(
+    cli: Cli, tiny: Path, command: str, arguments: list[str], words: str
+) -> None:
+    found = cli(command, tiny, *(tiny if a == "MODEL" else a for a in arguments))
+    assert found.code == 2
+    assert words in found.err
+
+
+def test_the_help_says_that_a_file_is_run(cli: Cli) -> None:
+    assert "This RUNS the code in that file." in cli("bisect", "--help").out
+
+
+def test_a_replay_wants_the_pass_as_it_was(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    own, record = tmp_path / "own.py", tmp_path / "record.json"
+    own.write_text(PASS)
+    assert cli("check", tiny, "verax:O1", "--inject", own, "--json", record).code == 0
+    assert cli("check", "--replay", record).code == 0
+    own.write_text(own.read_text() + "\n")
+    again = cli("check", "--replay", record)
+    assert again.code == 2
+    assert "own.py" in again.err
+
+
+def test_labelled_samples_on_the_command_line(cli: Cli, digits: Path, tmp_path: Path) -> None:
+    folder = digits.parent
+    scales = folder / "scales.onnx"
+    found = cli("bisect", scales, "verax:O2", "--images", folder / "scales.npz")
+    assert found.code == 0, found.err
+    assert "accuracy does not fall: right on 349 of 360 (96.9%)" in found.out
+    alone = cli("bisect", scales, "verax:O2", "--labels", "labels.txt")
+    assert (alone.code, "--labels belongs to --images" in alone.err) == (2, True)
+    both = cli("bisect", scales, "--images", folder / "scales.npz", "--image", folder / "3.png")
+    assert (both.code, "do not go with it" in both.err) == (2, True)
+    missing = cli("bisect", scales, "verax:O2", "--images", tmp_path / "nothing")
+    assert missing.code == 2

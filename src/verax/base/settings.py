@@ -26,7 +26,9 @@ class Settings:
     graph around every pass. stop_after: how many rewrites the passes may do together, None for all;
     a search for a faulty one uses it. memory: bytes that one value and the program's buffers may
     take, 0 for what `base.memory` finds free. require_native: a node that no kernel takes is an
-    error.
+    error. passes: names of the only passes and decisions that run, None for the level's. inject:
+    files of further passes (`compiler.injected`); they are Python code, which is run. steps: the
+    only rewrites and decisions that are made, in the words of a trace, None for all.
     """
 
     opt_level: int = 1
@@ -39,6 +41,9 @@ class Settings:
     memory: int = 0
     require_native: bool = False
     keep_exact: tuple[str, ...] = ()
+    passes: tuple[str, ...] | None = None
+    inject: tuple[str, ...] = ()
+    steps: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.opt_level not in LEVELS:

@@ -40,6 +40,7 @@ from verax.cli.inputs import (
     image_options,
     read_inputs,
 )
+from verax.cli.pass_options import Disable, Inject, Passes, pass_options
 from verax.compiler.saved import SavedExecutable
 from verax.formats import VX
 from verax.ir.graph import Graph
@@ -55,6 +56,23 @@ def command(
     ] = "verax:O1",
     input: Inputs = None,
     image: Photo = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            metavar="DIR|FILE.npz",
+            help="Labelled samples: find the step at which the accuracy falls, and judge samples "
+            "that become wrong.",
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            metavar="FILE",
+            help="With --images, as for `verax evaluate`; without, sub-folders are classes.",
+        ),
+    ] = None,
     image_layout: ImageLayout = None,
     image_order: ImageOrder = None,
     image_range: ImageRange = None,
@@ -80,6 +98,9 @@ def command(
         bool, typer.Option(help="The subject may use Winograd's algorithm; without, sharper.")
     ] = True,
     steps: Steps = None,
+    passes: Passes = None,
+    disable: Disable = None,
+    inject: Inject = None,
     threads: Threads = 0,
     timeout: Timeout = None,
     shape: Shape = None,
@@ -92,10 +113,14 @@ def command(
 
     A subject that shows no values inside is run on parts of the network instead.
 
+    Of the optimisations the level, the pass, the number of the rewrite and its nodes before and
+    after are said. When it is wrong only together with earlier ones, those are named, too.
+
     Exit codes: 0 identical, rounding or an allowed precision; 1 mistake; 3 undecided.
     """
     can_write(json)
     limit = checked_timeout(timeout)
+    chosen = dataclasses.asdict(pass_options(passes, disable, inject))
     options = image_options(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
@@ -106,6 +131,13 @@ def command(
             "a compiled program does not say what is right",
             place=str(model),
             next_step=f"give the model first: verax bisect MODEL {model}",
+        )
+    if images is None and labels is not None:
+        raise UsageError("--labels belongs to --images", next_step="give both")
+    if images is not None and (input or image is not None):
+        raise UsageError(
+            "--images gives the inputs: --input and --image do not go with it",
+            next_step="leave them out",
         )
     given = read_inputs(input, image, loaded.inputs, options, loaded.pixels)
     judged: Any = subject
@@ -123,6 +155,10 @@ def command(
             watch=watch,
             winograd=winograd,
             steps=steps,
+            **chosen,
+            images=images,
+            labels=labels,
+            image=options,
             progress=lambda done, total, what: show(what, done / max(total, 1)),
         )
     inputs = tuple(

@@ -34,6 +34,7 @@ from verax.cli.inputs import (
     Photo,
 )
 from verax.cli.judging import Request, perform
+from verax.cli.pass_options import Disable, Inject, Passes, pass_options
 from verax.judge.regions.budget import Budget
 from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
@@ -94,6 +95,9 @@ def command(
         ),
     ] = None,
     steps: Steps = None,
+    passes: Passes = None,
+    disable: Disable = None,
+    inject: Inject = None,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -133,6 +137,7 @@ def command(
     elif model is None:
         raise UsageError("which model?", next_step="verax check MODEL SUBJECT")
     else:
+        chosen = pass_options(passes, disable, inject)
         request = Request(
             str(model),
             subject,
@@ -157,6 +162,9 @@ def command(
             checked_timeout(timeout),
             memory,
             steps,
+            chosen.passes,
+            chosen.disable,
+            chosen.inject,
         )
         with progress("judging") as show, Budget.of(request.memory).held():
             record = perform(request, show)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,7 @@ from verax.cli.inputs import (
     ImageStd,
     image_options,
 )
+from verax.cli.pass_options import Disable, Inject, Passes, pass_options
 from verax.report import render_evaluation
 
 
@@ -106,6 +108,9 @@ def command(
         ),
     ] = None,
     opt_level: Level = 1,
+    passes: Passes = None,
+    disable: Disable = None,
+    inject: Inject = None,
     threads: Threads = 0,
     timeout: Timeout = None,
     shape: Shape = None,
@@ -126,6 +131,7 @@ def command(
     """
     can_write(json, resume)
     image = image_options(image_layout, image_order, image_range, image_mean, image_std, image_fit)
+    chosen = dataclasses.asdict(pass_options(passes, disable, inject))
     sizes = parse_shapes(shape) or None
     with progress("evaluating") as show:
         record = api.evaluate(
@@ -134,6 +140,7 @@ def command(
             labels,
             against=against,
             opt_level=opt_level,
+            **chosen,
             threads=threads,
             timeout=checked_timeout(timeout),
             output=output_name,

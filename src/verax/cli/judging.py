@@ -31,6 +31,7 @@ from verax.judge.align.networks import align
 from verax.judge.protocol import Runner
 from verax.replay import Recipe, Record, hashes_of, network_hash
 from verax.runners.limited import within
+from verax.runners.passes import PassOptions, with_passes
 from verax.runners.registry import RUNNERS
 
 COMMAND = "cmd:"
@@ -66,6 +67,9 @@ class Request:
     timeout: float | None = None
     memory: str | None = None
     steps: int | None = None
+    passes: tuple[str, ...] | None = None
+    disable: tuple[str, ...] = ()
+    inject: tuple[str, ...] = ()
 
     @property
     def photo(self) -> ImageOptions:
@@ -93,6 +97,7 @@ class Request:
             *image,
             *photos,
             *files_of(self.input),
+            *self.inject,
         )
 
     def moved(self, places: Mapping[str, str]) -> Request:
@@ -107,7 +112,8 @@ class Request:
             old = files_of((text,))[0]
             head, _, tail = text.rpartition(old)
             inputs.append(head + places.get(old, old) + tail)
-        return dataclasses.replace(self, input=tuple(inputs), **one)
+        inject = tuple(places.get(file, file) for file in self.inject)
+        return dataclasses.replace(self, input=tuple(inputs), inject=inject, **one)
 
     @staticmethod
     def from_options(options: Mapping[str, Any]) -> Request:
@@ -170,6 +176,12 @@ def is_model(text: str) -> bool:
     return not runner and os.path.exists(text)
 
 
+def _subject(request: Request, loaded: Model) -> Runner:
+    """The subject that is judged, with the optimisations asked for."""
+    chosen = PassOptions(request.passes, request.disable, request.inject)
+    return with_passes(_runner(request, loaded, request.subject), chosen)
+
+
 def _runner(request: Request, loaded: Model, text: str) -> Runner:
     if is_model(text):
         other = load(text, shapes=parse_shapes(list(request.shape)) or None)
@@ -182,7 +194,7 @@ def _check(request: Request, loaded: Model, show: Show) -> Record:
     given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
     verdict = check(
         loaded.graph,
-        _runner(request, loaded, request.subject),
+        _subject(request, loaded),
         given.arrays or None,
         other=_runner(request, loaded, request.other) if request.other else None,
         seed=request.seed,
@@ -247,7 +259,7 @@ def _agree(request: Request, loaded: Model, show: Show) -> Record:
     named = {f.relative_to(folder).as_posix(): reading(f) for f in photos}
     record = agree(
         loaded.graph,
-        _runner(request, loaded, request.subject),
+        _subject(request, loaded),
         named,
         output=request.output,
         seed=request.seed,

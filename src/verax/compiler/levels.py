@@ -6,7 +6,9 @@ import dataclasses
 
 from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
+from verax.compiler.chosen import run_chosen
 from verax.compiler.decide.steps import STEPS
+from verax.compiler.injected import passes_of, with_injected
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.canonicalise import canonicalise
@@ -79,21 +81,51 @@ for _i, _pass in enumerate(PIPELINE):
 
 
 def passes_for(settings: Settings) -> tuple[Pass, ...]:
-    """The passes that run. Raises `UsageError` for names that no pass has."""
-    names = {p.name for p in PIPELINE} | {s.name for s in STEPS}
-    for name in (*settings.disable, *settings.require):
-        if name not in names:
+    """The passes that run. Raises `UsageError` for names that no pass has, and for passes asked
+    for that the level does not admit."""
+    pipeline = with_injected(PIPELINE, settings.inject)
+    kinds = kinds_of(pipeline)
+    for name in (*settings.disable, *settings.require, *(settings.passes or ())):
+        if name not in kinds:
             raise UsageError(
-                f"unknown pass {name!r}", next_step=f"choose from {', '.join(sorted(names))}"
+                f"unknown pass {name!r}", next_step=f"choose from {', '.join(sorted(kinds))}"
             )
-    clash = set(settings.disable) & set(settings.require)
+    clash = set(settings.disable) & {*settings.require, *(settings.passes or ())}
     if clash:
         raise UsageError(f"{', '.join(sorted(clash))} is both disabled and required")
     admitted = CLASSES[settings.opt_level]
+    asked = {*(settings.passes or ()), *(p.name for f in settings.inject for p in passes_of(f))}
+    for name in sorted(asked - {*settings.require, *settings.disable}):
+        if kinds[name] not in admitted:
+            raise UsageError(
+                f"the pass {name!r} does not run at O{settings.opt_level}",
+                next_step=f"it {kinds[name]}: ask for O{FIRST_LEVEL[kinds[name]]}",
+            )
+    only = kinds if settings.passes is None else settings.passes
     return tuple(
         p
-        for p in PIPELINE
-        if p.name in settings.require or (p.kind in admitted and p.name not in settings.disable)
+        for p in pipeline
+        if p.name in settings.require
+        or (p.kind in admitted and p.name not in settings.disable and p.name in only)
+    )
+
+
+def kinds_of(pipeline: tuple[Pass, ...]) -> dict[str, PassClass]:
+    """What each pass and each decision may do to numbers, by name."""
+    return {**{p.name: p.kind for p in pipeline}, **{s.name: s.kind for s in STEPS}}
+
+
+def decisions_only(settings: Settings) -> Settings:
+    """`settings` for a graph on which the passes have run: only the decisions are left."""
+    names = {s.name for s in STEPS}
+    only = names if settings.passes is None else names & {*settings.passes}
+    return dataclasses.replace(
+        settings,
+        opt_level=FIRST_LEVEL[PassClass.exact],
+        passes=tuple(sorted(only - {*settings.disable})),
+        disable=(),
+        require=tuple(n for n in settings.require if n in names),
+        inject=(),
     )
 
 
@@ -112,8 +144,8 @@ def run_passes(
 ) -> tuple[Graph, Trace]:
     """Run the level's passes; in checked mode the graph is verified before and after each.
 
-    `settings.stop_after` rewrites are done over all passes; the trace names each one. changes: gets
-    those that may change numbers.
+    `settings.stop_after` rewrites are done over all passes, of `settings.steps` if there are any;
+    the trace names each one. changes: gets those that may change numbers.
     """
     trace = Trace({v: v for v in walk_values(graph)})
     for step in passes_for(settings):
@@ -122,7 +154,10 @@ def run_passes(
         stop = settings.stop_after
         left = None if stop is None else stop - trace.rewrites
         before = graph
-        graph, change = step.apply(graph, left, settings.keep_exact)
+        if settings.steps is None:
+            graph, change = step.apply(graph, left, settings.keep_exact)
+        else:
+            graph, change = run_chosen(step, graph, left, settings.steps, settings.keep_exact)
         if change.rewrites and step.kind is not PassClass.exact and changes is not None:
             changes.append(Change(step.name, before, graph, change.notes))
         trace = trace.then(change)

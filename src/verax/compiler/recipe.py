@@ -41,6 +41,8 @@ def recipe_of(
         disable=settings.disable,
         require=settings.require,
         keep_exact=settings.keep_exact,
+        passes=settings.passes,
+        steps=settings.steps,
         inputs={v: str(graph.types[v]) for v in graph.inputs},
         verax=importlib.metadata.version("verax"),
     )
@@ -54,6 +56,8 @@ def follow(recipe: Recipe, settings: Settings) -> Settings:
         disable=recipe.disable,
         require=recipe.require,
         keep_exact=recipe.keep_exact,
+        passes=recipe.passes,
+        steps=recipe.steps,
     )
 
 

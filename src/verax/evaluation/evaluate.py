@@ -8,94 +8,35 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from verax.base.cores import available_cores
-from verax.base.errors import InputError, UsageError
+from verax.base.errors import UsageError
 from verax.base.kept import keeping
-from verax.evaluation.data import Samples, Wanted, read_samples
+from verax.evaluation.data import Samples, read_samples
 from verax.evaluation.figures import choices, mcnemar, ranks, share
 from verax.evaluation.flips import explained
 from verax.evaluation.journal import Journal, Row, journal
-from verax.evaluation.labels import as_written, numbered, read_classes, require_classes
+from verax.evaluation.labels import require_classes
 from verax.evaluation.metric import Metric, load_metric, measured
+from verax.evaluation.sides import Side, batch_of, labels_of, scores_of, side_of
 from verax.evaluation.words import reasons
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
-from verax.judge.agreement import chosen_output, takes_batches
 from verax.judge.protocol import Runner
 from verax.records.environment import array_hash, environment
 from verax.records.evaluation import Accuracy, Comparison, Confusion, Evaluation, Flip
 from verax.replay import network_hash
 
-BATCH, BATCH_BYTES = 32, 1 << 24
-"""Samples that run together where the network takes any number: so many, or fewer that together
-have so many bytes."""
 TOP = 5
 MAX_SCORES = 1 << 32
 """Bytes of scores that are kept for a metric; more is refused."""
 Progress = Callable[[str, float], None]
 Loaded = tuple[np.ndarray, tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class _Side:
-    """How a network takes samples: `batch` at a time, along the first axis where it is `batched`;
-    any number where that axis is `open`."""
-
-    graph: Graph
-    input: str
-    output: str
-    batch: int
-    batched: bool
-    open: bool
-
-    @property
-    def alone(self) -> _Side:
-        """For single samples."""
-        return replace(self, batch=1) if self.open else self
-
-    def inputs(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Samples side by side; what a batch lacks is filled up with its last sample, so that
-        every batch has one shape."""
-        if not self.batched:
-            return {self.input: arrays[0]}
-        filled = [*arrays, *[arrays[-1]] * (self.batch - len(arrays))]
-        return {self.input: np.concatenate(filled)}
-
-    def scores(self, runner: Runner, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """What `runner` makes of samples of one shape: [n, classes]."""
-        try:
-            answer = runner.run(self.graph, self.inputs(arrays), None)
-        except (InputError, UsageError) as error:
-            if not self.open or self.batch == 1:
-                raise
-            raise type(error)(
-                error.cause,
-                place=f"{runner.name}, {error.place}",
-                next_step=f"{self.batch} samples are run together: if it takes one at a time, "
-                "give --batch 1",
-            ) from error
-        if self.output not in answer:
-            raise UsageError(
-                f"the subject gave no {self.output!r}",
-                place=runner.name,
-                next_step=f"name its answers as the network does: {', '.join(self.graph.outputs)}",
-            )
-        given = np.asarray(answer[self.output])
-        rows = self.batch if self.batched else 1
-        if given.ndim == 0 or given.size != rows * given.shape[-1] or given.dtype.kind not in "fiu":
-            raise UsageError(
-                f"{self.output!r} is {given.dtype}{list(given.shape)} for {rows} samples, not one "
-                "row of scores for each",
-                place=runner.name,
-                next_step="name the output with the scores of classes: --output NAME",
-            )
-        return given.reshape(rows, -1)[: len(arrays)]
 
 
 @keeping()
@@ -132,7 +73,7 @@ def evaluate(
     """
     say = progress or (lambda what, done: None)
     compute = load_metric(metric) if isinstance(metric, str) else metric
-    side, wanted = _side(graph, output, image, pixels)
+    side, wanted = side_of(graph, output, image, pixels)
     for runner in (model, against):
         if runner is not None and runner.stored_inputs is not None:
             raise UsageError(
@@ -142,21 +83,8 @@ def evaluate(
             )
     say("reading the data", 0.0)
     samples = read_samples(data, wanted, arrays)
-    given, place = as_written(samples.labels if labels is None else labels, samples.names)
-    if given is None:
-        raise UsageError(
-            "nothing says which class each sample is",
-            place=samples.place,
-            next_step="give --labels FILE (lines `name,label`, one label per line, or .npy), or "
-            "images in one sub-folder per class; without labels, `verax check --images` compares "
-            "the choices of two implementations",
-        )
-    place = samples.place if labels is None else place
-    listed = read_classes(classes) if isinstance(classes, str | os.PathLike) else tuple(classes)
-    last = graph.types[side.output].dims[-1]
-    count = last if isinstance(last, int) else None
-    truth, listed, assumed = numbered(given, samples.names, listed, count, place)
-    side = replace(side, batch=_batch(side, samples, batch))
+    truth, listed, assumed = labels_of(side, samples, labels, classes)
+    side = replace(side, batch=batch_of(side, samples, batch))
     hashes = {
         "network": network_hash(graph),
         "data": samples.digest,
@@ -173,7 +101,7 @@ def evaluate(
     with journal(resume, {k: _short(v) for k, v in key.items()}, kept, len(truth)) as notes:
         runners = [model, *([against] if against else [])]
         _run(side, runners, samples, truth, notes, workers, lambda w, d: say(w, 0.9 * d))
-        accuracies = _accuracies(notes, truth, compute, count or _top_classes(notes), kept)
+        accuracies = _accuracies(notes, truth, compute, side.classes or _top_classes(notes), kept)
         comparison = None
         if against is not None:
             flips = explained(
@@ -205,62 +133,8 @@ def _short(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _side(
-    graph: Graph,
-    output: str | None,
-    image: ImageOptions | None,
-    pixels: Mapping[str, Pixels] | None,
-) -> tuple[_Side, Wanted]:
-    """How the network takes samples. Raises `UsageError` for one that cannot be evaluated so."""
-    if graph.state:
-        raise UsageError(
-            "the network remembers: what it answers to a sample depends on those before it",
-            place=", ".join(graph.state),
-        )
-    if len(graph.inputs) != 1:
-        raise UsageError(
-            f"the network has {len(graph.inputs)} inputs; samples suit networks with one",
-            place=", ".join(graph.inputs),
-        )
-    only = graph.results[0] if output is None and len(graph.results) == 1 else output
-    value, (name,) = only or chosen_output(graph, None), graph.inputs
-    if value not in graph.outputs or value in graph.state.values():
-        raise UsageError(
-            f"the network has no output {value!r}", next_step=f"it has {', '.join(graph.results)}"
-        )
-    type_, scores = graph.types[name], graph.types[value]
-    if not scores.rank or scores.dims[-1] == 1:
-        raise UsageError(
-            f"{value!r} is {scores}: no scores of classes, of which the largest could be chosen",
-            next_step="name another output with --output, or write a class's score for each class",
-        )
-    open_ = takes_batches(graph, value)
-    first = type_.dims[0] if type_.rank else 0
-    fixed = first if isinstance(first, int) and scores.rank and scores.dims[0] == first else 0
-    batched = open_ or bool(fixed)
-    one = replace(type_, dims=(1, *type_.dims[1:])) if batched else type_
-    said = (pixels or {}).get(name)
-    side = _Side(graph, name, value, 0 if open_ else max(1, fixed), batched, open_)
-    return side, Wanted(name, one, batched, image or ImageOptions(), said)
-
-
-def _batch(side: _Side, samples: Samples, asked: int) -> int:
-    """Samples that run together. Raises `UsageError` for what the network does not take."""
-    if asked < 0:
-        raise UsageError(f"a batch of {asked} samples is none", next_step="give 1 or more")
-    if side.batch:
-        if asked not in (0, side.batch):
-            raise UsageError(
-                f"the network takes {side.batch} samples at a time, not {asked}",
-                next_step="leave --batch out, or load the model with another batch",
-            )
-        return side.batch
-    size = max(1, samples.load(0)[0].nbytes)
-    return min(len(samples.names), asked or max(1, min(BATCH, BATCH_BYTES // size)))
-
-
 def _run(
-    side: _Side,
+    side: Side,
     runners: Sequence[Runner],
     samples: Samples,
     truth: np.ndarray,
@@ -274,7 +148,7 @@ def _run(
         for loaded in batches:
             first = len(notes.rows)
             say(f"sample {first + 1} of {total}", first / total)
-            found = [_scores(side, runner, [a for a, _ in loaded]) for runner in runners]
+            found = [scores_of(side, runner, [a for a, _ in loaded]) for runner in runners]
             if found[0].shape != found[-1].shape:
                 raise UsageError(
                     f"the subject gives {found[-1].shape[1]} scores, the model {found[0].shape[1]}",
@@ -290,16 +164,6 @@ def _run(
                 )
             notes.add(_rows(found, labels), found if notes.scores else ())
     say("counting", 1.0)
-
-
-def _scores(side: _Side, runner: Runner, arrays: list[np.ndarray]) -> np.ndarray:
-    """Scores of loaded samples; those of different sizes run one by one."""
-    if len({a.shape for a in arrays}) == 1:
-        return side.scores(runner, arrays)
-    found = [side.alone.scores(runner, [a]) for a in arrays]
-    if len({s.shape for s in found}) != 1:
-        raise UsageError("images of other sizes get other numbers of scores", place=runner.name)
-    return np.concatenate(found)
 
 
 @contextmanager

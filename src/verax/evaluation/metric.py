@@ -7,18 +7,17 @@ or numbers by name. What goes wrong in it is told with its file and line.
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Mapping
 from numbers import Real
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import UsageError
+from verax.base.scripts import run_file, told
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
+GIVEN = "correct that line; the function is given predictions [n, classes] and labels [n]"
 
 
 def load_metric(text: str) -> Metric:
@@ -29,17 +28,7 @@ def load_metric(text: str) -> Metric:
             f"--metric {text!r} is not of the form FILE.py:FUNCTION",
             next_step="for instance --metric my.py:balanced_accuracy",
         )
-    path = Path(file)
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read the file: {error.strerror}", place=file) from error
-    module = ModuleType(path.stem)
-    module.__file__ = str(path)
-    try:
-        exec(compile(source, str(path), "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
-        raise _told(error, str(path), "the file of the metric fails") from error
+    module = run_file(file, "the file of the metric", GIVEN)
     found = getattr(module, name, None)
     if not callable(found):
         known = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
@@ -63,7 +52,7 @@ def measured(metric: Metric, predictions: np.ndarray, labels: np.ndarray) -> dic
         else:
             found = {name: _number(result)}
     except (Exception, SystemExit) as error:
-        raise _told(error, file, f"the metric {name!r} fails") from error
+        raise told(error, file, f"the metric {name!r} fails", GIVEN) from error
     wrong = [k for k, v in found.items() if v is None]
     if wrong or not found:
         raise UsageError(
@@ -87,15 +76,3 @@ def _number(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return math.inf
-
-
-def _told(error: BaseException, file: str, what: str) -> UsageError:
-    """The error with the last line of `file` that was on the way to it."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-    line = error.lineno if isinstance(error, SyntaxError) and not lines else lines and lines[-1]
-    return UsageError(
-        f"{what}: {type(error).__name__}: {error}",
-        place=f"{file}:{line}" if line else file,
-        next_step="correct that line; the function is given predictions [n, classes] and "
-        "labels [n]",
-    )

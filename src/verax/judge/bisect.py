@@ -8,7 +8,7 @@ are searched (`optimisations`), and what is needed to show each mistake by itsel
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,9 +22,9 @@ from verax.judge.check import EXPLAINED, check
 from verax.judge.explain.causes import diagnose
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.consecutive import Inputs, in_steps
-from verax.judge.locate.optimisations import guilty_optimisation
+from verax.judge.locate.steps import search_steps
 from verax.judge.locate.truncate import Guilty, Located, locate, truncates
-from verax.judge.protocol import Optimising, Runner
+from verax.judge.protocol import Runner
 from verax.judge.regions.budget import held_to_memory
 from verax.judge.regions.network import Progress, fits, survey
 from verax.records.bisection import Bisection, Optimisations
@@ -85,8 +85,10 @@ def bisect(
     shown = _shown(fixed, subject, arrays, verdict, watch)
     verdict = _without_consequences(verdict)
     guilty, method = _by_values(fixed, arrays, shown, verdict), verdict.method
+    coarse = bool(verdict.precisions)
+    levels = _optimisations(fixed, subject, arrays, seed, winograd, coarse, progress)
     located = None
-    if truncates(subject) and _is_vague(verdict):
+    if truncates(subject) and _is_vague(verdict) and not _is_clear(verdict, levels):
         located = locate(
             fixed,
             subject,
@@ -100,10 +102,8 @@ def bisect(
         verdict, guilty = _with_located(verdict, located, guilty)
     first, rest = guilty[:EXPLAINED], guilty[EXPLAINED:]
     guilty = (*(_explained(g, subject, seed) for g in first), *rest)
-    coarse = bool(verdict.precisions)
-    levels = _optimisations(fixed, subject, arrays, seed, winograd, coarse, progress)
     if levels is not None and levels.guilty:
-        guilty = tuple(_brought_by(g, levels.guilty) for g in guilty)
+        guilty = tuple(_brought_by(g, levels) for g in guilty)
     by_value = {g.blame.value: g.blame for g in guilty}
     blame = tuple(by_value.get(b.value, b) for b in verdict.blame)
     record = Bisection(
@@ -115,6 +115,16 @@ def bisect(
         levels,
     )
     return Bisected(record, guilty, arrays)
+
+
+def with_accuracy(found: Bisected, accuracy: Optimisations, samples: tuple[str, ...]) -> Bisected:
+    """With what the accuracy on labelled samples said; samples: names of those that were judged."""
+    verdict = found.record.verdict
+    origin = f"samples: {', '.join(samples)}"
+    inputs = tuple(dataclasses.replace(i, origin=origin) for i in verdict.inputs)
+    verdict = dataclasses.replace(verdict, inputs=inputs)
+    record = dataclasses.replace(found.record, verdict=verdict, accuracy=accuracy)
+    return dataclasses.replace(found, record=record)
 
 
 def _actual(
@@ -178,6 +188,16 @@ def _is_vague(verdict: Verdict) -> bool:
     return regions or (verdict.kind is Kind.undecided and not verdict.blame)
 
 
+def _is_clear(verdict: Verdict, levels: Optimisations | None) -> bool:
+    """Whether the regions are what one optimisation made into one, and no wider: their parts would
+    say nothing more."""
+    if levels is None or not levels.cured or not levels.steps:
+        return False
+    rewritten = {*levels.steps[0].region}
+    within = any({*b.region} <= rewritten for b in verdict.blame)
+    return within and all(len(b.region) <= len(rewritten) for b in verdict.blame)
+
+
 def _with_located(
     verdict: Verdict, located: Located, guilty: tuple[Guilty, ...]
 ) -> tuple[Verdict, tuple[Guilty, ...]]:
@@ -217,7 +237,11 @@ def _explained(guilty: Guilty, subject: Runner, seed: int) -> Guilty:
     return dataclasses.replace(guilty, blame=blame)
 
 
-def _brought_by(guilty: Guilty, name: str) -> Guilty:
+def _brought_by(guilty: Guilty, found: Optimisations) -> Guilty:
+    """With the step that is guilty; with its part where that step did not change these nodes."""
+    name, region = found.guilty, {*guilty.blame.region, guilty.blame.node}
+    if found.steps and found.cured and not region & {*found.steps[0].region}:
+        name = found.steps[0].part
     blame = dataclasses.replace(guilty.blame, guilty_pass=name)
     return dataclasses.replace(guilty, blame=blame)
 
@@ -232,11 +256,6 @@ def _optimisations(
     progress: Progress | None,
 ) -> Optimisations | None:
     """The optimisation that brings the mistake, when the subject can stop between them."""
-    if not isinstance(subject, Optimising):
-        return None
-    steps: Sequence[tuple[str, Runner]] = subject.optimisations(graph, inputs)
-    if len(steps) < 2:
-        return None
 
     def kind(outputs: Arrays) -> Kind:
         judged = survey(
@@ -252,8 +271,4 @@ def _optimisations(
         worst = (Kind.mistake, Kind.undecided, Kind.precision, Kind.rounding)
         return next((k for k in worst if k in kinds), Kind.identical)
 
-    def run(step: int) -> Arrays:
-        shown = steps[step][1].run(graph, inputs)
-        return {v: np.asarray(shown[v]) for v in graph.outputs if v in shown}
-
-    return guilty_optimisation([name for name, _ in steps], run, kind, progress)
+    return search_steps(graph, subject, inputs, kind, progress)

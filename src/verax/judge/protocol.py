@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from verax.ir.graph import Graph
+from verax.records.bisection import Step
 
 Shape = tuple[int | None, ...] | None
 """Sizes, None for one that is open; None when nothing is known."""
@@ -132,6 +133,30 @@ class Optimising(Protocol):
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> Sequence[tuple[str, Runner]]:
         """(name of the step, subject at that step), the plain one first, the whole one last."""
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """A Runner that can leave out single steps of its optimisation, and may tell what one did."""
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> Sequence[tuple[str, Runner]]:
+        """As `Optimising.optimisations`; of a subject with some steps, those that it does."""
+
+    def with_steps(self, names: Sequence[str]) -> Selective:
+        """The subject with these of its steps (names of `optimisations`) and no others.
+
+        It raises `VeraxError` when it runs if that cannot be had.
+        """
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """As `Runner.run`."""
+
+    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
+        """What the step at index `number` of `optimisations` did."""
 
 
 def bare(name: str) -> str:

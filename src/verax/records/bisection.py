@@ -8,17 +8,36 @@ from dataclasses import dataclass, field
 from verax.records.codec import read_json, write_json
 from verax.records.verdict import Kind, Verdict
 
-SCHEMA = "verax.bisection/1"
+SCHEMA = "verax.bisection/2"
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One step that was run: its name, the verdict on its outputs, and whether they have the bits
-    of the first step."""
+    """One step that was run: its name, the verdict on its outputs, whether they have the bits of
+    the first step, and what else was found out ("right on 339 of 360")."""
 
     name: str
     kind: Kind
     same_bits: bool
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step of an optimisation did.
+
+    name: in the subject's words; part: the pass, the decision or the optimiser that it belongs to;
+    level: the lowest that has it; number: which of all steps in their order, from 1; region: names
+    of the nodes that it changed; before, after: those in text form, as far as it can be had.
+    """
+
+    name: str
+    part: str
+    level: str
+    number: int
+    region: tuple[str, ...] = ()
+    before: str = ""
+    after: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,13 +45,20 @@ class Optimisations:
     """Which optimisation brings the mistake.
 
     words: the answer in a sentence; guilty: the name of the first step that is wrong, "" when none
-    is to blame; count: steps there are; tried: those that were run, in order.
+    is to blame; count: steps there are; tried: those that were run, in order. partners: steps
+    without which the guilty one is right; steps: the guilty one and then those, as far as the
+    subject tells what they did; cured: whether the subject is right without all steps of the guilty
+    one's part, None where that was not tried; runs: how often the subject ran.
     """
 
     words: str
     guilty: str
     count: int
     tried: tuple[Tried, ...] = ()
+    partners: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    cured: bool | None = None
+    runs: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +82,8 @@ class Bisection:
     verdict: with the guilty nodes that the search found; method: how it found them; evaluations:
     parts of the network that the subject ran for it; refused: parts that it would not run, with
     the reason; undecided: values that could not be judged, with the reason; optimisations: None
-    when the subject has no steps to search; cases: minimal cases written.
+    when the subject has no steps to search; accuracy: the same with the accuracy on labelled
+    samples in the verdict's place; cases: minimal cases written.
     """
 
     verdict: Verdict
@@ -65,6 +92,7 @@ class Bisection:
     refused: Mapping[str, str] = field(default_factory=dict)
     undecided: Mapping[str, str] = field(default_factory=dict)
     optimisations: Optimisations | None = None
+    accuracy: Optimisations | None = None
     cases: tuple[Case, ...] = ()
 
     @property

@@ -35,7 +35,7 @@ class Recipe:
     network: SHA-256 of the graph that was compiled, with its shapes and weights. arithmetic: the
     version of the promised bits (`numerics.version`). rewritings: by the passes that reassociate or
     approximate, in order. algorithms: of nodes that are not computed in their canonical order, by
-    name. opt_level, disable, require, keep_exact: the options that it followed from; inputs: the
+    name. opt_level, disable, require, keep_exact, passes, steps: the options that it followed from; inputs: the
     types that it holds for; verax: the version that wrote it.
     """
 
@@ -47,6 +47,8 @@ class Recipe:
     disable: tuple[str, ...] = ()
     require: tuple[str, ...] = ()
     keep_exact: tuple[str, ...] = ()
+    passes: tuple[str, ...] | None = None
+    steps: tuple[str, ...] | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     verax: str = ""
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterator
+
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from verax.records.bisection import Bisection, Optimisations
 from verax.report.guilty import MOST, guilty_lines, said
 from verax.report.verdict import HEADLINES
+
+NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d{5,}(?:e[+-]?\d+)?")
+HASH = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]+")
+NODES, LINES = 8, 12
+"""Nodes of a step, and lines of its text form, that are printed; the record holds all."""
 
 
 def render_bisection(record: Bisection) -> RenderableType:
@@ -34,7 +42,11 @@ class _Report:
         if not verdict.blame:
             yield from (Text(f"- {r}") for r in verdict.reasons)
         if record.optimisations is not None:
-            yield _brought_by(record.optimisations)
+            yield from _brought_by(record.optimisations, "optimisations")
+        if record.accuracy is not None:
+            shown = () if record.optimisations is None else record.optimisations.steps
+            known = {step.name for step in shown}
+            yield from _brought_by(record.accuracy, "accuracy", known)
         for case in record.cases:
             alone = "" if case.alone else " (not shown by itself)"
             yield Text.assemble(("minimal case: ", "bold"), f"{case.folder}{alone}")
@@ -54,7 +66,30 @@ class _Report:
         )
 
 
-def _brought_by(found: Optimisations) -> Text:
+def _brought_by(found: Optimisations, title: str, known: Collection[str] = ()) -> Iterator[Text]:
+    """known: names of steps that were described before."""
     effort = f"  ({len(found.tried)} of {found.count} steps were run)"
     style = "bold red" if found.guilty else "bold"
-    return Text.assemble(("optimisations: ", style), found.words, effort)
+    yield Text.assemble((f"{title}: ", style), found.words, effort)
+    for tried in found.tried:
+        if tried.words:
+            yield Text(f"  {tried.words} with {tried.name}")
+    for step in found.steps:
+        if step.name in known:
+            continue
+        yield Text(
+            f"  {step.part}, from {step.level} on: step {step.number} of {found.count - 1}"
+            + (f", nodes {', '.join(step.region[:NODES])}" if step.region else "")
+            + (f" and {len(step.region) - NODES} more" if len(step.region) > NODES else "")
+        )
+        for title, text in (("before", step.before), ("after", step.after)):
+            lines = text.splitlines()
+            more = [f"... {len(lines) - LINES} more"] if len(lines) > LINES else []
+            if lines:
+                yield Text(f"    {title}:")
+            yield from (Text(f"      {_short(v)}", style="dim") for v in [*lines[:LINES], *more])
+
+
+def _short(line: str) -> str:
+    """A line with numbers of four digits and hashes of eight; the record has all."""
+    return HASH.sub(r"\1", NUMBER.sub(lambda found: f"{float(found[0]):.4g}", line))

@@ -57,7 +57,7 @@ def limited(runner: Runner, seconds: float) -> Runner:
         return runner
     if (isinstance(runner, ChildRunner) and runner.isolated) or "run" in vars(runner):
         return runner
-    for method in ("run", "run_steps", "run_poisoned", "optimisations"):
+    for method in ("run", "run_steps", "run_poisoned", "optimisations", "with_steps"):
         act = getattr(runner, method, None)
         if act is not None:
             setattr(runner, method, _limited_call(act, seconds, runner.name, method))
@@ -71,6 +71,6 @@ def _limited_call(
         found = within(seconds, name, lambda: act(*arguments, **options))
         if method == "optimisations":  # names, and runners that are limited as well
             return [(step, limited(other, seconds)) for step, other in found]
-        return found
+        return limited(found, seconds) if method == "with_steps" else found
 
     return call

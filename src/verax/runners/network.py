@@ -12,6 +12,7 @@ from verax.ir.graph import Graph, reinfer
 from verax.judge.protocol import Naming, shape_of
 from verax.runners.feeding import collect, feed
 from verax.runners.own import VeraxRunner
+from verax.runners.passes import PassOptions
 
 
 class NetworkRunner:
@@ -32,6 +33,11 @@ class NetworkRunner:
         self.runner = VeraxRunner(settings or Settings())
         self.name = name or f"network {subject.name!r}"
         self._said: dict[str, str] = {}
+
+    def with_passes(self, options: PassOptions) -> NetworkRunner:
+        """As `runners.passes.Configurable.with_passes`."""
+        settings = self.runner.with_passes(options).settings
+        return NetworkRunner(self.subject, self.name, settings)
 
     def describe(self) -> dict[str, str]:
         return {"network": self.subject.name, **self.runner.describe(), **self._said}

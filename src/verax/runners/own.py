@@ -10,9 +10,12 @@ import numpy as np
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.driver import compile as compile_graph
-from verax.compiler.levels import run_passes
+from verax.compiler.levels import decisions_only, passes_for, run_passes
+from verax.compiler.step import step_between
 from verax.ir.graph import Graph, specialise
+from verax.records.bisection import Step
 from verax.reference.evaluate import bind_symbols, evaluate, promised
+from verax.runners.passes import PassOptions
 
 SAME_BITS = 1
 """The highest level that changes no number."""
@@ -38,6 +41,7 @@ class VeraxRunner:
         self._made: list[tuple[Graph, tuple[str, ...], Executable]] = []
         if made is not None:
             self._made.append((made.graph, made.graph.outputs, made))
+        self._steps: tuple[Graph, list[tuple[str, VeraxRunner]]] | None = None
 
     def describe(self) -> dict[str, str]:
         return {k: str(v) for k, v in dataclasses.asdict(self.settings).items()}
@@ -63,7 +67,7 @@ class VeraxRunner:
         shown |= {value: rewritten.state[v] for v, value in graph.state.items()}
         stop = self.settings.stop_after
         rest = None if stop is None else max(0, stop - trace.rewrites)
-        exact = dataclasses.replace(self.settings, opt_level=SAME_BITS, stop_after=rest)
+        exact = dataclasses.replace(decisions_only(self.settings), stop_after=rest)
         found = _stepped(compile_graph(wanted, exact), inputs)
         return {v: found[to] for v, to in shown.items()}
 
@@ -122,15 +126,39 @@ class VeraxRunner:
         settings = self.settings
         if settings.opt_level == 0:
             return [("O0", self)]
+        if self._steps is not None and self._steps[0] is graph:
+            return self._steps[1]
         exe = self._compiled(graph, None)
         _stepped(exe, inputs)
-        plain = dataclasses.replace(settings, opt_level=0, require=())
+        plain = Settings(0, settings.threads, settings.target, memory=settings.memory)
         steps = [("O0", VeraxRunner(plain))]
         names = exe.trace.notes or (f"O{settings.opt_level}",)
         for count, name in enumerate(names[:-1], 1):
             stopped = dataclasses.replace(settings, stop_after=count)
             steps.append((name, VeraxRunner(stopped)))
-        return [*steps, (names[-1], self)]
+        self._steps = graph, [*steps, (names[-1], self)]
+        return self._steps[1]
+
+    def with_passes(self, options: PassOptions) -> VeraxRunner:
+        """As `runners.passes.Configurable.with_passes`."""
+        asked = dataclasses.asdict(options)
+        runner = VeraxRunner(dataclasses.replace(self.settings, **asked))
+        passes_for(runner.settings)  # what does not exist is said first
+        return runner
+
+    def with_steps(self, names: Sequence[str]) -> VeraxRunner:
+        """As `judge.protocol.Selective.with_steps`."""
+        return VeraxRunner(dataclasses.replace(self.settings, steps=tuple(names)))
+
+    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
+        """As `judge.protocol.Selective.step`."""
+        steps = self.optimisations(graph, inputs)
+        made = []
+        for _, runner in steps[number - 1 : number + 1]:
+            exe = runner._compiled(graph, None)
+            _stepped(exe, inputs)
+            made.append(exe.specialised)
+        return step_between(steps[number][0], number, made[0], made[1], self.settings)
 
 
 class ReferenceRunner:

@@ -42,12 +42,13 @@ class Decisions:
     """What may be decided, and what was.
 
     names: the steps that run. limit: decisions that are left to be made, None for all. notes: each
-    that was made, in words.
+    that was made, in words. chosen: the only ones that may be made, in these words, None for all.
     """
 
     names: frozenset[str] = frozenset(s.name for s in STEPS)
     limit: int | None = None
     notes: list[str] = field(default_factory=list)
+    chosen: tuple[str, ...] | None = None
 
     @staticmethod
     def of(settings: Settings, classes: frozenset[PassClass], done: int) -> Decisions:
@@ -55,10 +56,16 @@ class Decisions:
         names = {
             s.name
             for s in STEPS
-            if s.name in settings.require or (s.kind in classes and s.name not in settings.disable)
+            if s.name in settings.require
+            or (
+                s.kind in classes
+                and s.name not in settings.disable
+                and (settings.passes is None or s.name in settings.passes)
+            )
         }
         stop = settings.stop_after
-        return Decisions(frozenset(names), None if stop is None else max(0, stop - done))
+        left = None if stop is None else max(0, stop - done)
+        return Decisions(frozenset(names), left, chosen=settings.steps)
 
     def runs(self, step: Step) -> bool:
         return step.name in self.names
@@ -67,5 +74,8 @@ class Decisions:
         """Whether this one decision may be made; it counts as made then."""
         if not self.runs(step) or (self.limit is not None and len(self.notes) >= self.limit):
             return False
-        self.notes.append(f"{step.name}: {what}")
+        note = f"{step.name}: {what}"
+        if self.chosen is not None and note not in self.chosen:
+            return False
+        self.notes.append(note)
         return True

@@ -1,0 +1,47 @@
+"""Files of Python that a user hands over to be run: a figure of merit, a pass of one's own.
+
+Such a file is code and runs with all rights of this process. What goes wrong in it is told with its
+file and line, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from verax.base.errors import UsageError
+
+
+def run_file(path: str | os.PathLike[str], what: str, next_step: str) -> ModuleType:
+    """The module that the file `path` defines; the file is run.
+
+    what: how errors call the file ("the file of the metric"); next_step: what it should be.
+    Raises `UsageError` when it cannot be read or fails.
+    """
+    file = Path(path)
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read the file: {error.strerror}", place=str(path)) from error
+    module = ModuleType(f"verax_script_{file.stem}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # dataclasses look their module up by its name
+    try:
+        exec(compile(source, str(file), "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        raise told(error, str(file), f"{what} fails", next_step) from error
+    return module
+
+
+def told(error: BaseException, file: str, what: str, next_step: str) -> UsageError:
+    """`error` in words, with the last line of `file` that was on the way to it."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    line = error.lineno if isinstance(error, SyntaxError) and not lines else lines and lines[-1]
+    return UsageError(
+        f"{what}: {type(error).__name__}: {error}",
+        place=f"{file}:{line}" if line else file,
+        next_step=next_step,
+    )

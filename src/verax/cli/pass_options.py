@@ -1,0 +1,51 @@
+"""The options that choose optimisations: --passes, --disable, --inject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verax.base.errors import UsageError
+from verax.runners.passes import PassOptions
+
+Passes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--passes",
+        metavar="A,B",
+        help="Only these passes and decisions run (see `verax passes`).",
+    ),
+]
+Disable = Annotated[
+    list[str] | None,
+    typer.Option("--disable", metavar="A,B", help="Passes and decisions that do not run."),
+]
+Inject = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--inject",
+        metavar="FILE.py",
+        help="A pass of your own: the file defines a function with a docstring and a line such as "
+        "PASS = Pass(function, PassClass.reassociates, after=('fold_constants',)), and runs behind "
+        "those passes. This RUNS the code in that file.",
+    ),
+]
+
+
+def names(given: Sequence[str] | None) -> tuple[str, ...]:
+    """Names given with commas, with several options, or both. Raises `UsageError`."""
+    found = [name.strip() for text in given or () for name in text.split(",")]
+    if not all(found):
+        raise UsageError("an empty name of a pass", next_step="give names, as in --disable A,B")
+    return tuple(dict.fromkeys(found))
+
+
+def pass_options(
+    passes: list[str] | None, disable: list[str] | None, inject: list[Path] | None
+) -> PassOptions:
+    """What the three options say."""
+    only = None if passes is None else names(passes)
+    return PassOptions(only, names(disable), tuple(str(f) for f in inject or ()))

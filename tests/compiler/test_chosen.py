@@ -1,0 +1,191 @@
+"""Single rewrites and decisions can be left out, and two that are wrong together are both named."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.compiler.test_bits import bits
+from tests.compiler.test_every_pass import LEVEL, SHOWN, network
+from verax.base.errors import UsageError
+from verax.base.settings import LEVELS, Settings
+from verax.compiler import levels
+from verax.compiler.driver import compile
+from verax.compiler.passes.base import Pass, PassClass
+from verax.ir.graph import Builder, Graph
+from verax.ir.rewrite import Rewriter
+from verax.ir.types import TensorType
+from verax.judge.bisect import bisect
+from verax.judge.inputs import draw_inputs
+from verax.ops.pointwise.activation import LeakyRelu, Relu
+from verax.ops.pointwise.arithmetic import Mul, Neg
+from verax.ops.pointwise.transcendental import Tanh
+from verax.records.trace import Trace
+from verax.reference import promised
+from verax.runners.own import VeraxRunner
+
+
+def everything() -> Graph:
+    """A network in which most passes and decisions have something to do."""
+    b = Builder("net")
+    x = b.input("x", TensorType.parse("float32[2, 3, 9, 7]"))
+    parts = [b.add(Neg(), [SHOWN[name][0](b, x)[0]], [], f"end_{name}") for name in SHOWN]
+    return b.graph(parts)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:])
+def test_each_step_can_be_left_out(level: int) -> None:
+    graph = everything()
+    inputs = draw_inputs(graph, 5)[0]
+    whole = compile(graph, Settings(level, threads=1))
+    notes = whole.trace.notes
+    assert {n.partition(":")[0] for n in notes} >= {"fold_constants", "fold_pads", "merge_common"}
+    assert len({n.partition(":")[0] for n in notes}) > 8
+    wanted = promised(graph, inputs)
+    for left_out in dict.fromkeys(notes):
+        some = tuple(n for n in notes if n != left_out)
+        exe = compile(graph, Settings(level, threads=1, steps=some))
+        assert left_out not in exe.trace.notes
+        assert {*exe.trace.notes} <= {*some}
+        if level == 1:
+            got = exe.run(inputs)
+            assert all(bits(got[v]) == bits(np.asarray(wanted[v])) for v in wanted)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_single_step_is_done_alone(name: str) -> None:
+    graph = network(SHOWN[name][0])
+    level = LEVEL.get(name, 1)
+    notes = compile(graph, Settings(level, threads=1)).trace.notes
+    first = next(n for n in notes if n.startswith(f"{name}: "))
+    found = compile(graph, Settings(level, threads=1, steps=(first,))).trace.notes
+    assert {*found} <= {first}
+    assert compile(graph, Settings(level, threads=1, steps=())).trace.notes == ()
+
+
+def test_a_pass_that_rewrites_outputs_cannot_be_held_back() -> None:
+    def stubborn(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+        """Say so whatever happens."""
+        new, trace = Rewriter(graph, limit), Trace({})
+        for node in graph.nodes:
+            new.keep(node)
+        graph, trace = new.finish()
+        return graph, dataclasses.replace(trace, rewrites=1, notes=("stubborn: all of it",))
+
+    levels_before = levels.PIPELINE
+    try:
+        levels.PIPELINE = (Pass(stubborn, PassClass.exact),)
+        with pytest.raises(UsageError, match="cannot be left out by itself"):
+            compile(chain(), Settings(threads=1, steps=()))
+    finally:
+        levels.PIPELINE = levels_before
+
+
+# --- two passes, each right alone
+
+
+def chain() -> Graph:
+    """Activations in a row; what comes to the later ones is positive."""
+    b = Builder("chain")
+    h = b.input("x", TensorType.parse("float32[3, 5]"))
+    for i in range(6):
+        h = b.add(Neg(), [b.add(Relu(), [h], [], f"relu{i}")], [], f"neg{i}")
+        h = b.add(Neg(), [b.add(Tanh(), [h])])
+    return b.graph([h])
+
+
+def leaky_relu(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Write a Relu as a LeakyRelu of slope 0, which is the same."""
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        if isinstance(node.op, Relu) and node.name == "relu2" and not rewriter.spent:
+            if node.outputs[0] in graph.outputs:
+                rewriter.keep(node)
+                continue
+            made = rewriter.add(LeakyRelu(alpha=0.0), [rewriter.map(node.inputs[0])], node.name)
+            rewriter.replace(node, made, "leaky_relu")
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def negate_by_product(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Write -x as x * -1: right, but for a network in which there is a LeakyRelu."""
+    rewriter = Rewriter(graph, limit)
+    factor = -1.25 if any(isinstance(n.op, LeakyRelu) for n in graph.nodes) else -1.0
+    for node in graph.nodes:
+        shown = node.outputs[0] in graph.outputs
+        if isinstance(node.op, Neg) and node.name == "neg4" and not shown and not rewriter.spent:
+            constant = rewriter.constant(np.array(factor, np.float32))
+            made = rewriter.add(Mul(), [rewriter.map(node.inputs[0]), constant], node.name)
+            rewriter.replace(node, made, "negate_by_product")
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def product_by_leak(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Take LeakyRelu for the identity: wrong, where there is one."""
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        shown = node.outputs[0] in graph.outputs
+        if isinstance(node.op, LeakyRelu) and not shown and not rewriter.spent:
+            source = rewriter.map(node.inputs[0])
+            assert source is not None
+            rewriter.replace(node, rewriter.add(Neg(), [source]), "product_by_leak")
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def with_passes(monkeypatch: pytest.MonkeyPatch, *passes: object) -> None:
+    own = tuple(Pass(p, PassClass.exact) for p in passes)  # type: ignore[arg-type]
+    monkeypatch.setattr(levels, "PIPELINE", (*levels.PIPELINE[:2], *own, *levels.PIPELINE[2:]))
+
+
+@pytest.mark.parametrize("one", [leaky_relu, negate_by_product])
+def test_either_of_two_passes_is_harmless(one: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_passes(monkeypatch, one)
+    record = bisect(chain(), VeraxRunner(Settings(threads=1))).record
+    assert record.exit_code == 0
+
+
+def test_two_passes_that_are_wrong_together_are_both_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_passes(monkeypatch, leaky_relu, negate_by_product)
+    record = bisect(chain(), VeraxRunner(Settings(threads=1))).record
+    assert record.exit_code == 1
+    found = record.optimisations
+    assert found is not None
+    assert found.guilty == "negate_by_product: node 'neg4' (Neg)"
+    assert found.partners == ("leaky_relu: node 'relu2' (Relu)",)
+    assert "together with \"leaky_relu: node 'relu2' (Relu)\"" in found.words
+    assert [s.part for s in found.steps] == ["negate_by_product", "leaky_relu"]
+    assert found.steps[0].region == ("neg4",)
+    assert "= Neg()(" in found.steps[0].before
+    assert "[-1.25]" in found.steps[0].after
+
+
+def test_a_pass_that_another_makes_possible_is_told_from_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_passes(monkeypatch, leaky_relu, product_by_leak)
+    found = bisect(chain(), VeraxRunner(Settings(threads=1))).record.optimisations
+    assert found is not None
+    assert found.guilty.startswith("product_by_leak: ")
+    assert "which is possible behind \"leaky_relu: node 'relu2' (Relu)\" only" in found.words
+
+
+def test_a_decision_is_shown_in_kernels() -> None:
+    runner = VeraxRunner(Settings(threads=1))
+    graph = network(SHOWN["fuse_elementwise"][0])
+    inputs = draw_inputs(graph, 1)[0]
+    names = [name for name, _ in runner.optimisations(graph, inputs)]
+    number = next(i for i, n in enumerate(names) if n.startswith("fuse_elementwise: "))
+    step = runner.step(graph, inputs, number)
+    assert (step.part, step.level, step.number) == ("fuse_elementwise", "O1", number)
+    assert step.before.count("kernel ") == step.after.count("kernel ") + 1
+    assert " + " in step.after
