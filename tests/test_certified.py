@@ -24,7 +24,7 @@ assert choose_winograd
 
 
 def test_an_honest_program_is_certified() -> None:
-    exe = verax.compile(network(), opt_level=3, certify=True, seed=21)
+    exe = verax.compile(network(), opt_level=3, certify=True, draws=2, seed=21)
     held = exe.certificate
     assert held is not None and held.holds and not held.fallbacks
     assert held.recipe == exe.recipe.sha256

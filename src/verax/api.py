@@ -209,6 +209,7 @@ def compile(
     recipe: Recipe | str | os.PathLike[str] | None = None,
     certify: bool = False,
     samples: Arrays | Sequence[Arrays] | None = None,
+    draws: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Compiled:
@@ -227,7 +228,8 @@ def compile(
     the same bits, or `CompileError`. It says level and passes itself: `UsageError` with both.
     certify: judge the program against float64 before it is handed over; layers whose approximation
     does not stand go back to direct summation. `exe.certificate` says what was found, and whether
-    it holds. samples: inputs for that, one set or several; by default some are drawn from `seed`.
+    it holds. samples: inputs for that, one set or several; by default `draws` sets are drawn from
+    `seed`.
     """
     if recipe is not None and (opt_level is not None or disable or require):
         raise UsageError(
@@ -255,6 +257,7 @@ def compile(
         graph,
         settings,
         samples=samples,
+        draws=draws,
         seed=seed,
         pixels=pixels,
         progress=progress,

@@ -28,8 +28,6 @@ from verax.runners.own import VeraxRunner
 
 Arrays = Mapping[str, np.ndarray]
 E = TypeVar("E", bound=Executable)
-DRAWS = 2
-"""Sets of inputs that are drawn when none are given."""
 
 
 def compile_certified(
@@ -38,13 +36,14 @@ def compile_certified(
     settings: Settings,
     *,
     samples: Arrays | Sequence[Arrays] | None = None,
+    draws: int = 1,
     seed: int = 0,
     pixels: Mapping[str, Pixels] | None = None,
     progress: Progress | None = None,
 ) -> tuple[E, Certificate]:
     """The program that `make` compiles, and its certificate, which may not hold.
 
-    samples: inputs to judge it on, one set or several; drawn when not given (images from `pixels`).
+    samples: inputs to judge it on, one set or several; when not given, `draws` sets are drawn.
     Raises `InputError` when the graph leaves sizes open.
     """
     open_sizes = sorted(graph.symbols())
@@ -54,7 +53,7 @@ def compile_certified(
             next_step=f"load the model with shapes={{{open_sizes[0]!r}: ...}}",
         )
     begin = time.perf_counter()
-    draws = _draws(graph, samples, seed, pixels)
+    given = _samples(graph, samples, draws, seed, pixels)
     fallbacks: dict[str, str] = {}
     while True:
         asked = dataclasses.replace(settings, keep_exact=(*settings.keep_exact, *fallbacks))
@@ -62,7 +61,7 @@ def compile_certified(
         runner = VeraxRunner(asked, exe)
         algorithms = exe.recipe.algorithms
         found: list[Examined] = []
-        for i, (arrays, origins) in enumerate(draws):
+        for i, (arrays, origins) in enumerate(given):
             found.append(
                 examine(
                     graph, runner, arrays, origins, algorithms, seed=seed + i, progress=progress
@@ -90,15 +89,16 @@ def compile_certified(
     return exe, certificate
 
 
-def _draws(
+def _samples(
     graph: Graph,
     samples: Arrays | Sequence[Arrays] | None,
+    draws: int,
     seed: int,
     pixels: Mapping[str, Pixels] | None,
 ) -> list[tuple[Arrays, Mapping[str, str]]]:
     """Sets of inputs, state included, and how each array came about."""
     if samples is None:
-        return [draw_inputs(graph, seed + i, None, pixels) for i in range(DRAWS)]
+        return [draw_inputs(graph, seed + i, None, pixels) for i in range(max(1, draws))]
     given = [samples] if isinstance(samples, Mapping) else list(samples)
     if not given:
         raise InputError("no inputs were given to judge the program on")

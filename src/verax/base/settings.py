@@ -28,7 +28,8 @@ class Settings:
     take, 0 for what `base.memory` finds free. require_native: a node that no kernel takes is an
     error. passes: names of the only passes and decisions that run, None for the level's. inject:
     files of further passes (`compiler.injected`); they are Python code, which is run. steps: the
-    only rewrites and decisions that are made, in the words of a trace, None for all.
+    only rewrites and decisions that are made, in the words of a trace, None for all. quick: code is
+    generated with little effort, for a few runs; the same bits.
     """
 
     opt_level: int = 1
@@ -44,6 +45,7 @@ class Settings:
     passes: tuple[str, ...] | None = None
     inject: tuple[str, ...] = ()
     steps: tuple[str, ...] | None = None
+    quick: bool = False
 
     def __post_init__(self) -> None:
         if self.opt_level not in LEVELS:

@@ -73,6 +73,9 @@ def command(
         ),
     ] = False,
     input: Inputs = None,
+    draws: Annotated[
+        int, typer.Option(help="Sets of inputs to draw for the certificate, if none is given.")
+    ] = 1,
     certificate: Annotated[
         Path | None,
         typer.Option("--certificate", metavar="FILE.md", help="Write the certificate as Markdown."),
@@ -112,6 +115,7 @@ def command(
         loaded,
         certify=certify,
         samples=given or None,
+        draws=draws,
         seed=seed,
         opt_level=opt_level,
         target=target,

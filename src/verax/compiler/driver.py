@@ -86,6 +86,8 @@ class Executable(Remembers):
         self._wanted = recipe
         self.certificate: Certificate | None = None
         self._target = Target.named(settings.target)
+        if settings.quick:
+            self._target = dataclasses.replace(self._target, effort=0)
         self._by_value = shape_defining_inputs(graph)
         self._programs: OrderedDict[tuple[Any, ...], Specialised] = OrderedDict()
         self._lock = threading.Lock()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from verax.ir.graph import Graph, same_bits, specialise
 from verax.judge.decide.criterion import pooled_maximum
 from verax.judge.decide.local import meaning
 from verax.judge.protocol import Runner
+from verax.judge.regions.budget import held_to_memory, in_context
 from verax.judge.regions.network import Progress, Survey, survey
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
@@ -44,6 +46,7 @@ class Examined:
     power: float
 
 
+@held_to_memory
 def examine(
     graph: Graph,
     subject: Runner,
@@ -53,17 +56,21 @@ def examine(
     *,
     seed: int = 0,
     progress: Progress | None = None,
+    memory: int | str | None = None,
 ) -> Examined:
     """Judge what `subject` makes of `graph` on `inputs`.
 
     origins: how the inputs came about, in words; algorithms: of nodes that are approximated, by
-    name. Raises whatever `VeraxError` the subject fails with.
+    name. memory: as for `check`. Raises whatever `VeraxError` the subject fails with.
     """
     fixed = specialise(graph, bind_symbols(graph, inputs))
     given = subject.run(graph, inputs)
     inner = [v for node in fixed.nodes for v in node.outputs]
-    shown = subject.run(graph, inputs, inner)
     problems, notes = [], []
+    with ThreadPoolExecutor(1) as pool:  # the subject may be compiling meanwhile
+        later = pool.submit(in_context(_outputs), fixed, inputs, given, seed)
+        shown = subject.run(graph, inputs, inner)
+        outputs, said = later.result()
     for v in graph.outputs:
         if not same_bits(np.asarray(given[v]), np.asarray(shown[v])):
             problems.append(f"output {v!r} has other bits when inner values are shown")
@@ -88,7 +95,6 @@ def examine(
             notes.append(f"{finding.node} ({finding.operator}) is undecided: {finding.reason}")
     seen = {layer.node for layer in layers} | failing.keys()
     failing |= dict.fromkeys(algorithms.keys() - seen, "no value that it leads to was shown")
-    outputs, said = _outputs(fixed, inputs, given, seed)
     problems += said
     draw = Draw(
         tuple(

@@ -35,8 +35,8 @@ class Recipe:
     network: SHA-256 of the graph that was compiled, with its shapes and weights. arithmetic: the
     version of the promised bits (`numerics.version`). rewritings: by the passes that reassociate or
     approximate, in order. algorithms: of nodes that are not computed in their canonical order, by
-    name. opt_level, disable, require, keep_exact, passes, steps: the options that it followed from; inputs: the
-    types that it holds for; verax: the version that wrote it.
+    name. opt_level, disable, require, keep_exact, passes, steps: the options that it followed from;
+    inputs: the types that it holds for; verax: the version that wrote it.
     """
 
     network: str

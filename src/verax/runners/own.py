@@ -23,6 +23,22 @@ KEPT = 2
 """Programs that a runner keeps: of the network as it is, and with its inner values shown."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Watching:
+    """A program that shows what is left of some inner values: its output by their names."""
+
+    graph: Graph
+    keep: tuple[str, ...]
+    bindings: Mapping[str, int]
+    executable: Executable
+    shown: Mapping[str, str]
+
+    def fits(self, graph: Graph, keep: Sequence[str], bindings: Mapping[str, int]) -> bool:
+        """Whether it does for another run."""
+        same = self.graph is graph and self.keep == tuple(keep)
+        return same and dict(bindings) == self.bindings
+
+
 class VeraxRunner:
     """Our compiler at a level. Inner values are shown by making them outputs; where a level changes
     numbers (O2), of what it made of the network, and only those that it still has."""
@@ -41,6 +57,7 @@ class VeraxRunner:
         self._made: list[tuple[Graph, tuple[str, ...], Executable]] = []
         if made is not None:
             self._made.append((made.graph, made.graph.outputs, made))
+        self._watching: _Watching | None = None
         self._steps: tuple[Graph, list[tuple[str, VeraxRunner]]] | None = None
 
     def describe(self) -> dict[str, str]:
@@ -57,8 +74,13 @@ class VeraxRunner:
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str]
     ) -> dict[str, np.ndarray]:
         """Asked for inner values a pass would have to leave them alone: the network is rewritten as
-        without, and what is left of them becomes outputs of that."""
-        fixed = specialise(graph, bind_symbols(graph, inputs))
+        without, and what is left of them becomes outputs of that. It is compiled once for several
+        runs on the same sizes."""
+        bindings = bind_symbols(graph, inputs)
+        if self._watching is not None and self._watching.fits(graph, keep, bindings):
+            found = _stepped(self._watching.executable, inputs)
+            return {v: found[to] for v, to in self._watching.shown.items()}
+        fixed = specialise(graph, bindings)
         rewritten, trace = run_passes(fixed, self.settings)
         made = {v for node in rewritten.nodes for v in node.outputs}
         left = {v: trace.values[v] for v in keep if trace.values.get(v) in made}
@@ -67,8 +89,10 @@ class VeraxRunner:
         shown |= {value: rewritten.state[v] for v, value in graph.state.items()}
         stop = self.settings.stop_after
         rest = None if stop is None else max(0, stop - trace.rewrites)
-        exact = dataclasses.replace(decisions_only(self.settings), stop_after=rest)
-        found = _stepped(compile_graph(wanted, exact), inputs)
+        exact = dataclasses.replace(decisions_only(self.settings), stop_after=rest, quick=True)
+        made_of = compile_graph(wanted, exact)
+        self._watching = _Watching(graph, tuple(keep), dict(bindings), made_of, shown)
+        found = _stepped(made_of, inputs)
         return {v: found[to] for v, to in shown.items()}
 
     def run_steps(

@@ -27,13 +27,15 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 class Tiers:
     """Costly second opinions, computed only when reached; None where they do not apply.
 
-    orders: the node in float32 in several honest orders of summation. winograd: own runs of
+    orders: the node in float32 in several honest orders of summation; promised: in the order that
+    it promises, one FMA per product, which NumPy takes seconds for. winograd: own runs of
     F(m x m, 3 x 3) by m. fft: an own run by Fourier transforms, and its bound. precisions: the
     value under coarser arithmetics, as `given` suggests them. ruled_out: fast algorithms that could
     compute the node and that the caller excludes, in words.
     """
 
     orders: Callable[[], Iterable[np.ndarray]] | None = None
+    promised: Callable[[], np.ndarray] | None = None
     winograd: Callable[[], Mapping[int, np.ndarray]] | None = None
     fft: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
     precisions: Callable[[np.ndarray], Iterable[Coarse]] | None = None
@@ -257,9 +259,12 @@ def _decide_rounding(
             "only numbers below the smallest normal float32 differ: the subject flushes them to 0",
             "sigma, subnormals flushed",
         )
-    if ratio <= st.BOUND_RATIO and tiers.orders is not None:
-        spread = np.ones((1,) * z.ndim)
-        for run in tiers.orders():
+    spread = np.ones((1,) * z.ndim)
+
+    def in_order(runs: Iterable[np.ndarray]) -> Decision | None:
+        """Rounding where sums in one of these orders err as much."""
+        nonlocal spread
+        for run in runs:
             own = st.standardised(run.astype(np.float64) - expected, sigma)
             spread = np.maximum(spread, channel_rms(own))
             # More orders could only widen the spread: the first that suffices is enough.
@@ -273,10 +278,23 @@ def _decide_rounding(
                     ordered,
                     st.ORDER_T,
                 )
+        return None
+
+    bounded = ratio <= st.BOUND_RATIO
+    decided = in_order(tiers.orders()) if bounded and tiers.orders is not None else None
+    if decided is not None:
+        return decided
+    fast = _winograd(error, expected, sigma, tiers)
+    if fast.name:
+        return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
+    if bounded and tiers.promised is not None:
+        decided = in_order([tiers.promised()])
+        if decided is not None:
+            return decided
     coarse = _coarse(given, tiers)
     if coarse is not None:
         return answer(Kind.precision, PRECISION.format(coarse[0]), *coarse)
-    fast = _fast_algorithm(error, expected, sigma, tiers)
+    fast = _fourier(error, expected, sigma, tiers, fast.tried)
     if fast.name:
         return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
     if ratio > st.BOUND_RATIO and not fast.tried:
@@ -321,35 +339,36 @@ class _Fast:
     limit: float = 1.0
 
 
-def _fast_algorithm(
-    error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers
+def _winograd(error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers) -> _Fast:
+    if tiers.winograd is None:
+        return _Fast("")
+    runs = tiers.winograd()
+    tests = {
+        tile: _winograd_test(error, run.astype(np.float64) - expected, sigma, tile)
+        for tile, run in runs.items()
+    }
+    fitting = [tile for tile, test in tests.items() if test.statistic <= st.WINOGRAD_T]
+    if not fitting:
+        return _Fast(" and ".join(NAMES[tile] for tile in runs))
+    # the one whose own errors are of this size
+    tile = min(fitting, key=lambda t: abs(np.log(max(tests[t].statistic, 1e-9))))
+    algorithm = f"Winograd's algorithm F({tile}x{tile}, 3x3)"
+    reason = f"the errors fit {algorithm}, which trades accuracy for speed"
+    return _Fast("", NAMES[tile], reason, tests[tile], st.WINOGRAD_T)
+
+
+def _fourier(
+    error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers, tried: str
 ) -> _Fast:
-    tried = []
-    if tiers.winograd is not None:
-        runs = tiers.winograd()
-        tests = {
-            tile: _winograd_test(error, run.astype(np.float64) - expected, sigma, tile)
-            for tile, run in runs.items()
-        }
-        fitting = [tile for tile, test in tests.items() if test.statistic <= st.WINOGRAD_T]
-        if fitting:  # the one whose own errors are of this size
-            tile = min(fitting, key=lambda t: abs(np.log(max(tests[t].statistic, 1e-9))))
-            reason = (
-                f"the errors fit Winograd's algorithm F({tile}x{tile}, 3x3), which trades "
-                "accuracy for speed"
-            )
-            return _Fast("", NAMES[tile], reason, tests[tile], st.WINOGRAD_T)
-        tried += [NAMES[tile] for tile in runs]
-    if tiers.fft is not None:
-        run, bound = tiers.fft()
-        result = _fft_test(error, run.astype(np.float64) - expected, sigma)
-        if result.statistic <= st.FFT_T and bool((np.abs(error) <= st.FFT_BOUND * bound).all()):
-            reason = (
-                "the errors fit a convolution by Fourier transforms, whose errors spread evenly"
-            )
-            return _Fast("", "FFT", reason, result, st.FFT_T)
-        tried.append("FFT")
-    return _Fast(" and ".join(tried))
+    """tried: what was, before."""
+    if tiers.fft is None:
+        return _Fast(tried)
+    run, bound = tiers.fft()
+    result = _fft_test(error, run.astype(np.float64) - expected, sigma)
+    if result.statistic <= st.FFT_T and bool((np.abs(error) <= st.FFT_BOUND * bound).all()):
+        reason = "the errors fit a convolution by Fourier transforms, whose errors spread evenly"
+        return _Fast("", "FFT", reason, result, st.FFT_T)
+    return _Fast(f"{tried} and FFT" if tried else "FFT")
 
 
 def _fft_test(error: np.ndarray, own: np.ndarray, sigma: np.ndarray) -> st.GroupTest:

@@ -21,6 +21,7 @@ from verax.judge.decide.orders import (
     fft_applies,
     fft_run,
     float32_runs,
+    promised_run,
     winograd_applies,
     winograd_runs,
 )
@@ -180,7 +181,8 @@ def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool
     winograd, fft = winograd_applies(node, inputs), fft_applies(node, inputs)
     names = " and ".join([*["Winograd"] * winograd, *["FFT"] * fft])
     return Tiers(
-        orders=lambda: float32_runs(node, ev, inputs, i),
+        orders=lambda: float32_runs(node, ev, inputs, i, promised=False),
+        promised=lambda: promised_run(node, ev, inputs, i),
         winograd=(lambda: winograd_runs(node, inputs)) if winograd and fast else None,
         fft=(lambda: fft_run(node, inputs)) if fft and fast else None,
         precisions=lambda given: candidates(node, ev, inputs, i, given),
