@@ -89,5 +89,10 @@ def _kernels(made: Specialised) -> Kernels:
     )
 
 
+def kernel_lines(made: Specialised) -> str:
+    """Every kernel call and reference step of a program, in order."""
+    return _calls(_kernels(made))
+
+
 def _calls(kernels: Kernels) -> str:
     return "\n".join(f"kernel {label} ({kind})" for label, kind in kernels.elements())
