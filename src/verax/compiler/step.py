@@ -12,6 +12,7 @@ from verax.compiler.driver import Specialised
 from verax.compiler.injected import with_injected
 from verax.compiler.levels import FIRST_LEVEL, PIPELINE, kinds_of
 from verax.compiler.lower.lowering import KernelCall
+from verax.compiler.passes.base import PassClass
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.ir.graph import Graph, Node
 from verax.ir.printer import INLINE_LIMIT, print_graph
@@ -25,23 +26,24 @@ def step_between(
     part = name.partition(": ")[0]
     kinds = kinds_of(with_injected(PIPELINE, settings.inject))
     level = f"O{FIRST_LEVEL[kinds[part]]}" if part in kinds else f"O{settings.opt_level}"
+    exact = kinds.get(part) is PassClass.exact
     if any(s.name == part for s in STEPS):
         old, new = _kernels(before), _kernels(after)
         region = tuple(dict.fromkeys(n for label in old - new for n in label[0].split(" + ")))
-        return Step(name, part, level, number, region, _calls(old - new), _calls(new - old))
-    return rewrite_between(name, number, before.graph, after.graph, part, level)
+        lines = _calls(old - new), _calls(new - old)
+    else:
+        region, *texts = rewritten(before.graph, after.graph)
+        lines = texts[0], texts[1]
+    return Step(name, part, level, number, region, *lines, exact)
 
 
-def rewrite_between(
-    name: str, number: int, before: Graph, after: Graph, part: str, level: str
-) -> Step:
-    """As `step_between`, for the graphs before and after a rewrite."""
+def rewritten(before: Graph, after: Graph) -> tuple[tuple[str, ...], str, str]:
+    """What a rewrite changed: names of nodes, and those in text form before and after it."""
     live = remove_dead_code(before)[0], remove_dead_code(after)[0]
     before, after = (before, after) if _same_nodes(*live) else live
     old, new = _changed(before, after), _changed(after, before)
     region = tuple(dict.fromkeys(n.name or n.outputs[0] for n in old))
-    return Step(name, part, level, number, region, _text(before, after, old),
-                _text(after, before, new))  # fmt: skip
+    return region, _text(before, after, old), _text(after, before, new)
 
 
 def _same_nodes(graph: Graph, other: Graph) -> bool:
@@ -87,6 +89,11 @@ def _kernels(made: Specialised) -> Kernels:
         (s.label, type(s.spec).__name__ if isinstance(s, KernelCall) else "reference")
         for s in made.lowered.steps
     )
+
+
+def kernel_lines(made: Specialised) -> str:
+    """Every kernel call and reference step of a program, in order."""
+    return _calls(_kernels(made))
 
 
 def _calls(kernels: Kernels) -> str:

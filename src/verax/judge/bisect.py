@@ -85,8 +85,7 @@ def bisect(
     shown = _shown(fixed, subject, arrays, verdict, watch)
     verdict = _without_consequences(verdict)
     guilty, method = _by_values(fixed, arrays, shown, verdict), verdict.method
-    coarse = bool(verdict.precisions)
-    levels = _optimisations(fixed, subject, arrays, seed, winograd, coarse, progress)
+    levels = _optimisations(fixed, subject, arrays, seed, winograd, verdict, progress)
     located = None
     if truncates(subject) and _is_vague(verdict) and not _is_clear(verdict, levels):
         located = locate(
@@ -252,10 +251,15 @@ def _optimisations(
     inputs: Arrays,
     seed: int,
     winograd: bool,
-    coarse: bool,
+    verdict: Verdict,
     progress: Progress | None,
 ) -> Optimisations | None:
-    """The optimisation that brings the mistake, when the subject can stop between them."""
+    """The optimisation that brings the mistake, when the subject can stop between them.
+
+    Steps are judged by their outputs. verdict: on the whole subject, which may rest on values
+    inside: where it knows better than to call those outputs a mistake, so do the steps.
+    """
+    better = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
 
     def kind(outputs: Arrays) -> Kind:
         judged = survey(
@@ -265,9 +269,9 @@ def _optimisations(
             seed=seed,
             winograd=winograd,
             measure_power=False,
-            find_precision=coarse,
+            find_precision=bool(verdict.precisions),
         ).findings
-        kinds = {f.kind for f in judged}
+        kinds = {verdict.kind if better and f.kind is Kind.mistake else f.kind for f in judged}
         worst = (Kind.mistake, Kind.undecided, Kind.precision, Kind.rounding)
         return next((k for k in worst if k in kinds), Kind.identical)
 

@@ -28,7 +28,8 @@ class Step:
 
     name: in the subject's words; part: the pass, the decision or the optimiser that it belongs to;
     level: the lowest that has it; number: which of all steps in their order, from 1; region: names
-    of the nodes that it changed; before, after: those in text form, as far as it can be had.
+    of the nodes that it changed; before, after: those in text form, as far as it can be had;
+    exact: whether it promises to change no bit.
     """
 
     name: str
@@ -38,17 +39,19 @@ class Step:
     region: tuple[str, ...] = ()
     before: str = ""
     after: str = ""
+    exact: bool = False
 
 
 @dataclass(frozen=True)
 class Optimisations:
     """Which optimisation brings the mistake.
 
-    words: the answer in a sentence; guilty: the name of the first step that is wrong, "" when none
-    is to blame; count: steps there are; tried: those that were run, in order. partners: steps
-    without which the guilty one is right; steps: the guilty one and then those, as far as the
-    subject tells what they did; cured: whether the subject is right without all steps of the guilty
-    one's part, None where that was not tried; runs: how often the subject ran.
+    words: the answer in a sentence; guilty: the name of the first step that is wrong (or that
+    changes bits and promises not to), "" when none is to blame; count: steps there are; tried:
+    those that were run, in order. partners: steps without which the guilty one is right; steps: the
+    guilty one and then those, as far as the subject tells what they did; cured: whether the subject
+    is right without all steps of the guilty one's part, None where that was not tried; runs: how
+    often the subject ran.
     """
 
     words: str

@@ -77,8 +77,9 @@ def _brought_by(found: Optimisations, title: str, known: Collection[str] = ()) -
     for step in found.steps:
         if step.name in known:
             continue
+        promise = ", exact" if step.exact else ""
         yield Text(
-            f"  {step.part}, from {step.level} on: step {step.number} of {found.count - 1}"
+            f"  {step.part}, from {step.level} on{promise}: step {step.number} of {found.count - 1}"
             + (f", nodes {', '.join(step.region[:NODES])}" if step.region else "")
             + (f" and {len(step.region) - NODES} more" if len(step.region) > NODES else "")
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Collection
+import sys
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from verax.ir.graph import Graph
@@ -53,6 +54,13 @@ class Pass:
     @property
     def name(self) -> str:
         return self.run.__name__
+
+    @property
+    def example(self) -> Callable[[], Graph] | None:
+        """What makes a small graph that it rewrites: the function `example` of its file."""
+        module = sys.modules.get(getattr(self.run, "__module__", ""))
+        found: Callable[[], Graph] | None = getattr(module, "example", None)
+        return found
 
     @property
     def help(self) -> str:

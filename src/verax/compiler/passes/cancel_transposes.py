@@ -16,6 +16,7 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.ops.movement.padding import Pad
 from verax.ops.movement.reshaping import Flatten, Reshape, Squeeze, Transpose, Unsqueeze
 from verax.ops.movement.slicing import Concat, Slice, Split
@@ -46,6 +47,22 @@ def cancel_transposes(graph: Graph, limit: int | None = None) -> tuple[Graph, Tr
     if not any(isinstance(n.op, Transpose) for n in graph.nodes):
         return graph, Trace({v: v for v in graph.types})
     return _Mover(graph, limit).run()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "cancel_transposes"
+        input %a: float32[2, 1, 3, 5]
+        const %w: float32[1, 1, 2, 2] = [1.0, -0.5, 0.25, 2.0]
+        %b: float32[2, 3, 5, 1] = Transpose(perm=(0, 2, 3, 1))(%a)
+        %c: float32[2, 3, 5, 1] = Relu()(%b)
+        %d: float32[2, 1, 3, 5] = Transpose(perm=(0, 3, 1, 2))(%c)
+        %e: float32[2, 1, 2, 4] = Conv()(%d, %w)
+        output %e
+        """
+    )
 
 
 class _Mover:

@@ -15,6 +15,7 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.ir.types import TensorType
 from verax.ops.movement.padding import Pad
 from verax.ops.movement.reshaping import Expand, Flatten, Reshape, Squeeze, Tile, Unsqueeze
@@ -33,8 +34,9 @@ ALONE = (Concat, Max, Min, Sum, Mean)
 def canonicalise(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Remove nodes that hand a value on, and pairs that undo each other; join reshapes and pads.
 
-    Given:  %b = Reshape()(%a, [2, 15]); %c = Reshape()(%b, [6, 5]); %d = MaxPool(1x1)(%e)
-    Result: %c = Reshape()(%a, [6, 5]); %d = %e
+    Given:  %b = Reshape()(%a, [3, 10]); %c = Reshape()(%b, [1, 2, 3, 5])
+            %d = MaxPool(kernel_shape=(1, 1))(%c); %e = Relu()(%d)
+    Result: %c = Reshape()(%a, [1, 2, 3, 5]); %e = Relu()(%c)
 
     Removed are: pools of the largest of one element, pads of nothing, reshapes, expansions, tilings
     and slices that give the shape they get, casts to the same type, Concat, Max, Min, Sum and Mean
@@ -45,6 +47,23 @@ def canonicalise(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     promised sum begins at +0, so that it makes -0 to +0.
     """
     return _Canonical(graph, limit).run()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "canonicalise"
+        input %a: float32[2, 3, 5]
+        const %s: int64[2] = [3, 10]
+        const %t: int64[4] = [1, 2, 3, 5]
+        %b: float32[3, 10] = Reshape()(%a, %s)
+        %c: float32[1, 2, 3, 5] = Reshape()(%b, %t)
+        %d: float32[1, 2, 3, 5] = MaxPool(kernel_shape=(1, 1))(%c)
+        %e: float32[1, 2, 3, 5] = Relu()(%d)
+        output %e
+        """
+    )
 
 
 class _Canonical:

@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from verax.ir.graph import Graph, Node
+from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
-from verax.ir.types import DType
+from verax.ir.types import DType, TensorType
 from verax.numerics import winograd
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.winograd import WinogradConv
@@ -54,6 +54,15 @@ def choose_winograd(
         else:
             rewriter.keep(node)
     return rewriter.finish()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    b = Builder("choose_winograd")
+    x = b.input("x", TensorType.parse("float32[2, 16, 23, 19]"))
+    weights = np.random.default_rng(5).standard_normal((18, 16, 3, 3)).astype(np.float32)
+    w, bias = b.constant(weights, "w"), b.constant(np.linspace(-1, 1, 18, dtype=np.float32), "b")
+    return b.graph([b.add(Conv(kernel_shape=(3, 3), pads=((1, 1), (1, 1))), [x, w, bias], ["y"])])
 
 
 def best_tile(graph: Graph, node: Node) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node, infer_node
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 
@@ -35,6 +36,20 @@ def fold_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
         ]
         rewriter.replace(node, names, "fold_constants")
     return rewriter.finish()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "fold_constants"
+        input %x: float32[2, 3]
+        const %s: float32[3] = [0.0, 1.0, -1.0]
+        %t: float32[3] = Exp()(%s)
+        %y: float32[2, 3] = Mul()(%x, %t)
+        output %y
+        """
+    )
 
 
 def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray] | None:

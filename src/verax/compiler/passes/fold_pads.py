@@ -8,6 +8,7 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.ops.movement.padding import Pad
 from verax.ops.windows.convolution import Conv
 from verax.records.trace import Trace
@@ -51,6 +52,21 @@ def fold_pads(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
         else:
             rewriter.keep(node)
     return rewriter.finish()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "fold_pads"
+        input %x: float32[2, 1, 5, 7]
+        const %pads: int64[8] = [0, 0, 0, 0, 0, 0, 1, 1]
+        const %w: float32[1, 1, 2, 2] = [1.0, -0.5, 0.25, 2.0]
+        %p: float32[2, 1, 6, 8] = Pad()(%x, %pads)
+        %y: float32[2, 1, 3, 4] = Conv(strides=(2, 2))(%p, %w)
+        output %y
+        """
+    )
 
 
 def _takes_pads(node: Node, value: str) -> bool:

@@ -11,6 +11,7 @@ from verax.compiler.passes.affine import Affine, affine_of, rounded
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.ir.types import DType
 from verax.ops.movement.padding import Pad
 from verax.ops.movement.reshaping import Transpose
@@ -30,8 +31,8 @@ LINEAR = Conv | ConvTranspose | Gemm | MatMul
 def fold_scales(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Fold BatchNormalization, and Mul, Div, Add and Sub by constants, into weights.
 
-    Given:  %c = Conv()(%x, %w); %r = Relu()(%c); %y = Mul()(%r, %s)   with %s >= 0
-    Result: %c = Conv()(%x, %w s); %y = Relu()(%c)
+    Given:  %c = Conv()(%x, %w); %r = Relu()(%c); %y = Mul()(%r, %s); %z = Tanh()(%y)
+    Result: %c = Conv()(%x, %w s); %r = Relu()(%c); %z = Tanh()(%r)   where no %s is negative
 
     Numeric effect: each weight is multiplied in float64 and rounded once, so a result moves by no
     more than the rounding of the products and sums that it replaces. A scale passes an operator
@@ -47,6 +48,23 @@ def fold_scales(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
         trace = trace.then(change) if trace.values else change
         if not change.rewrites:
             return graph, trace
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "fold_scales"
+        input %x: float32[3, 1, 5, 7]
+        const %w: float32[2, 1, 2, 2] = [1.0, -0.5, 0.25, 2.0, 0.75, 1.5, -1.0, 0.5]
+        const %s: float32[2, 1, 1] = [2.5, 0.3]
+        %c: float32[3, 2, 4, 6] = Conv()(%x, %w)
+        %r: float32[3, 2, 4, 6] = Relu()(%c)
+        %y: float32[3, 2, 4, 6] = Mul()(%r, %s)
+        %z: float32[3, 2, 4, 6] = Tanh()(%y)
+        output %z
+        """
+    )
 
 
 Edit = tuple[Operator, tuple[str | np.ndarray | None, ...]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from verax.ir.graph import Graph
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.records.trace import Trace
 
 
@@ -27,3 +28,17 @@ def merge_common(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
             rewriter.keep(node)
             made.setdefault(key, tuple(rewriter.values[v] for v in node.outputs))
     return rewriter.finish()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "merge_common"
+        input %a: float32[2, 3]
+        %b: float32[2, 3] = Relu()(%a)
+        %c: float32[2, 3] = Relu()(%a)
+        %d: float32[2, 3] = Add()(%b, %c)
+        output %d
+        """
+    )

@@ -14,6 +14,7 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.ir.types import DType
 from verax.ops.pointwise.activation import Clip
 from verax.ops.pointwise.arithmetic import Add, Div, Max, Min, Mul, Pow, Sub, Sum
@@ -24,7 +25,8 @@ def reduce_strength(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     """Remove arithmetic that gives its input back, and divide by powers of two with a product.
 
     Given:  %b = Mul()(%a, [1]); %c = Div()(%b, [4, 0.5]); %d = Clip()(%c, -inf, inf)
-    Result: %c = Mul()(%a, [0.25, 2]); %d = %c
+            %e = Relu()(%d)
+    Result: %c = Mul()(%a, [0.25, 2]); %e = Relu()(%c)
 
     Removed are x * 1, x / 1, x ^ 1, x + (-0), x - (+0), max(x, -inf), min(x, inf) and Clip without
     a bound that can bind; of integers x + 0 and x - 0 as well, and the type's own ends as bounds.
@@ -51,6 +53,25 @@ def reduce_strength(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
         else:
             rewriter.keep(node)
     return rewriter.finish()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "reduce_strength"
+        input %a: float32[3, 2]
+        const %one: float32[1] = [1.0]
+        const %v: float32[2] = [4.0, 0.5]
+        const %low: float32[] = [-inf]
+        const %high: float32[] = [inf]
+        %b: float32[3, 2] = Mul()(%a, %one)
+        %c: float32[3, 2] = Div()(%b, %v)
+        %d: float32[3, 2] = Clip()(%c, %low, %high)
+        %e: float32[3, 2] = Relu()(%d)
+        output %e
+        """
+    )
 
 
 def _constants(rewriter: Rewriter, node: Node) -> list[np.ndarray | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from verax.ir.graph import Graph
+from verax.ir.text import parse_graph
 from verax.records.trace import Trace
 
 
@@ -32,3 +33,16 @@ def remove_dead_code(graph: Graph, limit: int | None = None) -> tuple[Graph, Tra
         graph, nodes=tuple(reversed(kept)), constants=constants, types=types
     )
     return result, Trace({v: v for v in alive}, len(notes), tuple(notes))
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "remove_dead_code"
+        input %a: float32[2, 3]
+        %b: float32[2, 3] = Relu()(%a)
+        %c: float32[2, 3] = Abs()(%a)
+        output %b
+        """
+    )

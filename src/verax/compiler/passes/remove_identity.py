@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verax.ir.graph import Graph
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.records.trace import Trace
 
 
@@ -32,3 +33,16 @@ def remove_identity(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
             assert mapped is not None
             rewriter.replace(node, mapped, "remove_identity")
     return rewriter.finish()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "remove_identity"
+        input %a: float32[2, 3]
+        %b: float32[2, 3] = Identity()(%a)
+        %c: float32[2, 3] = Relu()(%b)
+        output %c
+        """
+    )

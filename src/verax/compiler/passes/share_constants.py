@@ -9,14 +9,15 @@ import numpy as np
 
 from verax.ir.graph import Graph, same_bits
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.records.trace import Trace
 
 
 def share_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Keep one of the constants that have the same element type, shape and bytes.
 
-    Given:  const %v = [1, 2]; const %w = [1, 2]; %b = Mul()(%a, %v); %c = Mul()(%a, %w)
-    Result: const %v = [1, 2]; %b = Mul()(%a, %v); %c = Mul()(%a, %v)
+    Given:  const %v = [1, 2]; const %w = [1, 2]; %b = Mul()(%a, %v); %c = Mul()(%b, %w)
+    Result: const %v = [1, 2]; %b = Mul()(%a, %v); %c = Mul()(%b, %v)
 
     Numeric effect: none. Bytes are compared, so that 0 and -0, or two NaN, are not one.
     """
@@ -36,6 +37,21 @@ def share_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     for node in graph.nodes:
         rewriter.keep(node)
     return rewriter.finish()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "share_constants"
+        input %a: float32[3, 2]
+        const %v: float32[2] = [1.0, 2.0]
+        const %w: float32[2] = [1.0, 2.0]
+        %b: float32[3, 2] = Mul()(%a, %v)
+        %c: float32[3, 2] = Mul()(%b, %w)
+        output %c
+        """
+    )
 
 
 def _form(array: np.ndarray) -> tuple[object, ...]:

@@ -86,10 +86,11 @@ class _Search:
                 "no optimisation is guilty: the result is the same, bit for bit, with all of them "
                 "as with none"
             )
-        first = self.names[self._first(self._changed)]
-        return self._told(
-            f"no optimisation is guilty: the result changes first with {first!r}, within rounding"
-        )
+        first = self._first(self._changed)
+        words = f"the result changes first with {self.names[first]!r}, within rounding"
+        if self.chosen is not None and self.chosen.told(first).exact:
+            return self._told(f"{words}; but that promises to change no bit", first)
+        return self._told(f"no optimisation is guilty: {words}")
 
     def _first(self, wrong: Callable[[int], bool]) -> int:
         """A step that is wrong while the one before it is not; step 0 is right, the last wrong."""
@@ -199,7 +200,8 @@ class _Search:
         cured = None
         if guilty is not None and self.chosen is not None:
             steps = tuple(self.chosen.told(i) for i in (guilty, *partners))
-            cured = self._is_cured_without(steps[0].part)
+            wrong = self.kind(guilty) is Kind.mistake
+            cured = self._is_cured_without(steps[0].part) if wrong else None
             if cured:
                 words += f"; without {steps[0].part!r} it is right"
         return Optimisations(

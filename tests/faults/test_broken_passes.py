@@ -1,0 +1,409 @@
+"""Every pass has a broken twin: the mistake is noticed, and the pass is named.
+
+A twin is the pass with one mistake that somebody might make in it. It takes the place of the pass;
+`bisect` must call the result a mistake and name the pass, or, where a pass that is exact changes
+bits within rounding, say that it broke its promise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from verax.base.settings import Settings
+from verax.compiler import levels
+from verax.compiler.passes import fold_constants as constants
+from verax.compiler.passes import fold_pads as pads
+from verax.compiler.passes import reduce_strength as strength
+from verax.compiler.passes import share_constants as sharing
+from verax.compiler.passes.affine import Affine
+from verax.compiler.passes.base import Pass
+from verax.compiler.passes.canonicalise import _Canonical
+from verax.compiler.passes.choose_winograd import choose_winograd
+from verax.compiler.passes.fold_scales import _Backward, fold_scales
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY
+from verax.ir.rewrite import Rewriter
+from verax.ir.types import TensorType
+from verax.judge.bisect import bisect
+from verax.ops.movement.reshaping import Transpose
+from verax.ops.pointwise.arithmetic import Add
+from verax.ops.pointwise.cast import Cast
+from verax.records.bisection import Bisection
+from verax.records.trace import Trace
+from verax.records.verdict import Kind
+from verax.runners.own import VeraxRunner
+
+Rewriting = Callable[..., tuple[Graph, Trace]]
+Network = Callable[[Builder, str], str]
+
+
+class Sketch:
+    """A network from x, float32[2, 3, 9, 7], with constants from a seed of its own."""
+
+    def __init__(self, shape: str = "2, 3, 9, 7") -> None:
+        self.b = Builder("net")
+        self.random = np.random.default_rng(len(shape) + 40)
+        self.x = self.b.input("x", TensorType.parse(f"float32[{shape}]"))
+
+    def add(self, kind: str, *inputs: str | None, name: str = "", **attributes: object) -> str:
+        return self.b.add(REGISTRY[kind](**attributes), list(inputs), [], name)
+
+    def array(self, *values: object, dtype: type = np.float32) -> str:
+        return self.b.constant(np.array(values, dtype))
+
+    def normal(self, *shape: int) -> str:
+        return self.b.constant(self.random.standard_normal(shape).astype(np.float32))
+
+    def graph(self, *outputs: str) -> Graph:
+        return self.b.graph([self.add("Tanh", v, name=f"end{i}") for i, v in enumerate(outputs)])
+
+
+def conv(s: Sketch, x: str, channels: tuple[int, int] = (5, 3), **attributes: object) -> str:
+    return s.add("Conv", x, s.normal(*channels, 3, 3), s.normal(channels[0]), **attributes)
+
+
+# --- fold_constants: a table in half precision
+
+
+def halved_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Keep what was folded in float16."""
+    folded = constants._values
+
+    def coarse(*arguments: object) -> object:
+        found = folded(*arguments)  # type: ignore[arg-type]
+        return found and [a.astype(np.float16).astype(a.dtype) for a in found]
+
+    with patch.object(constants, "_values", coarse):
+        return constants.fold_constants(graph, limit)
+
+
+def exponentials() -> Graph:
+    s = Sketch()
+    return s.graph(s.add("Mul", s.add("Relu", s.x), s.add("Exp", s.normal(3, 1, 1))))
+
+
+# --- remove_identity: two casts that come back
+
+
+def casts_that_come_back(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Remove a Cast to the type that the Cast before it left, whatever was between."""
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        before = graph.producers.get(node.inputs[0] or "")
+        pair = isinstance(node.op, Cast) and before is not None and isinstance(before.op, Cast)
+        if pair and before is not None and not rewriter.spent:
+            source = rewriter.map(before.inputs[0])
+            assert source is not None
+            rewriter.replace(node, source, "remove_identity")
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def whole_numbers() -> Graph:
+    s = Sketch()
+    wide = s.add("Mul", s.x, s.array(4.5))
+    return s.graph(s.add("Cast", s.add("Cast", wide, to="int32"), to="float32"))
+
+
+# --- share_constants: by type and shape
+
+
+def shared_by_shape(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Compare no bytes."""
+    with (
+        patch.object(sharing, "_checksum", lambda array: 0),
+        patch.object(sharing, "same_bits", lambda a, b: True),
+    ):
+        return sharing.share_constants(graph, limit)
+
+
+def two_scales() -> Graph:
+    s = Sketch()
+    first = s.add("Mul", s.x, s.array([[1.5]], [[0.5]], [[2.0]]))
+    return s.graph(s.add("Mul", s.add("Sigmoid", first), s.array([[1.5]], [[0.5]], [[2.5]])))
+
+
+# --- canonicalise: parts joined in another order
+
+
+def parts_in_any_order(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Take the Concat of all parts of a Split for the whole, in whatever order."""
+
+    def whole(self: _Canonical, node: object, source: str) -> list[str] | None:
+        before = self.made.get(source)
+        joined = {self.rewriter.map(v) for v in node.inputs}  # type: ignore[attr-defined]
+        if before is None or before.op.kind != "Split" or joined != {*before.outputs}:
+            return None
+        return [before.inputs[0] or ""]
+
+    with patch.object(_Canonical, "_whole_of_split", whole):
+        return _Canonical(graph, limit).run()
+
+
+def swapped_halves() -> Graph:
+    s = Sketch("2, 6, 5, 7")
+    x = s.add("Relu", s.x)
+    a, b = s.b.add_all(REGISTRY["Split"](axis=1, num_outputs=2), [x])
+    return s.graph(s.add("Concat", b, a, axis=1))
+
+
+# --- reduce_strength: the sign of a power of two, and of zero
+
+
+def unsigned_reciprocals(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Multiply with 2^-k whatever the divisor's sign."""
+    healthy = strength._reciprocal
+
+    def unsigned(rewriter: Rewriter, node: object) -> np.ndarray | None:
+        found = healthy(rewriter, node)  # type: ignore[arg-type]
+        return None if found is None else np.abs(found)
+
+    with patch.object(strength, "_reciprocal", unsigned):
+        return strength.reduce_strength(graph, limit)
+
+
+def quotients() -> Graph:
+    s = Sketch()
+    return s.graph(s.add("Div", s.add("Sin", s.x), s.array([[2.0]], [[-4.0]], [[0.5]])))
+
+
+def any_zero(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Remove x + 0 for both zeros: +0 turns -0 into +0, which 1 / x tells apart."""
+    with patch.dict(strength.UNITS, {Add: lambda c: c == 0}):
+        return strength.reduce_strength(graph, limit)
+
+
+def negative_zeros() -> Graph:
+    s = Sketch()
+    zeros = s.add("Neg", s.add("Relu", s.add("Neg", s.add("Abs", s.x))))  # -0 everywhere
+    return s.b.graph([s.add("Neg", s.add("Add", zeros, s.array([[0.0]], [[0.0]], [[0.0]])))])
+
+
+# --- cancel_transposes: equal permutations for inverse ones
+
+
+def equal_permutations(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Cancel two transpositions of one permutation, which need not be its own inverse."""
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        before = graph.producers.get(node.inputs[0] or "")
+        pair = isinstance(node.op, Transpose) and before is not None and before.op == node.op
+        if pair and before is not None and not rewriter.spent:
+            source = rewriter.map(before.inputs[0])
+            assert source is not None
+            rewriter.replace(node, source, "cancel_transposes")
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def turned_twice() -> Graph:
+    s = Sketch("2, 5, 5, 5")  # of other sizes, the shapes would not fit
+    x = s.add("Mul", s.x, s.normal(5, 1, 1))
+    for _ in range(2):
+        x = s.add("Transpose", x, perm=(0, 2, 3, 1))
+    return s.graph(s.add("Mul", x, s.normal(5, 1, 1)))
+
+
+# --- fold_pads: the ends change places
+
+
+def swapped_ends(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Take (begin, end) for (end, begin)."""
+    healthy = pads._zero_padding
+
+    def swapped(*arguments: object) -> object:
+        found = healthy(*arguments)  # type: ignore[arg-type]
+        return found and tuple((end, begin) for begin, end in found)
+
+    with patch.object(pads, "_zero_padding", swapped):
+        return pads.fold_pads(graph, limit)
+
+
+def padded() -> Graph:
+    s = Sketch()
+    widths = s.array(0, 0, 0, 1, 0, 0, 1, 1, dtype=np.int64)
+    return s.graph(conv(s, s.add("Pad", s.add("Sigmoid", s.x), widths), strides=(2, 1)))
+
+
+# --- fold_scales: conditions that are not asked for
+
+
+def any_sign(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Move negative scales through Relu and MaxPool, too."""
+    with patch.object(Affine, "keeps_order", True):
+        return fold_scales(graph, limit)
+
+
+def negative_scale() -> Graph:
+    s = Sketch()
+    scale = s.array([[1.5]], [[-0.5]], [[0.75]], [[2.0]], [[0.3]])
+    return s.graph(s.add("Mul", s.add("Relu", conv(s, s.x)), scale))
+
+
+def negative_maximum() -> Graph:
+    s = Sketch()
+    scale = s.array([[1.5]], [[-0.5]], [[0.75]], [[2.0]], [[0.3]])
+    pool = s.add("MaxPool", conv(s, s.x), kernel_shape=(2, 3), strides=(2, 1))
+    return s.graph(s.add("Mul", pool, scale))
+
+
+def any_fill(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Move a scale through a Pad with whatever it fills in."""
+    with patch.object(_Backward, "_pads_zeros", lambda self, node: True):
+        return fold_scales(graph, limit)
+
+
+def filled() -> Graph:
+    s = Sketch()
+    widths = s.array(0, 0, 1, 0, 0, 0, 0, 2, dtype=np.int64)
+    fill = s.b.constant(np.array(1.25, np.float32))
+    scale = s.array([[1.5]], [[0.5]], [[0.75]], [[2.0]], [[0.3]])
+    return s.graph(s.add("Mul", s.add("Pad", conv(s, s.x), widths, fill), scale))
+
+
+# --- choose_winograd: pads made equal
+
+
+def equal_pads(
+    graph: Graph, limit: int | None = None, keep: Sequence[str] = ()
+) -> tuple[Graph, Trace]:
+    """Spread an axis' padding evenly over its ends."""
+    graph, trace = choose_winograd(graph, limit, keep)
+    nodes = []
+    for node in graph.nodes:
+        if node.op.kind == "WinogradConv":
+            even = tuple(((a + b) // 2, (a + b + 1) // 2) for a, b in node.op.pads)
+            node = dataclasses.replace(node, op=dataclasses.replace(node.op, pads=even))
+        nodes.append(node)
+    return dataclasses.replace(graph, nodes=tuple(nodes)), trace
+
+
+def wide() -> Graph:
+    s = Sketch("2, 18, 29, 23")
+    more = {"kernel_shape": (3, 3), "pads": ((0, 2), (1, 1))}
+    return s.graph(conv(s, s.add("Relu", s.x), (20, 18), **more))
+
+
+# --- merge_common: attributes are not looked at
+
+
+def merged_by_kind(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Merge nodes of one kind and the same inputs."""
+    rewriter = Rewriter(graph, limit)
+    made: dict[object, list[str]] = {}
+    for node in graph.nodes:
+        key = node.op.kind, tuple(rewriter.map(v) for v in node.inputs)
+        shown = any(v in graph.outputs for v in node.outputs)
+        if key in made and not shown and not rewriter.spent:
+            rewriter.replace(node, made[key], "merge_common")
+        else:
+            rewriter.keep(node)
+            made.setdefault(key, [rewriter.values[v] for v in node.outputs])
+    return rewriter.finish()
+
+
+def two_slopes() -> Graph:
+    s = Sketch()
+    first, second = (s.add("LeakyRelu", s.x, alpha=a) for a in (0.125, 0.375))
+    return s.graph(s.add("Sub", s.add("Exp", first), second))
+
+
+# --- remove_dead_code: what is optional
+
+
+def without_optional(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Remove constants that only an optional input reads, as if nobody did."""
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        rewriter.keep(node)
+        bias = node.inputs[2] if node.op.kind == "Conv" and len(node.inputs) > 2 else None
+        if bias is not None and not rewriter.spent:
+            last = rewriter.new.nodes[-1]
+            inputs = (*last.inputs[:2], None)
+            rewriter.new.nodes[-1] = dataclasses.replace(last, inputs=inputs)
+            rewriter.notes.append(f"remove_dead_code: {node.place}")
+    return rewriter.finish()
+
+
+def biased() -> Graph:
+    s = Sketch()
+    return s.graph(conv(s, s.add("Relu", s.x)))
+
+
+BITS = "bits"
+"""Evidence against a pass that is exact, where the judge cannot call it a mistake."""
+TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
+    ("fold_constants", halved_constants, exponentials, ""),
+    ("remove_identity", casts_that_come_back, whole_numbers, ""),
+    ("share_constants", shared_by_shape, two_scales, ""),
+    ("canonicalise", parts_in_any_order, swapped_halves, ""),
+    ("reduce_strength", unsigned_reciprocals, quotients, ""),
+    ("reduce_strength", any_zero, negative_zeros, BITS),
+    ("cancel_transposes", equal_permutations, turned_twice, ""),
+    ("fold_pads", swapped_ends, padded, ""),
+    ("fold_scales", any_sign, negative_scale, ""),
+    ("fold_scales", any_sign, negative_maximum, ""),
+    ("fold_scales", any_fill, filled, ""),
+    ("choose_winograd", equal_pads, wide, ""),
+    ("merge_common", merged_by_kind, two_slopes, ""),
+    ("remove_dead_code", without_optional, biased, ""),
+]
+"""(pass, its twin, a network in which it errs, the evidence)."""
+IDS = [f"{name}-{twin.__name__}-{network.__name__}" for name, twin, network, _ in TWINS]
+LEVEL = {p.name: levels.FIRST_LEVEL[p.kind] for p in levels.PIPELINE}
+
+
+def bisected(name: str, network: Callable[[], Graph]) -> Bisection:
+    return bisect(network(), VeraxRunner(Settings(LEVEL[name], threads=1)), seed=3).record
+
+
+@pytest.mark.parametrize(("name", "twin", "network", "evidence"), TWINS, ids=IDS)
+def test_a_broken_twin_is_noticed_and_named(
+    name: str,
+    twin: Rewriting,
+    network: Callable[[], Graph],
+    evidence: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def exchanged(step: Pass) -> Pass:
+        return dataclasses.replace(step, run=run) if step.name == name else step
+
+    def run(*arguments: object, **more: object) -> tuple[Graph, Trace]:
+        return twin(*arguments, **more)
+
+    run.__name__ = name
+    monkeypatch.setattr(levels, "PIPELINE", tuple(map(exchanged, levels.PIPELINE)))
+    record = bisected(name, network)
+    found = record.optimisations
+    assert found is not None
+    assert found.guilty.startswith(f"{name}: "), found.words
+    assert found.steps[0].part == name
+    assert found.steps[0].level == f"O{LEVEL[name]}"
+    assert found.steps[0].before != found.steps[0].after
+    if evidence == BITS:
+        assert found.steps[0].exact
+        assert "promises to change no bit" in found.words
+    else:
+        assert record.verdict.kind is Kind.mistake
+        assert found.cured is True
+        assert {b.guilty_pass.partition(":")[0] for b in record.verdict.blame} == {name}
+
+
+@pytest.mark.parametrize(("name", "network"), [(t[0], t[2]) for t in TWINS], ids=IDS)
+def test_the_pass_itself_is_right_on_that_network(name: str, network: Callable[[], Graph]) -> None:
+    record = bisected(name, network)
+    assert record.exit_code == 0
+    assert record.optimisations is not None
+    assert record.optimisations.guilty == ""
+
+
+def test_every_pass_has_a_twin() -> None:
+    lacking = [p.name for p in levels.PIPELINE if p.name not in {t[0] for t in TWINS}]
+    assert not lacking, f"plant a mistake in {', '.join(lacking)}, and see it found"
