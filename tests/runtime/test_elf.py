@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.runtime.vx_mutations import SOUND
 
+import verax
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
 from verax.compiler.levels import run_passes
 from verax.compiler.lower.program import lower
 from verax.runtime.elf import HEADER, RELOCATION, SECTION, SYMBOL, ObjectError, check_object
+
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples/digits/digits.onnx"
 
 
 def known(name: str) -> bool:
@@ -34,6 +40,35 @@ def test_what_is_compiled_is_sound(kind: str, target: str) -> None:
     assert {"pthread_create", "calloc"} <= set(needed)
     with pytest.raises(ObjectError, match="'pthread_create', which is not there"):
         check_object(data, lambda name: name != "pthread_create")
+
+
+def mapped() -> bytes:
+    """Code for AArch64 with constants in two sections: "$d" marks the beginning of both."""
+    graph = verax.load(DIGITS, shapes={"n": 2}).graph
+    data = lower(graph, Target.named("aarch64"), Settings(opt_level=0, threads=1)).image.object_code
+    if data[:4] != b"\x7fELF":
+        pytest.skip("this system has object files of another kind")
+    return data
+
+
+def test_marks_of_aarch64_may_be_many_and_nothing_may_lead_to_them() -> None:
+    data = mapped()
+    header = np.frombuffer(data, HEADER, 1)[0]
+    sections = np.frombuffer(data, SECTION, int(header["sections"]), int(header["sections_at"]))
+    (table,) = sections[sections["type"] == 2]
+    symbols = np.frombuffer(data, SYMBOL, int(table["size"]) // SYMBOL.itemsize, table["offset"])
+    marks = [i for i, s in enumerate(symbols) if i and not s["info"] and s["section"]]
+    assert len({int(symbols[i]["name"]) for i in marks}) < len(marks)
+    check_object(data, known)
+    relocation = int(next(s for s in sections if s["type"] == 4)["offset"])
+    with pytest.raises(ObjectError, match="for a mark"):
+        check_object(spoilt(data, RELOCATION, relocation, {"symbol": marks[0]}), known)
+    one = next(i for i, s in enumerate(symbols) if s["info"] & 15 == 2)
+    other = {"name": int(symbols[one + 1]["name"])}
+    with pytest.raises(ObjectError, match="not told apart"):
+        check_object(
+            spoilt(data, SYMBOL, int(table["offset"]) + one * SYMBOL.itemsize, other), known
+        )
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,9 @@ SYMBOL_TYPES, SYMBOL_BINDINGS = (0, 1, 2, 3, 4), (0, 1, 2)
 FILE, FOREIGN = 4, (0x10, 0x12, 0x20)
 """What names the source; kinds of symbols that another library defines."""
 ABSOLUTE, FIRST_SPECIAL = 0xFFF1, 0xFF00
+MARKS = (b"$x", b"$d")
+"""Names of symbols that say where code or data begins (AArch64's ELF supplement): many have one
+name, and nothing refers to them."""
 MOST_SECTIONS, MOST_ALIGN = 1 << 15, 1 << 16
 PATCHED = {
     62: {1: 8, 2: 4, 4: 4, 9: 4, 10: 4, 11: 4, 24: 8, 25: 8, 26: 4, 29: 8, 41: 4, 42: 4},
@@ -87,6 +90,8 @@ class _Object:
     ) -> None:
         self.data, self.sections, self.patched, self.far = data, sections, patched, far
         self.adds_what_is_there = far == FAR[62]
+        self.has_marks = far == FAR[183]
+        self.marks = np.zeros(0, bool)
 
     def check(self, names: int, is_known: Callable[[str], bool]) -> None:
         if self.sections[0].tobytes().strip(b"\0"):
@@ -173,7 +178,8 @@ class _Object:
         room = self.sections["size"][here["section"]]
         if ((here["value"] > room) | (here["size"] > room - here["value"])).any():
             raise ObjectError("a symbol lies outside of its section")
-        named = found[1:][np.isin(kinds[1:], (0, 1, 2))]
+        self.marks = self.marks_among(found, strings)
+        named = found[1:][np.isin(kinds[1:], (0, 1, 2)) & ~self.marks[1:]]
         if ((kinds == FILE) != (found["section"] == ABSOLUTE)).any() or len(named) > len(
             np.unique(named["name"])
         ):
@@ -192,6 +198,15 @@ class _Object:
             raise ObjectError("a symbol is in no section")
         return found
 
+    def marks_among(self, symbols: np.ndarray, strings: bytes) -> np.ndarray:
+        """For each symbol whether it is a mark: local, of no type, called `$x`, `$d` or `$d.1`."""
+        found = (symbols["info"] == 0) & (symbols["section"] > 0) & self.has_marks
+        for i in np.flatnonzero(found):
+            place = int(symbols["name"][i])
+            name = strings[place : strings.index(b"\0", place)]
+            found[i] = name.partition(b".")[0] in MARKS
+        return found
+
     def relocations(self, section: np.void, table: int, symbols: np.ndarray) -> None:
         target = int(section["info"])
         if int(section["link"]) != table or not 0 < target < len(self.sections):
@@ -203,6 +218,8 @@ class _Object:
             return
         if int(found["symbol"].max()) >= len(symbols):
             raise ObjectError("a relocation's symbol does not exist")
+        if self.marks[found["symbol"]].any():
+            raise ObjectError("a relocation is for a mark")
         self.reaches(found, symbols[found["symbol"]])
         for kind in np.unique(found["type"]):
             if int(kind) not in self.patched:
