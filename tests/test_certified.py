@@ -15,6 +15,8 @@ from verax.compiler.passes import choose_winograd
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.numerics import winograd
+from verax.ops.movement.reshaping import Transpose
+from verax.ops.pointwise.activation import Relu
 from verax.ops.pointwise.arithmetic import Add, Mul, Sub
 from verax.ops.windows.convolution import Conv
 from verax.records.certificate import Certificate
@@ -116,3 +118,19 @@ def test_a_network_that_is_ill_conditioned_is_said_to_be_that() -> None:
 def test_open_sizes_have_no_certificate() -> None:
     with pytest.raises(InputError, match="is open"):
         verax.compile(network(rows="n"), certify=True)
+
+
+def test_nodes_that_share_a_name_are_told_apart() -> None:
+    """As from Keras: a layer is a transposition, a convolution and a transposition back."""
+    rng = np.random.default_rng(23)
+    b = Builder("net")
+    value = b.input("x", TensorType.parse("float32[2, 19, 22, 24]"))
+    for i in range(2):
+        w = (rng.standard_normal((24, 24, 3, 3)) / 15).astype(np.float32)
+        inner = b.add(Transpose(perm=(0, 3, 1, 2)), [value], name=f"conv{i}")
+        inner = b.add(Conv(pads=PADS), [inner, b.constant(w)], name=f"conv{i}")
+        value = b.add(Transpose(perm=(0, 2, 3, 1)), [inner], [f"c{i}"], f"conv{i}")
+        value = b.add(Relu(), [value], [f"a{i}"], f"act{i}")
+    held = verax.compile(b.graph([value]), opt_level=3, certify=True).certificate
+    assert held is not None and held.holds and not held.fallbacks
+    assert {layer.node for layer in held.draws[0].layers} == {"conv0", "conv1"}

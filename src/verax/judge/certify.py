@@ -8,13 +8,13 @@ have, in the tiles around (the error of a tile is spread over it).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from verax.ir.graph import Graph, same_bits, specialise
+from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.judge.decide.criterion import pooled_maximum
 from verax.judge.decide.local import meaning
 from verax.judge.protocol import Runner
@@ -79,14 +79,15 @@ def examine(
     failing: dict[str, str] = {}
     layers = []
     for finding in found.findings:
-        names = [n for n in dict.fromkeys((finding.node, *finding.region)) if n in algorithms]
+        nodes = _behind(fixed, finding.value, {**inputs, **known})
+        names = [n.name or n.outputs[0] for n in nodes if _is_fast(n, algorithms)]
         if finding.kind is Kind.mistake:
             if names:
                 failing |= dict.fromkeys(names, f"a mistake: {finding.reason}")
             else:
                 problems.append(f"{finding.node} ({finding.operator}): {finding.reason}")
         elif names:
-            share = _share(fixed, finding, algorithms, {**inputs, **known})
+            share = _share(fixed, finding, nodes, algorithms, {**inputs, **known})
             layers += [Layer(n, algorithms[n], share, finding.kind) for n in names]
             if not share <= 1:
                 words = f"its error is {share:.3g} times the bound of direct summation around it"
@@ -109,27 +110,53 @@ def examine(
     return Examined(draw, failing, tuple(problems), tuple(notes), _weakest(found, known))
 
 
-def _share(graph: Graph, finding: Finding, algorithms: Mapping[str, str], values: Arrays) -> float:
-    """The largest error over the bound of direct summation around it: of the finding's node, or as
-    the nodes of its region hand it on."""
-    if finding.bound_ratio is not None and finding.bound_ratio <= 1:
+def _is_fast(node: Node, algorithms: Mapping[str, str]) -> bool:
+    """Whether a node is computed by a fast algorithm. Names need not be of one node."""
+    return node.op.kind == "Conv" and (node.name or node.outputs[0]) in algorithms
+
+
+def _behind(graph: Graph, value: str, known: Arrays) -> list[Node]:
+    """The nodes that `value` is computed by from other known values, in order."""
+    found: dict[str, Node] = {}
+    waiting = [value]
+    while waiting:
+        node = graph.producers[waiting.pop()]
+        if node.outputs[0] not in found:
+            found[node.outputs[0]] = node
+            hidden = [v for v in node.inputs if v in graph.producers and v not in known]
+            waiting += [v for v in hidden if v is not None]
+    return [n for n in graph.nodes if n.outputs[0] in found]
+
+
+def _share(
+    graph: Graph,
+    finding: Finding,
+    nodes: Sequence[Node],
+    algorithms: Mapping[str, str],
+    values: Arrays,
+) -> float:
+    """The largest error over the bound of direct summation around it, as `nodes`, of which some are
+    computed by fast algorithms, hand it on to the finding's value."""
+    if len(nodes) == 1 and finding.bound_ratio is not None and finding.bound_ratio <= 1:
         return finding.bound_ratio
-    inside = {finding.node, *finding.region}
-    nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in inside]
+    value, shown = finding.value, values[finding.value]
+    values = {v: a for v, a in values.items() if v != value}
     exact: dict[str, np.ndarray] = {}
     moved: list[dict[str, np.ndarray]] = [{}, {}]
-    window = max((WINDOWS[a] for n, a in algorithms.items() if n in inside), default=1)
     for node in nodes:
         arrays = [_known(graph, v, exact, values) for v in node.inputs]
-        if any(v is not None and a is None for v, a in zip(node.inputs, arrays, strict=True)):
-            return np.inf
         types, outputs = graph.input_types(node), graph.output_types(node)
-        fast = (node.name or node.outputs[0]) in algorithms
+        fast = _is_fast(node, algorithms)
         found = meaning(node, arrays, types, outputs, errors=fast)
         exact.update(zip(node.outputs, found.outputs, strict=True))
-        for sign, side in zip((1, -1), moved, strict=True):
-            if fast and found.roundings[0] is None:
+        reach = np.zeros(())
+        if fast:
+            rounding = found.roundings[0]
+            if rounding is None:
                 return np.inf
+            window = WINDOWS[algorithms[node.name or node.outputs[0]]]
+            reach = pooled_maximum(rounding.bound, window)
+        for sign, side in zip((1, -1), moved, strict=True):
             if any(v in side for v in node.inputs):
                 given = [_known(graph, v, side, {**values, **exact}) for v in node.inputs]
                 results = meaning(node, given, types, outputs, errors=False).outputs
@@ -137,16 +164,11 @@ def _share(graph: Graph, finding: Finding, algorithms: Mapping[str, str], values
                 results = found.outputs
             else:
                 continue
-            rounding = found.roundings[0] if fast else None
-            first = results[0] if rounding is None else results[0] + sign * rounding.bound
-            side.update(zip(node.outputs, (first, *results[1:]), strict=True))
-    value = finding.value
+            side.update(zip(node.outputs, (results[0] + sign * reach, *results[1:]), strict=True))
     if any(value not in side for side in moved):
         return np.inf
     bound = np.max([np.abs(side[value] - exact[value]) for side in moved], axis=0)
-    error = np.abs(np.asarray(values[value], np.float64) - exact[value])
-    if error.ndim == 4:
-        bound = pooled_maximum(bound, window)
+    error = np.abs(np.asarray(shown, np.float64) - exact[value])
     share = float((error / (bound + TINY)).max(initial=0.0))
     return share if np.isfinite(share) else np.inf
 
