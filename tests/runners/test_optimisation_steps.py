@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from verax.ir.graph import Graph
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
 from verax.judge.protocol import Optimising
+from verax.runners.engines.onnxruntime import OPTIMIZERS
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.own import VeraxRunner
 from verax.runners.tvm import TvmRunner
@@ -28,11 +30,33 @@ def names(subject: Optimising) -> list[str]:
 
 def test_runtimes_list_their_levels_up_to_the_one_asked_for() -> None:
     model = to_bytes(GRAPH)
-    assert names(OnnxRuntimeRunner(model)) == ["disabled", "basic", "extended", "all"]
-    assert names(OnnxRuntimeRunner(model, level="basic")) == ["disabled", "basic"]
     assert names(TvmRunner(model, opt_level=2)) == ["O0", "O1", "O2"]
+    found = names(OnnxRuntimeRunner(model))
+    levels = [n for n in found if "(" not in n]
+    assert levels == ["disabled", "basic", "extended", "all"]
+    for level in levels[1:]:
+        assert sum(n.endswith(f" ({level})") for n in found) == len(OPTIMIZERS[level])
+    assert names(OnnxRuntimeRunner(model, level="basic")) == found[: found.index("extended")]
     step = OnnxRuntimeRunner(model, threads=3).optimisations(GRAPH, INPUTS)[1][1]
     assert (step.level, step.threads, step.model) == ("basic", 3, model)
+    assert step.disable == OPTIMIZERS["basic"]
+
+
+def test_onnx_runtime_has_one_optimiser_more_at_each_step() -> None:
+    whole = OnnxRuntimeRunner(to_bytes(GRAPH))
+    steps = whole.optimisations(GRAPH, INPUTS)
+    for (_, before), (name, after) in pairwise(steps):
+        if "(" in name:
+            assert {*before.disable} - {*after.disable} == {name.partition(" ")[0]}
+            assert before.level == after.level
+    assert steps[-1][1] is whole
+    some = whole.with_steps(["Pad_Fusion (basic)", "GeluFusionL2 (extended)"])
+    assert some.level == "extended"
+    assert not {"Pad_Fusion", "GeluFusionL2"} & {*some.disable}
+    assert {"ConvAddFusion", "NchwcTransformer"} <= {*some.disable}
+    off = OnnxRuntimeRunner(to_bytes(GRAPH), disable=["Pad_Fusion"])
+    assert "Pad_Fusion (basic)" not in names(off)
+    assert all("Pad_Fusion" in runner.disable for _, runner in off.optimisations(GRAPH, INPUTS)[1:])
 
 
 def test_our_compiler_lists_every_rewrite_and_every_decision() -> None:
