@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,10 @@ from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
 from verax.judge.protocol import Optimising
 from verax.runners.engines.onnxruntime import OPTIMIZERS
+from verax.runners.engines.openvino import SWITCHES
+from verax.runners.litert import LiteRtRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
+from verax.runners.openvino import OpenVinoRunner
 from verax.runners.own import VeraxRunner
 from verax.runners.tvm import TvmRunner
 
@@ -97,3 +101,36 @@ def test_a_mistake_is_pinned_to_the_level_that_brings_it() -> None:
     assert record.optimisations is not None
     assert record.optimisations.guilty == "extended"
     assert [(b.node, b.guilty_pass) for b in record.verdict.blame] == [("avgpool", "extended")]
+
+
+def test_litert_has_its_kinds_of_kernels_as_steps() -> None:
+    file = Path(__file__).parents[2] / "examples" / "digits" / "digits.tflite"
+    whole = LiteRtRunner(file, threads=2)
+    assert names(whole) == ["reference kernels", "built-in kernels", "XNNPACK delegate"]
+    assert names(LiteRtRunner(file, kernels="builtin")) == ["reference kernels", "built-in kernels"]
+    steps = whole.optimisations(GRAPH, INPUTS)
+    assert [runner.kernels for _, runner in steps] == ["reference", "builtin", "default"]
+    assert steps[0][1].threads == 2
+    assert steps[-1][1] is whole
+
+
+def test_openvino_lists_what_a_release_can_switch() -> None:
+    model = to_bytes(GRAPH)
+    whole = OpenVinoRunner(model)
+    found = whole.optimisations(GRAPH, INPUTS)
+    assert [n.partition("=")[0] for n, _ in found] == ["what cannot be switched off", *SWITCHES]
+    assert found[0][1].switches == {name: off for name, (off, _) in SWITCHES.items()}
+    assert found[-1][1] is whole
+    bf16 = OpenVinoRunner(model, precision="bf16").optimisations(GRAPH, INPUTS)
+    assert bf16[-1][0] == "precision bf16"
+    assert bf16[-2][1].precision == "f32"
+    some = whole.with_steps(["SNIPPETS_MODE=ENABLE"])
+    assert "SNIPPETS_MODE" not in some.switches
+    assert some.switches["LP_TRANSFORMS_MODE"] is False
+
+
+def test_openvino_takes_every_switch() -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    whole = OpenVinoRunner(to_bytes(GRAPH), isolated=False, threads=1)
+    for _, runner in whole.optimisations(GRAPH, INPUTS):
+        assert runner.run(GRAPH, INPUTS).keys() == {*GRAPH.outputs}

@@ -78,7 +78,9 @@ class _Search:
         last = len(self.names) - 1
         if self.kind(0) is Kind.mistake:
             plain = self.names[0]
-            return self._told(f"it is wrong already at {plain!r}: no optimisation behind that is guilty")
+            return self._told(
+                f"it is wrong already at {plain!r}: no optimisation behind that is guilty"
+            )
         if self.kind(last) is Kind.mistake:
             return self._blamed(self._first(lambda i: self.kind(i) is Kind.mistake))
         if not self._changed(last):
