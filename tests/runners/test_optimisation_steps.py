@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,11 @@ from verax.ir.graph import Graph
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
 from verax.judge.protocol import Optimising
+from verax.runners.engines.onnxruntime import OPTIMIZERS
+from verax.runners.engines.openvino import SWITCHES
+from verax.runners.litert import LiteRtRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
+from verax.runners.openvino import OpenVinoRunner
 from verax.runners.own import VeraxRunner
 from verax.runners.tvm import TvmRunner
 
@@ -28,11 +34,33 @@ def names(subject: Optimising) -> list[str]:
 
 def test_runtimes_list_their_levels_up_to_the_one_asked_for() -> None:
     model = to_bytes(GRAPH)
-    assert names(OnnxRuntimeRunner(model)) == ["disabled", "basic", "extended", "all"]
-    assert names(OnnxRuntimeRunner(model, level="basic")) == ["disabled", "basic"]
     assert names(TvmRunner(model, opt_level=2)) == ["O0", "O1", "O2"]
+    found = names(OnnxRuntimeRunner(model))
+    levels = [n for n in found if "(" not in n]
+    assert levels == ["disabled", "basic", "extended", "all"]
+    for level in levels[1:]:
+        assert sum(n.endswith(f" ({level})") for n in found) == len(OPTIMIZERS[level])
+    assert names(OnnxRuntimeRunner(model, level="basic")) == found[: found.index("extended")]
     step = OnnxRuntimeRunner(model, threads=3).optimisations(GRAPH, INPUTS)[1][1]
     assert (step.level, step.threads, step.model) == ("basic", 3, model)
+    assert step.disable == OPTIMIZERS["basic"]
+
+
+def test_onnx_runtime_has_one_optimiser_more_at_each_step() -> None:
+    whole = OnnxRuntimeRunner(to_bytes(GRAPH))
+    steps = whole.optimisations(GRAPH, INPUTS)
+    for (_, before), (name, after) in pairwise(steps):
+        if "(" in name:
+            assert {*before.disable} - {*after.disable} == {name.partition(" ")[0]}
+            assert before.level == after.level
+    assert steps[-1][1] is whole
+    some = whole.with_steps(["Pad_Fusion (basic)", "GeluFusionL2 (extended)"])
+    assert some.level == "extended"
+    assert not {"Pad_Fusion", "GeluFusionL2"} & {*some.disable}
+    assert {"ConvAddFusion", "NchwcTransformer"} <= {*some.disable}
+    off = OnnxRuntimeRunner(to_bytes(GRAPH), disable=["Pad_Fusion"])
+    assert "Pad_Fusion (basic)" not in names(off)
+    assert all("Pad_Fusion" in runner.disable for _, runner in off.optimisations(GRAPH, INPUTS)[1:])
 
 
 def test_our_compiler_lists_every_rewrite_and_every_decision() -> None:
@@ -73,3 +101,36 @@ def test_a_mistake_is_pinned_to_the_level_that_brings_it() -> None:
     assert record.optimisations is not None
     assert record.optimisations.guilty == "extended"
     assert [(b.node, b.guilty_pass) for b in record.verdict.blame] == [("avgpool", "extended")]
+
+
+def test_litert_has_its_kinds_of_kernels_as_steps() -> None:
+    file = Path(__file__).parents[2] / "examples" / "digits" / "digits.tflite"
+    whole = LiteRtRunner(file, threads=2)
+    assert names(whole) == ["reference kernels", "built-in kernels", "XNNPACK delegate"]
+    assert names(LiteRtRunner(file, kernels="builtin")) == ["reference kernels", "built-in kernels"]
+    steps = whole.optimisations(GRAPH, INPUTS)
+    assert [runner.kernels for _, runner in steps] == ["reference", "builtin", "default"]
+    assert steps[0][1].threads == 2
+    assert steps[-1][1] is whole
+
+
+def test_openvino_lists_what_a_release_can_switch() -> None:
+    model = to_bytes(GRAPH)
+    whole = OpenVinoRunner(model)
+    found = whole.optimisations(GRAPH, INPUTS)
+    assert [n.partition("=")[0] for n, _ in found] == ["what cannot be switched off", *SWITCHES]
+    assert found[0][1].switches == {name: off for name, (off, _) in SWITCHES.items()}
+    assert found[-1][1] is whole
+    bf16 = OpenVinoRunner(model, precision="bf16").optimisations(GRAPH, INPUTS)
+    assert bf16[-1][0] == "precision bf16"
+    assert bf16[-2][1].precision == "f32"
+    some = whole.with_steps(["SNIPPETS_MODE=ENABLE"])
+    assert "SNIPPETS_MODE" not in some.switches
+    assert some.switches["LP_TRANSFORMS_MODE"] is False
+
+
+def test_openvino_takes_every_switch() -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    whole = OpenVinoRunner(to_bytes(GRAPH), isolated=False, threads=1)
+    for _, runner in whole.optimisations(GRAPH, INPUTS):
+        assert runner.run(GRAPH, INPUTS).keys() == {*GRAPH.outputs}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.graph import Graph
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
 from verax.runners.engines import litert as engine
@@ -87,6 +88,14 @@ def _open(detail: Mapping[str, Any]) -> Any:
     return detail["shape"] if declared is None or not len(declared) else declared
 
 
+STEPS = {
+    "reference": "reference kernels",
+    "builtin": "built-in kernels",
+    "default": "XNNPACK delegate",
+}
+"""What each kind of kernels is called as a step."""
+
+
 class LiteRtRunner(ConsecutiveRunner, FileRunner):
     """A .tflite file run by LiteRT. kernels: one of KERNELS; quantised results depend on it."""
 
@@ -114,3 +123,23 @@ class LiteRtRunner(ConsecutiveRunner, FileRunner):
         )
         if kernels != "default":
             self.name = self.name.replace("litert", f"litert-{kernels}", 1)
+        self.kernels = kernels
+        self._arguments: dict[str, Any] = {
+            "threads": threads,
+            "isolated": isolated,
+            "timeout": timeout,
+        }
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, LiteRtRunner]]:
+        """The same file on the reference kernels, on the built-in ones, and on those with the
+        default delegate (XNNPACK), up to the subject's own."""
+        names = ["reference", "builtin", "default"]
+        made = [
+            (STEPS[name], LiteRtRunner(self._request["path"], kernels=name, **self._arguments))
+            for name in names[: names.index(self.kernels)]
+        ]
+        for _, runner in made:
+            runner.naming = self.naming
+        return [*made, (STEPS[self.kernels], self)]

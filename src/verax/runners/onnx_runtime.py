@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+import onnx
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.ir.graph import Graph
+from verax.records.bisection import Step
 from verax.runners.engines import onnxruntime as engine
-from verax.runners.engines.onnxruntime import LEVELS
+from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load
 from verax.runners.onnx_runner import Common, OnnxRunner
+from verax.runners.passes import PassOptions
 
 
 def answer(
@@ -34,14 +41,39 @@ def answer(
     model: Any = source.proto.SerializeToString()
     if source.folder and not request["keep"]:
         model = request["model"]
-    session = engine.session(model, request["threads"], request["level"], request["options"])
+    asked = request["threads"], request["level"], request["options"], request["disable"]
+    session = engine.session(model, *asked)
     names = [v.name for v in session.get_outputs()]
     results = session.run(names, named)
     if request["fill"] is not None:
         results = _into_poisoned(session, names, named, results, request["fill"])
     shown = {n: r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
+    if request.get("show"):
+        said = {**said, "optimised model": json.dumps(_optimised(model, *asked))}
     reply = {"said": said, "declared": declared}
     return reply, {n: a for n, a in shown.items() if a.dtype.kind != "O"}
+
+
+def _optimised(
+    model: Any, threads: int, level: str, options: Mapping[str, Any], disable: Sequence[str]
+) -> list[tuple[str, str]]:
+    """(name, text) of the nodes of the model that the runtime makes, as it writes it to a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "optimised.onnx"
+        more = {**options, "optimized_model_filepath": str(path)}
+        engine.session(model, threads, level, more, disable)
+        nodes = onnx.load(path, load_external_data=False).graph.node
+        return [(node.name or node.output[0], _text(node)) for node in nodes]
+
+
+def _text(node: Any) -> str:
+    """A node in the text form that graphs of Verax have."""
+    attributes = [
+        f"{a.name}={onnx.helper.get_attribute_value(a)!r}" for a in node.attribute if a.type < 9
+    ]
+    inputs = ", ".join(f"%{v}" if v else "_" for v in node.input)
+    outputs = ", ".join(f"%{v}" for v in node.output)
+    return f"{outputs} = {node.op_type}({', '.join(attributes)})({inputs})"
 
 
 def _into_poisoned(
@@ -72,8 +104,8 @@ def _into_poisoned(
 
 class OnnxRuntimeRunner(OnnxRunner):
     """ONNX Runtime. level: graph optimisation, one of LEVELS. options: further session options,
-    attributes of its SessionOptions or configuration entries by name. The rest as for
-    `OnnxRunner`.
+    attributes of its SessionOptions or configuration entries by name. disable: optimisers that do
+    not run, by name. The rest as for `OnnxRunner`.
     """
 
     task = "onnxruntime"
@@ -87,6 +119,7 @@ class OnnxRuntimeRunner(OnnxRunner):
         *,
         level: str = "all",
         options: Mapping[str, str | int | float | bool] | None = None,
+        disable: Sequence[str] = (),
         **common: Unpack[Common],
     ) -> None:
         if level not in LEVELS:
@@ -94,17 +127,86 @@ class OnnxRuntimeRunner(OnnxRunner):
                 f"ONNX Runtime has no optimisation level {level!r}",
                 next_step=f"choose one of {', '.join(LEVELS)}",
             )
+        known = [name for names in OPTIMIZERS.values() for name in names]
+        for name in disable:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 3, 0.5) or known
+                raise UsageError(
+                    f"no optimiser {name!r} of ONNX Runtime is known",
+                    next_step=f"choose from {', '.join(near)}",
+                )
         asked = dict(options or {})
         shown = {"optimisation": level, **{k: str(v) for k, v in asked.items()}}
+        shown |= {"disabled": ", ".join(disable)} if disable else {}
         name = "onnxruntime" if level == "all" else f"onnxruntime:{level}"
-        request = {"level": level, "options": asked}
+        request = {"level": level, "options": asked, "disable": list(disable)}
         super().__init__(model, name, request, shown, **common)
-        self.level = level
+        self.level, self.disable = level, tuple(disable)
         self._arguments: dict[str, Any] = {"options": asked, **common}
+
+    def with_passes(self, options: PassOptions) -> OnnxRuntimeRunner:
+        """As `runners.passes.Configurable.with_passes`: optimisers can be disabled."""
+        if options.passes is not None or options.inject:
+            raise UsageError(
+                "of ONNX Runtime's optimisers some can be disabled, no more",
+                place=self.name,
+                next_step="leave --passes and --inject out",
+            )
+        return self._at(self.level, (*self.disable, *options.disable))
+
+    def _at(self, level: str, disable: Sequence[str]) -> OnnxRuntimeRunner:
+        found = OnnxRuntimeRunner(self.model, level=level, disable=disable, **self._arguments)
+        found.naming = self.naming
+        return found
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, OnnxRuntimeRunner]]:
-        """The same subject at each optimisation level up to its own, the least first."""
-        names = list(LEVELS)[: list(LEVELS).index(self.level) + 1]
-        return [(v, OnnxRuntimeRunner(self.model, level=v, **self._arguments)) for v in names]
+        """The same subject with one optimiser more each time, level by level up to its own. A level
+        begins with what cannot be switched off in it."""
+        found = [("disabled", self._at("disabled", ()))]
+        for level in self._levels:
+            later = [o for o in OPTIMIZERS[level] if o not in self.disable]
+            found.append((level, self._at(level, (*self.disable, *later))))
+            for i, name in enumerate(later, 1):
+                found.append((f"{name} ({level})", self._at(level, (*self.disable, *later[i:]))))
+        return [*found[:-1], (found[-1][0], self)]
+
+    @property
+    def _levels(self) -> list[str]:
+        """Those that optimise, up to the subject's own."""
+        return [n for n in OPTIMIZERS if list(LEVELS).index(n) <= list(LEVELS).index(self.level)]
+
+    def with_steps(self, names: Sequence[str]) -> OnnxRuntimeRunner:
+        """As `judge.protocol.Selective.with_steps`; what cannot be switched off in the levels of
+        the steps is done as well."""
+        levels = {n.rpartition(" (")[2].rstrip(")") for n in names}
+        level = next((v for v in reversed(self._levels) if v in levels), "disabled")
+        chosen = {n.rpartition(" (")[0] for n in names}
+        listed = [o for v in self._levels for o in OPTIMIZERS[v]]
+        return self._at(level, [o for o in listed if o not in chosen])
+
+    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
+        """As `judge.protocol.Selective.step`: the nodes that its optimised model shows."""
+        steps = self.optimisations(graph, inputs)
+        name = steps[number][0]
+        part, _, level = name.rpartition(" (")
+        before, after = (
+            runner.optimised(graph, inputs) for _, runner in steps[number - 1 : number + 1]
+        )
+        old = {text: node for node, text in before if (node, text) not in after}
+        new = [text for node, text in after if (node, text) not in before]
+        region = tuple(dict.fromkeys(old.values()))
+        texts = "\n".join(old), "\n".join(new)
+        return Step(name, part or name, level.rstrip(")") or name, number, region, *texts)
+
+    def optimised(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
+        """(name, text) of every node that is left when the runtime has optimised the model; empty
+        where it does not write that."""
+        self._request["show"] = True
+        try:
+            self._ask(graph, inputs, None, None)
+        finally:
+            del self._request["show"]
+        lines = json.loads(self._said.pop("optimised model", "[]"))
+        return [(name, text) for name, text in lines]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from verax.runners.child_runner import TIMEOUT
 from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
+from verax.runners.torch_compiling import Compiling, from_request, steps, to_request
 from verax.runners.torch_memory import borrowed, written
 from verax.runners.torch_tensors import output_names, run_exported, user_shapes
 
@@ -42,13 +44,16 @@ def answer(
     if request["threads"]:
         torch.set_num_threads(request["threads"])
     program = torch.export.load(request["path"])
-    steps, state = taken_apart(inputs)
-    fed = [feed(user_shapes(program), arrays) for arrays in steps]
+    runs, state = taken_apart(inputs)
+    fed = [feed(user_shapes(program), arrays) for arrays in runs]
     reply = {"said": fed[0][1], "declared": output_names(program)}
     module = program.module()
-    call = torch.compile(module) if request["compiled"] else None
+    how = from_request(request)
+    call = None if how is None else how.call(torch, module)
     answers = []
-    with borrowed(module) as memory:
+    applied: list[str] | None = [] if request.get("count") else None
+    counting = contextlib.nullcontext() if how is None else how.counted(applied)
+    with borrowed(module) as memory, counting:
         memory.put(state)
         for named, _ in fed:
             values = run_exported(
@@ -60,11 +65,14 @@ def answer(
                 written=request["written"],
             )
             answers.append({**values, **memory.new(request["state"])})
+    if applied is not None:
+        reply["said"] = {**fed[0][1], "applied": json.dumps(applied)}
     return reply, put_together(answers)
 
 
 class TorchFileRunner(ConsecutiveRunner, FileRunner):
-    """A .pt2 file run by PyTorch. compiled: by `torch.compile`, which shows no inner values."""
+    """A .pt2 file run by PyTorch. compiled: by `torch.compile`, which shows no inner values;
+    compiling: how, if not by Inductor and whole."""
 
     task = prefix = "torch"
     packages = ("torch",)
@@ -76,14 +84,17 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
         path: str | os.PathLike[str],
         *,
         compiled: bool = False,
+        compiling: Compiling | None = None,
         threads: int = 0,
         isolated: bool = True,
         timeout: float = TIMEOUT,
     ) -> None:
+        how = compiling or (Compiling() if compiled else None)
+        compiled = how is not None
         super().__init__(
             path,
             detail="compiled" if compiled else "eager",
-            request={"compiled": compiled},
+            request={"compiled": to_request(how)},
             threads=threads,
             isolated=isolated,
             timeout=timeout,
@@ -92,6 +103,32 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
         self._compiled = compiled
         if compiled:
             self.name = self.name.replace("torch", "torch-compiled", 1)
+        self._arguments: dict[str, Any] = {
+            "threads": threads,
+            "isolated": isolated,
+            "timeout": timeout,
+        }
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, TorchFileRunner]]:
+        """Of one that is compiled: eager, the backends of torch.compile, then one more application
+        of Inductor each time."""
+        if not self._compiled:
+            return [("eager", self)]
+        self._request["count"] = True
+        try:
+            self.run(graph, inputs)
+        finally:
+            del self._request["count"]
+        applied = json.loads(self._said.pop("applied", "[]"))
+        made = [(name, self._with(how)) for name, how in steps(applied)]
+        return [*made[:-1], (made[-1][0], self)]
+
+    def _with(self, how: Compiling | None) -> TorchFileRunner:
+        found = TorchFileRunner(self._request["path"], compiling=how, **self._arguments)
+        found.naming = self.naming
+        return found
 
     @property
     def stepwise(self) -> bool:

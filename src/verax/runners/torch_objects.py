@@ -16,6 +16,7 @@ from verax.judge.protocol import Naming, shape_fits, shape_of
 from verax.runners.feeding import collect, feed
 from verax.runners.functions import called, named_results
 from verax.runners.memory import InProcess, poisoned_memory
+from verax.runners.torch_compiling import Compiling, steps
 from verax.runners.torch_memory import Memory, borrowed, written
 from verax.runners.torch_tensors import (
     PURPOSE,
@@ -218,7 +219,8 @@ def _results(graph: Graph, result: Any, name: str) -> dict[str, np.ndarray]:
 class ExportedProgramRunner(InProcess):
     """Runs a `torch.export.ExportedProgram`; inner values under the names of its nodes.
 
-    compiled: by `torch.compile`, which shows no inner values.
+    compiled: by `torch.compile`, which shows no inner values; compiling: how, if not by Inductor
+    and whole.
     """
 
     resets = True
@@ -229,14 +231,37 @@ class ExportedProgramRunner(InProcess):
         name: str = "torch:ExportedProgram",
         *,
         compiled: bool = False,
+        compiling: Compiling | None = None,
         threads: int = 0,
         naming: Naming = Naming.hint,
     ) -> None:
+        self.how = compiling or (Compiling() if compiled else None)
+        compiled = self.how is not None
         self.program, self.compiled, self.threads = program, compiled, threads
         self.name = name.replace("torch", "torch-compiled", 1) if compiled else name
         self.watches = not compiled
         self.naming = naming
         self._said: dict[str, str] = {}
+        self._applied: list[str] | None = None
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, ExportedProgramRunner]]:
+        """As `TorchFileRunner.optimisations`."""
+        if self.how is None:
+            return [("eager", self)]
+        self._applied = []
+        try:
+            self.run(graph, inputs)
+            found = steps(self._applied)
+        finally:
+            self._applied = None
+        program, threads, naming = self.program, self.threads, self.naming
+        made = [
+            (name, ExportedProgramRunner(program, compiling=how, threads=threads, naming=naming))
+            for name, how in found
+        ]
+        return [*made[:-1], (made[-1][0], self)]
 
     @property
     def stepwise(self) -> bool:
@@ -273,10 +298,12 @@ class ExportedProgramRunner(InProcess):
         if self.threads:
             torch.set_num_threads(self.threads)
         module = self.program.module()
-        call = torch.compile(module) if self.compiled else None
+        call = None if self.how is None else self.how.call(torch, module)
+        counting = contextlib.nullcontext() if self.how is None else self.how.counted(self._applied)
         found = []
         try:
             with (
+                counting,
                 borrowed(module) as memory,
                 contextlib.nullcontext() if fill is None else poisoned_memory(fill),
             ):

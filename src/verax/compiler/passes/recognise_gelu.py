@@ -17,6 +17,7 @@ from verax.compiler.passes.patterns import (
     recognise,
 )
 from verax.ir.graph import Graph
+from verax.ir.text import parse_graph
 from verax.ops.pointwise.activation_smooth import Gelu
 from verax.records.trace import Trace
 
@@ -50,6 +51,25 @@ def recognise_gelu(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
         Rule(GELU_TANH, lambda graph, match: _gelu(match, "tanh")),
     ]
     return recognise(graph, limit, "recognise_gelu", rules)
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "recognise_gelu"
+        input %x: float32[2, 3, 5]
+        const %root: float32[] = [1.4142135381698608]
+        const %one: float32[] = [1.0]
+        const %half: float32[] = [0.5]
+        %q: float32[2, 3, 5] = Div()(%x, %root)
+        %e: float32[2, 3, 5] = Erf()(%q)
+        %s: float32[2, 3, 5] = Add()(%e, %one)
+        %p: float32[2, 3, 5] = Mul()(%x, %s)
+        %y: float32[2, 3, 5] = Mul()(%p, %half)
+        output %y
+        """
+    )
 
 
 def _gelu(match: Match, approximate: str) -> Made:

@@ -23,6 +23,7 @@ from verax.compiler.passes.patterns import (
     trailing,
 )
 from verax.ir.graph import Graph
+from verax.ir.text import parse_graph
 from verax.ops.sums.layer_normalization import LayerNormalization
 from verax.records.trace import Trace
 
@@ -68,6 +69,31 @@ def recognise_layer_norm(graph: Graph, limit: int | None = None) -> tuple[Graph,
     rounding of the parts.
     """
     return recognise(graph, limit, "recognise_layer_norm", [Rule(LAYER_NORM, _layer_norm)])
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "recognise_layer_norm"
+        input %x: float32[2, 3, 5]
+        const %axis: int64[1] = [-1]
+        const %two: float32[] = [2.0]
+        const %epsilon: float32[] = [0.0009765625]
+        const %scale: float32[5] = [1.0, 0.5, 2.0, -1.0, 0.25]
+        const %bias: float32[5] = [0.0, 1.0, 0.5, 2.0, -0.5]
+        %m: float32[2, 3, 1] = ReduceMean()(%x, %axis)
+        %d: float32[2, 3, 5] = Sub()(%x, %m)
+        %p: float32[2, 3, 5] = Pow()(%d, %two)
+        %v: float32[2, 3, 1] = ReduceMean()(%p, %axis)
+        %e: float32[2, 3, 1] = Add()(%v, %epsilon)
+        %r: float32[2, 3, 1] = Sqrt()(%e)
+        %q: float32[2, 3, 5] = Div()(%d, %r)
+        %s: float32[2, 3, 5] = Mul()(%q, %scale)
+        %y: float32[2, 3, 5] = Add()(%s, %bias)
+        output %y
+        """
+    )
 
 
 def _layer_norm(graph: Graph, match: Match) -> Made | None:

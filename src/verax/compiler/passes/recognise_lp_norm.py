@@ -26,6 +26,7 @@ from verax.compiler.passes.patterns import (
     square,
 )
 from verax.ir.graph import Graph
+from verax.ir.text import parse_graph
 from verax.numerics.error_model import U
 from verax.ops.sums.response_normalization import LpNormalization
 from verax.records.trace import Trace
@@ -69,6 +70,24 @@ def recognise_lp_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Tr
         Rule(ABSOLUTE, lambda graph, match: _lp_norm(match, 1)),
     ]
     return recognise(graph, limit, "recognise_lp_norm", rules)
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "recognise_lp_norm"
+        input %x: float32[2, 3, 5]
+        const %axis: int64[1] = [1]
+        const %floor: float32[] = [0.0009765625]
+        const %shape: int64[3] = [2, 3, 5]
+        %l: float32[2, 1, 5] = ReduceL2()(%x, %axis)
+        %n: float32[2, 1, 5] = Clip()(%l, %floor)
+        %w: float32[2, 3, 5] = Expand()(%n, %shape)
+        %y: float32[2, 3, 5] = Div()(%x, %w)
+        output %y
+        """
+    )
 
 
 def _lp_norm(match: Match, p: int) -> Made | None:

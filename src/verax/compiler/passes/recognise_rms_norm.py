@@ -22,6 +22,7 @@ from verax.compiler.passes.patterns import (
     trailing,
 )
 from verax.ir.graph import Graph
+from verax.ir.text import parse_graph
 from verax.ops.sums.layer_normalization import RMSNormalization
 from verax.records.trace import Trace
 
@@ -45,6 +46,27 @@ def recognise_rms_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, T
     reciprocal of the root is multiplied with.
     """
     return recognise(graph, limit, "recognise_rms_norm", [Rule(RMS_NORM, _rms_norm)])
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "recognise_rms_norm"
+        input %x: float32[2, 3, 5]
+        const %axis: int64[1] = [-1]
+        const %two: float32[] = [2.0]
+        const %epsilon: float32[] = [0.0009765625]
+        const %scale: float32[5] = [1.0, 0.5, 2.0, -1.0, 0.25]
+        %p: float32[2, 3, 5] = Pow()(%x, %two)
+        %s: float32[2, 3, 1] = ReduceMean()(%p, %axis)
+        %e: float32[2, 3, 1] = Add()(%s, %epsilon)
+        %r: float32[2, 3, 1] = Sqrt()(%e)
+        %q: float32[2, 3, 5] = Div()(%x, %r)
+        %y: float32[2, 3, 5] = Mul()(%q, %scale)
+        output %y
+        """
+    )
 
 
 def _rms_norm(graph: Graph, match: Match) -> Made | None:

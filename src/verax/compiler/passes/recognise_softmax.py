@@ -15,6 +15,7 @@ from verax.compiler.passes.patterns import (
     trailing,
 )
 from verax.ir.graph import Graph
+from verax.ir.text import parse_graph
 from verax.ops.sums.softmax import LogSoftmax, Softmax
 from verax.records.trace import Trace
 
@@ -43,6 +44,23 @@ def recognise_softmax(graph: Graph, limit: int | None = None) -> tuple[Graph, Tr
         Rule(LOG_SOFTMAX, lambda graph, match: _along(graph, match, LogSoftmax)),
     ]
     return recognise(graph, limit, "recognise_softmax", rules)
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "recognise_softmax"
+        input %x: float32[2, 3, 5]
+        const %axis: int64[1] = [1]
+        %m: float32[2, 1, 5] = ReduceMax()(%x, %axis)
+        %d: float32[2, 3, 5] = Sub()(%x, %m)
+        %e: float32[2, 3, 5] = Exp()(%d)
+        %s: float32[2, 1, 5] = ReduceSum()(%e, %axis)
+        %y: float32[2, 3, 5] = Div()(%e, %s)
+        output %y
+        """
+    )
 
 
 def _along(graph: Graph, match: Match, op: type[Softmax] | type[LogSoftmax]) -> Made | None:

@@ -20,6 +20,7 @@ from verax.compiler.passes.patterns import (
     recognise,
 )
 from verax.ir.graph import Graph
+from verax.ir.text import parse_graph
 from verax.ops.pointwise.activation import HardSwish
 from verax.ops.pointwise.activation_smooth import Swish
 from verax.records.trace import Trace
@@ -55,6 +56,21 @@ def recognise_swish(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
         Rule(HARD_SWISH, lambda graph, match: (HardSwish(), (match.bound["x"],))),
     ]
     return recognise(graph, limit, "recognise_swish", rules)
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "recognise_swish"
+        input %x: float32[2, 3, 5]
+        const %alpha: float32[] = [1.75]
+        %p: float32[2, 3, 5] = Mul()(%x, %alpha)
+        %g: float32[2, 3, 5] = Sigmoid()(%p)
+        %y: float32[2, 3, 5] = Mul()(%x, %g)
+        output %y
+        """
+    )
 
 
 def _swish(match: Match) -> Made:

@@ -78,7 +78,9 @@ class _Search:
         last = len(self.names) - 1
         if self.kind(0) is Kind.mistake:
             plain = self.names[0]
-            return self._told(f"it is wrong already at {plain!r}: no optimisation is guilty")
+            return self._told(
+                f"it is wrong already at {plain!r}: no optimisation behind that is guilty"
+            )
         if self.kind(last) is Kind.mistake:
             return self._blamed(self._first(lambda i: self.kind(i) is Kind.mistake))
         if not self._changed(last):
@@ -156,7 +158,8 @@ class _Search:
 
     def _is_cured_without(self, part: str) -> bool:
         """Whether the last step is right when none of this part is done before it."""
-        others = (i for i, n in enumerate(self.names) if i and n.partition(": ")[0] != part)
+        own = f"{part}: ", f"{part} ("
+        others = (i for i, n in enumerate(self.names) if i and n != part and not n.startswith(own))
         return self._subset(tuple(others)) not in (Kind.mistake, Kind.undecided)
 
     def at(self, step: int) -> Arrays:

@@ -19,6 +19,43 @@ LEVELS = {
 }
 """Graph optimisation levels of ONNX Runtime, and what it calls them itself."""
 
+OPTIMIZERS: Mapping[str, tuple[str, ...]] = {
+    "basic": (
+        *("EliminateIdentity", "EliminateSlice", "UnsqueezeElimination", "EliminateDropout"),
+        *("ExpandElimination", "CastElimination", "CastChainElimination"),
+        *("PreShapeNodeElimination", "NoopElimination", "DivMulFusion", "FuseReluClip"),
+        *("GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "ConvAddFusion"),
+        *("ConvMulFusion", "ConvBNFusion", "Pad_Fusion", "MatMul_BatchNormalization_Fusion"),
+        *("LabelEncoderFusion", "DoubleQDQPairsRemover", "ConstantSharing"),
+        *("CommonSubexpressionElimination", "ConstantFolding", "ConstantFoldingDQ"),
+        *("MatMulAddFusion", "ReshapeFusion", "FreeDimensionOverrideTransformer"),
+        *("SliceConcatToSpaceToDepthFusion", "GeluFusionL1", "LayerNormFusionL1"),
+        *("QDQPropagationTransformer", "WeightBiasQuantization", "EnsureUniqueDQForNodeUnit"),
+        "TransposeOptimizer",
+    ),
+    "extended": (
+        *("ClipQuantRewrite", "ReluQuantRewrite", "TransposeOptimizer_CPUExecutionProvider"),
+        *("QDQS8ToU8Transformer", "QDQSelectorActionTransformer", "GemmActivationFusion"),
+        *("MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion", "ConvActivationFusion"),
+        *("GeluFusionL2", "GeluFusion", "LayerNormFusionL2", "LayerNormFusion"),
+        *("SimplifiedLayerNormFusion", "AttentionFusion", "EmbedLayerNormFusion"),
+        *("GatherSliceToSplitFusion", "GatherToSliceFusion", "MatmulTransposeFusion"),
+        *("BiasGeluFusion", "GroupQueryAttentionFusion", "GroupQueryAttentionPreNormFusion"),
+        *("SkipLayerNormFusion", "BiasSkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion"),
+        *("BiasSoftmaxFusion", "BiasDropoutFusion", "MatMulScaleFusion", "MatMulActivationFusion"),
+        *("MatMulNBitsFusion", "DQMatMulNBitsFusion", "MatMulNBitsMlpFusion"),
+        *("MatMulNBitsQkvFusion", "QDQFinalCleanupTransformer"),
+    ),
+    "all": (
+        *("NchwcTransformer", "NhwcTransformer", "ConvAddActivationFusion"),
+        *("Avx2WeightS8ToU8Transformer", "FuseInitializersTransformer"),
+    ),
+}
+"""Optimisers that can be switched off one by one (`disabled_optimizers` of an InferenceSession), by
+the level at which they first run and about in their order. The names are those that the library
+gives its rewrite rules and transformers (1.31; a few have another name in older versions, and are
+listed with both). A name that a version does not know it ignores."""
+
 
 def runtime() -> Any:
     """The package; raises `MissingPackageError` where it is not installed."""
@@ -26,10 +63,15 @@ def runtime() -> Any:
 
 
 def session(
-    model: str | bytes, threads: int, level: str = "all", options: Mapping[str, Any] | None = None
+    model: str | bytes,
+    threads: int,
+    level: str = "all",
+    options: Mapping[str, Any] | None = None,
+    disable: Sequence[str] = (),
 ) -> Any:
     """A session on a file or its bytes. level: one of LEVELS. options: attributes of its
     SessionOptions, or configuration entries when they hold a dot; raises `UsageError` for others.
+    disable: names of optimisers.
     """
     package = runtime()
     asked = package.SessionOptions()
@@ -46,7 +88,9 @@ def session(
                 f"ONNX Runtime has no session option {name!r}",
                 next_step="attributes of SessionOptions, or entries with a dot, can be set",
             )
-    return package.InferenceSession(model, asked, providers=["CPUExecutionProvider"])
+    return package.InferenceSession(
+        model, asked, providers=["CPUExecutionProvider"], disabled_optimizers=list(disable)
+    )
 
 
 def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:

@@ -13,6 +13,18 @@ from verax.runners.engines import Inputs, Prepared
 PRECISIONS = ("f32", "bf16", "f16", "default")
 """What may be asked for. On processors with bfloat16 units OpenVINO's default is bf16."""
 
+SWITCHES: Mapping[str, tuple[Any, Any]] = {
+    "LP_TRANSFORMS_MODE": (False, True),
+    "SNIPPETS_MODE": ("DISABLE", "ENABLE"),
+    "CPU_DENORMALS_OPTIMIZATION": (False, True),
+    "EXECUTION_MODE_HINT": ("ACCURACY", "PERFORMANCE"),
+}
+"""Properties of the CPU plugin that switch an optimisation: (off, on), where on is its default.
+They are all that a release has: low-precision transformations of quantised networks, kernels
+generated for chains of nodes (snippets), subnormal numbers taken for zero, and coarser precisions.
+The transformations of the graph (fusions, folding) run always; switching them off takes a library
+that was built with its debugging capabilities."""
+
 
 def runtime() -> Any:
     """The package; raises `MissingPackageError` where it is not installed."""

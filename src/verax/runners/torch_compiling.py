@@ -1,0 +1,93 @@
+"""torch.compile at steps of its work: its backends, and then what Inductor applies, one by one.
+
+Dynamo alone, AOTAutograd, decompositions and the partitioner are backends of their own ("eager",
+"aot_eager", "aot_eager_decomp_partition"). Inductor asks before each pass over its graphs and
+before each operator that it lowers to loops of its own whether it may (`CompilerBisector`); an
+operator that it may not lower is called as eager PyTorch has it. So its applications are counted,
+and the first so many are allowed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+BACKENDS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+"""Backends of torch.compile in the order in which each does more."""
+ASKS = "torch._inductor.compiler_bisector"
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """How to compile. backend: one of BACKENDS; most: how many of Inductor's applications are
+    allowed, None for all."""
+
+    backend: str = "inductor"
+    most: int | None = None
+
+    def call(self, torch: Any, module: Any) -> Any:
+        """What runs `module` compiled; it is compiled when it is first called."""
+        return torch.compile(module, backend=self.backend)
+
+    @contextlib.contextmanager
+    def counted(self, applied: list[str] | None = None) -> Iterator[None]:
+        """Compiling inside is counted and limited. applied: gets a name for each application."""
+        if self.most is None and applied is None:
+            yield
+            return
+        notes: list[str] = [] if applied is None else applied
+
+        def refused(
+            cls: Any, backend: str, subsystem: str, debug_info: Callable[[], str] | None = None
+        ) -> bool:
+            if backend != "inductor":
+                return False
+            notes.append(f"{subsystem}: {_said(debug_info)}")
+            return self.most is not None and len(notes) > self.most
+
+        bisector = importlib.import_module(ASKS).CompilerBisector
+        config = importlib.import_module("torch._inductor.config")
+        importlib.import_module("torch._dynamo").reset()
+        with (
+            patch.object(bisector, "bisection_enabled", True),
+            patch.object(bisector, "disable_subsystem", classmethod(refused)),
+            config.patch(force_disable_caches=True),
+        ):
+            yield
+
+
+def _said(debug_info: Callable[[], str] | None) -> str:
+    """What Inductor says of an application, on one line."""
+    with contextlib.suppress(Exception):  # made for developers of PyTorch, and may fail
+        if debug_info is not None:
+            return " ".join(str(debug_info()).split())[:120]
+    return "?"
+
+
+def from_request(request: Mapping[str, Any]) -> Compiling | None:
+    """How a child is asked to compile; None: not at all."""
+    asked = request["compiled"]
+    return None if asked is None else Compiling(*asked)
+
+
+def to_request(how: Compiling | None) -> list[Any] | None:
+    """As `from_request` reads it, in plain JSON."""
+    return None if how is None else [how.backend, how.most]
+
+
+def steps(applied: list[str]) -> list[tuple[str, Compiling | None]]:
+    """(name, how to compile) of every step, the plain one first (None: not at all), given what
+    Inductor applies."""
+    found: list[tuple[str, Compiling | None]] = [("eager, not compiled", None)]
+    found += [(f"torch.compile, backend {b}", Compiling(b)) for b in BACKENDS[:-1]]
+    found.append(("inductor without what it can leave out", Compiling(most=0)))
+    counts: dict[str, int] = {}
+    for i, note in enumerate(applied, 1):
+        part, _, words = note.partition(": ")
+        counts[part] = counts.get(part, 0) + 1
+        found.append((f"inductor {part} {counts[part]}: {words}", Compiling(most=i)))
+    return found

@@ -1,0 +1,148 @@
+"""Real faults of ONNX Runtime's optimisers, and the single optimiser that brings each.
+
+When a later version is right, the test says so by failing: then this list and the documentation
+(docs/tutorials/optimisation.md) want another example.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests.cli.conftest import Cli, cli  # noqa: F401
+
+import verax
+from verax.base.errors import UsageError
+from verax.records.bisection import Bisection
+from verax.records.verdict import Kind
+from verax.runners.engines.onnxruntime import OPTIMIZERS
+from verax.runners.onnx_runtime import OnnxRuntimeRunner
+
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+FLOAT = TensorProto.FLOAT
+
+
+def saved(path: Path, nodes: list[onnx.NodeProto], shape: list[int], **constants: object) -> Path:
+    arrays = [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", FLOAT, shape)],
+        [helper.make_tensor_value_info("y", FLOAT, [f"d{i}" for i in range(len(shape))])],
+        arrays,
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def layer_norm(path: Path, exponent: float) -> Path:
+    """LayerNormalization in its parts, with a variance of that power."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["m"], "mean", axes=[-1]),
+        helper.make_node("Sub", ["x", "m"], ["d"], "deviation"),
+        helper.make_node("Pow", ["d", "exponent"], ["p"], "power"),
+        helper.make_node("ReduceMean", ["p"], ["v"], "variance", axes=[-1]),
+        helper.make_node("Add", ["v", "epsilon"], ["e"], "guarded"),
+        helper.make_node("Sqrt", ["e"], ["r"], "root"),
+        helper.make_node("Div", ["d", "r"], ["q"], "unit"),
+        helper.make_node("Mul", ["q", "scale"], ["w"], "scaled"),
+        helper.make_node("Add", ["w", "bias"], ["y"], "shifted"),
+    ]
+    scale = np.linspace(0.5, 2, 8, dtype=np.float32)
+    return saved(
+        path,
+        nodes,
+        [3, 8],
+        exponent=np.float32(exponent),
+        epsilon=np.float32(1e-5),
+        scale=scale,
+        bias=scale[::-1].copy(),
+    )
+
+
+def padded_pool(path: Path) -> Path:
+    """A Pad of zeros before a MaxPool: a padded zero may be the largest."""
+    nodes = [
+        helper.make_node("Pad", ["x", "pads"], ["p"], "pad"),
+        helper.make_node("MaxPool", ["p"], ["y"], "pool", kernel_shape=[3, 3], strides=[2, 2]),
+    ]
+    return saved(path, nodes, [2, 3, 9, 7], pads=np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64))
+
+
+def below_zero() -> dict[str, np.ndarray]:
+    drawn = np.random.default_rng(17).standard_normal((2, 3, 9, 7))
+    return {"x": drawn.astype(np.float32) - 9}
+
+
+@pytest.mark.parametrize("exponent", [4.0, 6.0])
+def test_a_layer_norm_of_another_power(tmp_path: Path, exponent: float) -> None:
+    record = verax.bisect(layer_norm(tmp_path / "net.onnx", exponent), "onnxruntime")
+    found = record.optimisations
+    assert record.exit_code == 1
+    assert found is not None
+    assert found.guilty == "LayerNormFusionL1 (basic)"
+    assert (found.partners, found.cured) == ((), True)
+    (step,) = found.steps
+    assert (step.part, step.level) == ("LayerNormFusionL1", "basic")
+    assert {"power", "variance", "root"} <= {*step.region}
+    assert "= Pow()(%d, %exponent)" in step.before
+    assert "= LayerNormalization(" in step.after and "Pow" not in step.after
+    assert Bisection.from_json(record.to_json()) == record
+
+
+def test_a_layer_norm_is_one_where_the_power_is_two(tmp_path: Path) -> None:
+    record = verax.bisect(layer_norm(tmp_path / "net.onnx", 2.0), "onnxruntime")
+    assert record.exit_code == 0
+    assert record.optimisations is not None
+    assert record.optimisations.guilty == ""
+
+
+def test_padding_that_becomes_the_pools_own(tmp_path: Path) -> None:
+    path = padded_pool(tmp_path / "net.onnx")
+    record = verax.bisect(path, "onnxruntime", below_zero())
+    found = record.optimisations
+    assert found is not None
+    assert found.guilty == "Pad_Fusion (basic)"
+    assert found.cured is True
+    assert found.steps[0].region == ("pad", "pool")
+    assert "= Pad()(%x, %pads)" in found.steps[0].before
+    assert "pads=[1, 1, 1, 1]" in found.steps[0].after
+    healed = verax.bisect(path, "onnxruntime", below_zero(), disable=["Pad_Fusion"])
+    assert healed.exit_code == 0
+
+
+def test_a_disabled_optimiser_heals_on_the_command_line(cli: Cli, tmp_path: Path) -> None:  # noqa: F811
+    path, samples = padded_pool(tmp_path / "net.onnx"), tmp_path / "x.npz"
+    np.savez(samples, **below_zero())
+    common = ["check", path, "onnxruntime", "--input", samples]
+    assert cli(*common).code == 1
+    assert cli(*common, "--disable", "Pad_Fusion").code == 0
+    wrong = cli(*common, "--disable", "PadFusion")
+    assert wrong.code == 2
+    assert "choose from Pad_Fusion" in wrong.err
+
+
+def test_what_cannot_be_chosen_is_refused(tmp_path: Path) -> None:
+    path = padded_pool(tmp_path / "net.onnx")
+    with pytest.raises(UsageError, match="some can be disabled, no more"):
+        verax.bisect(path, "onnxruntime", passes=["Pad_Fusion"])
+
+
+def test_only_the_chosen_optimisers_are_on(tmp_path: Path) -> None:
+    path = padded_pool(tmp_path / "net.onnx")
+    graph, inputs = verax.load(path).graph, below_zero()
+    whole = OnnxRuntimeRunner(path, isolated=False, threads=1)
+    right = verax.reference(graph, inputs)["y"]
+    every = [f"{n} ({level})" for level, names in OPTIMIZERS.items() for n in names]
+    without = [n for n in every if not n.startswith("Pad_Fusion")]
+    for names, fine in ((without, True), (["Pad_Fusion (basic)"], False), ([], True)):
+        assert np.array_equal(whole.with_steps(names).run(graph, inputs)["y"], right) is fine
+    kept = [text for _, text in whole.with_steps(without).optimised(graph, inputs)]
+    assert any("= Pad(" in text for text in kept)
+    verdict = verax.check(path, "onnxruntime", inputs)
+    assert verdict.kind is Kind.mistake
