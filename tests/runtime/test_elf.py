@@ -15,7 +15,6 @@ from verax.compiler.levels import run_passes
 from verax.compiler.lower.program import lower
 from verax.runtime.elf import HEADER, RELOCATION, SECTION, SYMBOL, ObjectError, check_object
 
-
 DIGITS = Path(__file__).resolve().parents[2] / "examples/digits/digits.onnx"
 
 
