@@ -50,9 +50,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One program's run. processor: what the worker calls the machine that it runs on."""
+    """One program's run. inputs: their hash. processor: what the worker calls its machine."""
 
     network: str
+    inputs: str
     machine: str
     processor: str
     target: str
@@ -63,7 +64,8 @@ class Run:
 
     @property
     def promise(self) -> tuple[str, str]:
-        return self.network, PROMISES.get(self.level, f"O{self.level}")
+        """Network and inputs, and the levels of which the bits must be the same."""
+        return f"{self.network} on {self.inputs}", PROMISES.get(self.level, f"O{self.level}")
 
 
 def digest(outputs: Mapping[str, np.ndarray]) -> str:
@@ -122,7 +124,7 @@ def runs(machine: Sequence[str], asked: Mapping[str, Any], timeout: float) -> It
             if child.returncode:
                 print(f"{name} on {shown(machine)}: {wrong.strip()[-500:]}", file=sys.stderr)
     for line in said.splitlines():
-        yield Run(name, shown(machine), **json.loads(line))
+        yield Run(name, asked["digest"][:SHOWN], shown(machine), **json.loads(line))
 
 
 def _installed(folder: Path) -> None:
@@ -163,7 +165,8 @@ def table(found: Sequence[Run]) -> str:
         )
         mark = " **differ**" if promise in wrong else ""
         lines.append(
-            f"| {' | '.join(promise)} | {', '.join(digests)}{mark} | {seen} | {len(own)} |"
+            f"| {own[0].network} | {promise[1]} "
+            f"| {', '.join(digests)}{mark} | {seen} | {len(own)} |"
         )
     return "\n".join(lines)
 
@@ -186,6 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds per worker")
     parser.add_argument("--json", type=Path, help="where to write every run")
+    parser.add_argument(
+        "--stored", type=Path, nargs="+", default=[], help="runs written before, here or elsewhere"
+    )
     parser.add_argument("--work", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.work:
@@ -193,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(line), flush=True)
         return 0
     machines = [[sys.executable], *(shlex.split(command) for command in given.python)]
-    found: list[Run] = []
+    found = [Run(**run) for file in given.stored for run in json.loads(file.read_text())]
     for path in given.networks:
         shapes = dict(map(shape_of, given.shape))
         graph = verax.load(path, shapes=shapes).graph
@@ -203,7 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             np.savez(file, **{v: inputs[v] for v in graph.arguments})  # type: ignore[arg-type]
             asked = {
                 "network": str(path.resolve()), "inputs": str(file), "shapes": shapes,
-                "levels": given.levels, "threads": given.threads, "targets": given.targets,
+                "digest": digest(inputs), "levels": given.levels, "threads": given.threads,
+                "targets": given.targets,
             }  # fmt: skip
             for machine in machines:
                 own = list(runs(machine, asked, given.timeout))

@@ -112,3 +112,13 @@ def test_the_written_file_is_judged_over_two_runs(tmp_path: Path) -> None:
     assert made.verdict is not None
     assert made.verdict.kind in (Kind.identical, Kind.rounding)
     assert "total.next@2" in {o.value for o in made.verdict.outputs}
+
+
+def test_bench_gives_a_network_that_remembers_its_inputs_only(cli: Cli, tmp_path: Path) -> None:
+    convert(Model(total(), Ledger(), "text"), tmp_path / "total.onnx", verify=False)
+    arguments = ("--against", "", "--rounds", 1, "--json", tmp_path / "a.json")
+    found = cli("bench", tmp_path / "total.onnx", *arguments)
+    assert found.code == 0, found.err
+    assert "input x:" in found.out and "input total" not in found.out
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert record["inputs"] == {"x": "float32[2, 3]"} and record["timings"][0]["rounds"]

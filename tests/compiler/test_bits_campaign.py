@@ -39,6 +39,8 @@ def test_the_digits_keep_each_promise(
     assert {(run["level"], run["target"], run["threads"]) for run in found} == wanted
     assert len({run["digest"] for run in found if run["level"] < 2}) == 1
     assert "| digits.onnx | O0, O1 |" in capsys.readouterr().out
+    assert bits.main(["--stored", str(record)]) == 0
+    assert "| digits.onnx | O2 |" in capsys.readouterr().out
 
 
 def test_a_hash_that_differs_is_told(
@@ -50,14 +52,14 @@ def test_a_hash_that_differs_is_told(
         name = machine[-1]
         digest = {"other": "b" * 64}.get(name, "a" * 64)
         own = [(0, "a" * 64), (1, "a" * 64), (2, digest), (3, "c" * 64)]
-        return [bits.Run("digits.onnx", name, "", "avx2", k, 1, d, 0.1) for k, d in own]
+        return [bits.Run("digits.onnx", "0f", name, "", "avx2", k, 1, d, 0.1) for k, d in own]
 
     monkeypatch.setattr(bits, "runs", answered)
     assert bits.main([str(DIGITS), "--python", "same"]) == 0
     capsys.readouterr()
     assert bits.main([str(DIGITS), "--python", "other"]) == 1
     said = capsys.readouterr()
-    assert "digits.onnx: O2 has more than one hash" in said.err
+    assert "digits.onnx on 0f: O2 has more than one hash" in said.err
     assert "**differ**" in said.out and "(emulated)" in said.out
 
 

@@ -82,9 +82,10 @@ def command(
     arrays = read_inputs(input, None, loaded.inputs, ImageOptions()).arrays
     if not arrays:
         sizes = {s: 1 for s in loaded.graph.symbols()} | sizes
-        arrays, words = draw_inputs(loaded.graph, seed, sizes)
-        for name, said in words.items():
-            output.print(Text(f"input {name}: {said}"), soft_wrap=True)
+        drawn, words = draw_inputs(loaded.graph, seed, sizes)
+        arrays = {name: drawn[name] for name in loaded.graph.arguments}  # engines keep the state
+        for name in arrays:
+            output.print(Text(f"input {name}: {words[name]}"), soft_wrap=True)
     engines = tuple(dict.fromkeys(("verax", *rivals)))
     who = [Contestant(e, str(model), count) for count in counts for e in engines]
     with progress(model.name) as show:

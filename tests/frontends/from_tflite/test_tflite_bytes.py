@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.frontends.from_tflite.float_cases import float_cases
 from tests.frontends.from_tflite.quantised_cases import quantised_cases
+from tests.frontends.from_tflite.recurrent_cases import recurrent_cases
 from tests.frontends.from_tflite.tflite_peer import drawn, litert, shared_folder
 from tests.frontends.from_tflite.tflite_writer import Op, T, const, model, one
 
@@ -169,3 +170,7 @@ def test_a_custom_operator_is_named() -> None:
 
 def test_mutated_quantised_models() -> None:
     fuzz([data for _, data in quantised_cases()], 4)
+
+
+def test_mutated_recurrent_models() -> None:
+    fuzz([data for _, data in recurrent_cases()], 6)

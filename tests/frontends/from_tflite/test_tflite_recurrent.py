@@ -242,6 +242,18 @@ def test_what_litert_itself_gets_wrong_or_verax_lacks_is_refused(name: str) -> N
         load_tflite(data)
 
 
+def test_an_operator_without_its_outputs_is_damaged() -> None:
+    made = Operands()
+    weights = [made.weights(6, SIZE), made.weights(6, 2), None, variable((BATCH, 12))]
+    data = several("SVDF", [T((BATCH, SIZE)), *weights], [], rank=2)
+    with pytest.raises(ModelError):
+        load_tflite(data)
+    tensors = [T((BATCH, SIZE), name="x"), *weights[:2], variable((BATCH, 12)), T((2, 3), name="y")]
+    ops = [Op("SVDF", [0, 1, 2, -1, 3], [], {"rank": 2}), Op("ABS", [0], [4])]
+    with pytest.raises(ModelError, match="it has only 1 outputs"):
+        load_tflite(model(tensors, ops, [0], [4]))  # type: ignore[arg-type]
+
+
 def test_quantised_weights_are_refused_with_the_reason() -> None:
     rng = np.random.default_rng(5)
     weights = [const(rng.integers(-127, 127, s, "int8"), [0.01], [0]) for s in ((7, SIZE), (7, 7))]

@@ -104,7 +104,10 @@ def _named(
     c: Conversion, kind: str, inputs: Sequence[str], names: Iterator[str], **fields: Any
 ) -> str:
     """Append a node under the next of the names."""
-    return c.builder.add(c.operator(kind, **fields), inputs, [next(names)], c.node.name)
+    name = next(names, None)
+    if name is None:
+        raise ModelError(f"it has only {len(c.node.outputs)} outputs", place=c.node.place)
+    return c.builder.add(c.operator(kind, **fields), inputs, [name], c.node.name)
 
 
 # LSTM
