@@ -70,12 +70,12 @@ def examine(
     with ThreadPoolExecutor(1) as pool:  # the subject may be compiling meanwhile
         later = pool.submit(in_context(_outputs), fixed, inputs, given, seed)
         shown = subject.run(graph, inputs, inner)
+        for v in graph.outputs:
+            if not same_bits(np.asarray(given[v]), np.asarray(shown[v])):
+                problems.append(f"output {v!r} has other bits when inner values are shown")
+        known = {v: a for v, a in shown.items() if v in fixed.producers}
+        found = survey(fixed, inputs, known, seed=seed, progress=progress)
         outputs, said = later.result()
-    for v in graph.outputs:
-        if not same_bits(np.asarray(given[v]), np.asarray(shown[v])):
-            problems.append(f"output {v!r} has other bits when inner values are shown")
-    known = {v: a for v, a in shown.items() if v in fixed.producers}
-    found = survey(fixed, inputs, known, seed=seed, progress=progress)
     failing: dict[str, str] = {}
     layers = []
     for finding in found.findings:

@@ -7,6 +7,7 @@ bound, real orders of summation, Winograd, coarser formats. Every limit is in
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -281,16 +282,17 @@ def _decide_rounding(
         return None
 
     bounded = ratio <= st.BOUND_RATIO
-    decided = in_order(tiers.orders()) if bounded and tiers.orders is not None else None
+    orders = iter(tiers.orders() if bounded and tiers.orders is not None else ())
+    decided = in_order(itertools.islice(orders, 1))
     if decided is not None:
         return decided
     fast = _winograd(error, expected, sigma, tiers)
     if fast.name:
         return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
-    if bounded and tiers.promised is not None:
-        decided = in_order([tiers.promised()])
-        if decided is not None:
-            return decided
+    last = (run() for run in [tiers.promised] if bounded and run is not None)
+    decided = in_order(itertools.chain(orders, last))
+    if decided is not None:
+        return decided
     coarse = _coarse(given, tiers)
     if coarse is not None:
         return answer(Kind.precision, PRECISION.format(coarse[0]), *coarse)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from verax.base.blas import one_blas_thread
 from verax.base.cores import deciding
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
@@ -122,7 +123,7 @@ def survey(
     kept = keeping_to(budget or current(), graph, shown, result.unchecked, judge, winograd=winograd)
     judged = 0
     # Regions know nothing of each other, and NumPy computes outside of the interpreter's lock.
-    with ThreadPoolExecutor(min(WORKERS, deciding().threads)) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(min(WORKERS, deciding().threads)) as pool:
         for region, (found, power, together) in zip(cut, pool.map(kept, cut), strict=True):
             result.findings += found
             result.power += power
