@@ -128,6 +128,11 @@ def unit_length(b: Builder, x: str) -> list[str]:
     return [add(b, "Div", x, add(b, "Max", length, number(b, 1e-3)))]
 
 
+def narrowed(b: Builder, x: str) -> list[str]:
+    wide = add(b, "Conv", x, random(b, 21, 3, 3, 2), pads=((1, 1), (0, 1)))
+    return [add(b, "Conv", wide, random(b, 2, 21, 1, 1))]
+
+
 def exponentials(b: Builder, x: str) -> list[str]:
     axis = b.constant(np.array([1]))
     e = add(b, "Exp", add(b, "Sub", x, add(b, "ReduceMax", x, axis)))
@@ -161,6 +166,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "recognise_lp_norm": (unit_length, lambda exe: kinds(exe) == ["LpNormalization"]),
     "recognise_softmax": (exponentials, lambda exe: kinds(exe) == ["Softmax"]),
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),
+    "merge_linear": (narrowed, lambda exe: kinds(exe) == ["Conv"]),
     "choose_winograd": (wide, lambda exe: kinds(exe) == ["Conv", "Tanh", "WinogradConv"]),
     "merge_common": (twice, lambda exe: kinds(exe).count("Exp") == 1),
     "remove_dead_code": (idle, lambda exe: kinds(exe) == ["Relu"]),

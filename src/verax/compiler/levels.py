@@ -17,6 +17,7 @@ from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.fold_scales import fold_scales
 from verax.compiler.passes.merge_common import merge_common
+from verax.compiler.passes.merge_linear import merge_linear
 from verax.compiler.passes.recognise_gelu import recognise_gelu
 from verax.compiler.passes.recognise_layer_norm import recognise_layer_norm
 from verax.compiler.passes.recognise_lp_norm import recognise_lp_norm
@@ -57,10 +58,11 @@ PIPELINE: tuple[Pass, ...] = (
         PassClass.reassociates,
         after=(*SIMPLE, "fold_pads", "recognise_layer_norm", "recognise_gelu", "recognise_swish"),
     ),
+    Pass(merge_linear, PassClass.reassociates, after=("fold_constants", "fold_scales")),
     Pass(
         choose_winograd,
         PassClass.approximates,
-        after=("fold_constants", "fold_pads", "fold_scales"),
+        after=("fold_constants", "fold_pads", "fold_scales", "merge_linear"),
     ),
     Pass(merge_common, PassClass.exact, after=("fold_constants", "share_constants")),
     Pass(remove_dead_code, PassClass.exact, after=("merge_common", "remove_identity")),
