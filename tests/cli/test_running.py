@@ -149,3 +149,19 @@ def test_bench_times_engines_side_by_side(cli: Cli, tiny: Path, tmp_path: Path) 
     record = json.loads((tmp_path / "a.json").read_text())
     assert [len(t["rounds"]) for t in record["timings"]] == [2, 2]
     assert record["inputs"] == {"image": "float32[1, 1, 9, 7]"}
+
+
+def test_passes_are_disabled_by_name(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    image = tmp_path / "image.npy"
+    np.save(image, np.random.default_rng(12).random((2, 1, 9, 7), np.float32))
+    given = ["--input", f"image={image}", "--disable", "fuse_elementwise,fold_pads"]
+    assert cli("run", tiny, *given).code == 0
+    wrong = cli("run", tiny, "--input", f"image={image}", "--disable", "fold_pad")
+    assert (wrong.code, "unknown pass 'fold_pad'" in wrong.err) == (2, True)
+    program = tmp_path / "tiny.vx"
+    shape = ["--shape", "n=2"]
+    assert (
+        cli("compile", tiny, "-o", program, *shape, "--disable", "fold_pads,canonicalise").code == 0
+    )
+    refused = cli("run", program, *given)
+    assert (refused.code, "has run its passes" in refused.err) == (2, True)

@@ -85,6 +85,8 @@ def test_an_honest_runtime_has_no_guilty_level() -> None:
 class Levelled(Planted):
     """Wrong from a level on."""
 
+    slow_steps = False
+
     def __init__(self, level: int) -> None:
         node, change = MISTAKES["count_include_pad"]
         super().__init__([node] if level >= 2 else [], change)
@@ -101,6 +103,15 @@ def test_a_mistake_is_pinned_to_the_level_that_brings_it() -> None:
     assert record.optimisations is not None
     assert record.optimisations.guilty == "extended"
     assert [(b.node, b.guilty_pass) for b in record.verdict.blame] == [("avgpool", "extended")]
+
+
+def test_slow_steps_are_searched_only_when_something_is_wrong() -> None:
+    for level, searched in ((0, False), (3, True)):
+        subject = Levelled(level)
+        subject.slow_steps = True
+        record = bisect(GRAPH, subject).record
+        assert (record.optimisations is not None) is searched
+        assert record.exit_code == (1 if searched else 0)
 
 
 def test_litert_has_its_kinds_of_kernels_as_steps() -> None:

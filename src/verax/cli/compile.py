@@ -25,6 +25,7 @@ from verax.cli.console import (
     write_text,
 )
 from verax.cli.inputs import Inputs, read_inputs
+from verax.cli.pass_options import Disable, names
 from verax.compiler.saved import SavedExecutable, signer
 from verax.images import ImageOptions
 from verax.records.codec import to_plain
@@ -37,7 +38,7 @@ def command(
     target: Annotated[str, typer.Option(help="host, avx512, avx2 or aarch64.")] = "host",
     shape: Shape = None,
     params: Params = None,
-    disable: Annotated[list[str] | None, typer.Option(help="A pass to leave out.")] = None,
+    disable: Disable = None,
     require: Annotated[list[str] | None, typer.Option(help="A pass to run anyway.")] = None,
     checked: Annotated[
         bool, typer.Option("--checked", help="Verify the graph around every pass.")
@@ -119,7 +120,7 @@ def command(
         seed=seed,
         opt_level=opt_level,
         target=target,
-        disable=disable or (),
+        disable=names(disable),
         require=require or (),
         checked=checked,
         require_native=require_native,

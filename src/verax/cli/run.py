@@ -43,6 +43,7 @@ from verax.cli.inputs import (
     image_options,
     read_inputs,
 )
+from verax.cli.pass_options import Disable, names
 from verax.compiler.saved import SavedExecutable
 from verax.judge import draw_inputs
 from verax.records.environment import array_hash
@@ -65,6 +66,7 @@ def command(
         Path | None, typer.Option("--output", "-o", help="An .npz file for the outputs.")
     ] = None,
     opt_level: Level = 1,
+    disable: Disable = None,
     threads: Threads = 0,
     shape: Shape = None,
     params: Params = None,
@@ -117,10 +119,16 @@ def command(
     begin = time.perf_counter()
     if isinstance(loaded, SavedExecutable):
         exe: Any = loaded
+        if disable:
+            raise UsageError(
+                "a compiled program has run its passes",
+                place=str(model),
+                next_step="give --disable to `verax compile`",
+            )
         if threads:
             loaded.use_threads(threads)
     else:
-        exe = compile(loaded, opt_level=opt_level, threads=threads)
+        exe = compile(loaded, opt_level=opt_level, threads=threads, disable=names(disable))
     for _ in range(steps - 1):
         exe.run(arrays)
     before = exe.state

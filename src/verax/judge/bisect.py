@@ -260,6 +260,8 @@ def _optimisations(
     inside: where it knows better than to call those outputs a mistake, so do the steps.
     """
     better = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
+    if better and getattr(subject, "slow_steps", False):
+        return None
 
     def kind(outputs: Arrays) -> Kind:
         judged = survey(

@@ -127,7 +127,11 @@ class Remembering(Protocol):
 
 @runtime_checkable
 class Optimising(Protocol):
-    """A Runner that can stop at steps of its optimisation."""
+    """A Runner that can stop at steps of its optimisation.
+
+    One that compiles for long at every step may state `slow_steps = True`: its steps are searched
+    only when it is wrong.
+    """
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]

@@ -77,6 +77,7 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
     task = prefix = "torch"
     packages = ("torch",)
     suffixes = (".pt2",)
+    slow_steps = True
     answer = staticmethod(answer)
 
     def __init__(

@@ -224,6 +224,7 @@ class ExportedProgramRunner(InProcess):
     """
 
     resets = True
+    slow_steps = True
 
     def __init__(
         self,
