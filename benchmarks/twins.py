@@ -7,7 +7,7 @@ TensorFlow, TFLite and Keras lay images out with their channels last; importing 
 transposes, which the passes have to push out again. Each pair below is one network: its file with
 the channels last, and its twin with the channels second. Both are compiled at the same level and
 run in turn in this process, on one thread and one image; what counts is the fastest run of each,
-for others use this machine too. "moved": transposes that are left, of how many were imported.
+for others use this machine too. The table also says how many transposes are left of the imported.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="for each pair and level")
     parser.add_argument("--pairs", nargs="+", default=list(PAIRS), choices=list(PAIRS))
     given = parser.parse_args(arguments)
-    print("| network | level | ms | its twin's ms | ratio | moved | in the twin |")
+    print("| network | level | ms | twin's ms | ratio | transposes left | in the twin |")
     print("|---|---|---|---|---|---|---|")
     for name in given.pairs:
         paths = [(DIGITS if "/" not in p else given.models) / p for p in PAIRS[name]]

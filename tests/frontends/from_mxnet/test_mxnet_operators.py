@@ -11,7 +11,7 @@ import pytest
 from mxnet_models import Stored, params_bytes, stored
 
 import verax
-from verax.base.errors import UnsupportedError, VeraxError
+from verax.base.errors import VeraxError
 from verax.export.onnx import to_bytes
 from verax.frontends.mxnet.params import read_params
 from verax.frontends.mxnet.reader import literal
@@ -76,7 +76,6 @@ def test_a_compiled_network_gives_its_meaning(name, tmp_path):
     assert verax.check(case.load(tmp_path).graph, "verax:O1", case.inputs).kind in HONEST
 
 
-NOT_IN_ONNX = {"rnn_projected_4": "has no projection"}
 FUSED_WRONGLY = {"names_pool_valid", "names_pool_full"}
 """Networks that ONNX Runtime (1.31 still) gets wrong with its optimizer Pad_Fusion: it takes a Pad
 of zeros before a MaxPool for the MaxPool's own padding, which is never a maximum."""
@@ -89,10 +88,6 @@ def test_a_network_written_as_onnx_is_the_same_to_onnx_runtime(name, tmp_path):
     graph = case.load(tmp_path).graph
     if name in BLIND:
         pytest.skip("the judge cannot judge it")
-    if name in NOT_IN_ONNX:
-        with pytest.raises(UnsupportedError, match=NOT_IN_ONNX[name]):
-            to_bytes(graph)
-        return
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(

@@ -75,6 +75,13 @@ def test_a_network_that_tensorflow_converted_remembers(name: str) -> None:
     assert np.abs(exe(STORED[f"{name}.in"][0]) - STORED[f"{name}.out"][0]).max() > 1e-3
 
 
+def test_a_network_that_tensorflow_converted_is_written_as_onnx(tmp_path: Path) -> None:
+    """The converter bounds the cell, so that the layers are written step by step."""
+    pytest.importorskip("onnxruntime")
+    made = verax.convert(load_tflite(STORED["forward.tflite"].tobytes()), tmp_path / "net.onnx")
+    assert made.verdict is not None and made.verdict.kind in HONEST
+
+
 def test_a_state_that_litert_dropped_is_a_mistake(tmp_path: Path) -> None:
     """A judge that began every call anew would not see what the second call says."""
     pytest.importorskip("ai_edge_litert.interpreter")

@@ -1,6 +1,7 @@
 """How RNN, GRU and LSTM are spelled in ONNX.
 
-The batch is moved behind the steps: neither ONNX Runtime nor OpenVINO implements layout=1.
+The batch is moved behind the steps: neither ONNX Runtime nor OpenVINO implements layout=1. What
+ONNX's operators lack is written step by step (`unrolled`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from verax.export.onnx.emission import Group, OnnxEmission, made_node, spelled
+from verax.export.onnx.unrolled import step_by_step
 from verax.ir.graph import Graph, Node
 from verax.ops.recurrent.recurrent import CELL, HIDDEN, PROJECTION, R, Recurrent, X
 from verax.ops.recurrent.recurrent_curves import ONNX_CURVES, takes
@@ -20,15 +22,9 @@ def recurrent(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """RNN, GRU or LSTM."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, Recurrent)
-    if getattr(op, "cell_clip", None) is not None:
-        return g.refuse("has no bound of the cell state")
-    if getattr(op, "input_from_forget", False):
-        return g.refuse("has no input gate that is made of the forget gate")
-    if len(node.inputs) > PROJECTION:
-        return g.refuse("has no projection")
-    foreign = [name for name in op.activations if name not in ONNX_CURVES]
-    if foreign:
-        return g.refuse(f"has no activation {foreign[0]}")
+    lacking = _lacking(op, len(node.inputs))
+    if lacking:
+        return step_by_step(g, lacking)
     rows = graph.types[g.input(R)].dims[1]
     assert isinstance(rows, int)
     attributes = _attributes(op, rows // op.gates)
@@ -41,6 +37,18 @@ def recurrent(node: Node, graph: Graph, version: int) -> OnnxEmission:
     y, *ends = g.add_all(op.kind, inputs, op.output_count, **attributes)
     turned = [g.add("Transpose", end, perm=TURN) for end in ends]
     return g.finish(g.add("Transpose", y, perm=OUTPUT_TURN), *turned)
+
+
+def _lacking(op: Recurrent, inputs: int) -> str:
+    """What ONNX's operator of this name has not, "" when it says all."""
+    if getattr(op, "cell_clip", None) is not None:
+        return "bound of the cell state"
+    if getattr(op, "input_from_forget", False):
+        return "input gate that is made of the forget gate"
+    if inputs > PROJECTION:
+        return "projection"
+    foreign = [name for name in op.activations if name not in ONNX_CURVES]
+    return f"activation {foreign[0]}" if foreign else ""
 
 
 def _attributes(op: Recurrent, hidden: int) -> dict[str, Any]:
