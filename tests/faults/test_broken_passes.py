@@ -31,6 +31,7 @@ from verax.ir.operator import REGISTRY
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import TensorType
 from verax.judge.bisect import bisect
+from verax.judge.check import check
 from verax.ops.movement.reshaping import Transpose
 from verax.ops.pointwise.arithmetic import Add
 from verax.ops.pointwise.cast import Cast
@@ -399,10 +400,8 @@ def test_a_broken_twin_is_noticed_and_named(
 
 @pytest.mark.parametrize(("name", "network"), [(t[0], t[2]) for t in TWINS], ids=IDS)
 def test_the_pass_itself_is_right_on_that_network(name: str, network: Callable[[], Graph]) -> None:
-    record = bisected(name, network)
-    assert record.exit_code == 0
-    assert record.optimisations is not None
-    assert record.optimisations.guilty == ""
+    verdict = check(network(), VeraxRunner(Settings(LEVEL[name], threads=1)), seed=3)
+    assert verdict.kind in (Kind.identical, Kind.rounding, Kind.precision), verdict.reasons
 
 
 def has_twins_of_its_own(name: str) -> bool:
