@@ -12,6 +12,7 @@ from verax.compiler.passes.affine import affine_of, rounded
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
 from verax.ir.types import DType
 from verax.ops.pointwise.arithmetic import Add
 from verax.ops.sums.linear import Gemm, MatMul
@@ -52,6 +53,21 @@ def merge_linear(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
         trace = trace.then(change) if trace.values else change
         if not change.rewrites:
             return graph, trace
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "merge_linear"
+        input %x: float32[2, 1, 5, 7]
+        const %w1: float32[4, 1, 2, 2] = [1, -2, 0.5, 3, -1, 2, 1, 0.5, 2, 1, -3, 1, -0.5, 1, 2, -1]
+        const %w2: float32[1, 4, 1, 1] = [0.5, -1.0, 0.25, 1.5]
+        %h: float32[2, 4, 4, 6] = Conv()(%x, %w1)
+        %y: float32[2, 1, 4, 6] = Conv()(%h, %w2)
+        output %y
+        """
+    )
 
 
 @dataclass(frozen=True)
