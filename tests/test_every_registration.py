@@ -33,7 +33,7 @@ DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal EyeLike Floor GlobalLpP
 GreaterOrEqual GridSample Hardmax IsInf IsNaN L2NormalizeInteger Less LessOrEqual LpPool MaxRoiPool
 Mod MultiBoxDetection NonMaxSuppression NonZero Not OneHot Or QuantizeLinear Range ReduceProd
 Requantize ResizeInteger RoiAlign Round ScatterElements ScatterND Shape Shrink Sign Size
-SoftmaxInteger ThresholdedRelu TopK Unique Xor
+SoftmaxInteger ThresholdedRelu TopK Unique WinogradConv Xor
 """
 """Operators without a derivative rule: regions that hold them are judged by Monte Carlo."""
 OWN_RULES = "Relu Add Mul Div Sqrt Rsqrt Reciprocal Max Min Clip Identity Cast Where Dropout"
@@ -46,12 +46,13 @@ GatherND Greater GreaterOrEqual GridSample IsInf IsNaN L2NormalizeInteger Less L
 MaxRoiPool MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection NonMaxSuppression NonZero Not
 OneHot Or Range Reciprocal Requantize ResizeInteger ReverseSequence RoiAlign Round Rsqrt
 ScatterElements ScatterND Shape Sign Sin Sinh Size SoftmaxInteger Tan Tile TopK Trilu Unique Where
-Xor
+WinogradConv Xor
 """
 """Operators without hypotheses of their own: every attribute at its other values is tried."""
 SUBJECTS = """
-verax:O0 verax:O1 verax:O2 onnxruntime onnxruntime:disabled onnxruntime:basic onnxruntime:extended
-onnxruntime:all openvino openvino:f32 openvino:bf16 openvino:f16 openvino:default tvm tvm:O0 tvm:O1
+verax:O0 verax:O1 verax:O2 verax:O3 onnxruntime onnxruntime:disabled onnxruntime:basic
+onnxruntime:extended onnxruntime:all openvino openvino:f32 openvino:bf16 openvino:f16
+openvino:default tvm tvm:O0 tvm:O1
 tvm:O2 torch torch-compiled litert litert-builtin litert-reference tensorflow reference
 reference:promised
 """
