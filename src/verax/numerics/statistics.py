@@ -23,8 +23,9 @@ ORDER_T = 2.0
 """Limit of T after division by the spread of real float32 orders of summation."""
 WINOGRAD_T = 8.0
 """Limit of T under Winograd's sigma."""
-WINOGRAD_REGION_T = 2.5
-"""The same in regions, where own errors are the scale: honest ones reached 1.3."""
+WINOGRAD_REGION_T = 4.0
+"""The same in regions, where noise of the size of own errors is the scale: honest ones reached 1.6,
+behind a saturated Tanh 2.7."""
 WINOGRAD_POOL = {2: 7, 4: 11}
 """Output tile of F(m x m, 3 x 3) to the window in which Winograd mixes magnitudes."""
 FFT_T = 2.0

@@ -6,12 +6,15 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.compiler.test_recipe import data, network
+from tests.compiler.test_recipe import PADS, data, network
 
 from verax.base.settings import Settings
-from verax.ir.graph import Graph
+from verax.ir.graph import Builder, Graph
+from verax.ir.types import TensorType
 from verax.judge.regions.network import survey
 from verax.numerics.winograd import NAMES
+from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.transcendental import Tanh
 from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind
 from verax.runners.own import ReferenceRunner, VeraxRunner
@@ -79,3 +82,24 @@ def test_it_is_no_cover_for_a_mistake(fault: object, level: int) -> None:
     values = shown(fault(graph), VeraxRunner(Settings(opt_level=level)))  # type: ignore[operator]
     found = survey(graph, data(), values, measure_power=False).findings
     assert Kind.mistake in {f.kind for f in found if f.value == "a1"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_behind_a_curve_that_saturates_too(seed: int) -> None:
+    """Slopes differ from pixel to pixel by orders of magnitude, and the errors with them."""
+    rng = np.random.default_rng(seed)
+    b = Builder("net")
+    value = b.add(Relu(), [b.input("x", TensorType.parse("float32[2, 65, 19, 17]"))])
+    w = rng.standard_normal((67, 65, 3, 3)) * (1 if seed % 2 else 1 / 24)
+    value = b.add(Conv(pads=PADS), [value, b.constant(w.astype(np.float32))], name="conv")
+    graph = b.graph([b.add(Tanh(), [value], ["y"])])
+    inputs = {"x": rng.standard_normal((2, 65, 19, 17), np.float32)}
+    honest = VeraxRunner(Settings(opt_level=3)).run(graph, inputs)
+    (found,) = survey(graph, inputs, honest, seed=seed, measure_power=False).findings
+    assert found.kind in (Kind.rounding, Kind.precision), found
+    wrong = dataclasses.replace(graph, constants={
+        v: a * np.where(np.arange(67) == 5, np.float32(1.001), np.float32(1)).reshape(67, 1, 1, 1)
+        for v, a in graph.constants.items()})  # fmt: skip
+    given = VeraxRunner(Settings(opt_level=3)).run(wrong, inputs)
+    (found,) = survey(graph, inputs, given, seed=seed, measure_power=False).findings
+    assert found.kind is Kind.mistake, found

@@ -1,11 +1,13 @@
-"""The tier of fast algorithms in regions: own runs whose 3x3 convolutions go by Winograd's.
+"""The tier of fast algorithms in regions: noise as large as that of own runs by Winograd's.
 
-As for one node (`decide.criterion`), with the rest of the region in float64.
+Where the ordinary noise does not explain an error, the region's 3x3 convolutions are computed by
+Winograd's algorithm. How far that lies from their meaning is the noise that samples are drawn with
+then, each convolution's spread over its tiles; all else is as in `region`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,49 +27,66 @@ def fast_decision(
 ) -> Decision | None:
     """`precision` where the error of a shown value is what Winograd's algorithm inside gives.
 
-    None when the region has no convolution that it applies to, or when the errors are larger.
+    sigma: of its ordinary rounding, for the record. None when the region has no convolution that it applies to, or when the errors are larger.
     """
     found: dict[int, st.GroupTest] = {}
     for tile in WINOGRAD_MATRICES:
-        own, applied = _run(sampler, tile)
-        if not applied or own[value].shape != error.shape:
+        noise = _noise(sampler, tile)
+        if not noise:
             return None
-        away = np.nan_to_num(own[value] - sampler.expected[value])
-        found[tile] = st.group_test(st.standardised(error, _scale(away, sigma, tile) + TINY))
+        distances = [
+            np.nan_to_num(sample[value] - sampler.expected[value])
+            for sample in _samples(sampler, noise, error.size)
+            if sample[value].shape == error.shape
+        ]
+        if not distances:
+            return None
+        wide = st.sampled_sigma(np.mean([d * d for d in distances], axis=0))
+        found[tile] = st.group_test(st.standardised(error, wide + TINY))
     fitting = [t for t, test in found.items() if test.statistic <= st.WINOGRAD_REGION_T]
     if not fitting:
         return None
     tile = min(fitting, key=lambda t: abs(np.log(max(found[t].statistic, 1e-9))))
+    test = found[tile]
     return Decision(
         Kind.precision,
         f"the errors fit {NAMES[tile]} inside these {len(sampler.region.nodes)} nodes",
         NAMES[tile],
-        found[tile].statistic,
-        found[tile].group,
+        test.statistic,
+        test.group,
         None,
         st.root_mean_square(sigma),
         st.root_mean_square(error),
     )
 
 
-def _run(sampler: Sampler, tile: int) -> tuple[Values, list[str]]:
-    """The region with Winograd's algorithm where it applies, and the nodes that it applied to."""
-    applied: list[str] = []
+def _noise(sampler: Sampler, tile: int) -> dict[str, np.ndarray]:
+    """By result of a convolution, the sigma of its errors by this algorithm."""
+    found: dict[str, np.ndarray] = {}
 
     def fast(node: Node, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
-        if not winograd_applies(node, arrays):
-            return sampler.evaluate(node, arrays).outputs
-        applied.append(node.place)
-        return (winograd_runs(node, arrays)[tile].astype(np.float64),)
+        outputs = sampler.evaluate(node, arrays).outputs
+        sigma = sampler.sigma.get(node.outputs[0])
+        if sigma is None or not winograd_applies(node, arrays) or sigma.shape != outputs[0].shape:
+            return outputs
+        made = winograd_runs(node, arrays)[tile].astype(np.float64)
+        pooled = pooled_maximum(sigma, st.WINOGRAD_POOL[tile])
+        own = np.nan_to_num(made - outputs[0])
+        spread = np.maximum(1.0, channel_rms(st.standardised(own, pooled)))
+        found[node.outputs[0]] = pooled * np.maximum(spread, np.median(spread))
+        return outputs
 
     run: Callable[..., Values] = sampler.run
-    return run(fast), applied
+    run(fast)
+    return found
 
 
-def _scale(own: np.ndarray, sigma: np.ndarray, tile: int) -> np.ndarray:
-    """Sigma as it is for an algorithm whose own errors are these, which a tile shares."""
-    if own.ndim != 4:
-        return np.hypot(sigma, st.root_mean_square(own))
-    pooled = pooled_maximum(sigma, st.WINOGRAD_POOL[tile])
-    spread = np.maximum(1.0, channel_rms(st.standardised(own, pooled)))
-    return pooled * np.maximum(spread, np.median(spread))
+def _samples(sampler: Sampler, noise: Mapping[str, np.ndarray], elements: int) -> list[Values]:
+    """Shown values with this noise in place of the convolutions' own."""
+    count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
+    own = sampler.sigma
+    sampler.sigma = {**own, **noise}
+    try:
+        return [sampler.sample() for _ in range(count)]
+    finally:
+        sampler.sigma = own
