@@ -27,7 +27,8 @@ def fast_decision(
 ) -> Decision | None:
     """`precision` where the error of a shown value is what Winograd's algorithm inside gives.
 
-    sigma: of its ordinary rounding, for the record. None when the region has no convolution that it applies to, or when the errors are larger.
+    sigma: of its ordinary rounding, for the record. None when the region has no convolution that it
+    applies to, or when the errors are larger.
     """
     found: dict[int, st.GroupTest] = {}
     for tile in WINOGRAD_MATRICES:
