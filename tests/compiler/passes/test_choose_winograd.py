@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verax.base.settings import Settings
@@ -98,6 +98,7 @@ def test_nodes_can_be_kept_and_rewrites_are_counted() -> None:
     assert not any("winograd" in note for note in compile(graph, asked).trace.notes)
 
 
+@settings(max_examples=25)
 @given(
     st.integers(1, 2), st.integers(16, 20), st.integers(16, 34), st.integers(5, 11),
     st.integers(5, 11), st.tuples(*[st.integers(0, 3)] * 4), st.booleans(), st.sampled_from((2, 4)),
