@@ -67,13 +67,13 @@ def examine(
     given = subject.run(graph, inputs)
     inner = [v for node in fixed.nodes for v in node.outputs]
     problems, notes = [], []
-    with ThreadPoolExecutor(1) as pool:  # the subject may be compiling meanwhile
+    shown = subject.run(graph, inputs, inner)  # alone: it may load code, whose place others disturb
+    for v in graph.outputs:
+        if not same_bits(np.asarray(given[v]), np.asarray(shown[v])):
+            problems.append(f"output {v!r} has other bits when inner values are shown")
+    known = {v: a for v, a in shown.items() if v in fixed.producers}
+    with ThreadPoolExecutor(1) as pool:
         later = pool.submit(in_context(_outputs), fixed, inputs, given, seed)
-        shown = subject.run(graph, inputs, inner)
-        for v in graph.outputs:
-            if not same_bits(np.asarray(given[v]), np.asarray(shown[v])):
-                problems.append(f"output {v!r} has other bits when inner values are shown")
-        known = {v: a for v, a in shown.items() if v in fixed.producers}
         found = survey(fixed, inputs, known, seed=seed, progress=progress)
         outputs, said = later.result()
     failing: dict[str, str] = {}
