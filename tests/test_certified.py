@@ -9,7 +9,7 @@ import pytest
 
 import verax
 from tests.compiler.test_recipe import PADS, data, network
-from verax.base.errors import InputError
+from verax.base.errors import CompileError, InputError
 from verax.compiler import levels
 from verax.compiler.passes import choose_winograd
 from verax.ir.graph import Builder, Graph
@@ -134,3 +134,18 @@ def test_nodes_that_share_a_name_are_told_apart() -> None:
     held = verax.compile(b.graph([value]), opt_level=3, certify=True).certificate
     assert held is not None and held.holds and not held.fallbacks
     assert {layer.node for layer in held.draws[0].layers} == {"conv0", "conv1"}
+
+
+def test_a_recipe_is_held_to_when_the_program_is_certified_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = verax.compile(network(), opt_level=3).recipe
+    exe = verax.compile(network(), recipe=recipe, certify=True)
+    assert exe.recipe == recipe and exe.certificate is not None and exe.certificate.holds
+    with pytest.raises(CompileError, match="another network"):
+        verax.compile(network(seed=16), recipe=recipe, certify=True)
+    rows = [list(row) for row in winograd.FILTER[4]]
+    rows[3][1] *= 1.001
+    monkeypatch.setitem(winograd.FILTER, 4, tuple(map(tuple, rows)))
+    with pytest.raises(CompileError, match="choose_winograd rewrites something"):
+        verax.compile(network(), recipe=recipe, certify=True)

@@ -20,7 +20,7 @@ from verax.base.reading import stamp
 from verax.base.settings import Settings
 from verax.certified import compile_certified
 from verax.compiler.driver import Executable
-from verax.compiler.recipe import follow
+from verax.compiler.recipe import follow, require_same
 from verax.compiler.saved import SavedExecutable, read_recipe, save
 from verax.evaluation import evaluate as evaluate_samples
 from verax.evaluation.falls import find_fall
@@ -262,6 +262,8 @@ def compile(
         pixels=pixels,
         progress=progress,
     )
+    if followed is not None:
+        require_same(followed, exe.recipe)  # a layer that went back is another recipe
     exe.certificate = certificate
     return exe
 

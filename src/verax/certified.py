@@ -59,12 +59,18 @@ def compile_certified(
         asked = dataclasses.replace(settings, keep_exact=(*settings.keep_exact, *fallbacks))
         exe = make(asked)
         runner = VeraxRunner(asked, exe)
-        algorithms = exe.recipe.algorithms
+        recipe = exe.recipe
         found: list[Examined] = []
         for i, (arrays, origins) in enumerate(given):
             found.append(
                 examine(
-                    graph, runner, arrays, origins, algorithms, seed=seed + i, progress=progress
+                    graph,
+                    runner,
+                    arrays,
+                    origins,
+                    recipe.algorithms,
+                    seed=seed + i,
+                    progress=progress,
                 )
             )
             if found[-1].failing:
@@ -73,7 +79,6 @@ def compile_certified(
         fallbacks |= failing
         if not failing:
             break
-    recipe = exe.recipe
     certificate = Certificate(
         recipe=recipe.sha256,
         network=recipe.network,

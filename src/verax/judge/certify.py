@@ -76,10 +76,11 @@ def examine(
         later = pool.submit(in_context(_outputs), fixed, inputs, given, seed)
         found = survey(fixed, inputs, known, seed=seed, progress=progress)
         outputs, said = later.result()
+    values = {**inputs, **known}
     failing: dict[str, str] = {}
     layers = []
     for finding in found.findings:
-        nodes = _behind(fixed, finding.value, {**inputs, **known})
+        nodes = _behind(fixed, finding.value, values)
         names = [n.name or n.outputs[0] for n in nodes if _is_fast(n, algorithms)]
         if finding.kind is Kind.mistake:
             if names:
@@ -87,7 +88,7 @@ def examine(
             else:
                 problems.append(f"{finding.node} ({finding.operator}): {finding.reason}")
         elif names:
-            share = _share(fixed, finding, nodes, algorithms, {**inputs, **known})
+            share = _share(fixed, finding, nodes, algorithms, values)
             layers += [Layer(n, algorithms[n], share, finding.kind) for n in names]
             if not share <= 1:
                 words = f"its error is {share:.3g} times the bound of direct summation around it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.decide.layouts import Decided, Layout, Layouts
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.winograd import (
@@ -15,6 +15,7 @@ from verax.compiler.kernels.winograd import (
     pack_filters,
     product,
 )
+from verax.compiler.lower.convolution import is_compiled
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
@@ -22,18 +23,6 @@ from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
 from verax.ops.windows.windows import border_is_modest
 from verax.ops.windows.winograd import WinogradConv
-
-
-def is_compiled(graph: Graph, node: Node) -> bool:
-    """Whether the kernels can run this node: known sizes, constant weights."""
-    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    constant = all(v is None or v in graph.constants for v in node.inputs[1:])
-    return (
-        constant
-        and all(t.is_static for t in types)
-        and can_block(types[0])
-        and can_block(types[-1])
-    )
 
 
 def _tiling(graph: Graph, node: Node) -> Tiling:

@@ -65,3 +65,15 @@ class Pass:
     @property
     def help(self) -> str:
         return self.run.__doc__ or ""
+
+
+def until_done(
+    run: Callable[[Graph, int | None], tuple[Graph, Trace]], graph: Graph, limit: int | None
+) -> tuple[Graph, Trace]:
+    """Rewrite again and again, at most `limit` times in all, until nothing is left to be done."""
+    trace = Trace({})
+    while True:
+        graph, change = run(graph, None if limit is None else limit - trace.rewrites)
+        trace = trace.then(change) if trace.values else change
+        if not change.rewrites:
+            return graph, trace

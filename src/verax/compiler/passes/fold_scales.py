@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from verax.compiler.passes.affine import Affine, affine_of, rounded
+from verax.compiler.passes.base import until_done
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
@@ -41,13 +42,7 @@ def fold_scales(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     addition to a larger one rounds more coarsely; else it stays, as an Add. Nothing is folded where
     a folded number would overflow or lose digits.
     """
-    trace = Trace({})
-    while True:
-        left = None if limit is None else limit - trace.rewrites
-        graph, change = _round(graph, left)
-        trace = trace.then(change) if trace.values else change
-        if not change.rewrites:
-            return graph, trace
+    return until_done(_round, graph, limit)
 
 
 def example() -> Graph:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.compiler.passes.affine import affine_of, rounded
+from verax.compiler.passes.base import until_done
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
@@ -46,13 +47,7 @@ def merge_linear(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     Else the mean over the values between, whose errors are independent, was the better way, and it
     is kept.
     """
-    trace = Trace({})
-    while True:
-        left = None if limit is None else limit - trace.rewrites
-        graph, change = _round(graph, left)
-        trace = trace.then(change) if trace.values else change
-        if not change.rewrites:
-            return graph, trace
+    return until_done(_round, graph, limit)
 
 
 def example() -> Graph:
