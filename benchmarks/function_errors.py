@@ -15,11 +15,12 @@ import numpy as np
 
 from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.loops import Access, LoopSpec, emit_loop
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import trace
 from verax.numerics.functions import ULPS
 from verax.numerics.functions_float64 import FUNCTIONS
-from verax.runtime.engine import load_object, object_code
+from verax.runtime.engine import load_object
 
 F = "float32"
 N = 1 << 20

@@ -26,8 +26,9 @@ from verax.compiler.kernels.conv import default_schedule, emit_conv, pack_conv_w
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import blocked_strides, planar_strides
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
-from verax.runtime.engine import LoadedObject, load_object, object_code
+from verax.runtime.engine import LoadedObject, load_object
 
 Run = Callable[[], object]
 

@@ -15,10 +15,11 @@ import torch
 
 from verax.compiler.kernels.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.reduce import ReduceSpec, Stage, emit_reduce
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import Input, trace
-from verax.runtime.engine import load_object, object_code
+from verax.runtime.engine import load_object
 
 F = "float32"
 X = Input(0, F)

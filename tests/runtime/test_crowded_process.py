@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from verax.runtime import address_space
-
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 PROGRAM = """
 import ctypes, sys
@@ -42,14 +40,3 @@ def test_sections_stay_near_each_other(hole: int) -> None:
     )
     assert run.returncode == 0, run.stderr[-500:]
     assert abs(float(run.stdout) - 1) < 2**-20
-
-
-def test_the_stack_may_grow_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    maps = tmp_path / "maps"
-    maps.write_text(
-        "1000-3000 r-xp 00000000 fe:00 7 /usr/lib/a.so\n5000-6000 rw-p 00000000 00:00 0\n"
-        "9000-b000 rw-p 00000000 00:00 0                          [stack]\n"
-        "d000-e000 r--p 00000000 00:00 0                          [vvar]\n"
-    )
-    monkeypatch.setattr(address_space, "MAPS", maps)
-    assert list(address_space._holes()) == [(0x3000, 0x5000), (0xB000, 0xD000)]

@@ -11,10 +11,11 @@ import pytest
 from llvmlite.binding import ffi
 
 from verax.base.errors import CompileError
+from verax.compiler.kernels import object_code as making
 from verax.compiler.kernels.builder import ModuleBuilder
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
-from verax.runtime import engine
-from verax.runtime.engine import load_object, object_code
+from verax.runtime.engine import load_object
 
 
 def adder(amount: int, target: Target) -> tuple[bytes, str]:
@@ -107,11 +108,11 @@ def test_compiling_again_and_again_does_not_fill_memory() -> None:
 
 
 def test_the_lock_that_a_fork_waits_for_is_the_one_that_llvmlite_holds_in_llvm() -> None:
-    assert engine._llvm_lock is not None
-    assert engine._llvm_lock is ffi.lib._lock._lock
+    assert making._llvm_lock is not None
+    assert making._llvm_lock is ffi.lib._lock._lock
     with ffi.lib._lock:
         taken = []
-        thread = threading.Thread(target=lambda: taken.append(engine._llvm_lock.acquire(False)))
+        thread = threading.Thread(target=lambda: taken.append(making._llvm_lock.acquire(False)))
         thread.start()
         thread.join()
         assert taken == [False]

@@ -1,7 +1,7 @@
 """Whether bytes are a sound ELF object file: all that it says of itself lies inside of it.
 
-LLVM's loader ends the whole process when a section, a symbol or a relocation leads out of the file,
-and when a function is not known. What the instructions do is not looked at: they are trusted.
+`linker` believes what this has looked at: no section, symbol or relocation leads out of the file,
+and every function is known. What the instructions do is not looked at: they are trusted.
 
 Layout: System V ABI, chapters 4 (object files) and its supplements for x86-64 and AArch64.
 """
@@ -44,10 +44,10 @@ MARKS = (b"$x", b"$d")
 name, and nothing refers to them."""
 MOST_SECTIONS, MOST_ALIGN = 1 << 15, 1 << 16
 PATCHED = {
-    62: {1: 8, 2: 4, 4: 4, 9: 4, 10: 4, 11: 4, 24: 8, 25: 8, 26: 4, 29: 8, 41: 4, 42: 4},
+    62: {1: 8, 2: 4, 4: 4, 9: 4, 24: 8, 41: 4, 42: 4},
     183: {
-        **{n: 4 for n in (258, 261, *range(263, 286), 286, 299, 311, 312)},
         **{257: 8, 260: 8},
+        **{n: 4 for n in (261, 275, 277, 278, 282, 283, 284, 285, 286, 299, 311, 312)},
     },
 }
 """By processor: bytes that a relocation of each known type changes."""
@@ -235,7 +235,7 @@ class _Object:
                     raise ObjectError("there is something where a relocation goes")
 
     def reaches(self, found: np.ndarray, symbols: np.ndarray) -> None:
-        """Relocations of 32 bits must not point further than 2 GiB: LLVM ends the process."""
+        """Relocations of 32 bits must not point further than 2 GiB."""
         foreign, special = symbols["section"] == 0, symbols["section"] >= FIRST_SPECIAL
         if special.any() or not np.isin(found["type"][foreign], self.far).all():
             raise ObjectError("a relocation is for a symbol that cannot be reached")

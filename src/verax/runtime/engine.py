@@ -1,129 +1,52 @@
-"""Machine code as bytes: made from LLVM IR, loaded into this process, addressed by name.
+"""Machine code as bytes, loaded into this process and addressed by name.
 
-The object code of a network is position independent, needs no compiler or linker to be loaded,
-and is what a `.vx` file holds. Nothing here knows what the code does.
+The object code of a network (`compiler.kernels.object_code`) is position independent, needs no
+compiler or linker to be loaded, and is what a `.vx` file holds. Nothing here knows what the code
+does. On systems whose object files are ELF it is linked by `runtime.linker`, elsewhere by LLVM.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
-from typing import Any, Protocol
-
-from llvmlite import binding as llvm
-from llvmlite.binding import ffi
+import platform
+from typing import Protocol
 
 from verax.base.errors import CompileError
-from verax.base.forks import on_fork
-from verax.runtime.address_space import mapped_together
 from verax.runtime.elf import ObjectError, check_object
+from verax.runtime.linker import LinkedObject
+from verax.runtime.llvm_linker import LlvmObject
 
-_lock = threading.Lock()
-_ready = False
-FORK_SECONDS = 60.0
-"""How long a fork waits for a call into LLVM to end."""
-_llvm_lock: Any = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
-_llvm_is_quiet = False
+ELF_MACHINES = {"x86_64": 62, "amd64": 62, "aarch64": 183, "arm64": 183}
 
 
-def _await_quiet() -> None:
-    """Before a fork: wait until no thread is inside LLVM, whose own locks cannot be made anew."""
-    global _llvm_is_quiet
-    _llvm_is_quiet = _llvm_lock is not None and _llvm_lock.acquire(timeout=FORK_SECONDS)
+class _Linked(Protocol):
+    def address(self, name: str) -> int | None: ...
 
-
-def _go_on() -> None:
-    if _llvm_is_quiet:
-        _llvm_lock.release()
-
-
-def _go_on_in_child() -> None:
-    global _lock, _llvm_lock
-    _lock = threading.Lock()
-    if _llvm_is_quiet:
-        _llvm_lock.release()
-    elif _llvm_lock is not None:
-        ffi.lib._lock._lock = _llvm_lock = threading.RLock()
-
-
-on_fork(_go_on_in_child, before=_await_quiet, parent=_go_on)
-
-
-class EmitsCode(Protocol):
-    """What `object_code` needs to know of a target (`compiler.kernels.target.Target`)."""
-
-    def machine(self) -> llvm.TargetMachine: ...
-
-
-class HoldsModule(Protocol):
-    """What `object_code` needs to know of a module (`compiler.kernels.builder.ModuleBuilder`)."""
-
-    @property
-    def target(self) -> EmitsCode: ...
-
-    def ir_text(self) -> str: ...
-
-
-def object_code(module: HoldsModule) -> bytes:
-    """The relocatable object file of `module`, for its own target, which need not be this one.
-
-    LLVM's memory for the module is freed before this returns. CompileError: LLVM refuses the code.
-    """
-    machine = module.target.machine()
-    context = llvm.create_context()
-    try:
-        with llvm.parse_assembly(module.ir_text(), context) as parsed:
-            parsed.triple = machine.triple
-            parsed.data_layout = str(machine.target_data)
-            return bytes(machine.emit_object(parsed))
-    except RuntimeError as error:
-        raise CompileError(
-            f"LLVM refused the generated code: {error}",
-            place=machine.triple,
-            next_step="this is a defect of Verax: report it with the model",
-        ) from error
-
-
-SLACK = 1 << 20
-"""Bytes beyond twice the object's size that its sections take in memory at most."""
+    def close(self) -> None: ...
 
 
 class LoadedObject:
     """Code in this process. It must outlive every call into it; `close` unmaps it."""
 
     def __init__(self, data: bytes) -> None:
-        _initialise()
-        _check_header(data)
-        with _lock:
-            try:
-                # MCJIT consumes the machine and the module that it is given: these are throw-away.
-                machine = llvm.Target.from_default_triple().create_target_machine(
-                    codemodel="jitdefault", jit=True
-                )
-                # llvmlite's own memory manager (use_lmm) would need none of this, but ends the
-                # process for some objects: "All memory must be pre-allocated".
-                self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-                with mapped_together(2 * len(data) + SLACK):
-                    self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-                    self._engine.finalize_object()
-            except RuntimeError as error:
-                raise CompileError(
-                    f"object code could not be loaded: {error}",
-                    next_step="compile the model again on this machine",
-                ) from error
+        try:
+            self._linked = _link(bytes(data))
+        except (ObjectError, RuntimeError, OSError) as error:
+            raise CompileError(
+                f"object code could not be loaded: {error}",
+                next_step="compile the model again on this machine",
+            ) from error
 
     def address(self, name: str) -> int:
         """Address of the function or global called `name`; CompileError if there is none."""
-        found = self._engine.get_function_address(name) or self._engine.get_global_value_address(
-            name
-        )
+        found = self._linked.address(name)
         if not found:
             raise CompileError(f"the object code has no symbol {name!r}")
-        return int(found)
+        return found
 
     def close(self) -> None:
         """Unmap the code. Nothing may run in it any more."""
-        self._engine.close()
+        self._linked.close()
 
 
 def load_object(data: bytes) -> LoadedObject:
@@ -134,41 +57,28 @@ def load_object(data: bytes) -> LoadedObject:
     return LoadedObject(data)
 
 
-_ELF_MACHINES = {"x86_64": 62, "aarch64": 183, "arm64": 183}
-
-
-def _check_header(data: bytes) -> None:
-    """Refuse what is no sound object file for this machine; LLVM would crash on it.
+def _link(data: bytes) -> _Linked:
+    """Link what is a sound object file for this machine, and refuse anything else.
 
     Integrity is the container's task: a `.vx` file carries a digest of its code.
     """
-    machine = llvm.get_default_triple().split("-")[0]
+    machine = platform.machine().lower()
     if data[:4] == b"\x7fELF" and len(data) >= 64:
-        if int.from_bytes(data[18:20], "little") == _ELF_MACHINES.get(machine, -1):
-            try:
-                return check_object(data, _is_known)
-            except ObjectError as error:
-                raise CompileError(
-                    f"the object code is damaged: {error}",
-                    next_step="compile the model again on this machine",
-                ) from error
+        if int.from_bytes(data[18:20], "little") == ELF_MACHINES.get(machine, -1):
+            check_object(data, lambda name: _address(name) is not None)
+            return LinkedObject(data, lambda name: _address(name) or 0)
         cause = "the object code was made for another kind of processor"
     elif data[:4] == b"\xcf\xfa\xed\xfe" or data[:2] in (b"\x64\x86", b"\x64\xaa"):
-        return  # Mach-O and COFF: only their own systems produce and meet them
+        # Mach-O and COFF: only their own systems produce and meet them.
+        return LlvmObject(data)
     else:
         cause = "this is no object code"
     raise CompileError(cause, place=machine, next_step="compile the model on this machine")
 
 
-def _is_known(name: str) -> bool:
-    """Whether this process has a function of that name, or LLVM makes it when it loads code."""
-    return name == "_GLOBAL_OFFSET_TABLE_" or hasattr(ctypes.CDLL(None), name)
-
-
-def _initialise() -> None:
-    global _ready
-    with _lock:
-        if not _ready:
-            llvm.initialize_native_target()
-            llvm.initialize_native_asmprinter()
-            _ready = True
+def _address(name: str) -> int | None:
+    """Where this process has the function of that name; None where it has none."""
+    try:
+        return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
+    except (AttributeError, ValueError):
+        return None

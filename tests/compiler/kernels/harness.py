@@ -11,9 +11,10 @@ import numpy as np
 
 from verax.compiler.kernels.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.layout import Strides, blocked_strides, planar_strides
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.numerics.fma import fma32
-from verax.runtime.engine import load_object, object_code
+from verax.runtime.engine import load_object
 
 TARGETS = [t for t in (Target.avx512(), Target.avx2(), Target.aarch64()) if t.runs_here()]
 Border = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.compiler.kernels.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
-from verax.runtime.engine import load_object, object_code
+from verax.runtime.engine import load_object
 
 TARGETS = [t for t in (Target.avx512(), Target.avx2(), Target.aarch64()) if t.runs_here()]
 """Targets whose code this machine can run."""

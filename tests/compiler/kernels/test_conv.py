@@ -17,9 +17,9 @@ from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import Epilogue, Operand
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import trace
-from verax.runtime.engine import object_code
 
 
 @dataclasses.dataclass(frozen=True)

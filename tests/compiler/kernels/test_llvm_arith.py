@@ -8,13 +8,13 @@ from native import TARGETS, Native, assert_same_bits
 
 from verax.compiler.kernels.arith import LlvmArith, why_unsupported
 from verax.compiler.kernels.builder import I1, Kernel, ModuleBuilder
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics.arith import ARITHMETIC, BITWISE, COMPARISONS, PRIMITIVES, ROUNDINGS, SHIFTS
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Expr, evaluate, trace
 from verax.numerics.formats import DTYPES, FLOATS, INTEGERS, numpy_dtype
 from verax.numerics.functions import FUNCTIONS
-from verax.runtime.engine import object_code
 
 N = 160  # values per operand, a multiple of 16
 

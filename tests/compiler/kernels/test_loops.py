@@ -10,11 +10,11 @@ from native import GUARDS, TARGETS, Native, assert_same_bits, guarded
 
 from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop, plan_loop
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Const, Input, evaluate_all, trace
 from verax.numerics.formats import numpy_dtype
-from verax.runtime.engine import object_code
 
 COPY = Input(0, "float32")
 ADD = trace(lambda m, a, b: m.add(a, b), ["float32"] * 2)

@@ -13,13 +13,13 @@ from native import GUARDS, TARGETS, Native, assert_same_bits, guarded
 
 from verax.compiler.kernels.builder import ModuleBuilder
 from verax.compiler.kernels.loops import Access
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.reduce import ReduceSpec, Stage, emit_reduce
 from verax.compiler.kernels.target import Target
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Input, evaluate, trace
 from verax.numerics.formats import numpy_dtype
 from verax.numerics.reductions import reduce
-from verax.runtime.engine import object_code
 
 F32 = "float32"
 X = Input(0, F32)

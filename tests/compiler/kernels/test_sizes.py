@@ -21,6 +21,7 @@ from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.gemm import GemmSpec, Matrix, PackSpec, pack_b, tensor_operand
 from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.registry import Schedule, Spec, emit, schedules
 from verax.compiler.kernels.sizes import (
     Dim,
@@ -38,7 +39,6 @@ from verax.compiler.kernels.sizes import (
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import Apply, Input, trace
 from verax.numerics.formats import numpy_dtype
-from verax.runtime.engine import object_code
 
 D = [entry(i) for i in range(5)]
 SENTINEL = 77

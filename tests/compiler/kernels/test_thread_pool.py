@@ -13,9 +13,10 @@ import pytest
 from llvmlite import ir
 
 from verax.compiler.kernels.builder import I64, PTR, VOID, ModuleBuilder
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.compiler.kernels.thread_pool import emit_thread_pool
-from verax.runtime.engine import LoadedObject, load_object, object_code
+from verax.runtime.engine import LoadedObject, load_object
 from verax.runtime.threads import ThreadPool
 
 

@@ -11,6 +11,7 @@ from llvmlite import ir
 
 from verax.compiler.kernels.builder import I8, I64, PTR, VOID, Kernel, ModuleBuilder
 from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
+from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.registry import emit
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.thread_pool import emit_thread_pool
@@ -18,7 +19,6 @@ from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, Referen
 from verax.compiler.lower.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.lower.storage import Buffer, MemorySpace, Placed, Pointer
 from verax.ir.types import TensorType
-from verax.runtime.engine import object_code
 from verax.runtime.image import (
     CONTRACT,
     CTX_ARENA,
