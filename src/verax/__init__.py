@@ -29,10 +29,10 @@ if TYPE_CHECKING:
         compile,
         convert,
         evaluate,
-        load,
         reference,
     )
     from verax.base.errors import VeraxError
+    from verax.loading import load
 
 __version__: str
 _HOMES = {
@@ -44,7 +44,7 @@ _HOMES = {
     "compile": "verax.api",
     "convert": "verax.api",
     "evaluate": "verax.api",
-    "load": "verax.api",
+    "load": "verax.loading",
     "reference": "verax.api",
 }
 

@@ -21,10 +21,11 @@ from verax.base.settings import Settings
 from verax.certified import compile_certified
 from verax.compiler.driver import Executable
 from verax.compiler.recipe import follow, require_same
-from verax.compiler.saved import SavedExecutable, read_recipe, save
+from verax.compiler.saved import SavedExecutable
+from verax.compiler.saving import read_recipe, save
 from verax.evaluation import evaluate as evaluate_samples
 from verax.evaluation.falls import find_fall
-from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
+from verax.formats import VX
 from verax.frontends.model import Model
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
@@ -36,6 +37,7 @@ from verax.judge.bisect import with_accuracy
 from verax.judge.locate.consecutive import in_steps
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import Progress
+from verax.loading import is_from, load
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
 from verax.records.evaluation import Evaluation
@@ -80,97 +82,6 @@ class Compiled(Executable):
         the file cannot be written or there is no such key.
         """
         save(self, path, sign)
-
-
-def load(
-    source: Any,
-    *,
-    shapes: Mapping[str, Sequence[int | None] | int] | None = None,
-    inputs: Any = None,
-    params: str | os.PathLike[str] | None = None,
-    signature: str | None = None,
-    trust_key: str | os.PathLike[str] | None = None,
-) -> Model | SavedExecutable:
-    """Load a model (a path of any format, the bytes of an ONNX file, an `onnx.ModelProto`, a
-    `torch.export.ExportedProgram` or `torch.onnx.ONNXProgram`, or a `torch.nn.Module` with example
-    `inputs`) or a .vx file.
-
-    shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
-    inputs: what a module is exported with, arrays or tensors: one, a sequence of positional
-    arguments, or a dictionary of keyword arguments.
-    params: the file with the arrays of an MXNet symbol, if it is not the one beside it.
-    signature: which one of a SavedModel's, if not the default.
-    trust_key: a PEM file with the Ed25519 public key that must have signed the .vx file. Such a
-    file is machine code, and as trustworthy as its sender; model files of all formats only hold
-    data.
-    Raises `ModelError` when the file is damaged, `UnsupportedError` when it uses what Verax lacks,
-    `UsageError` when there is no such file, `TrustError` when it is not signed by that key.
-    """
-    if not isinstance(source, str | os.PathLike):
-        if trust_key is not None:
-            raise _only_programs_are_signed("an object in memory", "")
-        if _is_from(source, "torch") and not _is_from(source, "torch.onnx"):
-            program: Model = PYTORCH.read(source, shapes=shapes, inputs=inputs)
-            return program
-        _no_examples(inputs, type(source).__name__)
-        proto = source.model_proto if _is_from(source, "torch.onnx") else source
-        model: Model = ONNX.read(proto, shapes=shapes)
-        return model
-    _no_examples(inputs, os.fspath(source))
-    found = format_of(source)
-    if trust_key is not None and found is not VX:
-        raise _only_programs_are_signed(f"a model of {found.name}", os.fspath(source))
-    if params is not None and found is not MXNET:
-        raise UsageError(
-            f"a model of {found.name} has no second file with its arrays",
-            place=str(params),
-            next_step="params belong to an MXNet symbol, NAME-symbol.json",
-        )
-    if signature is not None and found is not TENSORFLOW:
-        raise UsageError(
-            f"a model of {found.name} has no signatures",
-            place=str(source),
-            next_step="signatures belong to SavedModel folders of TensorFlow",
-        )
-    if found is VX:
-        if shapes:
-            raise UsageError(
-                "a compiled program has fixed shapes",
-                place=str(source),
-                next_step="compile the model again with the shapes you want",
-            )
-        compiled: SavedExecutable = VX.read(source, trust_key=trust_key)
-        return compiled
-    given = {"params": params, "signature": signature}
-    options = {name: value for name, value in given.items() if value is not None}
-    before = stamp(source)
-    model = found.read(source, shapes=shapes, **options)
-    if model.source and os.fspath(model.source) != os.fspath(source):
-        before = stamp(model.source)  # the file that a runtime is given: a .params has a symbol
-    return dataclasses.replace(model, stamp=before)
-
-
-def _only_programs_are_signed(what: str, place: str) -> UsageError:
-    return UsageError(
-        f"{what} is not signed; compiled programs can be",
-        place=place,
-        next_step="leave the key out, or give the .vx file that was compiled with --sign",
-    )
-
-
-def _is_from(source: object, package: str) -> bool:
-    """Whether a class of `source` was defined in `package`, without importing it."""
-    return any(f"{t.__module__}.".startswith(f"{package}.") for t in type(source).__mro__)
-
-
-def _no_examples(inputs: Any, place: str) -> None:
-    if inputs is not None:
-        raise UsageError(
-            "example inputs are given for a model that tells its inputs itself",
-            place=place,
-            next_step="leave inputs out; they belong to a torch.nn.Module. Sizes that a model "
-            "leaves open are given as shapes",
-        )
 
 
 def model_of(network: Network, inputs: Any = None) -> Model | Graph:
@@ -303,7 +214,7 @@ def subject_of(
 
 
 def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: float) -> Runner:
-    if _is_from(subject, "torch.onnx"):
+    if is_from(subject, "torch.onnx"):
         subject = load(subject)
     if isinstance(subject, Model | Graph):
         name = subject.source if isinstance(subject, Model) else ""

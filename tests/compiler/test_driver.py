@@ -16,7 +16,8 @@ from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.program import lower
-from verax.compiler.saved import SavedExecutable, save
+from verax.compiler.saved import SavedExecutable
+from verax.compiler.saving import save
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

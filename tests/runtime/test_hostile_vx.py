@@ -17,7 +17,7 @@ from tests.runtime.vx_mutations import SOUND, mutants, texts
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.saved import save
+from verax.compiler.saving import save
 
 ROOT = Path(__file__).parents[2]
 FEW, MANY = 40, 4000

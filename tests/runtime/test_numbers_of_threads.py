@@ -9,7 +9,8 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
-from verax.compiler.saved import SavedExecutable, save
+from verax.compiler.saved import SavedExecutable
+from verax.compiler.saving import save
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.ops.sums.linear import MatMul

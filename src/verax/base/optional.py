@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from types import ModuleType
 
 from verax.base.errors import MissingPackageError
@@ -33,10 +32,11 @@ def optional(name: str, purpose: str) -> ModuleType:
 
 def installed_version(*distributions: str) -> str:
     """Version of the first of these distributions that is installed; "" when none is."""
+    metadata = importlib.import_module("importlib.metadata")  # takes longer than a program's load
     for name in distributions:
         try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            return str(metadata.version(name))
+        except metadata.PackageNotFoundError:
             continue
     return ""
 

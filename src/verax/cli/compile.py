@@ -26,7 +26,8 @@ from verax.cli.console import (
 )
 from verax.cli.inputs import Inputs, read_inputs
 from verax.cli.pass_options import Disable, names
-from verax.compiler.saved import SavedExecutable, signer
+from verax.compiler.saved import SavedExecutable
+from verax.compiler.saving import signer
 from verax.images import ImageOptions
 from verax.records.codec import to_plain
 

@@ -1,124 +1,45 @@
-"""Saving an executable's program as a .vx file, and running such a file without the model.
+"""Running a .vx file without the model.
 
-A .vx file is machine code, and as trustworthy as its sender: a signature says who that is.
+Nothing is imported here that makes code or knows operators, unless the program has nodes that run
+on the reference: a program starts quickly.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verax.base.errors import (
-    CompileError,
-    GraphError,
-    InputError,
-    ModelError,
-    UnsupportedError,
-    UsageError,
-    VeraxError,
-)
+from verax.base.errors import CompileError
+from verax.base.processor import runs_here
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable, Specialised
-from verax.compiler.kernels.target import Target
-from verax.ir.graph import Node, infer_node
-from verax.ir.text import parse_operator
 from verax.ir.types import DType, TensorType
-from verax.records.certificate import Certificate
-from verax.records.recipe import Recipe
-from verax.reference.evaluate import evaluate_node
 from verax.runtime.carried import Remembers
-from verax.runtime.image import PythonStep, Signature
-from verax.runtime.program import Program, check_inputs, numpy_dtype, tensor_view
-from verax.runtime.signature import fingerprint, signing_key, trusted_key
-from verax.runtime.vx import load_image, save_image
+from verax.runtime.image import Image, PythonStep, Signature
+from verax.runtime.program import Program, check_inputs, numpy_dtype
+from verax.runtime.signature import trusted_key
+from verax.runtime.vx import load_image
+
+if TYPE_CHECKING:
+    from verax.records.certificate import Certificate
+    from verax.records.recipe import Recipe
 
 
-def save(
-    executable: Executable,
-    path: str | os.PathLike[str],
-    sign: str | os.PathLike[str] | None = None,
-) -> None:
-    """Write the program that `executable` used last to `path` (.vx).
+def calls_of(
+    image: Image, notes: Mapping[str, Any], place: str
+) -> Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]] | None:
+    """call(node index, arrays) -> arrays, for nodes without a kernel; None when there are none.
 
-    sign: a PEM file with the Ed25519 private key to sign it with. The program's state begins with
-    the initial values again. Raises `InputError` when shapes are symbolic and nothing was run yet,
-    `UnsupportedError` when the program holds for one value of its state only, `UsageError` when the
-    file cannot be written or there is no such key.
+    Raises `ModelError` when the notes do not say what they are.
     """
-    key = None if sign is None else signing_key(sign)
-    found = executable.specialised
-    fixed = [v for v in executable.graph.state if v not in found.inputs]
-    if fixed:
-        raise UnsupportedError(
-            "its value decides the sizes of other tensors, so every value needs a program of its "
-            "own, and a .vx file holds one",
-            place=f"state {fixed[0]!r}",
-            next_step="keep the model, and compile it where it is run",
-        )
-    notes = {
-        "verax": importlib.metadata.version("verax"),
-        "graph": str(found.graph),
-        "plan": list(found.plan.lines),
-        "on_reference": list(found.plan.on_reference),
-        "opt_level": executable.settings.opt_level,
-        "nodes": _node_records(found),
-        "recipe": executable.recipe.to_json(),
-    }
-    if executable.certificate is not None:
-        notes["certificate"] = executable.certificate.to_json()
-    save_image(path, found.lowered.image, notes, key)
-
-
-def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None:
-    """The recipe in a JSON file or in a .vx file, whose code is not run; a recipe is handed on.
-
-    Raises `UsageError` when the file cannot be read or holds none, `ModelError` for a damaged .vx.
-    """
-    if source is None or isinstance(source, Recipe):
-        return source
-    path = Path(source)
-    try:
-        if path.suffix == ".vx":
-            text = load_image(path)[1].get("recipe")
-        else:
-            text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the recipe: {error}", place=str(path)) from error
-    if text is None:
-        raise UsageError(
-            "the program does not say its recipe",
-            place=str(path),
-            next_step="compile the model with this version",
-        )
-    return Recipe.from_json(str(text))
-
-
-def signer(sign: str | os.PathLike[str]) -> str:
-    """How a file that is signed with this private key names its signer. Raises as `save` does."""
-    return fingerprint(signing_key(sign).public)
-
-
-def _node_records(found: Specialised) -> dict[str, Any]:
-    records = {}
-    for step in found.lowered.image.schedule:
-        if isinstance(step, PythonStep):
-            node = found.graph.nodes[step.node]
-            records[str(step.node)] = {
-                "op": str(node.op),
-                "name": node.name,
-                "inputs": list(node.inputs),
-                "outputs": list(node.outputs),
-                "input_types": [
-                    None if t is None else str(t.dtype) for t in found.graph.input_types(node)
-                ],
-                "output_types": [str(t) for t in found.graph.output_types(node)],
-            }
-    return records
+    if not any(isinstance(step, PythonStep) for step in image.schedule):
+        return None
+    recorded = import_module("verax.compiler.recorded")  # knows every operator
+    calls = recorded.calls_of(image, notes.get("nodes", {}), place)
+    return lambda index, arrays: calls[index](arrays)
 
 
 class SavedExecutable(Remembers):
@@ -142,24 +63,13 @@ class SavedExecutable(Remembers):
         state = {s.input: s.output for s in image.state}
         super().__init__(state, {s.input: s.initial for s in image.state})
         self.notes, self.image = notes, image
-        if image.object_code and not Target.named(_target_name(image.target)).runs_here():
+        if image.object_code and not runs_here(image.target):
             raise CompileError(
                 f"the program was compiled for {image.target!r}, which this machine is not",
                 place=os.fspath(path),
                 next_step="compile the model on this machine",
             )
-        records = notes.get("nodes", {})
-        calls: dict[int, RecordedNode] = {}
-        for step in image.schedule:
-            if isinstance(step, PythonStep):
-                try:
-                    calls[step.node] = RecordedNode(records[step.node], step, image.weights)
-                except UNREADABLE as error:
-                    why = error.cause if isinstance(error, VeraxError) else f"{error!r:.200}"
-                    raise ModelError(
-                        f"the file names a node that cannot be read: {why}", place=os.fspath(path)
-                    ) from error
-        self._call = lambda i, arrays: calls[i](arrays)
+        self._call = calls_of(image, notes, os.fspath(path))
         self.use_threads(threads)
         self._signatures = [(s.name, numpy_dtype(s.dtype), s.shape) for s in image.inputs]
 
@@ -188,7 +98,10 @@ class SavedExecutable(Remembers):
         Raises `UsageError` when it cannot be read.
         """
         text = self.notes.get("recipe")
-        return None if text is None else Recipe.from_json(str(text))
+        if text is None:
+            return None
+        found: Recipe = import_module("verax.records.recipe").Recipe.from_json(str(text))
+        return found
 
     @property
     def certificate(self) -> Certificate | None:
@@ -197,7 +110,11 @@ class SavedExecutable(Remembers):
         Raises `UsageError` when it cannot be read.
         """
         text = self.notes.get("certificate")
-        return None if text is None else Certificate.from_json(str(text))
+        if text is None:
+            return None
+        record = import_module("verax.records.certificate").Certificate
+        found: Certificate = record.from_json(str(text))
+        return found
 
     @property
     def plan(self) -> tuple[str, ...]:
@@ -211,95 +128,3 @@ class SavedExecutable(Remembers):
 def _types(signatures: Sequence[Signature], without: set[str]) -> dict[str, TensorType]:
     kept = (s for s in signatures if s.name not in without)
     return {s.name: TensorType(DType(s.dtype), s.shape) for s in kept}
-
-
-UNREADABLE = (
-    *(VeraxError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError),
-    *(NotImplementedError, RecursionError, SyntaxError, TypeError, ValueError),
-)
-"""What an operator, given attributes and inputs that nobody checked, may raise."""
-
-
-class RecordedNode:
-    """A node that runs on the reference, rebuilt from its record in a .vx file.
-
-    step: where the program keeps the node's values; weights: those of the program. Raises what is
-    in UNREADABLE when the record is none, or does not fit the step.
-    """
-
-    def __init__(self, record: dict[str, Any], step: PythonStep, weights: np.ndarray) -> None:
-        op = parse_operator(record["op"])
-        self.node = Node(op, record["inputs"], record["outputs"], record["name"])
-        self.dtypes = [None if d is None else DType(d) for d in record["input_types"]]
-        self.outputs = tuple(TensorType.parse(t) for t in record["output_types"])
-        place = self.node.place
-        given = [None if t is None else t.dtype for t in step.inputs]
-        absent = [v is None for v in self.node.inputs]
-        if given != self.dtypes or absent != [d is None for d in given]:
-            raise GraphError("its inputs are not those of its step", place=place)
-        made = [(t.dtype, t.region == "python" or t.shape) for t in step.outputs]
-        if len(self.node.outputs) != len(made) or made != [
-            (o.dtype, t.region == "python" or o.dims) for o, t in zip(self.outputs, step.outputs)
-        ]:
-            raise GraphError("its outputs are not those of its step", place=place)
-        if any(t is not None and t.region == "python" for t in step.inputs):
-            return  # their shapes are known when it runs
-        types = {
-            v: TensorType(DType(t.dtype), t.shape)
-            for v, t in zip(self.node.inputs, step.inputs)
-            if v is not None and t is not None
-        }
-        known = {
-            v: tensor_view(weights, t)
-            for v, t in zip(self.node.inputs, step.inputs)
-            if v is not None and t is not None and t.region == "weights"
-        }
-        inferred, _ = infer_node(self.node, types, known)
-        if not all(map(_agree, inferred, self.outputs)):
-            raise GraphError(
-                f"its outputs are {', '.join(map(str, self.outputs))}, by its operator's rule they "
-                f"are {', '.join(map(str, inferred))}",
-                place=place,
-            )
-
-    def __call__(self, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray]:
-        """The outputs. Raises `InputError` when they cannot be computed or do not fit."""
-        types = tuple(
-            None if a is None or d is None else TensorType(d, a.shape)
-            for a, d in zip(arrays, self.dtypes)
-        )
-        try:
-            results = evaluate_node(
-                self.node, arrays, types, self.outputs, np.float32, promised_bits=True
-            )
-        except VeraxError:
-            raise
-        except UNREADABLE as error:
-            raise InputError(
-                f"the node cannot be computed on these values: {error!r:.200}",
-                place=self.node.place,
-            ) from error
-        for result, declared in zip(results, self.outputs):
-            if not _agree(TensorType.of(result), declared):
-                raise InputError(
-                    f"the node gives {TensorType.of(result)}, the program has room for {declared}",
-                    place=self.node.place,
-                )
-        return results
-
-
-def _agree(found: TensorType, declared: TensorType) -> bool:
-    """Whether two types are equal, as far as their sizes are numbers."""
-    return (
-        found.dtype == declared.dtype
-        and found.rank == declared.rank
-        and all(
-            a == b
-            for a, b in zip(found.dims, declared.dims)
-            if isinstance(a, int) and isinstance(b, int)
-        )
-    )
-
-
-def _target_name(name: str) -> str:
-    return "aarch64" if name == "neon" else name

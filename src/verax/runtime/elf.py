@@ -8,7 +8,7 @@ Layout: System V ABI, chapters 4 (object files) and its supplements for x86-64 a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -59,6 +59,12 @@ SLACK = 1 << 12
 
 class ObjectError(ValueError):
     """What is wrong with the object file, in a clause."""
+
+
+def one_of(values: np.ndarray, choices: Sequence[int]) -> np.ndarray:
+    """For each value whether it is among a few; `np.isin` would import masked arrays."""
+    found: np.ndarray = (values[..., None] == np.array(choices, values.dtype)).any(-1)
+    return found
 
 
 def check_object(data: bytes, is_known: Callable[[str], bool]) -> None:
@@ -166,7 +172,7 @@ class _Object:
         if not len(found) or int(section["info"]) > len(found):
             raise ObjectError("its table of symbols has no such local ones")
         kinds, bindings = found["info"] & 15, found["info"] >> 4
-        known = np.isin(kinds, SYMBOL_TYPES) & np.isin(bindings, SYMBOL_BINDINGS)
+        known = one_of(kinds, SYMBOL_TYPES) & one_of(bindings, SYMBOL_BINDINGS)
         if not (known & (found["other"] <= 3)).all():
             raise ObjectError("it has a symbol of an unknown kind")
         special = found["section"] >= FIRST_SPECIAL
@@ -179,9 +185,9 @@ class _Object:
         if ((here["value"] > room) | (here["size"] > room - here["value"])).any():
             raise ObjectError("a symbol lies outside of its section")
         self.marks = self.marks_among(found, strings)
-        named = found[1:][np.isin(kinds[1:], (0, 1, 2)) & ~self.marks[1:]]
+        named = found[1:][one_of(kinds[1:], (0, 1, 2)) & ~self.marks[1:]]
         if ((kinds == FILE) != (found["section"] == ABSOLUTE)).any() or len(named) > len(
-            np.unique(named["name"])
+            set(named["name"].tolist())
         ):
             raise ObjectError("its symbols are not told apart")
         for symbol in named:
@@ -221,7 +227,7 @@ class _Object:
         if self.marks[found["symbol"]].any():
             raise ObjectError("a relocation is for a mark")
         self.reaches(found, symbols[found["symbol"]])
-        for kind in np.unique(found["type"]):
+        for kind in sorted(set(found["type"].tolist())):
             if int(kind) not in self.patched:
                 raise ObjectError(f"it has relocations of type {kind}")
             size, width = int(self.sections[target]["size"]), self.patched[int(kind)]
@@ -237,7 +243,7 @@ class _Object:
     def reaches(self, found: np.ndarray, symbols: np.ndarray) -> None:
         """Relocations of 32 bits must not point further than 2 GiB."""
         foreign, special = symbols["section"] == 0, symbols["section"] >= FIRST_SPECIAL
-        if special.any() or not np.isin(found["type"][foreign], self.far).all():
+        if special.any() or not one_of(found["type"][foreign], self.far).all():
             raise ObjectError("a relocation is for a symbol that cannot be reached")
         room = self.sections["size"][np.where(special, 0, symbols["section"])].astype(np.int64)
         first = -symbols["value"].astype(np.int64) - SLACK

@@ -28,6 +28,7 @@ from verax.runtime.elf import (
     SYMBOL,
     SYMBOLS,
     ObjectError,
+    one_of,
 )
 
 X86_64, AARCH64 = 62, 183
@@ -124,7 +125,7 @@ class LinkedObject:
         foreign: set[int] = set()
         in_table: set[int] = set()
         for _, records in self._relocations():
-            through = np.isin(records["type"], THROUGH_TABLE[self._machine])
+            through = one_of(records["type"], THROUGH_TABLE[self._machine])
             in_table |= set(records["symbol"][through].tolist())
             beyond = self._symbols["section"][records["symbol"]] == 0
             foreign |= set(records["symbol"][~through & beyond].tolist())
@@ -171,18 +172,18 @@ class LinkedObject:
             view[place + len(jump) : place + len(jump) + 8] = _bytes_of(values[symbol], 8)
         for section, records in self._relocations():
             symbols = records["symbol"].astype(np.int64)
-            through = np.isin(records["type"], THROUGH_TABLE[self._machine])
+            through = one_of(records["type"], THROUGH_TABLE[self._machine])
             targets = values[symbols]
             for i in np.flatnonzero(through):
                 targets[i] = base + plan.slots[int(symbols[i])]
-            for i in np.flatnonzero(~through & np.isin(symbols, list(plan.jumps))):
+            for i in np.flatnonzero(~through & one_of(symbols, list(plan.jumps))):
                 if records["type"][i] not in WHOLE[self._machine]:
                     targets[i] = base + plan.jumps[int(symbols[i])]
             targets += records["addend"]
             places = records["offset"].astype(np.int64) + plan.places[section]
-            for kind in np.unique(records["type"]):
+            for kind in sorted(set(records["type"].tolist())):
                 chosen = records["type"] == kind
-                patch = PATCHES[self._machine].get(int(kind))
+                patch = PATCHES[self._machine].get(kind)
                 if patch is None:
                     raise ObjectError(f"it has relocations of type {kind}")
                 patch(view, places[chosen], targets[chosen], base)

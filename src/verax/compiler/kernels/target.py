@@ -14,10 +14,9 @@ from llvmlite import binding as llvm
 
 from verax.base.errors import UsageError
 from verax.base.forks import on_fork
+from verax.base.processor import TARGETS, best_target, runs_here
 from verax.numerics.reductions import LANES
 
-_AVX2 = "+avx2,+avx,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe,+sse4.2,+cx16"
-_AVX512 = f"{_AVX2},+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512cd"
 _initialised = threading.Lock()
 _ready = False
 
@@ -65,31 +64,24 @@ class Target:
     @staticmethod
     def host() -> Target:
         """The machine this process runs on."""
-        initialise_llvm()
-        triple = llvm.get_default_triple()
-        found = dict(llvm.get_host_cpu_features())
-        features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(found.items()))
-        if triple.split("-")[0] in ("aarch64", "arm64"):
-            return Target("neon", triple, "generic", features, 128, 32)
-        if all(found.get(f) for f in ("avx512f", "avx512vl", "avx512bw", "avx512dq")):
-            return Target("avx512", triple, "x86-64", features, 512, 32)
-        if found.get("avx2") and found.get("fma"):
-            return Target("avx2", triple, "x86-64", features, 256, 16)
-        raise UsageError(
-            "this processor has neither AVX2 with FMA nor NEON",
-            place=triple,
-            next_step="run on a newer machine, or compile for another with target=",
-        )
+        name = best_target()
+        if name is None:
+            raise UsageError(
+                "this processor has neither AVX2 with FMA nor NEON",
+                place=llvm.get_default_triple(),
+                next_step="run on a newer machine, or compile for another with target=",
+            )
+        return Target.named("aarch64" if name == "neon" else name)
 
     @staticmethod
     def avx512() -> Target:
         """x86-64 with AVX-512 F, VL, BW, DQ, CD."""
-        return Target("avx512", _x86_triple(), "x86-64", _AVX512, 512, 32)
+        return Target("avx512", _x86_triple(), "x86-64", _features("avx512"), 512, 32)
 
     @staticmethod
     def avx2() -> Target:
         """x86-64 with AVX2 and FMA."""
-        return Target("avx2", _x86_triple(), "x86-64", _AVX2, 256, 16)
+        return Target("avx2", _x86_triple(), "x86-64", _features("avx2"), 256, 16)
 
     @staticmethod
     def aarch64() -> Target:
@@ -116,12 +108,7 @@ class Target:
 
     def runs_here(self) -> bool:
         """Whether this process could execute code made for this target."""
-        host = Target.host()
-        if host.triple.split("-")[0] != self.triple.split("-")[0]:
-            return False
-        have = dict(llvm.get_host_cpu_features())
-        wanted = [f[1:] for f in self.features.split(",") if f.startswith("+")]
-        return self.name == "neon" or all(have.get(f, False) for f in wanted)
+        return runs_here(self.name)
 
     def machine(self) -> llvm.TargetMachine:
         """A fresh LLVM target machine, for position independent code."""
@@ -129,6 +116,11 @@ class Target:
         return llvm.Target.from_triple(self.triple).create_target_machine(
             cpu=self.cpu, features=self.features, opt=self.effort, reloc="pic", codemodel="default"
         )
+
+
+def _features(name: str) -> str:
+    """The instructions that a target takes, as LLVM is told them."""
+    return ",".join(f"+{feature}" for feature in TARGETS[name][1])
 
 
 def _x86_triple() -> str:

@@ -1,0 +1,52 @@
+"""What this machine's processor can do: whether code for a target would run here.
+
+A target is a fixed set of instructions, so that one program is the same bytes on every machine that
+can run it; whatever else a processor has is not used.
+"""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from pathlib import Path
+
+from verax.base.optional import optional
+
+CPUINFO = Path("/proc/cpuinfo")
+AVX2 = ("avx2", "avx", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "movbe", "sse4.2", "cx16")
+AVX512 = (*AVX2, "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd")
+TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "avx512": (("x86_64", "amd64"), AVX512),
+    "avx2": (("x86_64", "amd64"), AVX2),
+    "neon": (("aarch64", "arm64"), ()),
+}
+"""Target -> (names of its architecture, instructions that it takes, as LLVM calls them); the
+fastest first."""
+_LINUX_NAMES = {"bmi": "bmi1", "lzcnt": "abm", "sse4.2": "sse4_2"}
+"""Where the kernel's name of an instruction set is another one than LLVM's."""
+
+
+def runs_here(target: str) -> bool:
+    """Whether this machine runs code for the target of that name."""
+    if target not in TARGETS:
+        return False
+    machines, wanted = TARGETS[target]
+    return platform.machine().lower() in machines and set(wanted) <= _features()
+
+
+def best_target() -> str | None:
+    """The target with the widest registers that runs here; None if none does."""
+    return next((name for name in TARGETS if runs_here(name)), None)
+
+
+@cache
+def _features() -> frozenset[str]:
+    known = {f for _, wanted in TARGETS.values() for f in wanted}
+    try:
+        lines = CPUINFO.read_text().splitlines()
+        held = next(set(line.split()) for line in lines if line.startswith("flags"))
+        return frozenset(f for f in known if _LINUX_NAMES.get(f, f) in held)
+    except (OSError, StopIteration):  # not Linux, or not x86
+        llvm = optional("llvmlite.binding", "to know what this processor can do")
+        found = dict(llvm.get_host_cpu_features())
+        return frozenset(f for f in known if found.get(f))
