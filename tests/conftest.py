@@ -25,6 +25,10 @@ from hypothesis import HealthCheck, settings
 os.environ.pop("OMP_NUM_THREADS", None)
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
+# A test that breaks the compiler must not be given a program that was made before, nor leave its
+# own to others; tests of the cache have folders of their own.
+os.environ["VERAX_CACHE"] = "off"
+
 # A shell starts jobs in the background deaf to Ctrl-C, and so are their children: tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,6 +19,7 @@ from verax.base.memory import parse_bytes
 from verax.base.reading import stamp
 from verax.base.settings import Settings
 from verax.certified import compile_certified
+from verax.compiler.cache import default_cache
 from verax.compiler.driver import Executable
 from verax.compiler.recipe import follow, require_same
 from verax.compiler.saved import SavedExecutable
@@ -123,6 +124,7 @@ def compile(
     draws: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
+    cache: bool = True,
 ) -> Compiled:
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
@@ -140,7 +142,8 @@ def compile(
     certify: judge the program against float64 before it is handed over; layers whose approximation
     does not stand go back to direct summation. `exe.certificate` says what was found, and whether
     it holds. samples: inputs for that, one set or several; by default `draws` sets are drawn from
-    `seed`.
+    `seed`. cache: keep program and certificate on disk, and take them from there if they were made
+    before; `verax.compiler.cache` says where and when.
     """
     if recipe is not None and (opt_level is not None or disable or require):
         raise UsageError(
@@ -159,12 +162,13 @@ def compile(
         require_native=require_native,
     )
     graph, followed = graph_of(model, inputs), read_recipe(recipe)
+    kept = default_cache() if cache else None
     if not certify:
-        return Compiled(graph, settings, followed)
+        return Compiled(graph, settings, followed, kept)
     settings = settings if followed is None else follow(followed, settings)
     pixels = model.pixels if isinstance(model, Model) else None
     exe, certificate = compile_certified(
-        lambda asked: Compiled(graph, asked),
+        lambda asked: Compiled(graph, asked, cache=kept),
         graph,
         settings,
         samples=samples,
@@ -172,6 +176,7 @@ def compile(
         seed=seed,
         pixels=pixels,
         progress=progress,
+        cache=kept,
     )
     if followed is not None:
         require_same(followed, exe.recipe)  # a layer that went back is another recipe

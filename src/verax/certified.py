@@ -8,6 +8,8 @@ promised bits and float64 numbers, so it is decided alike on every machine.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -16,14 +18,17 @@ import numpy as np
 
 from verax.base.errors import InputError
 from verax.base.settings import Settings
+from verax.compiler.cache import ProgramCache, build_digest, is_cached
 from verax.compiler.driver import Executable
+from verax.compiler.kernels.target import Target
+from verax.compiler.recipe import network_hash
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
 from verax.judge.certify import Examined, examine
 from verax.judge.inputs import draw_inputs
 from verax.judge.regions.network import Progress
 from verax.records.certificate import Certificate
-from verax.records.environment import environment
+from verax.records.environment import array_hash, environment
 from verax.runners.own import VeraxRunner
 
 Arrays = Mapping[str, np.ndarray]
@@ -40,10 +45,13 @@ def compile_certified(
     seed: int = 0,
     pixels: Mapping[str, Pixels] | None = None,
     progress: Progress | None = None,
+    cache: ProgramCache | None = None,
 ) -> tuple[E, Certificate]:
     """The program that `make` compiles, and its certificate, which may not hold.
 
     samples: inputs to judge it on, one set or several; when not given, `draws` sets are drawn.
+    cache: where the certificate is kept, and is found if the same program was judged on the same
+    inputs before.
     Raises `InputError` when the graph leaves sizes open.
     """
     open_sizes = sorted(graph.symbols())
@@ -54,6 +62,13 @@ def compile_certified(
         )
     begin = time.perf_counter()
     given = _samples(graph, samples, draws, seed, pixels)
+    key = _key(graph, settings, given, seed) if cache and is_cached(settings) else ""
+    if cache and key and (text := cache.text(key)) is not None:
+        certificate = Certificate.from_json(text)
+        exact = (*settings.keep_exact, *certificate.fallbacks)
+        exe = make(dataclasses.replace(settings, keep_exact=exact))
+        if exe.recipe.sha256 == certificate.recipe:
+            return exe, certificate
     fallbacks: dict[str, str] = {}
     while True:
         asked = dataclasses.replace(settings, keep_exact=(*settings.keep_exact, *fallbacks))
@@ -91,7 +106,29 @@ def compile_certified(
         seconds=time.perf_counter() - begin,
         environment=environment(),
     )
+    if cache and key:
+        cache.keep_text(key, certificate.to_json())
     return exe, certificate
+
+
+def _key(
+    graph: Graph,
+    settings: Settings,
+    given: Sequence[tuple[Arrays, Mapping[str, str]]],
+    seed: int,
+) -> str:
+    """The name of a certificate's entry: everything that decides what the judge finds."""
+    inputs = [
+        [f"{v} {array_hash(a)} {origins.get(v)}" for v, a in arrays.items()]
+        for arrays, origins in given
+    ]
+    target = Target.named(settings.target).name
+    decides = [
+        ["certificate", build_digest(), network_hash(graph), target, inputs, seed],
+        [settings.opt_level, settings.disable, settings.require, settings.passes],
+        [settings.keep_exact, settings.thread_count],
+    ]
+    return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
 
 
 def _samples(

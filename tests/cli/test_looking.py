@@ -37,7 +37,7 @@ def test_inspect_writes_json(cli: Cli, digits: Path, tmp_path: Path) -> None:
     assert facts["outputs"]["drawing"] == "float32[n, 1, 24, 20]"
 
 
-@pytest.mark.parametrize("command", ["ops", "passes", "runners", "formats", "doctor"])
+@pytest.mark.parametrize("command", ["ops", "passes", "runners", "formats", "doctor", "cache"])
 def test_listings_are_written_as_json_too(cli: Cli, command: str, tmp_path: Path) -> None:
     found = cli(command, "--json", tmp_path / "a.json")
     assert (found.code, found.err) == (0, "")

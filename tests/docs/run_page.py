@@ -107,6 +107,7 @@ def execute(command: str) -> tuple[int, str]:
         raise Differs(f"a page may run verax and python, not {words[0]!r}")
     env = {
         **{k: os.environ[k] for k in ("PYTHONPATH", "OMP_NUM_THREADS") if k in os.environ},
+        "VERAX_CACHE": "off",  # a page shows what its first reader sees
         **{"COLUMNS": "100", "PATH": os.path.dirname(sys.executable), "TERM": "dumb"},
     }
     done = subprocess.run(

@@ -37,9 +37,10 @@ UNNAMED_UNKNOWN = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_write(path: str | os.PathLike[str], durable: bool = True) -> Iterator[BinaryIO]:
     """Open a new file; it becomes `path`, replacing what is there, only if the block succeeds.
 
+    durable: it is on the disk before it gets its name, so that not even a power cut leaves half.
     A device or a pipe is written to as it is. Raises `UsageError` when the folder is missing or
     read-only or the disk is full. Nothing is left on any failure, Ctrl-C included.
     """
@@ -55,7 +56,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             with os.fdopen(descriptor, "w+b") as stream:
                 yield cast(BinaryIO, stream)
                 stream.flush()
-                os.fsync(stream.fileno())
+                if durable:
+                    os.fsync(stream.fileno())
                 temporary = temporary or _linked(stream.fileno(), target)
                 if temporary:
                     os.replace(temporary, target)

@@ -1,9 +1,10 @@
 """Reading model files: their bytes become this process's own, and companions stay in the folder.
 
 A mapped file is not private: who truncates it makes its readers die of SIGBUS, and who overwrites
-it gives them other weights. Therefore nothing is mapped. The whole file is copied once into
-anonymous memory, and a change during the copy is noticed. Resident memory is what a map would have
-once its pages were touched.
+it gives them other weights. Therefore no file of others is mapped: the whole file is copied once
+into anonymous memory, and a change during the copy is noticed. Resident memory is what a map would
+have once its pages were touched. Only what Verax itself keeps in a folder where nobody else may
+write, and never changes in place, is mapped (`kept_bytes`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,17 @@ def private_bytes(path: str | os.PathLike[str], what: str = "file", **told: Any)
         memory = memoryview(mmap.mmap(-1, size, **PRIVATE) if size else b"")
         _fill(memory, descriptor, size)
     return memory.toreadonly()
+
+
+def kept_bytes(path: str | os.PathLike[str], **told: Any) -> memoryview:
+    """A file that Verax itself wrote where nobody else may write, mapped: nothing is copied.
+
+    It may be removed or replaced meanwhile, but never be changed. Raises as `private_bytes`.
+    """
+    with _opened(path, "file", **told) as (descriptor, size):
+        if not size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)).toreadonly()
 
 
 def plain_bytes(path: str | os.PathLike[str], what: str = "file", **told: Any) -> bytes:

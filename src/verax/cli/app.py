@@ -17,6 +17,7 @@ from verax.base.errors import VeraxError
 from verax.cli import (
     bench,
     bisect,
+    cache,
     check,
     compile,
     convert,
@@ -53,6 +54,7 @@ for _module in (
     passes,
     runners,
     formats,
+    cache,
     doctor,
 ):
     app.command(_module.__name__.rpartition(".")[2])(_module.command)

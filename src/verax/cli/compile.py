@@ -83,6 +83,9 @@ def command(
         typer.Option("--certificate", metavar="FILE.md", help="Write the certificate as Markdown."),
     ] = None,
     seed: Seed = 0,
+    cache: Annotated[
+        bool, typer.Option(help="Take a program that was compiled before from the disk.")
+    ] = True,
     plan: Annotated[bool, typer.Option("--plan", help="Print what the program does.")] = False,
     json: Json = None,
 ) -> None:
@@ -126,17 +129,18 @@ def command(
         checked=checked,
         require_native=require_native,
         recipe=recipe,
+        cache=cache,
     )
     seconds = time.perf_counter() - begin
     exe.save(to, sign=sign)
-    found, made = exe.plan, exe.recipe
+    found, made, kept = exe.plan, exe.recipe, exe.specialised.kept is not None
     write_text(write_recipe, made.to_json())
     if plan:
         output.print(Text(str(found)), soft_wrap=True)
     output.print(
         Text(
-            f"{to}: compiled in {seconds:.2f} s, {to.stat().st_size / 1e6:.2f} MB; "
-            f"arena {found.arena_bytes / 1e6:.2f} MB"
+            f"{to}: {'found in the cache' if kept else 'compiled'} in {seconds:.2f} s, "
+            f"{to.stat().st_size / 1e6:.2f} MB; arena {found.arena_bytes / 1e6:.2f} MB"
             + (f"; signed by the key {signed_by}" if signed_by else "")
         )
     )
@@ -150,6 +154,7 @@ def command(
         "model": str(model),
         "output": str(to),
         "seconds": seconds,
+        "from_cache": kept,
         "bytes": to.stat().st_size,
         "arena_bytes": found.arena_bytes,
         "weight_bytes": found.weight_bytes,

@@ -11,7 +11,8 @@ import dataclasses
 import gc
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,16 @@ from verax.base.arrays import as_arrays
 from verax.base.errors import InputError, UnsupportedError
 from verax.base.forks import on_fork
 from verax.base.settings import Settings
+from verax.compiler.cache import ProgramCache, is_cached
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import Target
 from verax.compiler.levels import CLASSES, Change, run_passes
 from verax.compiler.lower.lowering import ReferenceCall
 from verax.compiler.lower.program import LoweredProgram, lower
-from verax.compiler.recipe import follow, recipe_of, require_same
+from verax.compiler.notes import notes_of
+from verax.compiler.recipe import follow, network_hash, recipe_of, require_same
+from verax.compiler.saved import calls_of
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
 from verax.records.certificate import Certificate
@@ -37,6 +41,7 @@ from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols, evaluate_node
 from verax.reference.sizes import output_bytes
 from verax.runtime.carried import Remembers
+from verax.runtime.image import Image
 from verax.runtime.program import Program
 
 MAX_PROGRAMS = 16
@@ -60,30 +65,84 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Specialised:
-    """One program with the graph it was made from. given: that before the passes; changes: what
-    those did that may change numbers."""
+class Translation:
+    """What the passes and the lowering made. changes: what passes did that may change numbers."""
 
     graph: Graph
     lowered: LoweredProgram
-    program: Program
-    plan: Plan
     trace: Trace
-    inputs: tuple[str, ...]
-    given: Graph
     changes: tuple[Change, ...]
+
+
+class Specialised:
+    """One program with the graph that it was made from.
+
+    given: the graph before the passes; network: its hash, "" if it was not needed; kept: the notes
+    of a program that was not made but found in the cache. How such a one came about is found out by
+    making it again when somebody asks.
+    """
+
+    def __init__(
+        self,
+        given: Graph,
+        image: Image,
+        program: Program,
+        plan: Plan,
+        translate: Callable[[], Translation],
+        network: str = "",
+        kept: dict[str, Any] | None = None,
+    ) -> None:
+        self.given, self.image, self.program, self.plan = given, image, program, plan
+        self.inputs = tuple(s.name for s in image.inputs)
+        self.network, self.kept, self._translate = network, kept, translate
+
+    @cached_property
+    def translation(self) -> Translation:
+        return self._translate()
+
+    @property
+    def graph(self) -> Graph:
+        """After the passes."""
+        return self.translation.graph
+
+    @property
+    def lowered(self) -> LoweredProgram:
+        return self.translation.lowered
+
+    @property
+    def trace(self) -> Trace:
+        return self.translation.trace
+
+    def recipe(self, settings: Settings) -> Recipe:
+        """What decides its numbers, given the settings that it was made with."""
+        if self.kept is not None:
+            return Recipe.from_json(self.kept["recipe"])
+        made = self.translation
+        return recipe_of(self.given, made.graph, made.changes, settings, self.network)
+
+    def notes(self, settings: Settings) -> dict[str, Any]:
+        """What is written beside it in a file."""
+        return self.kept or notes_of(self, settings.opt_level, self.recipe(settings))
 
 
 class Executable(Remembers):
     """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
 
-    def __init__(self, graph: Graph, settings: Settings, recipe: Recipe | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        settings: Settings,
+        recipe: Recipe | None = None,
+        cache: ProgramCache | None = None,
+    ) -> None:
         """recipe: what every program must promise; its options take the place of the settings'.
-        `certificate` is for whoever judges the program to set."""
+        cache: where programs are looked for before they are made, and kept. `certificate` is for
+        whoever judges the program to set."""
         super().__init__(graph.state, graph.initial)
         self.graph = graph
         self.settings = settings if recipe is None else follow(recipe, settings)
         self._wanted = recipe
+        self._cache = cache if is_cached(self.settings) else None
         self.certificate: Certificate | None = None
         self._target = Target.named(settings.target)
         if settings.quick:
@@ -128,8 +187,7 @@ class Executable(Remembers):
 
         Raises `InputError` before shapes are known.
         """
-        found = self._current()
-        return recipe_of(found.given, found.graph, found.changes, self.settings)
+        return self._current().recipe(self.settings)
 
     def _current(self) -> Specialised:
         if self._last is None:
@@ -212,40 +270,69 @@ class Executable(Remembers):
                 self._programs.move_to_end(key)
             else:
                 types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
-                self._programs[key] = self._build(reinfer(self.graph, types, values))
+                self._programs[key] = self._build(reinfer(self.graph, types, values), values)
                 if len(self._programs) > MAX_PROGRAMS:
                     self._programs.popitem(last=False)
             found = self._programs[key]
             self._last = (key, found)
         return found
 
-    def _build(self, graph: Graph) -> Specialised:
-        settings = self.settings
-        with memory.limited(settings.memory or None):
+    def _build(self, graph: Graph, values: Mapping[str, np.ndarray]) -> Specialised:
+        with memory.limited(self.settings.memory or None):
             for node in graph.nodes:
                 size = output_bytes(graph.output_types(node))
                 memory.require(size, "what this node gives", node.place)
-            with _collector_paused():
-                changes: list[Change] = []
-                optimised, trace = run_passes(graph, settings, changes)
-                if self._wanted is not None:
-                    require_same(self._wanted, recipe_of(graph, optimised, changes, settings))
-                lowered = lower(
-                    optimised, self._target, settings, decisions=self._decisions(trace.rewrites)
-                )
-            if settings.require_native:
-                _require_native(lowered)
-            program = Program(lowered.image, settings.thread_count, reference_call(optimised))
+            if self._cache is None:
+                return self._made(graph)
+            network = network_hash(graph)
+            decisive = {name: value.tobytes() for name, value in values.items()}
+            key = self._cache.key(network, decisive, self._target, self.settings)
+            found = self._held(self._cache.program(key), graph, network)
+            if found is None:
+                found = self._made(graph, network)
+                self._cache.keep_program(key, found.image, found.notes(self.settings))
+        return found
+
+    def _held(
+        self, entry: tuple[Image, dict[str, Any]] | None, graph: Graph, network: str
+    ) -> Specialised | None:
+        """A program that was kept."""
+        if entry is None:
+            return None
+        image, notes = entry
+        if self._wanted is not None:
+            require_same(self._wanted, Recipe.from_json(notes["recipe"]))
+        program = Program(image, self.settings.thread_count, calls_of(image, notes, "the cache"))
         plan = Plan(
-            lowered.lines,
-            lowered.image.arena_bytes,
-            lowered.image.weights.nbytes,
-            lowered.on_reference,
-        )
-        trace = trace.then(lowered.trace)
+            tuple(notes["plan"]), image.arena_bytes, image.weights.nbytes,
+            tuple(notes["on_reference"]),
+        )  # fmt: skip
         return Specialised(
-            optimised, lowered, program, plan, trace, optimised.inputs, graph, tuple(changes)
+            graph, image, program, plan, lambda: self._translated(graph), network, notes
         )
+
+    def _made(self, graph: Graph, network: str = "") -> Specialised:
+        settings = self.settings
+        made = self._translated(graph)
+        if settings.require_native:
+            _require_native(made.lowered)
+        image = made.lowered.image
+        program = Program(image, settings.thread_count, reference_call(made.graph))
+        plan = Plan(
+            made.lowered.lines, image.arena_bytes, image.weights.nbytes, made.lowered.on_reference
+        )
+        return Specialised(graph, image, program, plan, lambda: made, network)
+
+    def _translated(self, graph: Graph) -> Translation:
+        settings = self.settings
+        with _collector_paused():
+            changes: list[Change] = []
+            optimised, trace = run_passes(graph, settings, changes)
+            if self._wanted is not None:
+                require_same(self._wanted, recipe_of(graph, optimised, changes, settings))
+            decisions = self._decisions(trace.rewrites)
+            lowered = lower(optimised, self._target, settings, decisions=decisions)
+        return Translation(optimised, lowered, trace.then(lowered.trace), tuple(changes))
 
 
 def _require_native(lowered: LoweredProgram) -> None:
@@ -259,14 +346,18 @@ def _require_native(lowered: LoweredProgram) -> None:
 
 
 def compile(
-    graph: Graph, settings: Settings | None = None, recipe: Recipe | None = None
+    graph: Graph,
+    settings: Settings | None = None,
+    recipe: Recipe | None = None,
+    cache: ProgramCache | None = None,
 ) -> Executable:
     """Compile `graph`. Static shapes are compiled at once, symbolic ones at the first run.
 
-    recipe: followed instead of the settings' level and passes. Raises `VeraxError`s that name the
-    node when something cannot be compiled, or say why the recipe cannot be followed.
+    recipe: followed instead of the settings' level and passes. cache: see `Executable`. Raises
+    `VeraxError`s that name the node when something cannot be compiled, or say why the recipe cannot
+    be followed.
     """
-    return Executable(graph, settings or Settings(), recipe)
+    return Executable(graph, settings or Settings(), recipe, cache)
 
 
 _pauses = 0

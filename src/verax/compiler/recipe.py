@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -21,15 +22,19 @@ from verax.records.recipe import Recipe, Rewriting
 
 
 def recipe_of(
-    graph: Graph, optimised: Graph, changes: Sequence[Change], settings: Settings
+    graph: Graph,
+    optimised: Graph,
+    changes: Sequence[Change],
+    settings: Settings,
+    network: str = "",
 ) -> Recipe:
     """The recipe of a program.
 
     graph: with its sizes known, before the passes; optimised: after them; changes: what those did
-    that may change numbers.
+    that may change numbers; network: the hash of `graph` if it is known.
     """
     return Recipe(
-        network=network_hash(graph),
+        network=network or network_hash(graph),
         arithmetic=ARITHMETIC,
         rewritings=tuple(Rewriting(c.name, c.notes, _digest(c)) for c in changes),
         algorithms={
@@ -103,7 +108,9 @@ def _digest(change: Change) -> str:
 
 
 def _hashes(constants: Mapping[str, np.ndarray]) -> dict[str, str]:
-    return {v: array_hash(array) for v, array in constants.items()}
+    """The hash of every constant; two at a time, for hashing lets other threads run."""
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(constants, pool.map(array_hash, constants.values())))
 
 
 def _line(node: Node, hashes: Mapping[str, str]) -> str:

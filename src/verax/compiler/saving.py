@@ -5,15 +5,12 @@ A .vx file is machine code, and as trustworthy as its sender: a signature says w
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from pathlib import Path
-from typing import Any
 
 from verax.base.errors import UnsupportedError, UsageError
-from verax.compiler.driver import Executable, Specialised
+from verax.compiler.driver import Executable
 from verax.records.recipe import Recipe
-from verax.runtime.image import PythonStep
 from verax.runtime.signature import fingerprint, signing_key
 from verax.runtime.vx import load_image, save_image
 
@@ -40,18 +37,10 @@ def save(
             place=f"state {fixed[0]!r}",
             next_step="keep the model, and compile it where it is run",
         )
-    notes = {
-        "verax": importlib.metadata.version("verax"),
-        "graph": str(found.graph),
-        "plan": list(found.plan.lines),
-        "on_reference": list(found.plan.on_reference),
-        "opt_level": executable.settings.opt_level,
-        "nodes": _node_records(found),
-        "recipe": executable.recipe.to_json(),
-    }
+    notes = dict(found.notes(executable.settings))
     if executable.certificate is not None:
         notes["certificate"] = executable.certificate.to_json()
-    save_image(path, found.lowered.image, notes, key)
+    save_image(path, found.image, notes, key)
 
 
 def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None:
@@ -81,21 +70,3 @@ def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None
 def signer(sign: str | os.PathLike[str]) -> str:
     """How a file that is signed with this private key names its signer. Raises as `save` does."""
     return fingerprint(signing_key(sign).public)
-
-
-def _node_records(found: Specialised) -> dict[str, Any]:
-    records = {}
-    for step in found.lowered.image.schedule:
-        if isinstance(step, PythonStep):
-            node = found.graph.nodes[step.node]
-            records[str(step.node)] = {
-                "op": str(node.op),
-                "name": node.name,
-                "inputs": list(node.inputs),
-                "outputs": list(node.outputs),
-                "input_types": [
-                    None if t is None else str(t.dtype) for t in found.graph.input_types(node)
-                ],
-                "output_types": [str(t) for t in found.graph.output_types(node)],
-            }
-    return records

@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from verax.base.cores import available_cores
 
 PACKAGES = (
@@ -56,7 +58,10 @@ def _processor() -> str:
 def array_hash(array: Any) -> str:
     """SHA-256 of the bytes of an array in C order, with its dtype and shape."""
     digest = hashlib.sha256(f"{array.dtype.name}{tuple(array.shape)}".encode())
-    digest.update(array.tobytes())
+    if array.dtype.hasobject:
+        digest.update(array.tobytes())
+    elif array.size:
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

@@ -113,14 +113,14 @@ def described(image: Image) -> dict[str, Any]:
     return fields
 
 
-def contract(image: Image) -> bytes:
+def contract(image: Image, weights: bytes | None = None) -> bytes:
     """Digest (32 bytes) of everything in an image but its code, which carries it.
 
     Sizes, offsets and the tables among the weights are built into the code: with another image it
-    would leave its buffers.
+    would leave its buffers. weights: the SHA-256 of its weights, if it is known.
     """
     text = json.dumps(described(image), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode())
-    digest.update(hashlib.sha256(image.weights.data).digest())
+    digest.update(weights or hashlib.sha256(image.weights.data).digest())
     digest.update(hashlib.sha256(initial_bytes(image)).digest())
     return digest.digest()

@@ -24,7 +24,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.base.files import atomic_write
-from verax.base.reading import private_bytes
+from verax.base.reading import kept_bytes, private_bytes
 from verax.runtime.header import HeaderError, Section, read_header
 from verax.runtime.image import Image, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
@@ -44,11 +44,12 @@ def save_image(
     image: Image,
     notes: dict[str, Any],
     sign: SigningKey | None = None,
+    durable: bool = True,
 ) -> None:
     """Write `image` and JSON-able `notes` (graph text, nodes run in Python, versions) to `path`.
 
-    sign: the key that signs the file. Raises `UsageError` when the file cannot be written; no
-    partial file is left.
+    sign: the key that signs the file. durable: see `base.files.atomic_write`. Raises `UsageError`
+    when the file cannot be written; no partial file is left.
     """
     sections = {
         "code": memoryview(image.object_code),
@@ -66,7 +67,7 @@ def save_image(
     ).encode()
     prefix = _PREFIX.pack(MAGIC, VERSION, len(header), hashlib.sha256(header).digest())
     start = _pages(len(prefix) + len(header))
-    with atomic_write(path) as stream:
+    with atomic_write(path, durable) as stream:
         stream.write(prefix + header)
         for name in SECTIONS:
             stream.seek(start + table[name]["offset"])
@@ -78,17 +79,18 @@ def save_image(
 
 
 def load_image(
-    path: str | os.PathLike[str], trust: TrustedKey | None = None
+    path: str | os.PathLike[str], trust: TrustedKey | None = None, kept: bool = False
 ) -> tuple[Image, dict[str, Any]]:
     """Read a .vx file: the image (weights read-only) and its notes. Later changes of the file do
     not reach them.
 
-    trust: the key that must have signed the file. Raises `ModelError` when the file is damaged,
+    trust: the key that must have signed the file. kept: it is Verax's own (`reading.kept_bytes`),
+    and its weights are mapped. Raises `ModelError` when the file is damaged,
     contradicts itself or is of another format version, `TrustError` when it is not signed by
     `trust`. The file holds machine code: load only files you would also run as programs.
     """
     place = os.fspath(path)
-    data = private_bytes(path, error=ModelError)
+    data = (kept_bytes if kept else private_bytes)(path, error=ModelError)
     if len(data) < _PREFIX.size:
         raise _damaged(place, "it ends within its first bytes")
     magic, version, length, digest = _PREFIX.unpack_from(data)
@@ -117,7 +119,7 @@ def load_image(
         check_image(image)
     except HeaderError as error:
         raise _damaged(place, str(error)) from error
-    if code and contract(image) not in code:
+    if code and contract(image, bytes.fromhex(header.sections["weights"].sha256)) not in code:
         raise _damaged(place, "its code was compiled for another header or other weights")
     return image, header.notes
 

@@ -1,0 +1,237 @@
+"""Compiled programs and their certificates on disk, so that what was compiled once starts at once.
+
+An entry's name is the SHA-256 of everything that decides its code: the network with its sizes and
+weights, the settings, the target, Verax's own source and the versions of LLVM and NumPy. So an
+entry is never out of date, and entries of other versions are merely unused until they are dropped,
+the longest unused first. An entry is a .vx file, written whole or not at all, and is checked as
+one when it is read; a damaged one is dropped. Several processes may read and write at once.
+
+Programs are machine code: the folder must belong to its user, and nobody else may write there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import stat
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import ml_dtypes
+import numpy as np
+import platformdirs
+
+from verax.base.errors import ModelError, UsageError, VeraxError
+from verax.base.files import atomic_write
+from verax.base.memory import parse_bytes
+from verax.base.reading import plain_bytes
+from verax.base.settings import Settings
+from verax.compiler.kernels.target import Target
+from verax.runtime.image import Image
+from verax.runtime.vx import load_image, save_image
+
+FOLDER, SIZE = "VERAX_CACHE", "VERAX_CACHE_SIZE"
+"""Environment variables: the folder, or "off"; the most bytes that it may hold, such as 8G."""
+DEFAULT_SIZE = 4 << 30
+OFF = ("off", "0", "no", "false")
+PROGRAM, CERTIFICATE = ".vx", ".json"
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def is_cached(settings: Settings) -> bool:
+    """Whether programs of these settings are kept: not those made while looking for a fault."""
+    return not (
+        settings.checked
+        or settings.inject
+        or settings.quick
+        or settings.stop_after is not None
+        or settings.steps is not None
+    )
+
+
+@dataclass(frozen=True)
+class ProgramCache:
+    """A folder of programs. limit: bytes that it holds at most, the newest entry aside."""
+
+    folder: Path
+    limit: int = DEFAULT_SIZE
+
+    def key(
+        self, network: str, values: Mapping[str, bytes], target: Target, settings: Settings
+    ) -> str:
+        """The name of the program's entry.
+
+        network: `compiler.recipe.network_hash` of the graph with its sizes; values: of the inputs
+        that decide sizes.
+        """
+        decides = {
+            "made by": build_digest(),
+            "network": network,
+            "values": {name: value.hex() for name, value in values.items()},
+            "target": [target.name, target.triple, target.cpu, target.features],
+            "level": settings.opt_level,
+            "threads": settings.thread_count,
+            "passes": [settings.disable, settings.require, settings.passes, settings.keep_exact],
+            "native": settings.require_native,
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def program(self, key: str) -> tuple[Image, dict[str, Any]] | None:
+        """The program of that name with its notes, or None."""
+        path = self.folder / f"{key}{PROGRAM}"
+        if not path.exists() or not self._is_private():
+            return None
+        try:
+            found = load_image(path, kept=True)
+        except (ModelError, UsageError):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        _touch(path)
+        return found
+
+    def keep_program(self, key: str, image: Image, notes: dict[str, Any]) -> None:
+        """Keep a program; a cache that cannot be written warns and does nothing."""
+        path = self.folder / f"{key}{PROGRAM}"
+        self._write(lambda: save_image(path, image, notes, durable=False))
+
+    def text(self, key: str) -> str | None:
+        """What `keep_text` kept under that name, or None."""
+        path = self.folder / f"{key}{CERTIFICATE}"
+        if not path.exists() or not self._is_private():
+            return None
+        try:
+            data = plain_bytes(path)
+        except VeraxError:
+            return None
+        digest, _, text = data.partition(b"\n")
+        if hashlib.sha256(text).hexdigest().encode() != digest:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        _touch(path)
+        return text.decode()
+
+    def keep_text(self, key: str, text: str) -> None:
+        """Keep a text, with a checksum."""
+        data = text.encode()
+
+        def write() -> None:
+            with atomic_write(self.folder / f"{key}{CERTIFICATE}", durable=False) as stream:
+                stream.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+
+        self._write(write)
+
+    def entries(self) -> list[tuple[Path, int, float]]:
+        """(file, bytes, time of the last use) of every entry, the longest unused first."""
+        found = []
+        with contextlib.suppress(OSError):
+            for path in self.folder.iterdir():
+                with contextlib.suppress(OSError):
+                    if path.suffix in (PROGRAM, CERTIFICATE):
+                        state = path.stat()
+                        found.append((path, state.st_size, state.st_mtime))
+        return sorted(found, key=lambda entry: entry[2])
+
+    def clear(self) -> int:
+        """Remove every entry; how many there were."""
+        return self._remove(self.entries())
+
+    def _remove(self, entries: list[tuple[Path, int, float]]) -> int:
+        removed = 0
+        for path, _, _ in entries:
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed += 1
+        return removed
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Make the folder, write, and drop what is too much. A failure is a warning."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._is_private():
+                write()
+                self._shrink()
+        except (OSError, VeraxError) as error:
+            told = error.cause if isinstance(error, VeraxError) else str(error)
+            _warn(f"{self.folder} cannot keep compiled programs ({told})")
+
+    def _shrink(self) -> None:
+        entries = self.entries()
+        over = sum(size for _, size, _ in entries) - self.limit
+        for entry in entries[:-1]:
+            if over <= 0:
+                break
+            self._remove([entry])
+            over -= entry[1]
+
+    def _is_private(self) -> bool:
+        """Whether nobody else could have put code there."""
+        try:
+            found = self.folder.stat()
+        except OSError:
+            return False
+        if os.name == "nt":
+            return True
+        if found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return True
+        _warn(f"{self.folder} is not used: others may write there")
+        return False
+
+
+def default_cache() -> ProgramCache | None:
+    """The cache that the environment asks for; None when it is off.
+
+    VERAX_CACHE names a folder or is "off"; without it the user's folder for caches is taken.
+    VERAX_CACHE_SIZE limits it. Raises `UsageError` when that is no size.
+    """
+    folder = os.environ.get(FOLDER, "")
+    if folder.lower() in OFF:
+        return None
+    asked = os.environ.get(SIZE, "")
+    limit = parse_bytes(asked) if asked else DEFAULT_SIZE
+    path = Path(folder) if folder else Path(platformdirs.user_cache_dir("verax")) / "programs"
+    return ProgramCache(path, limit)
+
+
+@cache
+def build_digest() -> str:
+    """SHA-256 of what makes and judges programs: Verax's source, LLVM, NumPy, the system.
+
+    The source counts by its files' names, sizes and times of change.
+    """
+    digest = hashlib.sha256()
+    for package in (llvmlite, np, ml_dtypes):
+        digest.update(f"{package.__name__} {package.__version__}\n".encode())
+    digest.update(f"{platform.system()} {platform.machine()}\n".encode())
+    for folder, _, names in sorted(os.walk(ROOT)):
+        for name in sorted(names):
+            if name.endswith(".py"):
+                found = os.stat(os.path.join(folder, name))
+                place = os.path.relpath(folder, ROOT)
+                line = f"{place}/{name} {found.st_size} {found.st_mtime_ns}\n"
+                digest.update(line.encode())
+    return digest.hexdigest()
+
+
+def _touch(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+_warned: set[str] = set()
+
+
+def _warn(text: str) -> None:
+    """Say it once."""
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(f"{text}; set {FOLDER} to a folder of yours, or to off", stacklevel=3)

@@ -1,0 +1,64 @@
+"""What is written beside a program: what people want to know, and its nodes without a kernel."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any, Protocol
+
+from verax.ir.graph import Graph
+from verax.records.recipe import Recipe
+from verax.runtime.image import Image, PythonStep
+
+
+class Planned(Protocol):
+    """What notes say of a plan (`compiler.driver.Plan`)."""
+
+    @property
+    def lines(self) -> tuple[str, ...]: ...
+
+    @property
+    def on_reference(self) -> tuple[str, ...]: ...
+
+
+class Described(Protocol):
+    """What notes need to know of a program (`compiler.driver.Specialised`)."""
+
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def image(self) -> Image: ...
+
+    @property
+    def plan(self) -> Planned: ...
+
+
+def notes_of(found: Described, opt_level: int, recipe: Recipe) -> dict[str, Any]:
+    """The notes of a program, for JSON."""
+    return {
+        "verax": importlib.metadata.version("verax"),
+        "graph": str(found.graph),
+        "plan": list(found.plan.lines),
+        "on_reference": list(found.plan.on_reference),
+        "opt_level": opt_level,
+        "nodes": _node_records(found),
+        "recipe": recipe.to_json(),
+    }
+
+
+def _node_records(found: Described) -> dict[str, Any]:
+    records = {}
+    for step in found.image.schedule:
+        if isinstance(step, PythonStep):
+            node = found.graph.nodes[step.node]
+            records[str(step.node)] = {
+                "op": str(node.op),
+                "name": node.name,
+                "inputs": list(node.inputs),
+                "outputs": list(node.outputs),
+                "input_types": [
+                    None if t is None else str(t.dtype) for t in found.graph.input_types(node)
+                ],
+                "output_types": [str(t) for t in found.graph.output_types(node)],
+            }
+    return records
