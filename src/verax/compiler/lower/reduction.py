@@ -22,7 +22,12 @@ from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith, compose, trace
-from verax.ops.sums.layer_normalization import LayerNormalization, RMSNormalization
+from verax.ops.sums.layer_normalization import (
+    MVN_EPSILON,
+    LayerNormalization,
+    MeanVarianceNormalization,
+    RMSNormalization,
+)
 from verax.ops.sums.normalization import InstanceNormalization
 from verax.ops.sums.reduction import ReduceLogSumExp, Reduction
 from verax.ops.sums.response_normalization import LpNormalization
@@ -149,10 +154,12 @@ def _emit_lines(
     stages: Sequence[Stage],
     result: Expr,
     extra: Sequence[tuple[Placed, tuple[int, ...]]] = (),
+    per_row: Sequence[Expr] = (),
 ) -> None:
     """Reduce over `axes` (sorted) and write `result` per element.
 
-    extra: further inputs with strides per axis of the first.
+    extra: further inputs with strides per axis of the first. per_row: what the node's further
+    outputs, in which `axes` are kept as 1, hold.
     """
     node = group.root
     x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
@@ -162,15 +169,20 @@ def _emit_lines(
     def access(strides: Sequence[int]) -> Access:
         return Access(F32, tuple(strides[a] for a in order))
 
+    kept = order[: len(shape) - len(axes)]
+    rows = [lowering.write_contiguous(value) for value in node.outputs[1:]]
     spec = ReduceSpec(
-        tuple(shape[a] for a in order[: len(shape) - len(axes)]),
+        tuple(shape[a] for a in kept),
         tuple(shape[a] for a in axes),
         (access(x.physical.strides), *(access(s) for _, s in extra)),
         tuple(stages),
-        (),
+        tuple(
+            (Access(F32, tuple(r.physical.strides[a] for a in kept)), e)
+            for r, e in zip(rows, per_row, strict=True)
+        ),
         ((access(y.physical.strides), result),),
     )
-    arguments = [x, *(p for p, _ in extra), y]
+    arguments = [x, *(p for p, _ in extra), *rows, y]
     lowering.call(spec, arguments, group.label)
 
 
@@ -196,8 +208,8 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    if any(t.dtype is not DType.float32 for t in types) or len(node.outputs) != 1 or 0 in shape:
-        raise NoKernel("normalisations take float32 and give no statistics")
+    if any(t.dtype is not DType.float32 for t in types) or 0 in shape:
+        raise NoKernel("normalisations take float32")
     if isinstance(op, InstanceNormalization):
         axes = tuple(range(2, len(shape)))
     else:
@@ -235,7 +247,29 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
         ]
         unit = M.mul(deviation, second)
         result = M.fma(unit, scale, Input(2, F32)) if len(extra) > 1 else M.mul(unit, scale)
-    _emit_lines(lowering, group, axes, stages, result, extra)
+    statistics = (first, second) if len(node.outputs) > 1 else ()
+    _emit_lines(lowering, group, axes, stages, result, extra, statistics)
+
+
+@lowers("MeanVarianceNormalization")
+def lower_mean_variance(lowering: Lowering, group: Group) -> None:
+    """Input, output."""
+    graph, node = lowering.graph, group.root
+    op, shape = node.op, graph.types[node.inputs[0] or ""].shape
+    assert isinstance(op, MeanVarianceNormalization)
+    axes = tuple(sorted({a % len(shape) for a in op.axes}))
+    if not _all_float32(graph, node) or 0 in shape or not axes:
+        raise NoKernel("normalisations take float32, and an axis at least")
+    x, first, second = (Input(i, F32) for i in range(3))
+    count = float(np.float32(math.prod(shape[a] for a in axes)))
+    deviation = M.sub(x, first)
+    variance = M.div(second, M.like(count, second))
+    finish = M.add(M.sqrt(variance), M.like(MVN_EPSILON, second))
+    stages = (
+        Stage("sum", x, M.div(first, M.like(count, first))),
+        Stage("sum", M.mul(deviation, deviation), finish),
+    )
+    _emit_lines(lowering, group, axes, stages, M.div(deviation, second))
 
 
 @lowers("LpNormalization")
