@@ -15,6 +15,7 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     convolution,
     einsum,
+    extremes,
     group_normalization,
     linear,
     movement,
