@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from tests.compiler.native import agree, seeds, shapes, values
+
 from verax.ir.operator import REGISTRY
 
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

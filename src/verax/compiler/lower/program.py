@@ -17,6 +17,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     einsum,
     extremes,
     group_normalization,
+    indexing,
     linear,
     movement,
     pooling,
