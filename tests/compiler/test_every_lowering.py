@@ -29,8 +29,10 @@ from verax.compiler.kernels.loops import LoopSpec
 from verax.compiler.kernels.pooling import PoolSpec
 from verax.compiler.kernels.reduce import ReduceSpec
 from verax.compiler.kernels.registry import EMITTERS
+from verax.compiler.kernels.running import RunningSpec
 from verax.compiler.kernels.scatter import ScatterSpec
 from verax.compiler.kernels.target import Target
+from verax.compiler.kernels.top import TopSpec
 from verax.compiler.kernels.winograd import WinogradInput, WinogradOutput
 from verax.compiler.lower.lowering import RULES, KernelCall, Lowering
 from verax.compiler.lower.program import MOVING
@@ -45,7 +47,8 @@ TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here
 
 USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
         ReduceSpec: "Softmax", LoopSpec: "Relu", WinogradInput: "WinogradConv",
-        WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND"}  # fmt: skip
+        WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
+        RunningSpec: "CumSum", TopSpec: "TopK"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
 
 

@@ -59,3 +59,15 @@ def test_hardmax(shape: tuple[int, ...], data: st.DataObject, flatten: bool, see
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     dtype = data.draw(st.sampled_from([*FLOATING, "float64"]))
     agree(REGISTRY["Hardmax"](axis=axis, flatten=flatten), values(seed, shape, dtype))
+
+
+@pytest.mark.parametrize("kind", ["CumSum", "CumProd"])
+@FEW
+@given(shapes(1, 4), st.data(), st.booleans(), st.booleans(), seeds)
+def test_running_sums(
+    kind: str, shape: tuple[int, ...], data: st.DataObject, exclusive: bool, back: bool, seed: int
+) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    dtype = data.draw(st.sampled_from([*FLOATING, "float64", *WHOLE]))
+    op = REGISTRY[kind](exclusive=exclusive, reverse=back)
+    agree(op, values(seed, shape, dtype), np.array(axis), constant=(1,))

@@ -1,6 +1,7 @@
-"""ArgMax, ArgMin and Hardmax: a reduction to the extreme, then one over the positions that hold it.
+"""ArgMax, ArgMin, Hardmax and TopK.
 
-Positions come from a table along the axis, so that both passes are those of any reduction.
+The first three are a reduction to the extreme, then one over the positions that hold it; positions
+come from a table along the axis, so that both passes are those of any reduction.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops import Access
 from verax.compiler.kernels.reduce import ReduceSpec, Stage
+from verax.compiler.kernels.top import TopSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.numerics.formats import FLOATS
-from verax.ops.sums.arg import ArgExtremum
+from verax.ops.sums.arg import ArgExtremum, TopK
 from verax.ops.sums.softmax import AlongAxis
 
 INDEX = "int32"
@@ -104,3 +106,33 @@ def lower_hardmax(lowering: Lowering, group: Group) -> None:
         ((Access(dtype, tuple(y.physical.strides[a] for a in order)), result),),
     )
     lowering.call(spec, [x, table, y], group.label)
+
+
+@lowers(TopK)
+def lower_top(lowering: Lowering, group: Group) -> None:
+    """Input, scratch memory, values, positions."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, TopK)
+    if node.inputs[1] not in lowering.graph.constants:
+        raise NoKernel("k is computed")
+    x = lowering.read(node.inputs[0] or "")
+    values, indices = (lowering.write_contiguous(v) for v in node.outputs)
+    shape = x.physical.shape
+    axis = op.axis % len(shape)
+    if shape[axis] > FARTHEST:
+        raise NoKernel("a line is too long")
+    kept = [a for a in range(len(shape)) if a != axis]
+    steps, to = x.physical.strides, values.physical.strides
+    spec = TopSpec(
+        tuple(shape[a] for a in kept),
+        shape[axis],
+        values.physical.shape[axis],
+        tuple(steps[a] for a in kept),
+        tuple(to[a] for a in kept),
+        steps[axis],
+        to[axis],
+        op.largest,
+        str(x.physical.type.dtype),
+    )
+    scratch = lowering.scratch(spec.scratch_bytes)
+    lowering.call(spec, [x, scratch, values, indices], group.label)

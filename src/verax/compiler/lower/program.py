@@ -24,6 +24,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     recurrent,
     reduction,
     resize,
+    running,
     winograd,
 )
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked

@@ -83,7 +83,6 @@ class TopK(Operator):
     With `sorted` false any order would do; this one is given all the same.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = -1
     largest: bool = True
     sorted: bool = True
