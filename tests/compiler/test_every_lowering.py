@@ -29,7 +29,10 @@ from verax.compiler.kernels.loops import LoopSpec
 from verax.compiler.kernels.pooling import PoolSpec
 from verax.compiler.kernels.reduce import ReduceSpec
 from verax.compiler.kernels.registry import EMITTERS
+from verax.compiler.kernels.running import RunningSpec
+from verax.compiler.kernels.scatter import ScatterSpec
 from verax.compiler.kernels.target import Target
+from verax.compiler.kernels.top import TopSpec
 from verax.compiler.kernels.winograd import WinogradInput, WinogradOutput
 from verax.compiler.lower.lowering import RULES, KernelCall, Lowering
 from verax.compiler.lower.program import MOVING
@@ -44,7 +47,8 @@ TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here
 
 USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
         ReduceSpec: "Softmax", LoopSpec: "Relu", WinogradInput: "WinogradConv",
-        WinogradOutput: "WinogradConv"}  # fmt: skip
+        WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
+        RunningSpec: "CumSum", TopSpec: "TopK"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
 
 
@@ -110,8 +114,8 @@ def test_deleting_a_lowering_is_noticed(name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_network_that_must_be_native_names_what_is_not() -> None:
-    graph, fed = next((g, f) for _, g, f in networks("Einsum"))
-    with pytest.raises(UnsupportedError, match=r"Einsum.*: not written yet"):
+    graph, fed = next((g, f) for _, g, f in networks("MultiBoxDetection"))
+    with pytest.raises(UnsupportedError, match=r"MultiBoxDetection.*: not written yet"):
         compile(graph, Settings(require_native=True)).run(fed)
     found = native_case("Relu")
     assert found is not None

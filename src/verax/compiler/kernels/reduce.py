@@ -151,8 +151,8 @@ def _moving(spec: ReduceSpec) -> list[Access]:
 def _across_dim(spec: ReduceSpec) -> int | None:
     """The outer dim along which neighbouring rows are interleaved, if that is the better way."""
     n = len(spec.outer)
-    if spec.reduced and any(a.strides[-1] == 1 for a in _moving(spec)):
-        return None
+    if spec.reduced and any(a.strides[-1] == 1 and any(a.strides[:n]) for a in _moving(spec)):
+        return None  # what does not move from row to row is read as well across
     best = None
     for d in range(n):
         unit = all(a.strides[d] in (0, 1) for a in spec.inputs)

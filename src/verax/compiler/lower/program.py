@@ -14,12 +14,17 @@ from verax.compiler.kernels.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     convolution,
+    einsum,
+    extremes,
+    group_normalization,
+    indexing,
     linear,
     movement,
     pooling,
     recurrent,
     reduction,
     resize,
+    running,
     winograd,
 )
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked

@@ -22,7 +22,13 @@ from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith, compose, trace
-from verax.ops.sums.layer_normalization import LayerNormalization, RMSNormalization
+from verax.numerics.formats import FLOATS
+from verax.ops.sums.layer_normalization import (
+    MVN_EPSILON,
+    LayerNormalization,
+    MeanVarianceNormalization,
+    RMSNormalization,
+)
 from verax.ops.sums.normalization import InstanceNormalization
 from verax.ops.sums.reduction import ReduceLogSumExp, Reduction
 from verax.ops.sums.response_normalization import LpNormalization
@@ -42,43 +48,69 @@ def _all_float32(graph: Graph, node: Node) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """How the node reduces: the axes (sorted) and the stages' expressions."""
+    """How the node reduces elements of `dtype`: the axes (sorted), the stages, and the result."""
 
+    dtype: str
     axes: tuple[int, ...]
-    stage: Stage
+    stages: tuple[Stage, ...]
+    result: Expr
 
 
 def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
-    """The single-stage form of a reduction or a global pool, None when it has none."""
+    """How a reduction or a global pool goes about it, None when it has no kernel."""
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
-    if not _all_float32(graph, node):
+    dtype = str(graph.types[node.inputs[0] or ""].dtype)
+    if 0 in shape or str(graph.types[node.outputs[0]].dtype) != dtype:
         return None
     if isinstance(op, Reduction):
         given = node.inputs[1] if len(node.inputs) > 1 else None
-        if (given is not None and given not in graph.constants) or isinstance(op, ReduceLogSumExp):
+        if given is not None and given not in graph.constants:
             return None
         axes = op.reduced_axes(len(shape), None if given is None else graph.constants[given])
-        count = math.prod(shape[a] for a in axes)
-        element = trace(op.element, [F32])
-        finish = trace(lambda m, total: op.final(m, total, count), [F32])
-        kind = op.combine
-    elif op.kind in ("GlobalAveragePool", "GlobalMaxPool"):
-        axes = tuple(range(2, len(shape)))
-        count = math.prod(shape[2:])
-        element, finish = Input(0, F32), Input(0, F32)
-        kind = "max" if op.kind == "GlobalMaxPool" else "sum"
-        if kind == "sum":
-            finish = trace(lambda m, total: m.div(total, m.like(count, total)), [F32])
-    else:
-        return None
-    if not axes or 0 in shape:
+        return _reduction(op, dtype, axes, math.prod(shape[a] for a in axes))
+    if op.kind not in ("GlobalAveragePool", "GlobalMaxPool") or dtype != F32 or len(shape) < 3:
         return None
     # In a ReduceSpec with one input, Input(1) is the result of stage 0.
-    return _Rows(axes, Stage(kind, element, _renumber(finish, {0: 1})))
+    total = Input(1, F32)
+    finish = M.div(total, M.like(math.prod(shape[2:]), total))
+    stage = Stage("sum", Input(0, F32), finish)
+    if op.kind == "GlobalMaxPool":
+        stage = Stage("max", Input(0, F32))
+    return _Rows(F32, tuple(range(2, len(shape))), (stage,), total)
 
 
-def _renumber(expr: Expr, numbers: dict[int, int]) -> Expr:
-    return compose(expr, {i: Input(n, F32) for i, n in numbers.items()})
+def _reduction(op: Reduction, dtype: str, axes: tuple[int, ...], count: int) -> _Rows | None:
+    """Halves are reduced in float32 and rounded once; integers in their own type, bool as one."""
+    work = {"float16": F32, "bfloat16": F32, "bool": "uint8"}.get(dtype, dtype)
+    whole = work != F32
+    if whole and (work in FLOATS or op.kind not in IN_INTEGERS or not _fits(op, count, work)):
+        return None
+    x, first, second = _as(Input(0, dtype), work), Input(1, work), Input(2, work)
+    if isinstance(op, ReduceLogSumExp):
+        infinite = M.eq(M.abs(first), M.like(math.inf, first))
+        top = Stage("max", x, M.select(infinite, M.like(0.0, first), first))
+        e = Stage("sum", M.exp(M.sub(x, first)), M.add(M.log(second), first))
+        return _Rows(dtype, axes, (top, e), _as(second, dtype))
+    element = compose(trace(op.element, [work]), {0: x})
+    finish = trace(lambda m, total: op.final(m, total, count), [work])
+    stage = Stage(op.combine, element, compose(finish, {0: first}))
+    return _Rows(dtype, axes, (stage,), _as(first, dtype))
+
+
+def _as(x: Expr, dtype: str) -> Expr:
+    return x if x.dtype == dtype else M.convert(x, dtype)
+
+
+IN_INTEGERS = (
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1",
+    "ReduceSumSquare",
+)  # fmt: skip
+"""Reductions that are promised in the arithmetic of integers; others go through float64."""
+
+
+def _fits(op: Reduction, count: int, dtype: str) -> bool:
+    """Whether a mean's divisor is an integer of this type."""
+    return op.kind != "ReduceMean" or count <= np.iinfo(dtype).max
 
 
 def layouts(decided: Decided, node: Node) -> Layouts | None:
@@ -97,16 +129,16 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
 
 @lowers(
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
-    "ReduceLogSum", "ReduceSumSquare", "GlobalAveragePool", "GlobalMaxPool", layouts=layouts,
+    "ReduceLogSum", "ReduceSumSquare", "ReduceLogSumExp", "GlobalAveragePool", "GlobalMaxPool",
+    layouts=layouts,
 )  # fmt: skip
 def lower_reduction(lowering: Lowering, group: Group) -> None:
     """Input, output."""
     graph, node = lowering.graph, group.root
     rows = _reduced_rows(graph, node)
     if rows is None:
-        raise NoKernel("reductions take float32 and axes that are constants")
-    value = node.inputs[0] or ""
-    result = Input(1, F32)
+        raise NoKernel("the axes are computed, or the element type is not reduced in its own")
+    value, dtype = node.inputs[0] or "", rows.dtype
     if layouts(lowering.decided, node) is not None:
         x = lowering.read(value, Layout.blocked)
         y = lowering.write(node.outputs[0], Layout.blocked)
@@ -116,8 +148,8 @@ def lower_reduction(lowering: Lowering, group: Group) -> None:
             (x.physical.shape[0], x.physical.blocks, LANES),
             x.physical.spatial,
             (Access(F32, (batch, block, lane, *space)),),
-            (rows.stage,),
-            ((Access(F32, (to[0], to[1], to[-1])), result),),
+            rows.stages,
+            ((Access(F32, (to[0], to[1], to[-1])), rows.result),),
         )
     else:
         x, y = lowering.read(value), lowering.write(node.outputs[0])
@@ -126,9 +158,9 @@ def lower_reduction(lowering: Lowering, group: Group) -> None:
         spec = ReduceSpec(
             tuple(shape[a] for a in kept),
             tuple(shape[a] for a in rows.axes),
-            (Access(F32, tuple(strides[a] for a in (*kept, *rows.axes))),),
-            (rows.stage,),
-            ((Access(F32, _row_strides(y.physical, kept, len(shape))), result),),
+            (Access(dtype, tuple(strides[a] for a in (*kept, *rows.axes))),),
+            rows.stages,
+            ((Access(dtype, _row_strides(y.physical, kept, len(shape))), rows.result),),
         )
     lowering.call(spec, [x, y], group.label)
 
@@ -149,10 +181,12 @@ def _emit_lines(
     stages: Sequence[Stage],
     result: Expr,
     extra: Sequence[tuple[Placed, tuple[int, ...]]] = (),
+    per_row: Sequence[Expr] = (),
 ) -> None:
     """Reduce over `axes` (sorted) and write `result` per element.
 
-    extra: further inputs with strides per axis of the first.
+    extra: further inputs with strides per axis of the first. per_row: what the node's further
+    outputs, in which `axes` are kept as 1, hold.
     """
     node = group.root
     x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
@@ -162,15 +196,20 @@ def _emit_lines(
     def access(strides: Sequence[int]) -> Access:
         return Access(F32, tuple(strides[a] for a in order))
 
+    kept = order[: len(shape) - len(axes)]
+    rows = [lowering.write_contiguous(value) for value in node.outputs[1:]]
     spec = ReduceSpec(
-        tuple(shape[a] for a in order[: len(shape) - len(axes)]),
+        tuple(shape[a] for a in kept),
         tuple(shape[a] for a in axes),
         (access(x.physical.strides), *(access(s) for _, s in extra)),
         tuple(stages),
-        (),
+        tuple(
+            (Access(F32, tuple(r.physical.strides[a] for a in kept)), e)
+            for r, e in zip(rows, per_row, strict=True)
+        ),
         ((access(y.physical.strides), result),),
     )
-    arguments = [x, *(p for p, _ in extra), y]
+    arguments = [x, *(p for p, _ in extra), *rows, y]
     lowering.call(spec, arguments, group.label)
 
 
@@ -196,8 +235,8 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    if any(t.dtype is not DType.float32 for t in types) or len(node.outputs) != 1 or 0 in shape:
-        raise NoKernel("normalisations take float32 and give no statistics")
+    if any(t.dtype is not DType.float32 for t in types) or 0 in shape:
+        raise NoKernel("normalisations take float32")
     if isinstance(op, InstanceNormalization):
         axes = tuple(range(2, len(shape)))
     else:
@@ -235,7 +274,29 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
         ]
         unit = M.mul(deviation, second)
         result = M.fma(unit, scale, Input(2, F32)) if len(extra) > 1 else M.mul(unit, scale)
-    _emit_lines(lowering, group, axes, stages, result, extra)
+    statistics = (first, second) if len(node.outputs) > 1 else ()
+    _emit_lines(lowering, group, axes, stages, result, extra, statistics)
+
+
+@lowers("MeanVarianceNormalization")
+def lower_mean_variance(lowering: Lowering, group: Group) -> None:
+    """Input, output."""
+    graph, node = lowering.graph, group.root
+    op, shape = node.op, graph.types[node.inputs[0] or ""].shape
+    assert isinstance(op, MeanVarianceNormalization)
+    axes = tuple(sorted({a % len(shape) for a in op.axes}))
+    if not _all_float32(graph, node) or 0 in shape or not axes:
+        raise NoKernel("normalisations take float32, and an axis at least")
+    x, first, second = (Input(i, F32) for i in range(3))
+    count = float(np.float32(math.prod(shape[a] for a in axes)))
+    deviation = M.sub(x, first)
+    variance = M.div(second, M.like(count, second))
+    finish = M.add(M.sqrt(variance), M.like(MVN_EPSILON, second))
+    stages = (
+        Stage("sum", x, M.div(first, M.like(count, first))),
+        Stage("sum", M.mul(deviation, deviation), finish),
+    )
+    _emit_lines(lowering, group, axes, stages, M.div(deviation, second))
 
 
 @lowers("LpNormalization")

@@ -57,7 +57,6 @@ class Gather(Movement):
 class GatherElements(Movement):
     """out[i, j, ...] = data[..., indices[i, j, ...], ...], the index replacing position `axis`."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 0
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 2
@@ -105,7 +104,6 @@ class GatherND(Movement):
     The first `batch_dims` axes of both are walked together.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     batch_dims: int = 0
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
@@ -137,7 +135,7 @@ class GatherND(Movement):
         found = resolve_indices(tuples, np.array(data.shape[b : b + depth]), "indices")
         batch = np.arange(len(flat))[:, None]
         out = flat[(batch, *np.moveaxis(found, -1, 0))]
-        return out.reshape(*indices.shape[:-1], *data.shape[b + depth :])
+        return out.reshape((*indices.shape[:-1], *data.shape[b + depth :]))
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

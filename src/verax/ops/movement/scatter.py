@@ -98,7 +98,6 @@ def _untouched_exact(model: Rounding, count: Array, dtype: DType) -> Rounding:
 class ScatterElements(_Scatter):
     """`data` with updates[i, j, ...] written where indices[i, j, ...] replaces position `axis`."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 0
     symbolic: ClassVar[bool] = False
 
@@ -132,8 +131,6 @@ class ScatterElements(_Scatter):
 @operator
 class ScatterND(_Scatter):
     """`data` with slices of `updates` written at the index tuples in indices' last axis."""
-
-    no_kernel: ClassVar[str] = "not written yet"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data, indices, updates = self._check(ctx)

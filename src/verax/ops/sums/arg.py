@@ -59,7 +59,6 @@ class ArgExtremum(Operator):
 class ArgMax(ArgExtremum):
     """Index of the largest element."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 0
     keepdims: bool = True
     select_last_index: bool = False
@@ -70,7 +69,6 @@ class ArgMax(ArgExtremum):
 class ArgMin(ArgExtremum):
     """Index of the smallest element."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 0
     keepdims: bool = True
     select_last_index: bool = False
@@ -85,7 +83,6 @@ class TopK(Operator):
     With `sorted` false any order would do; this one is given all the same.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = -1
     largest: bool = True
     sorted: bool = True

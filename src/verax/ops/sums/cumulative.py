@@ -81,7 +81,6 @@ class Cumulative(Operator):
 class CumSum(Cumulative):
     """Running sum."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     exclusive: bool = False
     reverse: bool = False
     accumulate = np.add
@@ -102,7 +101,6 @@ class CumSum(Cumulative):
 class CumProd(Cumulative):
     """Running product."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     exclusive: bool = False
     reverse: bool = False
     accumulate = np.multiply

@@ -26,7 +26,6 @@ class Einsum(Operator):
     further axes, which broadcast. A label repeated in one term takes the diagonal.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     equation: str
 
     min_inputs: ClassVar[int] = 1
@@ -41,6 +40,18 @@ class Einsum(Operator):
         every = [label for term in inputs for label in term]
         once = sorted(label for label in set(every) if every.count(label) == 1 and label != DOTS)
         return inputs, [DOTS] * (DOTS in every) + once
+
+    def axis_labels(self, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+        """A label for every axis of each input and of the output; those of "..." are "...0", ..."""
+        terms, output = self.terms()
+        spare = [r - len(t) + 1 if DOTS in t else 0 for t, r in zip(terms, ranks, strict=True)]
+        names = [f"...{i}" for i in range(max(spare))]
+
+        def named(term: list[str], own: list[str]) -> list[str]:
+            return [n for label in term for n in (own if label == DOTS else [label])]
+
+        inputs = [named(t, names[len(names) - n :]) for t, n in zip(terms, spare)]
+        return inputs, named(output, names)
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         dtype = same_dtype(ctx, range(len(ctx.types)), NUMERIC)
@@ -82,18 +93,11 @@ class Einsum(Operator):
         """Two float32 inputs: one FMA per product, from +0; the summed labels run in row-major
         order of their first appearance. Otherwise the float64 meaning, rounded once.
         """
-        terms, output = self.terms()
-        plain = all(len(set(t)) == len(t) for t in terms)
-        if len(inputs) != 2 or inputs[0].dtype != np.float32 or not plain:
+        terms, kept = self.axis_labels([x.ndim for x in inputs])
+        if not products_in_order(terms) or inputs[0].dtype != np.float32:
             return super().canonical(ev, *inputs)
-        dots = max(x.ndim - len(t) + 1 if DOTS in t else 0 for x, t in zip(inputs, terms))
-        names = [f"...{i}" for i in range(dots)]
-        kept = [n for label in output for n in (names if label == DOTS else [label])]
-        summed = [
-            label for label in dict.fromkeys([*terms[0], *terms[1]])
-            if label not in kept and label != DOTS
-        ]  # fmt: skip
-        a, b = (_aligned(x, t, names, kept + summed) for x, t in zip(inputs, terms))
+        summed = summed_labels(terms, kept)
+        a, b = (_aligned(x, t, kept + summed) for x, t in zip(inputs, terms))
         sizes = np.broadcast_shapes(a.shape[len(kept) :], b.shape[len(kept) :])
         acc = np.zeros(np.broadcast_shapes(a.shape[: len(kept)], b.shape[: len(kept)]), np.float32)
         for at in np.ndindex(*sizes):
@@ -147,12 +151,22 @@ def _labels(term: str) -> list[str]:
     return [*before, *([DOTS] if dots else []), *after]
 
 
-def _aligned(x: np.ndarray, term: list[str], names: list[str], order: list[str]) -> np.ndarray:
-    """x with its axes in `order`, of size 1 where it lacks one; `names` label the axes of '...'."""
-    spare = x.ndim - len(term) + 1
-    own = [n for label in term for n in (names[len(names) - spare :] if label == DOTS else [label])]
+def products_in_order(terms: Sequence[Sequence[str]]) -> bool:
+    """Whether float32 inputs of these axes are multiplied and added in an order that is promised:
+    two of them, no label twice in one."""
+    return len(terms) == 2 and all(len(set(t)) == len(t) for t in terms)
+
+
+def summed_labels(terms: Sequence[Sequence[str]], kept: Sequence[str]) -> list[str]:
+    """Labels that are summed over, the slowest first."""
+    every = dict.fromkeys(label for term in terms for label in term)
+    return [label for label in every if label not in kept]
+
+
+def _aligned(x: np.ndarray, own: list[str], order: list[str]) -> np.ndarray:
+    """x, whose axes are `own`, with its axes in `order`, of size 1 where it lacks one."""
     present = [label for label in order if label in own]
-    sizes = {label: x.shape[own.index(label)] for label in own}
+    sizes = dict(zip(own, x.shape))
     x = x.transpose([own.index(label) for label in present])
     return x.reshape([sizes.get(label, 1) for label in order])
 

@@ -196,7 +196,6 @@ class RMSNormalization(Operator):
 class MeanVarianceNormalization(Operator):
     """(x - mean) / (sqrt(variance) + 1e-9) over `axes`."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     axes: Axes = (0, 2, 3)
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:

@@ -189,7 +189,6 @@ class GroupNormalization(Operator):
     per_group: scale and bias are [num_groups] (ONNX before opset 21).
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     num_groups: int
     epsilon: float = EPSILON
     per_group: bool = False

@@ -377,7 +377,6 @@ class ReduceLogSum(Reduction):
 class ReduceLogSumExp(Reduction):
     """log(sum(exp(X))), computed from the differences to the largest element."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     keepdims: bool = True
     noop_with_empty_axes: bool = False
     case_range = (-8.0, 8.0)

@@ -154,7 +154,6 @@ class LogSoftmax(AlongAxis):
 class Hardmax(AlongAxis):
     """1 at the first largest element of each line, 0 elsewhere."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = -1
     flatten: bool = False
     exact = True

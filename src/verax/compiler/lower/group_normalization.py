@@ -1,0 +1,168 @@
+"""GroupNormalization: a reduction gives mean and inverse deviation of every group, a loop applies
+them, and whatever elementwise is fused behind.
+
+The sums run over row-major elements, so a blocked input is copied for them once; the loop reads and
+writes blocks where its neighbours do.
+"""
+
+from __future__ import annotations
+
+import math
+
+from verax.compiler.decide.expressions import chain_expr
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.reduce import ReduceSpec, Stage
+from verax.compiler.lower.copies import broadcast_strides
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import LANES, Physical, Placed
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType, TensorType
+from verax.numerics.expr import Expr, Input, TracingArith, compose
+from verax.ops.sums.normalization import GroupNormalization
+
+F32 = "float32"
+M = TracingArith()
+
+
+def is_compiled(graph: Graph, node: Node) -> bool:
+    """Whether kernels take this node: float32 throughout, and something to normalise."""
+    types = [graph.types[v] for v in (*node.inputs, *node.outputs) if v is not None]
+    return all(t.dtype is DType.float32 and t.is_static and 0 not in t.shape for t in types)
+
+
+def layouts(decided: Decided, node: Node) -> Layouts | None:
+    """Blocked when the input comes so and channels fill their blocks."""
+    if not is_compiled(decided.graph, node):
+        return None
+    value = node.inputs[0] or ""
+    type_ = decided.graph.types[value]
+    blocks = value in decided.blocked and can_block(type_) and type_.shape[1] % LANES == 0
+    return Layouts({}, Layout.blocked if blocks else Layout.plain)
+
+
+@lowers(GroupNormalization, epilogue=is_compiled, layouts=layouts)
+def lower_group_normalization(lowering: Lowering, group: Group) -> None:
+    """Reduction: x, mean, inverse. Loop: x, mean, inverse, scale, bias, operands, y."""
+    graph, node = lowering.graph, group.root
+    op = node.op
+    assert isinstance(op, GroupNormalization)
+    if not is_compiled(graph, node):
+        raise NoKernel("normalisations take float32")
+    shape = graph.types[node.inputs[0] or ""].shape
+    per = shape[1] // op.num_groups
+    mean, inverse = _statistics(lowering, group, op, per)
+    blocked = group.output in lowering.blocked
+    layout = Layout.blocked if blocked else Layout.plain
+    x = lowering.read(node.inputs[0] or "", layout)
+    scale, bias = (lowering.read(v or "") for v in node.inputs[1:])
+    steps = per if op.per_group else 1  # channels that share a scale
+    arguments = [x, mean, inverse, scale, bias]
+    shared = [(op.num_groups, 0, per), (op.num_groups, 0, per), (0, steps), (0, steps)]
+    if blocked:
+        arguments[1:] = [
+            _per_channel(lowering, a, shape[1], s[-1], group.label)
+            for a, s in zip(arguments[1:], shared, strict=True)
+        ]
+    result, operands = _result(lowering, group, layout)
+    y = lowering.write(group.output, layout)
+    if blocked:
+        dims = (y.physical.shape[0], y.physical.blocks, *y.physical.spatial, LANES)
+        space = (0,) * len(y.physical.spatial)
+        inputs = [Access(F32, x.physical.strides)]
+        inputs += [
+            Access(F32, (shape[1] if len(a.physical.shape) > 1 else 0, LANES, *space, 1))
+            for a in arguments[1:]
+        ]
+        inputs += [Access(F32, strides) for _, strides in operands]
+        written = Access(F32, y.physical.strides)
+    else:
+        dims = (shape[0], op.num_groups, per, *shape[2:])
+        rest = (0,) * (len(shape) - 2)
+
+        def split(strides: tuple[int, ...]) -> tuple[int, ...]:
+            return strides[0], per * strides[1], *strides[1:]
+
+        own = (0, 1, 0, *rest) if op.per_group else (0, per, 1, *rest)
+        inputs = [Access(F32, split(x.physical.strides))]
+        inputs += [Access(F32, (op.num_groups, 1, 0, *rest))] * 2 + [Access(F32, own)] * 2
+        inputs += [Access(F32, split(strides)) for _, strides in operands]
+        written = Access(F32, split(y.physical.strides))
+    spec = LoopSpec(dims, tuple(inputs), (written,), (result,))
+    lowering.call(spec, [*arguments, *(o for o, _ in operands), y], group.label)
+
+
+def _statistics(
+    lowering: Lowering, group: Group, op: GroupNormalization, per: int
+) -> tuple[Placed, Placed]:
+    """Mean and 1 / sqrt(variance + epsilon), each [n, groups]."""
+    x = lowering.read_contiguous(group.root.inputs[0] or "")
+    n, _, *space = x.physical.shape
+    length = per * math.prod(space)
+    mean, inverse = (
+        lowering.allocate(Physical(TensorType(DType.float32, (n, op.num_groups)))) for _ in "ab"
+    )
+    one, first, second = M.const(1.0, F32), Input(1, F32), Input(2, F32)
+
+    def mean_of(total: Expr) -> Expr:
+        return M.div(total, M.like(float(length), total))
+
+    deviation = M.sub(Input(0, F32), first)
+    finish = M.div(one, M.sqrt(M.add(mean_of(second), M.like(op.epsilon, second))))
+    stages = (
+        Stage("sum", Input(0, F32), mean_of(first)),
+        Stage("sum", M.mul(deviation, deviation), finish),
+    )
+    spec = ReduceSpec(
+        (n, op.num_groups),
+        (length,),
+        (Access(F32, (op.num_groups * length, length, 1)),),
+        stages,
+        tuple((Access(F32, (op.num_groups, 1)), e) for e in (first, second)),
+    )
+    lowering.call(spec, [x, mean, inverse], f"{group.label}: statistics")
+    return mean, inverse
+
+
+def _per_channel(
+    lowering: Lowering, values: Placed, channels: int, shared: int, label: str
+) -> Placed:
+    """[..., groups] or [..., channels] with one entry for each channel."""
+    if shared == 1:
+        return values
+    *lead, given = values.physical.shape
+    made = lowering.allocate(Physical(TensorType(DType.float32, (*lead, channels))))
+    rows = math.prod(lead)
+    read, written = Access(F32, (given, 1, 0)), Access(F32, (channels, shared, 1))
+    spec = LoopSpec((rows, given, shared), (read,), (written,), (Input(0, F32),))
+    lowering.call(spec, [values, made], f"{label}: per channel")
+    return made
+
+
+def _result(
+    lowering: Lowering, group: Group, layout: Layout
+) -> tuple[Expr, list[tuple[Placed, tuple[int, ...]]]]:
+    """The expression over x, mean, inverse, scale, bias and the fused nodes' operands; those with
+    their strides per axis of y as it lies."""
+    x, mean, inverse, scale, bias = (Input(i, F32) for i in range(5))
+    result = M.fma(M.mul(M.sub(x, mean), inverse), scale, bias)
+    if not group.fused:
+        return result, []
+    output = group.root.outputs[0]
+    shape = lowering.graph.types[output].shape
+    chain = chain_expr(lowering.graph, group.fused, [output])
+    operands: list[tuple[Placed, tuple[int, ...]]] = []
+    for operand in chain.operands[1:]:
+        if isinstance(operand, str):
+            placed = lowering.read(operand, layout)
+            operands.append((placed, placed.physical.strides))
+        elif layout is Layout.blocked:
+            placed = lowering.constant(operand.reshape(-1))
+            operands.append((placed, (0, LANES, *(0 for _ in shape[2:]), 1)))
+        else:
+            placed = lowering.constant(operand)
+            strides = broadcast_strides(placed.physical.shape, placed.physical.strides, shape)
+            operands.append((placed, strides))
+    renumbered = {i: Input(4 + i, F32) for i in range(1, len(chain.operands))}
+    return compose(chain.expr, {0: result, **renumbered}), operands

@@ -1,0 +1,81 @@
+"""Normalisations by mean and variance: promised bits on drawn shapes, in rows and in blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.compiler.native import agree, seeds, shapes, values
+from tests.compiler.test_bits import bits
+
+from verax.base.settings import Settings
+from verax.compiler.driver import compile
+from verax.ir.graph import Builder
+from verax.ir.operator import REGISTRY
+from verax.ir.types import TensorType
+from verax.ops.sums.layer_normalization import LayerNormalization, MeanVarianceNormalization
+from verax.ops.sums.normalization import GroupNormalization
+from verax.reference import promised
+
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@FEW
+@given(
+    st.integers(1, 3), st.integers(1, 4), st.integers(1, 9), shapes(0, 3, 9), st.booleans(), seeds
+)
+def test_groups_of_channels(
+    n: int, groups: int, per: int, space: tuple[int, ...], per_group: bool, seed: int
+) -> None:
+    op = GroupNormalization(num_groups=groups, per_group=per_group, epsilon=1e-3)
+    length = groups if per_group else groups * per
+    x = values(seed, (n, groups * per, *space))
+    agree(op, x, values(seed + 1, (length,)), values(seed + 3, (length,)))
+
+
+@FEW
+@given(st.sampled_from([1, 2, 8, 24, 48]), st.booleans(), st.booleans(), seeds)
+def test_groups_between_convolutions(groups: int, per_group: bool, fuse: bool, seed: int) -> None:
+    """Blocked in and out, with what follows fused behind it."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape: int) -> str:
+        return b.constant(rng.standard_normal(shape).astype(np.float32))
+
+    b = Builder("net")
+    x = rng.standard_normal((2, 3, 9, 7)).astype(np.float32)
+    h = b.add(REGISTRY["Conv"](), [b.input("x", TensorType.of(x)), draw(48, 3, 2, 2)])
+    length = groups if per_group else 48
+    op = GroupNormalization(num_groups=groups, per_group=per_group)
+    y = b.add(op, [h, draw(length), draw(length)])
+    if fuse:
+        y = b.add(REGISTRY["Tanh"](), [b.add(REGISTRY["Mul"](), [y, draw(48, 1, 1)])])
+        y = b.add(REGISTRY["Add"](), [y, h])
+    graph = b.graph([b.add(REGISTRY["Conv"](), [y, draw(5, 48, 1, 1)])])
+    want = promised(graph, {"x": x})
+    for threads in (1, 3):
+        exe = compile(graph, Settings(threads=threads, require_native=True))
+        for value, array in exe.run({"x": x}).items():
+            assert bits(array) == bits(np.asarray(want[value]))
+
+
+@FEW
+@given(shapes(1, 4), st.data(), seeds)
+def test_mean_and_variance_over_any_axes(
+    shape: tuple[int, ...], data: st.DataObject, seed: int
+) -> None:
+    rank = len(shape)
+    axes = data.draw(st.lists(st.integers(0, rank - 1), min_size=1, unique=True))
+    axes = [a - rank if data.draw(st.booleans()) else a for a in axes]
+    agree(MeanVarianceNormalization(axes=tuple(axes)), values(seed, shape))
+
+
+@FEW
+@given(shapes(1, 4), st.data(), seeds)
+def test_a_layer_gives_its_statistics(
+    shape: tuple[int, ...], data: st.DataObject, seed: int
+) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    op = LayerNormalization(axis=axis, with_statistics=True)
+    scale = values(seed + 1, shape[axis % len(shape) :])
+    agree(op, values(seed, shape), scale, values(seed + 3, shape[-1:]))
