@@ -18,6 +18,7 @@ from verax.ir.types import DType, TensorType
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
 from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.quantized.per_element import Parametrised
 from verax.ops.sums.normalization import BatchNormalization
 
 Operand = str | np.ndarray
@@ -44,10 +45,27 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
     if isinstance(node.op, Elementwise) and len(node.outputs) == 1:
         expr = node.op.expression([None if t is None else t.dtype for t in types[:-1]])
         return None if expr is None or why_unsupported(expr) else expr
+    if isinstance(node.op, Parametrised):
+        return _parametrised(graph, node)
     fixed = all(v in graph.constants for v in node.inputs[1:])
     if isinstance(node.op, BatchNormalization) and not node.op.training_mode and fixed:
         return trace(node.op.compute, ["float32"] * 5) if _is_float32(types) else None
     return None
+
+
+def _parametrised(graph: Graph, node: Node) -> Expr | None:
+    """None where a parameter per index is computed when it runs: nothing spreads it then."""
+    assert isinstance(node.op, Parametrised)
+    types, y = graph.input_types(node), graph.types[node.outputs[0]]
+    known = [None if v is None else graph.constants.get(v) for v in node.inputs]
+    for type_, constant in zip(types[1:], known[1:]):
+        if type_ is not None and constant is None and type_.rank:
+            return None
+    if not y.is_static or types[0] is None:
+        return None
+    dtypes = [None if t is None else str(t.dtype) for t in types]
+    expr = node.op.expression(dtypes, str(y.dtype), known)
+    return None if expr is None or why_unsupported(expr) else expr
 
 
 def _is_float32(types: Sequence[TensorType | None]) -> bool:
@@ -63,6 +81,8 @@ def operands(graph: Graph, node: Node) -> dict[int, Operand]:
         constant = graph.constants.get(value)
         if constant is None:
             found[i] = value
+        elif isinstance(node.op, Parametrised) and i > 0:
+            found[i] = node.op.spread(constant, graph.types[node.outputs[0]].shape)
         elif isinstance(node.op, BatchNormalization) and i > 0:
             found[i] = constant.reshape(-1, *(1,) * (graph.types[node.outputs[0]].rank - 2))
         else:

@@ -75,9 +75,16 @@ def decide_layouts(
     return found
 
 
+BLOCKABLE = frozenset(
+    (DType.float32, DType.int8, DType.uint8, DType.int16, DType.uint16, DType.int32, DType.int64)
+)
+"""Element types of blocked tensors: what convolutions read, sum in and make."""
+
+
 def can_block(type_: TensorType) -> bool:
-    """Whether a tensor may be blocked: float32, batch, channels and one to three spatial axes."""
-    return type_.dtype is DType.float32 and 3 <= type_.rank <= 5 and 0 not in type_.shape
+    """Whether a tensor may be blocked: batch, channels and one to three spatial axes, of a type
+    that convolutions know."""
+    return type_.dtype in BLOCKABLE and 3 <= type_.rank <= 5 and 0 not in type_.shape
 
 
 def widest(a: Pads, b: Pads) -> Pads:

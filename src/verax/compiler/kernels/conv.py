@@ -27,8 +27,8 @@ from verax.compiler.kernels.depthwise import (
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import Target
 
-KNOWN = ("float32",)
-"""Element types of the convolution kernels."""
+KNOWN = ("float32", "int8", "uint8", "int16", "uint16", "int32", "int64")
+"""Element types of the convolution kernels: of sums float32, or of integers int32 and int64."""
 
 __all__ = ["default_schedule", "emit_conv", "pack_channels", "pack_conv_weights"]
 
@@ -44,7 +44,7 @@ def emit_conv(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> 
 
 
 def pack_conv_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
-    """The weights as one float32 vector, in the order in which `emit_conv`'s kernel reads them.
+    """The weights as one vector, in the order in which `emit_conv`'s kernel reads them.
 
     weights: (filters, channels / groups, kernel...), or (channels, filters / groups, kernel...)
     when transposed, with one to three kernel axes.

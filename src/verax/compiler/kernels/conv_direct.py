@@ -1,9 +1,10 @@
 """Direct convolution, ordinary and transposed, on blocked activations.
 
 A tile of outputs (a few pixels by a few blocks of 16 filters) is accumulated in registers over the
-whole reduction: per channel step one load of weights for each block, one broadcast of the input for
-each pixel, and a multiply-add for each pair. Bias starts the sum and the epilogue ends it, so every
-output is written once. See `conv_spec` for the order of summation and `conv_schedule` for tiles.
+whole reduction: per step, of one channel or a pair of integers, one load of weights for each block,
+one broadcast of the input for each pixel, and a multiply-add for each of both. Bias starts the sum
+and the epilogue ends it, so every output is written once. See `conv_spec` for the order of
+summation and `conv_schedule` for tiles.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from llvmlite import ir
 
-from verax.compiler.kernels.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.builder import FunctionBuilder, Index, Kernel, ModuleBuilder, Term
 from verax.compiler.kernels.conv_pack import sections
 from verax.compiler.kernels.conv_schedule import (
     ConvSchedule,
@@ -25,6 +26,7 @@ from verax.compiler.kernels.conv_schedule import (
 )
 from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Sizes, finish_value, load_lanes, load_operands
+from verax.compiler.kernels.products import products
 from verax.compiler.kernels.sizes import Size, ceil_div, known, least
 from verax.compiler.kernels.target import LANES
 
@@ -85,8 +87,11 @@ class _Section:
         else:  # there may be no full tile at all
             self.chunks = ceil_div(ceil_div(self.rows, self.tile_rows), schedule.chunk)
         self.items = spec.batch * phase.count[0] * self.chunks * spec.groups * block_groups
+        self.types, self.products = spec.types, products(f, spec.types)
         self.width = blocks * LANES
-        self.weights_per_item = spec.group_channels * math.prod(phase.tap_counts) * self.width
+        self.step_width = self.width * spec.step
+        steps = spec.steps(spec.group_channels) * math.prod(phase.tap_counts)
+        self.weights_per_item = steps * self.step_width
         self.passes = passes(spec, schedule)
         self.weights_per_pass = self.weights_per_item // self.passes
         self.flat = flattened(spec, phase)
@@ -123,16 +128,25 @@ class _Section:
         if x.block != x.lane * LANES:
             per_group = spec.group_channels // LANES * x.block if spec.groups > 1 else 0
         first = sum(a * s for a, s in zip(phase.first, x.space, strict=True))
-        self.x = f.at(inputs, (n, x.batch), (d, phase.step[0] * x.depth), (group, per_group), first)
+        depth = (d, phase.step[0] * x.depth)
+        self.x = f.at(inputs, (n, x.batch), depth, (group, per_group), first, dtype=self.types.x)
         order = f.iadd(f.imul(group, self.block_groups), kgroup)
         shared = zip((n, d), spec.weight_strides, strict=True)
-        self.w = f.at(f.args[1], (order, self.weights_per_item), *shared, self.weight_offset)
+        self.w = self._weight(
+            f.args[1], (order, self.weights_per_item), *shared, self.weight_offset
+        )
         blocks = f.iadd(f.imul(group, filter_blocks(spec)), f.imul(kgroup, self.blocks))
         self.block, self.n, self.d = f.iadd(blocks, self.first_block), n, d
         with f.loop(self.passes) as p:
-            self.turn, self.pass_w = p.index, f.at(self.w, (p.index, self.weights_per_pass))
-            self.pass_x = f.at(self.x, (p.index, self.schedule.pass_blocks * x.block))
+            self.turn, self.pass_w = p.index, self._weight(self.w, (p.index, self.weights_per_pass))
+            self.pass_x = self._input(self.x, (p.index, self.schedule.pass_blocks * x.block))
             self._emit_pass(chunk)
+
+    def _input(self, pointer: ir.Value, *terms: Term) -> ir.Value:
+        return self.f.at(pointer, *terms, dtype=self.types.x)
+
+    def _weight(self, pointer: ir.Value, *terms: Term) -> ir.Value:
+        return self.f.at(pointer, *terms, dtype=self.types.weights)
 
     def _emit_pass(self, chunk: Index) -> None:
         """All tiles of an item, over the input blocks of one pass."""
@@ -171,22 +185,22 @@ class _Section:
     def _emit_tile(self, row: Index, col: Index, rows: int, cols: int, tile: Index) -> None:
         """The `tile`-th tile of this item. State of the loops: weights, prefetch, accumulators."""
         f, spec = self.f, self.spec
-        x = f.at(self.pass_x, (row, self.x_row), (col, self.x_col))
+        x = self._input(self.pass_x, (row, self.x_row), (col, self.x_col))
         pixels = [(r, c) for r in range(rows) for c in range(cols)]
         state = [self.pass_w, *self._initial(row, col, pixels)]
         if self.ahead:
             per_tile = self.weights_per_item // self.width * self.ahead
-            soon = f.at(self.pass_w, self.weights_per_item, (tile, per_tile))
+            soon = self._weight(self.pass_w, self.weights_per_item, (tile, per_tile))
             state.insert(1, soon)
         full, rest = divmod(spec.group_channels, LANES)
         full = self.schedule.pass_blocks if self.passes > 1 else full
         if full != 0:
             with f.loop(full, carry=state) as block:
-                source = f.at(x, (block.index, spec.x.block))
+                source = self._input(x, (block.index, spec.x.block))
                 block.next(self._emit_taps(source, LANES, pixels, block.values))
             state = block.results
         if rest != 0:
-            state = self._emit_taps(f.at(x, full * spec.x.block), rest, pixels, state)
+            state = self._emit_taps(self._input(x, full * spec.x.block), rest, pixels, state)
         acc = state[1 + bool(self.ahead) :]
         outputs = list(self._outputs(row, col, pixels))
         if self.passes == 1:
@@ -202,23 +216,36 @@ class _Section:
 
     def _initial(self, row: Index, col: Index, pixels: list[tuple[int, int]]) -> list[ir.Value]:
         """Accumulators to start from: the bias, or what the pass before has left in y."""
-        f, tensor = self.f, self.spec.initial
+        f, tensor, kind = self.f, self.spec.initial, self.types.sum
         if tensor:
             places = list(self._outputs(row, col, pixels))
             start = [
-                load_lanes(f, tensor, tensor.at(f, f.args[2], *where), self._lanes(where[1]))
+                load_lanes(
+                    f,
+                    tensor,
+                    tensor.at(f, f.args[2], *where, dtype=kind),
+                    self._lanes(where[1]),
+                    kind,
+                )
                 for where in places
             ]
         elif self.spec.bias:
-            bias = f.at(f.args[2], (self.block, LANES))
-            start = [f.load(f.at(bias, j * LANES)) for j in range(self.blocks)] * len(pixels)
+            bias = f.at(f.args[2], (self.block, LANES), dtype=kind)
+            values = [f.load(f.at(bias, j * LANES, dtype=kind), kind) for j in range(self.blocks)]
+            start = values * len(pixels)
         else:
-            start = [f.constant(0.0)] * (self.blocks * len(pixels))
+            start = [self.products.zero()] * (self.blocks * len(pixels))
         if self.passes == 1:
             return start
         first = f.b.icmp_signed("==", self.turn, f.i64(0))
         left = [
-            load_lanes(f, self.spec.y, self.spec.y.at(f, f.args[-1], *where), self._lanes(where[1]))
+            load_lanes(
+                f,
+                self.spec.y,
+                self.spec.y.at(f, f.args[-1], *where, dtype=kind),
+                self._lanes(where[1]),
+                kind,
+            )
             for where in self._outputs(row, col, pixels)
         ]
         return [f.b.select(first, a, b) for a, b in zip(start, left, strict=True)]
@@ -235,7 +262,8 @@ class _Section:
             with f.loop(phase.tap_counts[1], carry=kd.values) as kh:
                 with f.loop(phase.tap_counts[2], carry=kh.values) as kw:
                     terms = zip((kd.index, kh.index, kw.index), steps, strict=True)
-                    kw.next(self._emit_channels(f.at(x, *terms), channels, pixels, kw.values))
+                    source = self._input(x, *terms)
+                    kw.next(self._emit_channels(source, channels, pixels, kw.values))
                 kh.next(kw.results)
             kd.next(kh.results)
         return kd.results
@@ -243,33 +271,33 @@ class _Section:
     def _emit_channels(
         self, x: ir.Value, channels: Size, pixels: list[tuple[int, int]], state: list[ir.Value]
     ) -> list[ir.Value]:
-        """One kernel position: `channels` steps of the reduction."""
-        f, lane = self.f, self.spec.x.lane
+        """One kernel position: `channels` channels of the reduction."""
+        f, lane = self.f, self.spec.x.lane * self.spec.step
         fetch = self.schedule.fetch_block and channels == LANES
+        steps = self.spec.steps(channels)
         linear = len({r for r, _ in pixels}) == 1 or len({c for _, c in pixels}) == 1
-        unroll = min(self.schedule.unroll, channels) if isinstance(channels, int) else 1
+        unroll = min(self.schedule.unroll, steps) if isinstance(steps, int) else 1
         if fetch and (not linear or LANES % unroll):
             unroll = LANES
-        full, rest = channels // unroll, known(channels % unroll)
+        full, rest = steps // unroll, known(steps % unroll)
         trips: list[tuple[Size, Size, int]] = [(0, full, unroll), (full * unroll, 1, rest)]
         for first, count, size in trips:
             if not size:
                 continue
             with f.loop(count, carry=state) as trip:
-                source = f.anchor(f.at(x, (trip.index, size * lane), first * lane))
+                source = f.anchor(self._input(x, (trip.index, size * lane), first * lane))
                 pointers = trip.values[: 1 + bool(self.ahead)]
                 w, acc = pointers[0], list(trip.values[len(pointers) :])
-                strides = [size * self.width, size * self.ahead]
+                strides = [size * self.step_width, size * self.ahead]
                 if self.ahead:
                     for line in range(0, size * self.ahead, LANES):
-                        f.prefetch(f.at(pointers[1], line), locality=2)
+                        f.prefetch(self._weight(pointers[1], line), locality=2)
                 if fetch:
                     self._fetch_block(source, pixels, trip.index, count)
                 for step in range(size):
-                    self._emit_step(
-                        f.at(source, step * lane), f.at(w, step * self.width), pixels, acc
-                    )
-                moved = [f.at(p, s) for p, s in zip(pointers, strides, strict=False)]
+                    here = self._input(source, step * lane)
+                    self._emit_step(here, self._weight(w, step * self.step_width), pixels, acc)
+                moved = [self._weight(p, s) for p, s in zip(pointers, strides, strict=False)]
                 trip.next([*moved, *acc])
             state = trip.results
         return state
@@ -281,27 +309,27 @@ class _Section:
         f, block = self.f, self.spec.x.block
         if trips == 1:
             for r, c in pixels:
-                f.prefetch(f.at(source, block + r * self.x_row + c * self.x_col))
+                f.prefetch(self._input(source, block + r * self.x_row + c * self.x_col))
             return
         stride = self.x_row if pixels[-1][0] else self.x_col
         share = known(ceil_div(len(pixels), trips))
         for i in range(share):
-            f.prefetch(f.at(source, (trip, share * stride), block + i * stride))
+            f.prefetch(self._input(source, (trip, share * stride), block + i * stride))
 
     def _emit_step(
         self, x: ir.Value, w: ir.Value, pixels: list[tuple[int, int]], acc: list[ir.Value]
     ) -> None:
-        """One channel: acc += x * w for every pixel and block."""
-        f = self.f
-        weights = [f.load(f.at(w, j * LANES)) for j in range(self.blocks)]
+        """One step: acc += x * w for every pixel and block."""
+        f, block = self.f, LANES * self.spec.step
+        weights = [self.products.weights(self._weight(w, j * block)) for j in range(self.blocks)]
         if self.schedule.near:
             for j in range(self.blocks):
-                f.prefetch(f.at(w, self.schedule.near * self.width + j * LANES))
+                f.prefetch(self._weight(w, self.schedule.near * self.step_width + j * block))
         for i, (r, c) in enumerate(pixels):
-            value = f.broadcast(f.at(x, r * self.x_row + c * self.x_col))
+            value = self.products.value(self._input(x, r * self.x_row + c * self.x_col))
             for j, weight in enumerate(weights):
                 k = i * self.blocks + j
-                acc[k] = f.fma(value, weight, acc[k])
+                acc[k] = self.products.add(value, weight, acc[k])
 
     def _outputs(
         self, row: Index, col: Index, pixels: list[tuple[int, int]]
@@ -341,7 +369,7 @@ class _Section:
         self, value: ir.Value, n: Index, block: Index, place: list[Index], offset: Sizes
     ) -> None:
         f, lanes = self.f, self._lanes(block)
-        address = self.spec.y.at(f, f.args[-1], n, block, place, offset)
+        address = self.spec.y.at(f, f.args[-1], n, block, place, offset, self.types.y)
         if lanes is None:
             f.store(value, address)
         else:

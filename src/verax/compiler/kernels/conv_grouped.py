@@ -18,6 +18,7 @@ from verax.compiler.kernels.builder import I32, FunctionBuilder, Index, Kernel, 
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import finish_value, load_operands
+from verax.compiler.kernels.products import multiply_add, products, widened
 from verax.compiler.kernels.sizes import Size, known
 from verax.compiler.kernels.target import LANES
 
@@ -28,10 +29,10 @@ def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     weights: (filters, channels of a group, kd, kh, kw), whichever way the convolution goes.
     """
     filters, channels = known(spec.filters), known(spec.group_channels)
-    w = np.asarray(weights, np.float32).reshape(filters, channels, *spec.kernel)
+    w = np.asarray(weights, spec.types.weights).reshape(filters, channels, *spec.kernel)
     w = np.pad(w, ((0, -filters % LANES), *[(0, 0)] * 4))
     w = w.reshape(-1, LANES, *w.shape[1:])
-    parts = [np.zeros(0, np.float32)]
+    parts = [np.zeros(0, w.dtype)]
     for phase in spec.phases():
         taps = w
         for axis, indices in enumerate(phase.taps):
@@ -104,14 +105,15 @@ class _Outputs:
         f, spec, phase = self.f, self.spec, self.phase
         taps, channels = phase.tap_counts, known(spec.group_channels)
         per_block = channels * math.prod(taps) * LANES
-        w = f.at(f.args[1], (self.block, per_block), self.weights)
+        kind = spec.types.x
+        w = f.at(f.args[1], (self.block, per_block), self.weights, dtype=spec.types.weights)
         strides = zip(phase.first, phase.step, self.position, spec.x.space, strict=True)
         terms = [(f.iadd(f.imul(i, step), first), s) for first, step, i, s in strides]
-        x = f.at(f.args[0], (self.n, spec.x.batch), *terms)
+        x = f.at(f.args[0], (self.n, spec.x.batch), *terms, dtype=kind)
         if spec.bias:
             start = f.load(f.at(f.args[2], (self.block, LANES)))
         else:
-            start = f.constant(0.0)
+            start = products(f, spec.types).zero()
         state = [w, *[start] * self.size]
         steps = [a * s for a, s in zip(phase.tap_step, spec.x.space, strict=True)]
         base = [] if _shuffles(spec) else _first_channels(f, spec, self.block)
@@ -121,7 +123,7 @@ class _Outputs:
                 with f.loop(taps[1], carry=kd.values) as kh:
                     with f.loop(taps[2], carry=kh.values) as kw:
                         moves = zip((kd.index, kh.index, kw.index), steps, strict=True)
-                        source = f.at(x, *moves)
+                        source = f.at(x, *moves, dtype=kind)
                         if base:
                             kw.next(self._gathered(source, base, first, count, kw.values))
                         else:
@@ -134,16 +136,20 @@ class _Outputs:
     def _shuffled(self, x: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
         """One kernel position: whole blocks are loaded, and each channel shuffled to its lanes."""
         f, group = self.f, known(self.spec.group_channels)
-        x = f.anchor(f.at(x, (self.block, self.spec.x.block)))
+        types = self.spec.types
+        x = f.anchor(f.at(x, (self.block, self.spec.x.block), dtype=types.x))
         across = self.phase.step[2] * self.spec.x.pixel
-        inputs = [f.load(f.at(x, i * across)) for i in range(self.size)]
+        inputs = [
+            widened(f, f.load(f.at(x, i * across, dtype=types.x), types.x), types)
+            for i in range(self.size)
+        ]
         w, acc = state[0], list(state[1:])
         for c in range(group):
-            weight = f.load(f.at(w, c * LANES))
+            weight = f.load(f.at(w, c * LANES, dtype=types.weights), types.weights)
             lanes = [lane // group * group + c for lane in range(LANES)]
             for i, value in enumerate(inputs):
-                acc[i] = f.fma(f.shuffle(value, lanes), weight, acc[i])
-        return [f.at(w, group * LANES), *acc]
+                acc[i] = multiply_add(f, types, f.shuffle(value, lanes), weight, acc[i])
+        return [f.at(w, group * LANES, dtype=types.weights), *acc]
 
     def _gathered(
         self, x: ir.Value, base: list[ir.Value], first: int, count: int, state: list[ir.Value]
@@ -153,9 +159,11 @@ class _Outputs:
         across = self.phase.step[2] * self.spec.x.pixel
         with f.loop(count, carry=state) as c:
             inputs = _gather(f, self.spec, x, base, f.iadd(c.index, first), self.size, across)
-            weight = f.load(c.values[0])
-            acc = [f.fma(v, weight, a) for v, a in zip(inputs, c.values[1:], strict=True)]
-            c.next([f.at(c.values[0], LANES), *acc])
+            types = self.spec.types
+            weight = f.load(c.values[0], types.weights)
+            both = zip(inputs, c.values[1:], strict=True)
+            acc = [multiply_add(f, types, widened(f, v, types), weight, a) for v, a in both]
+            c.next([f.at(c.values[0], LANES, dtype=types.weights), *acc])
         return c.results
 
     def _store(self, acc: list[ir.Value]) -> None:
@@ -168,7 +176,7 @@ class _Outputs:
             where = (self.n, self.block, place, (0, 0, i * phase.out_step[2]))
             loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
             result = finish_value(f, spec.epilogue, value, loaded)
-            f.store(result, spec.y.at(f, f.args[-1], *where))
+            f.store(result, spec.y.at(f, f.args[-1], *where, dtype=spec.types.y))
 
 
 def _first_channels(f: FunctionBuilder, spec: ConvSpec, block: Index) -> list[ir.Value]:
@@ -191,12 +199,14 @@ def _gather(
     across: Size,
 ) -> list[ir.Value]:
     """Input channel base[lane] + channel in each lane, of `size` pixels `across` apart."""
-    vectors: list[ir.Value] = [ir.Constant(f.vector_type(), ir.Undefined)] * size
+    kind = spec.types.x
+    vectors: list[ir.Value] = [ir.Constant(f.vector_type(kind), ir.Undefined)] * size
     for lane, first in enumerate(base):
         at = f.b.add(first, f.i64(channel))
         block, within = f.b.lshr(at, f.i64(LANES.bit_length() - 1)), f.b.and_(at, f.i64(LANES - 1))
-        source = f.anchor(f.at(x, (block, spec.x.block), (within, spec.x.lane)))
+        place = (block, spec.x.block), (within, spec.x.lane)
+        source = f.anchor(f.at(x, *place, dtype=kind))
         for i in range(size):
-            value = f.load(f.at(source, i * across), lanes=0)
+            value = f.load(f.at(source, i * across, dtype=kind), kind, lanes=0)
             vectors[i] = f.b.insert_element(vectors[i], value, ir.Constant(I32, lane))
     return vectors

@@ -1,8 +1,9 @@
 """Weights and biases in the order in which the convolution kernels read them: strictly forward.
 
 Per phase, per section of output channel blocks (all full groups of `schedule.blocks`, then the
-rest), per group, per group of blocks: [input block][tap][channel of the block][blocks * 16].
-Output channels beyond the real ones are zero; input channels beyond the real ones do not exist.
+rest), per group, per group of blocks: [input block][tap][channel of the block][blocks * 16], or
+where channels are taken in pairs [pair of the block][blocks * 16][2]. Output channels beyond the
+real ones are zero; input channels beyond the real ones do not exist, but for the other of a pair.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def sections(spec: ConvSpec, schedule: ConvSchedule) -> list[tuple[Size, Size, i
 
 
 def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
-    """The weights as one float32 vector, for `spec.aligned` convolutions and `schedule`.
+    """The weights as one vector, for `spec.aligned` convolutions and `schedule`.
 
     weights: (filters, channels / groups, kd, kh, kw), or (channels, filters / groups, kd, kh, kw)
     when transposed. Kernel axes that the spec has and the array lacks may be missing in front.
@@ -47,43 +48,48 @@ def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSched
         steps = int(np.prod(taps.shape[3:]))
         for first, count, blocks in sections(spec, schedule):
             part = taps.reshape(*w.shape[:3], steps)
-            parts += _pack_section(part, known(first), known(count), blocks)
-    return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+            parts += _pack_section(part, known(first), known(count), blocks, spec.step)
+    return np.concatenate(parts) if parts else np.zeros(0, w.dtype)
 
 
 def weights_by_group(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     """The weights as (groups, filters of a group, channels of a group, kd, kh, kw)."""
     g, k, c = spec.groups, known(spec.group_filters), known(spec.group_channels)
-    w = np.asarray(weights, np.float32)
+    w = np.asarray(weights, spec.types.weights)
     if spec.transposed:
         return w.reshape(g, c, k, *spec.kernel).swapaxes(1, 2)
     return w.reshape(g, k, c, *spec.kernel)
 
 
-def _pack_section(w: np.ndarray, first: int, count: int, blocks: int) -> list[np.ndarray]:
-    """w: (groups, filters, channels, taps)."""
+def _pack_section(
+    w: np.ndarray, first: int, count: int, blocks: int, step: int
+) -> list[np.ndarray]:
+    """w: (groups, filters, channels, taps). step: channels taken together."""
     groups, _, channels, taps = w.shape
     width = blocks * LANES
     part = w[:, first * LANES : first * LANES + count * width]
-    missing = count * width - part.shape[1]
-    if missing:
-        part = np.pad(part, ((0, 0), (0, missing), (0, 0), (0, 0)))
+    missing = count * width - part.shape[1], -channels % step
+    if any(missing):
+        part = np.pad(part, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
+    channels = part.shape[2]
     part = part.reshape(groups, count, width, channels, taps)
-    out = np.empty((groups, count, channels * taps * width), np.float32)
+    out = np.empty((groups, count, channels * taps * width), w.dtype)
     full, rest = divmod(channels, LANES)
     edge = full * LANES * taps * width
     if full:
-        source = part[:, :, :, : full * LANES].reshape(groups, count, width, full, LANES, taps)
-        shape = (groups, count, full, taps, LANES, width)
-        out[:, :, :edge].reshape(shape)[...] = source.transpose(0, 1, 3, 5, 4, 2)
+        source = part[:, :, :, : full * LANES]
+        source = source.reshape(groups, count, width, full, LANES // step, step, taps)
+        shape = (groups, count, full, taps, LANES // step, width, step)
+        out[:, :, :edge].reshape(shape)[...] = source.transpose(0, 1, 3, 6, 4, 2, 5)
     if rest:
         tail = part[:, :, :, full * LANES :]
-        target = out[:, :, edge:].reshape(groups, count, taps, rest, width)
-        target[...] = tail.transpose(0, 1, 4, 3, 2)
+        tail = tail.reshape(groups, count, width, rest // step, step, taps)
+        target = out[:, :, edge:].reshape(groups, count, taps, rest // step, width, step)
+        target[...] = tail.transpose(0, 1, 5, 3, 2, 4)
     return [out.reshape(-1)]
 
 
 def pack_channels(values: np.ndarray) -> np.ndarray:
-    """One float32 per channel, padded with zeros to whole blocks of 16."""
-    flat = np.asarray(values, np.float32).reshape(-1)
+    """One number per channel, padded with zeros to whole blocks of 16."""
+    flat = np.asarray(values).reshape(-1)
     return np.pad(flat, (0, -flat.size % LANES))

@@ -164,8 +164,9 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
     rows, cols = map(known, grid(spec, phase))
     channels, group_channels = known(spec.channels), known(spec.group_channels)
     taps = math.prod(phase.tap_counts)
-    weight_bytes = 4 * known(spec.filters) * group_channels * taps
-    image_bytes = 4 * channels * known(math.prod(phase.count)) * math.prod(phase.step)
+    item = 4 // spec.step  # bytes of a factor
+    weight_bytes = item * known(spec.filters) * group_channels * taps
+    image_bytes = item * channels * known(math.prod(phase.count)) * math.prod(phase.step)
     filters_outer = weight_bytes > image_bytes
     tiles = max(1, rows // tile.rows)
     groups_of_filters = spec.groups * -(-known(filter_blocks(spec)) // tile.blocks)
@@ -173,7 +174,7 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
     if filters_outer and groups_of_filters >= MIN_ITEMS:
         chunk = tiles
     else:
-        row_bytes = 4 * channels * tile.rows * cols * phase.step[1] * phase.step[2]
+        row_bytes = item * channels * tile.rows * cols * phase.step[1] * phase.step[2]
         chunk = max(1, min(tiles, L2_BYTES // 2 // max(1, row_bytes)))
         wanted = -(-MIN_ITEMS // (others * groups_of_filters))
         chunk = max(1, min(chunk, tiles // wanted if wanted > 1 else chunk))
@@ -181,13 +182,13 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
         chunk = -(-tiles // (count + count % 2 if count > 1 else count))
     pointwise, deep = taps == 1, group_channels >= 2 * LANES
     few_tiles = filters_outer and rows * cols <= 64
-    per_item = 4 * group_channels * taps * tile.blocks * LANES
+    per_item = item * group_channels * taps * tile.blocks * LANES
     several = rows * cols > tile.rows * tile.cols and per_item <= L2_BYTES // 2 + L2_BYTES // 8
     return dataclasses.replace(
         tile,
         chunk=chunk,
         filters_outer=filters_outer,
-        fetch_block=pointwise and deep and spec.x.lane == 1,
-        ahead=pointwise and few_tiles and several,
-        pass_blocks=1 if few_tiles and not pointwise else 0,
+        fetch_block=pointwise and deep and spec.x.lane == 1 and spec.step == 1,
+        ahead=pointwise and few_tiles and several and spec.step == 1,
+        pass_blocks=1 if few_tiles and not pointwise and spec.types.sum == spec.types.y else 0,
     )

@@ -2,7 +2,8 @@
 
 The canonical order, which no schedule may change: the accumulator starts as the bias (or +0); for
 each block of 16 input channels of the group, for each kernel position in ascending order, for each
-real channel of the block, acc = fma(x, w, acc). Padded positions take part, with x = 0.
+real channel of the block, acc = fma(x, w, acc). Padded positions take part, with x = 0. Sums of
+integers are exact, modulo the size of the sum, in any order.
 
 A transposed convolution is computed by gathering: an output position meets those kernel positions
 that match its phase of the stride, again in ascending order. Within a phase everything is an
@@ -25,7 +26,7 @@ from verax.compiler.kernels.layout import (
     fused,
     operand_dtypes,
 )
-from verax.compiler.kernels.sizes import Size, greatest, known, least
+from verax.compiler.kernels.sizes import Size, ceil_div, greatest, known, least
 from verax.compiler.kernels.target import LANES
 
 
@@ -101,6 +102,15 @@ class ConvSpec:
     def dtypes(self) -> tuple[str, ...]:
         """Of everything read, added in and written."""
         return *self.types.names, *operand_dtypes(self.epilogue)
+
+    @property
+    def step(self) -> int:
+        """Input channels that are multiplied together: pairs of 16 bits, as machines have it."""
+        return 2 if (self.types.x, self.types.weights) == ("int16", "int16") else 1
+
+    def steps(self, channels: Size) -> Size:
+        """Steps that so many channels take."""
+        return channels if self.step == 1 else ceil_div(channels, self.step)
 
     @property
     def group_channels(self) -> Size:

@@ -2,7 +2,8 @@
 
 Sixteen channels are computed side by side. An input is loaded once per tile and given to every
 output and kernel position that needs it; running over inputs in ascending order is running over
-each output's kernel positions in ascending order, so the canonical order holds.
+each output's kernel positions in ascending order, so the canonical order holds. Integers are summed
+in float32 where no sum can leave its 24 bits: every step is exact then.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import math
 import numpy as np
 from llvmlite import ir
 
-from verax.compiler.kernels.builder import FunctionBuilder, Kernel, ModuleBuilder
+from verax.compiler.kernels.builder import FunctionBuilder, Kernel, ModuleBuilder, Term
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.layout import Triple, finish_value, load_operands
+from verax.compiler.kernels.products import multiply_add, products, widened
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES, Target
 from verax.compiler.kernels.tiles import Tile, Walk, choose_chunk, choose_tile
@@ -62,7 +64,7 @@ def _holds_weights(spec: ConvSpec, target: Target) -> bool:
 
 def pack_depthwise_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     """[block][kernel position][16] from (channels, 1, kd, kh, kw), zero beyond the channels."""
-    w = np.asarray(weights, np.float32).reshape(known(spec.channels), -1)
+    w = np.asarray(weights, spec.types.weights).reshape(known(spec.channels), -1)
     w = np.pad(w, ((0, -known(spec.channels) % LANES), (0, 0)))
     return np.ascontiguousarray(w.reshape(-1, LANES, w.shape[1]).swapaxes(1, 2)).reshape(-1)
 
@@ -89,12 +91,14 @@ def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile) -> None:
     moved = [
         f.imul(i, s) for i, s in zip((tile.depth, tile.row, tile.col), spec.strides, strict=True)
     ]
-    x = f.anchor(f.at(spec.x.at(f, f.args[0], tile.batch, tile.block, moved), first))
-    w = f.at(f.args[1], (tile.block, taps * LANES))
+    kind = spec.types.x
+    place = spec.x.at(f, f.args[0], tile.batch, tile.block, moved, dtype=kind)
+    x = f.anchor(f.at(place, first, dtype=kind))
+    w = f.at(f.args[1], (tile.block, taps * LANES), dtype=spec.types.weights)
     if spec.bias:
         start = f.load(f.at(f.args[2], (tile.block, LANES)))
     else:
-        start = f.constant(0.0)
+        start = products(f, spec.types).zero()
     acc = {pixel: start for pixel in tile.pixels()}
     if taps * len(acc) <= MOST_UNROLLED:
         _emit_unrolled(f, spec, x, w, acc)
@@ -104,7 +108,19 @@ def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile) -> None:
     for (r, c), value in acc.items():
         where = (tile.batch, tile.block, place, (0, r, c))
         loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
-        f.store(finish_value(f, spec.epilogue, value, loaded), spec.y.at(f, f.args[-1], *where))
+        address = spec.y.at(f, f.args[-1], *where, dtype=spec.types.y)
+        f.store(finish_value(f, spec.epilogue, value, loaded), address)
+
+
+def _load(f: FunctionBuilder, spec: ConvSpec, x: ir.Value, *terms: Term) -> ir.Value:
+    """Sixteen channels of the input, as wide as the sum."""
+    kind = spec.types.x
+    return widened(f, f.load(f.at(x, *terms, dtype=kind), kind), spec.types)
+
+
+def _weight(f: FunctionBuilder, spec: ConvSpec, w: ir.Value, *terms: Term) -> ir.Value:
+    kind = spec.types.weights
+    return f.load(f.at(w, *terms, dtype=kind), kind)
 
 
 def _emit_unrolled(
@@ -118,7 +134,7 @@ def _emit_unrolled(
     (kd, kh, kw), (_, sh, sw), (dd, dh, dw) = spec.kernel, spec.strides, spec.dilations
     held = {}
     if _holds_weights(spec, f.module.target):
-        held = {tap: f.load(f.at(w, tap * LANES)) for tap in range(kd * kh * kw)}
+        held = {tap: _weight(f, spec, w, tap * LANES) for tap in range(kd * kh * kw)}
     for z in range(kd):
         users: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = {}
         for (r, c), ky, kx in ((p, a, b) for p in acc for a in range(kh) for b in range(kw)):
@@ -126,10 +142,10 @@ def _emit_unrolled(
             users.setdefault(there, []).append(((r, c), (z * kh + ky) * kw + kx))
         for (iy, ix), uses in sorted(users.items()):
             offset = z * dd * spec.x.depth + iy * spec.x.row + ix * spec.x.pixel
-            value = f.load(f.at(x, offset))
+            value = _load(f, spec, x, offset)
             for pixel, tap in uses:
-                weight = held[tap] if held else f.load(f.at(w, tap * LANES))
-                acc[pixel] = f.fma(value, weight, acc[pixel])
+                weight = held[tap] if held else _weight(f, spec, w, tap * LANES)
+                acc[pixel] = multiply_add(f, spec.types, value, weight, acc[pixel])
 
 
 def _emit_looped(
@@ -147,14 +163,15 @@ def _emit_looped(
         with f.loop(kh, carry=z.values) as y:
             with f.loop(kw, carry=y.values) as k:
                 terms = zip((z.index, y.index, k.index), steps, strict=True)
-                source = f.anchor(f.at(x, *terms))
+                source = f.anchor(f.at(x, *terms, dtype=spec.types.x))
                 tap = f.iadd(f.imul(f.iadd(f.imul(z.index, kh), y.index), kw), k.index)
-                weight = f.load(f.at(w, (tap, LANES)))
+                weight = _weight(f, spec, w, (tap, LANES))
                 inputs = [
-                    f.load(f.at(source, r * sh * spec.x.row + c * sw * spec.x.pixel))
+                    _load(f, spec, source, r * sh * spec.x.row + c * sw * spec.x.pixel)
                     for r, c in pixels
                 ]
-                k.next([f.fma(v, weight, a) for v, a in zip(inputs, k.values, strict=True)])
+                both = zip(inputs, k.values, strict=True)
+                k.next([multiply_add(f, spec.types, v, weight, a) for v, a in both])
             y.next(k.results)
         z.next(y.results)
     acc.update(zip(pixels, z.results, strict=True))

@@ -57,11 +57,13 @@ class Strides:
         block: Index,
         place: Sequence[Index],
         offset: Sizes = (0, 0, 0),
+        dtype: str = "float32",
     ) -> ir.Value:
         """Address of a block of channels at position `place` + `offset`."""
         fixed = sum(o * s for o, s in zip(offset, self.space, strict=True))
         terms = list(zip(place, self.space, strict=True))
-        return f.at(pointer, (batch, self.batch), (block, self.block), *terms, fixed)
+        start = (batch, self.batch), (block, self.block)
+        return f.at(pointer, *start, *terms, fixed, dtype=dtype)
 
 
 def blocked_strides(channels: int, size: Triple, border: Sequence[tuple[int, int]] = ()) -> Strides:
@@ -139,7 +141,7 @@ def load_operands(
             address = f.at(pointer, (block, LANES), dtype=operand.dtype)
             found.append(f.load(address, operand.dtype))
         else:
-            address = operand.strides.at(f, pointer, batch, block, place, offset)
+            address = operand.strides.at(f, pointer, batch, block, place, offset, operand.dtype)
             found.append(load_lanes(f, operand.strides, address, count, operand.dtype))
     return found
 

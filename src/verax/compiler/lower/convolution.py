@@ -14,11 +14,12 @@ from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.layout import Strides
-from verax.compiler.lower.epilogues import epilogue
+from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
+from verax.ir.types import DType
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.deconvolution import ConvTranspose
 from verax.ops.windows.windows import Windows, border_is_modest
@@ -30,7 +31,7 @@ def is_compiled(graph: Graph, node: Node) -> bool:
     constant = all(v is None or v in graph.constants for v in node.inputs[1:])
     return (
         constant
-        and all(t.is_static for t in types)
+        and all(t.is_static and t.dtype is DType.float32 for t in types)
         and can_block(types[0])
         and (can_block(types[-1]))
     )
@@ -43,8 +44,11 @@ def _windows(graph: Graph, node: Node) -> Windows:
     return node.op.spatial(x, w)
 
 
-def conv_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> ConvSpec:
-    """The kernel's view of `node`, for an input and an output with these strides."""
+def conv_spec(
+    graph: Graph, node: Node, x: Strides, y: Strides, stored: DType = DType.float32
+) -> ConvSpec:
+    """The kernel's view of `node`, for an input and an output with these strides. stored: element
+    type of what is written, after what is fused."""
     op, windows = node.op, _windows(graph, node)
     assert isinstance(op, Conv | ConvTranspose)
     x_type, w_type = graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""]
@@ -63,7 +67,7 @@ def conv_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> ConvSpec:
         pads=triple([begin for begin, _ in windows.pads], 0),
         bias=len(node.inputs) > 2 and node.inputs[2] is not None,
         transposed=isinstance(op, ConvTranspose),
-        types=contraction(str(x_type.dtype), str(w_type.dtype), str(y_type.dtype)),
+        types=contraction(str(x_type.dtype), str(w_type.dtype), str(stored)),
     )
 
 
@@ -83,7 +87,7 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     return Layouts({0: (Layout.plain if planar else Layout.blocked, pads)}, Layout.blocked)
 
 
-@lowers(Conv, ConvTranspose, epilogue=is_compiled, layouts=layouts)
+@lowers(Conv, ConvTranspose, epilogue=is_compiled, layouts=layouts, fits=fits_any_type)
 def lower_convolution(lowering: Lowering, group: Group) -> None:
     """x, weights, bias, operands, y."""
     graph, node = lowering.graph, group.root
@@ -97,7 +101,8 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     x = lowering.read(node.inputs[0] or "", layout, pads)
     fused, operands = epilogue(lowering, group)
     y = lowering.write(group.output, Layout.blocked)
-    spec = conv_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical))
+    stored = graph.types[group.output].dtype
+    spec = conv_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)
     spec = dataclasses.replace(spec, epilogue=fused)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)

@@ -14,15 +14,18 @@ from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.numerics.expr import Const, Expr, Input
 
 
-def copies(source: Physical, target: Physical) -> Iterator[LoopSpec]:
-    """Loops (source, target) that together copy every element, whatever the two layouts are."""
-    dtype = str(source.type.dtype)
+def copies(source: Physical, target: Physical, expr: Expr | None = None) -> Iterator[LoopSpec]:
+    """Loops (source, target) that together copy every element, whatever the two layouts are.
+
+    expr: what is written, over the element read (input 0); by default that element itself.
+    """
+    dtype, stored = str(source.type.dtype), str(target.type.dtype)
     for (dims, read), (_, written) in zip(_walks(source, target), _walks(target, source)):
         yield LoopSpec(
             dims,
             (Access(dtype, *read),),
-            (Access(dtype, *written),),
-            (Input(0, dtype),),
+            (Access(stored, *written),),
+            (expr or Input(0, dtype),),
         )
 
 

@@ -14,7 +14,7 @@ from verax.compiler.lower.epilogues import is_per_channel
 from verax.compiler.lower.lowering import Lowering, is_static
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.ir.graph import Graph
-from verax.ir.types import DType, TensorType
+from verax.ir.types import TensorType
 
 VIEWS = frozenset({"Identity"})
 
@@ -44,11 +44,9 @@ def prefers_blocked(decided: Decided, group: Group) -> bool:
 
 def _blockable(graph: Graph, operand: Operand, output: TensorType) -> bool:
     if not isinstance(operand, str):
-        return operand.dtype == np.float32 and (
-            operand.size == 1 or is_per_channel(operand, output.rank)
-        )
+        return operand.size == 1 or is_per_channel(operand, output.rank)
     type_ = graph.types[operand]
-    if type_.dtype is not DType.float32 or type_.rank != output.rank:
+    if type_.rank != output.rank:
         return False
     # Broadcasting along space is a stride of zero; along channels it would repeat one lane.
     return type_.shape[1] == output.shape[1] and can_block(type_)
@@ -86,14 +84,17 @@ def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> None:
     arguments: list[Pointer | Placed] = []
     for operand in chain.operands:
         if not isinstance(operand, str):
-            inputs.append(Access("float32", (0, LANES, *(0 for _ in target.spatial), 1)))
+            steps = (0, LANES, *(0 for _ in target.spatial), 1)
+            inputs.append(Access(operand.dtype.name, steps))
             channels = np.broadcast_to(operand.reshape(-1), (target.shape[1],))
             arguments.append(lowering.packed(pack_channels(channels)))
             continue
         placed = lowering.read(operand, Layout.blocked)
-        inputs.append(Access("float32", _blocked_strides(placed.physical, target)))
+        dtype = str(placed.physical.type.dtype)
+        inputs.append(Access(dtype, _blocked_strides(placed.physical, target)))
         arguments.append(placed)
-    spec = LoopSpec(dims, tuple(inputs), (Access("float32", target.strides),), (chain.expr,))
+    written = Access(str(target.type.dtype), target.strides)
+    spec = LoopSpec(dims, tuple(inputs), (written,), (chain.expr,))
     lowering.call(spec, [*arguments, output], group.label)
 
 

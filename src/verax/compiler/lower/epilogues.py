@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.compiler.decide.expressions import chain_expr, operands
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Layout
+from verax.compiler.decide.layouts import Layout, can_block
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.layout import Operand as EpilogueOperand
@@ -14,7 +14,8 @@ from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
-from verax.ir.types import DType
+from verax.ir.types import DType, TensorType
+from verax.numerics.expr import Expr, compose
 
 
 def fits_epilogue(graph: Graph, accumulator: str, node: Node) -> bool:
@@ -27,13 +28,30 @@ def fits_epilogue(graph: Graph, accumulator: str, node: Node) -> bool:
     if any(graph.types[v].dtype is not DType.float32 for v in (*node.outputs, accumulator)):
         return False
     for operand in operands(graph, node).values():
+        dtype = graph.types[operand].dtype if isinstance(operand, str) else operand.dtype
+        if str(dtype) != "float32":
+            return False
+    return _aligned(graph, result, node)
+
+
+def fits_any_type(graph: Graph, accumulator: str, node: Node) -> bool:
+    """As `fits_epilogue`, of element types that blocked tensors may have."""
+    result = graph.types[accumulator]
+    if not all(can_block(graph.types[v]) for v in (*node.outputs, accumulator)):
+        return False
+    for operand in operands(graph, node).values():
+        if isinstance(operand, str) and not can_block(graph.types[operand]):
+            return False
+    return _aligned(graph, result, node)
+
+
+def _aligned(graph: Graph, result: TensorType, node: Node) -> bool:
+    """Whether every operand lies as the result does, or has one number per channel or in all."""
+    for operand in operands(graph, node).values():
         if isinstance(operand, str):
-            type_ = graph.types[operand]
-            if type_.dtype is not DType.float32 or type_.dims != result.dims:
+            if graph.types[operand].dims != result.dims:
                 return False
-        elif operand.dtype != np.float32 or not (
-            operand.size == 1 or is_per_channel(operand, result.rank)
-        ):
+        elif operand.size != 1 and not is_per_channel(operand, result.rank):
             return False
     return True
 
@@ -45,11 +63,14 @@ def is_per_channel(array: np.ndarray, rank: int) -> bool:
 
 
 def epilogue(
-    lowering: Lowering, group: Group
+    lowering: Lowering, group: Group, sums: Expr | None = None
 ) -> tuple[Epilogue | None, tuple[Pointer | Placed, ...]]:
-    """The group's epilogue and the arguments of its operands; (None, ()) when nothing is fused."""
+    """The group's epilogue and the arguments of its operands; (None, ()) when nothing is fused.
+
+    sums: what the root makes of the kernel's sums, by default nothing.
+    """
     if not group.fused:
-        return None, ()
+        return (None if sums is None else Epilogue(sums)), ()
     graph = lowering.graph
     accumulator = group.root.outputs[0]
     chain = chain_expr(graph, group.fused, [accumulator])
@@ -66,4 +87,5 @@ def epilogue(
             full = np.broadcast_to(operand.reshape(-1), (channels,))
             made.append(EpilogueOperand("channel", dtype=full.dtype.name))
             arguments.append(lowering.packed(pack_channels(full)))
-    return Epilogue(chain.expr, tuple(made)), tuple(arguments)
+    expr = chain.expr if sums is None else compose(chain.expr, {0: sums})
+    return Epilogue(expr, tuple(made)), tuple(arguments)

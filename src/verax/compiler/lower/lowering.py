@@ -23,6 +23,7 @@ from verax.compiler.lower.storage import LANES, Buffer, MemorySpace, Physical, P
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
+from verax.numerics.expr import Expr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +117,7 @@ class Lowering:
         self.blocked, self.borders = self.decided.blocked, self.decided.borders
         self.placed: dict[str, list[Placed]] = {}
         self.dynamic: dict[str, Dynamic] = {}
+        self.centred: dict[tuple[str, int], list[Placed]] = {}  # values minus a zero point
         self.io: list[Buffer] = []
         self._numbers = {id(node): i for i, node in enumerate(graph.nodes)}
         self._constant_buffers: dict[object, list[tuple[Buffer, np.ndarray]]] = {}
@@ -242,11 +244,12 @@ class Lowering:
         """Where `NoKernel` leaves nothing behind: no step, no placement of the group's values."""
         values = {v for n in group.nodes for v in (*n.inputs, *n.outputs) if v is not None}
         before = {v: list(self.placed[v]) for v in values if v in self.placed}
-        steps = len(self.steps)
+        steps, centred = len(self.steps), {k: list(v) for k, v in self.centred.items()}
         try:
             yield
         except NoKernel:
             del self.steps[steps:]
+            self.centred = centred
             for value in values:
                 self.placed.pop(value, None)
             self.placed.update(before)
@@ -274,9 +277,9 @@ class Lowering:
         chosen = self.schedule(spec) if schedule is None else schedule
         self.steps.append(KernelCall(spec, chosen, pointers, label))
 
-    def copy(self, source: Placed, target: Placed, label: str) -> None:
-        """Copy a value from one layout to another."""
-        for spec in copies(source.physical, target.physical):
+    def copy(self, source: Placed, target: Placed, label: str, expr: Expr | None = None) -> None:
+        """Copy a value from one layout to another. expr: what becomes of an element (input 0)."""
+        for spec in copies(source.physical, target.physical, expr):
             self.call(spec, (source, target), label)
 
     def reference(self, node: Node, why: str) -> None:

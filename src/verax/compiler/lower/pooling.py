@@ -12,6 +12,7 @@ from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
+from verax.ir.types import DType
 from verax.ops.windows.pooling import AveragePool, MaxPool
 
 MAX_PIECES = 256
@@ -22,7 +23,9 @@ compile and run on the reference."""
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernel can run this node: float32, up to three axes, values only."""
     types = [graph.types[node.inputs[0] or ""], *graph.output_types(node)]
-    if len(node.outputs) != 1 or not all(t.is_static and can_block(t) for t in types):
+    if len(node.outputs) != 1 or any(t.dtype is not DType.float32 for t in types):
+        return False
+    if not all(t.is_static and can_block(t) for t in types):
         return False
     nothing = Strides(0, 0, 0, 0)
     return pool_spec(graph, node, nothing, nothing).pieces <= MAX_PIECES

@@ -18,6 +18,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     extremes,
     group_normalization,
     indexing,
+    integers,
     linear,
     movement,
     pooling,
@@ -40,6 +41,7 @@ from verax.compiler.lower.lowering import (
 )
 from verax.ir.graph import Graph, Node, walk_values
 from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.quantized.per_element import Parametrised
 from verax.records.trace import Trace
 from verax.runtime.image import Image
 
@@ -146,6 +148,8 @@ def _lower_natively(lowering: Lowering, group: Group) -> None:
 
 def _unregistered(graph: Graph, node: Node) -> str:
     op = node.op
+    if isinstance(op, Parametrised):
+        return "parameters per index that are not constant, or types of which it has no expression"
     if op.no_kernel or not isinstance(op, Elementwise):
         return op.no_kernel or "no lowering is registered"
     dtypes = {str(t.dtype) for t in (*graph.input_types(node), *graph.output_types(node)) if t}

@@ -17,10 +17,12 @@ import numpy as np
 from verax.ir.dim import DimLike, ceildiv
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
+from verax.numerics.arith import Arith
 from verax.numerics.error_model import KAPPA, Quantity, Rounding, U, relative
 from verax.numerics.fixed_point import nearest
 from verax.numerics.formats import FORMATS, round_to
 from verax.ops.common import FLOATS, as_dtype, draw, normalize_axis, rounding, same_dtype
+from verax.ops.quantized.per_element import Constants, Parametrised, dequantised, quantised
 
 HALVES: dict[str, Callable[[Any], Any]] = {"even": np.rint, "away": nearest}
 UNITS = 4.0
@@ -91,7 +93,7 @@ def _quantity(x: Any, scale: Any, zero: Any, units: float, info: np.iinfo[Any]) 
 
 
 @operator
-class QuantizeLinear(Operator):
+class QuantizeLinear(Parametrised):
     """saturate(round(x / y_scale) + y_zero_point).
 
     axis: of one-dimensional scales. block_size: elements of `axis` that share a scale, or 0.
@@ -100,7 +102,6 @@ class QuantizeLinear(Operator):
     between two integers goes.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 1
     block_size: int = 0
     output_dtype: DType | None = None
@@ -135,6 +136,14 @@ class QuantizeLinear(Operator):
         )
         precision = self.precision or declared.dtype
         return _quantise(x, scale, zero, ev.outputs[0].dtype, precision, self.halves)
+
+    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+        x, scale, zero = (*xs, None)[:3]
+        precision = str(self.precision or m.dtype(scale))
+        return quantised(m, x, scale, zero, to, precision, self.halves)
+
+    def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        return np.asarray(_spread(parameter, shape, self.axis, self.block_size))
 
     def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
         x, scale, zero = (*inputs, None)[:3]
@@ -189,10 +198,9 @@ class QuantizeLinear(Operator):
 
 
 @operator
-class DequantizeLinear(Operator):
+class DequantizeLinear(Parametrised):
     """(x - x_zero_point) x_scale. Attributes as in `QuantizeLinear`."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 1
     block_size: int = 0
     output_dtype: DType | None = None
@@ -216,6 +224,13 @@ class DequantizeLinear(Operator):
             for p in (scale, zero)
         )
         return (x.astype(np.int64) - zero) * scale
+
+    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+        x, scale, zero = (*xs, None)[:3]
+        return dequantised(m, x, scale, zero, to)
+
+    def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        return np.asarray(_spread(parameter, shape, self.axis, self.block_size))
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]

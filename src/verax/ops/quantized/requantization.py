@@ -13,6 +13,7 @@ import numpy as np
 
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
+from verax.numerics.arith import Arith
 from verax.numerics.error_model import Quantity, U
 from verax.numerics.fixed_point import (
     doubling_high_product,
@@ -29,6 +30,7 @@ from verax.numerics.fixed_point import (
     wrap32,
 )
 from verax.ops.common import as_dtype, draw, normalize_axis
+from verax.ops.quantized.per_element import Constants, Parametrised, requantised
 from verax.ops.windows.pooling import AveragePool, window_cases, window_sums
 from verax.ops.windows.windows import Ints, Pads, expect_dims
 
@@ -42,7 +44,7 @@ SUM_BITS = 12
 
 
 @operator
-class Requantize(Operator):
+class Requantize(Parametrised):
     """saturate(zero_point + round(x multiplier 2^(shift - 31))), clipped to low .. high.
 
     Inputs: x int32 or int64, multiplier int32, shift int32; the last two are scalars or one number
@@ -51,7 +53,6 @@ class Requantize(Operator):
     default the whole range of output_dtype.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 1
     zero_point: int = 0
     low: int | None = None
@@ -82,13 +83,31 @@ class Requantize(Operator):
         return [x.with_dtype(to)]
 
     def reference(self, ev: Evaluation, x: Any, multiplier: Any, shift: Any) -> Any:
-        info = np.iinfo(self.output_dtype.numpy)
-        low = info.min if self.low is None else max(self.low, info.min)
-        high = info.max if self.high is None else min(self.high, info.max)
-        lanes = [-1 if a == self.axis % max(x.ndim, 1) else 1 for a in range(x.ndim)]
-        factors = [np.reshape(f, lanes) if np.ndim(f) else f for f in (multiplier, shift)]
+        factors = [self.spread(f, x.shape) for f in (multiplier, shift)]
         found = ROUNDINGS[self.rounding](x, *factors) + self.zero_point
-        return np.clip(found, low, max(low, high)).astype(self.output_dtype.numpy)
+        return np.clip(found, *self._ends()).astype(self.output_dtype.numpy)
+
+    def _ends(self) -> tuple[int, int]:
+        """The lowest and the highest result."""
+        info = np.iinfo(self.output_dtype.numpy)
+        low = int(info.min) if self.low is None else max(self.low, int(info.min))
+        high = int(info.max) if self.high is None else min(self.high, int(info.max))
+        return low, max(low, high)
+
+    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+        x, multiplier, shift = xs
+        factors = known[1], known[2]
+        ends = self._ends()
+        found = requantised(
+            m, x, (multiplier, shift), factors, self.rounding, self.zero_point, ends
+        )
+        return m.convert(found, to)
+
+    def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        if not np.ndim(parameter):
+            return np.asarray(parameter)
+        axis = self.axis % max(len(shape), 1)
+        return np.reshape(parameter, [-1 if a == axis else 1 for a in range(len(shape))])
 
     def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
         """Kernels round halves up, away from zero or to even, once or twice, and some multiply in

@@ -76,7 +76,6 @@ class ConvInteger(Operator):
     output_dtype: of the accumulator, int32 or int64. Other attributes as in `Conv`.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     kernel_shape: Ints = ()
     strides: Ints = ()
     pads: Pads | str = ()
@@ -136,7 +135,6 @@ class ConvTransposeInteger(Operator):
     int64. Other attributes as in `ConvTranspose`.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     strides: Ints = ()
     pads: Pads | str = ()
     dilations: Ints = ()

@@ -1,0 +1,157 @@
+"""How a kernel multiplies and adds: one step of a sum of products, by element types.
+
+Floats are multiplied and added by one FMA per channel. Integers of 16 bits are taken in pairs of
+neighbouring channels, x0 w0 + x1 w1 into 32 bits: x86 has an instruction for that (pmaddwd, with
+the addition vpdpwssd), which unlike its 8-bit relative (vpmaddubsw) does not saturate in between;
+other machines widen and multiply. All give the same integers, whatever the order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from llvmlite import ir
+
+from verax.compiler.kernels.builder import I32, FunctionBuilder, ModuleBuilder
+from verax.compiler.kernels.dtypes import ContractionTypes
+from verax.compiler.kernels.target import LANES
+
+
+class Products(Protocol):
+    """The steps of a sum over 16 filters. zero: what sums start from."""
+
+    def zero(self) -> ir.Value: ...
+
+    def weights(self, pointer: ir.Value) -> Any:
+        """The weights of one step for 16 filters."""
+
+    def value(self, pointer: ir.Value) -> Any:
+        """The input of one step, for all filters."""
+
+    def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
+        """total + value * weights."""
+
+
+def products(f: FunctionBuilder, types: ContractionTypes) -> Products:
+    """The products of `types`: floats, pairs of int16, or whatever widens to the sum."""
+    if types.sum.startswith("float"):
+        return _Floats(f, types)
+    pairs = types.x == types.weights == "int16"
+    return _Pairs(f, types) if pairs else _Wide(f, types)
+
+
+class _Floats:
+    def __init__(self, f: FunctionBuilder, types: ContractionTypes) -> None:
+        self.f, self.types = f, types
+
+    def zero(self) -> ir.Value:
+        return self.f.constant(0.0, self.types.sum)
+
+    def weights(self, pointer: ir.Value) -> ir.Value:
+        return self.f.load(pointer, self.types.weights)
+
+    def value(self, pointer: ir.Value) -> ir.Value:
+        return self.f.broadcast(pointer, self.types.x)
+
+    def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        return self.f.fma(value, weights, total)
+
+
+class _Wide:
+    """Every factor is widened to the sum first."""
+
+    def __init__(self, f: FunctionBuilder, types: ContractionTypes) -> None:
+        self.f, self.types = f, types
+
+    def zero(self) -> ir.Value:
+        return self.f.constant(0, self.types.sum)
+
+    def weights(self, pointer: ir.Value) -> ir.Value:
+        return widened(self.f, self.f.load(pointer, self.types.weights), self.types)
+
+    def value(self, pointer: ir.Value) -> ir.Value:
+        return widened(self.f, self.f.broadcast(pointer, self.types.x), self.types)
+
+    def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        return self.f.b.add(total, self.f.b.mul(value, weights))
+
+
+def widened(f: FunctionBuilder, vector: ir.Value, types: ContractionTypes) -> ir.Value:
+    """Signed integers as the sum has them."""
+    kind = f.vector_type(types.sum)
+    if vector.type == kind:
+        return vector
+    return (f.b.sitofp if types.sum.startswith("float") else f.b.sext)(vector, kind)
+
+
+def multiply_add(
+    f: FunctionBuilder, types: ContractionTypes, x: ir.Value, w: ir.Value, total: ir.Value
+) -> ir.Value:
+    """total + x w, lane by lane, of factors as wide as the sum."""
+    if types.sum.startswith("float"):
+        return f.fma(x, w, total)
+    return f.b.add(total, f.b.mul(x, w))
+
+
+PAIRS = 2 * LANES
+_EVEN, _ODD = list(range(0, PAIRS, 2)), list(range(1, PAIRS, 2))
+X86 = {
+    "avx2": ("llvm.x86.avx2.pmadd.wd", 16),
+    "avx512": ("llvm.x86.avx512.pmaddw.d.512", 32),
+}
+"""By target the instruction on pairs, and how many int16 it takes."""
+
+
+class _Pairs:
+    """Two neighbouring channels a step; weights [16 filters][2]."""
+
+    def __init__(self, f: FunctionBuilder, types: ContractionTypes) -> None:
+        self.f, self.types = f, types
+        self.native = X86.get(f.module.target.name)
+
+    def zero(self) -> ir.Value:
+        return self.f.constant(0, "int32")
+
+    def weights(self, pointer: ir.Value) -> Any:
+        w = self.f.load(pointer, "int16", PAIRS)
+        if self.native:
+            return w
+        return [self._wide(self.f.shuffle(w, lanes)) for lanes in (_EVEN, _ODD)]
+
+    def value(self, pointer: ir.Value) -> Any:
+        f = self.f
+        if self.native:
+            pair = f.b.load(pointer, align=2, typ=I32)
+            return f.b.bitcast(f.splat(pair), f.vector_type("int16", PAIRS))
+        places = pointer, f.at(pointer, 1, dtype="int16")
+        return [self._wide(f.broadcast(place, "int16")) for place in places]
+
+    def _wide(self, vector: ir.Value) -> ir.Value:
+        return self.f.b.sext(vector, self.f.vector_type("int32"))
+
+    def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
+        b = self.f.b
+        if not self.native:
+            for x, w in zip(value, weights, strict=True):
+                total = b.add(total, b.mul(x, w))
+            return total
+        return b.add(total, pair_products(self.f, value, weights))
+
+
+def pair_products(f: FunctionBuilder, x: ir.Value, w: ir.Value) -> ir.Value:
+    """x0 w0 + x1 w1 of pairs in <32 x i16>, by the instruction of an x86."""
+    name, width = X86[f.module.target.name]
+    parts = []
+    for first in range(0, PAIRS, width):
+        lanes = list(range(first, first + width))
+        halves = [v if width == PAIRS else f.shuffle(v, lanes) for v in (x, w)]
+        parts.append(f.b.call(_instruction(f.module, name, width), halves))
+    if len(parts) == 1:
+        return parts[0]
+    whole = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+    return f.b.shuffle_vector(*parts, whole)
+
+
+def _instruction(module: ModuleBuilder, name: str, width: int) -> ir.Function:
+    pairs = ir.VectorType(ir.IntType(16), width)
+    return module.intrinsic(name, ir.VectorType(I32, width // 2), [pairs, pairs])

@@ -1,0 +1,196 @@
+"""Convolutions of integers, summed exactly, on the kernels of the blocked layout.
+
+The kernels take 16 bits: the data minus its zero point, so that a border of zeros is the padding,
+by the weights minus theirs, centred when the network is compiled. Sums are exact in 32 bits (as far
+as the operator's own are), so instructions do not matter. Data of 16 bits around a zero point takes
+32. Where groups have a few channels and no sum can leave 24 bits, lanes are summed in float32.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block, widest
+from verax.compiler.kernels.conv import pack_conv_weights
+from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.dtypes import ContractionTypes
+from verax.compiler.kernels.layout import Strides
+from verax.compiler.lower.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import Physical, Placed
+from verax.compiler.lower.strides import kernel_strides, triple
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType
+from verax.numerics.expr import Expr, trace
+from verax.ops.windows.integer_convolution import ConvInteger, ConvTransposeInteger
+from verax.ops.windows.windows import border_is_modest
+
+EXACT = 2**24
+"""Whole numbers up to here are float32 numbers."""
+
+
+def is_compiled(graph: Graph, node: Node) -> bool:
+    """Whether the kernels can run this node: constant weights and zero points, up to three axes."""
+    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
+    known = all(v is None or v in graph.constants for v in node.inputs[1:])
+    if not known or not all(t.is_static for t in types):
+        return False
+    return can_block(types[0]) and can_block(types[-1])
+
+
+def _zero(graph: Graph, node: Node, index: int) -> np.ndarray:
+    """The zero point that is the input `index`."""
+    value = node.inputs[index] if len(node.inputs) > index else None
+    return np.zeros((), np.int64) if value is None else graph.constants[value].astype(np.int64)
+
+
+def _centred_weights(graph: Graph, node: Node) -> np.ndarray:
+    """int64, as the operator has them."""
+    weights = graph.constants[node.inputs[1] or ""].astype(np.int64)
+    zero = _zero(graph, node, 3)
+    return weights - (zero.reshape(-1, *(1,) * (weights.ndim - 1)) if zero.ndim else zero)
+
+
+def _largest(graph: Graph, node: Node) -> int:
+    """Of the data in size, zero point subtracted."""
+    info = np.iinfo(graph.types[node.inputs[0] or ""].dtype.numpy)
+    zero = int(_zero(graph, node, 2))
+    return max(abs(int(info.min) - zero), abs(int(info.max) - zero))
+
+
+def _carried(graph: Graph, node: Node) -> DType:
+    """What data minus its zero point is stored in."""
+    fits = _largest(graph, node) < 2**15 or not _zero(graph, node, 2)
+    return DType.int16 if fits else DType.int32
+
+
+def _types(graph: Graph, node: Node, spec: ConvSpec, stored: DType) -> ContractionTypes:
+    """What factors and sums are carried in."""
+    op, weights = node.op, _centred_weights(graph, node)
+    assert isinstance(op, ConvInteger | ConvTransposeInteger)
+    filters = 1 if spec.transposed else 0
+    most = np.abs(weights).sum(axis=tuple(a for a in range(weights.ndim) if a != filters))
+    if spec.transposed and spec.groups > 1:  # the same index of every group
+        most = most * spec.groups
+    bound = int(most.max(initial=0)) * _largest(graph, node)
+    data = str(_carried(graph, node))
+    if not spec.aligned or spec.depthwise:
+        total = "float32" if bound < EXACT else str(op.output_dtype)
+        return ContractionTypes(data, total, total, str(stored))
+    total = "int64" if op.output_dtype is DType.int64 and bound >= 2**31 else "int32"
+    factor = "int16" if (data, total) == ("int16", "int32") else "int32"
+    return ContractionTypes(data, factor, total, str(stored))
+
+
+def _spec(graph: Graph, node: Node, x: Strides, y: Strides, stored: DType) -> ConvSpec:
+    """The kernel's view of `node`, for an input and an output with these strides."""
+    op = node.op
+    assert isinstance(op, ConvInteger | ConvTransposeInteger)
+    x_type, w_type = graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""]
+    windows = op.convolution().spatial(x_type, w_type)
+    spec = ConvSpec(
+        batch=x_type.shape[0],
+        channels=x_type.shape[1],
+        filters=graph.types[node.outputs[0]].shape[1],
+        output=triple(windows.output, 1),
+        kernel=triple(windows.kernel_shape, 1),
+        x=x,
+        y=y,
+        groups=op.groups,
+        strides=triple(windows.strides, 1),
+        dilations=triple(windows.dilations, 1),
+        pads=triple([begin for begin, _ in windows.pads], 0),
+        bias=False,
+        transposed=isinstance(op, ConvTransposeInteger),
+        types=ContractionTypes("int16", "int16", "int32", str(stored)),
+    )
+    return dataclasses.replace(spec, types=_types(graph, node, spec, stored))
+
+
+def _pads(graph: Graph, node: Node) -> Pads | None:
+    """The border of zeros that the kernel reads around the data; None for one out of proportion."""
+    nothing = Strides(0, 0, 0, 0)
+    x, w = graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""]
+    spec = _spec(graph, node, nothing, nothing, DType.int32)
+    pads: Pads = tuple(spec.border(triple(x.shape[2:], 1))[3 - (x.rank - 2) :])
+    assert isinstance(node.op, ConvInteger | ConvTransposeInteger)
+    windows = node.op.convolution().spatial(x, w)
+    reach = [a + n + b for n, (a, b) in zip(x.shape[2:], pads)]
+    modest = border_is_modest(x.shape[0] * x.shape[1], windows.input, windows.output, reach)
+    return pads if modest else None
+
+
+def layouts(decided: Decided, node: Node) -> Layouts | None:
+    """Blocked. Data that has 16 bits already is read where it lies, so it wants its border."""
+    graph = decided.graph
+    if not is_compiled(graph, node):
+        return None
+    pads = _pads(graph, node)
+    if pads is None:
+        return None
+    ready = _is_ready(graph, node)
+    return Layouts({0: (Layout.blocked, pads)} if ready else {}, Layout.blocked)
+
+
+def _is_ready(graph: Graph, node: Node) -> bool:
+    """Whether the kernel reads the data as it lies."""
+    data = graph.types[node.inputs[0] or ""].dtype
+    return data is DType.int16 and not _zero(graph, node, 2)
+
+
+@lowers(
+    ConvInteger, ConvTransposeInteger, epilogue=is_compiled, layouts=layouts, fits=fits_any_type
+)
+def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
+    """x, weights, operands, y."""
+    graph, node = lowering.graph, group.root
+    pads = _pads(graph, node) if is_compiled(graph, node) else None
+    if pads is None:
+        raise NoKernel(
+            "convolutions of integers take constant weights and zero points, one to three axes and "
+            "borders that are no larger than what they surround"
+        )
+    x = _centred_data(lowering, node, pads)
+    y = lowering.write(group.output, Layout.blocked)
+    stored = graph.types[group.output].dtype
+    spec = _spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)
+    fused, operands = epilogue(lowering, group, _as_declared(graph, node, spec.types.sum))
+    spec = dataclasses.replace(spec, epilogue=fused)
+    schedule = lowering.schedule(spec)
+    assert isinstance(schedule, ConvSchedule)
+    weights = lowering.packed(pack_conv_weights(_centred_weights(graph, node), spec, schedule))
+    lowering.call(spec, [x, weights, *operands, y], group.label, schedule)
+
+
+def _as_declared(graph: Graph, node: Node, total: str) -> Expr | None:
+    """The sums in the operator's own type; None where they have it."""
+    declared = str(graph.types[node.outputs[0]].dtype)
+    if declared == total:
+        return None
+    return trace(lambda m, s: m.convert(s, declared), [total])
+
+
+def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
+    """The data minus its zero point, blocked, with a border of zeros."""
+    graph, value = lowering.graph, node.inputs[0] or ""
+    if _is_ready(graph, node):
+        return lowering.read(value, Layout.blocked, pads)
+    zero, carried = int(_zero(graph, node, 2)), _carried(graph, node)
+    key = (value, zero)
+    for placed in lowering.centred.get(key, ()):
+        if widest(placed.physical.borders, pads) == placed.physical.borders:
+            return placed
+    type_ = graph.types[value]
+    target = lowering.allocate(Physical(type_.with_dtype(carried), Layout.blocked, pads))
+    source = lowering.find(value, Layout.blocked) or lowering.read(value)
+    centre = trace(
+        lambda m, x: m.sub(m.convert(x, str(carried)), m.const(zero, str(carried))),
+        [str(type_.dtype)],
+    )
+    lowering.copy(source, target, f"{value}: minus {zero}", centre)
+    lowering.centred.setdefault(key, []).append(target)
+    return target

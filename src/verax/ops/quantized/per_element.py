@@ -1,0 +1,213 @@
+"""Quantisation per element in the arithmetic of kernels: the same integers as the meanings.
+
+Operators of this room have parameters that belong to indices of an axis, which no broadcasting
+aligns. They state the meaning of an element over its own parameters here, and how a parameter is
+spread over a tensor. The bits are those of the float64 meaning rounded once: every step here is
+exact, or is that one rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.ir.operator import Operator
+from verax.numerics.arith import Arith
+from verax.numerics.expr import Expr, Input, TracingArith
+from verax.numerics.formats import FLOATS
+
+MAGIC = 1.5 * 2.0**23
+"""Added to a float32 below 2^22 in size, it leaves the nearest integer (ties to even) in the low
+bits: the rounding is that of the sum."""
+MAGIC_BITS = int(np.float32(MAGIC).view(np.int32))
+NARROW = ("float16", "bfloat16", "float32")
+"""Types whose numbers float32 holds."""
+SMALL = ("int8", "uint8", "int16", "uint16")
+Constants = Sequence[np.ndarray | None]
+"""Inputs that are known, by number."""
+
+
+class Parametrised(Operator):
+    """Base of operators whose element depends on one element of the first input and on parameters,
+    the further inputs, which `spread` brings to a shape that broadcasts with it."""
+
+    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+        """The element over `m`; omitted inputs are None. to: element type of the result.
+
+        TypeError for element types that are left to the reference.
+        """
+        raise NotImplementedError
+
+    def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """A parameter, shaped so that it broadcasts with a tensor of `shape`."""
+        raise NotImplementedError
+
+    def expression(self, dtypes: Sequence[str | None], to: str, known: Constants) -> Expr | None:
+        """The meaning over Input(i); None where these types have none."""
+        inputs = [None if d is None else Input(i, d) for i, d in enumerate(dtypes)]
+        try:
+            return self.per_element(TracingArith(), to, known, *inputs)
+        except TypeError:
+            return None
+
+
+def quantised(
+    m: Arith[Any], x: Any, scale: Any, zero: Any, to: str, precision: str, halves: str
+) -> Any:
+    """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
+    info = np.iinfo(to)
+    quotient = _quotient(m, x, scale, precision)
+    work = m.dtype(quotient)
+    offset = m.const(0, "int32") if zero is None else m.convert(zero, "int32")
+    low, high = (
+        m.convert(m.sub(m.const(int(end), "int32"), offset), work) for end in (info.min, info.max)
+    )
+    quotient = m.select(m.eq(quotient, quotient), quotient, m.const(0.0, work))
+    quotient = m.select(m.gt(quotient, low), quotient, low)
+    quotient = m.select(m.lt(quotient, high), quotient, high)
+    whole = _to_even(m, quotient) if halves == "even" else _away(m, quotient)
+    return m.convert(m.add(whole, offset), to)
+
+
+def _quotient(m: Arith[Any], x: Any, scale: Any, precision: str) -> Any:
+    """x / scale rounded once to `precision`, as float32 or float64."""
+    if precision == "float32" and m.dtype(x) in NARROW and m.dtype(scale) in NARROW:
+        return m.div(m.convert(x, "float32"), m.convert(scale, "float32"))
+    quotient = m.div(m.convert(x, "float64"), m.convert(scale, "float64"))
+    if precision == "float64":
+        return quotient
+    return m.convert(m.convert(quotient, precision), "float32")
+
+
+def _to_even(m: Arith[Any], x: Any) -> Any:
+    """The nearest int32 of a number below 2^22 in size."""
+    if m.dtype(x) != "float32":
+        return m.convert(m.rint(x), "int32")
+    bits = m.bitcast(m.add(x, m.const(MAGIC, "float32")), "int32")
+    return m.sub(bits, m.const(MAGIC_BITS, "int32"))
+
+
+def _away(m: Arith[Any], x: Any) -> Any:
+    """Likewise, halves away from zero."""
+    size = m.abs(x)
+    below = m.floor(size)
+    up = m.ge(m.sub(size, below), m.like(0.5, x))
+    whole = _to_even(m, m.select(up, m.add(below, m.like(1.0, x)), below))
+    return m.select(m.lt(x, m.like(0.0, x)), m.neg(whole), whole)
+
+
+def dequantised(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
+    """(x - zero) scale, rounded once to `to`."""
+    if m.dtype(x) in SMALL and m.dtype(scale) in NARROW and to in ("float32", "float64"):
+        whole = m.convert(x, "int32")
+        if zero is not None:
+            whole = m.sub(whole, m.convert(zero, "int32"))
+        work = to if m.dtype(scale) == "float32" or to == "float64" else "float32"
+        return m.mul(m.convert(whole, work), m.convert(scale, work))
+    if to == "bfloat16" or to not in FLOATS:
+        raise TypeError(f"{to} is left to the reference")
+    whole = m.convert(x, "int64")
+    if zero is not None:
+        whole = m.sub(whole, m.convert(zero, "int64"))
+    product = m.mul(m.convert(whole, "float64"), m.convert(scale, "float64"))
+    return m.convert(product, to)
+
+
+def requantised(
+    m: Arith[Any],
+    x: Any,
+    factor: tuple[Any, Any],
+    known: tuple[np.ndarray | None, np.ndarray | None],
+    rounding: str,
+    zero: int,
+    ends: tuple[int, int],
+) -> Any:
+    """zero + round(x factor) between `ends`, in int32 or int64. factor: multiplier and shift,
+    int32; known: their values where they are constants."""
+    multiplier, shift = known
+    down = multiplier is not None and multiplier.min(initial=0) >= 0
+    down = down and shift is not None and shift.max(initial=0) <= 0
+    if rounding == "twice" and down:
+        found = _scaled_down(m, x, *factor)
+    else:
+        wide = [m.convert(v, "int64") for v in (x, *factor)]
+        found = _WIDE[rounding](m, *wide)
+    limits = [end - zero for end in ends]
+    work = m.dtype(found)
+    if work == "int32" and not all(-(2**31) <= end < 2**31 for end in limits):
+        work = "int64"
+        found = m.convert(found, work)
+    low, high = (m.const(end, work) for end in limits)
+    return m.add(m.min(m.max(found, low), high), m.const(zero, work))
+
+
+def _scaled_down(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
+    """`fixed_point.scaled` for factors below 1, in int32: the high product of a positive multiplier
+    rounds halves up, as both of its cases come to the same."""
+    product = m.mul(m.convert(x, "int64"), m.convert(multiplier, "int64"))
+    product = m.add(product, m.const(2**30, "int64"))
+    high = m.convert(m.shift_right(product, m.const(31, "int64")), "int32")
+    exponent = m.neg(shift)
+    one = m.const(1, "int32")
+    mask = m.sub(m.shift_left(one, exponent), one)
+    edge = m.sub(m.shift_right(mask, one), m.shift_right(high, m.const(31, "int32")))
+    above = m.convert(m.gt(m.and_(high, mask), edge), "int32")
+    return m.add(m.shift_right(high, exponent), above)
+
+
+def _wrap32(m: Arith[Any], x: Any) -> Any:
+    return m.convert(m.convert(x, "int32"), "int64")
+
+
+def _rounded_shift(m: Arith[Any], x: Any, exponent: Any) -> Any:
+    one, zero = m.const(1, "int64"), m.const(0, "int64")
+    mask = m.sub(m.shift_left(one, exponent), one)
+    edge = m.add(m.shift_right(mask, one), m.convert(m.lt(x, zero), "int64"))
+    above = m.convert(m.gt(m.and_(x, mask), edge), "int64")
+    return m.add(m.shift_right(x, exponent), above)
+
+
+def _doubling_high_product(m: Arith[Any], a: Any, b: Any) -> Any:
+    """Halves up: what rounding them away from zero and truncating toward it comes to."""
+    product = m.add(m.mul(a, b), m.const(2**30, "int64"))
+    high = m.shift_right(product, m.const(31, "int64"))
+    lowest = m.const(-(2**31), "int64")
+    both = m.and_(m.eq(a, lowest), m.eq(b, lowest))
+    return m.select(both, m.const(2**31 - 1, "int64"), high)
+
+
+def _scaled(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
+    zero = m.const(0, "int64")
+    widened = _wrap32(m, m.shift_left(x, m.max(shift, zero)))
+    high = _doubling_high_product(m, widened, multiplier)
+    return _rounded_shift(m, high, m.max(m.neg(shift), zero))
+
+
+def _scaled_wide(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
+    def number(value: int) -> Any:
+        return m.const(value, "int64")
+
+    half = m.shift_right(m.add(multiplier, number(2**15)), number(16))
+    short = m.select(m.lt(multiplier, number(0x7FFF0000)), half, number(0x7FFF))
+    total = m.sub(number(15), shift)
+    middle = m.shift_left(number(1), m.sub(total, number(1)))
+    return _wrap32(m, m.shift_right(m.add(m.mul(x, short), middle), total))
+
+
+def _scaled_once(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
+    def number(value: int) -> Any:
+        return m.const(value, "int64")
+
+    size = m.abs(x)
+    high, low = m.shift_right(size, number(16)), m.and_(size, number(0xFFFF))
+    product = m.mul(high, multiplier)
+    product = m.add(product, m.shift_right(m.mul(low, multiplier), number(16)))
+    total = m.sub(number(15), shift)
+    middle = m.shift_right(m.shift_left(number(1), total), number(1))
+    found = m.shift_right(m.add(product, middle), total)
+    return _wrap32(m, m.select(m.lt(x, number(0)), m.neg(found), found))
+
+
+_WIDE = {"twice": _scaled, "short": _scaled_wide, "once": _scaled_once}

@@ -1,0 +1,178 @@
+"""Integers through kernels: the same sums and the same roundings as the reference, whatever the
+instructions, the tile, the target and the number of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.compiler.test_bits import bits, runnable
+from verax.base.settings import Settings
+from verax.compiler.driver import compile
+from verax.compiler.kernels import products
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY
+from verax.ir.types import TensorType
+from verax.numerics.fixed_point import quantised_factor
+from verax.reference import promised
+
+CHOICES = [
+    Settings(opt_level=1, threads=1, target="avx2"),
+    Settings(opt_level=1, threads=3),
+    Settings(opt_level=0, threads=1),
+    Settings(opt_level=1, threads=1, target="avx512"),
+]
+Network = tuple[Graph, dict[str, np.ndarray]]
+
+
+def holds(case: Network, choice: Settings) -> None:
+    """It runs natively, with the promised bits."""
+    graph, fed = case
+    exe = compile(graph, choice)
+    got = exe.run(fed)
+    assert not exe.plan.on_reference, str(exe.plan)
+    for name, array in promised(graph, fed).items():
+        assert bits(got[name]) == bits(np.asarray(array)), f"{choice}\n{graph}\n{exe.plan}"
+
+
+def integers(rng: np.random.Generator, kind: str, shape: tuple[int, ...], extreme: bool) -> Any:
+    """Numbers of the whole range; extreme: its two ends alone."""
+    info = np.iinfo(kind)
+    if extreme:
+        return rng.choice(np.array([info.min, info.max], kind), shape)
+    return rng.integers(info.min, info.max, shape, dtype=kind, endpoint=True)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Network:
+    """A convolution of integers with what networks have behind it."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    turned = draw(st.booleans())
+    groups, per_group, filters = draw(
+        st.sampled_from([(1, 3, 5), (1, 17, 33), (1, 32, 16), (2, 16, 32), (3, 5, 4), (19, 1, 1),
+                         (4, 4, 4), (33, 1, 1), (2, 3, 16)])
+    )  # fmt: skip
+    kernel = draw(st.sampled_from([(1, 1), (3, 2), (2, 4)]))
+    fields: dict[str, Any] = {
+        "strides": draw(st.sampled_from([(1, 1), (2, 1), (1, 3)])),
+        "pads": draw(st.sampled_from([((0, 0), (0, 0)), ((1, 0), (0, 2))])) if not turned else (),
+        "dilations": draw(st.sampled_from([(1, 1), (1, 2)])),
+        "groups": groups,
+    }
+    kind, extreme = draw(st.sampled_from(["int8", "uint8", "int16"])), draw(st.booleans())
+    if kind == "int16" and draw(st.booleans()):
+        fields["output_dtype"] = "int64"
+    x = integers(rng, kind, (2, groups * per_group, 7, 9), extreme)
+    shape = (groups * per_group, filters) if turned else (groups * filters, per_group)
+    w = integers(rng, draw(st.sampled_from(["int8", "uint8"])), (*shape, *kernel), extreme)
+    b = Builder("net")
+    inputs: list[str | None] = [b.input("x", TensorType.of(x)), b.constant(w)]
+    if draw(st.booleans()):
+        inputs.append(b.constant(integers(rng, kind, (), extreme)))
+        if draw(st.booleans()):
+            zeros = () if turned else (groups * filters,)
+            inputs.append(b.constant(integers(rng, w.dtype.name, zeros, False)))
+    op = REGISTRY["ConvTransposeInteger" if turned else "ConvInteger"](**fields)
+    sums = b.add(op, inputs)
+    behind = draw(st.sampled_from(["nothing", "requantised", "float"]))
+    outputs = [_behind(b, rng, sums, groups * filters, behind)]
+    return b.graph(outputs), {"x": x}
+
+
+def _behind(b: Builder, rng: np.random.Generator, sums: str, channels: int, what: str) -> str:
+    """Integers of 8 bits again, by a fixed-point factor or in float32."""
+    kind = str(b.types[sums].dtype)
+    if what == "nothing":
+        return sums
+    bias = rng.integers(-(2**20), 2**20, (channels, 1, 1)).astype(kind)
+    y = b.add(REGISTRY["Add"](), [sums, b.constant(bias)])
+    if what == "requantised":
+        factors = np.array([quantised_factor(f) for f in rng.uniform(1e-6, 1e-3, channels)])
+        op = REGISTRY["Requantize"](
+            zero_point=-3,
+            output_dtype="int8" if kind == "int32" else "int16",
+            rounding="twice" if kind == "int32" else "short",
+        )
+        return b.add(op, [y, *(b.constant(f.astype(np.int32)) for f in factors.T)])
+    y = b.add(REGISTRY["Cast"](to="float32"), [y])
+    scale = rng.uniform(1e-5, 1e-4, (channels, 1, 1)).astype(np.float32)
+    y = b.add(REGISTRY["Relu"](), [b.add(REGISTRY["Mul"](), [y, b.constant(scale)])])
+    zero = b.constant(np.array(7, np.uint8))
+    scale = rng.uniform(0.01, 0.2, channels).astype(np.float32)
+    return b.add(REGISTRY["QuantizeLinear"](), [y, b.constant(scale[:1].reshape(())), zero])
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(convolutions(), st.sampled_from([c for c in CHOICES if runnable(c)]))
+def test_a_convolution_of_integers_is_exact(case: Network, choice: Settings) -> None:
+    holds(case, choice)
+
+
+@pytest.mark.slow
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(convolutions(), st.sampled_from([c for c in CHOICES if runnable(c)]))
+def test_many_convolutions_of_integers_are_exact(case: Network, choice: Settings) -> None:
+    holds(case, choice)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(convolutions())
+def test_a_machine_without_the_instruction_gives_the_same_integers(case: Network) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "X86", {})
+        holds(case, Settings(opt_level=1, threads=1))
+
+
+def test_a_long_sum_of_extremes_saturates_nowhere() -> None:
+    """What vpmaddubsw gets wrong: 255 * 127 twice, and -128 * -128 as often as it goes."""
+    x = np.full((2, 64, 5, 3), 255, np.uint8)
+    w = np.full((18, 64, 3, 3), 127, np.int8)
+    low = np.full((2, 64, 5, 3), -128, np.int8)
+    lows = np.full((18, 64, 3, 3), -128, np.int8)
+    for data, weights, most in ((x, w, 255 * 127), (low, lows, 128 * 128)):
+        b = Builder("net")
+        value = b.input("x", TensorType.of(data))
+        y = b.add(REGISTRY["ConvInteger"](), [value, b.constant(weights)], ["y"])
+        graph = b.graph([y])
+        for choice in CHOICES:
+            if runnable(choice):
+                exe = compile(graph, choice)
+                assert (exe.run({"x": data})["y"] == 576 * most).all()
+                assert not exe.plan.on_reference
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["twice", "short", "once"]), st.booleans())
+def test_requantised_numbers_are_exact_at_every_size(seed: int, rounding: str, up: bool) -> None:
+    rng = np.random.default_rng(seed)
+    kind = np.int32 if rounding == "twice" else np.int64
+    bits_ = 32 if rounding == "twice" else 47
+    size = rng.integers(1, bits_ - 1, (3, 5, 37))
+    x = (rng.integers(-(2**62), 2**62, (3, 5, 37)) >> (63 - size)).astype(kind)
+    factors = 2.0 ** rng.uniform(-30, 3 if up else -1, 5)
+    pairs = np.array([quantised_factor(f) for f in factors], np.int32).T
+    b = Builder("net")
+    inputs = [b.input("x", TensorType.of(x)), *(b.constant(p) for p in pairs)]
+    op = REGISTRY["Requantize"](
+        zero_point=11, output_dtype="int16" if up else "int8", rounding=rounding
+    )
+    holds((b.graph([b.add(op, inputs)]), {"x": x}), Settings(opt_level=1, threads=1))
+
+
+def test_quantised_edges_and_odd_numbers() -> None:
+    """NaN, infinities, subnormals and every half, for both roundings."""
+    halves = np.arange(-300, 300, dtype=np.float32) / 2
+    near = np.nextafter(halves, np.float32(np.inf)), np.nextafter(halves, np.float32(-np.inf))
+    odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45, 3e38, -3e38], np.float32)
+    x = np.concatenate([halves, *near, odd])
+    for rounding in ("even", "away"):
+        for zero in (np.uint8(3), np.int8(-128), np.int16(-5), np.uint16(65535)):
+            b = Builder("net")
+            scale = b.constant(np.array(0.5 if rounding == "even" else 1.0, np.float32))
+            inputs = [b.input("x", TensorType.of(x)), scale, b.constant(np.array(zero))]
+            graph = b.graph([b.add(REGISTRY["QuantizeLinear"](halves=rounding), inputs)])
+            holds((graph, {"x": x}), Settings(opt_level=1, threads=1))
