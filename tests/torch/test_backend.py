@@ -174,6 +174,15 @@ def test_an_input_that_is_written_to_is_written_to() -> None:
     torch.testing.assert_close(cache, other)
 
 
+def test_statistics_of_batch_norm_follow_in_training_mode_without_gradients() -> None:
+    net, same, x = seeded(Network), seeded(Network), drawn(2, 3, 6, 5)
+    with torch.no_grad():
+        must_agree(torch.compile(net, backend="verax")(x), same(x))
+    for given, wanted in zip(net.buffers(), same.buffers()):
+        torch.testing.assert_close(given, wanted)
+    assert int(net.norm.num_batches_tracked) == 1
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_keeps_its_bits(dtype: Any) -> None:
     net = seeded(lambda: nn.Sequential(nn.Linear(5, 7), nn.ReLU())).to(dtype).eval()

@@ -18,6 +18,7 @@ from typing import Any
 
 from verax.base.optional import optional
 from verax.torch.backend import reset, verax
+from verax.torch.judging import verax_judge
 from verax.torch.options import CompileOptions, JudgeOptions, options_of
 from verax.torch.reporting import GraphReport, Judged, Report, report
 
@@ -38,7 +39,7 @@ GROUP = "torch_dynamo_backends"
 def _register() -> None:
     registry: Any = optional("torch._dynamo.backends.registry", "to use verax.torch")
     installed = {e.name for e in entry_points(group=GROUP)}
-    for backend in (verax,):
+    for backend in (verax, verax_judge):
         name = backend.__name__
         if name not in installed and name not in registry._COMPILER_FNS:
             registry.register_backend(backend, name)

@@ -49,7 +49,7 @@ def verax(
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return _with_gradients(graph, arguments, chosen)
-    programs = _programs(graph, _weights(graph, arguments), chosen, "inference")
+    programs = _programs(graph, weights(graph, arguments), chosen, "inference")
     programs.prepare([plain(a) for a in arguments])
     return programs
 
@@ -78,7 +78,7 @@ def _programs(
     return made
 
 
-def _weights(graph: Any, arguments: Sequence[Any]) -> list[int]:
+def weights(graph: Any, arguments: Sequence[Any]) -> list[int]:
     """Numbers of the arguments that are parameters or buffers of a module."""
     places = [n for n in graph.graph.nodes if n.op == "placeholder"]
     return [

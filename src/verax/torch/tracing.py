@@ -52,6 +52,8 @@ class Fixed:
     value: Any
 
 
+WRITERS = ("setitem", "iadd", "isub", "imul", "itruediv", "imatmul")
+"""Functions of Python that write to their first argument."""
 Output = Computed | ViewOf | Fixed
 
 
@@ -163,16 +165,42 @@ def _outputs(graph: Any, arguments: Sequence[Any]) -> list[Output]:
 
 def _part(graph: Any, computed: Sequence[int]) -> Any:
     """The same graph with these of its outputs only."""
+    (end,) = graph.graph.find_nodes(op="output")
+    return with_outputs(graph, [end.args[0][i] for i in computed])
+
+
+def with_outputs(graph: Any, outputs: Sequence[Any]) -> Any:
+    """A graph that gives these nodes (or numbers) of another one, without what that takes not.
+
+    What is written in place stays, whether the result is read or not.
+    """
     made = torch.fx.Graph()
-    results = made.graph_copy(graph.graph, {})
-    made.output(tuple(results[i] for i in computed))
-    made.eliminate_dead_code()
+    copies: dict[Any, Any] = {}
+    made.graph_copy(graph.graph, copies)
+    made.output(tuple(copies.get(o, o) for o in outputs))
+    for node in reversed(made.nodes):
+        if node.op.startswith(("call", "get")) and not node.users and not written_by(node):
+            made.erase_node(node)
     return torch.fx.GraphModule(graph, made)
 
 
+def written_by(node: Any) -> list[Any]:
+    """The nodes whose tensors a node writes to, as far as its name and arguments tell."""
+    if not node.op.startswith("call"):
+        return []
+    name = str(getattr(node.target, "__name__", node.target))
+    found = [a for a in (node.kwargs.get("out"),) if isinstance(a, torch.fx.Node)]
+    inside = name.endswith("_") and not name.endswith("__")
+    if inside or name in WRITERS or node.kwargs.get("inplace"):
+        found += [a for a in node.args[:1] if isinstance(a, torch.fx.Node)]
+    if name == "batch_norm" and any(node.args[5:6]):
+        found += [a for a in node.args[1:3] if isinstance(a, torch.fx.Node)]
+    return found
+
+
 def _writes(graph: Any) -> bool:
-    """Whether anything is called in a graph that gives nothing."""
-    return any(n.op.startswith("call") for n in graph.graph.nodes)
+    """Whether anything in a graph is written to."""
+    return any(written_by(n) for n in graph.graph.nodes)
 
 
 def _input_names(program: Any) -> list[str | None]:
