@@ -92,6 +92,10 @@ ALLOWED: dict[str, set[str]] = {
         *("frontends", "export", "onnx_format", "judge", "runners", "records", "ir", "base"),
     },
     "certified": {"compiler", "judge", "runners", "records", "ir", "base"},
+    "torch": {
+        *("api", "compiler", "frontends", "judge", "runners", "reference", "records"),
+        *("ops", "ir", "numerics", "base"),
+    },
     "onnx_backend": {"compiler", "frontends", "onnx_format", "reference", "ir", "base"},
     "loading": {"formats", "frontends.model", "compiler.saved", "base"},  # two in name only
     "api": {

@@ -68,6 +68,8 @@ def __getattr__(name: str) -> Any:
         value = import_module("importlib.metadata").version("verax")
         globals()[name] = value
         return value
+    if name == "torch":
+        return import_module("verax.torch")
     if name not in _HOMES:
         raise AttributeError(f"module 'verax' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

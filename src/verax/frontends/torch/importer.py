@@ -9,17 +9,20 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from verax.base.errors import ModelError, UsageError
+from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.optional import optional
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.torch.archive import Archive
+from verax.frontends.torch.decomposing import ROUNDS, decomposed, enter, refused_operators
 from verax.frontends.torch.examples import arguments_of
+from verax.frontends.torch.lines import with_line
 from verax.frontends.torch.reader import read_program
 from verax.frontends.torch.table import TABLE
 
@@ -35,22 +38,55 @@ def load_torch(
     `nn.Module` with example `inputs`: a tensor, a sequence of positional arguments, or a mapping
     of keyword arguments.
 
-    shapes, values: as for every format. Raises `ModelError` for a damaged file, `UnsupportedError`
-    listing what Verax lacks, `UsageError` when a module comes without inputs or cannot be exported.
+    shapes, values: as for every format; an input that the program writes to stays one, whatever
+    its value is. Raises `ModelError` for a damaged file, `UnsupportedError` listing what Verax
+    lacks, `UsageError` when a module comes without inputs or cannot be exported; of a program in
+    memory, with the line of Python that a refused node comes from.
     """
-    program = None
     if isinstance(source, str | os.PathLike | bytes):
         _no_examples(inputs, "a file")
-        archive = Archive(source)
         name = "bytes" if isinstance(source, bytes) else os.fspath(source)
-    else:
-        program, name = _program(source, inputs), type(source).__name__
-        archive = Archive(_saved(program))
+        return _read(Archive(source), name, shapes, values)
+    return _of_program(_program(source, inputs), type(source).__name__, shapes, values)
+
+
+def _of_program(
+    program: Any, name: str, shapes: Shapes | None, values: Mapping[str, np.ndarray] | None
+) -> Model:
+    """The model of a program in memory; what the table lacks is decomposed, as often as helps."""
+    counts: Counter[str] = Counter()
+    first: UnsupportedError | None = None
+    for _ in range(ROUNDS):
+        try:
+            model = _read(Archive(_saved(program)), name, shapes, values)
+        except UnsupportedError as error:
+            first = first or with_line(error, program)
+            try:
+                simpler, more = decomposed(program, refused_operators(error))
+            except UnsupportedError:
+                more = Counter()
+            if not more:
+                raise first from error
+            program, counts = simpler, counts + more
+        except ModelError as error:
+            raise with_line(error, program) from error
+        else:
+            enter(model.ledger, counts)
+            said = dict(model.metadata)
+            if counts:
+                said["decomposed"] = ", ".join(f"{k} ({n})" for k, n in sorted(counts.items()))
+            return dataclasses.replace(model, program=program, metadata=said)
+    assert first is not None
+    raise first
+
+
+def _read(
+    archive: Archive, name: str, shapes: Shapes | None, values: Mapping[str, np.ndarray] | None
+) -> Model:
     foreign = read_program(archive)
-    version = foreign.metadata["torch"]
-    importer = Importer(foreign, TABLE, shapes, values)
-    model = importer.run(name, f"PyTorch {version} (torch.export)")
-    return dataclasses.replace(model, program=program)
+    fixed = {v: a for v, a in (values or {}).items() if v not in foreign.updates}
+    importer = Importer(foreign, TABLE, shapes, fixed)
+    return importer.run(name, f"PyTorch {foreign.metadata['torch']} (torch.export)")
 
 
 def _program(source: Any, inputs: Any) -> Any:

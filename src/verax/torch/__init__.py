@@ -1,0 +1,48 @@
+"""At home in PyTorch: backends of `torch.compile`, and layers of a living module exchanged.
+
+    import verax.torch
+
+    fast = torch.compile(module, backend="verax", options={"opt_level": 3})
+    seen = torch.compile(module, backend="verax_judge", options={"inner": "inductor"})
+    print(verax.torch.report())
+
+This room needs PyTorch; `import verax` alone does not load it. The backends are known to PyTorch by
+the entry points of the installed package; where that is not installed, importing this room makes
+them known. Either way each is registered once.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from verax.base.optional import optional
+from verax.torch.backend import reset, verax
+from verax.torch.judging import verax_judge
+from verax.torch.options import CompileOptions, JudgeOptions, options_of
+from verax.torch.reporting import GraphReport, Judged, Report, report
+
+__all__ = [
+    "CompileOptions",
+    "GraphReport",
+    "JudgeOptions",
+    "Judged",
+    "Report",
+    "options_of",
+    "report",
+    "reset",
+]
+GROUP = "torch_dynamo_backends"
+"""Entry points in which PyTorch looks for backends."""
+
+
+def _register() -> None:
+    registry: Any = optional("torch._dynamo.backends.registry", "to use verax.torch")
+    installed = {e.name for e in entry_points(group=GROUP)}
+    for backend in (verax, verax_judge):
+        name = backend.__name__
+        if name not in installed and name not in registry._COMPILER_FNS:
+            registry.register_backend(backend, name)
+
+
+_register()

@@ -1,0 +1,140 @@
+"""`torch.compile(module, backend="verax")`: graphs of PyTorch run by programs of Verax.
+
+Where no gradient is asked for, a graph is exported as it stands, with its weights as constants.
+Where one is, AOTAutograd splits it into a forward and a backward graph; the backward graph runs in
+eager PyTorch when not all of it has kernels, with a warning and a line in the report.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from verax.base.optional import optional
+from verax.torch import reporting
+from verax.torch.options import CompileOptions, options_of
+from verax.torch.programs import Programs, plain
+
+torch: Any = optional("torch", "to use verax.torch")
+STATIC = "_dynamo_static_input_type"
+"""How Dynamo marks buffers of modules."""
+BACKWARD = (
+    *("threshold_backward", "native_batch_norm_backward", "native_layer_norm_backward"),
+    *("native_group_norm_backward", "_softmax_backward_data", "_log_softmax_backward_data"),
+    *("gelu_backward", "silu_backward", "tanh_backward", "sigmoid_backward", "elu_backward"),
+    *("leaky_relu_backward", "hardtanh_backward", "hardsigmoid_backward", "hardswish_backward"),
+    *("mse_loss_backward", "nll_loss_forward", "nll_loss_backward", "select_backward"),
+    *("slice_backward", "embedding_dense_backward", "native_dropout_backward"),
+)
+"""Operators of backward graphs that PyTorch itself says in simpler ones."""
+_live: weakref.WeakSet[Programs] = weakref.WeakSet()
+
+
+def verax(
+    graph: Any,
+    arguments: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """The backend itself: what `torch.compile` calls for each graph.
+
+    mode, options: see `CompileOptions`; a mode stands for an opt_level. Raises `UsageError` for
+    options that do not exist, and `UnsupportedError` or `CompileError` for a graph that cannot be
+    compiled (PyTorch shows both inside a `BackendCompilerFailed`).
+    """
+    chosen = options_of(CompileOptions, options, mode, "verax")
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return _with_gradients(graph, arguments, chosen)
+    programs = _programs(graph, weights(graph, arguments), chosen, "inference")
+    programs.prepare([plain(a) for a in arguments])
+    return programs
+
+
+def reset() -> None:
+    """Forget every program and the report; the next runs compile. `torch.compiler.reset()` does it
+    for modules that were compiled by this backend."""
+    for programs in list(_live):
+        programs.clear()
+    reporting.forget()
+
+
+verax.reset = reset  # type: ignore[attr-defined]  # where PyTorch looks for it
+
+
+def operators(graph: Any) -> int:
+    """How many operators a graph calls."""
+    return sum(n.op.startswith("call") for n in graph.graph.nodes)
+
+
+def _programs(
+    graph: Any, constants: Sequence[int], options: CompileOptions, kind: str, keep: bool = False
+) -> Programs:
+    made = Programs(graph, constants, options, reporting.opened(kind, operators(graph)), keep)
+    _live.add(made)
+    return made
+
+
+def weights(graph: Any, arguments: Sequence[Any]) -> list[int]:
+    """Numbers of the arguments that are parameters or buffers of a module."""
+    places = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    return [
+        i
+        for i, (place, value) in enumerate(zip(places, arguments))
+        if isinstance(value, torch.nn.Parameter) or STATIC in place.meta.get("tensor_dict", {})
+    ]
+
+
+def _with_gradients(
+    graph: Any, arguments: Sequence[Any], options: CompileOptions
+) -> Callable[..., Any]:
+    def forward(part: Any, _: Any) -> Any:
+        metadata = torch._guards.TracingContext.get().fw_metadata
+        static = () if metadata is None else metadata.static_input_indices
+        return _boxed(_programs(part, static, options, "forward"))
+
+    def backward(part: Any, _: Any) -> Any:
+        native = CompileOptions(options.opt_level, threads=options.threads, require_native=True)
+        return _boxed(_Backward(_programs(part, (), native, "backward", keep=True)))
+
+    packets = [getattr(torch.ops.aten, name) for name in BACKWARD]
+    split = torch._dynamo.backends.common.aot_autograd(
+        fw_compiler=forward,
+        bw_compiler=backward,
+        decompositions=torch._decomp.get_decompositions(packets),
+    )
+    return split(graph, arguments)  # type: ignore[no-any-return]
+
+
+class _Backward:
+    """A backward graph, which says at its first run when eager PyTorch keeps it."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs, self.said = programs, False
+
+    def __call__(self, *arguments: Any) -> Any:
+        results = self.programs(*arguments)
+        why = self.programs.report.fallback
+        if why and not self.said:
+            self.said = True
+            warnings.warn(
+                f"verax: gradients of {self.programs.report.name} are computed by eager PyTorch: "
+                + why.partition("\n")[0],
+                stacklevel=2,
+            )
+        return results
+
+
+def _boxed(call: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """As AOTAutograd calls: one list, which is emptied so that nothing in it is kept alive."""
+
+    def run(arguments: list[Any]) -> Any:
+        given = list(arguments)
+        arguments.clear()
+        return call(*given)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,183 @@
+"""One graph of `torch.compile` as compiled programs: one for each set of sizes, up to a limit.
+
+Weights are constants of a program. Whoever changes one gets another program; when that happens
+twice after few runs, weights become inputs of the program, so that training does not compile at
+every step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from verax import api
+from verax.base.errors import CompileError, VeraxError
+from verax.base.optional import optional
+from verax.torch.options import CompileOptions
+from verax.torch.reporting import GraphReport
+from verax.torch.tensors import Witness, array_of, tensor_of, with_strides
+from verax.torch.tracing import Computed, Fixed, trace
+
+torch: Any = optional("torch", "to use verax.torch")
+CHANGES = 2
+"""So many programs given up early, one after the other, make weights inputs."""
+EARLY = 16
+"""Runs after which a program was worth its compilation."""
+
+
+class Program:
+    """A graph compiled for the sizes of `arguments`."""
+
+    def __init__(
+        self,
+        graph: Any,
+        arguments: Sequence[Any],
+        constants: Sequence[int],
+        options: CompileOptions,
+    ) -> None:
+        found = trace(graph, arguments, constants)
+        self.traced = found
+        self.inputs = list(found.arguments.items())
+        self.outputs = found.outputs
+        taken = set(found.arguments.values())
+        self.built_in = [(i, Witness(arguments[i])) for i in constants if i not in taken]
+        self.executable = None
+        self.runs = 0
+        if found.model is not None:
+            self.results = found.model.graph.returned
+            self.changed = list(found.changed.items())
+            self.executable = api.compile(
+                found.model,
+                opt_level=options.opt_level,
+                threads=options.threads,
+                require_native=options.require_native,
+                certify=options.certify,
+                samples=self._arrays(arguments) if options.certify else None,
+            )
+            certificate = self.executable.certificate
+            if certificate is not None and not certificate.holds:
+                raise CompileError(
+                    f"the program is not certified: {'; '.join(certificate.problems)}",
+                    next_step="compile at a lower opt_level, or without certify",
+                )
+
+    @property
+    def on_reference(self) -> tuple[str, ...]:
+        """Nodes that no kernel takes."""
+        return () if self.executable is None else self.executable.plan.on_reference
+
+    def stale(self, arguments: Sequence[Any]) -> bool:
+        """Whether a weight that is built in has changed."""
+        return any(witness.changed(arguments[i]) for i, witness in self.built_in)
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """The graph's outputs."""
+        self.runs += 1
+        tensors: list[Any] = []
+        if self.executable is not None:
+            answers = self.executable.run(self._arrays(arguments))
+            tensors = [tensor_of(answers[v]) for v in self.results]
+            for i, new in self.changed:
+                with torch.no_grad():
+                    arguments[i].copy_(tensor_of(answers[new]))
+        found = []
+        for output in self.outputs:
+            if isinstance(output, Computed):
+                found.append(with_strides(tensors[output.number], output.strides))
+            elif isinstance(output, Fixed):
+                found.append(output.value)
+            elif output.itself:
+                found.append(arguments[output.argument])
+            else:
+                source = arguments[output.argument]
+                found.append(source.as_strided(output.shape, output.strides, output.offset))
+        return found
+
+    def _arrays(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        return {name: array_of(arguments[i]) for name, i in self.inputs}
+
+
+class Programs:
+    """What torch.compile calls for one graph.
+
+    graph: the GraphModule. constants: numbers of the arguments that are weights. report: where what
+    happens is written down. keep: a graph that cannot be compiled runs in eager PyTorch whatever
+    the options say.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        constants: Sequence[int],
+        options: CompileOptions,
+        report: GraphReport,
+        keep: bool = False,
+    ) -> None:
+        self.graph, self.options, self.report = graph, options, report
+        self.constants = tuple(constants) if options.freeze else ()
+        self.keep = keep or options.fallback == "eager"
+        self._programs: OrderedDict[tuple[Any, ...], Program] = OrderedDict()
+        self._lock = threading.RLock()
+        self._eager = False
+        self._early = 0
+
+    def clear(self) -> None:
+        """Forget every program; the next run compiles."""
+        with self._lock:
+            self._programs.clear()
+
+    def prepare(self, arguments: Sequence[Any]) -> Program | None:
+        """The program for these arguments, compiled if need be; None when the graph runs in eager
+        PyTorch. Raises `VeraxError` when it cannot be compiled and must be."""
+        key = tuple((a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments)
+        with self._lock:
+            found = self._programs.get(key)
+            if found is not None and found.stale(arguments):
+                self.report.weight_changes += 1
+                self._early = self._early + 1 if found.runs < EARLY else 0
+                if self._early == CHANGES:
+                    self.constants = ()
+                    self.report.note("weights change often, and are inputs of the program now")
+                    self._programs.clear()
+                found = None
+            if found is None and not self._eager:
+                found = self._made(arguments)
+            if found is not None:
+                self._programs[key] = found
+                self._programs.move_to_end(key)
+                if len(self._programs) > self.options.programs:
+                    self._programs.popitem(last=False)
+        return found
+
+    def __call__(self, *arguments: Any) -> Any:
+        arguments = tuple(map(plain, arguments))
+        program = self.prepare(arguments)
+        self.report.runs += 1
+        return self.graph(*arguments) if program is None else program.run(arguments)
+
+    def _made(self, arguments: Sequence[Any]) -> Program | None:
+        try:
+            # PyTorch keeps what is being traced per thread; here it is in the middle of its own.
+            with ThreadPoolExecutor(1) as clean:
+                found = clean.submit(
+                    Program, self.graph, arguments, self.constants, self.options
+                ).result()
+        except VeraxError as error:
+            if not self.keep:
+                raise
+            self._eager = True
+            self.report.fallback = str(error)
+            return None
+        self.report.programs += 1
+        self.report.on_reference = found.on_reference
+        return found
+
+
+def plain(value: Any) -> Any:
+    """A symbolic number as the number that it is now."""
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value.node.hint
+    return value

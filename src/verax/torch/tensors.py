@@ -1,0 +1,70 @@
+"""Tensors in and out of programs, in their own memory wherever that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from verax.base.arrays import as_array
+from verax.base.errors import UnsupportedError
+from verax.base.optional import optional
+
+torch: Any = optional("torch", "to use verax.torch")
+SAMPLES = 16
+"""Elements of a weight that are looked at to see whether it is what it was."""
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def array_of(tensor: Any) -> np.ndarray:
+    """The tensor's numbers, in its own memory where they lie densely.
+
+    Raises `UnsupportedError` for a tensor that is not on the processor.
+    """
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(
+            f"a tensor lies on {tensor.device}; Verax compiles for the processor",
+            next_step="move the module and its inputs to the CPU",
+        )
+    return as_array(tensor)
+
+
+def tensor_of(array: np.ndarray) -> Any:
+    """A tensor on the array's own memory; bfloat16 keeps its bits."""
+    if not array.flags.writeable:
+        array = array.copy()
+    if array.dtype == BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def with_strides(tensor: Any, strides: Sequence[int] | None) -> Any:
+    """The tensor, laid out as eager PyTorch would give it; None for dense in the usual order."""
+    if strides is None:
+        return tensor
+    return torch.empty_strided(tensor.shape, tuple(strides), dtype=tensor.dtype).copy_(tensor)
+
+
+class Witness:
+    """Tells whether a tensor is what it was: by its version, its address, and some of its numbers,
+    as `tensor.data.copy_` leaves no trace in the version."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.version, self.address = _version(tensor), tensor.data_ptr()
+        self.view: np.ndarray | None = None
+        if tensor.numel() and tensor.is_contiguous():
+            flat = array_of(tensor).reshape(-1)
+            self.view = flat[:: max(1, flat.size // SAMPLES)]
+            self.seen = self.view.tobytes()
+
+    def changed(self, tensor: Any) -> bool:
+        """Whether the tensor holds something else, as far as can be seen at little cost."""
+        if _version(tensor) != self.version or tensor.data_ptr() != self.address:
+            return True
+        return self.view is not None and self.view.tobytes() != self.seen
+
+
+def _version(tensor: Any) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)

@@ -1,0 +1,53 @@
+"""What the table lacks is decomposed by itself, written down, and means the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import verax
+from verax.base.errors import UnsupportedError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+
+def drawn(*shape: int, seed: int = 7) -> Any:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape, np.float32))
+
+
+class Smooth(torch.nn.Module):
+    """An operator that the table lacks and PyTorch decomposes, between two that it has whole."""
+
+    def forward(self, x: Any) -> Any:
+        y = torch.nn.functional.layer_norm(x, (5,))
+        return torch.nn.functional.gelu(torch.special.entr(y.abs() + 0.5))
+
+
+class Eigenvalues(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.linalg.eigvalsh(x @ x.transpose(0, 1))
+
+
+def test_only_what_is_lacking_is_decomposed_and_the_ledger_says_so() -> None:
+    x = drawn(3, 5)
+    model = verax.load(Smooth(), inputs=(x,))
+    assert model.metadata["decomposed"] == "aten::special_entr.default (1)"
+    (entry,) = [e for e in model.ledger.entries if e.operator == "aten::special_entr.default"]
+    assert "decomposed into simpler operators" in entry.reason
+    kinds = {node.op.kind for node in model.graph.nodes}
+    assert {"LayerNormalization", "Gelu"} <= kinds  # those stay whole
+    (given,) = verax.reference(model, {"x": x.numpy()}).values()
+    np.testing.assert_allclose(given, Smooth()(x.double()).numpy(), rtol=1e-6)
+
+
+def test_a_decomposed_program_is_judged_as_it_is() -> None:
+    model = verax.load(Smooth(), inputs=(drawn(3, 5),))
+    assert verax.check(model, "torch").kind in ("rounding", "identical")
+
+
+def test_what_cannot_be_decomposed_is_refused_with_the_users_line() -> None:
+    with pytest.raises(UnsupportedError, match="linalg_eigvalsh") as caught:
+        verax.load(Eigenvalues(), inputs=(drawn(3, 4),))
+    assert "in forward: return torch.linalg.eigvalsh" in caught.value.place
