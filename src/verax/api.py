@@ -17,7 +17,7 @@ from verax.base.errors import UsageError
 from verax.base.kept import keeping
 from verax.base.memory import parse_bytes
 from verax.base.reading import stamp
-from verax.base.settings import Settings
+from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.certified import compile_certified
 from verax.compiler.cache import default_cache
 from verax.compiler.driver import Executable
@@ -131,11 +131,11 @@ def compile(
     model: a `Model`, a graph, or whatever `load` reads. inputs: what a `torch.nn.Module` is
     exported with, as `load` takes them.
     opt_level: 0 (every node by itself), 1 (fused; the same bits), 2 (scales folded into weights:
-    within rounding) or 3 (Winograd's algorithm: approximate); by default 1. All give the same bits
-    on every machine. threads: None for as many as this process has cores, fewer under a CPU quota
-    or OMP_NUM_THREADS. disable, require: names of passes. checked: verify the graph around every
-    pass. memory: bytes, or "8G", that one value and the program's buffers may take; 0 for
-    VERAX_MEMORY or most of what is free. Raises `InputError` before it would take more.
+    within rounding) or 3 (Winograd's algorithm: approximate), which is the default. All give the
+    same bits on every machine. threads: None for as many as this process has cores, fewer under a
+    CPU quota or OMP_NUM_THREADS. disable, require: names of passes. checked: verify the graph
+    around every pass. memory: bytes, or "8G", that one value and the program's buffers may take; 0
+    for VERAX_MEMORY or most of what is free. Raises `InputError` before it would take more.
     require_native: raise `UnsupportedError` for a node that would run on the reference, in Python.
     recipe: of an earlier program of the same model (`exe.recipe`, its JSON file, or a .vx file):
     the same bits, or `CompileError`. It says level and passes itself: `UsageError` with both.
@@ -152,7 +152,7 @@ def compile(
         )
     most = parse_bytes(memory) if isinstance(memory, str) else memory
     settings = Settings(
-        1 if opt_level is None else opt_level,
+        DEFAULT_LEVEL if opt_level is None else opt_level,
         threads or 0,
         target,
         tuple(disable),
@@ -248,7 +248,7 @@ def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: f
 
 def check(
     model: Network,
-    subject: Subject = "verax:O1",
+    subject: Subject = f"verax:O{DEFAULT_LEVEL}",
     inputs: Inputs | None = None,
     *,
     passes: Sequence[str] | None = None,
@@ -338,7 +338,7 @@ def evaluate(
     """
     network = model_of(model)
     plain = Settings()
-    level = plain.opt_level if opt_level is None else opt_level
+    level = DEFAULT_LEVEL if opt_level is None else opt_level
     own = VeraxRunner(dataclasses.replace(plain, opt_level=level, threads=threads))
     own = own.with_passes(PassOptions.of(passes, disable, inject))
     subject = None if against is None else _network_or_subject(against, network, threads, timeout)
@@ -360,7 +360,7 @@ def _network_or_subject(
 @keeping()
 def bisect(
     model: Network,
-    subject: Subject = "verax:O1",
+    subject: Subject = f"verax:O{DEFAULT_LEVEL}",
     inputs: Inputs | None = None,
     *,
     steps: int | None = None,

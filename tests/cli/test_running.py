@@ -62,7 +62,7 @@ def test_a_program_runs_in_a_process_without_the_model(
     copy, program = tmp_path / "net.onnx", tmp_path / "net.vx"
     copy.write_bytes(digits.read_bytes())
     assert cli("compile", copy, "-o", program, "-O1", "--shape", "n=1").code == 0
-    cli("run", copy, "--image", photo, "-o", tmp_path / "model.npz")
+    cli("run", copy, "-O1", "--image", photo, "-o", tmp_path / "model.npz")
     copy.unlink()
     command = [sys.executable, "-m", "verax.cli.main", "run", program, "--image", photo]
     command += ["-o", tmp_path / "program.npz"]

@@ -12,6 +12,8 @@ from verax.base.errors import UsageError
 
 LEVELS = (0, 1, 2, 3)
 """Optimisation levels; `compiler.levels` says what each admits."""
+DEFAULT_LEVEL = 3
+"""What a user gets who asks for no level. `Settings` by itself is the level that changes no bit."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ import typer
 
 from verax.api import bisect, graph_of, load, subject_of
 from verax.base.errors import UsageError
+from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import (
     Json,
     Memory,
@@ -53,7 +54,7 @@ def command(
     subject: Annotated[
         str,
         typer.Argument(help="A runner (see `verax runners`), a model file, a .vx or an .npz file."),
-    ] = "verax:O1",
+    ] = f"verax:O{DEFAULT_LEVEL}",
     input: Inputs = None,
     image: Photo = None,
     images: Annotated[

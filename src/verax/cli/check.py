@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from verax.base.errors import UsageError
+from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import (
     Json,
     Memory,
@@ -60,7 +61,7 @@ def command(
     subject: Annotated[
         str,
         typer.Argument(help="A runner (see `verax runners`), a model file, a .vx or an .npz file."),
-    ] = "verax:O1",
+    ] = f"verax:O{DEFAULT_LEVEL}",
     other: Annotated[
         str | None, typer.Option("--other", help="A second subject: which of the two is nearer?")
     ] = None,

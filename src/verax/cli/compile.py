@@ -145,6 +145,11 @@ def command(
         )
     )
     output.print(Text(f"recipe {made.sha256}, O{made.opt_level}"), style="dim")
+    if made.algorithms and not certify:
+        output.print(
+            f"{len(made.algorithms)} layers are approximate (Winograd); --certify judges them "
+            "against float64"
+        )
     if found.on_reference:
         output.print(
             Text(f"no kernel yet, run on the reference: {', '.join(found.on_reference)}"),

@@ -10,6 +10,7 @@ import typer
 
 from verax import api
 from verax.base.errors import UsageError
+from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import (
     Json,
     Level,
@@ -107,7 +108,7 @@ def command(
             help="Note here what is done; the same command goes on where it was ended.",
         ),
     ] = None,
-    opt_level: Level = 1,
+    opt_level: Level = DEFAULT_LEVEL,
     passes: Passes = None,
     disable: Disable = None,
     inject: Inject = None,

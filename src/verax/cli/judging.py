@@ -19,6 +19,7 @@ import numpy as np
 
 from verax.api import graph_of, load, subject_of
 from verax.base.errors import InputError, UsageError
+from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import parse_shapes
 from verax.cli.inputs import PHOTOS, files_of, image_options, photogenic, read_inputs
 from verax.compiler.saved import SavedExecutable
@@ -45,7 +46,7 @@ class Request:
     """The options of `verax check`; names and meanings as on the command line."""
 
     model: str
-    subject: str = "verax:O1"
+    subject: str = f"verax:O{DEFAULT_LEVEL}"
     other: str | None = None
     input: tuple[str, ...] = ()
     image: str | None = None

@@ -18,6 +18,7 @@ from rich.text import Text
 from verax.api import compile, load
 from verax.base.errors import InputError, UsageError
 from verax.base.files import atomic_write
+from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import (
     Json,
     Level,
@@ -65,7 +66,7 @@ def command(
     to: Annotated[
         Path | None, typer.Option("--output", "-o", help="An .npz file for the outputs.")
     ] = None,
-    opt_level: Level = 1,
+    opt_level: Level = DEFAULT_LEVEL,
     disable: Disable = None,
     threads: Threads = 0,
     shape: Shape = None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from verax.base.errors import UsageError
-from verax.base.settings import LEVELS
+from verax.base.settings import DEFAULT_LEVEL, LEVELS
 
 MODES = {"default": 1, "reduce-overhead": 1, "max-autotune": 3, "max-autotune-no-cudagraphs": 3}
 """Modes of torch.compile -> optimisation level."""
@@ -29,7 +29,7 @@ class CompileOptions:
     graph whose sizes vary.
     """
 
-    opt_level: int = 1
+    opt_level: int = DEFAULT_LEVEL
     certify: bool = False
     threads: int = 0
     fallback: str = "error"
