@@ -8,7 +8,8 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +19,7 @@ from verax.base import memory
 from verax.base.arrays import as_array
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
-from verax.runtime.engine import load_object
+from verax.runtime.engine import LoadedObject, load_object
 from verax.runtime.image import (
     CTX_ARENA,
     CTX_ARRAYS,
@@ -34,6 +35,8 @@ from verax.runtime.threads import ThreadPool
 
 PythonCall = Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
 _ALIGNMENT = 64
+MOST_ARENAS = 8
+"""Runs of one program at the same time."""
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
 _leaving = False
 
@@ -61,35 +64,27 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
 
 
 class Program:
-    """Runs an `Image`. One run at a time; callers in other threads wait."""
+    """Runs an `Image`. Callers in several threads run side by side, each in an arena of its own.
+
+    The first has the worker threads; whoever comes while it runs computes in his own thread. At
+    most `MOST_ARENAS` run at once, further callers wait.
+    """
 
     def __init__(
         self, image: Image, threads: int = 1, python_call: PythonCall | None = None
     ) -> None:
-        """Load the code, allocate the arena, start `threads - 1` parked workers if it can use any.
+        """Load the code, allocate an arena, start `threads - 1` parked workers if it can use any.
 
         python_call(node, arrays) -> arrays evaluates a node that has no kernel.
         """
         self.image = image
-        self._lock = threading.Lock()
         self._python_call = python_call
         memory.require(sum(map(_bytes, image.outputs)), "the network's outputs")
-        self._arena = aligned_zeros(image.arena_bytes)
         self._weights = _aligned(image.weights)
         self._library = load_object(image.object_code) if image.object_code else None
-        self._threads = threads
         self._pools: list[ThreadPool] = []
-        self._pool_is_lost = False
-        self._in_flight: Sequence[np.ndarray] = ()
-        count = len(image.inputs) + len(image.outputs)
-        self._context = (ctypes.c_void_p * (CTX_ARRAYS + count))()
-        self._context[CTX_ARENA] = self._arena.ctypes.data
-        self._context[CTX_WEIGHTS] = self._weights.ctypes.data
-        self._status = self._arena[: 4 * len(image.checks)].view(np.int32)
-        self._schedule = [self._bind(step) for step in image.schedule]
-        self._output_dtypes = [numpy_dtype(s.dtype) for s in image.outputs]
-        self._address = ctypes.addressof(self._context)
-        self._start_workers()
+        self._places = [self._new_place(threads)]
+        self._new_turns()
         self._finalizer = weakref.finalize(self, _close_all, self._pools)
         self._finalizer.atexit = False
         renew_in_child(self)
@@ -97,34 +92,153 @@ class Program:
         if _leaving:
             self._keep_for_ever()
 
+    def _new_place(self, threads: int) -> _Place:
+        call, library = self._python_call, self._library
+        return _Place(self.image, self._weights, library, self._pools, call, threads)
+
+    def _new_turns(self) -> None:
+        self._lock = threading.Lock()
+        self._turns = threading.BoundedSemaphore(MOST_ARENAS)
+        self._free = list(reversed(self._places))
+
+    @contextmanager
+    def _place(self) -> Iterator[_Place]:
+        """An arena that nobody else uses meanwhile: the first if it is free."""
+        with self._turns:
+            with self._lock:
+                if not self._free:
+                    self._places.append(self._new_place(1))
+                    self._free.append(self._places[-1])
+                place = self._free.pop()
+            try:
+                yield place
+            finally:
+                with self._lock:
+                    self._free.append(place)
+                    self._free.sort(key=self._places.index, reverse=True)
+
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs in the image's order; shapes and dtypes are already checked.
 
-        Raises `InputError` when an index computed by the network lies outside its tensor.
+        Raises `InputError` when an index computed by the network lies outside its tensor, or there
+        is no memory for another arena.
         """
+        with self._place() as place:
+            return place.run(arrays)
+
+    def poison(self, fill: int) -> None:
+        """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255).
+
+        A right program gives the same bits afterwards: it reads nothing that it did not write.
+        """
+        with self._lock:
+            for place in self._free:
+                place.arena[self.image.kept_bytes :] = fill
+
+    def time_steps(self, arrays: Sequence[np.ndarray], runs: int) -> list[list[int]]:
+        """Nanoseconds of every schedule entry, per run; for images of separate kernel calls."""
+        with self._place() as place:
+            return place.time_steps(arrays, runs)
+
+    def close(self) -> None:
+        """Stop the worker threads; later runs do everything in the caller's."""
+        for _ in range(MOST_ARENAS):  # until nobody runs, and nobody may
+            self._turns.acquire()
+        _close_all(self._pools)
+        for place in self._places:
+            place.start_workers(1)
+        for _ in range(MOST_ARENAS):
+            self._turns.release()
+
+    def renew_in_child(self) -> None:
+        """See `base.forks`. A run that was under way in another thread never ends here; what it
+        computed is overwritten by the next one."""
+        lost = bool(self._pools)
+        self._pools.clear()  # the memory of the lost pools is the parent's to free, and is leaked
+        for place in self._places:
+            place.renew(lost)
+        self._new_turns()
+
+    def _keep_for_ever(self) -> None:
+        """Never free what native code may be using: arenas, arrays of callers, workers."""
+        self._finalizer.detach()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+
+class _Place:
+    """An arena, the table of addresses that the code is given, and who works on it."""
+
+    def __init__(
+        self,
+        image: Image,
+        weights: np.ndarray,
+        library: LoadedObject | None,
+        pools: list[ThreadPool],
+        python_call: PythonCall | None,
+        threads: int,
+    ) -> None:
+        """pools: where its workers are entered, for whoever stops them."""
+        self.image, self._library, self._pools = image, library, pools
+        self._weights, self._python_call = weights, python_call
+        self._output_dtypes = [numpy_dtype(s.dtype) for s in image.outputs]
+        self.arena = aligned_zeros(image.arena_bytes)
+        self._pool_is_lost = False
+        self._in_flight: Sequence[np.ndarray] = ()
+        count = len(image.inputs) + len(image.outputs)
+        self._context = (ctypes.c_void_p * (CTX_ARRAYS + count))()
+        self._context[CTX_ARENA] = self.arena.ctypes.data
+        self._context[CTX_WEIGHTS] = weights.ctypes.data
+        self._status = self.arena[: 4 * len(image.checks)].view(np.int32)
+        self._schedule = [self._bind(step) for step in image.schedule]
+        self._address = ctypes.addressof(self._context)
+        self.start_workers(threads)
+
+    def start_workers(self, threads: int) -> None:
+        """A pool wherever the code asks for one, if only of the caller: code in older files
+        cannot do without."""
+        self._threads = threads
+        if self.image.pool and self._library:
+            pool = ThreadPool(self._library, threads)
+            self._pools.append(pool)
+            self._context[CTX_POOL] = pool.handle
+
+    def renew(self, pool_is_lost: bool) -> None:
+        """In a forked child: nothing runs here; workers are started when they are needed."""
+        self._status[:] = 0
+        self._in_flight = ()
+        self._pool_is_lost = pool_is_lost
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """As `Program.run`, here."""
         image = self.image
         values: dict[str, np.ndarray] = {}
-        with self._lock:
-            callers = self._hand_over(arrays)
-            for step in self._schedule:
-                self._execute(step, values, callers)
-            self._in_flight = ()
-            if len(self._status) and self._status.any():
-                failed = image.checks[int(self._status.argmax())]
-                self._status[:] = 0
-                raise InputError("an index lies outside of the tensor it indexes", place=failed)
+        callers = self._hand_over(arrays)
+        for step in self._schedule:
+            self._execute(step, values, callers)
+        self._in_flight = ()
+        if len(self._status) and self._status.any():
+            failed = image.checks[int(self._status.argmax())]
+            self._status[:] = 0
+            raise InputError("an index lies outside of the tensor it indexes", place=failed)
         outputs = callers[len(image.inputs) :]
         if image.python_outputs:
             return [values.get(n, o) for n, o in zip(image.python_outputs, outputs)]
         return outputs
 
-    def poison(self, fill: int) -> None:
-        """Fill every byte of the arena that holds nothing between runs with `fill` (0 to 255).
-
-        A right program gives the same bits afterwards: it reads nothing that it did not write.
-        """
-        with self._lock:
-            self._arena[self.image.kept_bytes :] = fill
+    def time_steps(self, arrays: Sequence[np.ndarray], runs: int) -> list[list[int]]:
+        """As `Program.time_steps`, here."""
+        times: list[list[int]] = []
+        callers = self._hand_over(arrays)
+        for _ in range(runs):
+            values: dict[str, np.ndarray] = {}
+            taken = []
+            for step in self._schedule:
+                start = time.perf_counter_ns()
+                self._execute(step, values, callers)
+                taken.append(time.perf_counter_ns() - start)
+            times.append(taken)
+        self._in_flight = ()
+        return times
 
     def _hand_over(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The caller's arrays: inputs, then new outputs, with their addresses in the context."""
@@ -139,7 +253,7 @@ class Program:
         for i, array in enumerate(callers, CTX_ARRAYS):
             self._context[i] = array.__array_interface__["data"][0]
         if self._pool_is_lost:
-            self._start_workers()
+            self.start_workers(self._threads)
             self._pool_is_lost = False
         self._in_flight = callers
         return callers
@@ -152,58 +266,12 @@ class Program:
         else:
             step(self._address)
 
-    def time_steps(self, arrays: Sequence[np.ndarray], runs: int) -> list[list[int]]:
-        """Nanoseconds of every schedule entry, per run; for images of separate kernel calls."""
-        times: list[list[int]] = []
-        with self._lock:
-            callers = self._hand_over(arrays)
-            for _ in range(runs):
-                values: dict[str, np.ndarray] = {}
-                taken = []
-                for step in self._schedule:
-                    start = time.perf_counter_ns()
-                    self._execute(step, values, callers)
-                    taken.append(time.perf_counter_ns() - start)
-                times.append(taken)
-            self._in_flight = ()
-        return times
-
     def _bind(self, step: Segment | PythonStep) -> Any:
         if isinstance(step, Segment):
             assert self._library is not None
-            function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address(step.function))
-            return function
+            return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address(step.function))
         assert self._python_call is not None
-        return _BoundPython(step, self._python_call, self._arena, self._weights)
-
-    def close(self) -> None:
-        """Stop the worker threads; later runs do everything in the caller's."""
-        with self._lock:
-            _close_all(self._pools)
-            self._threads, self._pool_is_lost = 1, False
-            self._start_workers()
-
-    def _start_workers(self) -> None:
-        """A pool wherever the code asks for one, if only of the caller: code in older files
-        cannot do without."""
-        if self.image.pool and self._library:
-            pool = ThreadPool(self._library, self._threads)
-            self._pools.append(pool)
-            self._context[CTX_POOL] = pool.handle
-
-    def renew_in_child(self) -> None:
-        """See `base.forks`. A run that was under way in another thread never ends here; what it
-        computed is overwritten by the next one."""
-        self._lock = threading.Lock()
-        self._status[:] = 0
-        self._in_flight = ()
-        self._pool_is_lost = bool(self._pools)
-        self._pools.clear()  # the memory of the lost pool is the parent's to free, and is leaked
-
-    def _keep_for_ever(self) -> None:
-        """Never free what native code may be using: arena, arrays of callers, workers."""
-        self._finalizer.detach()
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        return _BoundPython(step, self._python_call, self.arena, self._weights)
 
 
 def _close_all(pools: list[ThreadPool]) -> None:
