@@ -25,6 +25,7 @@ def load(
     *,
     shapes: Mapping[str, Sequence[int | None] | int] | None = None,
     inputs: Any = None,
+    values: Mapping[str, Any] | None = None,
     params: str | os.PathLike[str] | None = None,
     signature: str | None = None,
     trust_key: str | os.PathLike[str] | None = None,
@@ -36,6 +37,8 @@ def load(
     shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
     inputs: what a module is exported with, arrays or tensors: one, a sequence of positional
     arguments, or a dictionary of keyword arguments.
+    values: inputs of an ONNX model to be made constants, {"sr": 16000}: branches and loops that
+    they decide are decided then. Foreign runtimes are given the network without these inputs.
     params: the file with the arrays of an MXNet symbol, if it is not the one beside it.
     signature: which one of a SavedModel's, if not the default.
     trust_key: a PEM file with the Ed25519 public key that must have signed the .vx file. Such a
@@ -70,6 +73,12 @@ def load(
             place=str(source),
             next_step="signatures belong to SavedModel folders of TensorFlow",
         )
+    if values and found is not ONNX:
+        raise UsageError(
+            f"inputs of a model of {found.name} cannot be made constants",
+            place=str(source),
+            next_step="convert it to ONNX first",
+        )
     if found is VX:
         if shapes:
             raise UsageError(
@@ -79,12 +88,17 @@ def load(
             )
         compiled: SavedExecutable = VX.read(source, trust_key=trust_key)
         return compiled
-    given = {"params": params, "signature": signature}
+    given = {"params": params, "signature": signature, "values": values or None}
     options = {name: value for name, value in given.items() if value is not None}
     before = stamp(source)
     model = found.read(source, shapes=shapes, **options)
     if model.source and os.fspath(model.source) != os.fspath(source):
         before = stamp(model.source)  # the file that a runtime is given: a .params has a symbol
+    if values:  # the file takes inputs that this network does not have
+        told = ", ".join(f"{name} = {value}" for name, value in values.items())
+        return dataclasses.replace(
+            model, source="", metadata={**model.metadata, "inputs made constants": told}
+        )
     return dataclasses.replace(model, stamp=before)
 
 

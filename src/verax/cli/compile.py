@@ -18,9 +18,11 @@ from verax.cli.console import (
     Params,
     Seed,
     Shape,
+    Value,
     can_write,
     output,
     parse_shapes,
+    parse_values,
     write_json,
     write_text,
 )
@@ -38,6 +40,7 @@ def command(
     opt_level: OpenLevel = None,
     target: Annotated[str, typer.Option(help="host, avx512, avx2 or aarch64.")] = "host",
     shape: Shape = None,
+    value: Value = None,
     params: Params = None,
     disable: Disable = None,
     require: Annotated[list[str] | None, typer.Option(help="A pass to run anyway.")] = None,
@@ -100,7 +103,9 @@ def command(
     if to.suffix != ".vx":
         raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
     signed_by = None if sign is None else signer(sign)  # a bad key is said before the work
-    loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
+    loaded = load(
+        model, shapes=parse_shapes(shape) or None, values=parse_values(value), params=params
+    )
     if isinstance(loaded, SavedExecutable):
         raise UsageError("this is a compiled program already", place=str(model))
     open_sizes = sorted(loaded.graph.symbols())

@@ -55,6 +55,15 @@ Shape = Annotated[
         help="Sizes that the model leaves open: an input's (x=1x3x224x224) or a symbol's (n=1).",
     ),
 ]
+Value = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value",
+        metavar="NAME=NUMBER",
+        help="An input of an ONNX model to be made a constant (sr=16000): branches and loops that "
+        "it decides are decided then.",
+    ),
+]
 Params = Annotated[
     Path | None,
     typer.Option(
@@ -170,6 +179,30 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | None, ...] | 
         one = parts[0] if len(parts) == 1 else None
         found[name] = one if one is not None else tuple(parts)
     return found
+
+
+def parse_values(texts: list[str] | None) -> dict[str, np.ndarray] | None:
+    """`sr=16000`, `on=true` and `scale=0.5` as `verax.load` takes them. Raises `UsageError`."""
+    found: dict[str, np.ndarray] = {}
+    for text in texts or ():
+        name, _, number = text.rpartition("=")
+        try:
+            found[name] = np.asarray(_number(number.lower()))
+        except ValueError:
+            name = ""
+        if not name:
+            raise UsageError(
+                f"--value {text!r} is not of the form NAME=NUMBER",
+                next_step="for instance --value sr=16000 or --value training=false",
+            )
+    return found or None
+
+
+def _number(text: str) -> bool | int | float:
+    """Raises `ValueError`."""
+    if text in ("true", "false"):
+        return text == "true"
+    return float(text) if re.search("[.en]", text) else int(text)
 
 
 @contextmanager

@@ -16,9 +16,11 @@ from verax.cli.console import (
     Params,
     Seed,
     Shape,
+    Value,
     can_write,
     output,
     parse_shapes,
+    parse_values,
     progress,
     write_text,
 )
@@ -42,6 +44,7 @@ def command(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     shape: Shape = None,
+    value: Value = None,
     params: Params = None,
     seed: Seed = 0,
     json: Json = None,
@@ -58,7 +61,9 @@ def command(
         raise UsageError(
             "the file exists", place=str(to), next_step="choose another name, or add --force"
         )
-    loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
+    loaded = load(
+        model, shapes=parse_shapes(shape) or None, values=parse_values(value), params=params
+    )
     if isinstance(loaded, SavedExecutable):
         raise UsageError(
             "a compiled program cannot be turned back into a model",

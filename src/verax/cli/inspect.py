@@ -15,9 +15,11 @@ from verax.cli.console import (
     Model,
     Params,
     Shape,
+    Value,
     can_write,
     output,
     parse_shapes,
+    parse_values,
     write_json,
 )
 from verax.compiler.saved import SavedExecutable
@@ -35,12 +37,15 @@ def command(
         bool, typer.Option("--ledger", help="Print what became of every attribute in the file.")
     ] = False,
     shape: Shape = None,
+    value: Value = None,
     params: Params = None,
     json: Json = None,
 ) -> None:
     """Show what a model file holds: inputs, outputs, operators, and how it was read."""
     can_write(json)
-    loaded = load(model, shapes=parse_shapes(shape) or None, params=params)
+    loaded = load(
+        model, shapes=parse_shapes(shape) or None, values=parse_values(value), params=params
+    )
     if isinstance(loaded, SavedExecutable):
         facts = _program(loaded, graph)
     else:

@@ -27,9 +27,11 @@ from verax.cli.console import (
     Seed,
     Shape,
     Threads,
+    Value,
     can_write,
     output,
     parse_shapes,
+    parse_values,
     write_json,
 )
 from verax.cli.inputs import (
@@ -70,6 +72,7 @@ def command(
     disable: Disable = None,
     threads: Threads = 0,
     shape: Shape = None,
+    value: Value = None,
     params: Params = None,
     trust_key: Annotated[
         Path | None,
@@ -100,7 +103,13 @@ def command(
     options = image_options(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
-    loaded = load(model, shapes=parse_shapes(shape) or None, params=params, trust_key=trust_key)
+    loaded = load(
+        model,
+        shapes=parse_shapes(shape) or None,
+        values=parse_values(value),
+        params=params,
+        trust_key=trust_key,
+    )
     said = {} if isinstance(loaded, SavedExecutable) else loaded.pixels
     given = read_inputs(input, image, loaded.inputs, options, said)
     arrays, origins = given.arrays, dict(given.steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,16 @@ def test_it_is_merged_and_rounds(name: str) -> None:
     written_out.assert_rounding(graph, drawn(graph, 1), watch=(True, False))
     for seed, (size, shift) in enumerate(((1e-3, 0), (1, 8), (0, 3))):
         written_out.assert_rounding(graph, drawn(graph, seed, size, shift))
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_nodes_may_be_called_as_their_values(name: str) -> None:
+    """As PyTorch calls them: MobileNetV3's product took the name that its sum was to have."""
+    shape, make, _ = FOUND[name]
+    graph = of(make, shape)
+    nodes = tuple(dataclasses.replace(n, name=n.outputs[0]) for n in graph.nodes)
+    new, _ = merge_linear(dataclasses.replace(graph, nodes=nodes))
+    assert kinds(new) == kinds(merge_linear(graph)[0])
 
 
 def work(graph: Graph) -> int:

@@ -125,7 +125,8 @@ def _written(rewriter: Rewriter, node: Node, merged: Merged) -> str:
     names = rewriter.names(node)
     if merged.shift is None:
         return rewriter.add(merged.op, inputs, node.name, names)
-    product = rewriter.add(merged.op, inputs, node.name)
+    inner = rewriter.new.fresh(f"{names[0]}.product")  # PyTorch's nodes are called as their values
+    product = rewriter.add(merged.op, inputs, node.name, [inner])
     return rewriter.add(Add(), [product, rewriter.constant(merged.shift)], outputs=names)
 
 

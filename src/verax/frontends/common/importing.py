@@ -144,6 +144,11 @@ class Importer:
                 f"the model has no input or dimension {sorted(unknown - labels)[0]!r}",
                 next_step=f"it has {', '.join(sorted([*declared, *labels])) or 'none'}",
             )
+        if nowhere := sorted(set(self.values) - set(declared)):
+            raise UsageError(
+                f"a value is given for {nowhere[0]!r}, which is no input of the model",
+                next_step=f"its inputs are {', '.join(declared) or 'none'}",
+            )
         known = {str(k): int(v) for k, v in self.shapes.items() if isinstance(v, int)}
         for value in self.foreign.inputs:
             self._bind(value.name, declared[value.name], known)
@@ -159,7 +164,7 @@ class Importer:
             assert value.dtype is not None
             type_ = TensorType(value.dtype, tuple(dims))
             if value.name in self.values:
-                self._constant(value.name, np.asarray(self.values[value.name]))
+                self._constant(value.name, _as_declared(self.values[value.name], type_))
                 _must_fit(type_, self.builder.types[value.name], f"value for {value.name!r}")
             else:
                 self.names[value.name] = self.builder.input(value.name, type_)
@@ -315,6 +320,13 @@ class Importer:
         """Whether a recorded type that differs from the inferred one is merely not used, because
         the format's records bind nobody. A format where they are such says so by overriding."""
         return False
+
+
+def _as_declared(value: object, type_: TensorType) -> np.ndarray:
+    """A value that the user gave, in the input's type if that changes no number."""
+    array = np.asarray(value)
+    typed = array.astype(type_.dtype.numpy)
+    return typed if np.array_equal(typed, array) else array
 
 
 def _together(refusals: Sequence[UnsupportedError]) -> UnsupportedError:

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.common.foreign import MAX_NODES, ForeignNode
 from verax.frontends.common.ledger import Attributes
+from verax.frontends.onnx.control import renamed
 from verax.frontends.onnx.reader import Function, Opaque, Reference, read_attribute, read_function
 from verax.frontends.onnx.tensors import TensorReader
 from verax.ir.types import TensorType
@@ -126,7 +127,9 @@ def inline(
                 inner,
                 inputs=tuple(names[i] if i else "" for i in inner.inputs),
                 outputs=tuple(names[o] if o else "" for o in inner.outputs),
-                attributes=_bound(inner.attributes, values),
+                attributes={
+                    k: renamed(v, names) for k, v in _bound(inner.attributes, values).items()
+                },
                 name=f"{scope}{inner.name or inner.op_type}",
                 depth=node.depth + 1,
             )

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from verax.base.errors import GraphError, ModelError, UnsupportedError
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
+from verax.frontends.onnx.control import GIVE, Scope, is_control, unfold
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline
 from verax.frontends.onnx.reader import Function, parse, read_model
 from verax.frontends.onnx.records import NOTE, inferred_otherwise, note
@@ -60,10 +62,11 @@ class _OnnxImporter(Importer):
         self.functions = functions
         self.versions = {"": NEWEST, **foreign.versions}
         self.overruled: list[tuple[str, str, str]] = []
+        self.scope = Scope(self._known, self._type, self.fresh, [])
 
     def can_convert(self, node: ForeignNode) -> bool:
         is_function = (node.domain, node.op_type) in self.functions
-        return is_function or super().can_convert(node) or has_body(node)
+        return is_function or is_control(node) or super().can_convert(node) or has_body(node)
 
     def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:
         """Shapes of inner values bind nobody, those of outputs do unless onnx inferred them."""
@@ -80,6 +83,10 @@ class _OnnxImporter(Importer):
 
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
         key = (node.domain, node.op_type)
+        if key not in self.functions and is_control(node):
+            nodes = unfold(node, self.attributes(node), self.scope)
+            self.refuse_unsupported(nodes, f"inside {node.place}")
+            return nodes
         if key not in self.functions and key in self.table:
             return None
         inputs = tuple(self.names[i] if i else None for i in node.inputs)
@@ -88,3 +95,26 @@ class _OnnxImporter(Importer):
         nodes = inline(node, function, self.attributes(node), self.fresh)
         self.refuse_unsupported(nodes, f"inside {node.place}")
         return nodes
+
+    def _convert(self, node: ForeignNode) -> None:
+        try:
+            super()._convert(node)
+        except (ModelError, GraphError) as error:
+            if not node.name.startswith(tuple(self.scope.open_branches)):
+                raise
+            raise UnsupportedError(
+                f"a branch that is chosen while running does not fit these sizes: {error.cause}",
+                place=error.place,
+                next_step=GIVE,
+            ) from error
+
+    def _value(self, name: str) -> str:
+        if name not in self.names:
+            raise ModelError(f"{name!r} is read before it is defined", place="a branch or loop")
+        return self.names[name]
+
+    def _known(self, name: str) -> np.ndarray | None:
+        return self.builder.known.get(self._value(name))
+
+    def _type(self, name: str) -> TensorType:
+        return self.builder.types[self._value(name)]

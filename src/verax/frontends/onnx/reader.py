@@ -39,6 +39,19 @@ class Opaque:
 
 
 @dataclass(frozen=True)
+class Subgraph:
+    """A graph that is an attribute. What it reads and does not define comes from outside."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Any]
+    nodes: tuple[ForeignNode, ...]
+
+    def __repr__(self) -> str:
+        return f"a graph of {len(self.nodes)} nodes"
+
+
+@dataclass(frozen=True)
 class Function:
     """A function: nodes that stand for one operator. `defaults` are attributes' default values."""
 
@@ -252,7 +265,7 @@ def read_node(
             raise ModelError(
                 f"the attribute {attribute.name!r} is unnamed or given twice", place=bare.place
             )
-        attributes[attribute.name] = read_attribute(attribute, bare.place, tensors)
+        attributes[attribute.name] = read_attribute(attribute, bare.place, tensors, versions)
     return replace(
         bare,
         inputs=tuple(map(text, proto.input)),
@@ -261,8 +274,14 @@ def read_node(
     )
 
 
-def read_attribute(proto: onnx.AttributeProto, place: str, tensors: TensorReader) -> Any:
-    """An attribute's value: number, string, array, tuple of these, `Reference` or `Opaque`."""
+def read_attribute(
+    proto: onnx.AttributeProto,
+    place: str,
+    tensors: TensorReader,
+    versions: Mapping[str, int] = MappingProxyType({}),
+) -> Any:
+    """An attribute's value: number, string, array, tuple of these, `Subgraph`, `Reference` or
+    `Opaque`. versions: of operator sets, for the nodes of a graph."""
     if proto.ref_attr_name:
         return Reference(text(proto.ref_attr_name))
     place = f"attribute {proto.name!r} of {place}"
@@ -283,9 +302,28 @@ def read_attribute(proto: onnx.AttributeProto, place: str, tensors: TensorReader
             return tuple(float(f) for f in proto.floats)
         case AttributeProto.STRINGS:
             return tuple(s.decode("utf-8", "backslashreplace") for s in proto.strings)
+        case AttributeProto.GRAPH if versions:
+            return _read_subgraph(proto.g, versions, tensors, place)
         case AttributeProto.UNDEFINED:
             raise ModelError("the attribute has no type", place=place)
     return Opaque(AttributeProto.AttributeType.Name(proto.type).lower())
+
+
+def _read_subgraph(
+    proto: onnx.GraphProto, versions: Mapping[str, int], tensors: TensorReader, place: str
+) -> Subgraph:
+    refuse_many(len(proto.node), place)
+    if proto.sparse_initializer:
+        raise UnsupportedError("a graph has sparse initialisers", place=place)
+    constants: dict[str, Any] = {}
+    for tensor in proto.initializer:
+        if not text(tensor.name) or tensor.name in constants:
+            raise ModelError("an initialiser is unnamed or named twice", place=place)
+        constants[tensor.name] = tensors.read(tensor, f"initialiser {tensor.name!r} of {place}")
+    inputs = tuple(text(v.name) for v in proto.input if v.name not in constants)
+    outputs = tuple(text(v.name) for v in proto.output)
+    nodes = tuple(read_node(n, versions, tensors) for n in proto.node)
+    return Subgraph(inputs, outputs, constants, nodes)
 
 
 def read_function(
