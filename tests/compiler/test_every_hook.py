@@ -41,7 +41,7 @@ def made_by(name: str, b: Builder, h: str) -> str:
         return add(b, name, h, random(b, 19, 21, 3, 3))
     if name == "ConvTranspose":
         return add(b, name, h, random(b, 21, 19, 2, 1))
-    if name in ("MaxPool", "AveragePool"):
+    if name in ("MaxPool", "AveragePool", "LpPool"):
         return add(b, name, h, kernel_shape=(2, 1))
     if name == "Resize":
         scales = b.constant(np.array([1, 1, 2, 3], np.float32))

@@ -25,7 +25,9 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     recurrent,
     reduction,
     resize,
+    response,
     running,
+    sampling,
     winograd,
 )
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked

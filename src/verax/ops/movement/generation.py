@@ -210,7 +210,6 @@ class OneHot(Movement):
     An index outside [-depth, depth) gives `off` everywhere.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = -1
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 3
