@@ -16,6 +16,7 @@ from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.ir.operator import Case, Operator
 from verax.ops.movement.gather import GatherElements, GatherND
+from verax.ops.movement.generation import Trilu
 from verax.ops.movement.scatter import ScatterElements, ScatterND
 
 FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -105,3 +106,11 @@ def test_a_bad_index_is_named(op: Operator, indices: Any, updates: Any) -> None:
     assert op.kind in str(caught.value)
     fed["x1"] = np.zeros_like(indices)
     exe.run(fed)
+
+
+@FEW
+@given(shapes(2, 4), st.data(), st.booleans(), seeds)
+def test_triangles(shape: tuple[int, ...], data: st.DataObject, upper: bool, seed: int) -> None:
+    k = data.draw(st.none() | st.integers(-9, 9) | st.sampled_from([2**62, -(2**63)]))
+    x = values(seed, shape, data.draw(st.sampled_from(MOVED)))
+    agree(Trilu(upper=upper), x, *(() if k is None else (np.array(k),)), constant=(1,))

@@ -110,9 +110,8 @@ def _kept(corners: Array, scores: Array, most: int, overlap: Any, lowest: Any) -
     """Boxes kept of one class, by falling score."""
     low0, high0, low1, high1 = corners
     area = (high0 - low0) * (high1 - low1)
-    order = np.argsort(-scores, kind="stable")
-    if lowest is not None:
-        order = order[scores[order] > lowest]
+    above = np.arange(len(scores)) if lowest is None else np.flatnonzero(scores > lowest)
+    order = above[np.argsort(-scores[above], kind="stable")]
     kept: list[int] = []
     while len(order) and len(kept) < most:
         best, order = int(order[0]), order[1:]
