@@ -240,7 +240,7 @@ def measure(name: str, size: int, seconds: float) -> Row:
     case = dataclasses.replace(case, constant=tuple(i for i in constant if i < len(case.inputs)))
     graph, fed = graph_of(case)
     shapes = ", ".join("x".join(map(str, a.shape)) or "1" for a in fed.values())
-    exe: Executable = compile(graph, Settings(threads=1))
+    exe: Executable = compile(graph, Settings(opt_level=1, threads=1))
     exe.run(fed)
     slow_road = len(exe.plan.on_reference)
     try:
@@ -257,7 +257,7 @@ def measure(name: str, size: int, seconds: float) -> Row:
 def nothing(seconds: float) -> tuple[float, float]:
     """Seconds of a call that does nothing: the way in and out of Verax, and of ONNX Runtime."""
     graph, fed = graph_of(Case(REGISTRY["Identity"](), (_float(1),)))
-    exe = compile(graph, Settings(threads=1))
+    exe = compile(graph, Settings(opt_level=1, threads=1))
     own, theirs = fastest([lambda: exe.run(fed), onnxruntime_run(graph, fed)], seconds)
     return own, theirs
 

@@ -96,7 +96,7 @@ def test_unpooling_to_nowhere_is_an_error() -> None:
         indices = np.array([[[[0, wrong], [2, 3]]]])
         op = MaxUnpool(kernel_shape=(2, 2), strides=(2, 2))
         graph, fed = graph_of(Case(op, (x, indices)), False)
-        exe = compile(graph, Settings(require_native=True))
+        exe = compile(graph, Settings(opt_level=1, require_native=True))
         with pytest.raises(InputError, match="an index lies outside"):
             exe.run(fed)
 

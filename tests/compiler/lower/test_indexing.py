@@ -100,7 +100,7 @@ BAD: list[tuple[Operator, Any, Any]] = [
 @pytest.mark.parametrize(("op", "indices", "updates"), BAD, ids=lambda x: type(x).__name__)
 def test_a_bad_index_is_named(op: Operator, indices: Any, updates: Any) -> None:
     graph, fed = graph_of(Case(op, (X, indices, *(() if updates is None else (updates,)))), False)
-    exe = compile(graph, Settings(threads=1, require_native=True))
+    exe = compile(graph, Settings(opt_level=1, threads=1, require_native=True))
     with pytest.raises(InputError, match="an index lies outside") as caught:
         exe.run(fed)
     assert op.kind in str(caught.value)
