@@ -16,7 +16,7 @@ from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.ir.operator import Case, Operator
 from verax.ops.movement.gather import GatherElements, GatherND
-from verax.ops.movement.generation import Trilu
+from verax.ops.movement.generation import EyeLike, Trilu
 from verax.ops.movement.scatter import ScatterElements, ScatterND
 
 FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -114,3 +114,10 @@ def test_triangles(shape: tuple[int, ...], data: st.DataObject, upper: bool, see
     k = data.draw(st.none() | st.integers(-9, 9) | st.sampled_from([2**62, -(2**63)]))
     x = values(seed, shape, data.draw(st.sampled_from(MOVED)))
     agree(Trilu(upper=upper), x, *(() if k is None else (np.array(k),)), constant=(1,))
+
+
+@FEW
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(-50, 50), seeds)
+def test_identity_matrices(rows: int, columns: int, k: int, seed: int) -> None:
+    for dtype in (None, "float32", "int64", "bool", "float16"):
+        agree(EyeLike(k=k, dtype=dtype), values(seed, (rows, columns), "int32"))

@@ -20,8 +20,8 @@ from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
-from verax.numerics.expr import Input, TracingArith
-from verax.ops.movement.generation import Trilu
+from verax.numerics.expr import Expr, Input, TracingArith
+from verax.ops.movement.generation import EyeLike, Trilu
 
 LIMIT = 1 << 26
 """Larger tensors are not mapped element by element while compiling."""
@@ -172,14 +172,9 @@ def lower_triangle(lowering: Lowering, group: Group) -> None:
     rows, columns = shape[-2:]
     given = 0 if k is None else int(lowering.graph.constants[k].reshape(-1)[0])
     diagonal = min(max(given, -rows), columns)  # from there on it is all or nothing
-    tables = [lowering.constant(np.arange(n, dtype=np.int32)) for n in (rows, columns)]
-    accesses = [
-        Access("int32", tuple(int(a == axis) for a in range(len(shape))))
-        for axis in (len(shape) - 2, len(shape) - 1)
-    ]
+    tables, accesses, number = _diagonals(lowering, shape)
     m = TracingArith()
-    above = m.sub(Input(1, "int32"), Input(0, "int32"))
-    keep = (m.ge if op.upper else m.le)(above, m.const(diagonal, "int32"))
+    keep = (m.ge if op.upper else m.le)(number, m.const(diagonal, "int32"))
     spec = LoopSpec(
         shape,
         (*accesses, Access(dtype, x.physical.strides)),
@@ -187,6 +182,35 @@ def lower_triangle(lowering: Lowering, group: Group) -> None:
         (m.select(keep, Input(2, dtype), m.const(0, dtype)),),
     )
     lowering.call(spec, [*tables, x, y], group.label)
+
+
+@lowers("EyeLike")
+def lower_eye(lowering: Lowering, group: Group) -> None:
+    """Row numbers, column numbers, output; of the input its shape alone matters."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, EyeLike)
+    y = lowering.write(node.outputs[0])
+    shape, dtype = y.physical.shape, str(y.physical.type.dtype)
+    k = min(max(op.k, -shape[0]), shape[1])  # beyond there is no such diagonal
+    tables, accesses, number = _diagonals(lowering, shape)
+    m = TracingArith()
+    result = m.select(m.eq(number, m.const(k, "int32")), m.const(1, dtype), m.const(0, dtype))
+    spec = LoopSpec(shape, accesses, (Access(dtype, y.physical.strides),), (result,))
+    lowering.call(spec, [*tables, y], group.label)
+
+
+def _diagonals(
+    lowering: Lowering, shape: tuple[int, ...]
+) -> tuple[list[Placed], tuple[Access, Access], Expr]:
+    """Tables of rows and columns, as inputs 0 and 1 of a loop, and the number of the diagonal: how
+    far the column is beyond the row."""
+    tables = [lowering.constant(np.arange(n, dtype=np.int32)) for n in shape[-2:]]
+    rows, columns = (
+        Access("int32", tuple(int(a == axis) for a in range(len(shape))))
+        for axis in (len(shape) - 2, len(shape) - 1)
+    )
+    number = TracingArith().sub(Input(1, "int32"), Input(0, "int32"))
+    return tables, (rows, columns), number
 
 
 @lowers("Shape", "Size")
