@@ -41,7 +41,7 @@ def made_by(name: str, b: Builder, h: str) -> str:
         return add(b, name, h, random(b, 19, 21, 3, 3))
     if name == "ConvTranspose":
         return add(b, name, h, random(b, 21, 19, 2, 1))
-    if name in ("MaxPool", "AveragePool"):
+    if name in ("MaxPool", "AveragePool", "LpPool"):
         return add(b, name, h, kernel_shape=(2, 1))
     if name == "Resize":
         scales = b.constant(np.array([1, 1, 2, 3], np.float32))
@@ -50,6 +50,8 @@ def made_by(name: str, b: Builder, h: str) -> str:
         return add(b, name, h, b.constant(np.array([2, 3], np.int64)))
     if name in ("MatMul", "Gemm"):
         return add(b, name, h, random(b, 7, 17))
+    if name == "Einsum":
+        return add(b, name, h, random(b, 7, 17), equation="bij,jk->bik")
     if name == "GroupNormalization":
         channels = b.types[h].shape[1]
         groups = 3 if channels == 21 else 4
@@ -61,7 +63,7 @@ def made_by(name: str, b: Builder, h: str) -> str:
 def shape_for(hook: str, name: str) -> str:
     if hook == "layouts":
         return "2, 3, 9, 7"
-    return {"Gemm": "5, 7", "MatMul": "2, 5, 7"}.get(name, "2, 21, 9, 7")
+    return {"Gemm": "5, 7", "MatMul": "2, 5, 7", "Einsum": "2, 5, 7"}.get(name, "2, 21, 9, 7")
 
 
 def look(hook: str, name: str) -> None:

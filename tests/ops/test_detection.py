@@ -11,6 +11,7 @@ from verax.base.errors import GraphError, InputError
 from verax.ir.dim import symbol
 from verax.ir.operator import Case, Evaluation, Inference
 from verax.ir.types import DType, TensorType
+from verax.ops.images import detection
 from verax.ops.images.detection import MaxRoiPool, NonMaxSuppression, RoiAlign
 
 BEFORE_22 = 16
@@ -55,6 +56,23 @@ def test_a_box_is_kept_unless_a_better_one_overlaps(
     settings = np.array([5]), np.array([threshold], np.float32), np.array([0.3], np.float32)
     (got,) = meaning(NonMaxSuppression(), boxes, scores, *settings)
     assert got.tolist() == [list(w) for w in want]
+
+
+@pytest.mark.parametrize("count", [1, 7, 150])
+@pytest.mark.parametrize("most", [1, 20, 200])
+def test_boxes_are_compared_in_pairs_or_one_by_one(
+    count: int, most: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low = rng.uniform(0, 9, (2, count, 2))
+    boxes = np.concatenate([low, low + rng.uniform(-0.2, 4, low.shape)], -1).astype(np.float32)
+    scores = np.round(rng.uniform(0, 1, (2, 3, count)), 2).astype(np.float32)
+    scores[0, 1, count // 2] = np.nan
+    settings = np.array([most]), np.array([0.3], np.float32)
+    found = []
+    for pairs in (True, False):
+        monkeypatch.setattr(detection, "_in_pairs", lambda *_, pairs=pairs: pairs)
+        found.append(meaning(NonMaxSuppression(), boxes, scores, *settings)[0].tolist())
+    assert found[0] == found[1]
 
 
 def test_boxes_that_are_no_numbers_are_safe() -> None:

@@ -7,12 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.compiler.native import agree, seeds, values
+from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.ir.operator import Case
+from verax.ir.graph import Builder
+from verax.ir.operator import REGISTRY, Case
+from verax.ir.types import TensorType
 from verax.ops.sums.einsum import Einsum
+from verax.reference import promised
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -73,3 +77,30 @@ def test_what_has_no_promised_order_says_so() -> None:
     exe = compile(graph, Settings())
     exe.run(fed)
     assert "order of its sums is free" in exe.plan.lines[0]
+
+
+@FEW
+@given(equations(), st.sampled_from(["scalar", "column", "tensor"]), seeds)
+def test_what_follows_is_fused_or_not(
+    case: tuple[str, list[tuple[int, ...]]], what: str, seed: int
+) -> None:
+    """The same bits, whether the kernel applies it or a loop of its own does."""
+    equation, shapes = case
+    x, y = (values(seed + i, shape) for i, shape in enumerate(shapes))
+    b = Builder("net")
+    names = [b.input("x", TensorType.of(x)), b.input("y", TensorType.of(y))]
+    made = b.add(Einsum(equation=equation), names)
+    shape = b.types[made].shape
+    other = values(seed + 5, {"scalar": (1,), "column": shape[-1:]}.get(what, shape))
+    fed = {"x": x, "y": y}
+    if what == "tensor":
+        fed["z"] = other
+        name = b.input("z", TensorType.of(other))
+    else:
+        name = b.constant(other)
+    graph = b.graph([b.add(REGISTRY["Tanh"](), [b.add(REGISTRY["Mul"](), [made, name])])])
+    want = promised(graph, fed)
+    for threads in (1, 3):
+        exe = compile(graph, Settings(opt_level=1, threads=threads, require_native=True))
+        for value, array in exe.run(fed).items():
+            assert bits(array) == bits(np.asarray(want[value]))

@@ -16,6 +16,7 @@ from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.ir.operator import Case, Operator
 from verax.ops.movement.gather import GatherElements, GatherND
+from verax.ops.movement.generation import EyeLike, Trilu
 from verax.ops.movement.scatter import ScatterElements, ScatterND
 
 FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -99,9 +100,24 @@ BAD: list[tuple[Operator, Any, Any]] = [
 @pytest.mark.parametrize(("op", "indices", "updates"), BAD, ids=lambda x: type(x).__name__)
 def test_a_bad_index_is_named(op: Operator, indices: Any, updates: Any) -> None:
     graph, fed = graph_of(Case(op, (X, indices, *(() if updates is None else (updates,)))), False)
-    exe = compile(graph, Settings(threads=1, require_native=True))
+    exe = compile(graph, Settings(opt_level=1, threads=1, require_native=True))
     with pytest.raises(InputError, match="an index lies outside") as caught:
         exe.run(fed)
     assert op.kind in str(caught.value)
     fed["x1"] = np.zeros_like(indices)
     exe.run(fed)
+
+
+@FEW
+@given(shapes(2, 4), st.data(), st.booleans(), seeds)
+def test_triangles(shape: tuple[int, ...], data: st.DataObject, upper: bool, seed: int) -> None:
+    k = data.draw(st.none() | st.integers(-9, 9) | st.sampled_from([2**62, -(2**63)]))
+    x = values(seed, shape, data.draw(st.sampled_from(MOVED)))
+    agree(Trilu(upper=upper), x, *(() if k is None else (np.array(k),)), constant=(1,))
+
+
+@FEW
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(-50, 50), seeds)
+def test_identity_matrices(rows: int, columns: int, k: int, seed: int) -> None:
+    for dtype in (None, "float32", "int64", "bool", "float16"):
+        agree(EyeLike(k=k, dtype=dtype), values(seed, (rows, columns), "int32"))

@@ -54,7 +54,7 @@ def test_groups_between_convolutions(groups: int, per_group: bool, fuse: bool, s
     graph = b.graph([b.add(REGISTRY["Conv"](), [y, draw(5, 48, 1, 1)])])
     want = promised(graph, {"x": x})
     for threads in (1, 3):
-        exe = compile(graph, Settings(threads=threads, require_native=True))
+        exe = compile(graph, Settings(opt_level=1, threads=threads, require_native=True))
         for value, array in exe.run({"x": x}).items():
             assert bits(array) == bits(np.asarray(want[value]))
 

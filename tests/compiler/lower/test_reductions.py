@@ -71,3 +71,14 @@ def test_running_sums(
     dtype = data.draw(st.sampled_from([*FLOATING, "float64", *WHOLE]))
     op = REGISTRY[kind](exclusive=exclusive, reverse=back)
     agree(op, values(seed, shape, dtype), np.array(axis), constant=(1,))
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 17), (5, 3, 37), (2, 3, 2, 21), (4, 2, 3, 9)])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "int64"])
+def test_lines_that_are_no_multiple_of_a_vector(shape: tuple[int, ...], dtype: str) -> None:
+    """Sixteen elements in a row begin in one line of the last axis and end in the next."""
+    x, axes = values(9, shape, dtype), np.array([0, *range(2, len(shape))])
+    for kind in ("ReduceSum", "ReduceProd", "ReduceMax"):
+        agree(REGISTRY[kind](), x, axes, constant=(1,))
+    if dtype == "float32":
+        agree(REGISTRY["MeanVarianceNormalization"](axes=tuple(axes.tolist())), x)

@@ -414,26 +414,28 @@ class FunctionBuilder:
         self, pointer: ir.Value, count: Index, dtype: str = "float32", lanes: int = LANES
     ) -> ir.Value:
         """The first `count` elements and zeros after them; nothing behind them is read."""
-        kind = self.vector_type(dtype, lanes)
-        fn = self.module.intrinsic(
-            f"llvm.masked.load.{_suffix(kind)}.p0",
-            kind,
-            [PTR, I32, ir.VectorType(I1, lanes), kind],
-        )
-        align = ir.Constant(I32, ELEMENT_SIZES[dtype])
-        mask = self.first(count, lanes)
-        return self.b.call(fn, [pointer, align, mask, ir.Constant(kind, None)])
+        zeros = ir.Constant(self.vector_type(dtype, lanes), None)
+        return self.load_masked(pointer, self.first(count, lanes), zeros, dtype)
+
+    def load_masked(
+        self, pointer: ir.Value, mask: ir.Value, beside: ir.Value, dtype: str = "float32"
+    ) -> ir.Value:
+        """Elements where `mask` holds, and `beside` elsewhere, where nothing is read."""
+        kind = beside.type
+        name = f"llvm.masked.load.{_suffix(kind)}.p0"
+        fn = self.module.intrinsic(name, kind, [PTR, I32, mask.type, kind])
+        return self.b.call(fn, [pointer, ir.Constant(I32, ELEMENT_SIZES[dtype]), mask, beside])
 
     def store_first(self, value: ir.Value, pointer: ir.Value, count: Index) -> None:
         """Write the first `count` lanes; nothing behind them is touched."""
+        self.store_masked(value, pointer, self.first(count, value.type.count))
+
+    def store_masked(self, value: ir.Value, pointer: ir.Value, mask: ir.Value) -> None:
+        """Write the lanes where `mask` holds; nothing else is touched."""
         kind = value.type
-        fn = self.module.intrinsic(
-            f"llvm.masked.store.{_suffix(kind)}.p0",
-            VOID,
-            [kind, PTR, I32, ir.VectorType(I1, kind.count)],
-        )
-        align = ir.Constant(I32, _size(kind.element))
-        self.b.call(fn, [value, pointer, align, self.first(count, kind.count)])
+        name = f"llvm.masked.store.{_suffix(kind)}.p0"
+        fn = self.module.intrinsic(name, VOID, [kind, PTR, I32, mask.type])
+        self.b.call(fn, [value, pointer, ir.Constant(I32, _size(kind.element)), mask])
 
     def first(self, count: Index, lanes: int = LANES) -> ir.Value:
         """<lanes x i1>, true in the first `count` lanes."""

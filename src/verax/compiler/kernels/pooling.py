@@ -1,4 +1,4 @@
-"""Largest element and mean over windows, on blocked activations.
+"""Largest element, mean and norm over windows, on blocked activations.
 
 Kernel positions in ascending order, starting from -inf or +0; NaN wins, and of two zeros the
 positive one is larger. Padding is not read: positions outside the input are left out, which is the
@@ -32,7 +32,8 @@ from verax.compiler.kernels.tiles import choose_chunk
 
 @dataclasses.dataclass(frozen=True)
 class PoolSpec:
-    """A pooling. kind: "max" or "average"; the rest per axis (depth, row, column).
+    """A pooling. kind: "max", "average", or "norm1" or "norm2" for the sum of sizes and the root of
+    the sum of squares; the rest per axis (depth, row, column).
 
     pads: before, pads_after: after, where a mean that includes padding stops counting. Arguments of
     the kernel: x, epilogue operands, y. Both tensors are blocked; x needs no border. dtype: of
@@ -200,14 +201,24 @@ def _emit_tile(
         if spec.kind == "average":
             number = math.prod(run.counted for run in runs)
             value = f.b.fdiv(value, f.splat(ir.Constant(F32, float(number))))
+        elif spec.kind == "norm2":
+            value = f.b.call(_function(f, "sqrt", value, 1), [value])
         where = (n, block, list(place), (0, 0, i))
         loaded = load_operands(f, spec.epilogue, f.args[1:-1], *where)
         f.store(finish_value(f, spec.epilogue, value, loaded), spec.y.at(f, f.args[-1], *where))
 
 
 def _join(f: FunctionBuilder, spec: PoolSpec, acc: ir.Value, value: ir.Value) -> ir.Value:
-    if spec.kind == "average":
+    if spec.kind == "norm2":
+        return f.fma(value, value, acc)
+    if spec.kind == "norm1":
+        value = f.b.call(_function(f, "fabs", value, 1), [value])
+    if spec.kind != "max":
         return f.b.fadd(acc, value)
-    kind = acc.type
-    largest = f.module.intrinsic(f"llvm.maximum.v{LANES}f32", kind, [kind] * 2)
-    return f.b.call(largest, [acc, value])
+    return f.b.call(_function(f, "maximum", value, 2), [acc, value])
+
+
+def _function(f: FunctionBuilder, name: str, value: ir.Value, arguments: int) -> ir.Function:
+    """LLVM's function on vectors like `value`."""
+    kind = value.type
+    return f.module.intrinsic(f"llvm.{name}.v{LANES}f32", kind, [kind] * arguments)

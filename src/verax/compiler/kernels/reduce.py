@@ -9,13 +9,14 @@ channels of a planar tensor).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Sequence
 
 from llvmlite import ir
 
 from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import (
+    ELEMENT_SIZES,
     ELEMENT_TYPES,
     I32,
     FunctionBuilder,
@@ -30,6 +31,12 @@ from verax.compiler.kernels.loops_emit import (
     to_register,
 )
 from verax.compiler.kernels.loops_spec import Access
+from verax.compiler.kernels.reduce_plan import (
+    across_dim,
+    outer_moved_last,
+    simplified,
+    with_unit_reduced,
+)
 from verax.compiler.kernels.reduce_spec import ReduceSpec, Stage
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
@@ -56,70 +63,15 @@ def emit_reduce(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
     if fb.finished:
         assert fb.kernel is not None
         return fb.kernel
-    plain = _simplified(spec)
+    plain = simplified(spec)
     if spec.rows == 0:
         return fb.finish(0)
-    across = _across_dim(plain)
+    across = across_dim(plain)
     if across is None:
         items = _emit_along(fb, plain)
     else:
-        items = _emit_across(fb, _outer_moved_last(plain, across))
+        items = _emit_across(fb, outer_moved_last(plain, across))
     return fb.finish(items, spec.rows * spec.length * spec.operations, spec.bytes)
-
-
-# --- simplification
-
-
-def _map_strides(spec: ReduceSpec, outer: list[list[int]], reduced: list[list[int]]) -> ReduceSpec:
-    """Dims regrouped: each new dim is a run of old ones that walk in the last one's stride."""
-    n = len(spec.outer)
-    dims = (*spec.outer, *spec.reduced)
-
-    def extent(run: list[int]) -> int:
-        size = 1
-        for d in run:
-            size *= dims[d]
-        return size
-
-    def full(a: Access) -> Access:
-        return replace(a, strides=tuple(a.strides[run[-1]] for run in outer + reduced))
-
-    def rows(a: Access) -> Access:
-        return replace(a, strides=tuple(a.strides[run[-1]] for run in outer))
-
-    assert all(d < n for run in outer for d in run)
-    return replace(
-        spec,
-        outer=tuple(map(extent, outer)),
-        reduced=tuple(map(extent, reduced)),
-        inputs=tuple(map(full, spec.inputs)),
-        row_outputs=tuple((rows(a), e) for a, e in spec.row_outputs),
-        element_outputs=tuple((full(a), e) for a, e in spec.element_outputs),
-    )
-
-
-def _simplified(spec: ReduceSpec) -> ReduceSpec:
-    """Without dims of extent 1, neighbours merged; reduced dims keep their order."""
-    n = len(spec.outer)
-    dims = (*spec.outer, *spec.reduced)
-    full = (*spec.inputs, *(a for a, _ in spec.element_outputs))
-    rows = tuple(a for a, _ in spec.row_outputs)
-
-    def runs(kept: list[int], accesses: Sequence[Access]) -> list[list[int]]:
-        found: list[list[int]] = []
-        for d in kept:
-            last = found[-1][-1] if found else None
-            if last is not None and all(
-                a.strides[last] == a.strides[d] * dims[d] for a in accesses
-            ):
-                found[-1].append(d)
-            else:
-                found.append([d])
-        return found
-
-    outer = runs([d for d in range(n) if dims[d] != 1], (*full, *rows))
-    reduced = runs([d for d in range(n, len(dims)) if dims[d] != 1], full)
-    return _map_strides(spec, outer, reduced)
 
 
 def _kept(spec: ReduceSpec) -> Expr | None:
@@ -141,30 +93,6 @@ def _kept(spec: ReduceSpec) -> Expr | None:
     kept = substitute(expr, {element: Input(n + stages, element.dtype)})
     moving = {i for i, a in enumerate(spec.inputs) if any(a.strides[len(spec.outer) :])}
     return None if moving & set(input_dtypes(kept)) else kept
-
-
-def _moving(spec: ReduceSpec) -> list[Access]:
-    n = len(spec.outer)
-    return [a for a in spec.inputs if any(a.strides[n:])]
-
-
-def _across_dim(spec: ReduceSpec) -> int | None:
-    """The outer dim along which neighbouring rows are interleaved, if that is the better way."""
-    n = len(spec.outer)
-    if spec.reduced and any(a.strides[-1] == 1 and any(a.strides[:n]) for a in _moving(spec)):
-        return None  # what does not move from row to row is read as well across
-    best = None
-    for d in range(n):
-        unit = all(a.strides[d] in (0, 1) for a in spec.inputs)
-        if unit and any(a.strides[d] == 1 for a in spec.inputs) and spec.outer[d] >= 4:
-            best = d if best is None or spec.outer[d] > spec.outer[best] else best
-    return best
-
-
-def _outer_moved_last(spec: ReduceSpec, dim: int) -> ReduceSpec:
-    n, rank = len(spec.outer), len(spec.outer) + len(spec.reduced)
-    order = [[d] for d in range(n) if d != dim] + [[dim]]
-    return _map_strides(spec, order, [[d] for d in range(n, rank)])
 
 
 # --- emission
@@ -217,6 +145,31 @@ class _Strip:
         """Whether 16 elements from a multiple of 16 on lie in one stride."""
         return len(self.spec.reduced) <= 1 or self.spec.reduced[-1] % LANES == 0
 
+    def _crosses(self, access: Access) -> bool:
+        """Whether 16 elements lie in two lines of the last dim, each a run or one element."""
+        line = self.spec.reduced[-1] if len(self.spec.reduced) > 1 else 0
+        whole = ELEMENT_SIZES[access.dtype] >= 4  # narrower ones have no masked instructions
+        return not self._contiguous() and line >= LANES and access.strides[-1] in (0, 1) and whole
+
+    def _lines(
+        self, number: int, access: Access, k: Index, count: int
+    ) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """(mask, pointer to lane 0) of the elements in the line of element k, and in the next."""
+        fb, b = self.fb, self.fb.b
+        *lines, size = self.spec.reduced
+        line, column = fb.split(k, size)
+        left = fb.iadd(size, fb.imul(column, -1))
+        here = fb.first(fb.clamp(left, 0, count))
+        strides = access.strides[self.outer :]
+        for step, start, mask in (
+            (0, column, here),
+            (1, fb.imul(left, -1), b.and_(b.not_(here), fb.first(count))),
+        ):
+            which = fb.clamp(fb.iadd(line, step), 0, math.prod(lines) - 1)
+            places = fb.split(which, *lines[1:])
+            terms = [*zip(places, strides[:-1], strict=True), (start, strides[-1])]
+            yield mask, fb.at(self.base[number], *terms, dtype=access.dtype)
+
     def load(self, number: int, access: Access, k: Index, count: int) -> ir.Value:
         fb = self.fb
         if self.rows:
@@ -226,6 +179,13 @@ class _Strip:
         elif self._contiguous():
             pointer = self._pointer(number, access, k)
             value = load_strided(fb, pointer, access.strides[-1], access.dtype, count)
+        elif self._crosses(access):
+            value = ir.Constant(fb.vector_type(access.dtype), None)
+            for mask, pointer in self._lines(number, access, k, count):
+                if access.strides[-1]:
+                    value = fb.load_masked(pointer, mask, value, access.dtype)
+                else:
+                    value = fb.b.select(mask, fb.broadcast(pointer, access.dtype), value)
         else:
             value = ir.Constant(fb.vector_type(access.dtype), None)
             for lane in range(count):
@@ -240,6 +200,10 @@ class _Strip:
         stride = access.strides[self.outer - 1] if self.rows else access.strides[-1]
         if (self.rows or self._contiguous()) and stride == 1:
             store_count(fb, value, self._pointer(number, access, k), count, access.dtype)
+            return
+        if not self.rows and stride == 1 and self._crosses(access):
+            for mask, pointer in self._lines(number, access, k, count):
+                fb.store_masked(value, pointer, mask)
             return
         for lane in range(count):
             if self.rows:
@@ -415,7 +379,7 @@ def _grouped_loop(fb: FunctionBuilder, units: int, group: int) -> tuple[int, ir.
 def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> int:
     """One row at a time, vectorised along it; the number of work items."""
     if not spec.reduced:  # rows of one element
-        spec = _with_unit_reduced(spec)
+        spec = with_unit_reduced(spec)
     group = max(1, _ITEM_ELEMENTS // max(spec.length, 1))
     items, first, end = _grouped_loop(fb, spec.rows, group)
     with fb.loop(end, start=first) as loop:
@@ -427,7 +391,7 @@ def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> int:
 def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> int:
     """Sixteen rows at a time, vectorised across them; the number of work items."""
     if not spec.reduced:
-        spec = _with_unit_reduced(spec)
+        spec = with_unit_reduced(spec)
     extent = spec.outer[-1]
     strips = -(-extent // LANES)
     units = spec.rows // extent * strips
@@ -451,15 +415,3 @@ def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> int:
                 with other:
                     _Strip(fb, spec, coordinates, rows=LANES).run()
     return items
-
-
-def _with_unit_reduced(spec: ReduceSpec) -> ReduceSpec:
-    def extend(a: Access) -> Access:
-        return replace(a, strides=(*a.strides, 0))
-
-    return replace(
-        spec,
-        reduced=(1,),
-        inputs=tuple(map(extend, spec.inputs)),
-        element_outputs=tuple((extend(a), e) for a, e in spec.element_outputs),
-    )

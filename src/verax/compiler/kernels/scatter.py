@@ -36,7 +36,8 @@ class ScatterSpec:
 
     Strides are in elements, one per dim of outer, walked and inner together. lookups: (size,
     stride) of the axes that indices point into; their indices are `part` elements apart. Arguments
-    of the kernel: indices, updates, y, and the int32 that is set to 1 when an index lies outside.
+    of the kernel: indices, updates, y, and the int32 that is set to 1 when an index lies outside;
+    negative ones count from the end if it `wraps`.
     Different indices of outer and inner must lead to different places.
     """
 
@@ -51,6 +52,7 @@ class ScatterSpec:
     combine: str
     index_dtype: str
     dtype: str
+    wraps: bool = True
 
     def __str__(self) -> str:
         how = "" if self.combine == "none" else f" by {self.combine}"
@@ -108,8 +110,9 @@ def _place(f: FunctionBuilder, spec: ScatterSpec, index: ir.Value) -> tuple[ir.V
     for j, (size, stride) in enumerate(spec.lookups):
         raw = f.load(f.at(index, j * spec.part, dtype=spec.index_dtype), spec.index_dtype, lanes=0)
         position = raw if spec.index_dtype == "int64" else b.sext(raw, I64)
-        negative = b.icmp_signed("<", position, f.i64(0))
-        position = b.select(negative, b.add(position, f.i64(size)), position)
+        if spec.wraps:
+            negative = b.icmp_signed("<", position, f.i64(0))
+            position = b.select(negative, b.add(position, f.i64(size)), position)
         inside = b.icmp_unsigned("<", position, f.i64(size))
         good = inside if good is None else b.and_(good, inside)
         offset = f.iadd(offset, b.mul(position, f.i64(stride)))

@@ -1,8 +1,9 @@
 """The first elements of a row in order, and where they are: TopK.
 
 An element and its position become one 64-bit number whose order is the order that is asked for: the
-element's rank as 32 bits, then the position, so that of equals the lower one is first. Few of many
-are kept in a heap whose root is the worst of them; most of them are sorted by their bytes.
+element's rank as 32 bits, then the position, so that of equals the lower one is first. A handful is
+kept sorted in registers, few of many in a heap whose root is the worst of them; most of them are
+sorted by their bytes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ KNOWN = ("float16", "bfloat16", "float32", "int8", "uint8", "int16", "uint16", "
 MOST_ITEMS = 32
 """Each has scratch memory of its own."""
 _DIGITS = 256
+_HANDFUL = 16  # numbers that stay in registers, or nearly
 _SHORT = 32  # rows that are not worth the counting of digits
 
 
@@ -103,8 +105,8 @@ def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
         with f.loop(end, start=start) as row:
             place = f.split(row.index, *spec.rows[1:]) if spec.rows else []
             x = f.at(f.args[0], *zip(place, spec.x), dtype=spec.dtype)
-            found = _sorted(f, spec, x, scratch) if spec.sorts else _heap(f, spec, x, scratch)
-            _write(f, spec, x, found, place)
+            find = _sorted if spec.sorts else _handful if spec.k <= _HANDFUL else _heap
+            _write(f, spec, x, find(f, spec, x, scratch), place)
     count = rows * spec.length
     return f.finish(spec.items, count * 4, count * ELEMENT_SIZES[spec.dtype])
 
@@ -154,6 +156,63 @@ def _write(
         value = f.load(f.at(x, (index, spec.step), dtype=spec.dtype), spec.dtype, lanes=0)
         f.store(value, f.at(values, (j.index, spec.to), dtype=spec.dtype))
         f.store(index, f.at(indices, (j.index, spec.to), dtype="int64"))
+
+
+# --- a handful
+
+
+def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) -> ir.Value:
+    """The k smallest numbers, sorted at every moment."""
+    b = f.b
+    best: list[ir.Value] = [f.i64(-1)] * spec.k
+
+    def inserted(number: ir.Value, best: Sequence[ir.Value]) -> list[ir.Value]:
+        found = []
+        for old in best:
+            smaller = b.icmp_unsigned("<", number, old)
+            found.append(b.select(smaller, number, old))
+            number = b.select(smaller, old, number)
+        return found
+
+    full = spec.length // LANES * LANES if spec.step == 1 else 0
+    if full:
+        with f.loop(full, step=LANES, carry=best) as group:
+            m = LlvmArith(f)
+            loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
+            ranks = _rank(spec, m, m.bind(loaded, spec.dtype))
+            worst = b.trunc(b.lshr(group.values[-1], f.i64(32)), I32)
+            some = b.bitcast(b.icmp_unsigned("<=", ranks, f.splat(worst)), ir.IntType(LANES))
+            mask = b.zext(some, I32)
+            before, walk, after = b.block, f.block("walk"), f.block("after")
+            b.cbranch(b.icmp_unsigned("!=", mask, I32(0)), walk, after)
+            b.position_at_end(walk)  # the lanes that may be better, one by one
+            left, kept = b.phi(I32), [b.phi(I64) for _ in best]
+            lane = b.zext(b.cttz(left, ir.Constant(ir.IntType(1), 1)), I64)
+            number = _number(f, spec, x, b.add(f.i64(group.index), lane))
+            found = inserted(number, kept)
+            fewer = b.and_(left, b.sub(left, I32(1)))
+            for phi, start, again in zip(
+                (left, *kept), (mask, *group.values), (fewer, *found), strict=True
+            ):
+                phi.add_incoming(start, before)
+                phi.add_incoming(again, walk)
+            b.cbranch(b.icmp_unsigned("!=", fewer, I32(0)), walk, after)
+            b.position_at_end(after)
+            merged = []
+            for old, new in zip(group.values, found, strict=True):
+                phi = b.phi(I64)
+                phi.add_incoming(old, before)
+                phi.add_incoming(new, walk)
+                merged.append(phi)
+            group.next(merged)
+        best = group.results
+    if spec.length > full:
+        with f.loop(spec.length, start=full, carry=best) as one:
+            one.next(inserted(_number(f, spec, x, one.index), one.values))
+        best = one.results
+    for j, number in enumerate(best):
+        f.store(number, _at(f, scratch, j))
+    return scratch
 
 
 # --- few of many

@@ -21,8 +21,10 @@ from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.gemm import GemmSpec, Matrix, PackSpec, pack_b
 from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.kernels.sizes import known
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.linear import fits, product_epilogue
+from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers
 from verax.compiler.lower.storage import Physical, Placed, Pointer
+from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.sums.einsum import Einsum, products_in_order, summed_labels
@@ -41,9 +43,17 @@ class _Tensor:
     steps: Steps
 
 
-@lowers(Einsum)
+def is_product(graph: Graph, node: Node) -> bool:
+    """Whether it may be a product whose kernel can apply an expression to its result."""
+    if not isinstance(node.op, Einsum) or not is_static(graph, node) or len(node.inputs) != 2:
+        return False
+    return all(graph.types[v or ""].dtype is DType.float32 for v in node.inputs)
+
+
+@lowers(Einsum, epilogue=is_product, fits=fits)
 def lower_einsum(lowering: Lowering, group: Group) -> None:
-    """Copies, packing, the product, a copy."""
+    """Copies, packing, the product, a copy. What is fused wants a product that is written at once
+    in its place."""
     graph, node = lowering.graph, group.root
     op = node.op
     assert isinstance(op, Einsum)
@@ -62,17 +72,19 @@ def lower_einsum(lowering: Lowering, group: Group) -> None:
         _Tensor(p := lowering.read(v or ""), _steps(t, p.physical, sizes))
         for v, t in zip(node.inputs, terms, strict=True)
     ]
-    y = lowering.write(group.output)
+    y = lowering.write_contiguous(group.output)
     output = _Tensor(y, _steps(kept, y.physical, sizes))
     kept = [label for label in kept if sizes[label] > 1]
     summed = [label for label in summed_labels(terms, kept) if sizes[label] > 1]
+    if group.fused and (moves or not summed):
+        raise NoKernel("it is no product")
     if moves:
         _loop(lowering, kept, sizes, inputs, output, str(types[0].dtype), group.label)
     elif not summed:
         _loop(lowering, kept, sizes, inputs, output, F32, group.label)
     else:
         given = [lowering.graph.constants.get(v or "") for v in node.inputs]
-        _Product(lowering, sizes, kept, summed, group.label).emit(inputs, given, output)
+        _Product(lowering, sizes, kept, summed, group).emit(inputs, given, output)
 
 
 def _steps(term: Sequence[str], physical: Physical, sizes: dict[str, int]) -> Steps:
@@ -114,9 +126,10 @@ class _Product:
         sizes: dict[str, int],
         kept: Sequence[str],
         summed: Sequence[str],
-        what: str,
+        group: Group,
     ) -> None:
-        self.lowering, self.sizes, self.what = lowering, sizes, what
+        self.lowering, self.sizes, self.group = lowering, sizes, group
+        self.what = group.label
         self.kept, self.summed = kept, summed
 
     def emit(
@@ -159,6 +172,8 @@ class _Product:
             matrix(left, rows, self.summed, 0), written, outer, inner,
             constant_b=constant is not None, types=FLOAT32,
         )  # fmt: skip
+        if self.group.fused and (y is not output or len(columns) != 1):
+            raise NoKernel("the product is put in order afterwards")
         self._call(spec, left, right, matrix(right, self.summed, columns, 1), constant, y)
         if y is not output:
             _loop(self.lowering, self.kept, self.sizes, [y], output, F32, f"{self.what}: order")
@@ -173,6 +188,8 @@ class _Product:
         y: _Tensor,
     ) -> None:
         lowering = self.lowering
+        epilogue, values = product_epilogue(lowering, self.group, spec)
+        spec = dataclasses.replace(spec, epilogue=epilogue)
         schedule = lowering.schedule(spec)
         assert isinstance(schedule, ConvSchedule)
         if constant is not None and spec.constant_b:
@@ -180,7 +197,7 @@ class _Product:
         else:
             packed = lowering.scratch(known(4 * spec.outer * spec.inner * spec.packed_elements))
             lowering.call(PackSpec(spec, b), [right.at, packed], f"{self.what}: pack", schedule)
-        lowering.call(spec, [left.at, packed, y.at], self.what, schedule)
+        lowering.call(spec, [left.at, packed, *values, y.at], self.what, schedule)
 
     def _size(self, labels: Sequence[str]) -> int:
         return math.prod(self.sizes[n] for n in labels)

@@ -1,21 +1,29 @@
 """Elements read and written by computed indices, which kernels check: GatherElements, GatherND,
-ScatterElements, ScatterND."""
+ScatterElements, ScatterND, MaxUnpool; and OneHot, which compares them."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
 from verax.compiler.kernels.scatter import ScatterSpec
+from verax.compiler.lower.copies import copy_view, fill, view
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import Placed
-from verax.numerics.expr import Input
+from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.types import DType, TensorType
+from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.movement.gather import GatherElements, GatherND
+from verax.ops.movement.generation import OneHot
 from verax.ops.movement.scatter import ScatterElements, ScatterND
+from verax.ops.windows.unpooling import MaxUnpool
 
 CHUNK = 4096
 """Neighbouring elements of one place that a thread writes, where there is no other way to share."""
+
+M = TracingArith()
 
 
 @lowers(GatherElements)
@@ -152,3 +160,69 @@ def lower_scatter_nd(lowering: Lowering, group: Group) -> None:
         str(y.physical.type.dtype),
     )
     lowering.call(spec, [indices, updates, y, lowering.flag(node.place)], group.label)
+
+
+@lowers(MaxUnpool)
+def lower_unpool(lowering: Lowering, group: Group) -> None:
+    """Zeros; then indices, updates, output, flag; the output in its place where it is larger."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, MaxUnpool)
+    x, indices = (lowering.read_contiguous(v or "") for v in node.inputs[:2])
+    type_ = x.physical.type
+    inner = TensorType(type_.dtype, op.unpooled_dims(type_.shape))
+    y = lowering.write_contiguous(node.outputs[0])
+    same = inner.shape == y.physical.shape
+    if any(a > b for a, b in zip(inner.shape, y.physical.shape)) or 0 in type_.shape:
+        raise NoKernel("the output is too small, or the input is empty")
+    made = y if same else lowering.allocate(Physical(inner))
+    dtype, zero = str(type_.dtype), np.zeros(1, type_.dtype.numpy)
+    lowering.call(fill(made.physical, zero), [made], f"{group.label}: zeros")
+    count = math.prod(type_.shape)
+    spec = ScatterSpec(
+        (), (count,), 1, (1, 0), (1, 0), (0, 0), ((math.prod(inner.shape), 1),), 0, "none",
+        "int64", dtype, wraps=False,
+    )  # fmt: skip
+    lowering.call(spec, [indices, x, made, lowering.flag(node.place)], group.label)
+    if not same:
+        lowering.call(fill(y.physical, zero), [y], f"{group.label}: more zeros")
+        part = view(y).part([slice(0, n) for n in inner.shape])
+        copied = copy_view(view(made), part)
+        lowering.call(copied, [made, part.pointer], f"{group.label}: into its place")
+
+
+@lowers(OneHot)
+def lower_one_hot(lowering: Lowering, group: Group) -> None:
+    """Indices, positions along the new axis, off, on, output."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, OneHot)
+    indices, values = (lowering.read(node.inputs[i] or "") for i in (0, 2))
+    y = lowering.write(node.outputs[0])
+    shape = y.physical.shape
+    axis, kind = op.axis % len(shape), indices.physical.type.dtype
+    depth, dtype = shape[axis], str(y.physical.type.dtype)
+    if kind is DType.bool_ or (kind.is_integer and kind.itemsize < 4 and depth > 127):
+        raise NoKernel("indices of that type cannot name all positions")
+    steps = list(indices.physical.strides)
+    steps.insert(axis, 0)
+    table = lowering.constant(np.arange(depth, dtype=np.int64))
+    along = tuple(int(a == axis) for a in range(len(shape)))
+    given: Expr = Input(0, str(kind))
+    signed = kind.is_float or kind.numpy.kind == "i"
+    if signed:
+        negative = M.lt(given, M.like(0, given))
+        given = M.select(negative, M.add(given, M.like(depth, given)), given)
+    compared = "float64" if kind.is_float else "int64"
+    hot = M.eq(M.convert(given, compared), M.convert(Input(1, "int64"), compared))
+    nothing = (0,) * len(shape)
+    spec = LoopSpec(
+        shape,
+        (
+            Access(str(kind), tuple(steps)),
+            Access("int64", along),
+            Access(dtype, nothing),
+            Access(dtype, nothing, values.physical.strides[0]),
+        ),
+        (Access(dtype, y.physical.strides),),
+        (M.select(hot, Input(3, dtype), Input(2, dtype)),),
+    )
+    lowering.call(spec, [indices, table, values, values, y], group.label)

@@ -156,7 +156,7 @@ def lower_product(lowering: Lowering, group: Group) -> None:
         if found is None:
             raise NoKernel("a third matrix with alpha, or with beta when it is computed")
         spec, extra = found
-    epilogue, values = _epilogue(lowering, group, spec, extra)
+    epilogue, values = product_epilogue(lowering, group, spec, extra)
     spec = dataclasses.replace(spec, epilogue=epilogue)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
@@ -204,8 +204,8 @@ def _gemm_terms(
     return dataclasses.replace(spec, bias="matrix", start=start), None
 
 
-def _epilogue(
-    lowering: Lowering, group: Group, spec: GemmSpec, extra: Expr | None
+def product_epilogue(
+    lowering: Lowering, group: Group, spec: GemmSpec, extra: Expr | None = None
 ) -> tuple[Epilogue | None, list[Pointer | Placed]]:
     """The fused nodes' expression after `extra`, and its operands."""
     if not group.fused:

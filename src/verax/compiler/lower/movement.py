@@ -20,7 +20,8 @@ from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
-from verax.numerics.expr import Input
+from verax.numerics.expr import Expr, Input, TracingArith
+from verax.ops.movement.generation import EyeLike, Trilu
 
 LIMIT = 1 << 26
 """Larger tensors are not mapped element by element while compiling."""
@@ -38,7 +39,7 @@ def lower_view(lowering: Lowering, group: Group) -> None:
 
 @lowers(
     "Transpose", "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
-    "ReverseSequence", "CenterCropPad", "Trilu",
+    "ReverseSequence", "CenterCropPad",
 )  # fmt: skip
 def lower_movement(lowering: Lowering, group: Group) -> None:
     """Source, output; or an index table, source, output."""
@@ -47,7 +48,7 @@ def lower_movement(lowering: Lowering, group: Group) -> None:
         raise NoKernel("what moves where is computed, or too large to be listed while compiling")
     found = _positions(graph, node)
     if any((p < 0).any() and (p >= 0).any() and _box(p >= 0) is None for p in found):
-        raise NoKernel("what is filled is no box")  # a triangle, for instance
+        raise NoKernel("what is filled is no box")
     for value, positions in zip(node.outputs, found, strict=True):
         _move(lowering, node, value, positions)
 
@@ -73,13 +74,13 @@ def _positions(graph: Graph, node: Node) -> tuple[np.ndarray, ...]:
     if node.op.kind == "Pad":
         arrays = [*arrays, None, None][: max(3, len(arrays))]
         arrays[2] = np.array(-1, np.int64)
-    elif node.op.kind in ("CenterCropPad", "Trilu"):
-        arrays[0] = arrays[0] + 1  # these fill with zeros
+    elif node.op.kind == "CenterCropPad":
+        arrays[0] = arrays[0] + 1  # it fills with zeros
     integer = source.with_dtype(DType.int64)
     types = (integer, *graph.input_types(node)[1:])
     outputs = tuple(t.with_dtype(DType.int64) for t in graph.output_types(node))
     found = as_tuple(node.op.reference(Evaluation(types, outputs), *arrays))
-    shift = 1 if node.op.kind in ("CenterCropPad", "Trilu") else 0
+    shift = 1 if node.op.kind == "CenterCropPad" else 0
     return tuple(np.asarray(p, np.int64) - shift for p in found)
 
 
@@ -156,6 +157,60 @@ def _table(
         (Input(1, dtype),),
     )
     lowering.call(spec, [table, source, target.pointer], label)
+
+
+@lowers("Trilu")
+def lower_triangle(lowering: Lowering, group: Group) -> None:
+    """Row numbers, column numbers, source, output."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, Trilu)
+    k = node.inputs[1] if len(node.inputs) > 1 else None
+    if k is not None and k not in lowering.graph.constants:
+        raise NoKernel("the diagonal is computed")
+    x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    shape, dtype = x.physical.shape, str(x.physical.type.dtype)
+    rows, columns = shape[-2:]
+    given = 0 if k is None else int(lowering.graph.constants[k].reshape(-1)[0])
+    diagonal = min(max(given, -rows), columns)  # from there on it is all or nothing
+    tables, accesses, number = _diagonals(lowering, shape)
+    m = TracingArith()
+    keep = (m.ge if op.upper else m.le)(number, m.const(diagonal, "int32"))
+    spec = LoopSpec(
+        shape,
+        (*accesses, Access(dtype, x.physical.strides)),
+        (Access(dtype, y.physical.strides),),
+        (m.select(keep, Input(2, dtype), m.const(0, dtype)),),
+    )
+    lowering.call(spec, [*tables, x, y], group.label)
+
+
+@lowers("EyeLike")
+def lower_eye(lowering: Lowering, group: Group) -> None:
+    """Row numbers, column numbers, output; of the input its shape alone matters."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, EyeLike)
+    y = lowering.write(node.outputs[0])
+    shape, dtype = y.physical.shape, str(y.physical.type.dtype)
+    k = min(max(op.k, -shape[0]), shape[1])  # beyond there is no such diagonal
+    tables, accesses, number = _diagonals(lowering, shape)
+    m = TracingArith()
+    result = m.select(m.eq(number, m.const(k, "int32")), m.const(1, dtype), m.const(0, dtype))
+    spec = LoopSpec(shape, accesses, (Access(dtype, y.physical.strides),), (result,))
+    lowering.call(spec, [*tables, y], group.label)
+
+
+def _diagonals(
+    lowering: Lowering, shape: tuple[int, ...]
+) -> tuple[list[Placed], tuple[Access, Access], Expr]:
+    """Tables of rows and columns, as inputs 0 and 1 of a loop, and the number of the diagonal: how
+    far the column is beyond the row."""
+    tables = [lowering.constant(np.arange(n, dtype=np.int32)) for n in shape[-2:]]
+    rows, columns = (
+        Access("int32", tuple(int(a == axis) for a in range(len(shape))))
+        for axis in (len(shape) - 2, len(shape) - 1)
+    )
+    number = TracingArith().sub(Input(1, "int32"), Input(0, "int32"))
+    return tables, (rows, columns), number
 
 
 @lowers("Shape", "Size")

@@ -1,4 +1,4 @@
-"""MaxPool and AveragePool on blocked tensors."""
+"""MaxPool, AveragePool and LpPool on blocked tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
-from verax.ops.windows.pooling import AveragePool, MaxPool
+from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool
 
 MAX_PIECES = 256
 """Pieces of code of one kernel: windows that are cut at the border in more ways take minutes to
@@ -27,6 +27,8 @@ def is_compiled(graph: Graph, node: Node) -> bool:
         return False
     if not all(t.is_static and can_block(t) for t in types):
         return False
+    if isinstance(node.op, LpPool) and node.op.p > 2:
+        return False
     nothing = Strides(0, 0, 0, 0)
     return pool_spec(graph, node, nothing, nothing).pieces <= MAX_PIECES
 
@@ -34,10 +36,11 @@ def is_compiled(graph: Graph, node: Node) -> bool:
 def pool_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> PoolSpec:
     """The kernel's view of `node`, for an input and an output with these strides."""
     op, x_type = node.op, graph.types[node.inputs[0] or ""]
-    assert isinstance(op, MaxPool | AveragePool)
+    assert isinstance(op, MaxPool | AveragePool | LpPool)
     windows = op.spatial(x_type)
+    kind = f"norm{op.p}" if isinstance(op, LpPool) else "average"
     return PoolSpec(
-        kind="max" if isinstance(op, MaxPool) else "average",
+        kind="max" if isinstance(op, MaxPool) else kind,
         batch=x_type.shape[0],
         channels=x_type.shape[1],
         size=triple(windows.input, 1),
@@ -61,12 +64,14 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
 
 
-@lowers(MaxPool, AveragePool, epilogue=is_compiled, layouts=layouts)
+@lowers(MaxPool, AveragePool, LpPool, epilogue=is_compiled, layouts=layouts)
 def lower_pool(lowering: Lowering, group: Group) -> None:
     """x, operands, y."""
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
-        raise NoKernel("pools take float32 over one to three axes, and give no positions")
+        raise NoKernel(
+            "pools take float32 over one to three axes, norms 1 and 2, and give no positions"
+        )
     x = lowering.read(node.inputs[0] or "", Layout.blocked)
     fused, operands = epilogue(lowering, group)
     y = lowering.write(group.output, Layout.blocked)

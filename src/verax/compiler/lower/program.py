@@ -25,7 +25,9 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     recurrent,
     reduction,
     resize,
+    response,
     running,
+    sampling,
     winograd,
 )
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
@@ -114,8 +116,8 @@ def _lower_group(lowering: Lowering, group: Group) -> None:
     )
     why = _no_kernel(lowering, group) if static else MOVING
     if why:
-        for i, node in enumerate(group.nodes):
-            if i > 0:
+        for node in group.nodes:
+            if group.fused:  # each by itself
                 why = _no_kernel(lowering, Group(node)) if static else MOVING
             if why:
                 lowering.reference(node, why)

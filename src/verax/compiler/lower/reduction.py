@@ -33,6 +33,7 @@ from verax.ops.sums.normalization import InstanceNormalization
 from verax.ops.sums.reduction import ReduceLogSumExp, Reduction
 from verax.ops.sums.response_normalization import LpNormalization
 from verax.ops.sums.softmax import AlongAxis
+from verax.ops.windows.global_pooling import GlobalLpPool
 
 F32 = "float32"
 M = TracingArith()
@@ -68,14 +69,19 @@ def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
             return None
         axes = op.reduced_axes(len(shape), None if given is None else graph.constants[given])
         return _reduction(op, dtype, axes, math.prod(shape[a] for a in axes))
-    if op.kind not in ("GlobalAveragePool", "GlobalMaxPool") or dtype != F32 or len(shape) < 3:
+    if dtype != F32 or len(shape) < 3:
         return None
     # In a ReduceSpec with one input, Input(1) is the result of stage 0.
-    total = Input(1, F32)
-    finish = M.div(total, M.like(math.prod(shape[2:]), total))
-    stage = Stage("sum", Input(0, F32), finish)
-    if op.kind == "GlobalMaxPool":
-        stage = Stage("max", Input(0, F32))
+    x, total = Input(0, F32), Input(1, F32)
+    if isinstance(op, GlobalLpPool) and op.p <= 2:
+        square = op.p == 2
+        stage = Stage("sum", M.mul(x, x) if square else M.abs(x), M.sqrt(total) if square else None)
+    elif op.kind == "GlobalMaxPool":
+        stage = Stage("max", x)
+    elif op.kind == "GlobalAveragePool":
+        stage = Stage("sum", x, M.div(total, M.like(math.prod(shape[2:]), total)))
+    else:
+        return None
     return _Rows(F32, tuple(range(2, len(shape))), (stage,), total)
 
 
@@ -130,7 +136,7 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
 @lowers(
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
     "ReduceLogSum", "ReduceSumSquare", "ReduceLogSumExp", "GlobalAveragePool", "GlobalMaxPool",
-    layouts=layouts,
+    "GlobalLpPool", layouts=layouts,
 )  # fmt: skip
 def lower_reduction(lowering: Lowering, group: Group) -> None:
     """Input, output."""

@@ -1,6 +1,9 @@
-"""Resize by the operator's own tables: one pass per axis, or one gather for nearest."""
+"""Resize by the operator's own tables: one pass per axis, or one gather for nearest; between
+integers one loop with exact sums."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.images.resize import Resize
+from verax.ops.images.resize_integer import BITS, ResizeInteger
 from verax.ops.images.resize_tables import AxisTable
 
 Tables = list[tuple[int, AxisTable]]
@@ -137,3 +141,55 @@ def _weighted(
 def _along(dtype: str, axis: int, stride: int, rank: int) -> Access:
     """A table with one entry per position of `axis`."""
     return Access(dtype, tuple(stride if a == axis else 0 for a in range(rank)))
+
+
+@lowers(ResizeInteger)
+def lower_resize_integer(lowering: Lowering, group: Group) -> None:
+    """Per axis both neighbours and the weight; the source once per corner; output."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, ResizeInteger)
+    x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    rank, dtype = len(x.physical.shape), str(x.physical.type.dtype)
+    axes = [a % rank for a in op.axes]
+    tables = [op.table(i, x.physical.shape[a]) for i, a in enumerate(axes)]
+    steps = list(x.physical.strides)
+    largest = float(np.iinfo(dtype).max + 1)
+    for axis, (low, high, weight) in zip(axes, tables, strict=True):
+        if max(low.max(), high.max()) >= x.physical.shape[axis]:
+            raise NoKernel("a neighbour lies outside")
+        largest *= float(np.max(np.abs((1 << BITS) - weight) + np.abs(weight)))
+        steps[axis] = 0
+    if len(axes) > 2 or largest >= 2.0**62:
+        raise NoKernel("it takes one or two axes, and sums within int64")
+    wide = "int32" if largest < 2.0**30 else "int64"
+    m = TracingArith()
+    inputs: list[Access] = []
+    arguments: list[Placed] = []
+    for axis, (low, high, weight) in zip(axes, tables, strict=True):
+        for table, kind in ((low, "int32"), (high, "int32"), (weight, wide)):
+            inputs.append(_along(kind, axis, 1, rank))
+            arguments.append(lowering.constant(table.astype(kind)))
+    terms: list[Expr] = []
+    for corner in itertools.product((0, 1), repeat=len(axes)):
+        lookups = tuple(
+            Lookup(3 * i + side, x.physical.shape[a], x.physical.strides[a], checked=False)
+            for i, (a, side) in enumerate(zip(axes, corner, strict=True))
+        )
+        inputs.append(Access(dtype, tuple(steps), 0, lookups))
+        arguments.append(x)
+        terms.append(m.convert(Input(len(inputs) - 1, dtype), wide))
+    for i in reversed(range(len(axes))):  # the last axis tells neighbouring corners apart
+        above = Input(3 * i + 2, wide)
+        below = m.sub(m.const(1 << BITS, wide), above)
+        pairs = zip(terms[::2], terms[1::2], strict=True)
+        terms = [m.add(m.mul(a, below), m.mul(b, above)) for a, b in pairs]
+    bits = BITS * len(axes)
+    (total,) = terms
+    size = m.add(m.abs(total), m.const(1 << bits >> 1, wide))
+    size = m.shift_right(size, m.const(bits, wide))
+    result = m.select(m.lt(total, m.const(0, wide)), m.neg(size), size)
+    spec = LoopSpec(
+        y.physical.shape, tuple(inputs), (Access(dtype, y.physical.strides),),
+        (m.convert(result, dtype),),
+    )  # fmt: skip
+    lowering.call(spec, [*arguments, y], group.label)

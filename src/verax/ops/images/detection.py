@@ -74,11 +74,12 @@ class NonMaxSuppression(Operator):
         lowest = None if score_threshold is None else scalar(score_threshold)
         if not 0 <= overlap <= 1:
             raise InputError(f"iou_threshold is {overlap}, it must lie in [0, 1]")
+        corners = [self._corners(b) for b in boxes]
         found = [
             (n, c, box)
             for n in range(scores.shape[0])
             for c in range(scores.shape[1])
-            for box in _kept(self._corners(boxes[n]), scores[n, c], most, overlap, lowest)
+            for box in _kept(corners[n], scores[n, c], most, overlap, lowest)
         ]
         return np.array(found, np.int64).reshape(-1, 3)
 
@@ -110,21 +111,46 @@ def _kept(corners: Array, scores: Array, most: int, overlap: Any, lowest: Any) -
     """Boxes kept of one class, by falling score."""
     low0, high0, low1, high1 = corners
     area = (high0 - low0) * (high1 - low1)
-    order = np.argsort(-scores, kind="stable")
-    if lowest is not None:
-        order = order[scores[order] > lowest]
+    above = np.arange(len(scores)) if lowest is None else np.flatnonzero(scores > lowest)
+    order = above[np.argsort(-scores[above], kind="stable")]
     kept: list[int] = []
     while len(order) and len(kept) < most:
-        best, order = int(order[0]), order[1:]
-        kept.append(best)
-        side0 = np.minimum(high0[order], high0[best]) - np.maximum(low0[order], low0[best])
-        side1 = np.minimum(high1[order], high1[best]) - np.maximum(low1[order], low1[best])
-        common = np.maximum(side0, 0) * np.maximum(side1, 0)
-        union = area[order] + area[best] - common
-        is_solid = (area[order] > 0) & (area[best] > 0) & (union > 0)
-        ratio = common / np.where(is_solid, union, 1)
-        order = order[~(is_solid & (side0 > 0) & (side1 > 0) & (ratio > overlap))]
+        if _in_pairs(len(order), most - len(kept)):
+            return kept + _kept_in_pairs(corners, area, order, most - len(kept), overlap)
+        best, order = order[0], order[1:]
+        kept.append(int(best))
+        order = order[~_rivals(corners, area, best, order, overlap)]
     return kept
+
+
+def _in_pairs(count: int, most: int) -> bool:
+    """Whether all pairs at once cost less than one box after the other."""
+    return count <= 1024 and count * count <= 4096 * min(most, count)
+
+
+def _kept_in_pairs(corners: Array, area: Array, order: Array, most: int, overlap: Any) -> list[int]:
+    rivals = _rivals(corners, area, order[:, None], order[None], overlap)
+    alive = np.ones(len(order), bool)
+    kept: list[int] = []
+    for i, box in enumerate(order.tolist()):
+        if alive[i]:
+            kept.append(box)
+            if len(kept) == most:
+                break
+            alive &= ~rivals[i]
+    return kept
+
+
+def _rivals(corners: Array, area: Array, one: Any, others: Array, overlap: Any) -> Array:
+    """Whether boxes number `others` overlap box number `one` by more than `overlap` allows."""
+    low0, high0, low1, high1 = corners
+    side0 = np.minimum(high0[others], high0[one]) - np.maximum(low0[others], low0[one])
+    side1 = np.minimum(high1[others], high1[one]) - np.maximum(low1[others], low1[one])
+    common = np.maximum(side0, 0) * np.maximum(side1, 0)
+    union = area[others] + area[one] - common
+    is_solid = (area[others] > 0) & (area[one] > 0) & (union > 0)
+    ratio = common / np.where(is_solid, union, 1)
+    return np.asarray(is_solid & (side0 > 0) & (side1 > 0) & (ratio > overlap))
 
 
 @operator

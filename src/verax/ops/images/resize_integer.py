@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,6 @@ class ResizeInteger(Operator):
     positions count from the middles of pixels; not both. Source: LiteRT's reference kernel.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     sizes: Ints = ()
     axes: Ints = (1, 2)
     align_corners: bool = False

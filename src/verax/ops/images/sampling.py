@@ -32,7 +32,6 @@ class GridSample(Operator):
     NaN positions are taken as -1; positions beyond int32 as its ends.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     align_corners: bool = False
     mode: str = "linear"
     padding_mode: str = "zeros"

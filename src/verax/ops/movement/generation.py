@@ -174,7 +174,6 @@ def _plain(value: Any) -> Any:
 class EyeLike(Operator):
     """Ones on diagonal `k` (0: main, positive: above) of a matrix shaped like the input."""
 
-    no_kernel: ClassVar[str] = "made while compiling where its size is constant"
     dtype: DType | None = None
     k: int = 0
     exact: ClassVar[bool] = True
@@ -210,7 +209,6 @@ class OneHot(Movement):
     An index outside [-depth, depth) gives `off` everywhere.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = -1
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 3

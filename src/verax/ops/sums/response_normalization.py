@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +27,6 @@ class LRN(Operator):
     as they exist.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     size: int
     alpha: float = 1e-4
     beta: float = 0.75

@@ -77,7 +77,6 @@ class GlobalAveragePool(GlobalPool):
 class GlobalLpPool(GlobalPool):
     """The p-norm of each channel, (sum |x|^p)^(1/p)."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     p: int = 2
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:

@@ -178,7 +178,6 @@ class AveragePool(Pool):
 class LpPool(Pool):
     """The p-norm of each window, (sum |x|^p)^(1/p)."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     p: int = 2
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:

@@ -31,7 +31,6 @@ class MaxUnpool(Operator):
     its beginning. Of equal indices the last one wins.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     kernel_shape: Ints
     strides: Ints = ()
     pads: Pads = ()

@@ -1,0 +1,361 @@
+"""Every operator of the registry alone, against ONNX Runtime: `python benchmarks/operators.py`.
+
+    python benchmarks/operators.py                             # all, a table
+    python benchmarks/operators.py TopK Einsum --seconds 1     # some, longer
+    python benchmarks/operators.py --write docs/operators_speed.md
+
+An operator's first case of float32 (or its first) is made larger, to about 16,384 and 262,144
+elements of its first input: sizes that are equal stay equal. Where that means nothing (kernels of
+convolutions would grow with images) `WORKLOADS` says what is run. Both take turns in this process
+on one thread, called as users call them, with NumPy arrays; what counts is the fastest call of
+each. A ratio above 1 says how many times as long Verax takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import importlib.metadata
+import math
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import verax.ops
+from verax.base.errors import VeraxError
+from verax.base.settings import Settings
+from verax.compiler.driver import Executable, compile
+from verax.export.onnx.writer import to_bytes
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY, Case
+from verax.ir.types import TensorType
+
+assert verax.ops
+SIZES = (1 << 14, 1 << 18)
+MOST = 16
+"""Times as many elements as asked for that another input or an output may have."""
+SLOW = 1.5
+"""Ratios from here on are listed."""
+Run = Callable[[], object]
+
+
+def _float(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def _image(size: int, channels: int = 32) -> np.ndarray:
+    side = int((size / channels) ** 0.5)
+    return _float(1, channels, side, side)
+
+
+def _convolution(name: str, size: int, **attributes: Any) -> Case:
+    weights = _float(32, 32, 3, 3)
+    pads = ((1, 1), (1, 1))
+    return Case(REGISTRY[name](pads=pads, **attributes), (_image(size), weights), (1,))
+
+
+def _recurrent(name: str, gates: int, size: int) -> Case:
+    hidden, steps = 64, max(1, size // 4096)
+    x, w, r = (
+        _float(steps, 64, 64),
+        _float(1, gates * hidden, 64),
+        _float(1, gates * hidden, hidden),
+    )
+    op: Any = REGISTRY[name]
+    return Case(op(), (x, w * np.float32(0.1), r * np.float32(0.1)), (1, 2))
+
+
+def _reshape(size: int) -> Case:
+    target = np.array([4, -1])
+    return Case(REGISTRY["Reshape"](), (_float(size // 8, 8), target), (1,))
+
+
+def _resize(size: int) -> Case:
+    scales = np.array([1, 1, 2, 2], np.float32)
+    return Case(REGISTRY["Resize"](mode="linear"), (_image(size), None, scales), (2,))
+
+
+def _one_value(name: str, size: int, value: Any, **attributes: Any) -> Case:
+    return Case(REGISTRY[name](**attributes), (_float(size // 64, 64), np.array(value)), (1,))
+
+
+WORKLOADS: dict[str, Callable[[int], Case]] = {
+    "Conv": lambda size: _convolution("Conv", size),
+    "ConvTranspose": lambda size: _convolution("ConvTranspose", size),
+    "Expand": lambda size: Case(
+        REGISTRY["Expand"](), (_float(size // 64, 1), np.array([size // 64, 64])), (1,)
+    ),
+    "RNN": lambda size: _recurrent("RNN", 1, size),
+    "GRU": lambda size: _recurrent("GRU", 3, size),
+    "LSTM": lambda size: _recurrent("LSTM", 4, size),
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "Tile": lambda size: _one_value("Tile", size, [2, 3]),
+}
+"""By operator: a case with about so many elements in its first input."""
+CONSTANT = {"BatchNormalization": (1, 2, 3, 4), "CumSum": (1,), "CumProd": (1,), "LSTM": (1, 2),
+            "WinogradConv": (1,), "ConvInteger": (1,), "ConvTransposeInteger": (1,), "Gemm": (1,),
+            "PRelu": (1,), "Trilu": (1,), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2),
+            "LayerNormalization": (1, 2), "RMSNormalization": (1,), "GroupNormalization": (1, 2),
+            "InstanceNormalization": (1, 2), "ReverseSequence": (1,)}  # fmt: skip
+"""By operator: inputs that networks have as constants."""
+SMALLER = {
+    "MultiBoxDetection": 1 << 12,
+    "NonMaxSuppression": 1 << 14,
+    "ConvTransposeInteger": 1 << 15,
+}
+"""Elements that are enough where the reference would take minutes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One operator at one size. verax, other: seconds of a call; why: what kept a runner from it.
+    slow_road: nodes that the reference computed."""
+
+    operator: str
+    shapes: str
+    verax: float
+    other: float | None
+    why: str
+    slow_road: int
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.other is None else self.verax / self.other
+
+
+def first_case(name: str) -> Case:
+    """The operator's first case of float32, or its first."""
+    cases = list(REGISTRY[name].cases(np.random.default_rng(zlib.crc32(name.encode()))))
+    floats = [c for c in cases if c.inputs and _kind(c) == "float32"]
+    return (floats or cases)[0]
+
+
+def _kind(case: Case) -> str:
+    return next((str(a.dtype) for a in case.inputs if a is not None), "")
+
+
+def scaled(case: Case, size: int) -> Case:
+    """The case with about `size` elements in its first input, if its type rule allows any way."""
+    arrays = [None if a is None else np.asarray(a) for a in case.inputs]
+    first = next((a for a in arrays if a is not None), None)
+    if first is None or not first.size:
+        return case
+    for grown in _ways(first.shape):
+        factor = (size / first.size) ** (1 / max(1, len(grown)))
+        larger = {n: max(1, round(n * factor)) for n in grown}
+        if any(_elements(a.shape, larger) > MOST * size for a in arrays if a is not None):
+            continue
+        made = tuple(
+            a if a is None or i in case.constant else _grown(a, larger)
+            for i, a in enumerate(arrays)
+        )
+        found = dataclasses.replace(case, inputs=made)
+        try:
+            graph, _ = graph_of(found)
+        except VeraxError:
+            continue
+        types = [graph.types[v] for v in graph.outputs]
+        if all(not t.is_static or _elements(t.shape, {}) <= MOST * size for t in types):
+            return found
+    return case
+
+
+def _elements(shape: tuple[int, ...], larger: dict[int, int]) -> int:
+    return math.prod(larger.get(n, n) for n in shape)
+
+
+def _ways(shape: tuple[int, ...]) -> Iterator[list[int]]:
+    """Sets of sizes that may grow: all, fewer of the last ones, one alone."""
+    sizes = [n for n in dict.fromkeys(shape) if n > 1]
+    for count in range(len(sizes), 0, -1):
+        yield sizes[:count]
+    for n in reversed(sizes):
+        yield [n]
+
+
+def _grown(array: np.ndarray, larger: dict[int, int]) -> np.ndarray:
+    """Every axis whose size grows repeats what it holds."""
+    for axis, n in enumerate(array.shape):
+        if n in larger:
+            array = np.take(array, np.arange(larger[n]) % n, axis=axis)
+    return np.ascontiguousarray(array)
+
+
+def graph_of(case: Case) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A network of the case alone, and what it is fed."""
+    b = Builder(case.op.kind)
+    fed: dict[str, np.ndarray] = {}
+    inputs: list[str | None] = []
+    for i, array in enumerate(case.inputs):
+        if array is None:
+            inputs.append(None)
+        elif i in case.constant:
+            inputs.append(b.constant(np.array(array)))
+        else:
+            fed[f"x{i}"] = array
+            inputs.append(b.input(f"x{i}", TensorType.of(array)))
+    return b.graph(b.add_all(case.op, inputs)), fed
+
+
+def onnxruntime_run(graph: Graph, fed: dict[str, np.ndarray]) -> Run:
+    """A call of ONNX Runtime on one thread. Raises whatever it or the writer raises."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        to_bytes(graph), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda: session.run(None, fed)
+
+
+def fastest(runs: Sequence[Run], seconds: float) -> list[float]:
+    """The fastest call of each, in seconds; they take turns for so long each."""
+    for run in runs:
+        run()
+    best = [float("inf")] * len(runs)
+    end = time.perf_counter() + seconds * len(runs)
+    while True:
+        for i, run in enumerate(runs):
+            for _ in range(3):
+                start = time.perf_counter()
+                run()
+                best[i] = min(best[i], time.perf_counter() - start)
+        if time.perf_counter() > end:
+            return best
+
+
+def measure(name: str, size: int, seconds: float) -> Row:
+    """One operator at one size."""
+    make, size = WORKLOADS.get(name), min(size, SMALLER.get(name, size))
+    case = make(size) if make else scaled(first_case(name), size)
+    constant = {*case.constant, *CONSTANT.get(name, ())}
+    case = dataclasses.replace(case, constant=tuple(i for i in constant if i < len(case.inputs)))
+    graph, fed = graph_of(case)
+    shapes = ", ".join("x".join(map(str, a.shape)) or "1" for a in fed.values())
+    exe: Executable = compile(graph, Settings(opt_level=1, threads=1))
+    exe.run(fed)
+    slow_road = len(exe.plan.on_reference)
+    try:
+        other = onnxruntime_run(graph, fed)
+        other()
+    except Exception as error:  # whatever it refuses a network with
+        why = str(error).partition("\n")[0]
+        (own,) = fastest([lambda: exe.run(fed)], seconds)
+        return Row(name, shapes, own, None, why, slow_road)
+    own, theirs = fastest([lambda: exe.run(fed), other], seconds)
+    return Row(name, shapes, own, theirs, "", slow_road)
+
+
+def nothing(seconds: float) -> tuple[float, float]:
+    """Seconds of a call that does nothing: the way in and out of Verax, and of ONNX Runtime."""
+    graph, fed = graph_of(Case(REGISTRY["Identity"](), (_float(1),)))
+    exe = compile(graph, Settings(opt_level=1, threads=1))
+    own, theirs = fastest([lambda: exe.run(fed), onnxruntime_run(graph, fed)], seconds)
+    return own, theirs
+
+
+def measured(names: Iterable[str], seconds: float) -> list[list[Row]]:
+    """A list of rows, one per size, for every operator that has a meaning."""
+    rows = []
+    for name in names:
+        if REGISTRY[name].unsupported:
+            continue
+        rows.append([measure(name, size, seconds) for size in SIZES])
+    return rows
+
+
+def table(rows: Sequence[Sequence[Row]]) -> str:
+    """Markdown: per operator, at each size: shapes, microseconds of both, ratio."""
+    head = "| operator |" + " inputs | Verax µs | ONNX Runtime µs | ratio |" * len(SIZES)
+    lines = [head, "|---|" + "---|---:|---:|---:|" * len(SIZES)]
+    for sizes in rows:
+        cells = []
+        for row in sizes:
+            other = "—" if row.other is None else f"{1e6 * row.other:.1f}"
+            ratio = "—" if row.ratio is None else f"{row.ratio:.2f}"
+            star = "\\*" if row.slow_road else ""
+            cells.append(f" {row.shapes} | {1e6 * row.verax:.1f}{star} | {other} | {ratio} |")
+        lines.append(f"| {sizes[0].operator} |" + "".join(cells))
+    return "\n".join(lines)
+
+
+def slower(rows: Sequence[Sequence[Row]]) -> list[Row]:
+    """Those above `SLOW`, the worst first."""
+    every = [r for sizes in rows for r in sizes if r.ratio is not None and r.ratio > SLOW]
+    return sorted(every, key=lambda r: -(r.ratio or 0))
+
+
+def page(rows: Sequence[Sequence[Row]], seconds: float) -> str:
+    """The page of the documentation."""
+    found = [r for sizes in rows for r in sizes]
+    ratios = np.array([r.ratio for r in found if r.ratio is not None])
+    behind = slower(rows)
+    reference = sorted({r.operator for r in found if r.slow_road})
+    refused = sorted({r.operator for r in found if r.other is None})
+    listed = "\n".join(
+        f"- {r.operator} on {r.shapes}: {r.ratio:.2f}"
+        + (" (on the reference)" if r.slow_road else "")
+        for r in behind
+    )
+    own, theirs = nothing(seconds)
+    today = datetime.date.today().isoformat()
+    return "\n\n".join(
+        [
+            "# The speed of every operator",
+            "Made by `python benchmarks/operators.py --write docs/operators_speed.md` on "
+            f"{today}, NumPy {np.__version__}, ONNX Runtime {_version()}: every operator of the "
+            "registry in a network of its own, compiled at O1 for one thread, against ONNX Runtime "
+            "on the same network (through Verax's ONNX writer), both in one process, called with "
+            f"NumPy arrays, taking turns for {seconds:g} s each; the fastest call counts, because "
+            "others use the machine. A ratio above 1 says how many times as long Verax takes. A "
+            "star: the operator ran on the reference, in Python. A dash: ONNX Runtime refused it.",
+            f"A call that does nothing takes {1e6 * own:.1f} µs in Verax and {1e6 * theirs:.1f} in "
+            "ONNX Runtime; that is most of what short calls measure. Two sizes, chosen by a rule "
+            "for all operators alike, say little about a network: `make bench` measures those.",
+            f"{len(rows)} operators at two sizes; ONNX Runtime runs {len(ratios)} of the "
+            f"{len(found)} networks. Verax is as fast or faster on {int((ratios <= 1).sum())}, "
+            f"slower than {SLOW} times on {len(behind)}; the geometric mean of the ratios is "
+            f"{float(np.exp(np.log(ratios).mean())):.2f}.",
+            f"## Slower than {SLOW} times",
+            listed or "None.",
+            f"On the reference at these sizes: {', '.join(reference) or 'none'}. Refused by ONNX "
+            f"Runtime: {', '.join(refused) or 'none'}.",
+            "## All of them",
+            table(rows) + "\n",
+        ]
+    )
+
+
+def _version() -> str:
+    return importlib.metadata.version("onnxruntime")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and write the page if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("operators", nargs="*", help="by default all")
+    parser.add_argument("--seconds", type=float, default=0.1, help="for each at each size")
+    parser.add_argument("--write", type=Path, help="the page of the documentation")
+    given = parser.parse_args(arguments)
+    unknown = sorted(set(given.operators) - set(REGISTRY))
+    if unknown:
+        parser.error(f"no such operator: {', '.join(unknown)}")
+    rows = measured(given.operators or sorted(REGISTRY), given.seconds)
+    if given.write:
+        given.write.write_text(page(rows, given.seconds))
+    else:
+        print(table(rows))
+        for row in slower(rows):
+            print(f"{row.operator} on {row.shapes}: {row.ratio:.2f} times as long")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""GridSample: tables of positions and weights computed from the grid, then one loop that reads
+through them.
+
+Per spatial axis and tap a table says where to read (within the axis, whatever the grid says), the
+weight, and, where outside shows zeros, whether the position lies inside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.types import DType, TensorType
+from verax.numerics.expr import Expr, Input, TracingArith
+from verax.ops.images.sampling import GridSample
+
+F32 = "float32"
+M = TracingArith()
+MOST_READS = 64
+"""Combinations of taps, each of them read by code of its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tap:
+    """Expressions over a coordinate of the grid."""
+
+    position: Expr
+    inside: Expr | None
+    weight: Expr
+
+
+def _number(value: float) -> Expr:
+    return M.const(value, F32)
+
+
+def _taps(op: GridSample, size: int) -> list[_Tap]:
+    """As `GridSample._axis_taps`, operation for operation."""
+    given, one = Input(0, F32), _number(1)
+    g = M.select(M.is_nan(given), _number(-1), given)
+    if op.align_corners:
+        x = M.mul(M.div(M.add(g, one), _number(2)), _number(size - 1))
+    else:
+        x = M.div(M.sub(M.mul(M.add(g, one), _number(size)), one), _number(2))
+    unit = M.add(M.sub(x, x), one)
+    if op.mode == "nearest":
+        return [_placed(op, M.rint(x), unit, size)]
+    if op.mode == "linear" and op.padding_mode == "border":
+        x = M.min(M.max(x, _number(0)), _number(size - 1))
+    elif op.mode == "linear" and op.padding_mode == "reflection":
+        x = _reflected(op, x, size)
+    base = M.floor(x)
+    t = M.sub(x, base)
+    rest = M.sub(unit, t)
+    if op.mode == "linear":
+        first, weights = 0, [rest, t]
+    else:
+        first = -1
+        weights = [_cubic(d) for d in (M.add(t, unit), t, rest, M.add(rest, unit))]
+    return [
+        _placed(op, M.add(base, _number(k)), w, size) for k, w in enumerate(weights, start=first)
+    ]
+
+
+def _placed(op: GridSample, x: Expr, weight: Expr, size: int) -> _Tap:
+    """A whole coordinate as a position within the axis. A NaN is the first one, or outside."""
+    if op.mode != "linear" and op.padding_mode == "reflection":
+        x = M.rint(_reflected(op, x, size))
+    last = _number(size - 1)
+    inside = None
+    if op.padding_mode == "zeros":
+        inside = M.and_(M.ge(x, _number(0)), M.le(x, last))
+    within = M.convert(M.min(M.max(x, _number(0)), last), "int32")
+    return _Tap(within, inside, weight)
+
+
+def _reflected(op: GridSample, x: Expr, size: int) -> Expr:
+    """As `GridSample._reflected`."""
+    if size == 1:
+        return M.mul(x, _number(0))
+    double = 2 * (size - 1) if op.align_corners else 2 * size
+    half = _number(0.0 if op.align_corners else 0.5)
+    distance = M.abs(M.add(x, half))
+    times = M.floor(M.div(distance, _number(double)))
+    within = M.sub(distance, M.mul(times, _number(double)))
+    beyond = M.gt(within, _number(double // 2))
+    folded = M.sub(M.select(beyond, M.sub(_number(double), within), within), half)
+    return M.min(M.max(folded, _number(0)), _number(size - 1))
+
+
+def _cubic(d: Expr) -> Expr:
+    """Keys' kernel with a = -0.75, as the operator has it."""
+    a = -0.75
+    inner = M.sub(M.mul(_number(a + 2), d), _number(a + 3))
+    inner = M.add(M.mul(M.mul(inner, d), d), _number(1))
+    outer = M.sub(M.mul(_number(a), d), _number(5 * a))
+    outer = M.sub(M.mul(M.add(M.mul(outer, d), _number(8 * a)), d), _number(4 * a))
+    return M.select(M.le(d, _number(1)), inner, outer)
+
+
+@lowers(GridSample)
+def lower_grid_sample(lowering: Lowering, group: Group) -> None:
+    """Per axis: grid, tables. Then tables, the image once per combination of taps, output."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, GridSample)
+    types = [lowering.graph.types[v or ""] for v in node.inputs]
+    sizes, rank = types[0].shape[2:], types[0].rank - 2
+    taps = [_taps(op, n) for n in sizes]
+    wide = types[0].dtype is not DType.float32 or types[1].dtype is not DType.float32
+    if wide or len(taps[0]) ** rank > MOST_READS or max(sizes) > 1 << 24:
+        raise NoKernel("it takes float32, and cubic samples on one or two axes")
+    x, grid = (lowering.read(v or "") for v in node.inputs)
+    y = lowering.write(node.outputs[0])
+    made = [
+        _tables(lowering, grid, own, rank - 1 - axis, f"{group.label}: axis {axis}")
+        for axis, own in enumerate(taps)
+    ]
+    batch, _, *places = y.physical.shape
+    steps = Physical(TensorType(DType.int32, (batch, *places))).strides
+    inputs: list[Access] = []
+    arguments: list[Placed] = []
+
+    def table(placed: Placed | None) -> int:
+        assert placed is not None
+        dtype = str(placed.physical.type.dtype)
+        inputs.append(Access(dtype, (steps[0], 0, *steps[1:])))
+        arguments.append(placed)
+        return len(inputs) - 1
+
+    numbers = [[tuple(None if p is None else table(p) for p in tap) for tap in own] for own in made]
+    (n, c, *space), reads = x.physical.strides, {}
+    for chosen in itertools.product(*(range(len(own)) for own in numbers)):
+        picked = [own[k] for own, k in zip(numbers, chosen, strict=True)]
+        lookups = tuple(
+            Lookup(p[0] or 0, size, step, checked=False)
+            for p, size, step in zip(picked, sizes, space, strict=True)
+        )
+        inputs.append(Access(F32, (n, c, *(0 for _ in places)), 0, lookups))
+        arguments.append(x)
+        value: Expr = Input(len(inputs) - 1, F32)
+        for _, inside, _ in picked:
+            if inside is not None:
+                value = M.select(Input(inside, "bool"), value, _number(0))
+        reads[chosen] = value
+    spec = LoopSpec(
+        y.physical.shape,
+        tuple(inputs),
+        (Access(F32, y.physical.strides),),
+        (_weighted(op, numbers, reads, ()),),
+    )
+    lowering.call(spec, [*arguments, y], group.label)
+
+
+def _tables(
+    lowering: Lowering, grid: Placed, taps: Sequence[_Tap], coordinate: int, label: str
+) -> list[tuple[Placed, Placed | None, Placed]]:
+    """Position, whether inside, and weight of every tap, per place of the grid."""
+    *dims, _ = grid.physical.shape
+    *steps, step = grid.physical.strides
+    written: list[tuple[Placed, Expr]] = []
+
+    def keep(expr: Expr) -> Placed:
+        placed = lowering.allocate(Physical(TensorType(DType(expr.dtype), tuple(dims))))
+        written.append((placed, expr))
+        return placed
+
+    found = [
+        (keep(t.position), None if t.inside is None else keep(t.inside), keep(t.weight))
+        for t in taps
+    ]
+    spec = LoopSpec(
+        tuple(dims),
+        (Access(F32, tuple(steps), coordinate * step),),
+        tuple(Access(e.dtype, p.physical.strides) for p, e in written),
+        tuple(e for _, e in written),
+    )
+    lowering.call(spec, [grid, *(p for p, _ in written)], label)
+    return found
+
+
+def _weighted(
+    op: GridSample,
+    numbers: Sequence[Sequence[tuple[int | None, ...]]],
+    reads: dict[tuple[int, ...], Expr],
+    chosen: tuple[int, ...],
+) -> Expr:
+    """Sums over the taps of each axis, the innermost first."""
+    axis = len(chosen)
+    if axis == len(numbers):
+        return reads[chosen]
+    if op.mode == "nearest":
+        return _weighted(op, numbers, reads, (*chosen, 0))
+    total: Expr | None = None
+    for k, (_, _, weight) in enumerate(numbers[axis]):
+        value = _weighted(op, numbers, reads, (*chosen, k))
+        factor = Input(weight or 0, F32)
+        total = M.mul(value, factor) if total is None else M.fma(value, factor, total)
+    assert total is not None
+    return total
