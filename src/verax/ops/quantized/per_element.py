@@ -56,9 +56,12 @@ class Parametrised(Operator):
 def quantised(
     m: Arith[Any], x: Any, scale: Any, zero: Any, to: str, precision: str, halves: str
 ) -> Any:
-    """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
+    """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero.
+
+    scale: None for 1.
+    """
     info = np.iinfo(to)
-    quotient = _quotient(m, x, scale, precision)
+    quotient = x if scale is None else _quotient(m, x, scale, precision)
     work = m.dtype(quotient)
     offset = m.const(0, "int32") if zero is None else m.convert(zero, "int32")
     low, high = (

@@ -140,6 +140,8 @@ class QuantizeLinear(Parametrised):
     def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
         x, scale, zero = (*xs, None)[:3]
         precision = str(self.precision or m.dtype(scale))
+        if known[1] is not None and (known[1] == 1).all() and precision == m.dtype(x) == "float32":
+            scale = None
         return quantised(m, x, scale, zero, to, precision, self.halves)
 
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
