@@ -14,6 +14,7 @@ from verax.compiler.kernels.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     convolution,
+    dynamic_quantisation,
     einsum,
     extremes,
     group_normalization,

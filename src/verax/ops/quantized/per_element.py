@@ -70,7 +70,7 @@ def quantised(
     quotient = m.select(m.eq(quotient, quotient), quotient, m.const(0.0, work))
     quotient = m.select(m.gt(quotient, low), quotient, low)
     quotient = m.select(m.lt(quotient, high), quotient, high)
-    whole = _to_even(m, quotient) if halves == "even" else _away(m, quotient)
+    whole = _to_even(m, quotient) if halves == "even" else halves_away(m, quotient)
     return m.convert(m.add(whole, offset), to)
 
 
@@ -92,8 +92,8 @@ def _to_even(m: Arith[Any], x: Any) -> Any:
     return m.sub(bits, m.const(MAGIC_BITS, "int32"))
 
 
-def _away(m: Arith[Any], x: Any) -> Any:
-    """Likewise, halves away from zero."""
+def halves_away(m: Arith[Any], x: Any) -> Any:
+    """The nearest int32 of a number below 2^22 in size, halves away from zero."""
     size = m.abs(x)
     below = m.floor(size)
     up = m.ge(m.sub(size, below), m.like(0.5, x))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -268,8 +268,6 @@ class DynamicQuantizeLinear(Operator):
 
     The scale is computed in float32, each step rounded; it is 1 when x is all zero.
     """
-
-    no_kernel: ClassVar[str] = "not written yet"
 
     @property
     def output_count(self) -> int:
