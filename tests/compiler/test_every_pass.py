@@ -161,6 +161,11 @@ def on_bytes(b: Builder, x: str) -> list[str]:
     return [add(b, "Conv", as_floats(b, as_bytes(b, x)), w)]
 
 
+def in_halves(b: Builder, x: str) -> list[str]:
+    w = b.constant(np.linspace(-1, 1, 90).reshape(5, 3, 3, 2).astype(np.float16))
+    return [add(b, "Conv", add(b, "Cast", x, to="float16"), w)]
+
+
 def pooled_bytes(b: Builder, x: str) -> list[str]:
     pool = add(b, "MaxPool", as_floats(b, as_bytes(b, x)), kernel_shape=(3, 2))
     return [as_bytes(b, pool)]
@@ -212,6 +217,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "merge_linear": (narrowed, lambda exe: kinds(exe) == ["Conv"]),
     "choose_winograd": (wide, lambda exe: kinds(exe) == ["Conv", "Tanh", "WinogradConv"]),
     "integer_products": (on_bytes, lambda exe: "ConvInteger" in kinds(exe)),
+    "widen_halves": (in_halves, lambda exe: kinds(exe).count("Cast") == 3),
     "move_dequantise": (pooled_bytes, lambda exe: kinds(exe) == ["QuantizeLinear", "MaxPool"]),
     "centre_integers": (summed_bytes,
                         lambda exe: kinds(exe) == ["QuantizeLinear", "Clip", "ConvInteger"]),

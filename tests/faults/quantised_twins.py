@@ -1,4 +1,4 @@
-"""Broken twins of the passes on quantised networks, and networks in which they err."""
+"""Broken twins of the passes on networks of bytes and halves, and networks in which they err."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from verax.compiler.passes import centre_integers as centring
 from verax.compiler.passes import integer_products as products
 from verax.compiler.passes import move_dequantise as moving
 from verax.compiler.passes import scale_quantised as scaling
+from verax.compiler.passes import widen_halves as halves
 from verax.compiler.passes.quantised import Factor
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
+from verax.ir.rewrite import Rewriter
 from verax.ir.types import TensorType
 from verax.ops.pointwise.arithmetic import Add
 from verax.records.trace import Trace
@@ -108,11 +110,33 @@ def affine() -> Graph:
     return s.graph(s.floats_of(s.bytes_of(value)))
 
 
+def coarse_weights(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Take weights of float16 for bfloat16, which has three bits less."""
+    healthy = halves._widened
+
+    def coarse(rewriter: Rewriter, value: str | None) -> str | None:
+        constant = rewriter.old.constants.get(value or "")
+        if constant is None:
+            return healthy(rewriter, value)
+        bits = constant.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+        return rewriter.constant(bits.view(np.float32))
+
+    with patch.object(halves, "_widened", coarse):
+        return halves.widen_halves(graph, limit)
+
+
+def in_halves() -> Graph:
+    s = Sketch()
+    w = s.b.constant(s.random.uniform(0.5, 1, (5, 3, 3, 2)).astype(np.float16))
+    return s.graph(s.add("Conv", s.add("Cast", s.x, to="float16"), w))
+
+
 Rewriting = Callable[..., tuple[Graph, Trace]]
 TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("integer_products", of_the_data_alone, convolved, ""),
     ("move_dequantise", whatever_the_scale, requantised, ""),
     ("centre_integers", added_points, summed, ""),
     ("scale_quantised", multiplied, affine, ""),
+    ("widen_halves", coarse_weights, in_halves, ""),
 ]
 """(pass, its twin, a network in which it errs, the evidence)."""

@@ -32,6 +32,7 @@ from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.remove_identity import remove_identity
 from verax.compiler.passes.scale_quantised import scale_quantised
 from verax.compiler.passes.share_constants import share_constants
+from verax.compiler.passes.widen_halves import widen_halves
 from verax.ir import checker
 from verax.ir.graph import Graph, walk_values
 from verax.records.trace import Trace
@@ -41,6 +42,7 @@ SIMPLE = ("fold_constants", "remove_identity", "cancel_transposes")
 
 PIPELINE: tuple[Pass, ...] = (
     Pass(integer_products, PassClass.reassociates),
+    Pass(widen_halves, PassClass.reassociates, after=("integer_products",)),
     Pass(fold_constants, PassClass.exact),
     Pass(remove_identity, PassClass.exact),
     Pass(

@@ -23,8 +23,21 @@ from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.sizes import Size, ceil_div, known
 from verax.compiler.kernels.target import LANES, Target
 
-KNOWN = ("float32", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint32", "uint64")
-"""Element types of the kernels of products: of sums float32, or of integers int32 and int64."""
+KNOWN = (
+    "float32",
+    "float16",
+    "bfloat16",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "int64",
+    "uint32",
+    "uint64",
+)
+"""Element types of the kernels of products: of sums float32, or of integers int32 and int64; halves
+are what an epilogue reads and makes."""
 
 
 @dataclasses.dataclass(frozen=True)
