@@ -255,3 +255,21 @@ def test_data_that_is_quantised_while_it_runs(seed: int, what: str) -> None:
         b = Builder("net")
         graph = b.graph(b.add_all(op, [b.input("x", TensorType.of(x))]))
         holds((graph, {"x": x}), Settings(opt_level=1, threads=3))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([(3, 1), (2, 5, 37), (1, 1001), (2, 4095)]),
+    st.sampled_from([("int8", "int8"), ("uint8", "uint8"), ("int8", "int16")]),
+    st.floats(1e-9, 4.0),
+)
+def test_a_softmax_of_bytes_is_exact(
+    seed: int, shape: tuple[int, ...], kinds: tuple[str, str], factor: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = integers(rng, kinds[0], shape, bool(seed % 3 == 0))
+    b = Builder("net")
+    op = REGISTRY["SoftmaxInteger"](factor=factor, output_dtype=kinds[1])
+    graph = b.graph([b.add(op, [b.input("x", TensorType.of(x))])])
+    holds((graph, {"x": x}), Settings(opt_level=1, threads=3))

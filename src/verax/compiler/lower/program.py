@@ -19,6 +19,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     extremes,
     group_normalization,
     indexing,
+    integer_softmax,
     integers,
     linear,
     movement,

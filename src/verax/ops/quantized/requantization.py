@@ -210,7 +210,6 @@ class SoftmaxInteger(Operator):
     interpolated). Source: LiteRT's reference softmax.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     factor: float = 1.0
     output_dtype: DType = DType.int8
 
