@@ -338,8 +338,9 @@ class _Section:
                 k = i * self.blocks + j
                 acc[k] = self.products.add(value, weight, acc[k])
             ends = i == len(pixels) - 1
-            moved, acc[k] = self.products.after([x, w] if ends else [x], acc[k])
-            x, w = (moved[0], moved[1]) if ends else (moved[0], w)
+            for k in range(i * self.blocks, (i + 1) * self.blocks):
+                (x, *more), acc[k] = self.products.after([x, w] if ends else [x], acc[k])
+                w = more[0] if more else w
         return x, w
 
     def _outputs(

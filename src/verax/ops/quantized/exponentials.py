@@ -15,7 +15,7 @@ LONGEST = 1 << 12
 
 
 class RowSoftmax:
-    """Softmax of factor x over a row of bytes, step by step. low: the lowest result; bits: of it."""
+    """Softmax of factor x over a row of bytes, step by step. low, high, bits: of the results."""
 
     def __init__(self, m: Arith[Any], factor: float, low: int, high: int, bits: int) -> None:
         self.m, self.low, self.high, self.bits = m, low, high, bits
