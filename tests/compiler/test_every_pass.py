@@ -139,6 +139,54 @@ def exponentials(b: Builder, x: str) -> list[str]:
     return [add(b, "Div", e, add(b, "ReduceSum", e, axis))]
 
 
+def scalar(b: Builder, value: float, dtype: str = "float32") -> str:
+    return b.constant(np.array(value, dtype))
+
+
+def as_bytes(b: Builder, x: str, scale: float = 0.03, zero: int = 113) -> str:
+    return add(b, "QuantizeLinear", x, scalar(b, scale), scalar(b, zero, "uint8"))
+
+
+def as_floats(b: Builder, q: str, scale: float = 0.03, zero: int = 113) -> str:
+    return add(b, "DequantizeLinear", q, scalar(b, scale), scalar(b, zero, "uint8"))
+
+
+def byte_weights(b: Builder, *shape: int) -> str:
+    return b.constant(np.random.default_rng(31).integers(-128, 128, shape).astype(np.int8))
+
+
+def on_bytes(b: Builder, x: str) -> list[str]:
+    scale = b.constant(np.linspace(0.01, 0.02, 5, dtype=np.float32))
+    w = add(b, "DequantizeLinear", byte_weights(b, 5, 3, 3, 2), scale, axis=0)
+    return [add(b, "Conv", as_floats(b, as_bytes(b, x)), w)]
+
+
+def in_halves(b: Builder, x: str) -> list[str]:
+    w = b.constant(np.linspace(-1, 1, 90).reshape(5, 3, 3, 2).astype(np.float16))
+    return [add(b, "Conv", add(b, "Cast", x, to="float16"), w)]
+
+
+def pooled_bytes(b: Builder, x: str) -> list[str]:
+    pool = add(b, "MaxPool", as_floats(b, as_bytes(b, x)), kernel_shape=(3, 2))
+    return [as_bytes(b, pool)]
+
+
+def summed_bytes(b: Builder, x: str) -> list[str]:
+    zero = scalar(b, 113, "uint8")
+    return [add(b, "ConvInteger", as_bytes(b, x), byte_weights(b, 5, 3, 3, 2), zero)]
+
+
+def scaled_bytes(b: Builder, x: str) -> list[str]:
+    return [as_bytes(b, add(b, "Add", add(b, "Mul", x, random(b, 3, 1, 1)), random(b, 3, 1, 1)))]
+
+
+def divides(exe: Executable) -> bool:
+    """Whether a QuantizeLinear has another scale than 1."""
+    graph = exe.specialised.graph
+    made = [n for n in graph.nodes if n.op.kind == "QuantizeLinear"]
+    return any(graph.constants[n.inputs[1] or ""] != 1 for n in made)
+
+
 def kinds(exe: Executable) -> list[str]:
     return [n.op.kind for n in exe.specialised.graph.nodes]
 
@@ -168,6 +216,12 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),
     "merge_linear": (narrowed, lambda exe: kinds(exe) == ["Conv"]),
     "choose_winograd": (wide, lambda exe: kinds(exe) == ["Conv", "Tanh", "WinogradConv"]),
+    "integer_products": (on_bytes, lambda exe: "ConvInteger" in kinds(exe)),
+    "widen_halves": (in_halves, lambda exe: kinds(exe).count("Cast") == 3),
+    "move_dequantise": (pooled_bytes, lambda exe: kinds(exe) == ["QuantizeLinear", "MaxPool"]),
+    "centre_integers": (summed_bytes,
+                        lambda exe: kinds(exe) == ["QuantizeLinear", "Clip", "ConvInteger"]),
+    "scale_quantised": (scaled_bytes, lambda exe: not divides(exe)),
     "merge_common": (twice, lambda exe: kinds(exe).count("Exp") == 1),
     "remove_dead_code": (idle, lambda exe: kinds(exe) == ["Relu"]),
     "fuse_elementwise": (convolved, lambda exe: any(" + " in c.label for c in calls(exe))),

@@ -176,3 +176,100 @@ def test_quantised_edges_and_odd_numbers() -> None:
             inputs = [b.input("x", TensorType.of(x)), scale, b.constant(np.array(zero))]
             graph = b.graph([b.add(REGISTRY["QuantizeLinear"](halves=rounding), inputs)])
             holds((graph, {"x": x}), Settings(opt_level=1, threads=1))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([(2, 5, 7, 3), (3, 1, 17, 33), (1, 4, 64, 16), (2, 3, 31, 48)]),
+    st.sampled_from(["bytes", "words", "computed", "int64", "uint32"]),
+    st.sampled_from([c for c in CHOICES if runnable(c)]),
+)
+def test_a_matrix_product_of_integers_is_exact(
+    seed: int, sizes: tuple[int, int, int, int], kind: str, choice: Settings
+) -> None:
+    """bytes: fit into 16 bits, which the graph tells; words wrap around; computed: both factors."""
+    rng = np.random.default_rng(seed)
+    batch, m, k, n = sizes
+    b = Builder("net")
+    if kind in ("bytes", "computed"):
+        x = integers(rng, "uint8", (batch, m, k), bool(seed % 2))
+        point = b.constant(np.array(rng.integers(0, 256), np.int32))
+        value = b.add(REGISTRY["Cast"](to="int32"), [b.input("x", TensorType.of(x))])
+        value = b.add(REGISTRY["Sub"](), [value, point])
+        w = integers(rng, "int8", (k, n), bool(seed % 2)).astype(np.int32)
+    else:
+        dtype = "int32" if kind == "words" else kind
+        x = integers(rng, dtype, (batch, m, k), False)
+        value = b.input("x", TensorType.of(x))
+        w = integers(rng, dtype, (k, n), False)
+    right, fed = b.constant(w), {"x": x}
+    if kind == "computed":
+        right, fed["w"] = b.input("w", TensorType.of(w)), w
+    sums = b.add(REGISTRY["MatMul"](), [value, right])
+    wide = b.add(REGISTRY["Cast"](to="float32"), [sums])
+    scaled = b.add(REGISTRY["Mul"](), [wide, b.constant(np.full(n, 1e-3, np.float32))])
+    step = b.constant(np.array(0.7, np.float32))
+    q = b.add(REGISTRY["QuantizeLinear"](output_dtype="int8"), [scaled, step])
+    holds((b.graph([q]), fed), choice)
+    if kind == "bytes":
+        exe = compile(b.graph([q]), choice)
+        exe.run(fed)
+        assert "int16 by int16 in int32" in str(exe.plan)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["int8", "uint8", "int16"]),
+    st.sampled_from([(1, 1), (2, 3)]),
+)
+def test_pools_of_integers_are_exact(seed: int, kind: str, strides: tuple[int, int]) -> None:
+    rng = np.random.default_rng(seed)
+    x = integers(rng, kind, (2, 19, 9, 7), False)
+    fields: dict[str, Any] = {"kernel_shape": (3, 2), "strides": strides, "pads": ((1, 2), (0, 1))}
+    for op in (
+        REGISTRY["MaxPool"](**fields),
+        REGISTRY["AveragePoolInteger"](**fields),
+        REGISTRY["AveragePoolInteger"](**fields, low=3, high=90),
+    ):
+        b = Builder("net")
+        graph = b.graph([b.add(op, [b.input("x", TensorType.of(x))])])
+        holds((graph, {"x": x}), Settings(opt_level=1, threads=3))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["plain", "nan", "inf", "zeros", "positive"]))
+def test_data_that_is_quantised_while_it_runs(seed: int, what: str) -> None:
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((3, 5, 37)) * 10.0 ** rng.integers(-6, 6)).astype(np.float32)
+    if what in ("nan", "inf"):
+        x[1, 2, 30] = np.nan if what == "nan" else np.inf
+    elif what != "plain":
+        x = np.abs(x) if what == "positive" else x * np.float32(0)
+    for op in (
+        REGISTRY["DynamicQuantizeLinear"](),
+        REGISTRY["DynamicQuantizeGroups"](axis=2),
+        REGISTRY["DynamicQuantizeGroups"](axis=1, symmetric=True),
+    ):
+        b = Builder("net")
+        graph = b.graph(b.add_all(op, [b.input("x", TensorType.of(x))]))
+        holds((graph, {"x": x}), Settings(opt_level=1, threads=3))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([(3, 1), (2, 5, 37), (1, 1001), (2, 4095)]),
+    st.sampled_from([("int8", "int8"), ("uint8", "uint8"), ("int8", "int16")]),
+    st.floats(1e-9, 4.0),
+)
+def test_a_softmax_of_bytes_is_exact(
+    seed: int, shape: tuple[int, ...], kinds: tuple[str, str], factor: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = integers(rng, kinds[0], shape, bool(seed % 3 == 0))
+    b = Builder("net")
+    op = REGISTRY["SoftmaxInteger"](factor=factor, output_dtype=kinds[1])
+    graph = b.graph([b.add(op, [b.input("x", TensorType.of(x))])])
+    holds((graph, {"x": x}), Settings(opt_level=1, threads=3))

@@ -106,7 +106,7 @@ def test_a_pass_of_ones_own_is_shown(cli: Cli) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("fold_pad", "'fold_pads'"), ("xyzzy", "choose from fold_constants")]
+    ("name", "words"), [("fold_pad", "'fold_pads'"), ("xyzzy", "choose from integer_products")]
 )
 def test_an_unknown_name_is_refused_with_near_ones(cli: Cli, name: str, words: str) -> None:  # noqa: F811
     found = cli("passes", name)

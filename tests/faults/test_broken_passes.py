@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from tests.faults import quantised_twins
 
 from verax.base.settings import Settings
 from verax.compiler import levels
@@ -357,6 +358,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("choose_winograd", equal_pads, wide, ""),
     ("merge_common", merged_by_kind, two_slopes, ""),
     ("remove_dead_code", without_optional, biased, ""),
+    *quantised_twins.TWINS,
 ]
 """(pass, its twin, a network in which it errs, the evidence)."""
 IDS = [f"{name}-{twin.__name__}-{network.__name__}" for name, twin, network, _ in TWINS]

@@ -12,12 +12,15 @@ from verax.compiler.injected import passes_of, with_injected
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.canonicalise import canonicalise
+from verax.compiler.passes.centre_integers import centre_integers
 from verax.compiler.passes.choose_winograd import choose_winograd
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.fold_scales import fold_scales
+from verax.compiler.passes.integer_products import integer_products
 from verax.compiler.passes.merge_common import merge_common
 from verax.compiler.passes.merge_linear import merge_linear
+from verax.compiler.passes.move_dequantise import move_dequantise
 from verax.compiler.passes.recognise_gelu import recognise_gelu
 from verax.compiler.passes.recognise_layer_norm import recognise_layer_norm
 from verax.compiler.passes.recognise_lp_norm import recognise_lp_norm
@@ -27,7 +30,9 @@ from verax.compiler.passes.recognise_swish import recognise_swish
 from verax.compiler.passes.reduce_strength import reduce_strength
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.remove_identity import remove_identity
+from verax.compiler.passes.scale_quantised import scale_quantised
 from verax.compiler.passes.share_constants import share_constants
+from verax.compiler.passes.widen_halves import widen_halves
 from verax.ir import checker
 from verax.ir.graph import Graph, walk_values
 from verax.records.trace import Trace
@@ -36,8 +41,15 @@ SIMPLE = ("fold_constants", "remove_identity", "cancel_transposes")
 """What makes the parts of a decomposition stand next to each other."""
 
 PIPELINE: tuple[Pass, ...] = (
+    Pass(integer_products, PassClass.reassociates),
+    Pass(widen_halves, PassClass.reassociates, after=("integer_products",)),
     Pass(fold_constants, PassClass.exact),
     Pass(remove_identity, PassClass.exact),
+    Pass(
+        move_dequantise,
+        PassClass.exact,
+        after=("fold_constants", "integer_products", "remove_identity"),
+    ),
     Pass(share_constants, PassClass.exact, after=("fold_constants",)),
     Pass(canonicalise, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(reduce_strength, PassClass.exact, after=("fold_constants", "remove_identity")),
@@ -45,7 +57,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         fold_pads,
         PassClass.exact,
-        after=("fold_constants", "remove_identity", "cancel_transposes"),
+        after=("fold_constants", "remove_identity", "cancel_transposes", "move_dequantise"),
     ),
     Pass(recognise_layer_norm, PassClass.reassociates, after=SIMPLE),
     Pass(recognise_rms_norm, PassClass.reassociates, after=(*SIMPLE, "recognise_layer_norm")),
@@ -63,6 +75,12 @@ PIPELINE: tuple[Pass, ...] = (
         choose_winograd,
         PassClass.approximates,
         after=("fold_constants", "fold_pads", "fold_scales", "merge_linear"),
+    ),
+    Pass(centre_integers, PassClass.exact, after=("fold_constants", "integer_products")),
+    Pass(
+        scale_quantised,
+        PassClass.reassociates,
+        after=("fold_constants", "fold_scales", "centre_integers"),
     ),
     Pass(merge_common, PassClass.exact, after=("fold_constants", "share_constants")),
     Pass(remove_dead_code, PassClass.exact, after=("merge_common", "remove_identity")),

@@ -102,7 +102,7 @@ def exp_of_negative(a: Ints, integer_bits: int) -> Ints:
     rest = (a & (quarter - 1)) - quarter
     result = _exp_between_quarters(_saturating_shift(rest, integer_bits))
     remainder = rest - a
-    for exponent, factor in enumerate(_EXP_FACTORS, start=-2):
+    for exponent, factor in enumerate(EXP_FACTORS, start=-2):
         if integer_bits > exponent:
             bit = (remainder & (np.int64(1) << (fraction + exponent))) != 0
             result = np.where(bit, doubling_high_product(result, factor), result)
@@ -111,7 +111,7 @@ def exp_of_negative(a: Ints, integer_bits: int) -> Ints:
     return np.where(a == 0, INT32.max, result)
 
 
-_EXP_FACTORS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+EXP_FACTORS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
 """exp(-2^k) with 31 fraction bits for k = -2 .. 4."""
 
 

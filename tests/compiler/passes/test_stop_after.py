@@ -44,7 +44,14 @@ def everything() -> Graph:
     scale = b.add(REGISTRY["Exp"](), [constant(5, 1, 1)], [], "exp")
     p, q = (b.add(REGISTRY["Mul"](), [h, scale], [], f"mul{i}") for i in range(2))
     b.add(REGISTRY["Neg"](), [q], ["unused"], "dead")
-    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p])
+    step, zero = b.constant(np.array(0.03, np.float32)), b.constant(np.array(113, np.uint8))
+    first = b.add(REGISTRY["QuantizeLinear"](), [x, step, zero], [], "bytes")
+    pool = b.add(REGISTRY["DequantizeLinear"](), [first, step, zero], [], "floats")
+    pool = b.add(REGISTRY["MaxPool"](kernel_shape=(2, 3)), [pool], [], "largest")
+    small = b.add(REGISTRY["QuantizeLinear"](), [pool, step, zero], [], "again")
+    weights = b.constant(rng.integers(-128, 128, (5, 3, 3, 2)).astype(np.int8))
+    sums = b.add(REGISTRY["ConvInteger"](), [small, weights, zero], [], "sums")
+    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p, sums])
 
 
 def stepwise(graph: Graph) -> list[str]:

@@ -2,7 +2,7 @@
 
 Fusing changes no bit: a fused node reads the value that would have been stored. A node joins the
 group of its producer when nobody else reads that value and it has the producer's shape, so that it
-can be computed where the value is made.
+can be computed where the value is made. Where it reads what several chains make, so can they.
 """
 
 from __future__ import annotations
@@ -71,6 +71,21 @@ def group_nodes(
             and len(open_groups[value]) < MAX_GROUP
         )
 
+    def can_merge(into: list[Node], value: str, other: list[Node]) -> bool:
+        """Whether a chain of elementwise nodes that starts elsewhere may be computed as well where
+        `value` is made."""
+        return len(into) + len(other) < MAX_GROUP and all(
+            id(n) in elementwise and joins(graph, into[0], value, n) for n in other
+        )
+
+    def starts_with_kernel(value: str, others: list[str]) -> bool:
+        """Whether no chain but a kernel made `value`, and all the others may join it."""
+        into = open_groups[value]
+        chains = [v for v in dict.fromkeys(others) if id(open_groups[v][0]) in elementwise]
+        return id(into[0]) not in elementwise and all(
+            can_merge(into, value, open_groups[v]) for v in chains
+        )
+
     for node in graph.nodes:
         joined: list[Node] | None = None
         if id(node) in elementwise:
@@ -85,10 +100,18 @@ def group_nodes(
             ]
             # A residual sum joins the branch that is made last: the other one is then ready.
             candidates.sort(key=lambda v: position[id(open_groups[v][-1])])
+            # A chain that can be computed where a kernel ends leaves nothing to be stored.
+            candidates.sort(key=lambda v: starts_with_kernel(v, candidates))
             if candidates:
-                into = open_groups[candidates[-1]]
+                *others, last = candidates
+                into = open_groups[last]
                 if decisions.allows(FUSE, f"{_name(node)} into {_name(into[0])}"):
-                    joined = open_groups.pop(candidates[-1])
+                    joined = open_groups.pop(last)
+                    for other in dict.fromkeys(others):
+                        if can_merge(joined, last, open_groups[other]) and decisions.allows(
+                            FUSE, f"{_name(open_groups[other][0])} into {_name(into[0])}"
+                        ):
+                            joined += open_groups.pop(other)
                     joined.append(node)
         if joined is None:
             joined = [node]

@@ -76,8 +76,9 @@ def decide_layouts(
 
 
 BLOCKABLE = frozenset(
-    (DType.float32, DType.int8, DType.uint8, DType.int16, DType.uint16, DType.int32, DType.int64)
-)
+    {DType.float32, DType.float16, DType.bfloat16,
+     DType.int8, DType.uint8, DType.int16, DType.uint16, DType.int32, DType.int64}
+)  # fmt: skip
 """Element types of blocked tensors: what convolutions read, sum in and make."""
 
 

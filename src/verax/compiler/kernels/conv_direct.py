@@ -295,8 +295,8 @@ class _Section:
                 if fetch:
                     self._fetch_block(source, pixels, trip.index, count)
                 for step in range(size):
-                    here = self._input(source, step * lane)
-                    self._emit_step(here, self._weight(w, step * self.step_width), pixels, acc)
+                    source, w = self._emit_step(source, w, step, pixels, acc)
+                pointers[0] = w
                 moved = [self._weight(p, s) for p, s in zip(pointers, strides, strict=False)]
                 trip.next([*moved, *acc])
             state = trip.results
@@ -317,19 +317,31 @@ class _Section:
             f.prefetch(self._input(source, (trip, share * stride), block + i * stride))
 
     def _emit_step(
-        self, x: ir.Value, w: ir.Value, pixels: list[tuple[int, int]], acc: list[ir.Value]
-    ) -> None:
-        """One step: acc += x * w for every pixel and block."""
-        f, block = self.f, LANES * self.spec.step
-        weights = [self.products.weights(self._weight(w, j * block)) for j in range(self.blocks)]
+        self,
+        x: ir.Value,
+        w: ir.Value,
+        step: int,
+        pixels: list[tuple[int, int]],
+        acc: list[ir.Value],
+    ) -> tuple[ir.Value, ir.Value]:
+        """One step: acc += x * w for every pixel and block. Returns x and w for the next."""
+        f, spec = self.f, self.spec
+        offset, here = step * spec.x.lane * spec.step, step * self.step_width
+        places = [here + j * LANES * spec.step for j in range(self.blocks)]
+        weights = [self.products.weights(self._weight(w, place)) for place in places]
         if self.schedule.near:
-            for j in range(self.blocks):
-                f.prefetch(self._weight(w, self.schedule.near * self.step_width + j * block))
+            for place in places:
+                f.prefetch(self._weight(w, self.schedule.near * self.step_width + place))
         for i, (r, c) in enumerate(pixels):
-            value = self.products.value(self._input(x, r * self.x_row + c * self.x_col))
+            value = self.products.value(self._input(x, r * self.x_row + c * self.x_col + offset))
             for j, weight in enumerate(weights):
                 k = i * self.blocks + j
                 acc[k] = self.products.add(value, weight, acc[k])
+            ends = i == len(pixels) - 1
+            for k in range(i * self.blocks, (i + 1) * self.blocks):
+                (x, *more), acc[k] = self.products.after([x, w] if ends else [x], acc[k])
+                w = more[0] if more else w
+        return x, w
 
     def _outputs(
         self, row: Index, col: Index, pixels: list[tuple[int, int]]

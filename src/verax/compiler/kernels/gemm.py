@@ -23,8 +23,21 @@ from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.sizes import Size, ceil_div, known
 from verax.compiler.kernels.target import LANES, Target
 
-KNOWN = ("float32",)
-"""Element types of the kernels of products."""
+KNOWN = (
+    "float32",
+    "float16",
+    "bfloat16",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "int64",
+    "uint32",
+    "uint64",
+)
+"""Element types of the kernels of products: of sums float32, or of integers int32 and int64; halves
+are what an epilogue reads and makes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +117,9 @@ class GemmSpec:
         )
 
 
-def tensor_operand(spec: GemmSpec, where: Matrix) -> Operand:
+def tensor_operand(spec: GemmSpec, where: Matrix, dtype: str = "float32") -> Operand:
     """An epilogue operand with y's logical shape, at `where`."""
-    return Operand("tensor", spec.operand_strides(where), dtype=spec.types.y)
+    return Operand("tensor", spec.operand_strides(where), dtype=dtype)
 
 
 def gemm_schedule(spec: GemmSpec, target: Target) -> ConvSchedule:
@@ -115,8 +128,8 @@ def gemm_schedule(spec: GemmSpec, target: Target) -> ConvSchedule:
 
 
 def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
-    """A constant right factor (k, n) as one float32 vector, in panels."""
-    weights = np.asarray(b, np.float32).reshape(known(spec.k), known(spec.n)).T
+    """A constant right factor (k, n) as one vector, in panels."""
+    weights = np.asarray(b, spec.types.weights).reshape(known(spec.k), known(spec.n)).T
     return pack_direct_weights(weights, spec.convolution(), schedule)
 
 
@@ -150,8 +163,9 @@ class PackSpec:
 )
 def emit_pack_b(module: ModuleBuilder, pack: PackSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that packs. Items: a panel of columns of one factor."""
-    spec, b = pack.product, pack.b
-    key = ("pack_b", spec.outer, spec.inner, spec.n, spec.k, b, schedule.blocks)
+    spec, b, kind = pack.product, pack.b, pack.product.types.weights
+    assert spec.convolution().step == 1, "pairs are packed when the network is compiled"
+    key = ("pack_b", kind, spec.outer, spec.inner, spec.n, spec.k, b, schedule.blocks)
     f = module.kernel(key, 2)
     if f.kernel is not None:
         return f.kernel
@@ -163,10 +177,11 @@ def emit_pack_b(module: ModuleBuilder, pack: PackSpec, schedule: ConvSchedule) -
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, total), start=start) as item:
             outer, inner, panel = f.split(item.index, spec.inner, count)
             column = f.iadd(f.imul(panel, blocks * LANES), first * LANES)
-            source = f.at(f.args[0], (outer, b.outer), (inner, b.inner), (column, b.col))
+            place = (outer, b.outer), (inner, b.inner), (column, b.col)
+            source = f.at(f.args[0], *place, dtype=kind)
             which = f.iadd(f.imul(outer, spec.inner), inner)
-            place = (panel, blocks * LANES * spec.k)
-            packed = f.at(f.args[1], (which, spec.packed_elements), place, offset)
+            start_of = (which, spec.packed_elements), (panel, blocks * LANES * spec.k)
+            packed = f.at(f.args[1], *start_of, offset, dtype=kind)
             _emit_panel(f, spec, b, source, packed, column, blocks)
         items += total
         offset += count * blocks * LANES * spec.k
@@ -184,29 +199,31 @@ def _emit_panel(
     blocks: int,
 ) -> None:
     """All k of `blocks` * 16 columns from `column`; columns beyond n are zero."""
-    whole = spec.n % LANES == 0
+    whole, kind = spec.n % LANES == 0, spec.types.weights
     left = f.iadd(spec.n, f.imul(column, -1))
     counts = [f.clamp(f.iadd(left, -j * LANES), 0, LANES) for j in range(blocks)]
     with f.loop(spec.k) as k:
         for j, count in enumerate(counts):
-            row = f.at(source, (k.index, b.row), j * LANES * b.col)
+            row = f.at(source, (k.index, b.row), j * LANES * b.col, dtype=kind)
             if b.col == 1:
-                value = f.load(row) if whole else f.load_first(row, count)
+                value = f.load(row, kind) if whole else f.load_first(row, count, kind)
             else:
-                value = _strided(f, row, b.col, None if whole else count)
-            f.store(value, f.at(packed, (k.index, blocks * LANES), j * LANES))
+                value = _strided(f, row, b.col, None if whole else count, kind)
+            f.store(value, f.at(packed, (k.index, blocks * LANES), j * LANES, dtype=kind))
 
 
-def _strided(f: FunctionBuilder, row: ir.Value, stride: Size, count: Index | None) -> ir.Value:
+def _strided(
+    f: FunctionBuilder, row: ir.Value, stride: Size, count: Index | None, kind: str
+) -> ir.Value:
     """16 elements `stride` apart; zero from lane `count` on, where nothing is read."""
-    vector: ir.Value = ir.Constant(f.vector_type(), None)
+    vector: ir.Value = ir.Constant(f.vector_type(kind), None)
     for lane in range(LANES):
         inside: Index = lane
         if count is not None:  # spare lanes read the first column again
             beyond = f.b.icmp_signed(">=", f.i64(lane), f.i64(count))
             inside = f.b.select(beyond, f.i64(0), f.i64(lane))
-        value = f.load(f.at(row, (inside, stride)), lanes=0)
+        value = f.load(f.at(row, (inside, stride), dtype=kind), kind, lanes=0)
         vector = f.b.insert_element(vector, value, ir.Constant(I32, lane))
     if count is None:
         return vector
-    return f.b.select(f.first(count), vector, ir.Constant(f.vector_type(), None))
+    return f.b.select(f.first(count), vector, ir.Constant(f.vector_type(kind), None))

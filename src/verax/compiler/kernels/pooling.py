@@ -3,7 +3,8 @@
 Kernel positions in ascending order, starting from -inf or +0; NaN wins, and of two zeros the
 positive one is larger. Padding is not read: positions outside the input are left out, which is the
 same as -inf for the largest, and as adding zeros to a sum that began as +0. A mean is the sum
-divided once by the number of positions.
+divided once by the number of positions; that of integers is rounded to the nearest, halves away
+from zero.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import dataclasses
 import itertools
 import math
 
+import numpy as np
 from llvmlite import ir
 
+from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import F32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.layout import (
     Epilogue,
@@ -32,12 +35,13 @@ from verax.compiler.kernels.tiles import choose_chunk
 
 @dataclasses.dataclass(frozen=True)
 class PoolSpec:
-    """A pooling. kind: "max", "average", or "norm1" or "norm2" for the sum of sizes and the root of
-    the sum of squares; the rest per axis (depth, row, column).
+    """A pooling. kind: "max", "average", "norm1" or "norm2" for the sum of sizes and the root of
+    the sum of squares, or of integers "rounded" for their mean; the rest per axis (depth, row,
+    column).
 
     pads: before, pads_after: after, where a mean that includes padding stops counting. Arguments of
     the kernel: x, epilogue operands, y. Both tensors are blocked; x needs no border. dtype: of
-    elements, of x, y and sums.
+    elements, of x, y and sums; but means of integers are summed and given as int32.
     """
 
     kind: str
@@ -66,6 +70,13 @@ class PoolSpec:
     def dtypes(self) -> tuple[str, ...]:
         """Of everything read, added in and written."""
         return self.dtype, *operand_dtypes(self.epilogue)
+
+    @property
+    def stored(self) -> str:
+        """Element type of y."""
+        if self.epilogue:
+            return self.epilogue.expr.dtype
+        return "int32" if self.kind == "rounded" else self.dtype
 
     def taps(self, axis: int, output: int) -> tuple[int, int]:
         """[first, one past the last) kernel position inside the input, at an output position."""
@@ -113,7 +124,11 @@ TILE = 8
 """Outputs of a row computed together: enough chains to hide latency."""
 
 
-@emits(PoolSpec, dtypes=("float32",))
+KNOWN = ("float32", "int8", "uint8", "int16", "int32")
+"""Element types of pools."""
+
+
+@emits(PoolSpec, dtypes=KNOWN)
 def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
     """The kernel for `spec`. Items: a chunk of rows of one block of channels, at one depth."""
     operands = spec.epilogue.operands if spec.epilogue else ()
@@ -180,10 +195,10 @@ def _emit_tile(
             place, spec.strides, spec.dilations, spec.pads, runs, strict=True
         )
     ]
-    x = spec.x.at(f, f.args[0], n, block, moved)
+    x = spec.x.at(f, f.args[0], n, block, moved, dtype=spec.dtype)
     steps = [d * s for d, s in zip(spec.dilations, spec.x.space, strict=True)]
     counts = [run.taps[1] - run.taps[0] for run in runs]
-    start = f.constant(-math.inf if spec.kind == "max" else 0.0)
+    start = _start(f, spec)
     state = [start] * size
     across = spec.strides[2] * spec.x.pixel
     if math.prod(counts):
@@ -191,8 +206,9 @@ def _emit_tile(
             with f.loop(counts[1], carry=kd.values) as kh:
                 with f.loop(counts[2], carry=kh.values) as kw:
                     terms = zip((kd.index, kh.index, kw.index), steps, strict=True)
-                    source = f.anchor(f.at(x, *terms))
-                    seen = [f.load(f.at(source, i * across)) for i in range(size)]
+                    source = f.anchor(f.at(x, *terms, dtype=spec.dtype))
+                    places = [f.at(source, i * across, dtype=spec.dtype) for i in range(size)]
+                    seen = [f.load(place, spec.dtype) for place in places]
                     kw.next([_join(f, spec, a, v) for a, v in zip(kw.values, seen, strict=True)])
                 kh.next(kw.results)
             kd.next(kh.results)
@@ -203,9 +219,31 @@ def _emit_tile(
             value = f.b.fdiv(value, f.splat(ir.Constant(F32, float(number))))
         elif spec.kind == "norm2":
             value = f.b.call(_function(f, "sqrt", value, 1), [value])
+        elif spec.kind == "rounded":
+            value = _rounded_mean(f, value, math.prod(run.counted for run in runs))
         where = (n, block, list(place), (0, 0, i))
         loaded = load_operands(f, spec.epilogue, f.args[1:-1], *where)
-        f.store(finish_value(f, spec.epilogue, value, loaded), spec.y.at(f, f.args[-1], *where))
+        address = spec.y.at(f, f.args[-1], *where, dtype=spec.stored)
+        f.store(finish_value(f, spec.epilogue, value, loaded), address)
+
+
+def _start(f: FunctionBuilder, spec: PoolSpec) -> ir.Value:
+    """What a window starts from."""
+    if spec.kind == "rounded":
+        return f.constant(0, "int32")
+    if spec.dtype == "float32":
+        return f.constant(-math.inf if spec.kind == "max" else 0.0)
+    return f.constant(int(np.iinfo(spec.dtype).min), spec.dtype)
+
+
+def _rounded_mean(f: FunctionBuilder, total: ir.Value, count: int) -> ir.Value:
+    """total / count, halves away from zero."""
+    arith = LlvmArith(f)
+    value = arith.bind(total, "int32")
+    half, number = (arith.const(n, "int32") for n in (count // 2, max(count, 1)))
+    size = arith.div(arith.add(arith.abs(value), half), number)
+    positive = arith.gt(value, arith.const(0, "int32"))
+    return arith.unbind(arith.select(positive, size, arith.neg(size)))
 
 
 def _join(f: FunctionBuilder, spec: PoolSpec, acc: ir.Value, value: ir.Value) -> ir.Value:
@@ -213,9 +251,14 @@ def _join(f: FunctionBuilder, spec: PoolSpec, acc: ir.Value, value: ir.Value) ->
         return f.fma(value, value, acc)
     if spec.kind == "norm1":
         value = f.b.call(_function(f, "fabs", value, 1), [value])
-    if spec.kind != "max":
+    if spec.kind in ("average", "norm1"):
         return f.b.fadd(acc, value)
-    return f.b.call(_function(f, "maximum", value, 2), [acc, value])
+    if spec.kind == "rounded":
+        extend = f.b.zext if spec.dtype.startswith("u") else f.b.sext
+        return f.b.add(acc, extend(value, acc.type))
+    arith = LlvmArith(f)
+    largest = arith.max(arith.bind(acc, spec.dtype), arith.bind(value, spec.dtype))
+    return arith.unbind(largest)
 
 
 def _function(f: FunctionBuilder, name: str, value: ir.Value, arguments: int) -> ir.Function:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from llvmlite import ir
 
-from verax.compiler.kernels.builder import I32, FunctionBuilder, ModuleBuilder
+from verax.compiler.kernels.builder import I32, FunctionBuilder
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.target import LANES
 
@@ -30,6 +30,9 @@ class Products(Protocol):
 
     def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
         """total + value * weights."""
+
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        """The same values, instructions kept in order where that matters: the sum, then loads."""
 
 
 def products(f: FunctionBuilder, types: ContractionTypes) -> Products:
@@ -56,6 +59,9 @@ class _Floats:
     def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
         return self.f.fma(value, weights, total)
 
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        return pointers, total
+
 
 class _Wide:
     """Every factor is widened to the sum first."""
@@ -74,6 +80,9 @@ class _Wide:
 
     def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
         return self.f.b.add(total, self.f.b.mul(value, weights))
+
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        return pointers, total
 
 
 def widened(f: FunctionBuilder, vector: ir.Value, types: ContractionTypes) -> ir.Value:
@@ -99,7 +108,8 @@ X86 = {
     "avx2": ("llvm.x86.avx2.pmadd.wd", 16),
     "avx512": ("llvm.x86.avx512.pmaddw.d.512", 32),
 }
-"""By target the instruction on pairs, and how many int16 it takes."""
+"""By target the instruction on pairs, and how many int16 it takes. LLVM makes one of it and the
+addition where the machine has that."""
 
 
 class _Pairs:
@@ -107,20 +117,20 @@ class _Pairs:
 
     def __init__(self, f: FunctionBuilder, types: ContractionTypes) -> None:
         self.f, self.types = f, types
-        self.native = X86.get(f.module.target.name)
+        self.name, self.width = X86.get(f.module.target.name, ("", 0))
 
     def zero(self) -> ir.Value:
         return self.f.constant(0, "int32")
 
     def weights(self, pointer: ir.Value) -> Any:
         w = self.f.load(pointer, "int16", PAIRS)
-        if self.native:
+        if self.name:
             return w
         return [self._wide(self.f.shuffle(w, lanes)) for lanes in (_EVEN, _ODD)]
 
     def value(self, pointer: ir.Value) -> Any:
         f = self.f
-        if self.native:
+        if self.name:
             pair = f.b.load(pointer, align=2, typ=I32)
             return f.b.bitcast(f.splat(pair), f.vector_type("int16", PAIRS))
         places = pointer, f.at(pointer, 1, dtype="int16")
@@ -131,27 +141,47 @@ class _Pairs:
 
     def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
         b = self.f.b
-        if not self.native:
-            for x, w in zip(value, weights, strict=True):
-                total = b.add(total, b.mul(x, w))
-            return total
-        return b.add(total, pair_products(self.f, value, weights))
+        if self.name:
+            whole = self._joined(
+                [self._multiply(*halves) for halves in self._split(value, weights)]
+            )
+            return b.add(total, whole)
+        for x, w in zip(value, weights, strict=True):
+            total = b.add(total, b.mul(x, w))
+        return total
 
+    def _split(self, *vectors: ir.Value) -> list[list[ir.Value]]:
+        """Parts as wide as a register."""
+        if self.width == PAIRS:
+            return [list(vectors)]
+        starts = range(0, PAIRS, self.width)
+        lanes = [list(range(first, first + self.width)) for first in starts]
+        return [[self.f.shuffle(v, some) for v in vectors] for some in lanes]
 
-def pair_products(f: FunctionBuilder, x: ir.Value, w: ir.Value) -> ir.Value:
-    """x0 w0 + x1 w1 of pairs in <32 x i16>, by the instruction of an x86."""
-    name, width = X86[f.module.target.name]
-    parts = []
-    for first in range(0, PAIRS, width):
-        lanes = list(range(first, first + width))
-        halves = [v if width == PAIRS else f.shuffle(v, lanes) for v in (x, w)]
-        parts.append(f.b.call(_instruction(f.module, name, width), halves))
-    if len(parts) == 1:
-        return parts[0]
-    whole = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
-    return f.b.shuffle_vector(*parts, whole)
+    def _joined(self, parts: list[ir.Value]) -> ir.Value:
+        if len(parts) == 1:
+            return parts[0]
+        whole = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        return self.f.b.shuffle_vector(*parts, whole)
 
+    def _multiply(self, x: ir.Value, w: ir.Value) -> ir.Value:
+        sums = ir.VectorType(I32, self.width // 2)
+        instruction = self.f.module.intrinsic(self.name, sums, [x.type, w.type])
+        return self.f.b.call(instruction, [x, w])
 
-def _instruction(module: ModuleBuilder, name: str, width: int) -> ir.Function:
-    pairs = ir.VectorType(ir.IntType(16), width)
-    return module.intrinsic(name, ir.VectorType(I32, width // 2), [pairs, pairs])
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        """An instruction that is none takes them all, so that what is loaded from `pointers` comes
+        after the sum: else LLVM multiplies ahead of sums, in more registers than there are."""
+        if not self.name:
+            return pointers, total
+        half = self.width // 2
+        lanes = [list(range(first, first + half)) for first in range(0, LANES, half)]
+        parts = [self.f.shuffle(total, some) if len(lanes) > 1 else total for some in lanes]
+        values, count = [*pointers, *parts], len(pointers)
+        types = [v.type for v in values]
+        held = ["=r" if i < count else "=v" for i in range(len(values))]
+        code = ",".join([*held, *map(str, range(len(values)))])
+        kind = ir.FunctionType(ir.LiteralStructType(types), types)
+        tied = self.f.b.call(ir.InlineAsm(kind, "", code), values)
+        found = [self.f.b.extract_value(tied, i) for i in range(len(values))]
+        return found[:count], self._joined(found[count:])

@@ -15,7 +15,7 @@ from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
-from verax.numerics.expr import Expr, compose
+from verax.numerics.expr import Apply, Expr, compose, substitute
 
 
 def fits_epilogue(graph: Graph, accumulator: str, node: Node) -> bool:
@@ -67,7 +67,7 @@ def epilogue(
 ) -> tuple[Epilogue | None, tuple[Pointer | Placed, ...]]:
     """The group's epilogue and the arguments of its operands; (None, ()) when nothing is fused.
 
-    sums: what the root makes of the kernel's sums, by default nothing.
+    sums: the root's result as a conversion of the kernel's sums, where those have another type.
     """
     if not group.fused:
         return (None if sums is None else Epilogue(sums)), ()
@@ -87,5 +87,12 @@ def epilogue(
             full = np.broadcast_to(operand.reshape(-1), (channels,))
             made.append(EpilogueOperand("channel", dtype=full.dtype.name))
             arguments.append(lowering.packed(pack_channels(full)))
-    expr = chain.expr if sums is None else compose(chain.expr, {0: sums})
-    return Epilogue(expr, tuple(made)), tuple(arguments)
+    return Epilogue(_of_sums(chain.expr, sums), tuple(made)), tuple(arguments)
+
+
+def _of_sums(expr: Expr, sums: Expr | None) -> Expr:
+    """`expr` over the kernel's sums. Whole numbers summed as floats and wanted so stay so."""
+    if sums is None:
+        return expr
+    expr, (whole,) = compose(expr, {0: sums}), sums.args
+    return substitute(expr, {Apply("convert", [sums], whole.dtype): whole})

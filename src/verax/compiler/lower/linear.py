@@ -9,10 +9,13 @@ import numpy as np
 
 from verax.compiler.decide.expressions import chain_expr, operands
 from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.ranges import range_of
+from verax.compiler.kernels.builder import ELEMENT_SIZES
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.dtypes import ContractionTypes, contraction
 from verax.compiler.kernels.gemm import (
+    KNOWN,
     GemmSpec,
     Matrix,
     PackSpec,
@@ -20,21 +23,25 @@ from verax.compiler.kernels.gemm import (
     tensor_operand,
 )
 from verax.compiler.kernels.layout import Epilogue, Operand
+from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
-from verax.numerics.expr import Const, Expr, Input, TracingArith, compose
+from verax.numerics.expr import Const, Expr, Input, TracingArith, compose, trace
 from verax.ops.sums.linear import Gemm, MatMul
 
 F32 = "float32"
+INTEGERS = (DType.int32, DType.int64, DType.uint32, DType.uint64)
+"""Integers of matrix products."""
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernels can run this node."""
     types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    if any(t.dtype is not DType.float32 or not t.is_static or 0 in t.shape for t in types):
+    known = (DType.float32, *INTEGERS) if isinstance(node.op, MatMul) else (DType.float32,)
+    if any(t.dtype not in known or not t.is_static or 0 in t.shape for t in types):
         return False
     return _product(graph, node) is not None
 
@@ -43,14 +50,14 @@ def fits(graph: Graph, accumulator: str, node: Node) -> bool:
     """Whether elementwise `node` can be fused: other operands are scalars, one value per column, or
     tensors of the product's shape."""
     result = graph.types[accumulator]
-    if any(graph.types[v].dtype is not DType.float32 for v in node.outputs):
+    if any(str(graph.types[v].dtype) not in KNOWN for v in node.outputs):
         return False
     for operand in operands(graph, node).values():
         if isinstance(operand, str):
             type_ = graph.types[operand]
-            if type_.dtype is not DType.float32 or type_.dims != result.dims:
+            if str(type_.dtype) not in KNOWN or type_.dims != result.dims:
                 return False
-        elif operand.dtype != np.float32 or not _per_column(operand, result.shape[-1:]):
+        elif operand.dtype.name not in KNOWN or not _per_column(operand, result.shape[-1:]):
             return False
     return True
 
@@ -77,9 +84,17 @@ class _Product:
         return self.outer == self.inner == 1
 
 
-def _types(graph: Graph, node: Node) -> ContractionTypes:
-    a, b, y = (graph.types[v or ""] for v in (*node.inputs[:2], node.outputs[0]))
-    return contraction(str(a.dtype), str(b.dtype), str(y.dtype))
+def _types(graph: Graph, node: Node, stored: DType, fixed: bool) -> ContractionTypes:
+    """Element types of the product. Integers that fit into 16 bits are multiplied in pairs where
+    the right factor is packed ahead; sums of 32 bits wrap around as the operator's own."""
+    a, b = (str(graph.types[v or ""].dtype) for v in node.inputs[:2])
+    if a == F32:
+        return contraction(a, b, str(stored))
+    ranges = [range_of(graph, v or "") for v in node.inputs[:2]]
+    short = all(low >= -(2**15) and high < 2**15 for low, high in ranges)
+    if fixed and short and a == "int32":
+        return ContractionTypes("int16", "int16", a, str(stored))
+    return ContractionTypes(a, b, a, str(stored))
 
 
 def _product(graph: Graph, node: Node) -> _Product | None:
@@ -142,13 +157,19 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     """a, packed b, bias or start, operands, y."""
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
-        raise NoKernel("products take float32 factors with at most two axes of batches")
+        raise NoKernel(
+            "products take float32 factors, or of MatMul integers, with at most two axes of batches"
+        )
     product = _product(graph, node)
     assert product is not None
     constant = graph.constants.get(node.inputs[1] or "")
     fixed = constant is not None and product.one_b
+    types = _types(graph, node, graph.types[group.output].dtype, fixed)
     spec = GemmSpec(product.m, product.n, product.k, product.a, product.y, product.outer,
-                    product.inner, fixed, types=_types(graph, node))  # fmt: skip
+                    product.inner, fixed, types=types)  # fmt: skip
+    short = types.x != str(graph.types[node.inputs[0] or ""].dtype)
+    if short:
+        spec = dataclasses.replace(spec, a=Matrix(product.k + product.k % 2, 1))
     arguments: list[Pointer | Placed] = []
     extra: Expr | None = None
     if isinstance(node.op, Gemm):
@@ -160,18 +181,35 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     spec = dataclasses.replace(spec, epilogue=epilogue)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
-    a = lowering.read_contiguous(node.inputs[0] or "")
+    a: Pointer | Placed = lowering.read_contiguous(node.inputs[0] or "")
+    if short:
+        a = _shortened(lowering, group, a, product, spec)
     if fixed:
         assert constant is not None
         matrix = constant.T if product.b.row == 1 and product.b.col != 1 else constant
         right = lowering.packed(pack_b(matrix.reshape(product.k, product.n), spec, schedule))
     else:
         b = lowering.read_contiguous(node.inputs[1] or "")
-        right = lowering.scratch(known(4 * spec.outer * spec.inner * spec.packed_elements))
+        size = spec.outer * spec.inner * spec.packed_elements * ELEMENT_SIZES[types.weights]
+        right = lowering.scratch(known(size))
         pack = PackSpec(spec, product.b)
         lowering.call(pack, [b, right], f"{group.label}: pack", schedule)
     y = lowering.write(group.output)
     lowering.call(spec, [a, right, *arguments, *values, y], group.label, schedule)
+
+
+def _shortened(
+    lowering: Lowering, group: Group, a: Pointer | Placed, product: _Product, spec: GemmSpec
+) -> Pointer:
+    """The left factor in 16 bits, each row of an even length."""
+    wide = str(lowering.graph.types[group.root.inputs[0] or ""].dtype)
+    row = known(spec.a.row)
+    rows = lowering.scratch(2 * product.m * row)
+    narrow = trace(lambda m, x: m.convert(x, "int16"), [wide])
+    read = Access(wide, (product.a.row, product.a.col))
+    loop = LoopSpec((product.m, product.k), (read,), (Access("int16", (row, 1)),), (narrow,))
+    lowering.call(loop, [a, rows], f"{group.label}: to 16 bits")
+    return rows
 
 
 def _gemm_terms(
@@ -215,7 +253,8 @@ def product_epilogue(
     values: list[Pointer | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
-            made.append(tensor_operand(spec, spec.y))
+            dtype = str(lowering.graph.types[operand].dtype)
+            made.append(tensor_operand(spec, spec.y, dtype))
             values.append(lowering.read_contiguous(operand))
         else:
             columns = np.broadcast_to(operand.reshape(-1), (known(spec.n),))

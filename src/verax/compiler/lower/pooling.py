@@ -1,4 +1,4 @@
-"""MaxPool, AveragePool and LpPool on blocked tensors."""
+"""MaxPool, AveragePool, LpPool and AveragePoolInteger on blocked tensors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import dataclasses
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
-from verax.compiler.kernels.layout import Strides
-from verax.compiler.kernels.pooling import PoolSpec
+from verax.compiler.kernels.layout import Epilogue, Strides
+from verax.compiler.kernels.pooling import KNOWN, PoolSpec
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
+from verax.numerics.expr import trace
+from verax.ops.quantized.requantization import AveragePoolInteger
 from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool
 
 MAX_PIECES = 256
@@ -21,9 +23,10 @@ compile and run on the reference."""
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
-    """Whether the kernel can run this node: float32, up to three axes, values only."""
+    """Whether the kernel can run this node: up to three axes, values only, of types it knows."""
     types = [graph.types[node.inputs[0] or ""], *graph.output_types(node)]
-    if len(node.outputs) != 1 or any(t.dtype is not DType.float32 for t in types):
+    known = ("float32",) if isinstance(node.op, AveragePool | LpPool) else KNOWN
+    if len(node.outputs) != 1 or any(str(t.dtype) not in known for t in types):
         return False
     if not all(t.is_static and can_block(t) for t in types):
         return False
@@ -36,11 +39,15 @@ def is_compiled(graph: Graph, node: Node) -> bool:
 def pool_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> PoolSpec:
     """The kernel's view of `node`, for an input and an output with these strides."""
     op, x_type = node.op, graph.types[node.inputs[0] or ""]
+    kind = "max" if isinstance(op, MaxPool) else "average"
+    if isinstance(op, AveragePoolInteger):
+        op, kind = op.pool(), "rounded"
+    elif isinstance(op, LpPool):
+        kind = f"norm{op.p}"
     assert isinstance(op, MaxPool | AveragePool | LpPool)
     windows = op.spatial(x_type)
-    kind = f"norm{op.p}" if isinstance(op, LpPool) else "average"
     return PoolSpec(
-        kind="max" if isinstance(op, MaxPool) else kind,
+        kind=kind,
         batch=x_type.shape[0],
         channels=x_type.shape[1],
         size=triple(windows.input, 1),
@@ -64,17 +71,39 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
 
 
-@lowers(MaxPool, AveragePool, LpPool, epilogue=is_compiled, layouts=layouts)
+def takes_epilogue(graph: Graph, node: Node) -> bool:
+    """Of floats; a mean of integers ends by its own."""
+    floats = graph.types[node.outputs[0]].dtype is DType.float32
+    return floats and is_compiled(graph, node)
+
+
+@lowers(
+    *(MaxPool, AveragePool, LpPool, AveragePoolInteger),
+    epilogue=takes_epilogue,
+    layouts=layouts,
+)
 def lower_pool(lowering: Lowering, group: Group) -> None:
     """x, operands, y."""
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
         raise NoKernel(
-            "pools take float32 over one to three axes, norms 1 and 2, and give no positions"
+            "pools take one to three axes and give no positions, norms 1 and 2, of float32 or, for "
+            "the largest, integers up to 32 bits"
         )
     x = lowering.read(node.inputs[0] or "", Layout.blocked)
     fused, operands = epilogue(lowering, group)
+    if isinstance(node.op, AveragePoolInteger):
+        fused = _clipped(node.op, str(graph.types[group.output].dtype))
     y = lowering.write(group.output, Layout.blocked)
     spec = pool_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical))
     spec = dataclasses.replace(spec, epilogue=fused)
     lowering.call(spec, [x, *operands, y], group.label)
+
+
+def _clipped(op: AveragePoolInteger, dtype: str) -> Epilogue:
+    """A mean in int32 between the operator's ends, as bytes."""
+    low, high = op.ends(dtype)
+    clip = trace(
+        lambda m, x: m.convert(m.min(m.max(x, m.like(low, x)), m.like(high, x)), dtype), ["int32"]
+    )
+    return Epilogue(clip)

@@ -14,10 +14,12 @@ from verax.compiler.kernels.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     convolution,
+    dynamic_quantisation,
     einsum,
     extremes,
     group_normalization,
     indexing,
+    integer_softmax,
     integers,
     linear,
     movement,

@@ -11,6 +11,7 @@ from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
 from verax.ops.movement.padding import Pad
 from verax.ops.windows.convolution import Conv
+from verax.ops.windows.integer_convolution import ConvInteger
 from verax.records.trace import Trace
 
 
@@ -22,7 +23,8 @@ def fold_pads(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
 
     Numeric effect: none. A convolution's canonical order takes padded positions in as zeros, which
     is what they are after the Pad. Both ends of each axis are kept apart, so asymmetric padding
-    stays asymmetric. Negative pads, other fill values and other axes are left alone.
+    stays asymmetric. Likewise ConvInteger, whose padding is its zero point. Negative pads, other
+    fill values and other axes are left alone.
     """
     rewriter = Rewriter(graph, limit)
     padded: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {}
@@ -35,12 +37,12 @@ def fold_pads(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
             and source is not None
             and not rewriter.spent
             and value not in graph.outputs
-            and all(_takes_pads(n, value) for n in graph.consumers.get(value, ()))
+            and all(_takes_pads(graph, n, value) for n in graph.consumers.get(value, ()))
         ):
             padded[value] = (source, widths)
             rewriter.drop(node, "fold_pads")
         elif source in padded:
-            assert isinstance(node.op, Conv) and source is not None
+            assert isinstance(node.op, Conv | ConvInteger) and source is not None
             origin, widths = padded[source]
             own = node.op.pads or ((0, 0),) * len(widths)
             assert not isinstance(own, str)
@@ -69,17 +71,30 @@ def example() -> Graph:
     )
 
 
-def _takes_pads(node: Node, value: str) -> bool:
+def _takes_pads(graph: Graph, node: Node, value: str) -> bool:
+    if isinstance(node.op, ConvInteger):
+        zero = node.inputs[2] if len(node.inputs) > 2 else None
+        own = 0 if zero is None else graph.constants.get(zero)
+        if own is None or _fill(graph, graph.producers[value]) != int(np.reshape(own, ())):
+            return False
+    elif _fill(graph, graph.producers[value]) != 0:
+        return False
     return (
-        isinstance(node.op, Conv)
+        isinstance(node.op, Conv | ConvInteger)
         and not isinstance(node.op.pads, str)
         and node.inputs[0] == value
         and value not in node.inputs[1:]
     )
 
 
+def _fill(graph: Graph, node: Node) -> float:
+    """What a Pad of constants adds."""
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    return 0.0 if value is None else float(np.reshape(graph.constants[value], ()))
+
+
 def _zero_padding(graph: Graph, node: Node) -> tuple[tuple[int, int], ...] | None:
-    """(begin, end) zeros per spatial axis that a Pad adds, None for any other node."""
+    """(begin, end) numbers per spatial axis that a Pad adds, None for any other node."""
     op = node.op
     if not isinstance(op, Pad) or op.mode != "constant" or len(node.inputs) < 2:
         return None
@@ -90,7 +105,7 @@ def _zero_padding(graph: Graph, node: Node) -> tuple[tuple[int, int], ...] | Non
     pads = constants[1]
     value = constants[2] if len(constants) > 2 else None
     axes = constants[3] if len(constants) > 3 else None
-    if pads is None or rank < 3 or (value is not None and np.any(value != 0)):
+    if pads is None or rank < 3 or (value is not None and value.size != 1):
         return None
     chosen = [int(a) % rank for a in axes.ravel()] if axes is not None else list(range(rank))
     widths = {a: (0, 0) for a in range(rank)}

@@ -5,7 +5,7 @@ floating-point activations) do before each integer product.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,6 @@ class DynamicQuantizeGroups(Operator):
     hybrid kernels.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     axis: int = 1
     symmetric: bool = False
 

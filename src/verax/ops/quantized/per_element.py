@@ -56,9 +56,12 @@ class Parametrised(Operator):
 def quantised(
     m: Arith[Any], x: Any, scale: Any, zero: Any, to: str, precision: str, halves: str
 ) -> Any:
-    """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
+    """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero.
+
+    scale: None for 1.
+    """
     info = np.iinfo(to)
-    quotient = _quotient(m, x, scale, precision)
+    quotient = x if scale is None else _quotient(m, x, scale, precision)
     work = m.dtype(quotient)
     offset = m.const(0, "int32") if zero is None else m.convert(zero, "int32")
     low, high = (
@@ -67,7 +70,7 @@ def quantised(
     quotient = m.select(m.eq(quotient, quotient), quotient, m.const(0.0, work))
     quotient = m.select(m.gt(quotient, low), quotient, low)
     quotient = m.select(m.lt(quotient, high), quotient, high)
-    whole = _to_even(m, quotient) if halves == "even" else _away(m, quotient)
+    whole = _to_even(m, quotient) if halves == "even" else halves_away(m, quotient)
     return m.convert(m.add(whole, offset), to)
 
 
@@ -89,8 +92,8 @@ def _to_even(m: Arith[Any], x: Any) -> Any:
     return m.sub(bits, m.const(MAGIC_BITS, "int32"))
 
 
-def _away(m: Arith[Any], x: Any) -> Any:
-    """Likewise, halves away from zero."""
+def halves_away(m: Arith[Any], x: Any) -> Any:
+    """The nearest int32 of a number below 2^22 in size, halves away from zero."""
     size = m.abs(x)
     below = m.floor(size)
     up = m.ge(m.sub(size, below), m.like(0.5, x))
@@ -161,7 +164,8 @@ def _wrap32(m: Arith[Any], x: Any) -> Any:
     return m.convert(m.convert(x, "int32"), "int64")
 
 
-def _rounded_shift(m: Arith[Any], x: Any, exponent: Any) -> Any:
+def rounded_shift(m: Arith[Any], x: Any, exponent: Any) -> Any:
+    """`fixed_point.rounded_shift` in int64."""
     one, zero = m.const(1, "int64"), m.const(0, "int64")
     mask = m.sub(m.shift_left(one, exponent), one)
     edge = m.add(m.shift_right(mask, one), m.convert(m.lt(x, zero), "int64"))
@@ -169,7 +173,7 @@ def _rounded_shift(m: Arith[Any], x: Any, exponent: Any) -> Any:
     return m.add(m.shift_right(x, exponent), above)
 
 
-def _doubling_high_product(m: Arith[Any], a: Any, b: Any) -> Any:
+def doubling_high_product(m: Arith[Any], a: Any, b: Any) -> Any:
     """Halves up: what rounding them away from zero and truncating toward it comes to."""
     product = m.add(m.mul(a, b), m.const(2**30, "int64"))
     high = m.shift_right(product, m.const(31, "int64"))
@@ -178,11 +182,12 @@ def _doubling_high_product(m: Arith[Any], a: Any, b: Any) -> Any:
     return m.select(both, m.const(2**31 - 1, "int64"), high)
 
 
-def _scaled(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
+def scaled(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
+    """`fixed_point.scaled` in int64."""
     zero = m.const(0, "int64")
     widened = _wrap32(m, m.shift_left(x, m.max(shift, zero)))
-    high = _doubling_high_product(m, widened, multiplier)
-    return _rounded_shift(m, high, m.max(m.neg(shift), zero))
+    high = doubling_high_product(m, widened, multiplier)
+    return rounded_shift(m, high, m.max(m.neg(shift), zero))
 
 
 def _scaled_wide(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
@@ -210,4 +215,4 @@ def _scaled_once(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
     return _wrap32(m, m.select(m.lt(x, number(0)), m.neg(found), found))
 
 
-_WIDE = {"twice": _scaled, "short": _scaled_wide, "once": _scaled_once}
+_WIDE = {"twice": scaled, "short": _scaled_wide, "once": _scaled_once}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -140,6 +140,8 @@ class QuantizeLinear(Parametrised):
     def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
         x, scale, zero = (*xs, None)[:3]
         precision = str(self.precision or m.dtype(scale))
+        if known[1] is not None and (known[1] == 1).all() and precision == m.dtype(x) == "float32":
+            scale = None
         return quantised(m, x, scale, zero, to, precision, self.halves)
 
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -266,8 +268,6 @@ class DynamicQuantizeLinear(Operator):
 
     The scale is computed in float32, each step rounded; it is 1 when x is all zero.
     """
-
-    no_kernel: ClassVar[str] = "not written yet"
 
     @property
     def output_count(self) -> int:

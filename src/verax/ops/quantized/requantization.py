@@ -85,9 +85,9 @@ class Requantize(Parametrised):
     def reference(self, ev: Evaluation, x: Any, multiplier: Any, shift: Any) -> Any:
         factors = [self.spread(f, x.shape) for f in (multiplier, shift)]
         found = ROUNDINGS[self.rounding](x, *factors) + self.zero_point
-        return np.clip(found, *self._ends()).astype(self.output_dtype.numpy)
+        return np.clip(found, *self.ends()).astype(self.output_dtype.numpy)
 
-    def _ends(self) -> tuple[int, int]:
+    def ends(self) -> tuple[int, int]:
         """The lowest and the highest result."""
         info = np.iinfo(self.output_dtype.numpy)
         low = int(info.min) if self.low is None else max(self.low, int(info.min))
@@ -97,7 +97,7 @@ class Requantize(Parametrised):
     def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
         x, multiplier, shift = xs
         factors = known[1], known[2]
-        ends = self._ends()
+        ends = self.ends()
         found = requantised(
             m, x, (multiplier, shift), factors, self.rounding, self.zero_point, ends
         )
@@ -158,7 +158,6 @@ class AveragePoolInteger(Operator):
     Scale and zero point of the result are those of the input. Windows as in `AveragePool`.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     kernel_shape: Ints = ()
     strides: Ints = ()
     pads: Pads | str = ()
@@ -167,24 +166,30 @@ class AveragePoolInteger(Operator):
 
     exact = True
 
-    def _pool(self) -> AveragePool:
+    def pool(self) -> AveragePool:
+        """The pool over the same windows."""
         return AveragePool(kernel_shape=self.kernel_shape, strides=self.strides, pads=self.pads)
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x = ctx.type(0)
         ctx.require(x.dtype in NARROW, f"the input is {x}, not {', '.join(NARROW)}")
-        (y,) = self._pool().infer(Inference((x.with_dtype(DType.float64),), (), ctx.place))
+        (y,) = self.pool().infer(Inference((x.with_dtype(DType.float64),), (), ctx.place))
         return [y.with_dtype(x.dtype)]
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        windows = self._pool().windows(x.shape)
+        windows = self.pool().windows(x.shape)
         total = window_sums(windows, x.astype(np.int64))
         counts = windows.counts(include_pad=False).astype(np.int64)
         size = (np.abs(total) + counts // 2) // np.maximum(counts, 1)
-        info = np.iinfo(x.dtype)
-        low = info.min if self.low is None else self.low
-        high = info.max if self.high is None else self.high
-        return np.clip(np.where(total > 0, size, -size), low, high).astype(x.dtype)
+        ends = self.ends(x.dtype)
+        return np.clip(np.where(total > 0, size, -size), *ends).astype(x.dtype)
+
+    def ends(self, dtype: Any) -> tuple[int, int]:
+        """The lowest and the highest result; of ends that have changed places the highest."""
+        info = np.iinfo(dtype)
+        low = int(info.min) if self.low is None else self.low
+        high = int(info.max) if self.high is None else self.high
+        return low, high
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -205,7 +210,6 @@ class SoftmaxInteger(Operator):
     interpolated). Source: LiteRT's reference softmax.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     factor: float = 1.0
     output_dtype: DType = DType.int8
 

@@ -1,0 +1,48 @@
+"""What an integer value can be at most and at least, as far as the graph tells: products of numbers
+that fit into 16 bits are cheaper."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.ir.graph import Graph
+
+Range = tuple[int, int]
+MOVES = frozenset(
+    {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile"}
+)
+"""Operators whose elements are those of their first input."""
+DEEPEST = 16
+"""Nodes that are walked through backwards."""
+
+
+def range_of(graph: Graph, value: str, depth: int = DEEPEST) -> Range:
+    """The lowest and the highest number that the integer `value` may hold."""
+    constant = graph.constants.get(value)
+    if constant is not None:
+        return (int(constant.min()), int(constant.max())) if constant.size else (0, 0)
+    dtype = graph.types[value].dtype
+    if str(dtype) == "bool":
+        return (0, 1)
+    info = np.iinfo(dtype.numpy)
+    widest = int(info.min), int(info.max)
+    found = _made(graph, value, depth) if depth else None
+    if found is None or found[0] < widest[0] or found[1] > widest[1]:  # it may wrap
+        return widest
+    return found
+
+
+def _made(graph: Graph, value: str, depth: int) -> Range | None:
+    node = graph.producers.get(value)
+    if node is None or not node.inputs or any(v is None for v in node.inputs):
+        return None
+    values = [v for v in node.inputs if v is not None]
+    if graph.types[values[0]].dtype.is_float:
+        return None
+    kind, ranges = node.op.kind, lambda i: range_of(graph, values[i], depth - 1)
+    if kind in MOVES or kind == "Cast":
+        return ranges(0)
+    if kind in ("Add", "Sub"):
+        (a, b), (c, d) = ranges(0), ranges(1)
+        return (a + c, b + d) if kind == "Add" else (a - d, b - c)
+    return None

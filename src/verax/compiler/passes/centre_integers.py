@@ -1,0 +1,156 @@
+"""Data of integer convolutions loses its zero point where it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from verax.compiler.passes.quantised import BYTES, dequantised_by, swept
+from verax.ir.graph import Graph, Node
+from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
+from verax.ir.types import DType
+from verax.ops.pointwise.activation import Clip
+from verax.ops.pointwise.arithmetic import Mul, Sub
+from verax.ops.pointwise.cast import Cast
+from verax.ops.quantized.quantization import QuantizeLinear
+from verax.ops.quantized.requantization import Requantize
+from verax.ops.windows.integer_convolution import ConvInteger, ConvTransposeInteger
+from verax.records.trace import Trace
+
+
+def centre_integers(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Subtract the zero point of bytes before a convolution, in 16 bits, which its kernel reads.
+
+    Given:  %y = ConvInteger()(%q, %w, %z)
+    Result: %c = Sub()(Cast(to='int16')(%q), %z); %y = ConvInteger()(%c, %w)
+
+    What made the bytes then makes these 16 bits in one kernel. Where all that reads them is such
+    convolutions and DequantizeLinear with one scale s, the latter becomes Cast(%c) s, and a
+    QuantizeLinear or Requantize that made them makes the differences at once, within their ends.
+
+    Numeric effect: none. Differences of bytes fit into 16 bits, padding is 0 in both, a difference
+    times a scale is rounded once either way, and numbers are clipped after they are rounded.
+    """
+    rewriter = Rewriter(graph, limit)
+    centred: dict[tuple[str, int], str] = {}
+    for node in graph.nodes:
+        zero = None if rewriter.spent else _zero(graph, node)
+        scale = None if rewriter.spent else _scale(graph, node)
+        if zero is not None:
+            c = _difference(rewriter, node.inputs[0] or "", zero, centred)
+            inputs = [c, rewriter.map(node.inputs[1])]
+            if len(node.inputs) > 3 and node.inputs[3] is not None:
+                inputs += [None, rewriter.map(node.inputs[3])]  # type: ignore[list-item]
+            made = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
+            rewriter.replace(node, made, "centre_integers")
+        elif scale is not None:
+            number, multiplier = scale
+            c = _difference(rewriter, node.inputs[0] or "", number, centred)
+            wide = rewriter.add(Cast(to=DType.float32), [c])
+            factor = rewriter.constant(multiplier.reshape(()))
+            made = rewriter.add(Mul(), [wide, factor], node.name, rewriter.names(node))
+            rewriter.replace(node, made, "centre_integers")
+        else:
+            rewriter.keep(node)
+    return swept(graph, *rewriter.finish())
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "centre_integers"
+        input %q: uint8[2, 2, 3, 4]
+        const %z: uint8[] = [113]
+        const %w: int8[3, 2, 1, 2] = [1, -5, 3, 20, 7, 15, -128, 5, -2, 9, 127, 11]
+        %y: int32[2, 3, 3, 3] = ConvInteger()(%q, %w, %z)
+        output %y
+        """
+    )
+
+
+def _zero(graph: Graph, node: Node) -> int | None:
+    """The zero point of the data of a convolution of bytes; None for any other node."""
+    if not isinstance(node.op, ConvInteger | ConvTransposeInteger):
+        return None
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    if graph.types[node.inputs[0] or ""].dtype not in BYTES:
+        return None
+    if value is None:
+        return 0
+    constant = graph.constants.get(value)
+    return None if constant is None else int(constant.reshape(()))
+
+
+def _scale(graph: Graph, node: Node) -> tuple[int, np.ndarray] | None:
+    """Zero point and scale of a DequantizeLinear whose bytes none but such nodes read."""
+    factor = dequantised_by(graph, node)
+    if factor is None or not factor.is_single:
+        return None
+    zero = int(factor.zero.reshape(()))
+    if not _all_centred(graph, factor.q, zero):
+        return None
+    convolved = any(_zero(graph, n) is not None for n in graph.consumers[factor.q])
+    return (zero, factor.scale) if convolved else None
+
+
+def _all_centred(graph: Graph, q: str, zero: int) -> bool:
+    """Whether all that reads q subtracts this zero point from it."""
+    for reader in graph.consumers.get(q, ()):
+        other = dequantised_by(graph, reader)
+        if other is not None and other.is_single and int(other.zero.reshape(())) == zero:
+            continue
+        if _zero(graph, reader) != zero or q in reader.inputs[1:]:
+            return False
+    return q not in graph.outputs
+
+
+def _difference(rewriter: Rewriter, q: str, zero: int, centred: dict[tuple[str, int], str]) -> str:
+    """q - zero in 16 bits, made once."""
+    if (q, zero) not in centred:
+        found = None
+        if _all_centred(rewriter.old, q, zero):
+            found = _made_centred(rewriter, q, zero)
+        if found is None:
+            found = rewriter.add(Cast(to=DType.int16), [rewriter.map(q)])
+            if zero:
+                found = rewriter.add(Sub(), [found, _int16(rewriter, zero)])
+        centred[q, zero] = found
+    return centred[q, zero]
+
+
+def _made_centred(rewriter: Rewriter, q: str, zero: int) -> str | None:
+    """q - zero by the node that makes q; None where that rounds nothing."""
+    graph = rewriter.old
+    node = graph.producers.get(q)
+    info = np.iinfo(graph.types[q].dtype.numpy)
+    low, high = int(info.min) - zero, int(info.max) - zero
+    if node is None:
+        return None
+    inputs = [rewriter.map(v) for v in node.inputs]
+    if isinstance(node.op, Requantize):
+        ends = [end - zero for end in node.op.ends()]
+        moved = dataclasses.replace(
+            node.op,
+            zero_point=node.op.zero_point - zero,
+            low=ends[0],
+            high=ends[1],
+            output_dtype=DType.int16,
+        )
+        return rewriter.add(moved, inputs, node.name)
+    if not isinstance(node.op, QuantizeLinear):
+        return None
+    own = graph.constants.get(node.inputs[2] or "") if len(node.inputs) > 2 else np.zeros((), int)
+    if own is None or own.size != 1 or int(own.reshape(())) != zero:
+        return None
+    wide = rewriter.add(
+        dataclasses.replace(node.op, output_dtype=DType.int16), inputs[:2], node.name
+    )
+    limits = [_int16(rewriter, end) for end in (low, high)]
+    return rewriter.add(Clip(), [wide, *limits])
+
+
+def _int16(rewriter: Rewriter, value: int) -> str:
+    return rewriter.constant(np.array(value, np.int16))

@@ -1,0 +1,82 @@
+"""What the passes on quantised networks share: factors that are integers with one scale."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType
+from verax.ops.quantized.quantization import DequantizeLinear
+from verax.records.trace import Trace
+
+BYTES = (DType.int8, DType.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Factor:
+    """A float32 value (q - zero) scale. q: the integers' value; scale: float32, one number or one
+    per index of `axis`; zero: int64, likewise, 0 where there is none."""
+
+    q: str
+    scale: np.ndarray
+    zero: np.ndarray
+    axis: int
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one scale and one zero point serve for all."""
+        return self.scale.size == self.zero.size == 1
+
+
+def factor_of(graph: Graph, value: str | None) -> Factor | None:
+    """`value` as dequantised bytes with constant parameters; None for any other value."""
+    return None if value is None else dequantised_by(graph, graph.producers.get(value))
+
+
+def dequantised_by(graph: Graph, node: Node | None) -> Factor | None:
+    """What a DequantizeLinear of bytes to float32 makes; None for any other node."""
+    if node is None or not isinstance(node.op, DequantizeLinear) or node.op.block_size:
+        return None
+    q, scale, zero = (*node.inputs, None)[:3]
+    assert q is not None
+    known = graph.constants.get(scale or "")
+    if known is None or known.dtype != np.float32 or known.ndim > 1:
+        return None
+    if graph.types[q].dtype not in BYTES or graph.types[node.outputs[0]].dtype != DType.float32:
+        return None
+    if not np.isfinite(known).all() or (known < np.finfo(np.float32).tiny).any():
+        return None
+    zeros = np.zeros((), np.int64)
+    if zero is not None:
+        if zero not in graph.constants:
+            return None
+        zeros = graph.constants[zero].astype(np.int64)
+    rank = graph.types[q].rank
+    return Factor(q, known, zeros, node.op.axis % rank if rank else 0)
+
+
+def swept(before: Graph, graph: Graph, trace: Trace) -> tuple[Graph, Trace]:
+    """Without what the rewrites of `before` into `graph` have left unread: who reads a value
+    decides about other rewrites. What was unread before stays."""
+    if not trace.rewrites:
+        return graph, trace
+    read = {trace.values[v] for v in _needed(before) if v in trace.values}
+    needed = _needed(graph)
+    idle = [n for n in graph.nodes if not needed & {*n.outputs} and read & {*n.outputs}]
+    gone = {v for n in idle for v in n.outputs}
+    nodes = tuple(n for n in graph.nodes if not gone & {*n.outputs})
+    types = {v: t for v, t in graph.types.items() if v not in gone}
+    values = {old: new for old, new in trace.values.items() if new not in gone}
+    graph = dataclasses.replace(graph, nodes=nodes, types=types)
+    return graph, Trace(values, trace.rewrites, trace.notes)
+
+
+def _needed(graph: Graph) -> set[str]:
+    """Values that some output depends on."""
+    needed = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if needed & {*node.outputs}:
+            needed.update(v for v in node.inputs if v is not None)
+    return needed

@@ -1,0 +1,100 @@
+"""gemmlowp's exponential and reciprocal in the arithmetic of kernels: the integers of
+`numerics.fixed_point`, in int64, for the softmax of bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verax.numerics.arith import Arith
+from verax.numerics.fixed_point import EXP_FACTORS, quantised_factor
+from verax.ops.quantized.per_element import doubling_high_product, rounded_shift, scaled
+
+DIFF_BITS, SUM_BITS = 5, 12
+LONGEST = 1 << 12
+"""Rows up to here have sums of exponentials that fit into 32 bits."""
+
+
+class RowSoftmax:
+    """Softmax of factor x over a row of bytes, step by step. low, high, bits: of the results."""
+
+    def __init__(self, m: Arith[Any], factor: float, low: int, high: int, bits: int) -> None:
+        self.m, self.low, self.high, self.bits = m, low, high, bits
+        largest = float(2**31 - 1)
+        self.factor = quantised_factor(min(factor * 2 ** (31 - DIFF_BITS), largest))
+        self.radius = int((2**DIFF_BITS - 1) * 2.0 ** (31 - DIFF_BITS) / 2.0 ** self.factor[1])
+
+    def number(self, value: int) -> Any:
+        return self.m.const(value, "int64")
+
+    def term(self, x: Any, top: Any) -> Any:
+        """What the row's sum is made of, int32. x, top: int32, the element and the largest."""
+        counted, exponential = self._exponential(x, top)
+        shifted = rounded_shift(self.m, exponential, self.number(SUM_BITS))
+        return self.m.convert(self.m.select(counted, shifted, self.number(0)), "int32")
+
+    def reciprocal(self, total: Any) -> Any:
+        """1 / total and its exponent in one int64; total: int32, positive."""
+        m, wide = self.m, self.m.convert(total, "int64")
+        bits = m.bitcast(m.convert(wide, "float64"), "int64")
+        lead = m.sub(self.number(31 + 1023), m.shift_right(bits, self.number(52)))
+        fraction = m.sub(m.shift_left(wide, lead), self.number(2**31))
+        exponent = m.sub(self.number(SUM_BITS + 31 - self.bits), lead)
+        mantissa = m.shift_left(self._reciprocal_of_one_plus(fraction), self.number(6))
+        return m.or_(mantissa, exponent)
+
+    def result(self, x: Any, top: Any, reciprocal: Any) -> Any:
+        """The element's share of the row, int64, within the ends."""
+        m = self.m
+        counted, exponential = self._exponential(x, top)
+        mantissa = m.shift_right(reciprocal, self.number(6))
+        product = doubling_high_product(m, mantissa, exponential)
+        whole = rounded_shift(m, product, m.and_(reciprocal, self.number(63)))
+        whole = m.add(m.select(counted, whole, self.number(0)), self.number(self.low))
+        return m.min(m.max(whole, self.number(self.low)), self.number(self.high))
+
+    def _exponential(self, x: Any, top: Any) -> tuple[Any, Any]:
+        """Whether the element counts, and exp of its distance from the largest."""
+        m, difference = self.m, self.m.convert(self.m.sub(x, top), "int64")
+        counted = m.ge(difference, self.number(-self.radius))
+        difference = m.select(counted, difference, self.number(0))
+        factors = [self.number(f) for f in self.factor]
+        return counted, self._exp_of_negative(scaled(m, difference, *factors))
+
+    def _exp_of_negative(self, a: Any) -> Any:
+        m, fraction = self.m, 31 - DIFF_BITS
+        quarter = 1 << (fraction - 2)
+        rest = m.sub(m.and_(a, self.number(quarter - 1)), self.number(quarter))
+        result = self._exp_between_quarters(self._saturating_shift(rest, DIFF_BITS))
+        remainder = m.sub(rest, a)
+        for exponent, factor in enumerate(EXP_FACTORS, start=-2):
+            bit = m.and_(remainder, self.number(1 << (fraction + exponent)))
+            scaled_by = doubling_high_product(m, result, self.number(factor))
+            result = m.select(m.ne(bit, self.number(0)), scaled_by, result)
+        return m.select(m.eq(a, self.number(0)), self.number(2**31 - 1), result)
+
+    def _exp_between_quarters(self, a: Any) -> Any:
+        m = self.m
+        x = m.add(a, self.number(2**28))
+        square = doubling_high_product(m, x, x)
+        cube = doubling_high_product(m, square, x)
+        fourth = rounded_shift(m, doubling_high_product(m, square, square), self.number(2))
+        series = doubling_high_product(m, m.add(fourth, cube), self.number(715827883))
+        series = rounded_shift(m, m.add(series, square), self.number(1))
+        middle = self.number(1895147668)
+        return m.add(middle, doubling_high_product(m, middle, m.add(x, series)))
+
+    def _reciprocal_of_one_plus(self, a: Any) -> Any:
+        """a: not negative."""
+        m = self.m
+        half = m.shift_right(m.add(a, self.number(2**31)), self.number(1))
+        x = doubling_high_product(m, half, self.number(-1010580540))
+        x = m.add(x, self.number(1515870810))
+        for _ in range(3):
+            rest = m.sub(self.number(2**29), doubling_high_product(m, half, x))
+            x = m.add(x, self._saturating_shift(doubling_high_product(m, x, rest), 2))
+        return self._saturating_shift(x, 1)
+
+    def _saturating_shift(self, x: Any, exponent: int) -> Any:
+        m = self.m
+        wide = m.shift_left(x, self.number(exponent))
+        return m.min(m.max(wide, self.number(-(2**31))), self.number(2**31 - 1))

@@ -1,0 +1,142 @@
+"""Broken twins of the passes on networks of bytes and halves, and networks in which they err."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import numpy as np
+
+from verax.compiler.passes import centre_integers as centring
+from verax.compiler.passes import integer_products as products
+from verax.compiler.passes import move_dequantise as moving
+from verax.compiler.passes import scale_quantised as scaling
+from verax.compiler.passes import widen_halves as halves
+from verax.compiler.passes.quantised import Factor
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY
+from verax.ir.rewrite import Rewriter
+from verax.ir.types import TensorType
+from verax.ops.pointwise.arithmetic import Add
+from verax.records.trace import Trace
+
+
+class Sketch:
+    """A network of bytes from x, float32[2, 3, 9, 7]."""
+
+    def __init__(self) -> None:
+        self.b, self.random = Builder("net"), np.random.default_rng(77)
+        self.x = self.b.input("x", TensorType.parse("float32[2, 3, 9, 7]"))
+
+    def add(self, kind: str, *inputs: str | None, name: str = "", **attributes: object) -> str:
+        return self.b.add(REGISTRY[kind](**attributes), list(inputs), [], name)
+
+    def bytes_of(self, value: str, scale: float = 0.02, zero: int = 113) -> str:
+        return self.add("QuantizeLinear", value, *self.parameters(scale, zero))
+
+    def floats_of(self, value: str, scale: float = 0.02, zero: int = 113) -> str:
+        return self.add("DequantizeLinear", value, *self.parameters(scale, zero))
+
+    def parameters(self, scale: float, zero: int) -> list[str]:
+        numbers = np.array(scale, np.float32), np.array(zero, np.uint8)
+        return [self.b.constant(n) for n in numbers]
+
+    def weights(self) -> str:
+        whole = self.random.integers(-128, 128, (5, 3, 3, 2)).astype(np.int8)
+        return self.b.constant(whole)
+
+    def graph(self, value: str) -> Graph:
+        return self.b.graph([self.add("Tanh", value, name="end")])
+
+
+def of_the_data_alone(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Forget the scales of the weights, but for the first."""
+
+    def first(x: Factor, w: Factor, axes: int) -> np.ndarray:
+        return np.asarray(x.scale.reshape(()) * w.scale.reshape(-1)[0])
+
+    with patch.object(products, "_scale", first):
+        return products.integer_products(graph, limit)
+
+
+def convolved() -> Graph:
+    s = Sketch()
+    scales = s.b.constant(np.array([0.01, 0.02, 0.005, 0.03, 0.011], np.float32))
+    w = s.add("DequantizeLinear", s.weights(), scales, axis=0)
+    return s.graph(s.add("Conv", s.floats_of(s.bytes_of(s.x)), w))
+
+
+def whatever_the_scale(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Cancel without looking at the parameters."""
+    with patch.object(moving, "_is_inverse", lambda *_: True):
+        return moving.move_dequantise(graph, limit)
+
+
+def requantised() -> Graph:
+    s = Sketch()
+    pool = s.add("MaxPool", s.floats_of(s.bytes_of(s.x)), kernel_shape=(2, 3))
+    return s.graph(s.floats_of(s.bytes_of(pool, 0.03), 0.03))
+
+
+def added_points(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Add the zero point where it is to be subtracted."""
+    with patch.object(centring, "Sub", Add):
+        return centring.centre_integers(graph, limit)
+
+
+def summed() -> Graph:
+    s = Sketch()
+    q = s.add("Flatten", s.bytes_of(s.x))
+    shape = s.b.constant(np.array([2, 3, 9, 7]))
+    _, zero = s.parameters(1.0, 113)
+    sums = s.add("ConvInteger", s.add("Reshape", q, shape), s.weights(), zero)
+    wide = s.add("Cast", sums, to="float32")
+    return s.graph(s.add("Mul", wide, s.b.constant(np.array(1e-4, np.float32))))
+
+
+def multiplied(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Multiply constants by the scale instead of dividing them."""
+    healthy = scaling._constant
+    with patch.object(scaling, "_constant", lambda array, scale: healthy(array, 1 / scale)):
+        return scaling.scale_quantised(graph, limit)
+
+
+def affine() -> Graph:
+    s = Sketch()
+    scale, shift = (
+        s.b.constant(s.random.uniform(0.5, 2, (3, 1, 1)).astype(np.float32)) for _ in range(2)
+    )
+    value = s.add("Add", s.add("Mul", s.x, scale), shift)
+    return s.graph(s.floats_of(s.bytes_of(value)))
+
+
+def coarse_weights(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Take weights of float16 for bfloat16, which has three bits less."""
+    healthy = halves._widened
+
+    def coarse(rewriter: Rewriter, value: str | None) -> str | None:
+        constant = rewriter.old.constants.get(value or "")
+        if constant is None:
+            return healthy(rewriter, value)
+        bits = constant.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+        return rewriter.constant(bits.view(np.float32))
+
+    with patch.object(halves, "_widened", coarse):
+        return halves.widen_halves(graph, limit)
+
+
+def in_halves() -> Graph:
+    s = Sketch()
+    w = s.b.constant(s.random.uniform(0.5, 1, (5, 3, 3, 2)).astype(np.float16))
+    return s.graph(s.add("Conv", s.add("Cast", s.x, to="float16"), w))
+
+
+Rewriting = Callable[..., tuple[Graph, Trace]]
+TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
+    ("integer_products", of_the_data_alone, convolved, ""),
+    ("move_dequantise", whatever_the_scale, requantised, ""),
+    ("centre_integers", added_points, summed, ""),
+    ("scale_quantised", multiplied, affine, ""),
+    ("widen_halves", coarse_weights, in_halves, ""),
+]
+"""(pass, its twin, a network in which it errs, the evidence)."""
