@@ -253,15 +253,12 @@ def bound(
     """
     if call.module is None:
         assert call.rebuilt is not None
-        args, kwargs = call.rebuilt(values)
-        return (*first, *args), kwargs
+        args, named = call.rebuilt(values)
+        return (*first, *args), named
     inputs = tuple(values[: call.given])
     known = {**(call.settings or {}), **dict(zip(call.names[call.given :], values[call.given :]))}
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return (*first, *inputs), {}
-    kwargs = {}
+    parameters = parameters_of(function)
+    kwargs: dict[str, Any] = {}
     for parameter in parameters[len(first) + len(inputs) :]:
         if parameter.kind is parameter.VAR_KEYWORD:
             kwargs |= {k: known[k] for k in call.names[call.given :] if k not in kwargs}
@@ -276,6 +273,16 @@ def bound(
                 next_step=f"it has {', '.join(sorted(known))}",
             )
     return (*first, *inputs), kwargs
+
+
+def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Parameters of a function, also of PyTorch's that are written in C++; none where nobody
+    knows."""
+    known = torch.overrides.get_testing_overrides().get(function, function)
+    try:
+        return list(inspect.signature(known).parameters.values())
+    except (TypeError, ValueError):
+        return []
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -71,7 +71,8 @@ class LayerReport:
         if self.verdict is not None:
             lines.append(f"  forward: {self.verdict.kind}: {self.verdict.reasons[0]}")
             for blame in self.verdict.blame:
-                lines += [f"    {e.words}" for e in blame.explanations[:2]]
+                causes = [e.words for e in blame.explanations[:2]] or blame.structure[:2]
+                lines += [f"    {cause}" for cause in causes]
         lines += [f"  gradient of {name}: {found}" for name, found in self.gradients.items()]
         return "\n".join(lines)
 

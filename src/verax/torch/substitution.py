@@ -11,7 +11,6 @@ layer's meaning. Leaving the block puts everything back, after an exception too.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -20,7 +19,7 @@ from verax.base.errors import UsageError
 from verax.base.optional import optional
 from verax.torch.calls import Call, call_of_function, call_of_module
 from verax.torch.exchange import Site
-from verax.torch.replacements import Replacement, replacement_of
+from verax.torch.replacements import Replacement, parameters_of, replacement_of
 from verax.torch.substituted import LayerReport, Sides, SubstitutionReport
 
 torch: Any = optional("torch", "to use verax.torch")
@@ -205,7 +204,9 @@ class substitute(SubstitutionReport):
         site = self._sites.get(name)
         if known is None or site is None:
             site = self._sites[name] = self._site(name, kind, replacement)
-        return self._made(site, call_of_function(name, function, _named(function), args, kwargs))
+        return self._made(
+            site, call_of_function(name, function, _positional(function), args, kwargs)
+        )
 
     def _seen_loss(self, function: Any, after: Any, before: Any, args: Any, kwargs: Any) -> None:
         with torch.no_grad():
@@ -290,13 +291,4 @@ def _fits(key: Any, name: str, module: Any) -> bool:
 
 def _positional(function: Callable[..., Any]) -> list[str]:
     """Names of a function's positional parameters."""
-    try:
-        found = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in found if p.kind is not p.VAR_KEYWORD]
-
-
-def _named(function: Any) -> list[str]:
-    """The same of one of PyTorch's functions, which may be written in C++."""
-    return _positional(torch.overrides.get_testing_overrides().get(function, function))
+    return [p.name for p in parameters_of(function) if p.kind is not p.VAR_KEYWORD]
