@@ -7,17 +7,20 @@ table in Markdown; `docs/architectures.md` is its last one.
 
     python -m benchmarks.architectures                         # all of them, minutes
     python -m benchmarks.architectures gpt2 llama resnet18     # some
-    python -m benchmarks.architectures --write docs/architectures.md
+    python -m benchmarks.architectures --rows rows.json --write docs/architectures.md
+
+With --rows what was measured is kept in a file, and what is in it is not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +53,7 @@ class Row:
     given: str = ""
     judged: str = ""
     reference: int = 0
-    times: tuple[float, ...] = ()
+    times: Sequence[float] = ()
     why_not_timed: str = ""
 
     @property
@@ -159,18 +162,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("names", nargs="*", help="architectures; all when none is named")
     parser.add_argument("--write", type=Path, help="the page to write")
+    parser.add_argument("--rows", type=Path, help="JSON of what was measured before, and then")
     parser.add_argument("--seconds", type=float, default=3600.0, help="begin no further one after")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     chosen = [a for a in registry().values() if not asked.names or a.name in asked.names]
     rows, begin = [], time.monotonic()
-    for architecture in chosen:
+    if asked.rows is not None and asked.rows.exists():
+        rows = [Row(**known) for known in json.loads(asked.rows.read_text())]
+    done = {row.name for row in rows}
+    for architecture in [a for a in chosen if a.name not in done]:
         if time.monotonic() - begin > asked.seconds:
-            print(f"stopped after {len(rows)} of {len(chosen)}")
+            print(f"stopped with {len(rows)} of {len(chosen)}")
             break
         rows.append(measure(architecture))
         print(" | ".join(rows[-1].cells()), rows[-1].why_not_timed, flush=True)
+        if asked.rows is not None:
+            asked.rows.write_text(json.dumps([asdict(row) for row in rows]))
     if asked.write is not None:
         asked.write.write_text(table(rows))
     return 0 if rows else 2
