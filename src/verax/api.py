@@ -53,6 +53,14 @@ from verax.runners.network import NetworkRunner
 from verax.runners.own import VeraxRunner
 from verax.runners.passes import PassOptions, with_passes
 from verax.runners.registry import RUNNERS, resolve
+from verax.runners.torch_calls import (
+    as_tensors,
+    in_its_form,
+    is_module,
+    is_tensor,
+    named_examples,
+    placed,
+)
 from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
 
@@ -71,7 +79,27 @@ OWN = ("verax", "reference")
 
 
 class Compiled(Executable):
-    """A compiled network: `run({"x": x})`, `exe(x)`, `plan`, `save("net.vx")`."""
+    """A compiled network: `run({"x": x})`, `exe(x)`, `plan`, `save("net.vx")`.
+
+    program: the PyTorch program that it was made from, if it was one.
+    """
+
+    program: Any = None
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """`run` with inputs by position and by name; one array, or a tuple of several outputs.
+
+        For tensors of PyTorch there are tensors, in the form in which the module returns them (a
+        dictionary stays one). Raises `InputError` or `UsageError` when inputs do not fit.
+        """
+        if not any(map(is_tensor, (*arrays, *named.values()))):
+            if named:
+                by_name = placed(list(self.inputs), arrays, named)
+                arrays = tuple(by_name[v] for v in self.inputs)
+            return super().__call__(*arrays)
+        found = self.run(placed(list(self.inputs), arrays, named))
+        results = [found[v] for v in self.graph.returned]
+        return in_its_form(self.program, results) if self.program else as_tensors(results)
 
     def save(
         self, path: str | os.PathLike[str], *, sign: str | os.PathLike[str] | None = None
@@ -108,8 +136,8 @@ def graph_of(network: Network, inputs: Any = None) -> Graph:
 
 def compile(
     model: Network,
-    *,
     inputs: Any = None,
+    *,
     opt_level: int | None = None,
     threads: int | None = None,
     target: str = "host",
@@ -161,10 +189,14 @@ def compile(
         memory=most,
         require_native=require_native,
     )
-    graph, followed = graph_of(model, inputs), read_recipe(recipe)
+    network, followed = model_of(model, inputs), read_recipe(recipe)
+    graph = graph_of(network)
+    program = network.program if isinstance(network, Model) else None
     kept = default_cache() if cache else None
     if not certify:
-        return Compiled(graph, settings, followed, kept)
+        exe = Compiled(graph, settings, followed, kept)
+        exe.program = program
+        return exe
     settings = settings if followed is None else follow(followed, settings)
     pixels = model.pixels if isinstance(model, Model) else None
     exe, certificate = compile_certified(
@@ -181,24 +213,27 @@ def compile(
     if followed is not None:
         require_same(followed, exe.recipe)  # a layer that went back is another recipe
     exe.certificate = certificate
+    exe.program = program
     return exe
 
 
 def reference(
     model: Network,
-    inputs: Arrays,
+    inputs: Any,
     *,
     state: Arrays | None = None,
     keep: str | Sequence[str] = "outputs",
 ) -> dict[str, np.ndarray]:
     """Float64 values of a model by its operators' meaning.
 
+    inputs: by name; of a torch.nn.Module as `load` takes them.
     state: of a model that remembers, in its declared types; what is left out has its initial value.
     Its new values are outputs of the names that `model.graph.state` gives. keep: "outputs", "all",
     or names of values.
     """
+    network, inputs = _with_examples(model, inputs)
     given = {**as_arrays(inputs), **as_arrays(state or {})}
-    return evaluate_graph(graph_of(model), given, keep=keep)
+    return evaluate_graph(graph_of(network), given, keep=keep)
 
 
 def subject_of(
@@ -261,15 +296,26 @@ def check(
     subject: a runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path
     (.npz, .onnx, .vx), arrays by name, a torch module or ExportedProgram, or a function from inputs
     to outputs. inputs: arrays or tensors by name, drawn (seeded) when not given; a list of them for
-    consecutive runs of a model that remembers, which is judged over two runs or more. passes,
+    consecutive runs of a model that remembers, which is judged over two runs or more; of a
+    torch.nn.Module as `load` takes them. passes,
     disable, inject: of the subject's optimisations, as for `bisect`. options: those of
     `verax.judge.check`.
     """
-    network = model_of(model)
+    network, inputs = _with_examples(model, inputs)
     options.setdefault("pixels", _pixels_of(network))
     chosen = PassOptions.of(passes, disable, inject)
     runner = with_passes(subject_of(subject, network), chosen)
     return judge_check(graph_of(network), runner, _of_runs(inputs), **options)
+
+
+def _with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
+    """A model and its inputs by name; of a torch.nn.Module they are also what it is exported
+    with, in any form that `load` takes."""
+    if not is_module(model):
+        return model_of(model), inputs
+    network = model_of(model, inputs)
+    assert isinstance(network, Model)
+    return network, named_examples(network.program, inputs)
 
 
 def _given(inputs: Arrays | None) -> Arrays | None:
@@ -386,7 +432,8 @@ def bisect(
     samples that become wrong. image: how pictures become inputs. Other options: those of
     `verax.judge.bisect.bisect`.
     """
-    network, inputs = model_of(model), _of_runs(inputs)
+    network, inputs = _with_examples(model, inputs)
+    inputs = _of_runs(inputs)
     chosen = PassOptions.of(passes, disable, inject)
     graph, runner = graph_of(network), with_passes(subject_of(subject, network), chosen)
     graph, runner, inputs = in_steps(graph, runner, inputs, steps)

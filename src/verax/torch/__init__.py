@@ -20,17 +20,26 @@ from verax.base.optional import optional
 from verax.torch.backend import reset, verax
 from verax.torch.judging import verax_judge
 from verax.torch.options import CompileOptions, JudgeOptions, options_of
+from verax.torch.replacements import of_tensors, perturbed, reference
 from verax.torch.reporting import GraphReport, Judged, Report, report
+from verax.torch.substituted import LayerReport, Sides
+from verax.torch.substitution import substitute
 
 __all__ = [
     "CompileOptions",
     "GraphReport",
     "JudgeOptions",
     "Judged",
+    "LayerReport",
     "Report",
+    "Sides",
+    "of_tensors",
     "options_of",
+    "perturbed",
+    "reference",
     "report",
     "reset",
+    "substitute",
 ]
 GROUP = "torch_dynamo_backends"
 """Entry points in which PyTorch looks for backends."""

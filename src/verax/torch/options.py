@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL, LEVELS
 
-MODES = {"default": 1, "reduce-overhead": 1, "max-autotune": 3, "max-autotune-no-cudagraphs": 3}
+MODES = {
+    **dict.fromkeys(("default", "reduce-overhead"), DEFAULT_LEVEL),
+    **dict.fromkeys(("max-autotune", "max-autotune-no-cudagraphs"), max(LEVELS)),
+}
 """Modes of torch.compile -> optimisation level."""
 FALLBACKS = ("error", "eager")
 T = TypeVar("T")

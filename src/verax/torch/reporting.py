@@ -72,10 +72,9 @@ class Judged:
         reasons = "; ".join(self.verdict.reasons[:2])
         lines = [f"{self.kind}: {reasons}" if reasons else str(self.kind)]
         for blame in self.verdict.blame:
-            causes = ", ".join(e.words for e in blame.explanations[:2])
-            lines.append(
-                f"    guilty: {blame.node} ({blame.operator})" + (f": {causes}" if causes else "")
-            )
+            words = [e.words for e in blame.explanations[:2]] or blame.structure[:2]
+            causes = f": {', '.join(words)}" if words else ""
+            lines.append(f"    guilty: {blame.node} ({blame.operator}){causes}")
         lines += [f"    at {line}" for line in self.where]
         return "\n".join(lines)
 

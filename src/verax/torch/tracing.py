@@ -96,7 +96,7 @@ def trace(graph: Any, arguments: Sequence[Any], constants: Sequence[int] = ()) -
         if not computed and not _writes(part):
             return Traced(None, {}, tuple(outputs), {}, {})
         program = export(Replay(part), tuple(arguments))
-        names = _input_names(program)
+        names = input_names(program)
         named = [(names[i], arguments[i]) for i in constants]
         values = {name: np.array(array_of(a)) for name, a in named if name is not None}
         model = load_torch(program, values=values)
@@ -203,7 +203,7 @@ def _writes(graph: Any) -> bool:
     return any(written_by(n) for n in graph.graph.nodes)
 
 
-def _input_names(program: Any) -> list[str | None]:
+def input_names(program: Any) -> list[str | None]:
     """The name of each argument in the program, None of one that is no tensor."""
     specs = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     return [s.arg.name if type(s.arg).__name__ == "TensorArgument" else None for s in specs]

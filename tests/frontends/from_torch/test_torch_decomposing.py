@@ -51,3 +51,42 @@ def test_what_cannot_be_decomposed_is_refused_with_the_users_line() -> None:
     with pytest.raises(UnsupportedError, match="linalg_eigvalsh") as caught:
         verax.load(Eigenvalues(), inputs=(drawn(3, 4),))
     assert "in forward: return torch.linalg.eigvalsh" in caught.value.place
+
+
+COMPOSITE = {
+    "composite": (lambda x: torch.kron(x, x[:2]), "aten::kron.default (1)"),
+    "views": (lambda x: torch.tensor_split(x, 3, 1)[2], "aten::tensor_split.sections (1)"),
+    "in two steps": (
+        lambda x: torch.nn.functional.cross_entropy(x, torch.tensor([1, 0, 4])),
+        "aten::cross_entropy_loss.default (1), aten::nll_loss.default (1), "
+        "aten::nll_loss_forward.default (1), aten::nll_loss_nd.default (1)",
+    ),
+    "of the table's own": (lambda x: torch.tril_indices(3, 4) + x[0, 0], ""),
+    "median of pairs": (lambda x: torch.quantile(x, 0.5, dim=1), ""),
+}
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_composite_operators_are_decomposed_as_far_as_it_takes(name: str) -> None:
+    function, said = COMPOSITE[name]
+    x = drawn(3, 5)
+    model = verax.load(Calls(function), inputs=(x,))
+    assert model.metadata["decomposed"] == said or not said
+    (given,) = verax.reference(model, {"x": x.numpy()}).values()
+    np.testing.assert_allclose(given, function(x.double()).numpy(), rtol=1e-6)
+
+
+def test_an_error_names_what_is_lacking_in_the_end() -> None:
+    with pytest.raises(UnsupportedError, match=r"stft.*in simpler operators: .*view_as_real|stft"):
+        verax.load(
+            Calls(lambda x: torch.stft(x[0], 4, return_complex=True).real), inputs=(drawn(2, 9),)
+        )

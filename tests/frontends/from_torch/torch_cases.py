@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch_index_cases import formula_calls, index_calls
+from torch_index_cases import formula_calls, index_calls, order_calls
 from torch_programs import torch
 from torch_recurrent_cases import recurrent_calls
 
@@ -63,6 +63,7 @@ def _calls() -> list[Any]:
         *_resampling(),
         *_making(),
         *index_calls(),
+        *order_calls(),
         *formula_calls(),
         *recurrent_calls(),
     ]
@@ -325,6 +326,13 @@ def _products() -> list[Any]:
         ("attention", attend, q, k, v),
         ("attention_scaled", lambda q, k, v, m: attend(q, k, v, m, scale=0.3), q, k, v, draw(5, 6)),
         ("attention_mask", lambda q, k, v, m: attend(q, k, v, m), q, k, v, draw(3, 5, 6) > -1),
+        (
+            "attention_shared_keys",
+            lambda q, k, v: attend(q, k, v, enable_gqa=True),
+            draw(2, 6, 5, 8),
+            draw(2, 3, 4, 8),
+            draw(2, 3, 4, 7),
+        ),
         ("attention_causal", lambda q, k, v: attend(q, k, v, is_causal=True), q, k, v),
     ]
 

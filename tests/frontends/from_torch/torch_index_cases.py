@@ -166,3 +166,42 @@ def formula_calls() -> list[Any]:
         ),
         ("safe_softmax", lambda x: aten._safe_softmax(x, 1), torch.where(MASK, X, -torch.inf)),
     ]
+
+
+def order_calls() -> list[Any]:
+    """Angles, distances and order."""
+    y = draw(2, 3, 5, seed=1)
+    signs = torch.tensor([-2.0, -0.5, 0.0, 0.5, 2.0])
+    sorted_ = torch.tensor([-1.0, -0.25, 0.5, 0.5, 1.5])
+    return [
+        ("atan2", torch.atan2, X, y),
+        ("atan2_quadrants", torch.atan2, signs[:, None], signs),
+        ("hypot", torch.hypot, torch.cat((X, 0 * X)), torch.cat((y, 0 * y))),
+        ("hypot_of_large_ones", torch.hypot, X * 1e37, y * 1e30),
+        *(
+            (f"cdist_{p}", lambda a, b, p=p: torch.cdist(a, b, p), X, draw(2, 4, 5))
+            for p in (1.0, 2.0, 3.0, float("inf"))
+        ),
+        ("cdist_forward", lambda a, b: aten._cdist_forward(a, b, 2.0, None), X, draw(2, 4, 5)),
+        ("pdist", lambda a: F.pdist(a, 1.0), draw(4, 3)),
+        ("pdist_forward", lambda a: aten._pdist_forward(a, 2.0), draw(4, 3)),
+        ("bilinear_form", F.bilinear, X, draw(2, 3, 4), draw(6, 5, 4), draw(6)),
+        ("bilinear_form_alone", F.bilinear, X, draw(2, 3, 4), draw(6, 5, 4)),
+        (
+            "trilinear_form",
+            lambda a, b, c: aten._trilinear(a, b, c, [1, 3], [0], [1, 2], [2, 3]),
+            draw(2, 5),
+            draw(6, 5, 4),
+            draw(2, 4),
+        ),
+        ("median", lambda x: x.median(1)[0], draw(2, 4, 5)),
+        ("median_kept", lambda x: x.median(-1, keepdim=True).values, X),
+        ("kthvalue", lambda x: x.kthvalue(2, 1).values, X),
+        ("searchsorted", lambda s, v: torch.searchsorted(s, v), sorted_, X.round(decimals=1)),
+        (
+            "bucketize",
+            lambda v, s: torch.bucketize(v, s, out_int32=True, right=True),
+            torch.cat((sorted_, X[0, 0])),
+            sorted_,
+        ),
+    ]

@@ -36,24 +36,31 @@ def decomposed(program: Any, names: set[tuple[str, str]]) -> tuple[Any, Counter[
         for node in graph.nodes
         if node.op == "call_function" and _name(node.target) in names
     )
-    known = torch.export.default_decompositions()
-    rules = {}
+    table = torch.export.default_decompositions()
+    own, composite = [], []
     for operator in called:
-        rule = known.get(operator) or torch._decomp.decomposition_table.get(operator)
-        if rule is not None:
-            rules[operator] = rule
-    if not rules:
+        if operator in table or operator in torch._decomp.decomposition_table:
+            own.append(operator)
+        elif operator._can_decompose():
+            composite.append(operator)  # views, which never stay whole
+    if not own and not composite:
         return program, Counter()
+    done = [*own, *composite]
+    for operator in [o for o in table if o not in own]:
+        del table[operator]
+    for operator in own:
+        if operator not in table:
+            table[operator] = torch._decomp.decomposition_table[operator]
     try:
-        simpler = program.run_decompositions(rules)
+        simpler = program.run_decompositions(table)
     except Exception as error:
-        listed = ", ".join(f"aten::{'.'.join(_name(o))}" for o in rules)
+        listed = ", ".join(f"aten::{'.'.join(_name(o))}" for o in done)
         raise UnsupportedError(
             f"{listed}: not supported, and PyTorch cannot decompose it here "
             f"({str(error).partition(chr(10))[0][:200]})",
             next_step="`verax ops` lists the supported operators",
         ) from error
-    return simpler, Counter({f"aten::{'.'.join(_name(o))}": called[o] for o in rules})
+    return simpler, Counter({f"aten::{'.'.join(_name(o))}": called[o] for o in done})
 
 
 def enter(ledger: Ledger, counts: Counter[str]) -> None:

@@ -60,13 +60,14 @@ def _of_program(
         try:
             model = _read(Archive(_saved(program)), name, shapes, values)
         except UnsupportedError as error:
-            first = first or with_line(error, program)
+            error = with_line(error, program)
+            first = first or error
             try:
                 simpler, more = decomposed(program, refused_operators(error))
             except UnsupportedError:
                 more = Counter()
             if not more:
-                raise first from error
+                raise _with_parts(first, error) from error
             program, counts = simpler, counts + more
         except ModelError as error:
             raise with_line(error, program) from error
@@ -78,6 +79,14 @@ def _of_program(
             return dataclasses.replace(model, program=program, metadata=said)
     assert first is not None
     raise first
+
+
+def _with_parts(first: UnsupportedError, last: UnsupportedError) -> UnsupportedError:
+    """The refusal of the program as it was given, with what its simpler operators still lack."""
+    if first is last:
+        return first
+    cause = f"{first.cause}; in simpler operators: {last.cause}"
+    return UnsupportedError(cause, place=first.place, next_step=first.next_step)
 
 
 def _read(

@@ -33,6 +33,9 @@ SCHEMA = 8
 SYMBOLIC = ("sym_int_values", "sym_float_values", "sym_bool_values")
 """Where the values of a program are listed that are no tensors."""
 
+FIXED = ("as_none", "as_int", "as_float", "as_bool", "as_string")
+"""Arguments and results whose values were fixed when the program was exported."""
+
 
 def read_program(archive: Archive) -> ForeignModel:
     """The foreign model of an archive. Raises `ModelError`, `UnsupportedError`."""
@@ -138,8 +141,8 @@ class _Reader:
         ((kind, content),) = argument.items()
         if kind == "as_tensor":
             return name_in(content)
-        if kind in ("as_none", "as_int", "as_float", "as_bool", "as_string"):
-            return None  # a value fixed when the program was exported
+        if kind in FIXED:
+            return None
         raise UnsupportedError(f"an input that is no tensor ({kind})", place=self.archive.place)
 
     def _outputs(self, specs: Any) -> list[str]:
@@ -155,7 +158,7 @@ class _Reader:
             ((form, value),) = content["arg"].items()
             if form == "as_tensor":
                 names.append(name_in(value))
-            elif form != "as_none":
+            elif form not in FIXED:
                 raise UnsupportedError(
                     f"an output that is no tensor ({form})", place=self.archive.place
                 )

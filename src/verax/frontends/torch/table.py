@@ -10,6 +10,7 @@ from verax.frontends.torch import (  # noqa: F401  (each registers its rows)
     table_making,
     table_movement,
     table_normalization,
+    table_order,
     table_products,
     table_recurrent,
     table_reduction,

@@ -51,6 +51,20 @@ def einsum(t: Aten) -> Result:
     return t.result("Einsum", t.tensors("tensors"), equation=equation)
 
 
+def _for_each_head(t: Aten, x: str, q: str) -> str:
+    """Keys or values [..., heads, length, features], once for each of the queries' heads: as many
+    of these as share them lie side by side."""
+    if min(t.rank(x), t.rank(q)) < 3:
+        return x
+    own, wanted = t.type(x).dims[-3], t.type(q).dims[-3]
+    if own in (1, wanted) or not isinstance(own, int) or not isinstance(wanted, int):
+        return x
+    if wanted % own:
+        t.refuse(f"{wanted} heads of queries share {own} of keys")
+    heads = t.constant(np.repeat(np.arange(own), wanted // own), np.int64)
+    return t.add("Gather", [x, heads], axis=t.rank(x) - 3)
+
+
 @row(
     "scaled_dot_product_attention.default",
     "_scaled_dot_product_flash_attention_for_cpu.default",
@@ -63,8 +77,8 @@ def attention(t: Aten) -> Result:
     q, k, v = (t.tensor(n) for n in ("query", "key", "value"))
     if t.number("dropout_p", 0.0):
         t.a.refuse("dropout_p", "call module.eval() before exporting")
-    if t.flag("enable_gqa"):
-        t.a.refuse("enable_gqa", "groups of queries that share keys")
+    t.irrelevant("enable_gqa", reason="which heads share keys follows from their numbers")
+    k, v = (_for_each_head(t, x, q) for x in (k, v))
     dtype = t.type(q).dtype
     scale = t.number("scale")
     if scale is None:

@@ -175,12 +175,19 @@ FLAT = frozenset(("Shape", "Size", "ConstantOfShape", "EyeLike"))
 """Operators whose result does not depend on the numbers of their inputs."""
 
 
-def rule_of(node: Node, types: Sequence[Any]) -> Rule | None:
-    """The rule of a node whose outputs are declared as `types`; None where there is none."""
+def rule_of(node: Node, types: Sequence[Any], first: bool = False) -> Rule | None:
+    """The rule of a node whose outputs are declared as `types`; None where there is none.
+
+    first: nothing is asked about the statistics that a normalisation gives besides.
+    """
     op = node.op
     if op.kind in FLAT:
         return lambda step, gradients: step.spread({})
-    if len(node.outputs) > 1 and op.kind in ("BatchNormalization", "LayerNormalization"):
+    if (
+        not first
+        and len(node.outputs) > 1
+        and op.kind in ("BatchNormalization", "LayerNormalization")
+    ):
         return None
     if not any(t.dtype.is_float for t in types) or op.kind in JUMPS:
         return None

@@ -55,11 +55,17 @@ def _mixed(tap: Array, gradient: Array, groups: int) -> Array:
 def transposed_convolution(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
     """Through x: each input position gathers, tap by tap, what it was spread to."""
     x, w = step.inputs[:2]
-    if step.wanted[1]:
-        raise NotImplementedError
     g = step.op.groups
     windows = step.op.spatial(*(step.ev.inputs[:2]))
     found: dict[int, Array] = {}
+    if step.wanted[1]:
+        slope = np.zeros(w.shape)
+        for tap in windows.transposed.overlaps():
+            seen = gradients[0][tap.input].reshape(x.shape[0], g, w.shape[1], -1)
+            read = x[tap.output].reshape(x.shape[0], g, x.shape[1] // g, -1)
+            part = np.einsum("ngcl,ngol->gco", read, seen).reshape(w.shape[:2])
+            slope[over_spatial(tap.position)] += part
+        found[1] = slope
     if step.wanted[0]:
         total = np.zeros(x.shape)
         for tap in windows.transposed.overlaps():

@@ -7,16 +7,38 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.ir.operator import Operator
-from verax.judge.regions.vjp_step import Array, Step
+from verax.judge.regions.vjp_step import Array, Step, unbroadcast
 from verax.ops.sums.response_normalization import neighbour_sums
 
 
 def batch_normalization(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
-    x, scale, _, _, variance = step.inputs
-    if any(step.wanted[1:]):
+    """Through x, scale and bias; in training mode by the batch's own statistics, through which the
+    given ones do not pass."""
+    x, scale, _, mean, variance = step.inputs
+    training, epsilon, g = step.op.training_mode, step.op.epsilon, gradients[0]
+    if any(step.wanted[3:]) and not training:
         raise NotImplementedError
-    factor = scale / np.sqrt(variance + step.op.epsilon)
-    return step.spread({0: gradients[0] * factor.reshape(1, -1, *(1,) * (x.ndim - 2))})
+    axes, channels = (0, *range(2, x.ndim)), (1, -1, *(1,) * (x.ndim - 2))
+    factor = scale.reshape(channels)
+    found: dict[int, Array] = {}
+    if step.wanted[0] and training:
+        found[0] = _standardised(x, axes, epsilon, g * factor)
+    elif step.wanted[0]:
+        found[0] = g * factor / np.sqrt(variance + epsilon).reshape(channels)
+    if step.wanted[1]:
+        z = _standard(x, axes, epsilon)
+        if not training:
+            z = (x - mean.reshape(channels)) / np.sqrt(variance + epsilon).reshape(channels)
+        found[1] = (g * z).sum(axis=axes)
+    if step.wanted[2]:
+        found[2] = g.sum(axis=axes)
+    return step.spread(found)
+
+
+def _standard(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    """(x - mean) / sqrt(variance + epsilon) over `axes`."""
+    d = x - x.mean(axis=axes, keepdims=True)
+    return d / np.sqrt((d * d).mean(axis=axes, keepdims=True) + epsilon)
 
 
 def _standardised(x: Array, axes: tuple[int, ...], epsilon: float, g: Array) -> Array:
@@ -29,23 +51,39 @@ def _standardised(x: Array, axes: tuple[int, ...], epsilon: float, g: Array) -> 
 
 
 def normalization(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
-    """Instance, layer and group normalisation, and mean-variance normalisation, through x."""
+    """Instance, layer and group normalisation, and mean-variance normalisation, through x, scale
+    and bias."""
     op, x = step.op, step.inputs[0]
-    if any(step.wanted[1:]):
-        raise NotImplementedError
-    g, scale = gradients[0], (*step.inputs, np.ones(1))[1]
-    if op.kind == "LayerNormalization":
-        return step.spread({0: _standardised(x, _trailing(op, x), op.epsilon, g * scale)})
+    g, scale, bias = gradients[0], *(*step.inputs[1:], np.ones(1), None)[:2]
     if op.kind == "MeanVarianceNormalization":
         axes = tuple(sorted(a % x.ndim for a in op.axes))
         return step.spread({0: _standardised(x, axes, 0.0, g)})
+    if op.kind == "LayerNormalization":
+        axes = _trailing(op, x)
+        found = {0: _standardised(x, axes, op.epsilon, g * scale)}
+        if any(step.wanted[1:2]):
+            found[1] = unbroadcast(g * _standard(x, axes, op.epsilon), scale.shape)
+        if bias is not None and any(step.wanted[2:3]):
+            found[2] = unbroadcast(g, bias.shape)
+        return step.spread(found)
     groups = op.num_groups if op.kind == "GroupNormalization" else x.shape[1]
     repeats = x.shape[1] // len(scale)
     per_channel = np.repeat(scale, repeats).reshape(1, -1, *(1,) * (x.ndim - 2))
     shape = (x.shape[0], groups, -1, *x.shape[2:])
     grouped, cotangent = x.reshape(shape), (g * per_channel).reshape(shape)
-    found = _standardised(grouped, tuple(range(2, grouped.ndim)), op.epsilon, cotangent)
-    return step.spread({0: found.reshape(x.shape)})
+    within = tuple(range(2, grouped.ndim))
+    back = _standardised(grouped, within, op.epsilon, cotangent)
+    found = {0: back.reshape(x.shape)}
+    if any(step.wanted[1:2]):
+        z = _standard(grouped, within, op.epsilon).reshape(x.shape)
+        found[1] = _over_channels(g * z).reshape(-1, repeats).sum(1)
+    if any(step.wanted[2:3]):
+        found[2] = _over_channels(g).reshape(-1, repeats).sum(1)
+    return step.spread(found)
+
+
+def _over_channels(gradient: Array) -> Array:
+    return gradient.sum(axis=(0, *range(2, gradient.ndim)))
 
 
 def _trailing(op: Operator, x: Array) -> tuple[int, ...]:

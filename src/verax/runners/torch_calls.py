@@ -1,0 +1,84 @@
+"""A module's own way of being called: its example inputs by name, and its results in its form.
+
+PyTorch is imported only for what is PyTorch's: whoever hands over a tensor or a module has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.arrays import as_array
+from verax.base.errors import UsageError
+from verax.base.optional import optional
+from verax.frontends.torch.examples import arguments_of
+from verax.runners.torch_tensors import PURPOSE, to_torch
+
+
+def is_torch(value: object, kind: str) -> bool:
+    """Whether a value is of PyTorch's class `kind` ("torch.Tensor") or of one below it, without
+    importing PyTorch."""
+    return any(f"{t.__module__}.{t.__qualname__}" == kind for t in type(value).__mro__)
+
+
+def is_tensor(value: object) -> bool:
+    return is_torch(value, "torch.Tensor")
+
+
+def is_module(value: object) -> bool:
+    return is_torch(value, "torch.nn.modules.module.Module")
+
+
+def named_examples(program: Any, inputs: Any) -> dict[str, np.ndarray]:
+    """Example inputs, as a module was exported with, by the names of the program's inputs.
+
+    inputs: a tensor, a sequence of positional arguments, or a mapping of keyword arguments.
+    """
+    torch = optional("torch", PURPOSE)
+    leaves = torch.utils._pytree.tree_leaves(arguments_of(inputs))
+    specs = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    return {
+        spec.arg.name: as_array(leaf, f"input {spec.arg.name!r}")
+        for spec, leaf in zip(specs, leaves)
+        if is_tensor(leaf)
+    }
+
+
+def in_its_form(program: Any, arrays: Sequence[np.ndarray]) -> Any:
+    """What the module returns, in its own form (a dictionary, a tuple, one tensor), for the arrays
+    of its tensors in order."""
+    torch = optional("torch", PURPOSE)
+    specs = [s for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
+    left = iter(arrays)
+    leaves = [
+        to_torch(next(left)) if type(s.arg).__name__ == "TensorArgument" else s.arg.value
+        for s in specs
+    ]
+    return torch.utils._pytree.tree_unflatten(leaves, program.call_spec.out_spec)
+
+
+def as_tensors(arrays: Sequence[np.ndarray]) -> Any:
+    """One tensor, or a tuple of several."""
+    tensors = tuple(to_torch(a) for a in arrays)
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
+def placed(names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs by name: those by position take the names that are not given, in order.
+
+    Raises `UsageError` for a name that the network lacks, and for too many or too few inputs.
+    """
+    strange = [name for name in named if name not in names]
+    if strange:
+        raise UsageError(
+            f"the network has no input {strange[0]!r}", next_step=f"it has {', '.join(names)}"
+        )
+    open_ = [name for name in names if name not in named]
+    if len(open_) != len(given):
+        raise UsageError(
+            f"{len(given) + len(named)} inputs are given, the network takes {len(names)}",
+            next_step=f"they are {', '.join(names)}",
+        )
+    return {**dict(zip(open_, given)), **named}

@@ -1,0 +1,211 @@
+"""One call of a layer: its tensors by name, what PyTorch makes of them, and what they mean.
+
+The meaning is a network of Verax whose inputs are all of the call's tensors, parameters included,
+so that it holds while the parameters train. It is made once for the sizes of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import UnsupportedError
+from verax.base.optional import optional
+from verax.frontends.torch import load_torch
+from verax.ir.cut import cut
+from verax.ir.graph import Graph
+from verax.torch.tensors import array_of
+from verax.torch.tracing import export, input_names, lines_of
+
+torch: Any = optional("torch", "to use verax.torch")
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A call as a network. inputs: the network's name of each tensor, None for one that it does not
+    read. results: its outputs in order. changed: number of a tensor -> the output that is its
+    content afterwards. graph: without those; whole: with them."""
+
+    graph: Graph
+    whole: Graph
+    inputs: tuple[str | None, ...]
+    results: tuple[str, ...]
+    changed: Mapping[int, str]
+    lines: Mapping[str, str]
+
+    def arrays(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """The call's arrays by the network's names."""
+        return {v: a for v, a in zip(self.inputs, arrays) if v is not None}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in flight.
+
+    name: of the layer ("layer1.0.conv2") or of the function and which of its calls ("conv2d 3");
+    original: PyTorch's own function of the tensors. tensors, names: the inputs first, `given` of
+    them, then parameters and buffers. module: that is called, None for a function. settings: what
+    the layer has besides tensors, by name. rebuilt: the call's positional and named arguments, with
+    arrays in the place of tensors.
+    """
+
+    name: str
+    original: Callable[..., Any]
+    tensors: tuple[Any, ...]
+    names: tuple[str, ...]
+    given: int
+    module: Any = None
+    settings: Mapping[str, Any] | None = None
+    rebuilt: Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What the meaning depends on."""
+        training = self.module is not None and self.module.training
+        return (training, *((tuple(t.shape), t.dtype) for t in self.tensors))
+
+
+def call_of_module(
+    name: str,
+    module: Any,
+    forward: Callable[..., Any],
+    names: Sequence[str],
+    args: Any,
+    kwargs: Any,
+) -> Call:
+    """A call of a module. forward: its own; names: of forward's positional arguments."""
+    leaves, form = torch.utils._pytree.tree_flatten((args, kwargs))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    count = len(places)
+
+    def rebuilt(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        filled = list(leaves)
+        for place, value in zip(places, values):
+            filled[place] = value
+        found: tuple[tuple[Any, ...], dict[str, Any]]
+        found = torch.utils._pytree.tree_unflatten(filled, form)
+        return found
+
+    def original(*tensors: Any) -> Any:
+        with torch.nn.utils.stateless._reparametrize_module(
+            module, dict(zip(own, tensors[count:]))
+        ):
+            args, kwargs = rebuilt(tensors[:count])
+            return forward(*args, **kwargs)
+
+    given = [names[i] if i < len(names) else f"argument{i}" for i in range(count)]
+    hyper = {
+        k: v
+        for k, v in vars(module).items()
+        if not k.startswith("_") and isinstance(v, bool | int | float | str | tuple)
+    }
+    absent = {k: None for k, v in module._parameters.items() if v is None}
+    return Call(
+        name,
+        original,
+        (*(leaves[i] for i in places), *own.values()),
+        (*given, *own),
+        count,
+        module,
+        {**hyper, **absent, "module": module},
+        rebuilt,
+    )
+
+
+def call_of_function(
+    name: str, function: Callable[..., Any], names: Sequence[str], args: Any, kwargs: Any
+) -> Call:
+    """A call of a function such as F.conv2d."""
+    leaves, form = torch.utils._pytree.tree_flatten((args, kwargs))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def rebuilt(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        filled = list(leaves)
+        for place, value in zip(places, values):
+            filled[place] = value
+        found: tuple[tuple[Any, ...], dict[str, Any]]
+        found = torch.utils._pytree.tree_unflatten(filled, form)
+        return found
+
+    def original(*tensors: Any) -> Any:
+        args, kwargs = rebuilt(tensors)
+        return function(*args, **kwargs)
+
+    named = dict(enumerate(names)) | {}
+    found = [named.get(i, f"argument{i}") for i in range(len(args))]
+    tensors = [k for k, v in zip(found, args) if isinstance(v, torch.Tensor)]
+    tensors += [k for k, v in kwargs.items() if isinstance(v, torch.Tensor)]
+    if len(tensors) != len(places):
+        tensors = [f"argument{i}" for i in range(len(places))]
+    return Call(
+        name, original, tuple(leaves[i] for i in places), tuple(tensors), len(places),
+        rebuilt=rebuilt,
+    )  # fmt: skip
+
+
+def meaning_of(call: Call) -> Meaning:
+    """The network that a call is. Raises `UnsupportedError` for what Verax lacks."""
+    plain = tuple(t.detach().clone() for t in call.tensors)
+
+    def made() -> Meaning:
+        with torch.no_grad():
+            program = export(_Function(call.original), plain)
+            model = load_torch(program)
+        return _meaning(model.graph, input_names(program), lines_of(program))
+
+    try:
+        # PyTorch keeps its modes per thread, and ours is one of them.
+        with ThreadPoolExecutor(1) as clean:
+            return clean.submit(made).result()
+    except UnsupportedError as error:
+        place = f"{call.name}: {error.place}" if error.place else call.name
+        raise UnsupportedError(error.cause, place=place, next_step=error.next_step) from error
+
+
+def _meaning(whole: Graph, names: Sequence[str | None], lines: Mapping[str, str]) -> Meaning:
+    places = {v: i for i, v in enumerate(names) if v is not None}
+    plain = cut(_without_statistics(whole), whole.inputs, whole.returned)
+    return Meaning(
+        replace(plain, inputs=whole.inputs, types={**plain.types, **_types(whole)}),
+        whole,
+        tuple(v if v in whole.inputs else None for v in names),
+        whole.returned,
+        {places[v]: new for v, new in whole.updates.items()},
+        lines,
+    )
+
+
+def _without_statistics(graph: Graph) -> Graph:
+    """BatchNorm by the batch's own statistics does not read the running ones, unless for their
+    new values; scale and bias, which are of the same type, stand in their place."""
+
+    def plain(node: Any) -> Any:
+        if node.op.kind != "BatchNormalization" or not node.op.training_mode:
+            return node
+        x, scale, bias, *_ = node.inputs
+        return replace(node, inputs=(x, scale, bias, bias, scale))
+
+    return replace(graph, nodes=tuple(map(plain, graph.nodes)))
+
+
+def _types(graph: Graph) -> dict[str, Any]:
+    return {v: graph.types[v] for v in graph.inputs}
+
+
+class _Function(torch.nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: Any) -> Any:
+        return self.function(*tensors)
+
+
+def arrays_of(tensors: Sequence[Any]) -> list[np.ndarray]:
+    """Arrays on the tensors' memory."""
+    return [array_of(t.detach()) for t in tensors]

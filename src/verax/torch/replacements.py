@@ -1,0 +1,296 @@
+"""What can stand in the place of a layer, and how each kind is called.
+
+A replacement is a function of NumPy arrays, a pair of a forward and a backward function, a function
+of tensors (`of_tensors`), another module, a compiled program, a runtime by name, or the operator's
+own meaning: `reference` (float64, rounded once), `reference.promised` (the bits that Verax
+promises) and `perturbed(seed)` (the meaning with a rounding of its own, as another honest
+implementation would have).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from verax.base.arrays import as_array
+from verax.base.errors import UsageError
+from verax.base.optional import optional
+from verax.compiler.driver import Executable
+from verax.compiler.saved import SavedExecutable
+from verax.ir.types import TensorType
+from verax.judge.decide.local import meaning as meaning_of_node
+from verax.reference.evaluate import evaluate, promised, to_work
+from verax.runners.registry import resolve
+from verax.torch.calls import Call, Meaning
+from verax.torch.tensors import array_of, tensor_of
+
+torch: Any = optional("torch", "to use verax.torch")
+
+
+class Replacement(Protocol):
+    """What is called instead of a layer.
+
+    words: what it is, for reports. forward: outputs in order, for the call's arrays in the order of
+    its tensors. backward: gradients in the order of the call's tensors, None for one that it does
+    not give.
+    """
+
+    @property
+    def words(self) -> str: ...
+
+    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]: ...
+
+    def backward(
+        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+    ) -> list[np.ndarray | None]: ...
+
+
+class Reference:
+    """The operator's meaning. bits: those that Verax promises, else float64 rounded once."""
+
+    def __init__(self, bits: bool = False) -> None:
+        self.words = "the promised bits" if bits else "the float64 meaning"
+        self.bits = bits
+
+    @property
+    def promised(self) -> Reference:
+        """The bits that Verax promises at O0 and O1."""
+        return Reference(True)
+
+    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+        given = meaning.arrays(arrays)
+        found = (promised if self.bits else evaluate)(meaning.graph, given)
+        return [found[v] for v in meaning.results]
+
+    def backward(
+        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+    ) -> list[np.ndarray | None]:
+        raise _no_backward(self.words)
+
+
+reference = Reference()
+"""The operator's meaning in float64, rounded once; `reference.promised` for the promised bits."""
+
+
+class perturbed(Reference):
+    """The meaning with random errors of the size of float32 rounding: another honest
+    implementation. Equal seeds draw the same errors in the same order of calls."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.words = f"the meaning with its rounding drawn from seed {seed}"
+        self._random = np.random.default_rng(seed)
+
+    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+        graph = meaning.graph
+        values = {
+            v: to_work(np.asarray(a), graph.types[v].dtype, np.dtype(np.float64))
+            for v, a in {**meaning.arrays(arrays), **graph.constants}.items()
+        }
+        for node in graph.nodes:
+            read = [None if v is None else values[v] for v in node.inputs]
+            types: list[TensorType | None]
+            types = [None if v is None else graph.types[v] for v in node.inputs]
+            found = meaning_of_node(node, read, types, graph.output_types(node))
+            for v, y, rounding in zip(node.outputs, found.outputs, found.roundings):
+                if rounding is not None and y.dtype.kind == "f":
+                    noise = self._random.standard_normal(y.shape) * rounding.sigma
+                    y = y + np.clip(noise, -rounding.bound, rounding.bound)
+                values[v] = y
+        return [values[v] for v in meaning.results]
+
+
+@dataclass
+class _Runtime:
+    """A runner by name."""
+
+    runner: Any
+    words: str
+
+    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+        found = self.runner.run(meaning.graph, meaning.arrays(arrays))
+        return [found[v] for v in meaning.results]
+
+    def backward(
+        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+    ) -> list[np.ndarray | None]:
+        raise _no_backward(self.words)
+
+
+@dataclass
+class _Compiled:
+    """A compiled program of the layer's inputs."""
+
+    executable: Any
+    words: str = "a compiled program"
+
+    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+        return list(self.executable.run(dict(zip(self.executable.inputs, arrays))).values())
+
+    def backward(
+        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+    ) -> list[np.ndarray | None]:
+        raise _no_backward(self.words)
+
+
+@dataclass
+class _Tensors:
+    """A module, or a function of tensors, whose gradients PyTorch knows."""
+
+    function: Callable[..., Any]
+    words: str
+
+    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+        with torch.no_grad():
+            result = self._called(call, [tensor_of(np.array(a)) for a in arrays])
+        return [array_of(t) for t in torch.utils._pytree.tree_leaves(result)]
+
+    def backward(
+        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+    ) -> list[np.ndarray | None]:
+        with torch.enable_grad():
+            tensors = [tensor_of(np.array(a)) for a in arrays]
+            leaves = [t.requires_grad_() if t.is_floating_point() else t for t in tensors]
+            results = torch.utils._pytree.tree_leaves(self._called(call, leaves))
+            torch.autograd.backward(results, [tensor_of(np.array(g)) for g in cotangents])
+        return [None if t.grad is None else array_of(t.grad) for t in leaves]
+
+    def _called(self, call: Call, tensors: Sequence[Any]) -> Any:
+        if isinstance(self.function, torch.nn.Module):
+            return self.function(*tensors[: call.given])
+        args, kwargs = bound(self.function, call, tensors)
+        return self.function(*args, **kwargs)
+
+
+@dataclass
+class _Arrays:
+    """A function of NumPy arrays, and perhaps one for its gradients."""
+
+    function: Callable[..., Any]
+    gradient: Callable[..., Any] | None = None
+
+    @property
+    def words(self) -> str:
+        return f"the function {_name(self.function)}"
+
+    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+        args, kwargs = bound(self.function, call, arrays)
+        result = self.function(*args, **kwargs)
+        return [as_array(r) for r in (result if isinstance(result, tuple | list) else [result])]
+
+    def backward(
+        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+    ) -> list[np.ndarray | None]:
+        if self.gradient is None:
+            raise _no_backward(self.words)
+        args, kwargs = bound(self.gradient, call, arrays, first=cotangents)
+        found = self.gradient(*args, **kwargs)
+        if not isinstance(found, Mapping):
+            raise UsageError(
+                f"{_name(self.gradient)} gave a {type(found).__name__}, not gradients by name",
+                place=call.name,
+                next_step=f"return a dictionary with {', '.join(call.names)}",
+            )
+        strange = [k for k in found if k not in call.names]
+        if strange:
+            raise UsageError(
+                f"{_name(self.gradient)} gave a gradient of {strange[0]!r}, which the layer lacks",
+                place=call.name,
+                next_step=f"it has {', '.join(call.names)}",
+            )
+        return [as_array(found[k]) if found.get(k) is not None else None for k in call.names]
+
+
+@dataclass(frozen=True)
+class _OfTensors:
+    function: Callable[..., Any]
+
+
+def of_tensors(function: Callable[..., Any]) -> Any:
+    """Says that a replacement takes and gives tensors, not arrays; PyTorch then knows its gradients
+    where `backward="own"` is asked for."""
+    return _OfTensors(function)
+
+
+def replacement_of(given: Any) -> Replacement:
+    """The replacement that a user's object is. Raises `UsageError` for what cannot be one."""
+    found: Replacement
+    if isinstance(given, Reference):
+        found = given
+    elif isinstance(given, str):
+        found = _Runtime(resolve(given), given)
+    elif isinstance(given, Executable | SavedExecutable):
+        found = _Compiled(given)
+    elif isinstance(given, _OfTensors):
+        found = _Tensors(given.function, f"the function {_name(given.function)} of tensors")
+    elif isinstance(given, torch.nn.Module):
+        found = _Tensors(given, f"the module {type(given).__name__}")
+    elif isinstance(given, tuple) and len(given) == 2 and all(map(callable, given)):
+        found = _Arrays(*given)
+    elif callable(given):
+        found = _Arrays(given)
+    else:
+        raise UsageError(
+            f"a {type(given).__name__} cannot stand in the place of a layer",
+            next_step="give a function, a pair of forward and backward, a module, a compiled "
+            "program, a runner's name, or verax.torch.reference",
+        )
+    return found
+
+
+def bound(
+    function: Callable[..., Any], call: Call, values: Sequence[Any], first: Sequence[Any] = ()
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a user's function: `first`, the layer's inputs by position, and then whatever
+    its signature names of the layer's parameters, buffers and settings (weight, bias, stride, eps,
+    module, ...). For a function such as F.conv2d: the arguments of that call.
+
+    Raises `UsageError` for a name that the layer does not have.
+    """
+    if call.module is None:
+        assert call.rebuilt is not None
+        args, named = call.rebuilt(values)
+        return (*first, *args), named
+    inputs = tuple(values[: call.given])
+    known = {**(call.settings or {}), **dict(zip(call.names[call.given :], values[call.given :]))}
+    parameters = parameters_of(function)
+    kwargs: dict[str, Any] = {}
+    for parameter in parameters[len(first) + len(inputs) :]:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            kwargs |= {k: known[k] for k in call.names[call.given :] if k not in kwargs}
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        elif parameter.name in known:
+            kwargs[parameter.name] = known[parameter.name]
+        elif parameter.default is parameter.empty:
+            raise UsageError(
+                f"{_name(function)} asks for {parameter.name!r}, which the layer does not have",
+                place=f"{call.name} ({type(call.module).__name__})",
+                next_step=f"it has {', '.join(sorted(known))}",
+            )
+    return (*first, *inputs), kwargs
+
+
+def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Parameters of a function, also of PyTorch's that are written in C++; none where nobody
+    knows."""
+    known = torch.overrides.get_testing_overrides().get(function, function)
+    try:
+        return list(inspect.signature(known).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _no_backward(words: str) -> UsageError:
+    return UsageError(
+        f"{words} has no gradients of its own",
+        next_step='leave backward at "reference", or give a pair (forward, backward)',
+    )
