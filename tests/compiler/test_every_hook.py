@@ -10,7 +10,7 @@ import pytest
 
 import verax.compiler.lower.program  # noqa: F401  (registers the rules)
 from tests.compiler.test_bits import bits
-from tests.compiler.test_every_pass import add, calls, network, random
+from tests.compiler.test_every_pass import add, as_bytes, byte_weights, calls, network, random
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.lower.lowering import RULES, LoweringRule
@@ -31,6 +31,8 @@ def says(rule: LoweringRule, hook: str) -> bool:
 
 CASES = [(hook, name) for hook in HOOKS for name, rule in sorted(RULES.items()) if says(rule, hook)]
 CASES.remove(("fits", "Gemm"))  # a matrix's columns are its channels: the default says the same
+CASES.remove(("epilogue", "AveragePoolInteger"))  # it has none: its rule is that of all pools
+INTEGERS = ("ConvInteger", "ConvTransposeInteger", "AveragePoolInteger")
 
 
 def made_by(name: str, b: Builder, h: str) -> str:
@@ -46,6 +48,11 @@ def made_by(name: str, b: Builder, h: str) -> str:
     if name == "Resize":
         scales = b.constant(np.array([1, 1, 2, 3], np.float32))
         return b.add(REGISTRY[name](), [h, None, scales])
+    if name == "AveragePoolInteger":
+        return add(b, name, as_bytes(b, h), kernel_shape=(2, 1))
+    if name in INTEGERS:
+        shape = (19, 21, 2, 1) if name == "ConvInteger" else (21, 19, 2, 1)
+        return add(b, name, as_bytes(b, h), byte_weights(b, *shape))
     if name.startswith("Reduce"):
         return add(b, name, h, b.constant(np.array([2, 3], np.int64)))
     if name in ("MatMul", "Gemm"):
@@ -73,9 +80,14 @@ def look(hook: str, name: str) -> None:
         if hook == "layouts":  # between kernels that keep blocks of channels
             channels = 32 if name == "GroupNormalization" else 21  # it wants its blocks full
             h = made_by(name, b, add(b, "Conv", x, random(b, channels, 3, 2, 2)))
+            h = add(b, "Cast", h, to="float32") if name in INTEGERS else h
             h = add(b, "Mul", add(b, "Tanh", h), add(b, "Neg", h))  # read twice: nothing is fused
             return [add(b, "Conv", h, random(b, 3, b.types[h].shape[1], 1, 1))]
         last = made_by(name, b, x)
+        if name in INTEGERS:
+            return [add(b, "Mul", last, b.constant(np.array(3, np.int32)))]
+        if hook == "fits" and name.startswith("Conv"):  # another type than the default's float32
+            return [add(b, "Cast", last, to="float16")]
         if hook == "fits":  # one value per column, which products alone take
             return [add(b, "Mul", last, random(b, b.types[last].shape[-1]))]
         return [add(b, "Tanh", last)]
@@ -92,7 +104,7 @@ def look(hook: str, name: str) -> None:
         sums = int(name == "GroupNormalization")  # its sums want rows
         shows = sum(": to " in label for label in labels[1:]) <= sums
     else:
-        shows = any(" + " in label for label in labels)
+        shows = any(" + " in label and not label.startswith("quantize") for label in labels)
     assert shows, f"nothing shows of {hook}: {labels}"
 
 
