@@ -59,6 +59,9 @@ def made_by(name: str, b: Builder, h: str) -> str:
         return add(b, name, h, random(b, 7, 17))
     if name == "Einsum":
         return add(b, name, h, random(b, 7, 17), equation="bij,jk->bik")
+    if name == "InstanceNormalization":
+        channels = b.types[h].shape[1]
+        return add(b, name, h, random(b, channels), random(b, channels))
     if name == "GroupNormalization":
         channels = b.types[h].shape[1]
         groups = 3 if channels == 21 else 4
@@ -78,7 +81,8 @@ def look(hook: str, name: str) -> None:
 
     def behind(b: Builder, x: str) -> list[str]:
         if hook == "layouts":  # between kernels that keep blocks of channels
-            channels = 32 if name == "GroupNormalization" else 21  # it wants its blocks full
+            full = name in ("GroupNormalization", "InstanceNormalization")  # blocks without a rest
+            channels = 32 if full else 21
             h = made_by(name, b, add(b, "Conv", x, random(b, channels, 3, 2, 2)))
             h = add(b, "Cast", h, to="float32") if name in INTEGERS else h
             h = add(b, "Mul", add(b, "Tanh", h), add(b, "Neg", h))  # read twice: nothing is fused

@@ -11,10 +11,10 @@ from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.ir.graph import Builder
-from verax.ir.operator import REGISTRY
+from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import TensorType
 from verax.ops.sums.layer_normalization import LayerNormalization, MeanVarianceNormalization
-from verax.ops.sums.normalization import GroupNormalization
+from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
 from verax.reference import promised
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
@@ -34,9 +34,9 @@ def test_groups_of_channels(
 
 
 @FEW
-@given(st.sampled_from([1, 2, 8, 24, 48]), st.booleans(), st.booleans(), seeds)
+@given(st.sampled_from([0, 1, 2, 8, 24, 48]), st.booleans(), st.booleans(), seeds)
 def test_groups_between_convolutions(groups: int, per_group: bool, fuse: bool, seed: int) -> None:
-    """Blocked in and out, with what follows fused behind it."""
+    """Blocked in and out, with what follows fused behind it. No groups: every channel alone."""
     rng = np.random.default_rng(seed)
 
     def draw(*shape: int) -> str:
@@ -45,8 +45,10 @@ def test_groups_between_convolutions(groups: int, per_group: bool, fuse: bool, s
     b = Builder("net")
     x = rng.standard_normal((2, 3, 9, 7)).astype(np.float32)
     h = b.add(REGISTRY["Conv"](), [b.input("x", TensorType.of(x)), draw(48, 3, 2, 2)])
-    length = groups if per_group else 48
-    op = GroupNormalization(num_groups=groups, per_group=per_group)
+    length = groups if per_group and groups else 48
+    op: Operator = InstanceNormalization()
+    if groups:
+        op = GroupNormalization(num_groups=groups, per_group=per_group)
     y = b.add(op, [h, draw(length), draw(length)])
     if fuse:
         y = b.add(REGISTRY["Tanh"](), [b.add(REGISTRY["Mul"](), [y, draw(48, 1, 1)])])
@@ -79,3 +81,21 @@ def test_a_layer_gives_its_statistics(
     op = LayerNormalization(axis=axis, with_statistics=True)
     scale = values(seed + 1, shape[axis % len(shape) :])
     agree(op, values(seed, shape), scale, values(seed + 3, shape[-1:]))
+
+
+@FEW
+@given(st.integers(1, 3), st.sampled_from([3, 16, 21]), shapes(1, 3, 9), st.booleans(), seeds)
+def test_channels_alone(
+    n: int, channels: int, space: tuple[int, ...], fuse: bool, seed: int
+) -> None:
+    x, scale, bias = (
+        values(seed + i, s) for i, s in enumerate([(n, channels, *space), (channels,), (channels,)])
+    )
+    agree(InstanceNormalization(epsilon=1e-3), x, scale, bias)
+    if fuse:
+        b = Builder("net")
+        names = [b.input("x", TensorType.of(x)), b.constant(scale), b.constant(bias)]
+        graph = b.graph([b.add(REGISTRY["Tanh"](), [b.add(InstanceNormalization(), names)])])
+        got = compile(graph, Settings(opt_level=1, threads=3, require_native=True)).run({"x": x})
+        for value, array in promised(graph, {"x": x}).items():
+            assert bits(got[value]) == bits(np.asarray(array))

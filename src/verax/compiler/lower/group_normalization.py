@@ -1,8 +1,8 @@
-"""GroupNormalization: a reduction gives mean and inverse deviation of every group, a loop applies
-them, and whatever elementwise is fused behind.
+"""GroupNormalization and InstanceNormalization, whose groups are channels: a reduction gives mean
+and inverse deviation of every group, a loop applies them, and whatever elementwise is fused behind.
 
-The sums run over row-major elements, so a blocked input is copied for them once; the loop reads and
-writes blocks where its neighbours do.
+The sums of a group run over row-major elements, so a blocked input is copied for them once; those
+of a channel are taken where it lies. The loop reads and writes blocks where its neighbours do.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.kernels.reduce import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.reduction import lower_normalisation
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith, compose
-from verax.ops.sums.normalization import GroupNormalization
+from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
 
 F32 = "float32"
 M = TracingArith()
@@ -42,18 +43,29 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     return Layouts({}, Layout.blocked if blocks else Layout.plain)
 
 
+@lowers(InstanceNormalization, epilogue=is_compiled, layouts=layouts)
+def lower_instance_normalization(lowering: Lowering, group: Group) -> None:
+    """In rows and alone: one kernel, which meets each row while it is in cache."""
+    if group.fused or group.output in lowering.blocked:
+        lower_group_normalization(lowering, group)
+    else:
+        lower_normalisation(lowering, group)
+
+
 @lowers(GroupNormalization, epilogue=is_compiled, layouts=layouts)
 def lower_group_normalization(lowering: Lowering, group: Group) -> None:
     """Reduction: x, mean, inverse. Loop: x, mean, inverse, scale, bias, operands, y."""
     graph, node = lowering.graph, group.root
-    op = node.op
-    assert isinstance(op, GroupNormalization)
     if not is_compiled(graph, node):
         raise NoKernel("normalisations take float32")
     shape = graph.types[node.inputs[0] or ""].shape
+    op = node.op
+    if isinstance(op, InstanceNormalization):
+        op = GroupNormalization(num_groups=shape[1], epsilon=op.epsilon)
+    assert isinstance(op, GroupNormalization)
     per = shape[1] // op.num_groups
-    mean, inverse = _statistics(lowering, group, op, per)
     blocked = group.output in lowering.blocked
+    mean, inverse = _statistics(lowering, group, op, per, blocked and per == 1)
     layout = Layout.blocked if blocked else Layout.plain
     x = lowering.read(node.inputs[0] or "", layout)
     scale, bias = (lowering.read(v or "") for v in node.inputs[1:])
@@ -94,10 +106,11 @@ def lower_group_normalization(lowering: Lowering, group: Group) -> None:
 
 
 def _statistics(
-    lowering: Lowering, group: Group, op: GroupNormalization, per: int
+    lowering: Lowering, group: Group, op: GroupNormalization, per: int, blocked: bool
 ) -> tuple[Placed, Placed]:
-    """Mean and 1 / sqrt(variance + epsilon), each [n, groups]."""
-    x = lowering.read_contiguous(group.root.inputs[0] or "")
+    """Mean and 1 / sqrt(variance + epsilon), each [n, groups]. blocked: x is read so."""
+    value = group.root.inputs[0] or ""
+    x = lowering.read(value, Layout.blocked) if blocked else lowering.read_contiguous(value)
     n, _, *space = x.physical.shape
     length = per * math.prod(space)
     mean, inverse = (
@@ -114,12 +127,22 @@ def _statistics(
         Stage("sum", Input(0, F32), mean_of(first)),
         Stage("sum", M.mul(deviation, deviation), finish),
     )
+    outer: tuple[int, ...]
+    read: tuple[int, ...]
+    written: tuple[int, ...]
+    if blocked:
+        batch, block, *steps, lane = x.physical.strides
+        outer, reduced = (n, x.physical.blocks, LANES), x.physical.spatial
+        read, written = (batch, block, lane, *steps), (op.num_groups, LANES, 1)
+    else:
+        outer, reduced = (n, op.num_groups), (length,)
+        read, written = (op.num_groups * length, length, 1), (op.num_groups, 1)
     spec = ReduceSpec(
-        (n, op.num_groups),
-        (length,),
-        (Access(F32, (op.num_groups * length, length, 1)),),
+        outer,
+        reduced,
+        (Access(F32, read),),
         stages,
-        tuple((Access(F32, (op.num_groups, 1)), e) for e in (first, second)),
+        tuple((Access(F32, written), e) for e in (first, second)),
     )
     lowering.call(spec, [x, mean, inverse], f"{group.label}: statistics")
     return mean, inverse

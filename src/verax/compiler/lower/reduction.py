@@ -235,7 +235,7 @@ def lower_softmax(lowering: Lowering, group: Group) -> None:
     _emit_lines(lowering, group, axes, (Stage("max", x), Stage("sum", e)), result)
 
 
-@lowers("LayerNormalization", "InstanceNormalization", "RMSNormalization")
+@lowers("LayerNormalization", "RMSNormalization")
 def lower_normalisation(lowering: Lowering, group: Group) -> None:
     """Input, scale, bias if there is one, output."""
     graph, node = lowering.graph, group.root

@@ -125,7 +125,7 @@ def _kept(corners: Array, scores: Array, most: int, overlap: Any, lowest: Any) -
 
 def _in_pairs(count: int, most: int) -> bool:
     """Whether all pairs at once cost less than one box after the other."""
-    return count <= 1024 and count * count <= 4096 * min(most, count)
+    return count <= 1024 and count * count <= 1024 * min(most, count)
 
 
 def _kept_in_pairs(corners: Array, area: Array, order: Array, most: int, overlap: Any) -> list[int]:
