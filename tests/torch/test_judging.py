@@ -210,6 +210,14 @@ def test_what_cannot_be_judged_runs_and_is_counted() -> None:
     assert graph.unjudged == 1 and "linalg_eigvalsh" in graph.notes[0]
 
 
+def test_autocast_is_not_judged_and_that_is_said() -> None:
+    seen = torch.compile(nn.Linear(5, 3), backend="verax_judge", options={"inner": "eager"})
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert seen(drawn(2, 5)).dtype == torch.bfloat16
+    (graph,) = vt.report()
+    assert graph.unjudged == 1 and "autocast is on" in graph.notes[0]
+
+
 def test_rate_and_budget_bound_what_is_judged() -> None:
     net = nn.Linear(5, 3).eval()
     for options, least, most in (({"rate": 0.3}, 1, 15), ({"budget": 1e-9}, 1, 1)):
