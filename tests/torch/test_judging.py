@@ -140,13 +140,14 @@ class Drawn(nn.Module):
         super().__init__()
         rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
-        channels, parts = 3, []
+        channels, parts, size = 3, [], 13
         for _ in range(int(rng.integers(1, 5))):
-            new = int(rng.integers(2, 9))
-            kernel, stride = (int(rng.integers(1, 4)) for _ in range(2))
-            parts += [
-                nn.Conv2d(channels, new, kernel, min(stride, 2), int(rng.integers(0, kernel)))
-            ]
+            new, kernel = int(rng.integers(2, 9)), int(rng.integers(1, 4))
+            stride, padding = int(rng.integers(1, 3)), int(rng.integers(0, kernel))
+            if size + 2 * padding < kernel:
+                break
+            size = (size + 2 * padding - kernel) // stride + 1
+            parts += [nn.Conv2d(channels, new, kernel, stride, padding)]
             if rng.random() < 0.5:
                 parts += [nn.BatchNorm2d(new) if rng.random() < 0.6 else nn.GroupNorm(1, new)]
             parts += [(nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Hardswish)[rng.integers(5)]()]
