@@ -198,7 +198,7 @@ def compile(
         exe.program = program
         return exe
     settings = settings if followed is None else follow(followed, settings)
-    pixels = model.pixels if isinstance(model, Model) else None
+    pixels = network.pixels if isinstance(network, Model) else None
     exe, certificate = compile_certified(
         lambda asked: Compiled(graph, asked, cache=kept),
         graph,

@@ -193,6 +193,17 @@ def test_half_precision_keeps_its_bits(dtype: Any) -> None:
     assert given.dtype == dtype
 
 
+def test_autocast_and_inference_mode_mean_what_they_mean_in_eager() -> None:
+    net = seeded(lambda: nn.Sequential(nn.Linear(5, 7), nn.GELU(), nn.Linear(7, 3))).eval()
+    fast, x = torch.compile(net, backend="verax"), drawn(4, 5)
+    with torch.inference_mode():
+        torch.testing.assert_close(fast(x), net(x))
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        given, wanted = fast(x), net(x)
+    assert given.dtype == wanted.dtype == torch.bfloat16
+    torch.testing.assert_close(given, wanted)
+
+
 def strange(x: Any) -> Any:
     return torch.linalg.eigvalsh(x @ x.T).sum()
 

@@ -140,13 +140,14 @@ class Drawn(nn.Module):
         super().__init__()
         rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
-        channels, parts = 3, []
+        channels, parts, size = 3, [], 13
         for _ in range(int(rng.integers(1, 5))):
-            new = int(rng.integers(2, 9))
-            kernel, stride = (int(rng.integers(1, 4)) for _ in range(2))
-            parts += [
-                nn.Conv2d(channels, new, kernel, min(stride, 2), int(rng.integers(0, kernel)))
-            ]
+            new, kernel = int(rng.integers(2, 9)), int(rng.integers(1, 4))
+            stride, padding = int(rng.integers(1, 3)), int(rng.integers(0, kernel))
+            if size + 2 * padding < kernel:
+                break
+            size = (size + 2 * padding - kernel) // stride + 1
+            parts += [nn.Conv2d(channels, new, kernel, stride, padding)]
             if rng.random() < 0.5:
                 parts += [nn.BatchNorm2d(new) if rng.random() < 0.6 else nn.GroupNorm(1, new)]
             parts += [(nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Hardswish)[rng.integers(5)]()]
@@ -208,6 +209,14 @@ def test_what_cannot_be_judged_runs_and_is_counted() -> None:
         torch.testing.assert_close(seen(x), strange(x))
     (graph,) = vt.report()
     assert graph.unjudged == 1 and "linalg_eigvalsh" in graph.notes[0]
+
+
+def test_autocast_is_not_judged_and_that_is_said() -> None:
+    seen = torch.compile(nn.Linear(5, 3), backend="verax_judge", options={"inner": "eager"})
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert seen(drawn(2, 5)).dtype == torch.bfloat16
+    (graph,) = vt.report()
+    assert graph.unjudged == 1 and "autocast is on" in graph.notes[0]
 
 
 def test_rate_and_budget_bound_what_is_judged() -> None:

@@ -2,7 +2,8 @@
 
 Where no gradient is asked for, a graph is exported as it stands, with its weights as constants.
 Where one is, AOTAutograd splits it into a forward and a backward graph; the backward graph runs in
-eager PyTorch when not all of it has kernels, with a warning and a line in the report.
+eager PyTorch when not all of it has kernels, with a warning and a line in the report. AOTAutograd
+also writes down the casts of autocast, which an exported graph would lack.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def verax(
     """
     chosen = options_of(CompileOptions, options, mode, "verax")
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return _with_gradients(graph, arguments, chosen)
+    trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if trains or torch.is_autocast_enabled("cpu"):
+        return _by_autograd(graph, arguments, chosen)
     programs = _programs(graph, weights(graph, arguments), chosen, "inference")
     programs.prepare([plain(a) for a in arguments])
     return programs
@@ -88,7 +90,7 @@ def weights(graph: Any, arguments: Sequence[Any]) -> list[int]:
     ]
 
 
-def _with_gradients(
+def _by_autograd(
     graph: Any, arguments: Sequence[Any], options: CompileOptions
 ) -> Callable[..., Any]:
     def forward(part: Any, _: Any) -> Any:

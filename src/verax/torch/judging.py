@@ -86,6 +86,9 @@ class Judging:
         places = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
         self.still = {i for i in self.constants if _memory(places[i]) not in written}
         self.compiled = inner(graph, arguments)
+        self.casts = torch.is_autocast_enabled("cpu")
+        if self.casts:
+            report.note("not judged: autocast is on, whose casts are not in the graph")
         self._random = random.Random(0)
         self._lock = threading.Lock()
         self._meaning: _Meaning | None = None
@@ -94,7 +97,7 @@ class Judging:
     def __call__(self, *arguments: Any) -> Any:
         self.report.runs += 1
         first = self.report.runs == 1
-        if not first and self._random.random() >= self.options.rate:
+        if self.casts or (not first and self._random.random() >= self.options.rate):
             self.report.unjudged += 1
             return self.compiled(*arguments)
         if _spent >= self.options.budget:
