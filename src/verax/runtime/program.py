@@ -8,8 +8,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -98,24 +97,32 @@ class Program:
 
     def _new_turns(self) -> None:
         self._lock = threading.Lock()
-        self._turns = threading.BoundedSemaphore(MOST_ARENAS)
+        self._given_back, self._waiting = threading.Condition(self._lock), 0
         self._free = list(reversed(self._places))
 
-    @contextmanager
-    def _place(self) -> Iterator[_Place]:
+    def _take(self) -> _Place:
         """An arena that nobody else uses meanwhile: the first if it is free."""
-        with self._turns:
-            with self._lock:
-                if not self._free:
+        with self._lock:
+            while not self._free:
+                if len(self._places) < MOST_ARENAS:
                     self._places.append(self._new_place(1))
-                    self._free.append(self._places[-1])
-                place = self._free.pop()
-            try:
-                yield place
-            finally:
-                with self._lock:
-                    self._free.append(place)
-                    self._free.sort(key=self._places.index, reverse=True)
+                    return self._places[-1]
+                self._wait()
+            return self._free.pop()
+
+    def _wait(self) -> None:
+        """Until somebody gives an arena back; the lock is held."""
+        self._waiting += 1
+        try:
+            self._given_back.wait()
+        finally:
+            self._waiting -= 1
+
+    def _give_back(self, place: _Place) -> None:
+        with self._lock:
+            self._free.insert(len(self._free) if place is self._places[0] else 0, place)
+            if self._waiting:
+                self._given_back.notify_all()
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs in the image's order; shapes and dtypes are already checked.
@@ -123,8 +130,11 @@ class Program:
         Raises `InputError` when an index computed by the network lies outside its tensor, or there
         is no memory for another arena.
         """
-        with self._place() as place:
+        place = self._take()
+        try:
             return place.run(arrays)
+        finally:
+            self._give_back(place)
 
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255).
@@ -137,18 +147,20 @@ class Program:
 
     def time_steps(self, arrays: Sequence[np.ndarray], runs: int) -> list[list[int]]:
         """Nanoseconds of every schedule entry, per run; for images of separate kernel calls."""
-        with self._place() as place:
+        place = self._take()
+        try:
             return place.time_steps(arrays, runs)
+        finally:
+            self._give_back(place)
 
     def close(self) -> None:
         """Stop the worker threads; later runs do everything in the caller's."""
-        for _ in range(MOST_ARENAS):  # until nobody runs, and nobody may
-            self._turns.acquire()
-        _close_all(self._pools)
-        for place in self._places:
-            place.start_workers(1)
-        for _ in range(MOST_ARENAS):
-            self._turns.release()
+        with self._lock:
+            while len(self._free) < len(self._places):
+                self._wait()
+            _close_all(self._pools)
+            for place in self._places:
+                place.start_workers(1)
 
     def renew_in_child(self) -> None:
         """See `base.forks`. A run that was under way in another thread never ends here; what it
