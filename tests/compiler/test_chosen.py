@@ -18,11 +18,12 @@ from verax.compiler.passes.base import Pass, PassClass
 from verax.ir.cut import cut
 from verax.ir.graph import Builder, Graph
 from verax.ir.rewrite import Rewriter
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
 from verax.ops.pointwise.activation import LeakyRelu, Relu
 from verax.ops.pointwise.arithmetic import Mul, Neg
+from verax.ops.pointwise.cast import Cast
 from verax.ops.pointwise.transcendental import Tanh
 from verax.records.trace import Trace
 from verax.reference import promised
@@ -33,8 +34,10 @@ def everything() -> Graph:
     """A network in which most passes and decisions have something to do."""
     b = Builder("net")
     x = b.input("x", TensorType.parse("float32[2, 3, 9, 7]"))
-    parts = [b.add(Neg(), [SHOWN[name][0](b, x)[0]], [], f"end_{name}") for name in SHOWN]
-    return b.graph(parts)
+    parts = {name: SHOWN[name][0](b, x)[0] for name in SHOWN}
+    floats = {n: v if b.types[v].dtype.is_float else b.add(Cast(to=DType.float32), [v])
+              for n, v in parts.items()}  # fmt: skip
+    return b.graph([b.add(Neg(), [v], [], f"end_{name}") for name, v in floats.items()])
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])

@@ -200,7 +200,8 @@ def _choose(node: Choice, scope: Scope) -> list[ForeignNode]:
     types = [scope.type(v) for v in node.inputs[1:]]
     if types[0] != types[1]:
         raise UnsupportedError(
-            f"a branch that is chosen while running gives {types[0]} or {types[1]}",
+            f"a branch that is chosen while running is not supported where it gives {types[0]} or "
+            f"{types[1]}",
             place=node.place,
             next_step=GIVE,
         )
@@ -244,17 +245,23 @@ def _runs_again(node: ForeignNode, most: str, goes_on: str, run: int, scope: Sco
     limit = scope.known(most) if most else None
     if most and limit is None:
         raise UnsupportedError(
-            "only running tells how often a loop runs", place=node.place, next_step=GIVE
+            "a loop is not supported where only running tells how often it runs",
+            place=node.place,
+            next_step=GIVE,
         )
     again = _condition(goes_on, node, scope) if goes_on else True
     if again is None:
         raise UnsupportedError(
-            "whether a loop goes on depends on what it computes", place=node.place, next_step=GIVE
+            "a loop is not supported where its end depends on what it computes",
+            place=node.place,
+            next_step=GIVE,
         )
     again = again and (limit is None or run < int(limit.reshape(-1)[0]))
     if again and run >= MAX_RUNS:
         raise UnsupportedError(
-            f"a loop runs more than {MAX_RUNS} times", place=node.place, next_step=GIVE
+            f"a loop that runs more than {MAX_RUNS} times is not supported",
+            place=node.place,
+            next_step=GIVE,
         )
     return again
 
@@ -269,7 +276,7 @@ def _finished(
     for values, result in zip(collected, node.outputs[len(carried) :]):
         if result and not values:
             raise UnsupportedError(
-                "a loop that never runs gives an output that has no elements", place=node.place
+                "a loop that never runs is not supported where it stacks outputs", place=node.place
             )
         if result:
             nodes += _stack(values, result, 0, scope)
@@ -345,10 +352,12 @@ def _length(node: ForeignNode, sources: Sequence[str], axes: Sequence[int], scop
         raise ModelError(f"it scans along sizes {found} at once", place=node.place)
     if not isinstance(size, int):
         raise UnsupportedError(
-            f"only running tells how often it runs: the size {size} is open",
+            f"Scan is not supported along a size that is open ({size})",
             place=node.place,
             next_step="give the shapes when loading",
         )
     if not 0 < size <= MAX_RUNS:
-        raise UnsupportedError(f"it runs {size} times; 1 to {MAX_RUNS} are read", place=node.place)
+        raise UnsupportedError(
+            f"running {size} times is not supported; 1 to {MAX_RUNS} are", place=node.place
+        )
     return size

@@ -14,7 +14,14 @@ from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.common.foreign import MAX_NODES, ForeignNode
 from verax.frontends.common.ledger import Attributes
 from verax.frontends.onnx.control import renamed
-from verax.frontends.onnx.reader import Function, Opaque, Reference, read_attribute, read_function
+from verax.frontends.onnx.reader import (
+    Function,
+    Opaque,
+    Reference,
+    Subgraph,
+    read_attribute,
+    read_function,
+)
 from verax.frontends.onnx.tensors import TensorReader
 from verax.ir.types import TensorType
 from verax.onnx_format.dtypes import CODES
@@ -75,7 +82,7 @@ def _as_proto(node: ForeignNode) -> onnx.NodeProto:
         k: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
         for k, v in node.attributes.items()
     }
-    if any(isinstance(v, Opaque | Reference) for v in attributes.values()):
+    if any(isinstance(v, Opaque | Reference | Subgraph) for v in attributes.values()):
         raise UnsupportedError(f"the operator {node.operator} is not supported", place=node.place)
     try:
         return helper.make_node(

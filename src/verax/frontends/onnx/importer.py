@@ -103,7 +103,8 @@ class _OnnxImporter(Importer):
             if not node.name.startswith(tuple(self.scope.open_branches)):
                 raise
             raise UnsupportedError(
-                f"a branch that is chosen while running does not fit these sizes: {error.cause}",
+                "a branch that is chosen while running is not supported where it does not fit "
+                f"these sizes: {error.cause}",
                 place=error.place,
                 next_step=GIVE,
             ) from error
