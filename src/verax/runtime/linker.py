@@ -170,7 +170,7 @@ class LinkedObject:
             jump = np.frombuffer(JUMPS[self._machine], np.uint8)
             view[place : place + len(jump)] = jump
             view[place + len(jump) : place + len(jump) + 8] = _bytes_of(values[symbol], 8)
-        for section, records in self._relocations():
+        for number, records in self._relocations():
             symbols = records["symbol"].astype(np.int64)
             through = one_of(records["type"], THROUGH_TABLE[self._machine])
             targets = values[symbols]
@@ -180,7 +180,7 @@ class LinkedObject:
                 if records["type"][i] not in WHOLE[self._machine]:
                     targets[i] = base + plan.jumps[int(symbols[i])]
             targets += records["addend"]
-            places = records["offset"].astype(np.int64) + plan.places[section]
+            places = records["offset"].astype(np.int64) + plan.places[number]
             for kind in sorted(set(records["type"].tolist())):
                 chosen = records["type"] == kind
                 patch = PATCHES[self._machine].get(kind)
