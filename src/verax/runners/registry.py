@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import UsageError
-from verax.base.settings import LEVELS, Settings
+from verax.base.settings import DEFAULT_LEVEL, LEVELS, Settings
 from verax.export.onnx.writer import to_bytes
 from verax.judge.protocol import Naming, Runner
 from verax.runners import onnx_runtime, openvino, tvm
@@ -202,7 +202,7 @@ DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Package as it is imported -> what it may be called where packages are listed, likeliest first."""
 ENGINES: Mapping[str, Engine] = {
-    "verax": Engine("verax", (), {"opt_level": Settings().opt_level}),
+    "verax": Engine("verax", (), {"opt_level": DEFAULT_LEVEL}),
     **{name: entry.engine for name, entry in ENTRIES.items() if entry.engine is not None},
 }
 """What `verax bench` can time, by the runner's name; "verax" is our default level."""
