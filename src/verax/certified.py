@@ -18,7 +18,7 @@ import numpy as np
 
 from verax.base.errors import InputError
 from verax.base.settings import Settings
-from verax.compiler.cache import ProgramCache, build_digest, is_cached
+from verax.compiler.cache import ProgramCache, is_cached
 from verax.compiler.driver import Executable
 from verax.compiler.kernels.target import Target
 from verax.compiler.recipe import network_hash
@@ -62,7 +62,7 @@ def compile_certified(
         )
     begin = time.perf_counter()
     given = _samples(graph, samples, draws, seed, pixels)
-    key = _key(graph, settings, given, seed) if cache and is_cached(settings) else ""
+    key = _key(cache, graph, settings, given, seed) if cache and is_cached(settings) else ""
     if cache and key and (text := cache.text(key)) is not None:
         certificate = Certificate.from_json(text)
         exact = (*settings.keep_exact, *certificate.fallbacks)
@@ -112,23 +112,19 @@ def compile_certified(
 
 
 def _key(
+    cache: ProgramCache,
     graph: Graph,
     settings: Settings,
     given: Sequence[tuple[Arrays, Mapping[str, str]]],
     seed: int,
 ) -> str:
-    """The name of a certificate's entry: everything that decides what the judge finds."""
+    """The name of a certificate's entry: what decides the program, and what it is judged on."""
     inputs = [
         [f"{v} {array_hash(a)} {origins.get(v)}" for v, a in arrays.items()]
         for arrays, origins in given
     ]
-    target = Target.named(settings.target).name
-    decides = [
-        ["certificate", build_digest(), network_hash(graph), target, inputs, seed],
-        [settings.opt_level, settings.disable, settings.require, settings.passes],
-        [settings.keep_exact, settings.thread_count],
-    ]
-    return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+    program = cache.key(network_hash(graph), {}, Target.named(settings.target), settings)
+    return hashlib.sha256(json.dumps(["certificate", program, inputs, seed]).encode()).hexdigest()
 
 
 def _samples(

@@ -69,6 +69,25 @@ class Call:
         return (training, *((tuple(t.shape), t.dtype) for t in self.tensors))
 
 
+def _taken_apart(
+    args: Any, kwargs: Any
+) -> tuple[list[Any], list[int], Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
+    """The leaves of a call's arguments, which of them are tensors, and a function that makes the
+    arguments again with others in the tensors' places."""
+    leaves, form = torch.utils._pytree.tree_flatten((args, kwargs))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def rebuilt(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        filled = list(leaves)
+        for place, value in zip(places, values):
+            filled[place] = value
+        found: tuple[tuple[Any, ...], dict[str, Any]]
+        found = torch.utils._pytree.tree_unflatten(filled, form)
+        return found
+
+    return leaves, places, rebuilt
+
+
 def call_of_module(
     name: str,
     module: Any,
@@ -78,18 +97,9 @@ def call_of_module(
     kwargs: Any,
 ) -> Call:
     """A call of a module. forward: its own; names: of forward's positional arguments."""
-    leaves, form = torch.utils._pytree.tree_flatten((args, kwargs))
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    leaves, places, rebuilt = _taken_apart(args, kwargs)
     own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     count = len(places)
-
-    def rebuilt(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        filled = list(leaves)
-        for place, value in zip(places, values):
-            filled[place] = value
-        found: tuple[tuple[Any, ...], dict[str, Any]]
-        found = torch.utils._pytree.tree_unflatten(filled, form)
-        return found
 
     def original(*tensors: Any) -> Any:
         with torch.nn.utils.stateless._reparametrize_module(
@@ -121,22 +131,13 @@ def call_of_function(
     name: str, function: Callable[..., Any], names: Sequence[str], args: Any, kwargs: Any
 ) -> Call:
     """A call of a function such as F.conv2d."""
-    leaves, form = torch.utils._pytree.tree_flatten((args, kwargs))
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-
-    def rebuilt(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        filled = list(leaves)
-        for place, value in zip(places, values):
-            filled[place] = value
-        found: tuple[tuple[Any, ...], dict[str, Any]]
-        found = torch.utils._pytree.tree_unflatten(filled, form)
-        return found
+    leaves, places, rebuilt = _taken_apart(args, kwargs)
 
     def original(*tensors: Any) -> Any:
         args, kwargs = rebuilt(tensors)
         return function(*args, **kwargs)
 
-    named = dict(enumerate(names)) | {}
+    named = dict(enumerate(names))
     found = [named.get(i, f"argument{i}") for i in range(len(args))]
     tensors = [k for k, v in zip(found, args) if isinstance(v, torch.Tensor)]
     tensors += [k for k, v in kwargs.items() if isinstance(v, torch.Tensor)]
