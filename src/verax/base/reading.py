@@ -4,7 +4,7 @@ A mapped file is not private: who truncates it makes its readers die of SIGBUS, 
 it gives them other weights. Therefore no file of others is mapped: the whole file is copied once
 into anonymous memory, and a change during the copy is noticed. Resident memory is what a map would
 have once its pages were touched. Only what Verax itself keeps in a folder where nobody else may
-write, and never changes in place, is mapped (`kept_bytes`).
+write, and never changes in place, is mapped (`mapped_bytes`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def private_bytes(path: str | os.PathLike[str], what: str = "file", **told: Any)
     return memory.toreadonly()
 
 
-def kept_bytes(path: str | os.PathLike[str], **told: Any) -> memoryview:
+def mapped_bytes(path: str | os.PathLike[str], **told: Any) -> memoryview:
     """A file that Verax itself wrote where nobody else may write, mapped: nothing is copied.
 
     It may be removed or replaced meanwhile, but never be changed. Raises as `private_bytes`.

@@ -24,7 +24,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.base.files import atomic_write
-from verax.base.reading import kept_bytes, private_bytes
+from verax.base.reading import mapped_bytes, private_bytes
 from verax.runtime.header import HeaderError, Section, read_header
 from verax.runtime.image import Image, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
@@ -84,13 +84,13 @@ def load_image(
     """Read a .vx file: the image (weights read-only) and its notes. Later changes of the file do
     not reach them.
 
-    trust: the key that must have signed the file. kept: it is Verax's own (`reading.kept_bytes`),
+    trust: the key that must have signed the file. kept: it is Verax's own (`reading.mapped_bytes`),
     and its weights are mapped. Raises `ModelError` when the file is damaged,
     contradicts itself or is of another format version, `TrustError` when it is not signed by
     `trust`. The file holds machine code: load only files you would also run as programs.
     """
     place = os.fspath(path)
-    data = (kept_bytes if kept else private_bytes)(path, error=ModelError)
+    data = (mapped_bytes if kept else private_bytes)(path, error=ModelError)
     if len(data) < _PREFIX.size:
         raise _damaged(place, "it ends within its first bytes")
     magic, version, length, digest = _PREFIX.unpack_from(data)
