@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "compiler.lower": {
         *("compiler.decide", "records"),
-        *("compiler.kernels", "runtime.image", "runtime.engine", "ops", "ir", "numerics", "base"),
+        *("compiler.kernels", "runtime.image", "runtime.elf", "ops", "ir", "numerics", "base"),
     },
     "compiler.tune": {"compiler.kernels", "compiler.lower", "runtime", "records", "base"},
     "compiler": {

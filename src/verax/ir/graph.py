@@ -220,8 +220,10 @@ class Builder:
         inputs: Sequence[str | None],
         outputs: Sequence[str] = (),
         name: str = "",
+        types: tuple[TensorType, ...] | None = None,
     ) -> tuple[str, ...]:
-        """As `add`, returning every output."""
+        """As `add`, returning every output. types: theirs, where they are known already, and their
+        content is not."""
         inputs = tuple(inputs)
         for value in inputs:
             if value is not None and value not in self.types:
@@ -235,7 +237,9 @@ class Builder:
                 else self.fresh(f"{names[0]}.{len(names)}")
             )
         node = Node(op, inputs, tuple(names), name)
-        types, known = infer_node(node, self.types, self.known)
+        known: tuple[np.ndarray | None, ...] = (None,) * count
+        if types is None:
+            types, known = infer_node(node, self.types, self.known)
         for value, type_, content in zip(names, types, known, strict=True):
             self._define(value, type_)
             if content is not None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.operator import Operator
+from verax.ir.types import TensorType
 from verax.records.trace import Trace
 
 
@@ -46,8 +47,24 @@ class Rewriter:
     def keep(self, node: Node) -> None:
         """Copy a node with its inputs mapped."""
         inputs = [self.map(v) for v in node.inputs]
-        outputs = self.new.add_all(node.op, inputs, self.names(node), node.name)
+        outputs = self.new.add_all(
+            node.op, inputs, self.names(node), node.name, self._same_types(node, inputs)
+        )
         self.values.update(zip(node.outputs, outputs))
+
+    def _same_types(
+        self, node: Node, inputs: Sequence[str | None]
+    ) -> tuple[TensorType, ...] | None:
+        """The outputs' types where they cannot have changed; None where they are to be found."""
+        types, new = self.old.types, self.new
+        if not node.inputs or getattr(node.op, "from_types", None) is not None:
+            return None
+        for before, now in zip(node.inputs, inputs):
+            if before is None or now is None:
+                continue
+            if now in new.known or new.types[now] != types[before]:
+                return None
+        return tuple(types[v] for v in node.outputs)
 
     def add(
         self,

@@ -110,6 +110,11 @@ class Target:
         """Whether this process could execute code made for this target."""
         return runs_here(self.name)
 
+    @property
+    def makes_elf(self) -> bool:
+        """Whether object files for it are ELF, as everywhere but on macOS and Windows."""
+        return not any(system in self.triple for system in ("darwin", "macos", "windows"))
+
     def machine(self) -> llvm.TargetMachine:
         """A fresh LLVM target machine, for position independent code."""
         initialise_llvm()

@@ -38,13 +38,15 @@ CHUNKS_PER_THREAD = 4
 _TICKET, _DONE, _PARKED, _STOP, _THREADS, _PID = 0, 128, 256, 320, 328, 336
 _KERNEL, _ARGS, _ITEMS = 384, 392, 400
 _MUTEX, _CONDITION, _HANDLES = 512, 640, 768
+POOL_RUN, POOL_RUN_ARGS = "pool_run", [PTR, PTR, PTR, I64]
+"""void(pool, kernel, args, items): what a network calls."""
 _EPOCH_BITS, _COUNT_BITS = 48, 24
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
 
 
 def emit_thread_pool(module: ModuleBuilder) -> ir.Function:
     """Define the pool's functions in `module`, once; gives `pool_run`."""
-    found = module.module.globals.get("pool_run")
+    found = module.module.globals.get(POOL_RUN)
     if found is not None:
         return found
     claim = _emit_claim(module)
@@ -249,7 +251,7 @@ def _next_ticket(code: _Code, pool: ir.Value, chunks: ir.Value) -> ir.Value:
 
 
 def _emit_run(module: ModuleBuilder, claim: ir.Function) -> ir.Function:
-    code = _Code(module, module.function("pool_run", VOID, [PTR, PTR, PTR, I64]))
+    code = _Code(module, module.function(POOL_RUN, VOID, POOL_RUN_ARGS))
     (pool, kernel, args, items), b = code.fn.args, code.b
     names = ("some", "alone", "share", "wait", "spin", "rest", "finished")
     some, alone, share, wait, spin, rest, finished = map(code.block, names)

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 
-from verax.compiler.kernels.builder import I8, I64, PTR, VOID, Kernel, ModuleBuilder
+from verax.compiler.kernels.builder import I8, I64, KERNEL_TYPE, PTR, VOID, Kernel, ModuleBuilder
 from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
-from verax.compiler.kernels.object_code import object_code
-from verax.compiler.kernels.registry import emit
 from verax.compiler.kernels.sizes import known
-from verax.compiler.kernels.thread_pool import emit_thread_pool
+from verax.compiler.kernels.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool
+from verax.compiler.lower.assembly import Assembly
 from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, ReferenceCall, Step
 from verax.compiler.lower.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.lower.storage import Buffer, MemorySpace, Placed, Pointer
@@ -47,10 +46,16 @@ def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict
 
     separate: a native function for every kernel call, so that each can be timed.
     """
+    with Assembly(lowering.target) as assembly:
+        return _built(lowering, assembly, separate)
+
+
+def _built(
+    lowering: Lowering, assembly: Assembly, separate: bool
+) -> tuple[Image, dict[int, Kernel]]:
     steps = lowering.steps
-    module = ModuleBuilder("verax", lowering.target)
     kernels = {
-        i: emit(module, step.spec, step.schedule)
+        i: assembly.kernel(step.spec, step.schedule)
         for i, step in enumerate(steps)
         if isinstance(step, KernelCall)
     }
@@ -60,7 +65,10 @@ def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict
     threads = lowering.settings.thread_count
     schedule: list[Segment | PythonStep] = []
     run: list[tuple[KernelCall, Kernel]] = []
-    pool = emit_thread_pool(module) if threads > 1 else None
+    module, pool = assembly.module, None
+    if threads > 1:
+        assembly.common(emit_thread_pool)
+        pool = module.intrinsic(POOL_RUN, VOID, POOL_RUN_ARGS)
 
     def close_run() -> None:
         if run:
@@ -96,7 +104,7 @@ def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict
     )
     if native:
         module.exported(CONTRACT, contract(image))
-        image = dataclasses.replace(image, object_code=object_code(module))
+        image = dataclasses.replace(image, object_code=assembly.object_code())
     return image, kernels
 
 
@@ -196,7 +204,7 @@ def _emit_segment(
             offset = max(pointer.buffer.offset, 0) + pointer.byte_offset
             address = b.gep(base(pointer), [constant(offset)], source_etype=I8)
             b.store(address, b.gep(table, [constant(i)], source_etype=PTR))
-        target = module.module.get_global(kernel.name)
+        target = module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
         small = known(kernel.flops) < SERIAL_FLOPS and known(kernel.bytes) < SERIAL_BYTES
         items = known(kernel.items)
         if pool is None or items < 2 or small:

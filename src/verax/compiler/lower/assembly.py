@@ -1,0 +1,215 @@
+"""The object code of one network: its kernels, and a module of its own that calls them.
+
+A kernel is an object by itself, made from (spec, schedule, target) alone, so a process makes each
+one once, for all networks (up to MOST_BYTES of the ones used last). LLVM works on a thread of its
+own while the next kernel is being written in Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from types import TracebackType
+
+from verax.base.cores import deciding
+from verax.base.forks import on_fork
+from verax.compiler.kernels.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.object_code import AT_A_TIME, code_of
+from verax.compiler.kernels.registry import Schedule, Spec, emit, emitter
+from verax.compiler.kernels.target import Target
+from verax.compiler.lower.joined import joined
+
+MOST_BYTES = 64 << 20
+"""Of object code that a process keeps for further networks."""
+SWITCH_SECONDS = 1e-4
+"""How long a thread may be kept waiting for the interpreter meanwhile: LLVM's comes back a dozen
+times for each kernel, and would wait the usual 5 ms each time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """An object, or the promise of one. kernel: what it holds, under its name there; None when it
+    keeps all its names. make: makes it once more."""
+
+    kernel: Kernel | None
+    code: Future[bytes]
+    make: Callable[[], bytes]
+
+
+class _Kept:
+    """The parts that this process has made; the least recently used are dropped."""
+
+    def __init__(self) -> None:
+        self.renew()
+        on_fork(self.renew)
+
+    def renew(self) -> None:
+        """In the child of a fork: the thread that would make a promised one is gone."""
+        self._lock = threading.Lock()
+        self._parts: OrderedDict[Hashable, _Part] = OrderedDict()
+
+    def find(self, key: Hashable) -> _Part | None:
+        """A part that did not fail."""
+        with self._lock:
+            found = self._parts.get(key)
+            if found is not None:
+                self._parts.move_to_end(key)
+        if found is None or found.code.cancelled():
+            return None
+        return None if found.code.done() and found.code.exception() else found
+
+    def keep(self, key: Hashable, part: _Part) -> None:
+        with self._lock:
+            self._parts[key] = part
+
+    def trim(self) -> None:
+        """Drop what failed, and the oldest that are too many."""
+        with self._lock:
+            left = MOST_BYTES
+            for key, part in reversed(list(self._parts.items())):
+                if not part.code.done():
+                    continue
+                failed = part.code.cancelled() or part.code.exception() is not None
+                left -= 0 if failed else len(part.code.result())
+                if failed or left < 0:
+                    del self._parts[key]
+
+    def forget(self) -> None:
+        """Drop all."""
+        with self._lock:
+            self._parts.clear()
+
+
+KEPT = _Kept()
+
+
+class Assembly:
+    """The code of one network being made. Use it in a `with` block, and take `object_code` there.
+
+    module: for what is the network's own.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.module = ModuleBuilder("verax", target)
+        self._kernels: dict[Hashable, Kernel] = {}
+        self._parts: list[tuple[_Part, dict[str, str]]] = []
+        self._stack = contextlib.ExitStack()
+        self._worker: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Assembly:
+        threads = deciding().threads
+        if threads > 1:
+            self._stack.enter_context(_switching_often())
+            self._worker = ThreadPoolExecutor(min(threads, AT_A_TIME), "verax-llvm")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        if self._worker is not None:
+            self._worker.shutdown(cancel_futures=True)
+        self._stack.close()
+        KEPT.trim()
+
+    def kernel(self, spec: Spec, schedule: Schedule) -> Kernel:
+        """The kernel of `spec`; its name is the network's.
+
+        NotImplementedError for a dtype that its emitter does not know.
+        """
+        if not self.target.makes_elf:  # only ELF objects can be joined
+            return emit(self.module, spec, schedule)
+        key = (spec, schedule, self.target, emitter(spec, self.target).emit)
+        if key not in self._kernels:
+            part = KEPT.find(key)
+            if part is None:
+                module = ModuleBuilder("verax", self.target)
+                made = emit(module, spec, schedule)
+                part = self._part(key, module, made)
+            assert part.kernel is not None
+            hint = part.kernel.name.rpartition("_")[0]
+            named = dataclasses.replace(part.kernel, name=f"{hint}_{len(self._kernels)}")
+            self._parts.append((part, {part.kernel.name: named.name}))
+            self._kernels[key] = named
+        return self._kernels[key]
+
+    def common(self, define: Callable[[ModuleBuilder], object]) -> None:
+        """Functions that are the same in every network, as `define` writes them into a module."""
+        if not self.target.makes_elf:
+            define(self.module)
+            return
+        part = KEPT.find((define, self.target))
+        if part is None:
+            module = ModuleBuilder("verax", self.target)
+            define(module)
+            part = self._part((define, self.target), module, None)
+        self._parts.append((part, {}))
+
+    def object_code(self) -> bytes:
+        """The relocatable object file of all of it. CompileError: LLVM refuses the code."""
+        own = code_of(self.module.ir_text(), self.target)
+        if not self._parts:
+            return own
+        return joined([(own, {}), *((_result(p), renamed) for p, renamed in self._parts)])
+
+    def _part(self, key: Hashable, module: ModuleBuilder, kernel: Kernel | None) -> _Part:
+        text, target = module.ir_text(), self.target
+
+        def make() -> bytes:
+            return code_of(text, target)
+
+        if self._worker is not None:
+            code = self._worker.submit(make)
+        else:
+            code = Future()
+            code.set_result(make())
+        part = _Part(kernel, code, make)
+        KEPT.keep(key, part)
+        return part
+
+
+def _result(part: _Part) -> bytes:
+    try:
+        return part.code.result()
+    except CancelledError:  # another thread promised it, and was interrupted
+        return part.make()
+
+
+_switching = 0
+_usual = 0.0
+_counting = threading.Lock()
+
+
+@contextlib.contextmanager
+def _switching_often() -> Iterator[None]:
+    """While a thread waits for LLVM: let it have the interpreter soon."""
+    global _switching, _usual
+    with _counting:
+        if _switching == 0:
+            _usual = sys.getswitchinterval()
+            sys.setswitchinterval(min(_usual, SWITCH_SECONDS))
+        _switching += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _switching -= 1
+            if _switching == 0:
+                sys.setswitchinterval(_usual)
+
+
+def _end_switching() -> None:
+    """In a forked child: the threads that would end it do not exist."""
+    global _switching, _counting
+    _counting = threading.Lock()
+    if _switching:
+        _switching = 0
+        sys.setswitchinterval(_usual)
+
+
+on_fork(_end_switching)
