@@ -92,6 +92,8 @@ class Compiled(Executable):
         For tensors of PyTorch there are tensors, in the form in which the module returns them (a
         dictionary stays one). Raises `InputError` or `UsageError` when inputs do not fit.
         """
+        if not named and all(type(a) is np.ndarray for a in arrays):
+            return super().__call__(*arrays)
         if not any(map(is_tensor, (*arrays, *named.values()))):
             if named:
                 by_name = placed(list(self.inputs), arrays, named)

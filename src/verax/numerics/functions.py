@@ -63,10 +63,16 @@ def relu(m: Arith[V], x: V) -> V:
     return m.select(m.lt(x, zero), zero, x)
 
 
-def _reduce_exp(m: Arith[V], x: V) -> tuple[V, V]:
-    """(t, r): x = n ln2 + r, |r| <= ln2/2, where the low bits of t's representation hold n."""
-    t = m.fma(x, _f(m, _LOG2E), _f(m, _ROUND))
-    n = m.sub(t, _f(m, _ROUND))
+def _negative(m: Arith[V], x: V) -> V:
+    """Whether the sign is set: of -0 and NaN too, where whoever asks does not care."""
+    return m.lt(m.bitcast(x, "int32"), _i(m, 0))
+
+
+def _reduce_exp(m: Arith[V], x: V, carried: V) -> tuple[V, V]:
+    """(t, r): x = n ln2 + r, |r| <= ln2/2; the low bits of t's representation hold n + an even
+    number, where `carried` is `_ROUND` + that number."""
+    t = m.fma(x, _f(m, _LOG2E), carried)
+    n = m.sub(t, carried)
     r = m.fma(n, _f(m, -_LN2_HIGH), x)
     return t, m.fma(n, _f(m, -_LN2_LOW), r)
 
@@ -83,28 +89,28 @@ def _power_of_two(m: Arith[V], n: V) -> V:
 
 
 def _exp_normal(m: Arith[V], x: V) -> V:
-    """exp for arguments in [-87, 88], whose result is a normal number."""
-    t, r = _reduce_exp(m, x)
-    return m.mul(_exp_polynomial(m, r), _power_of_two(m, m.bitcast(t, "int32")))
+    """exp for arguments in [-87, 88], whose result is a normal number; of NaN it is anything."""
+    t, r = _reduce_exp(m, x, _f(m, _ROUND))
+    bits = m.bitcast(_exp_polynomial(m, r), "int32")
+    return m.bitcast(m.add(bits, m.shift_left(m.bitcast(t, "int32"), _i(m, 23))), "float32")
 
 
 def exp(m: Arith[V], x: V) -> V:
     high, low = _f(m, 89.0), _f(m, -104.0)
     x = m.select(m.gt(x, high), high, x)
     x = m.select(m.lt(x, low), low, x)
-    t, r = _reduce_exp(m, x)
     # The scale is applied in two steps, so that results may be subnormal or overflow.
-    n = m.sub(m.bitcast(t, "int32"), _i(m, _ROUND_BITS))
-    half = m.shift_right(n, _i(m, 1))
-    p = m.mul(_exp_polynomial(m, r), _power_of_two(m, half))
-    return m.mul(p, _power_of_two(m, m.sub(n, half)))
+    negative = _negative(m, x)
+    t, r = _reduce_exp(m, x, m.select(negative, _f(m, _ROUND + 64), _f(m, _ROUND - 64)))
+    p = m.mul(_exp_polynomial(m, r), _power_of_two(m, m.bitcast(t, "int32")))
+    return m.mul(p, m.select(negative, _f(m, 2.0**-64), _f(m, 2.0**64)))
 
 
 def expm1(m: Arith[V], x: V) -> V:
     high, low = _f(m, 89.0), _f(m, -18.0)
     y = m.select(m.gt(x, high), high, x)
     y = m.select(m.lt(y, low), low, y)
-    t, r = _reduce_exp(m, y)
+    t, r = _reduce_exp(m, y, _f(m, _ROUND))
     q = m.fma(m.mul(r, r), polynomial(m, r, _EXPM1), r)
     half = _power_of_two(m, m.sub(m.bitcast(t, "int32"), _i(m, 1)))  # 2**(n - 1)
     value = m.fma(half, q, m.sub(half, _f(m, 0.5)))
@@ -136,12 +142,23 @@ def log(m: Arith[V], x: V) -> V:
 
 
 def _exp_of_minus_abs(m: Arith[V], x: V) -> V:
-    return exp(m, m.neg(m.abs(x)))
+    """exp(-|x|), the same number as `exp` gives."""
+    x, low = m.neg(m.abs(x)), _f(m, -104.0)
+    x = m.select(m.lt(x, low), low, x)
+    t, r = _reduce_exp(m, x, _f(m, _ROUND + 64))
+    p = m.mul(_exp_polynomial(m, r), _power_of_two(m, m.bitcast(t, "int32")))
+    return m.mul(p, _f(m, 2.0**-64))
 
 
 def sigmoid(m: Arith[V], x: V) -> V:
     e, one = _exp_of_minus_abs(m, x), _f(m, 1.0)
-    return m.div(m.select(m.lt(x, _f(m, 0.0)), e, one), m.add(one, e))
+    return m.div(m.select(_negative(m, x), e, one), m.add(one, e))
+
+
+def _with_sign_of(m: Arith[V], size: V, x: V) -> V:
+    """`size`, which is not negative or has the sign of x already, with the sign of x."""
+    sign = m.and_(m.bitcast(x, "int32"), _i(m, -(1 << 31)))
+    return m.bitcast(m.or_(m.bitcast(size, "int32"), sign), "float32")
 
 
 def tanh(m: Arith[V], x: V) -> V:
@@ -149,19 +166,20 @@ def tanh(m: Arith[V], x: V) -> V:
     near = m.fma(m.mul(x, z), polynomial(m, z, _TANH), x)
     t = m.abs(x)
     u = m.add(t, t)
-    u = m.select(m.gt(u, _f(m, 20.0)), _f(m, 20.0), u)
+    u = m.select(m.lt(u, _f(m, 20.0)), u, _f(m, 20.0))
     e = _exp_normal(m, u)
     far = m.sub(_f(m, 1.0), m.div(_f(m, 2.0), m.add(e, _f(m, 1.0))))
-    return m.copysign(m.select(m.lt(t, _f(m, 0.625)), near, far), x)
+    # NaN is `near`
+    return _with_sign_of(m, m.select(m.ge(t, _f(m, 0.625)), far, near), x)
 
 
 def erf(m: Arith[V], x: V) -> V:
     near = m.fma(x, polynomial(m, m.mul(x, x), _ERF), x)
     t = m.abs(x)
     four = _f(m, 4.0)
-    log_erfc = polynomial(m, m.select(m.gt(t, four), four, t), _LOG_ERFC)
+    log_erfc = polynomial(m, m.select(m.lt(t, four), t, four), _LOG_ERFC)
     far = m.sub(_f(m, 1.0), _exp_normal(m, log_erfc))
-    return m.select(m.lt(t, _f(m, 0.9277)), near, m.copysign(far, x))
+    return _with_sign_of(m, m.select(m.ge(t, _f(m, 0.9277)), far, near), x)
 
 
 def softplus(m: Arith[V], x: V) -> V:

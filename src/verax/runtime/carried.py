@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,10 @@ class Remembers(ABC):
     @abstractmethod
     def inputs(self) -> Mapping[str, Any]:
         """Types of what the caller gives, by name, in order."""
+
+    @cached_property
+    def _argument_names(self) -> tuple[str, ...]:
+        return tuple(self.inputs)
 
     @abstractmethod
     def _outputs_of(self, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -95,9 +100,10 @@ class Remembers(ABC):
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """`run` with inputs by position; one array, or a tuple of several outputs."""
-        if len(arrays) != len(self.inputs):
-            raise InputError(f"{len(arrays)} arrays given, the model takes {len(self.inputs)}")
-        results = tuple(self.run(dict(zip(self.inputs, arrays))).values())
+        names = self._argument_names
+        if len(arrays) != len(names):
+            raise InputError(f"{len(arrays)} arrays given, the model takes {len(names)}")
+        results = tuple(self.run(dict(zip(names, arrays))).values())
         return results[0] if len(results) == 1 else results
 
     def _stepped(

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base import memory
-from verax.base.arrays import as_array
+from verax.base.arrays import address_of, as_array, taken_as_they_are
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.runtime.engine import LoadedObject, load_object
@@ -78,6 +78,7 @@ class Program:
         """
         self.image = image
         self._python_call = python_call
+        self._wanted = [(s.name, s.shape, numpy_dtype(s.dtype)) for s in image.inputs]
         memory.require(sum(map(_bytes, image.outputs)), "the network's outputs")
         self._weights = _aligned(image.weights)
         self._library = load_object(image.object_code) if image.object_code else None
@@ -136,6 +137,11 @@ class Program:
         finally:
             self._give_back(place)
 
+    def run_if_taken(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """As `run`, by name; None unless the values are arrays of just the types that it takes."""
+        arrays = taken_as_they_are(values, self._wanted)
+        return None if arrays is None else self.run(arrays)
+
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255).
 
@@ -192,7 +198,7 @@ class _Place:
         """pools: where its workers are entered, for whoever stops them."""
         self.image, self._library, self._pools = image, library, pools
         self._weights, self._python_call = weights, python_call
-        self._output_dtypes = [numpy_dtype(s.dtype) for s in image.outputs]
+        self._made = [(s.shape, numpy_dtype(s.dtype)) for s in image.outputs]
         self.arena = aligned_zeros(image.arena_bytes)
         self._pool_is_lost = False
         self._in_flight: Sequence[np.ndarray] = ()
@@ -200,8 +206,10 @@ class _Place:
         self._context = (ctypes.c_void_p * (CTX_ARRAYS + count))()
         self._context[CTX_ARENA] = self.arena.ctypes.data
         self._context[CTX_WEIGHTS] = weights.ctypes.data
+        self._checks = image.checks
         self._status = self.arena[: 4 * len(image.checks)].view(np.int32)
         self._schedule = [self._bind(step) for step in image.schedule]
+        self._is_native = all(isinstance(step, Segment) for step in image.schedule)
         self._address = ctypes.addressof(self._context)
         self.start_workers(threads)
 
@@ -222,19 +230,22 @@ class _Place:
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """As `Program.run`, here."""
-        image = self.image
-        values: dict[str, np.ndarray] = {}
         callers = self._hand_over(arrays)
-        for step in self._schedule:
-            self._execute(step, values, callers)
+        values: dict[str, np.ndarray] = {}
+        if self._is_native:
+            for step in self._schedule:
+                step(self._address)
+        else:
+            for step in self._schedule:
+                self._execute(step, values, callers)
         self._in_flight = ()
-        if len(self._status) and self._status.any():
-            failed = image.checks[int(self._status.argmax())]
+        if self._checks and self._status.any():
+            failed = self._checks[int(self._status.argmax())]
             self._status[:] = 0
             raise InputError("an index lies outside of the tensor it indexes", place=failed)
-        outputs = callers[len(image.inputs) :]
-        if image.python_outputs:
-            return [values.get(n, o) for n, o in zip(image.python_outputs, outputs)]
+        outputs = callers[len(arrays) :]
+        if self.image.python_outputs:
+            return [values.get(n, o) for n, o in zip(self.image.python_outputs, outputs)]
         return outputs
 
     def time_steps(self, arrays: Sequence[np.ndarray], runs: int) -> list[list[int]]:
@@ -254,16 +265,18 @@ class _Place:
 
     def _hand_over(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The caller's arrays: inputs, then new outputs, with their addresses in the context."""
-        callers = [np.ascontiguousarray(a) for a in arrays]
+        callers = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
         try:
-            made = [np.empty(s.shape, d) for s, d in zip(self.image.outputs, self._output_dtypes)]
+            for shape, dtype in self._made:
+                callers.append(np.empty(shape, dtype))
         except (MemoryError, ValueError) as error:
             raise InputError(
                 "there is not enough memory for the outputs", next_step="run it on smaller inputs"
             ) from error
-        callers += made
-        for i, array in enumerate(callers, CTX_ARRAYS):
-            self._context[i] = array.__array_interface__["data"][0]
+        context, i = self._context, CTX_ARRAYS
+        for array in callers:
+            context[i] = address_of(array)
+            i += 1
         if self._pool_is_lost:
             self.start_workers(self._threads)
             self._pool_is_lost = False
