@@ -117,22 +117,6 @@ def test_weights_that_change_all_the_time_become_inputs() -> None:
     assert graph.programs == 3 and "inputs of the program" in graph.notes[0]
 
 
-def test_training_follows_eager_training() -> None:
-    net, same, x = seeded(Network), seeded(Network), drawn(2, 3, 6, 5)
-    fast = torch.compile(net, backend="verax")
-    with pytest.warns(UserWarning, match="gradients of graph 1 are computed by eager PyTorch"):
-        for _ in range(3):
-            for module, call in ((net, fast), (same, same)):
-                optimiser = torch.optim.SGD(module.parameters(), 0.01)
-                (call(x)[0] ** 2).sum().backward()
-                optimiser.step()
-    for given, wanted in zip(net.state_dict().values(), same.state_dict().values()):
-        torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-5)
-    forward, backward = vt.report()
-    assert (forward.kind, backward.kind) == ("forward", "backward")
-    assert "convolution_backward" in backward.fallback and not forward.fallback
-
-
 def test_a_backward_graph_whose_operators_all_have_kernels_is_compiled() -> None:
     def make() -> Any:
         return nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.GELU(), nn.Linear(7, 3))

@@ -14,22 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from verax.base.optional import optional
-from verax.torch import reporting
+from verax.torch import random_numbers, reporting
+from verax.torch.backward import decompositions
 from verax.torch.options import CompileOptions, options_of
 from verax.torch.programs import Programs, plain
 
 torch: Any = optional("torch", "to use verax.torch")
 STATIC = "_dynamo_static_input_type"
 """How Dynamo marks buffers of modules."""
-BACKWARD = (
-    *("threshold_backward", "native_batch_norm_backward", "native_layer_norm_backward"),
-    *("native_group_norm_backward", "_softmax_backward_data", "_log_softmax_backward_data"),
-    *("gelu_backward", "silu_backward", "tanh_backward", "sigmoid_backward", "elu_backward"),
-    *("leaky_relu_backward", "hardtanh_backward", "hardsigmoid_backward", "hardswish_backward"),
-    *("mse_loss_backward", "nll_loss_forward", "nll_loss_backward", "select_backward"),
-    *("slice_backward", "embedding_dense_backward", "native_dropout_backward"),
-)
-"""Operators of backward graphs that PyTorch itself says in simpler ones."""
 _live: weakref.WeakSet[Programs] = weakref.WeakSet()
 
 
@@ -49,8 +41,8 @@ def verax(
     chosen = options_of(CompileOptions, options, mode, "verax")
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    if trains or torch.is_autocast_enabled("cpu"):
-        return _by_autograd(graph, arguments, chosen)
+    if trains or torch.is_autocast_enabled("cpu") or random_numbers.draws(graph):
+        return _by_autograd(graph, arguments, chosen, trains)
     programs = _programs(graph, weights(graph, arguments), chosen, "inference")
     programs.prepare([plain(a) for a in arguments])
     return programs
@@ -91,24 +83,32 @@ def weights(graph: Any, arguments: Sequence[Any]) -> list[int]:
 
 
 def _by_autograd(
-    graph: Any, arguments: Sequence[Any], options: CompileOptions
+    graph: Any, arguments: Sequence[Any], options: CompileOptions, trains: bool
 ) -> Callable[..., Any]:
     def forward(part: Any, _: Any) -> Any:
-        metadata = torch._guards.TracingContext.get().fw_metadata
-        static = () if metadata is None else metadata.static_input_indices
-        return _boxed(_programs(part, static, options, "forward"))
+        static = _constants(torch._guards.TracingContext.get().fw_metadata, trains)
+        part, drawn = random_numbers.taken_out(part)
+        return _boxed(_programs(part, static, options, "forward"), drawn)
 
     def backward(part: Any, _: Any) -> Any:
         native = CompileOptions(options.opt_level, threads=options.threads, require_native=True)
-        return _boxed(_Backward(_programs(part, (), native, "backward", keep=True)))
+        part, drawn = random_numbers.taken_out(part)
+        return _boxed(_Backward(_programs(part, (), native, "backward", keep=True)), drawn)
 
-    packets = [getattr(torch.ops.aten, name) for name in BACKWARD]
     split = torch._dynamo.backends.common.aot_autograd(
-        fw_compiler=forward,
-        bw_compiler=backward,
-        decompositions=torch._decomp.get_decompositions(packets),
+        fw_compiler=forward, bw_compiler=backward, decompositions=decompositions()
     )
-    return split(graph, arguments)  # type: ignore[no-any-return]
+    # Attention in simple operators has a backward graph in such ones.
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return split(graph, arguments)  # type: ignore[no-any-return]
+
+
+def _constants(metadata: Any, trains: bool) -> list[int]:
+    """Which arguments of a forward graph are weights that stay what they are."""
+    if metadata is None:
+        return []
+    changing = [trains and (i.requires_grad or i.mutates_data) for i in metadata.input_info]
+    return [i for i in metadata.static_input_indices if not changing[i]]
 
 
 class _Backward:
@@ -130,13 +130,16 @@ class _Backward:
         return results
 
 
-def _boxed(call: Callable[..., Any]) -> Callable[[list[Any]], Any]:
-    """As AOTAutograd calls: one list, which is emptied so that nothing in it is kept alive."""
+def _boxed(
+    call: Callable[..., Any], drawn: Sequence[Callable[[], Any]]
+) -> Callable[[list[Any]], Any]:
+    """As AOTAutograd calls: one list, which is emptied so that nothing in it is kept alive. drawn:
+    what draws the random numbers that come behind the arguments."""
 
     def run(arguments: list[Any]) -> Any:
         given = list(arguments)
         arguments.clear()
-        return call(*given)
+        return call(*given, *(draw() for draw in drawn))
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

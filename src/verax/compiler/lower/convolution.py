@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block
-from verax.compiler.kernels.conv import pack_conv_weights
-from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.layout import Strides
+from verax.compiler.lower.conv_weights import packed_bias, packed_weights
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Placed, Pointer
@@ -26,12 +23,10 @@ from verax.ops.windows.windows import Windows, border_is_modest
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
-    """Whether the kernels can run this node: float32, up to three axes, constant weights."""
+    """Whether the kernels can run this node: float32, up to three axes."""
     types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    constant = all(v is None or v in graph.constants for v in node.inputs[1:])
     return (
-        constant
-        and all(t.is_static and t.dtype is DType.float32 for t in types)
+        all(t.is_static and t.dtype is DType.float32 and 0 not in t.shape for t in types)
         and can_block(types[0])
         and (can_block(types[-1]))
     )
@@ -94,8 +89,8 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     wanted = layouts(lowering.decided, node)
     if wanted is None:
         raise NoKernel(
-            "convolutions take float32, constant weights, one to three axes and borders that are "
-            "no larger than what they surround"
+            "convolutions take float32, one to three axes and borders that are no larger than what "
+            "they surround"
         )
     layout, pads = wanted.inputs[0]
     x = lowering.read(node.inputs[0] or "", layout, pads)
@@ -106,11 +101,8 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     spec = dataclasses.replace(spec, epilogue=fused)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
-    weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    arguments: list[Pointer | Placed] = [
-        x,
-        lowering.packed(pack_conv_weights(weights, spec, schedule)),
-    ]
+    weights = packed_weights(lowering, node.inputs[1] or "", spec, schedule, group.label)
+    arguments: list[Pointer | Placed] = [x, weights]
     if spec.bias:
-        arguments.append(lowering.packed(pack_channels(graph.constants[node.inputs[2] or ""])))
+        arguments.append(packed_bias(lowering, node.inputs[2] or "", group.label))
     lowering.call(spec, [*arguments, *operands, y], group.label, schedule)

@@ -26,12 +26,15 @@ FARTHEST = (1 << 31) - 1
 M = TracingArith()
 
 
-def _stages(dtype: str, largest: bool, last: bool) -> tuple[Stage, Stage]:
-    """Over the line and the positions: its extreme, and where the first or last one is.
+def extreme_stages(
+    dtype: str, largest: bool, last: bool, first_stage: int = 2
+) -> tuple[Stage, Stage]:
+    """Over the line (input 0) and the positions (input 1): its extreme, and where the first or last
+    one is. first_stage: how many inputs there are.
 
     A line with a NaN has NaN for its extreme, which no element equals: the first NaN is meant.
     """
-    x, position, extreme = Input(0, dtype), Input(1, INDEX), Input(2, dtype)
+    x, position, extreme = Input(0, dtype), Input(1, INDEX), Input(first_stage, dtype)
     holds: Expr = M.eq(x, extreme)
     if dtype in FLOATS:
         holds = M.or_(holds, M.is_nan(x))
@@ -69,7 +72,7 @@ def lower_arg(lowering: Lowering, group: Group) -> None:
             Access(dtype, tuple(strides[a] for a in (*kept, axis))),
             Access(INDEX, (*(0 for _ in kept), 1)),
         ),
-        _stages(dtype, op.largest, op.select_last_index),
+        extreme_stages(dtype, op.largest, op.select_last_index),
         ((Access("int64", to), M.convert(Input(3, INDEX), "int64")),),
     )
     lowering.call(spec, [x, table, y], group.label)
@@ -101,7 +104,7 @@ def lower_hardmax(lowering: Lowering, group: Group) -> None:
             Access(dtype, tuple(x.physical.strides[a] for a in order)),
             Access(INDEX, tuple(along)),
         ),
-        _stages(dtype, largest=True, last=False),
+        extreme_stages(dtype, largest=True, last=False),
         (),
         ((Access(dtype, tuple(y.physical.strides[a] for a in order)), result),),
     )

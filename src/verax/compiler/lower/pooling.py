@@ -10,6 +10,7 @@ from verax.compiler.kernels.layout import Epilogue, Strides
 from verax.compiler.kernels.pooling import KNOWN, PoolSpec
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.pool_positions import lower_with_positions
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
@@ -85,10 +86,13 @@ def takes_epilogue(graph: Graph, node: Node) -> bool:
 def lower_pool(lowering: Lowering, group: Group) -> None:
     """x, operands, y."""
     graph, node = lowering.graph, group.root
+    if len(node.outputs) > 1:
+        lower_with_positions(lowering, group)
+        return
     if not is_compiled(graph, node):
         raise NoKernel(
-            "pools take one to three axes and give no positions, norms 1 and 2, of float32 or, for "
-            "the largest, integers up to 32 bits"
+            "pools take one to three axes, norms 1 and 2, of float32 or, for the largest, integers "
+            "up to 32 bits"
         )
     x = lowering.read(node.inputs[0] or "", Layout.blocked)
     fused, operands = epilogue(lowering, group)

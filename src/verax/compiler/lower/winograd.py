@@ -15,7 +15,7 @@ from verax.compiler.kernels.winograd import (
     pack_filters,
     product,
 )
-from verax.compiler.lower.convolution import is_compiled
+from verax.compiler.lower import convolution
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
@@ -23,6 +23,12 @@ from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
 from verax.ops.windows.windows import border_is_modest
 from verax.ops.windows.winograd import WinogradConv
+
+
+def is_compiled(graph: Graph, node: Node) -> bool:
+    """As for convolutions, and weights and bias are constants: filters are transformed ahead."""
+    constant = all(v is None or v in graph.constants for v in node.inputs[1:])
+    return constant and convolution.is_compiled(graph, node)
 
 
 def _tiling(graph: Graph, node: Node) -> Tiling:

@@ -1,0 +1,68 @@
+"""Weights and biases of convolutions as their kernels read them: packed ahead where they are
+constants, by loops inside the program where they are computed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.compiler.kernels.conv import pack_conv_weights
+from verax.compiler.kernels.conv_moves import Move, weight_moves
+from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.lower.lowering import Lowering
+from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
+from verax.numerics.expr import Const, Input
+
+F32 = "float32"
+
+
+def packed_weights(
+    lowering: Lowering, value: str, spec: ConvSpec, schedule: ConvSchedule, label: str
+) -> Pointer:
+    """The weights `value` for the kernel of `spec` with `schedule`."""
+    constant = lowering.graph.constants.get(value)
+    if constant is not None:
+        return lowering.packed(pack_conv_weights(np.asarray(constant), spec, schedule))
+    found = weight_moves(spec, schedule)
+    source: Pointer | Placed = lowering.read_contiguous(value)
+    if found.regrouped is not None:
+        grouped = lowering.scratch(Physical(lowering.graph.types[value]).nbytes)
+        _move(lowering, found.regrouped, source, grouped, f"{label}: filters by group")
+        source = grouped
+    target = lowering.scratch(4 * found.elements)
+    if found.gaps:
+        _zeros(lowering, target, found.elements, label)
+    for move in found.moves:
+        _move(lowering, move, source, target, f"{label}: pack weights")
+    return target
+
+
+def packed_bias(lowering: Lowering, value: str, label: str) -> Pointer:
+    """One number per filter, with zeros up to a whole block."""
+    constant = lowering.graph.constants.get(value)
+    if constant is not None:
+        return lowering.packed(pack_channels(constant))
+    (count,) = lowering.graph.types[value].shape
+    whole = -(-count // LANES) * LANES
+    target = lowering.scratch(4 * whole)
+    if whole != count:
+        _zeros(lowering, target, whole, label)
+    source = lowering.read_contiguous(value)
+    _move(lowering, Move((count,), (1,), 0, (1,), 0), source, target, f"{label}: pack bias")
+    return target
+
+
+def _move(
+    lowering: Lowering, move: Move, source: Pointer | Placed, target: Pointer, label: str
+) -> None:
+    read = Access(F32, move.read, move.first)
+    written = Access(F32, move.written, move.start)
+    loop = LoopSpec(move.dims, (read,), (written,), (Input(0, F32),))
+    lowering.call(loop, [source, target], label)
+
+
+def _zeros(lowering: Lowering, target: Pointer, elements: int, label: str) -> None:
+    loop = LoopSpec((elements,), (), (Access(F32, (1,)),), (Const(0.0, F32),))
+    lowering.call(loop, [target], f"{label}: zeros around what is packed")

@@ -1,0 +1,97 @@
+"""MaxPool that also says where each window's largest element is: a reduction over the window to the
+extreme, then one over the positions of those elements that are it.
+
+Positions come from a table over the plane, in which padding lies farthest and so is never chosen.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.kernels.loops import Access
+from verax.compiler.kernels.reduce import ReduceSpec
+from verax.compiler.lower.copies import copy_view, fill, view
+from verax.compiler.lower.extremes import FARTHEST, INDEX, M, extreme_stages
+from verax.compiler.lower.lowering import Lowering, NoKernel
+from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.types import TensorType
+from verax.numerics.expr import Input
+from verax.ops.windows.pooling import MaxPool
+from verax.ops.windows.windows import Windows, lowest
+
+
+def lower_with_positions(lowering: Lowering, group: Group) -> None:
+    """Input, positions in the plane, first position of each plane, largest elements, positions."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, MaxPool)
+    x_type = lowering.graph.types[node.inputs[0] or ""]
+    if op.storage_order or not x_type.is_static or 0 in x_type.shape:
+        raise NoKernel("positions are counted row by row, in planes of known size")
+    batch, channels, *space = x_type.shape
+    windows, size = op.spatial(x_type), math.prod(space)
+    if size >= FARTHEST:
+        raise NoKernel("a plane is too large")
+    behind = [
+        max(0, (m - 1) * s + (k - 1) * d + 1 - begin - n)
+        for n, m, s, k, d, (begin, _) in zip(
+            space, windows.output, windows.strides, windows.kernel_shape, windows.dilations,
+            windows.pads,
+        )
+    ]  # fmt: skip
+    pads = [(begin, end) for (begin, _), end in zip(windows.pads, behind)]
+    inner = np.arange(size, dtype=np.int32).reshape(space)
+    table = lowering.constant(np.pad(inner, pads, constant_values=FARTHEST))
+    planes = lowering.constant(np.arange(batch * channels, dtype=np.int64) * size)
+    seen = _padded(lowering, node.inputs[0] or "", pads, group.label)
+    y, places = (lowering.write_contiguous(v) for v in node.outputs)
+    dtype, rank = str(x_type.dtype), len(space)
+    inputs = (
+        Access(dtype, _walk(seen.physical.strides, windows)),
+        Access(INDEX, _walk((0, 0, *table.physical.strides), windows)),
+        Access("int64", (channels, 1, *(0,) * 2 * rank)),
+    )
+    position = Input(4, INDEX)
+    number = M.add(M.convert(position, "int64"), Input(2, "int64"))
+    nowhere = M.eq(position, M.const(FARTHEST, INDEX))
+    number = M.select(nowhere, M.const(-1, "int64"), number)
+    spec = ReduceSpec(
+        (batch, channels, *windows.output),
+        windows.kernel_shape,
+        inputs,
+        extreme_stages(dtype, largest=True, last=False, first_stage=3),
+        (
+            (Access(dtype, y.physical.strides), Input(3, dtype)),
+            (Access("int64", places.physical.strides), number),
+        ),
+    )  # fmt: skip
+    lowering.call(spec, [seen, table, planes, y, places], group.label)
+
+
+def _padded(lowering: Lowering, value: str, pads: list[tuple[int, int]], label: str) -> Placed:
+    """The input, row-major, with the least number around it as far as windows reach."""
+    x = lowering.read_contiguous(value)
+    if not any(map(any, pads)):
+        return x
+    type_ = x.physical.type
+    shape = (*type_.shape[:2], *(n + a + b for n, (a, b) in zip(type_.shape[2:], pads)))
+    wide = lowering.allocate(Physical(TensorType(type_.dtype, shape)))
+    least = np.asarray(lowest(type_.dtype.numpy), type_.dtype.numpy)
+    lowering.call(fill(wide.physical, least), [wide], f"{label}: around the input")
+    box = [slice(0, n) for n in type_.shape[:2]]
+    box += [slice(a, a + n) for n, (a, _) in zip(type_.shape[2:], pads)]
+    part = view(wide).part(box)
+    lowering.call(copy_view(view(x), part), [x, part.pointer], f"{label}: with padding")
+    return wide
+
+
+def _walk(strides: tuple[int, ...], windows: Windows) -> tuple[int, ...]:
+    """Steps from window to window, then from kernel position to kernel position."""
+    space = strides[2:]
+    return (
+        *strides[:2],
+        *(step * s for step, s in zip(space, windows.strides)),
+        *(step * d for step, d in zip(space, windows.dilations)),
+    )

@@ -1,0 +1,122 @@
+"""Random numbers in a graph of AOTAutograd: PyTorch draws them, from its own generator and in the
+order of eager PyTorch, and the program gets them as inputs. So dropout keeps the numbers that it
+has in eager training with the same seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from verax.base.errors import UnsupportedError
+from verax.base.optional import optional
+from verax.frontends.torch.lines import line_of
+
+torch: Any = optional("torch", "to use verax.torch")
+FUNCTIONS = frozenset((
+    *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"),
+    *("dropout_", "feature_alpha_dropout", "rand", "randn", "randint", "randperm", "rand_like"),
+    *("randn_like", "randint_like", "bernoulli", "bernoulli_", "normal", "normal_", "uniform_"),
+    *("multinomial", "poisson", "exponential_", "gumbel_softmax", "rrelu", "random_"),
+))  # fmt: skip
+"""Names in PyTorch of what draws random numbers, in some of its uses."""
+LIKE = ("bernoulli.p", "rand_like", "randn_like", "randint_like")
+"""ATen operators that take only the form of a tensor."""
+
+
+def draws(graph: Any) -> bool:
+    """Whether a graph of Dynamo calls something that may draw random numbers."""
+    return any(
+        str(getattr(n.target, "__name__", n.target)) in FUNCTIONS
+        for n in graph.graph.nodes
+        if n.op.startswith("call")
+    )
+
+
+def taken_out(graph: Any) -> tuple[Any, list[Callable[[], Any]]]:
+    """The graph with an input, behind its others, for each node that draws; and what draws them.
+
+    Raises `UnsupportedError` for numbers whose distribution or count other nodes decide.
+    """
+    aten = torch.ops.aten
+    for node in graph.graph.find_nodes(op="call_function", target=aten.native_dropout.default):
+        _spell_out(graph.graph, node)
+    found = [n for n in graph.graph.nodes if _is_drawn(n)]
+    last = [n for n in graph.graph.nodes if n.op == "placeholder"][-1:]
+    makers = []
+    for number, node in enumerate(found):
+        makers.append(_maker(node))
+        where = last[-1] if last else next(iter(graph.graph.nodes))
+        insert = graph.graph.inserting_after if last else graph.graph.inserting_before
+        with insert(where):
+            place = graph.graph.placeholder(f"drawn_{number}")
+        place.meta.update(node.meta)
+        node.replace_all_uses_with(place)
+        graph.graph.erase_node(node)
+        last = [place]
+    graph.recompile()
+    return graph, makers
+
+
+def _spell_out(graph: Any, node: Any) -> None:
+    """A dropout by its mask, which is drawn in the memory order of its input."""
+    aten = torch.ops.aten
+    x, p, train = (*node.args, None)[:3]
+    with graph.inserting_before(node):
+        if train is False or p == 0:
+            result, mask = (
+                x,
+                graph.call_function(aten.ones_like.default, (x,), {"dtype": torch.bool}),
+            )
+        elif p == 1:
+            result = graph.call_function(aten.zeros_like.default, (x,))
+            mask = graph.call_function(aten.zeros_like.default, (x,), {"dtype": torch.bool})
+        else:
+            kept = graph.call_function(bernoulli_in_place, (x, 1 - p))
+            kept.meta.update(x.meta)
+            scaled = graph.call_function(aten.div.Scalar, (kept, 1 - p))
+            result = graph.call_function(aten.mul.Tensor, (x, scaled))
+            mask = graph.call_function(aten.to.dtype, (kept, torch.bool))
+    for user in list(node.users):
+        user.replace_all_uses_with((result, mask)[user.args[1]])
+        graph.erase_node(user)
+    graph.erase_node(node)
+
+
+def bernoulli_in_place(form: Any, p: float) -> Any:
+    """Ones with probability p, drawn in the memory order of `form`."""
+    return torch.empty_like(form).bernoulli_(p)
+
+
+def _is_drawn(node: Any) -> bool:
+    tags = getattr(node.target, "tags", ())
+    seeded = torch.Tag.nondeterministic_seeded in tags or node.target is bernoulli_in_place
+    return node.op == "call_function" and seeded
+
+
+def _maker(node: Any) -> Callable[[], Any]:
+    """Draws the numbers of a node."""
+    target, args, kwargs = node.target, list(node.args), dict(node.kwargs)
+    of_form = str(target).startswith(tuple(f"aten.{name}" for name in LIKE))
+    like = args[0] if of_form or target is bernoulli_in_place else None
+    form = _form_of(like)
+    given = torch.utils._pytree.tree_leaves((args[1:] if form else args, kwargs))
+    if any(isinstance(a, torch.fx.Node) for a in given):
+        line = line_of(node)
+        raise UnsupportedError(
+            f"{target} draws random numbers whose distribution or count the graph computes"
+            + (f" ({line})" if line else ""),
+            next_step="draw them outside of the compiled function and give them as an argument",
+        )
+    if form is None:
+        return lambda: target(*args, **kwargs)
+    shape, strides, dtype = form
+    return lambda: target(torch.empty_strided(shape, strides, dtype=dtype), *args[1:], **kwargs)
+
+
+def _form_of(node: Any) -> Any:
+    """Shape, strides and type of a tensor; None where sizes are open."""
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    if value is None or not all(type(n) is int for n in (*value.shape, *value.stride())):
+        return None
+    return tuple(value.shape), tuple(value.stride()), value.dtype
