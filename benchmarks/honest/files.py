@@ -38,9 +38,12 @@ OWN = {
 """Runtimes that run a file of this kind unchanged."""
 WRITTEN = ("onnxruntime:all", "onnxruntime:disabled", "openvino")
 """Runtimes that run any network as ONNX."""
+OWN_LEVELS = ("verax:O2", "verax:O3")
 QUANTISED = "quantised"
 GROUPS, PER_GROUP = 40, 10
 """Groups of quantised networks in the campaign, and networks in each."""
+QUANTISED_OWN_EVERY = 5
+"""Our own compiler takes one quantised network in so many."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ def runs_of_files() -> Iterator[tuple[str, list[Run]]]:
             for view, style in ((WATCHED, PLAIN), (OUTPUTS, PLAIN), (OUTPUTS, NOISE))
             if not (runner in ("tvm", "torch-compiled") and (view, style) != (OUTPUTS, PLAIN))
         ]
+        runs += [Run(name, FLOAT32, FILE, level, OUTPUTS, PLAIN) for level in OWN_LEVELS]
         runs += [Run(name, FLOAT32, FILE, p.name, RECORDED, PLAIN) for p in file.stored]
         yield name, runs
 
@@ -95,6 +99,10 @@ def runs_of_quantised() -> Iterator[tuple[str, list[Run]]]:
                 for i in range(PER_GROUP)
                 for runner in ("onnxruntime:all", "onnxruntime:disabled", "openvino")
                 for view in (WATCHED, OUTPUTS)
+            ]
+            + [
+                Run(name, INT8, form_of(name, i), OWN_LEVELS[group % 2], OUTPUTS, PLAIN)
+                for i in range(group % QUANTISED_OWN_EVERY, PER_GROUP, QUANTISED_OWN_EVERY)
             ],
         )
 

@@ -19,6 +19,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "tests" / "frontends" / "from_tfl
 LITE = "quantised-lite-"
 KINDS = ("dynamic", "int8", "int16")
 RUNNERS = ("litert", "litert-builtin", "litert-reference")
+OWN_LEVEL = "verax:O3"
 DRAWS = {"network": 2, "operator": 1}
 """Drawn inputs that each is judged on."""
 
@@ -53,5 +54,6 @@ def runs_of_lite() -> Iterator[tuple[str, list[Run]]]:
                 for runner in RUNNERS
                 for view in views
                 for seed in range(DRAWS[sort])
-            ],
+            ]
+            + [Run(name, INT8, FILE, OWN_LEVEL, OUTPUTS, "draw0")],
         )

@@ -19,6 +19,14 @@ ONNX, PROGRAM, FILE = "onnx", "program", "file"
 FLOAT32, FLOAT16, BFLOAT16, INT8 = "float32", "float16", "bfloat16", "int8"
 TVM_EVERY, COMPILED_EVERY, OWN_EVERY = 4, 3, 6
 """Runners that compile for many seconds take one architecture in so many."""
+OWN = (
+    ((FLOAT32, ONNX, "O2", WATCHED),),
+    ((FLOAT16, ONNX, "O3", OUTPUTS),),
+    ((FLOAT32, ONNX, "O2", OUTPUTS),),
+    ((BFLOAT16, PROGRAM, "O3", OUTPUTS), (FLOAT16, PROGRAM, "O2", WATCHED)),
+    ((FLOAT32, ONNX, "O3", WATCHED),),
+)
+"""What our compiler is given beside, in turn: (dtype, form, level, view)."""
 LEVELS = ("disabled", "basic", "extended", "all")
 
 
@@ -66,6 +74,16 @@ def runs_of(name: str, number: int) -> Iterator[Run]:
         yield Run(name, FLOAT16, ONNX, f"onnxruntime:{level}", OUTPUTS, PLAIN)
     yield Run(name, FLOAT16, ONNX, "onnxruntime:all", WATCHED, PLAIN)
     yield Run(name, FLOAT16, ONNX, "openvino", OUTPUTS, PLAIN)
+    yield from _own_levels(name, number)
+
+
+def _own_levels(name: str, number: int) -> Iterator[Run]:
+    """Our own compiler: the default level on every architecture, the others on every so many."""
+    yield Run(name, FLOAT32, ONNX, "verax:O3", OUTPUTS, PLAIN)
+    if number % OWN_EVERY == 0:
+        yield Run(name, FLOAT32, ONNX, "verax:O1", OUTPUTS, PLAIN)
+    for dtype, form, level, view in OWN[number % len(OWN)]:
+        yield Run(name, dtype, form, f"verax:{level}", view, PLAIN)
 
 
 def _float32_onnx(name: str, number: int) -> Iterator[Run]:
@@ -80,8 +98,6 @@ def _float32_onnx(name: str, number: int) -> Iterator[Run]:
     yield Run(name, FLOAT32, ONNX, "onnxruntime:all", RECORDED_INSIDE, PLAIN)
     yield Run(name, FLOAT32, ONNX, "openvino", RECORDED, PLAIN)
     yield Run(name, FLOAT32, ONNX, "openvino:bf16", OUTPUTS, PLAIN)
-    if number % OWN_EVERY == 0:
-        yield Run(name, FLOAT32, ONNX, "verax:O1", OUTPUTS, PLAIN)
     if number % TVM_EVERY == 0:
         yield Run(name, FLOAT32, ONNX, "tvm", OUTPUTS, PLAIN)
         yield Run(name, FLOAT32, ONNX, "tvm:O0", WATCHED, PLAIN)

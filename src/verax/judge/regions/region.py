@@ -25,6 +25,7 @@ from verax.judge.decide.local import conform, finding, undecided
 from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
 from verax.judge.regions.fast import fast_decision
 from verax.judge.regions.orders import order_decision
+from verax.judge.regions.ordinary import left_by_rounding
 from verax.judge.regions.precision_network import best_match
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.judge.regions.steps import Steps, quantises_inside, recorded
@@ -259,12 +260,7 @@ class _Judgement:
                 return Decision(
                     Kind.undecided, "NaN or infinite numbers: a NaN proves nothing", "non-finite"
                 )
-            return Decision(
-                Kind.mistake,
-                "NaN or infinite where the meaning is an ordinary number",
-                "non-finite",
-                np.inf,
-            )
+            return self._decide_stray(value, given)
         if bool(same_value(given, expected.astype(given.dtype)).all()):
             return Decision(
                 Kind.identical, "every bit is the meaning's value rounded once", "equality"
@@ -275,6 +271,15 @@ class _Judgement:
             return self.steps.decide(value, given)
         assert sigma is not None
         return self._decide_spread(value, given, expected, samples, sigma)
+
+    def _decide_stray(self, value: str, given: np.ndarray) -> Decision:
+        """NaN or infinite where the meaning is an ordinary number."""
+        words = "NaN or infinite where the meaning is an ordinary number"
+        first = left_by_rounding(self.sampler, value, ~np.isfinite(given.astype(np.float64)))
+        if first:
+            words += f"; so they are once every value has its declared type, from {first!r} on"
+            return Decision(Kind.undecided, words, "non-finite")
+        return Decision(Kind.mistake, words, "non-finite", np.inf)
 
     def _decide_spread(
         self,

@@ -1,0 +1,86 @@
+"""Whether rounding alone leaves the ordinary numbers where the meaning stays among them.
+
+The logarithm of a Softmax is -130 by its meaning and minus infinity in float32, where the Softmax
+is 0; in float16 a small sum of squares is. Nobody is to blame for that. Honest runs in the declared
+types, from the promised bits and with the noise of rounding, tell such places from others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.ir.types import TensorType
+from verax.judge.decide.local import conform
+from verax.judge.regions.sampler import Sampler
+from verax.numerics import statistics as st
+from verax.reference.evaluate import evaluate_node
+
+RARE = 0.25
+"""Share of honest runs below which a place counts as left by chance."""
+
+
+def left_by_rounding(sampler: Sampler, value: str, stray: np.ndarray) -> str:
+    """The first node at which honest rounding makes NaN or infinite numbers of a value that is
+    ordinary by its meaning, and so explains those in `stray` (booleans of its shape); "" where it
+    does not.
+
+    Most honest runs leave them in the same places; where rounding decides the place too (a
+    difference that is 0 or not), as many others are explained as honest runs show but now and then.
+    """
+    runs = _Runs(sampler)
+    found = [runs.non_finite(value, scale) for scale in (0.0, *[1.0] * st.SAMPLES_FEW)]
+    found = [places for places in found if places.shape == stray.shape]
+    counts = np.sum(found, axis=0) if found else np.zeros(stray.shape)
+    now_and_then = (counts > 0) & (counts < RARE * len(found))
+    beside = stray & (counts == 0)
+    return runs.first if beside.sum() <= now_and_then.sum() and counts.any() else ""
+
+
+class _Runs:
+    """Honest runs of a region in the declared types.
+
+    first: the first node that made a number which is not finite, of finite ones."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler, self.first = sampler, ""
+
+    def non_finite(self, value: str, scale: float) -> np.ndarray:
+        """Where a shown value is NaN or infinite, with `scale` times the noise of rounding."""
+        sampler, graph = self.sampler, self.sampler.graph
+
+        def stored(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+            declared = [
+                None if v is None else conform(a, graph.types[v].dtype)
+                for v, a in zip(node.inputs, arrays)
+            ]
+            types = tuple(
+                None if v is None or a is None else TensorType(graph.types[v].dtype, a.shape)
+                for v, a in zip(node.inputs, declared)
+            )
+            results = evaluate_node(
+                node, declared, types, graph.output_types(node), promised_bits=True
+            )
+            noisy = tuple(
+                self._with_noise(node, v, y, scale) for v, y in zip(node.outputs, results)
+            )
+            given = [a for a in declared if a is not None]
+            if not self.first and all(map(_finite, given)) and not all(map(_finite, noisy)):
+                self.first = node.name or node.outputs[0]
+            return noisy
+
+        return ~np.isfinite(sampler.run(stored)[value].astype(np.float64))
+
+    def _with_noise(self, node: Node, value: str, array: np.ndarray, scale: float) -> np.ndarray:
+        if not scale or not self.sampler.graph.types[value].dtype.is_float:
+            return array
+        with np.errstate(all="ignore"):
+            noisy = self.sampler.noise(node, value, array.astype(np.float64), scale)
+            return np.where(np.isfinite(array), noisy, array).astype(array.dtype)
+
+
+def _finite(array: np.ndarray) -> bool:
+    return array.dtype.kind in "biu" or bool(np.isfinite(array.astype(np.float64)).all())
