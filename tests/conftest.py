@@ -74,3 +74,18 @@ def seeded() -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
         sys.modules["torch"].set_num_threads(1)
+
+
+_broken = False
+
+
+@pytest.fixture(autouse=True)
+def own_kernels(request: pytest.FixtureRequest) -> None:
+    """A test that may break the compiler is not given kernels made before, nor leaves its own."""
+    global _broken
+    may_break = "monkeypatch" in request.fixturenames
+    if may_break or _broken:
+        from verax.compiler.lower.assembly import KEPT
+
+        KEPT.forget()
+    _broken = may_break

@@ -1,7 +1,7 @@
 """Sine, cosine and tangent by the shorter way for |x| <= 2^20 are the numbers that are promised.
 
-Every float32 was compared when it was written (2^32 of each, natively): none differs. Here a part of
-them is, from all binades, and the edges.
+Every float32 was compared when it was written (2^32 of each, natively): none differs. Here a part
+of them is, from all binades, and the edges.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pytest
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.kernels import arith
+from verax.compiler.lower.assembly import KEPT
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -59,5 +60,6 @@ def test_kernels_take_it_only_where_all_lanes_allow_it(
     with np.errstate(invalid="ignore"):
         wanted = M.call(name, x)
     np.testing.assert_array_equal(result(), wanted)
+    KEPT.forget()
     monkeypatch.setattr(arith, "SHORTER", {name: (np.inf, SHORTER[name][1])})
     assert (result()[30] != wanted[30]).any()  # else this test could not fail
