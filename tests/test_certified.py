@@ -14,6 +14,7 @@ from verax.compiler import levels
 from verax.compiler.passes import choose_winograd
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
+from verax.judge.regions.sampler import Sampler
 from verax.numerics import winograd
 from verax.ops.movement.reshaping import Transpose
 from verax.ops.pointwise.activation import Relu
@@ -41,6 +42,21 @@ def test_an_honest_program_is_certified() -> None:
     assert Certificate.from_json(held.to_json()) == held
     assert "certificate holds: O3" in str(held)
     assert f"| 2 | `y` | {held.draws[1].outputs[0].kind} |" in held.to_markdown()
+
+
+def test_what_is_found_out_while_compiling_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one core nothing is drawn ahead; with several the same samples are."""
+    drawn = []
+    draw_ahead = Sampler.draw_ahead
+    noted = lambda self, count: (drawn.append(count), draw_ahead(self, count))  # noqa: E731
+    monkeypatch.setattr(Sampler, "draw_ahead", noted)
+    found = []
+    for threads, times in (("1", 0), ("2", 1)):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        exe = verax.compile(network(), certify=True, draws=2, seed=23, threads=1)
+        assert exe.certificate is not None and len(drawn) == times
+        found.append(dataclasses.replace(exe.certificate, seconds=0.0, environment={}))
+    assert found[0] == found[1]
 
 
 def test_given_inputs_are_judged_on() -> None:

@@ -12,10 +12,12 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 
+from verax.base.cores import deciding
 from verax.base.errors import InputError
 from verax.base.settings import Settings
 from verax.compiler.cache import ProgramCache, is_cached
@@ -24,9 +26,10 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.recipe import network_hash
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
-from verax.judge.certify import Examined, examine
+from verax.judge.certify import Examined, examine, outputs_ahead
 from verax.judge.inputs import draw_inputs
-from verax.judge.regions.network import Progress
+from verax.judge.regions.budget import Budget, in_context
+from verax.judge.regions.network import Ahead, Progress
 from verax.records.certificate import Certificate
 from verax.records.environment import array_hash, environment
 from verax.runners.own import VeraxRunner
@@ -70,6 +73,8 @@ def compile_certified(
         if exe.recipe.sha256 == certificate.recipe:
             return exe, certificate
     fallbacks: dict[str, str] = {}
+    budget = Budget.of(None)
+    ahead = _Ahead(graph, given[0][0], seed, budget)
     while True:
         asked = dataclasses.replace(settings, keep_exact=(*settings.keep_exact, *fallbacks))
         exe = make(asked)
@@ -77,8 +82,8 @@ def compile_certified(
         recipe = exe.recipe
         found: list[Examined] = []
         for i, (arrays, origins) in enumerate(given):
-            found.append(
-                examine(
+            with budget.held():
+                examined = examine(
                     graph,
                     runner,
                     arrays,
@@ -86,8 +91,9 @@ def compile_certified(
                     recipe.algorithms,
                     seed=seed + i,
                     progress=progress,
+                    ahead=ahead.take() if i == 0 else None,
                 )
-            )
+            found.append(examined)
             if found[-1].failing:
                 break
         failing = {node: why for one in found for node, why in one.failing.items()}
@@ -109,6 +115,23 @@ def compile_certified(
     if cache and key:
         cache.keep_text(key, certificate.to_json())
     return exe, certificate
+
+
+class _Ahead:
+    """What is found out about the outputs while the program is compiled, used once: the float64
+    meaning and what rounding may do to it need no program. With one core it would gain nothing."""
+
+    def __init__(self, graph: Graph, inputs: Arrays, seed: int, budget: Budget) -> None:
+        self._found: Future[Ahead] | None = None
+        if deciding().threads > 1:
+            pool = ThreadPoolExecutor(1, "verax-judge")
+            with budget.held():
+                self._found = pool.submit(in_context(outputs_ahead), graph, inputs, seed)
+            pool.shutdown(wait=False)
+
+    def take(self) -> Callable[[], Ahead] | None:
+        found, self._found = self._found, None
+        return None if found is None else found.result
 
 
 def _key(

@@ -8,7 +8,7 @@ have, in the tiles around (the error of a tile is spread over it).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from verax.judge.decide.criterion import pooled_maximum
 from verax.judge.decide.local import meaning
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import held_to_memory, in_context
-from verax.judge.regions.network import Progress, Survey, survey
+from verax.judge.regions.network import Ahead, Progress, Survey, survey, survey_ahead
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
 from verax.numerics.winograd import NAMES
@@ -57,11 +57,13 @@ def examine(
     seed: int = 0,
     progress: Progress | None = None,
     memory: int | str | None = None,
+    ahead: Callable[[], Ahead] | None = None,
 ) -> Examined:
     """Judge what `subject` makes of `graph` on `inputs`.
 
     origins: how the inputs came about, in words; algorithms: of nodes that are approximated, by
-    name. memory: as for `check`. Raises whatever `VeraxError` the subject fails with.
+    name. memory: as for `check`. ahead: waits for what `outputs_ahead` gave for the same inputs.
+    Raises whatever `VeraxError` the subject fails with.
     """
     fixed = specialise(graph, bind_symbols(graph, inputs))
     given = subject.run(graph, inputs)
@@ -73,7 +75,7 @@ def examine(
             problems.append(f"output {v!r} has other bits when inner values are shown")
     known = {v: a for v, a in shown.items() if v in fixed.producers}
     with ThreadPoolExecutor(1) as pool:
-        later = pool.submit(in_context(_outputs), fixed, inputs, given, seed)
+        later = pool.submit(in_context(_outputs), fixed, inputs, given, seed, ahead)
         found = survey(fixed, inputs, known, seed=seed, progress=progress)
         outputs, said = later.result()
     values = {**inputs, **known}
@@ -184,12 +186,30 @@ def _known(graph: Graph, value: str | None, first: Arrays, then: Arrays) -> np.n
     return None
 
 
+def outputs_ahead(graph: Graph, inputs: Arrays, seed: int = 0) -> Ahead:
+    """What `examine` finds out about the outputs before it knows them."""
+    fixed = specialise(graph, bind_symbols(graph, inputs))
+    return survey_ahead(fixed, inputs, fixed.outputs, seed)
+
+
 def _outputs(
-    graph: Graph, inputs: Arrays, given: Arrays, seed: int
+    graph: Graph,
+    inputs: Arrays,
+    given: Arrays,
+    seed: int,
+    ahead: Callable[[], Ahead] | None,
 ) -> tuple[tuple[Output, ...], list[str]]:
     """The outputs against the meaning of the whole network, and what is wrong with them."""
     known = {v: np.asarray(a) for v, a in given.items() if v in graph.producers}
-    whole = survey(graph, inputs, known, seed=seed, measure_power=False, find_precision=False)
+    whole = survey(
+        graph,
+        inputs,
+        known,
+        seed=seed,
+        measure_power=False,
+        find_precision=False,
+        ahead=ahead() if ahead else None,
+    )
     outputs, problems = [], []
     for f in whole.findings:
         size = root_mean_square(known[f.value])

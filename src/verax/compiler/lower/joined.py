@@ -174,8 +174,8 @@ def _symbols(
                 numbers[k], addends[k] = into.number, start
             elif int(symbol["info"]) >> 4 < _GLOBAL:
                 numbers[k] = len(table)
-                name = names.add(part.symbol_name(symbol))
-                table.append(_entry(symbol, name, where))
+                place = names.add(part.symbol_name(symbol))
+                table.append(_entry(symbol, place, where))
             else:
                 later.append((i, k, part.symbol_name(symbol)))
     first = len(table)

@@ -8,7 +8,8 @@ another node look guilty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -16,19 +17,23 @@ import numpy as np
 
 from verax.base.blas import one_blas_thread
 from verax.base.cores import deciding
+from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import check_node, conform, finding, meaning, undecided
 from verax.judge.decide.ties import rounds_freely
-from verax.judge.regions.budget import Budget, current, keeping_to
-from verax.judge.regions.region import Region, check_region
+from verax.judge.regions.budget import Budget, current, keeping_to, needs, why_too_large
+from verax.judge.regions.region import Region, check_region, drawn_ahead
+from verax.judge.regions.sampler import Sampler
 from verax.judge.regions.steps import named_integers
 from verax.ops.movement.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
 WORKERS = 4
 """Regions judged at a time, as far as the budget of memory allows."""
+Ahead = dict[tuple[str, ...], Sampler]
+"""By names of the values that a region shows, what judging it begins with."""
 Progress = Callable[[int, int, str], None]
 """Called with (nodes judged, nodes in all, name of the node)."""
 
@@ -75,6 +80,7 @@ def survey(
     find_precision: bool = True,
     progress: Progress | None = None,
     budget: Budget | None = None,
+    ahead: Ahead | None = None,
 ) -> Survey:
     """Judge every value in `values` (named as in the specialised `graph`) on its actual inputs.
 
@@ -82,6 +88,7 @@ def survey(
     Winograd's algorithm. measure_power: whether regions are tried for blindness. find_precision:
     whether regions too wrong for float32 are tried in coarser arithmetics. budget: memory that may
     be taken, by default that of this thread; what does not fit is in `unchecked` with the reason.
+    ahead: what `survey_ahead` gave for the same values and seed; it is used up.
     """
     shown = {**graph.constants, **inputs}
     produced = set()
@@ -117,6 +124,7 @@ def survey(
             winograd=winograd,
             measure_power=measure_power,
             find_precision=find_precision,
+            sampler=ahead.pop(region.shown, None) if ahead else None,
         )
         return named_integers(graph, region, shown, found, seed), power, True
 
@@ -138,6 +146,31 @@ def survey(
         if (node.name or node.outputs[0]) not in covered:
             result.unchecked[node.name or node.outputs[0]] = "nothing that it leads to was shown"
     return result
+
+
+def survey_ahead(
+    graph: Graph, inputs: Mapping[str, np.ndarray], values: Collection[str], seed: int = 0
+) -> Ahead:
+    """What `survey` does before it looks at `values`, which need not be known yet, where several
+    nodes between the inputs and them are judged together. What does not fit into this thread's
+    budget, or fails, is left to `survey`."""
+    shown = {**graph.constants, **inputs}
+    found: Ahead = {}
+    for region in regions(graph, {v for v in values if v in graph.producers}):
+        inside = {v for n in region.nodes for v in n.outputs}
+        given = {v for n in region.nodes for v in n.inputs if v is not None} - inside
+        if _is_single(graph, region) or not given <= shown.keys() or inside & shown.keys():
+            continue
+        need = needs(graph, region, shown)
+        if why_too_large(need):
+            continue
+        with (
+            contextlib.suppress(VeraxError, MemoryError),
+            current().taking(need),
+            one_blas_thread(),
+        ):
+            found[region.shown] = drawn_ahead(graph, region, shown, seed)
+    return found
 
 
 def _drop_misfits(

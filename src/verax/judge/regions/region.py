@@ -49,22 +49,49 @@ def check_region(
     winograd: bool = True,
     measure_power: bool = True,
     find_precision: bool = True,
+    sampler: Sampler | None = None,
 ) -> tuple[list[Finding], list[Power]]:
     """Judge the shown values of a region. `shown` holds inputs, constants and shown values.
 
     winograd: whether the subject may use Winograd's algorithm, which errs more. measure_power:
     whether to find out what the check could not see. find_precision: whether errors
-    too large for float32 are tried in coarser arithmetics (slow). Values stay in their declared
-    dtypes; float64 is used inside. Deterministic for a seed.
+    too large for float32 are tried in coarser arithmetics (slow). sampler: what `drawn_ahead` gave
+    for the same, to be used once. Values stay in their declared dtypes; float64 is used inside.
+    Deterministic for a seed.
     """
     try:
-        judgement = _Judgement(Sampler(graph, region, shown, seed), winograd)
+        if sampler is None:
+            sampler = Sampler(graph, region, shown, seed)
+        sampler.shown = shown
+        judgement = _Judgement(sampler, winograd)
         return judgement.judge(measure_power, find_precision)
     except VeraxError as error:
         reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
         return [
             undecided(graph.producers[v], v, shown[v], reason, region.names) for v in region.shown
         ], []
+
+
+def drawn_ahead(
+    graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int
+) -> Sampler:
+    """What judging a region begins with, and does not need its shown values for: they may be absent
+    from `shown`. Raises the `VeraxError` that it would fail with."""
+    sampler = Sampler(graph, region, shown, seed)
+    elements = sum(sampler.expected[v].size for v in _floats(sampler))
+    if elements > st.ADJOINT_ELEMENTS:
+        sampler.draw_ahead(_samples(elements))
+    return sampler
+
+
+def _floats(sampler: Sampler) -> list[str]:
+    """The shown values that are no integers."""
+    return [v for v in sampler.region.shown if sampler.expected[v].dtype.kind == "f"]
+
+
+def _samples(elements: int) -> int:
+    """How many samples are drawn where so many elements are shown."""
+    return st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
 
 
 def rounding_samples(
@@ -87,7 +114,7 @@ class _Judgement:
 
     def judge(self, measure_power: bool, find_precision: bool) -> tuple[list[Finding], list[Power]]:
         """Findings on the shown values, and the power of the check at the values inside."""
-        floats = [v for v in self.region.shown if self.expected[v].dtype.kind == "f"]
+        floats = _floats(self.sampler)
         elements = sum(self.expected[v].size for v in floats)
         samples: list[Values] = []
         found: dict[str, Reach] | None = None
@@ -98,8 +125,7 @@ class _Judgement:
             except NoRule as reason:
                 self.no_rule = str(reason)
         if scale is None:
-            count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
-            samples = [self.sampler.sample() for _ in range(count)]
+            samples = [self.sampler.sample() for _ in range(_samples(elements))]
             scale = {v: self._spread(v, samples) for v in floats}
         given = {v: conform(self.shown[v], self.graph.types[v].dtype) for v in self.region.shown}
         decisions = {

@@ -69,6 +69,7 @@ class Sampler:
         self.parameters: set[str] = set()
         self.problems: list[str] = []
         self.quanta: dict[str, float] = {}
+        self._ahead: list[Values] = []
         self.expected = self.run(self._measure)
 
     def run(self, after: After) -> Values:
@@ -145,8 +146,15 @@ class Sampler:
         self.tape.add(node, found.ev, arrays, found.outputs, still)
         return found.outputs
 
+    def draw_ahead(self, count: int) -> None:
+        """Draw the samples that will be asked for first, before anything else is."""
+        self._ahead = [self.sample() for _ in range(count)]
+
     def sample(self, scale: float = 1.0) -> Values:
         """Shown values with `scale` times the noise of rounding at every node."""
+        if self._ahead:
+            assert scale == 1, "what was drawn ahead is asked for first"
+            return self._ahead.pop(0)
 
         def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
             found = self.evaluate(node, self._refolded(node, arrays, scale))
@@ -202,7 +210,9 @@ class Sampler:
         if isinstance(node.op, DequantizeLinear):
             shared = scale * st.CONSTANT_ROUNDINGS * U * self.random.standard_normal()
             array = array * (1 + shared)
-        return array + scale * sigma * noise
+        moved = (scale * sigma if scale != 1 else sigma) * noise
+        moved += array
+        return moved
 
     @functools.cached_property
     def steps(self) -> dict[str, float]:
