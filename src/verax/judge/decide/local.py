@@ -266,7 +266,9 @@ def places(given: np.ndarray, expected: np.ndarray) -> tuple[WorstElement, ...]:
     wide = given.astype(np.float64)
     with np.errstate(invalid="ignore"):
         size = np.abs(wide - expected)
-        size = np.where((wide == expected) | (np.isnan(wide) & np.isnan(expected)), 0.0, size)
+        if np.isnan(size).any():
+            same = (wide == expected) | (np.isnan(wide) & np.isnan(expected))
+            size = np.where(same, 0.0, size)
     return tuple(
         WorstElement(index, float(expected[index]), float(wide[index]))
         for index in worst_places(size, WORST)
