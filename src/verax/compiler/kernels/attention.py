@@ -33,6 +33,7 @@ from verax.compiler.kernels.gemm import Matrix
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES, Target
+from verax.numerics import functions
 
 F32 = "float32"
 _Store = Callable[[list[list[ir.Value]], Index, Index], None]
@@ -128,8 +129,8 @@ class AttentionSchedule:
         return min(MOST_ITEMS, spec.outer * spec.inner * self.groups(spec))
 
     def scratch_elements(self, spec: AttentionSpec) -> int:
-        """Of one item."""
-        return self.rows * self.tiles * spec.row
+        """Of one item: the rows, and a spare one."""
+        return (self.rows * self.tiles + 1) * spec.row
 
     def scratch_bytes(self, spec: AttentionSpec) -> int:
         return self.items(spec) * self.scratch_elements(spec) * ELEMENT_SIZES[F32]
@@ -216,8 +217,7 @@ class _Group:
     def emit(self) -> None:
         spec = self.spec
         self._multiply(self.q, spec.q.row, self.k, spec.m, spec.d, self._store_scores)
-        with self.f.loop(self.count) as row:
-            self._softmax(self.f.at(self.scratch, (row.index, spec.row)))
+        self._softmax()
         self._multiply(self.scratch, spec.row, self.v, spec.e, spec.m, self._store_result)
 
     # --- products
@@ -332,58 +332,101 @@ class _Group:
 
     # --- softmax
 
-    def _softmax(self, row: ir.Value) -> None:
-        """Of one row of scores, in place."""
-        f, m, length = self.f, self.arith, self.spec.m
-        full, rest = divmod(length, LANES)
-        lowest = m.const(-math.inf, F32).value
-        inside = f.first(rest) if rest else ir.Constant(ir.VectorType(I1, LANES), None)
+    def _softmax(self) -> None:
+        """Of every row of scores, in place. While exponentials are taken of one row, the one before
+        is divided by its sum, which units that are idle meanwhile do."""
+        f = self.f
+        spare = f.at(self.scratch, self.schedule.rows * self.schedule.tiles * self.spec.row)
+        with f.loop(self.count, carry=[spare, f.constant(1.0)]) as loop:
+            row = f.at(self.scratch, (loop.index, self.spec.row))
+            before, sum_before = loop.values
+            total = self._exponentials(row, self._top(row), before, sum_before)
+            loop.next([row, total])
+        last, total = loop.results
+        with f.loop(-(-self.spec.m // LANES)) as part:
+            self._divide(f.at(last, (part.index, LANES)), total)
+
+    def _top(self, row: ir.Value) -> ir.Value:
+        """The largest score, in every lane; perhaps no NaN where there is one, for whose sake all
+        is NaN anyway."""
+        f, (full, rest) = self.f, divmod(self.spec.m, LANES)
 
         def larger(a: ir.Value, b: ir.Value) -> ir.Value:
-            return m.max(m.bind(a, F32), m.bind(b, F32)).value
+            return f.b.select(f.b.fcmp_ordered(">", a, b), a, b)
 
+        lowest = f.constant(-math.inf)
         ways = min(4, full)
         tops, done = [lowest] * max(1, ways), 0
         if ways:
             done = full // ways * ways
             with f.loop(done, step=ways, carry=tops) as loop:
                 at = f.imul(loop.index, LANES)
-                loop.next(
-                    [larger(t, f.load(f.at(row, at, j * LANES))) for j, t in enumerate(loop.values)]
-                )
+                values = [f.load(f.at(row, at, j * LANES)) for j in range(ways)]
+                loop.next([larger(*pair) for pair in zip(values, loop.values, strict=True)])
             tops = list(loop.results)
         for k in range(done, full):
-            tops[0] = larger(tops[0], f.load(f.at(row, k * LANES)))
+            tops[0] = larger(f.load(f.at(row, k * LANES)), tops[0])
         if rest:
-            last = f.b.select(inside, f.load(f.at(row, full * LANES)), lowest)
-            tops[0] = larger(tops[0], last)
+            last = f.load(f.at(row, full * LANES))
+            tops[0] = larger(f.b.select(f.first(rest), last, lowest), tops[0])
         while len(tops) > 1:
             tops = [larger(*tops[:2]), *tops[2:]]
-        top = self._joined(tops[0], larger)
+        return self._joined(tops[0], larger)
 
-        def exponential(at: ir.Value) -> ir.Value:
-            x = m.bind(f.b.fsub(f.load(at), top), F32)
-            e = m.exp(x).value
-            f.store(e, at)
+    def _exponentials(
+        self, row: ir.Value, top: ir.Value, before: ir.Value, sum_before: ir.Value
+    ) -> ir.Value:
+        """exp(score - top) in place of the scores; their sum, in every lane."""
+        f, (full, rest) = self.f, divmod(self.spec.m, LANES)
+
+        def step(at: Index) -> ir.Value:
+            self._divide(f.at(before, at), sum_before)
+            place = f.at(row, at)
+            e = self._exp(f.b.fsub(f.load(place), top))
+            f.store(e, place)
             return e
 
         total = f.constant(0.0)
         if full:
             with f.loop(full, carry=[total]) as loop:
-                e = exponential(f.at(row, (loop.index, LANES)))
+                e = step(f.imul(loop.index, LANES))
                 loop.next([f.b.fadd(loop.values[0], e)])
             (total,) = loop.results
         if rest:
-            e = exponential(f.at(row, full * LANES))
-            total = f.b.fadd(total, f.b.select(inside, e, f.constant(0.0)))
-        total = self._joined(total, f.b.fadd)
-        unseen = f.b.fcmp_unordered("uno", total, total)
-        with f.loop(full + bool(rest)) as loop:
-            at = f.at(row, (loop.index, LANES))
-            share = f.b.fdiv(f.load(at), total)
-            if self.spec.nan_to_zero:
-                share = f.b.select(unseen, f.constant(0.0), share)
-            f.store(share, at)
+            e = f.b.select(f.first(rest), step(full * LANES), f.constant(0.0))
+            total = f.b.fadd(total, e)
+        return self._joined(total, f.b.fadd)
+
+    def _exp(self, x: ir.Value) -> ir.Value:
+        """exp of what is not positive, or NaN: the short way where no result can be subnormal."""
+        f, m = self.f, self.arith
+        half = LANES // 2
+        parts = (f.shuffle(x, list(range(i, i + half))) for i in (0, half))
+        limit = f.constant(-87.0, lanes=half)
+        low = f.b.or_(*(f.b.fcmp_unordered("<", part, limit) for part in parts))
+        any_of = f.module.intrinsic("llvm.vector.reduce.or.v8i1", I1, [low.type])
+        short, long, after = (f.block(name) for name in ("normal", "subnormal", "exp"))
+        f.b.cbranch(f.b.call(any_of, [low]), long, short)
+        ends = []
+        for block, way in ((short, functions.exp_normal), (long, functions.exp)):
+            f.b.position_at_end(block)
+            e = way(m, m.bind(x, F32)).value
+            ends.append((e, f.b.block))
+            f.b.branch(after)
+        f.b.position_at_end(after)
+        found = f.b.phi(x.type)
+        for e, block in ends:
+            found.add_incoming(e, block)
+        return found
+
+    def _divide(self, at: ir.Value, total: ir.Value) -> None:
+        """Exponentials by their sum, in place."""
+        f = self.f
+        share = f.b.fdiv(f.load(at), total)
+        if self.spec.nan_to_zero:
+            unseen = f.b.fcmp_unordered("uno", total, total)
+            share = f.b.select(unseen, f.constant(0.0), share)
+        f.store(share, at)
 
     def _joined(self, value: ir.Value, join: _Join) -> ir.Value:
         """The tree over the lanes, in every lane."""
