@@ -131,6 +131,8 @@ def special(seed: int, shape: tuple[int, ...], share: float) -> np.ndarray:
     rng = np.random.default_rng([seed, 13])
     odd = np.array([np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3e38, -3e38, 0.0, -0.0], np.float32)
     x = rng.standard_normal(shape).astype(np.float32) * np.float32(4)
+    loaded = np.array([0x7FC00001, 0xFFC00155], np.uint32).view(np.float32)  # other NaN
+    odd = np.concatenate([odd, loaded])
     return np.where(rng.random(shape) < share, rng.choice(odd, shape), x).astype(np.float32)
 
 
@@ -141,6 +143,9 @@ def test_numbers_that_are_none(seed: int, fills: bool) -> None:
     op = Attention(scale=0.5, nan_to_zero=fills)
     for share in (0.002, 0.05):
         check(op, [special(seed, s, share) for s in shapes])
+    q, k, v = drawn(seed, *shapes[:3])
+    k[1, 2, 11] = np.array([0x7FC00001], np.uint32).view(np.float32)
+    check(op, [q, k, v])
     mask = special(seed, shapes[3], 0.3)
     mask[:, :, 2] = -np.inf
     mask[0, 1, 4, 1:] = -np.inf
