@@ -22,6 +22,7 @@ from verax.compiler.decide.fusion import group_nodes
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
+from verax.compiler.kernels.attention import AttentionSpec
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.gemm import GemmSpec, PackSpec
@@ -48,7 +49,7 @@ TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here
 USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
         ReduceSpec: "Softmax", LoopSpec: "Relu", WinogradInput: "WinogradConv",
         WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
-        RunningSpec: "CumSum", TopSpec: "TopK"}  # fmt: skip
+        RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
 
 

@@ -20,6 +20,7 @@ from verax.base.settings import Settings
 from verax.compiler import levels
 from verax.compiler.decide import fusion, layouts, steps
 from verax.compiler.driver import Executable, compile
+from verax.compiler.kernels.attention import AttentionSchedule, AttentionSpec
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, Emitter
 from verax.compiler.kernels.target import Target
@@ -139,6 +140,11 @@ def exponentials(b: Builder, x: str) -> list[str]:
     return [add(b, "Div", e, add(b, "ReduceSum", e, axis))]
 
 
+def attended(b: Builder, x: str) -> list[str]:
+    scores = add(b, "MatMul", x, add(b, "Transpose", add(b, "Tanh", x), perm=(0, 1, 3, 2)))
+    return [add(b, "MatMul", add(b, "Softmax", scores, axis=3), add(b, "Exp", x))]
+
+
 def scalar(b: Builder, value: float, dtype: str = "float32") -> str:
     return b.constant(np.array(value, dtype))
 
@@ -212,6 +218,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "recognise_swish": (lambda b, x: [add(b, "Mul", x, add(b, "Sigmoid", x))],
                         lambda exe: kinds(exe) == ["Swish"]),
     "recognise_lp_norm": (unit_length, lambda exe: kinds(exe) == ["LpNormalization"]),
+    "recognise_attention": (attended, lambda exe: kinds(exe) == ["Tanh", "Exp", "Attention"]),
     "recognise_softmax": (exponentials, lambda exe: kinds(exe) == ["Softmax"]),
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),
     "merge_linear": (narrowed, lambda exe: kinds(exe) == ["Conv"]),
@@ -340,11 +347,13 @@ def test_the_one_hook_for_schedules_decides_and_changes_no_bit(
     kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, fed, call = call_of(kind)
-    other = ConvSchedule(1, 1, 1, unroll=1, near=0)
+    small = ConvSchedule(1, 1, 1, unroll=1, near=0)
+    others = dict.fromkeys(SCHEDULED, small) | {AttentionSpec: AttentionSchedule(1, 1, 1)}
+    other = others[kind]
     assert call.schedule != other
     for some in SCHEDULED:  # a product and its packing share their schedule
         own = EMITTERS[some, ANY_TARGET]
-        hooked = dataclasses.replace(own, schedules=lambda spec, target: (other,))
+        hooked = dataclasses.replace(own, schedules=lambda spec, target: (others[type(spec)],))
         monkeypatch.setitem(EMITTERS, (some, ANY_TARGET), hooked)
     exe = compiled(graph, fed)
     assert {c.schedule for c in calls(exe) if type(c.spec) is kind} == {other}

@@ -21,6 +21,7 @@ from verax.base.settings import Settings
 from verax.compiler import levels
 from verax.compiler.passes import fold_constants as constants
 from verax.compiler.passes import fold_pads as pads
+from verax.compiler.passes import recognise_attention as attention
 from verax.compiler.passes import reduce_strength as strength
 from verax.compiler.passes import share_constants as sharing
 from verax.compiler.passes.affine import Affine
@@ -343,6 +344,22 @@ def biased() -> Graph:
 
 BITS = "bits"
 """Evidence against a pass that is exact, where the judge cannot call it a mistake."""
+# --- recognise_attention: a division that rounds
+
+
+def any_divisor(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Multiply by the reciprocal whatever it is."""
+    with patch.object(attention, "_inverse", lambda divisor: 1 / divisor if divisor else None):
+        return attention.recognise_attention(graph, limit)
+
+
+def attended() -> Graph:
+    s = Sketch()
+    turned = s.add("Transpose", s.add("Sin", s.x), perm=(0, 1, 3, 2))
+    scores = s.add("Div", s.add("MatMul", s.x, turned), s.array(5.65685))
+    return s.graph(s.add("MatMul", s.add("Softmax", scores), s.add("Cos", s.x)))
+
+
 TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("fold_constants", halved_constants, exponentials, ""),
     ("remove_identity", casts_that_come_back, whole_numbers, ""),
@@ -355,6 +372,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("fold_scales", any_sign, negative_scale, ""),
     ("fold_scales", any_sign, negative_maximum, ""),
     ("fold_scales", any_fill, filled, ""),
+    ("recognise_attention", any_divisor, attended, BITS),
     ("choose_winograd", equal_pads, wide, ""),
     ("merge_common", merged_by_kind, two_slopes, ""),
     ("remove_dead_code", without_optional, biased, ""),

@@ -36,7 +36,7 @@ WRITTEN_OTHERWISE = {
         "AveragePool",
         "LpPool",
     ),
-    *("Mod", "Rsqrt", "Where", "Conv", "SpaceToDepth", "LpNormalization"),
+    *("Mod", "Rsqrt", "Where", "Conv", "SpaceToDepth", "LpNormalization", "Attention"),
 }
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.formats import FLOAT32, numpy_dtype, ulp, ulp_error
-from verax.numerics.functions import ERROR_PER_ARGUMENT, FUNCTIONS, ULPS
+from verax.numerics.functions import ERROR_PER_ARGUMENT, FUNCTIONS, ULPS, exp_normal
 from verax.numerics.functions_float64 import FUNCTIONS as WIDE
 
 M = NumpyArith()
@@ -88,6 +88,13 @@ def test_sine_is_accurate_next_to_multiples_of_pi() -> None:
         exact = float(mp.cos(mp.mpf(float(x))))
     assert ulp_error(M.call("cos", np.array([x])), exact).max() <= ULPS["cos"]
     assert abs(exact) < 1e-7
+
+
+def test_the_short_way_to_exp_has_its_bits() -> None:
+    spread = np.random.default_rng(87).uniform(-87, 88, 200_003).astype(np.float32)
+    ends = np.array([-87, 88, 0.0, -0.0, -1e-45, 1e-30, -86.99999], np.float32)
+    for x in (spread, ends):
+        assert exp_normal(M, x).tobytes() == M.exp(x).tobytes()
 
 
 def test_odd_functions_keep_the_sign_of_zero() -> None:

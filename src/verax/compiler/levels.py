@@ -21,6 +21,7 @@ from verax.compiler.passes.integer_products import integer_products
 from verax.compiler.passes.merge_common import merge_common
 from verax.compiler.passes.merge_linear import merge_linear
 from verax.compiler.passes.move_dequantise import move_dequantise
+from verax.compiler.passes.recognise_attention import recognise_attention
 from verax.compiler.passes.recognise_gelu import recognise_gelu
 from verax.compiler.passes.recognise_layer_norm import recognise_layer_norm
 from verax.compiler.passes.recognise_lp_norm import recognise_lp_norm
@@ -71,6 +72,11 @@ PIPELINE: tuple[Pass, ...] = (
         after=(*SIMPLE, "fold_pads", "recognise_layer_norm", "recognise_gelu", "recognise_swish"),
     ),
     Pass(merge_linear, PassClass.reassociates, after=("fold_constants", "fold_scales")),
+    Pass(
+        recognise_attention,
+        PassClass.exact,
+        after=(*SIMPLE, "reduce_strength", "recognise_softmax", "fold_scales", "merge_linear"),
+    ),
     Pass(
         choose_winograd,
         PassClass.approximates,

@@ -88,8 +88,8 @@ def _power_of_two(m: Arith[V], n: V) -> V:
     return m.bitcast(m.add(m.shift_left(n, _i(m, 23)), _i(m, 0x3F800000)), "float32")
 
 
-def _exp_normal(m: Arith[V], x: V) -> V:
-    """exp for arguments in [-87, 88], whose result is a normal number; of NaN it is anything."""
+def exp_normal(m: Arith[V], x: V) -> V:
+    """exp, with its bits, for arguments in [-87, 88], whose result is normal; of NaN anything."""
     t, r = _reduce_exp(m, x, _f(m, _ROUND))
     bits = m.bitcast(_exp_polynomial(m, r), "int32")
     return m.bitcast(m.add(bits, m.shift_left(m.bitcast(t, "int32"), _i(m, 23))), "float32")
@@ -167,7 +167,7 @@ def tanh(m: Arith[V], x: V) -> V:
     t = m.abs(x)
     u = m.add(t, t)
     u = m.select(m.lt(u, _f(m, 20.0)), u, _f(m, 20.0))
-    e = _exp_normal(m, u)
+    e = exp_normal(m, u)
     far = m.sub(_f(m, 1.0), m.div(_f(m, 2.0), m.add(e, _f(m, 1.0))))
     # NaN is `near`
     return _with_sign_of(m, m.select(m.ge(t, _f(m, 0.625)), far, near), x)
@@ -178,7 +178,7 @@ def erf(m: Arith[V], x: V) -> V:
     t = m.abs(x)
     four = _f(m, 4.0)
     log_erfc = polynomial(m, m.select(m.lt(t, four), t, four), _LOG_ERFC)
-    far = m.sub(_f(m, 1.0), _exp_normal(m, log_erfc))
+    far = m.sub(_f(m, 1.0), exp_normal(m, log_erfc))
     return _with_sign_of(m, m.select(m.ge(t, _f(m, 0.9277)), far, near), x)
 
 

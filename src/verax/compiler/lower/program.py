@@ -13,6 +13,7 @@ from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
+    attention,
     convolution,
     dynamic_quantisation,
     einsum,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import numpy_helper
 
+from verax.export.onnx.attention import attention
 from verax.export.onnx.detection import box_nms, multibox_detection
 from verax.export.onnx.emission import (
     Group,
@@ -284,6 +285,7 @@ def _space_to_depth(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 
 SPECIAL: dict[str, Maker] = {
+    "Attention": attention,
     "MaxPool": _pool,
     "AveragePool": _pool,
     "LpPool": _pool,

@@ -20,6 +20,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import as_tuple
 from verax.judge.regions import vjp_linear as linear
 from verax.judge.regions import vjp_normalization as normalization
+from verax.judge.regions.vjp_attention import attention
 from verax.judge.regions.vjp_recurrent import recurrent
 from verax.judge.regions.vjp_step import Array, Rule, Step, unbroadcast
 from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
@@ -151,6 +152,7 @@ RULES: dict[str, Rule] = {
     "LogSoftmax": normalization.softmax,
     "LRN": normalization.response_normalization,
     "LpNormalization": normalization.lp_normalization,
+    "Attention": attention,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast"), _reshape),
     **dict.fromkeys(

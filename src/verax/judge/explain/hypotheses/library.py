@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from verax.judge.explain.hypotheses.activation import activation
+from verax.judge.explain.hypotheses.attention import attention
 from verax.judge.explain.hypotheses.attributes import by_attributes
 from verax.judge.explain.hypotheses.base import Family, Hypothesis, Suspect
 from verax.judge.explain.hypotheses.batch_norm import batch_norm
@@ -45,6 +46,7 @@ FAMILIES: dict[Family, str] = {
     gemm: "Gemm",
     matmul: "MatMul",
     softmax: "Softmax LogSoftmax Hardmax",
+    attention: "Attention",
     normalization: "LayerNormalization RMSNormalization InstanceNormalization GroupNormalization",
     response: "LRN",
     lp_normalization: "LpNormalization",

@@ -1,0 +1,142 @@
+"""Attention: keys and values are packed, then every group of queries meets all keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.kernels.attention import (
+    AttentionSchedule,
+    AttentionSpec,
+    Mask,
+    Shared,
+    panels,
+)
+from verax.compiler.kernels.builder import ELEMENT_SIZES
+from verax.compiler.kernels.dtypes import contraction
+from verax.compiler.kernels.gemm import GemmSpec, Matrix, PackSpec
+from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.target import LANES
+from verax.compiler.lower.copies import broadcast_strides
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import Placed, Pointer
+from verax.ir.types import DType
+from verax.numerics.expr import Input
+from verax.ops.sums.attention import PARTS, Attention
+
+F32 = "float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operand:
+    """A tensor as [outer, heads, rows, columns]; at: where these lie. outer is 1 where all batches
+    share it."""
+
+    outer: int
+    heads: int
+    rows: int
+    columns: int
+    at: Matrix
+
+
+def _operand(shape: tuple[int, ...], inside: bool) -> _Operand:
+    """A dense tensor, its rows outside its heads if `inside`."""
+    *batch, first, second, columns = (1,) * (3 - len(shape)) + shape
+    heads, rows = (second, first) if inside else (first, second)
+    steps = (columns, second * columns) if inside else (second * columns, columns)
+    outer, size = math.prod(batch), first * second * columns
+    at = Matrix(steps[1], 1, size if outer > 1 else 0, steps[0] if heads > 1 else 0)
+    return _Operand(outer, heads, rows, columns, at)
+
+
+@lowers(Attention)
+def lower_attention(lowering: Lowering, group: Group) -> None:
+    """Two packings, and the kernel on q, keys, values, the mask, scratch memory, y."""
+    graph, node, op = lowering.graph, group.root, group.root.op
+    assert isinstance(op, Attention)
+    types = [graph.types[v or ""] for v in node.inputs[:3]]
+    if any(t.dtype is not DType.float32 for t in types) or any(0 in t.shape for t in types):
+        raise NoKernel("attention takes float32, at least one query and one key")
+    shapes = [t.shape for t in types] + [graph.types[node.outputs[0]].shape]
+    parts = [_operand(s, part in op.heads_inside) for s, part in zip(shapes, PARTS)]
+    q, k, v, y = parts
+    if any(p.outer not in (1, y.outer) for p in parts):
+        raise NoKernel("attention takes batches that are whole or one for all")
+    mask, masks = _mask(lowering, group, y, k.rows)
+    spec = AttentionSpec(
+        outer=y.outer, inner=y.heads, n=q.rows, m=k.rows, d=q.columns, e=v.columns,
+        q=q.at, y=y.at, keys=_shared(k, y), values=_shared(v, y),
+        scale=float(np.float32(op.scale)), mask=mask, hidden=op.hidden, causal=op.causal,
+        nan_to_zero=op.nan_to_zero,
+    )  # fmt: skip
+    schedule = lowering.schedule(spec)
+    assert isinstance(schedule, AttentionSchedule)
+    turned = dataclasses.replace(k.at, row=1, col=k.at.row)
+    packed = [
+        _packed(lowering, group, i, operand, schedule, *sizes)
+        for i, operand, *sizes in (
+            (1, dataclasses.replace(k, at=turned), k.rows, k.columns),
+            (2, v, v.columns, v.rows),
+        )
+    ]
+    scratch = lowering.scratch(schedule.scratch_bytes(spec))
+    queries = lowering.read_contiguous(node.inputs[0] or "")
+    result = lowering.write_contiguous(node.outputs[0])
+    arguments = [queries, *packed, *masks, scratch, result]
+    lowering.call(spec, arguments, group.label, schedule)
+
+
+def _shared(part: _Operand, y: _Operand) -> Shared:
+    return Shared(part.heads if part.outer > 1 else 0, y.heads // part.heads)
+
+
+def _packed(
+    lowering: Lowering,
+    group: Group,
+    index: int,
+    operand: _Operand,
+    schedule: AttentionSchedule,
+    columns: int,
+    depth: int,
+) -> Pointer:
+    """Input `index` as right factors [depth, columns], in panels."""
+    product = GemmSpec(
+        1, columns, depth, Matrix(depth, 1), Matrix(columns, 1), operand.outer, operand.heads,
+        constant_b=False, types=contraction(F32, F32, F32),
+    )  # fmt: skip
+    elements = product.outer * product.inner * product.packed_elements
+    made = lowering.scratch(known(elements) * ELEMENT_SIZES[F32])
+    source = lowering.read_contiguous(group.root.inputs[index] or "")
+    label = f"{group.label}: pack {('keys', 'values')[index - 1]}"
+    lowering.call(PackSpec(product, operand.at), [source, made], label, panels(schedule))
+    return made
+
+
+def _mask(
+    lowering: Lowering, group: Group, y: _Operand, keys: int
+) -> tuple[Mask | None, list[Pointer | Placed]]:
+    """The mask, rows of whole vectors; and the argument that it is."""
+    value = group.root.inputs[3] if len(group.root.inputs) > 3 else None
+    if value is None:
+        return None, []
+    placed = lowering.read_contiguous(value)
+    shape, dtype = placed.physical.shape, str(placed.physical.type.dtype)
+    *batch, heads, rows, columns = (1,) * (3 - len(shape)) + shape
+    if math.prod(batch) not in (1, y.outer):
+        raise NoKernel("attention takes masks that are for each batch or one for all")
+    dims, pitch = (math.prod(batch), heads, rows, columns), columns
+    argument: Pointer | Placed = placed
+    if columns > 1 and columns % LANES:
+        pitch = -(-keys // LANES) * LANES
+        argument = lowering.scratch(math.prod(dims[:3]) * pitch * ELEMENT_SIZES[dtype])
+        count, kept = math.prod(dims[:3]), Input(0, dtype)
+        copy = LoopSpec((count, columns), (Access(dtype, (columns, 1)),),
+                        (Access(dtype, (pitch, 1)),), (kept,))  # fmt: skip
+        lowering.call(copy, [placed, argument], f"{group.label}: mask")
+    steps = (heads * rows * pitch, rows * pitch, pitch, 1)
+    outer, head, row, column = broadcast_strides(dims, steps, (y.outer, y.heads, y.rows, keys))
+    return Mask(Matrix(row, column, outer, head), dtype), [argument]

@@ -1,0 +1,393 @@
+"""Attention written out: two products with a Softmax between them, and what stands around it.
+
+What holds for every match:
+
+C1  Values are float32, of static shapes; queries, keys and values have one rank, of two at least.
+C2  The first product's right factor is K with its last two axes exchanged, by a Transpose that may
+    also bring the heads forward; Softmax is over the last axis.
+C3  The scale is one number, times the scores or dividing them by a power of two, before the mask.
+C4  The mask widens nothing and comes after the scale: Add, or Where with one number.
+C5  What lies inside is read by nothing outside and is no output of the network.
+C6  Heads of keys and values are the queries' own, one for all, or shared by neighbours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
+from verax.ir.types import DType
+from verax.ops.movement.gather import Gather
+from verax.ops.movement.reshaping import Transpose
+from verax.ops.pointwise.logic import Not
+from verax.ops.sums.attention import Attention
+from verax.ops.sums.softmax import Softmax
+from verax.records.trace import Trace
+
+
+def recognise_attention(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Recognise attention in its parts, with the transpositions of heads around it.
+
+    Given:  %t = Transpose(perm=(0, 2, 3, 1))(%k); %s = Mul()(MatMul()(%q, %t), 0.125)
+            %p = Softmax(axis=3)(Add()(%s, %mask)); %y = MatMul()(%p, %v)
+    Result: %y = Attention(scale=0.125, heads_inside='k')(%q, %k, %v, %mask)
+
+    The mask is added, or chooses between scores and one number; where it is the triangle of what is
+    not later, attention is causal. PyTorch's 0 for shares that are NaN belongs to it. Scales of
+    queries or keys alone stay where they are. Heads that several queries share are read where they
+    lie, not repeated (Gather, or Expand and Reshape).
+
+    Numeric effect: none. The operator is these parts, each in its order; scores and shares are only
+    kept from memory.
+    """
+    found: dict[str, _Match] = {}
+    claimed: set[str] = set()
+    for node in graph.nodes:
+        match = _match(graph, node, claimed)
+        if match is not None and (limit is None or len(found) < limit):
+            found[match.root] = match
+            claimed |= match.inner | {match.root}
+    inner = {v for match in found.values() for v in match.inner}
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        value = node.outputs[0] if node.outputs else ""
+        if value in inner:
+            continue
+        if value in found:
+            _write(rewriter, node, found[value])
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "recognise_attention"
+        input %q: float32[2, 3, 5, 4]
+        input %k: float32[2, 7, 3, 4]
+        input %v: float32[2, 3, 7, 6]
+        input %mask: float32[2, 1, 1, 7]
+        const %scale: float32[] = [0.5]
+        %t: float32[2, 3, 4, 7] = Transpose(perm=(0, 2, 3, 1))(%k)
+        %s: float32[2, 3, 5, 7] = MatMul()(%q, %t)
+        %r: float32[2, 3, 5, 7] = Mul()(%s, %scale)
+        %m: float32[2, 3, 5, 7] = Add()(%r, %mask)
+        %p: float32[2, 3, 5, 7] = Softmax(axis=3)(%m)
+        %y: float32[2, 3, 5, 6] = MatMul()(%p, %v)
+        output %y
+        """
+    )
+
+
+@dataclasses.dataclass
+class _Match:
+    """Parts of one attention. operands: queries, keys, values; inner: values that vanish; root: the
+    value that it makes; inverted: the mask keeps where it is false."""
+
+    op: Attention
+    operands: list[str]
+    inner: set[str]
+    root: str
+    mask: str | None = None
+    inverted: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scores:
+    """How scores become what Softmax takes. product: the MatMul; inner: values on the way."""
+
+    product: Node
+    inner: frozenset[str]
+    scale: float = 1.0
+    mask: str | None = None
+    hidden: float = -math.inf
+    inverted: bool = False
+
+
+def _write(rewriter: Rewriter, node: Node, match: _Match) -> None:
+    inputs = [rewriter.map(v) for v in match.operands]
+    if match.mask is not None:
+        constant = rewriter.old.constants.get(match.mask)
+        mask = rewriter.map(match.mask)
+        if match.inverted and constant is not None:
+            mask = rewriter.constant(np.logical_not(constant))
+        elif match.inverted:
+            mask = rewriter.add(Not(), [mask])
+        inputs.append(mask)
+    whole = rewriter.add(match.op, inputs, node.name, rewriter.names(node))
+    rewriter.replace(node, whole, "recognise_attention")
+
+
+def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:
+    """The attention whose last product is `node`; None where it is none."""
+    if node.op.kind != "MatMul":
+        return None
+    filled = _filled(graph, node.inputs[0])
+    shares = _made(graph, filled[0] if filled else node.inputs[0], "Softmax")
+    if shares is None or not isinstance(shares.op, Softmax):
+        return None
+    rank = graph.types[shares.outputs[0]].rank
+    if rank < 2 or shares.op.axis % rank != rank - 1:
+        return None
+    for scores in _scores(graph, shares.inputs[0]):
+        inner = {shares.outputs[0], *scores.inner, scores.product.outputs[0], *filled}
+        if not _is_private(graph, inner, node):
+            continue
+        match = _operands(graph, node, scores, inner, claimed, bool(filled))
+        if match is not None and _is_valid(graph, match):
+            return match
+    return None
+
+
+def _made(graph: Graph, value: str | None, kind: str) -> Node | None:
+    """The node of a kind that makes a float32 value of static shape (C1)."""
+    node = graph.producers.get(value or "")
+    if node is None or node.op.kind != kind:
+        return None
+    type_ = graph.types[node.outputs[0]]
+    return node if type_.dtype is DType.float32 and type_.is_static else None
+
+
+def _is_private(graph: Graph, inner: set[str], last: Node) -> bool:
+    """C5."""
+    readers = (r.outputs[0] for v in inner for r in graph.consumers.get(v, ()))
+    return not inner & {*graph.outputs} and {*readers} <= inner | {last.outputs[0]}
+
+
+def _read_once(graph: Graph, value: str) -> bool:
+    """C5, of a transposition or a repetition, which may be read elsewhere: then it stays."""
+    return value not in graph.outputs and len(graph.consumers.get(value, ())) == 1
+
+
+def _filled(graph: Graph, value: str | None) -> tuple[str, ...]:
+    """Shares where 0 stands for NaN, as PyTorch writes them: [shares, values on the way]."""
+    where = _made(graph, value, "Where")
+    test = graph.producers.get(where.inputs[0] or "") if where is not None else None
+    if where is None or test is None or test.op.kind != "IsNaN" or value is None:
+        return ()
+    zero, shares = _number(graph, where.inputs[1]), where.inputs[2]
+    same = test.inputs[0] == shares is not None and graph.types[shares] == graph.types[value]
+    if not same or shares is None or zero != 0 or math.copysign(1, zero) < 0:
+        return ()
+    return shares, test.outputs[0], value
+
+
+def _number(graph: Graph, value: str | None) -> float | None:
+    """A constant of one element that is no NaN."""
+    constant = graph.constants.get(value or "")
+    if constant is None or constant.size != 1 or constant.dtype != np.float32:
+        return None
+    number = float(constant.reshape(()))
+    return None if math.isnan(number) else number
+
+
+def _scores(graph: Graph, value: str | None) -> Iterator[_Scores]:
+    """Every way to read what Softmax takes as masked scores (C4)."""
+    yield from _scaled(graph, value)
+    add, where = _made(graph, value, "Add"), _made(graph, value, "Where")
+    shape = graph.types[value or ""].dims
+    found: list[tuple[str | None, str | None, float, bool]] = []
+    if add is not None:
+        a, b = add.inputs
+        found += [(a, b, -math.inf, False), (b, a, -math.inf, False)]
+    if where is not None:
+        mask, kept, other = where.inputs
+        for scores, number, inverted in ((kept, other, False), (other, kept, True)):
+            hidden = _number(graph, number)
+            if hidden is not None:
+                found.append((scores, mask, hidden, inverted))
+    for scores, mask, hidden, inverted in found:
+        if graph.types[scores or ""].dims != shape or not graph.types[mask or ""].is_static:
+            continue
+        for inside in _scaled(graph, scores):
+            yield dataclasses.replace(
+                inside,
+                inner=inside.inner | {value or ""},
+                mask=mask,
+                hidden=hidden,
+                inverted=inverted,
+            )
+
+
+def _scaled(graph: Graph, value: str | None) -> Iterator[_Scores]:
+    """Scores, times one number (C3)."""
+    product = _made(graph, value, "MatMul")
+    if product is not None:
+        yield _Scores(product, frozenset())
+    mul, div = _made(graph, value, "Mul"), _made(graph, value, "Div")
+    factors: list[tuple[str | None, float | None]] = []
+    if mul is not None:
+        a, b = mul.inputs
+        factors += [(a, _number(graph, b)), (b, _number(graph, a))]
+    if div is not None:
+        factors.append((div.inputs[0], _inverse(_number(graph, div.inputs[1]))))
+    for scores, factor in factors:
+        product = _made(graph, scores, "MatMul")
+        whole = product is not None and graph.types[scores or ""] == graph.types[value or ""]
+        if product is not None and whole and factor is not None and math.isfinite(factor):
+            yield _Scores(product, frozenset({value or ""}), factor)
+
+
+def _inverse(divisor: float | None) -> float | None:
+    """What to multiply by instead of dividing: the same bits only for powers of two."""
+    if not divisor or abs(math.frexp(divisor)[0]) != 0.5:
+        return None
+    factor = 1 / divisor
+    return factor if 2.0**-126 <= abs(factor) < 2.0**127 else None
+
+
+def _operands(
+    graph: Graph, node: Node, scores: _Scores, inner: set[str], claimed: set[str], filled: bool
+) -> _Match | None:
+    """Where queries, keys, values and the result lie (C2)."""
+    parts = [
+        ("q", scores.product.inputs[0]),
+        ("k", scores.product.inputs[1]),
+        ("v", node.inputs[1]),
+    ]
+    rank, root = graph.types[node.outputs[0]].rank, node.outputs[0]
+    if any(v is None or graph.types[v].rank != rank for _, v in parts):
+        return None
+    swapped, inside, operands = _swapped(rank), "", []
+    for part, value in parts:
+        source, perm = str(value), tuple(range(rank))
+        transpose = None if value in claimed else _made(graph, value, "Transpose")
+        if transpose is not None:
+            source, perm = str(transpose.inputs[0]), _perm(graph, transpose)
+        if part == "k":  # its last two axes are exchanged besides
+            perm = (*perm[:-2], perm[-1], perm[-2])
+        if perm == swapped:
+            inside += part
+        elif part != "k":
+            source = str(value)
+        elif perm != tuple(range(rank)):
+            return None
+        if source != value and _read_once(graph, str(value)):
+            inner.add(str(value))
+        operands.append(_unshared(graph, source, rank - (2 if part in inside else 3), inner))
+    after = graph.consumers.get(root, ())
+    turned = after[0] if _read_once(graph, root) else node
+    if isinstance(turned.op, Transpose) and _perm(graph, turned) == swapped:
+        inner.add(root)
+        inside, root = f"{inside}y", turned.outputs[0]
+    op = Attention(
+        scale=scores.scale, hidden=scores.hidden, nan_to_zero=filled, heads_inside=inside
+    )
+    if scores.mask is None or not _is_triangle(graph, scores.mask, scores):
+        return _Match(op, operands, inner, root, scores.mask, scores.inverted)
+    causal: Attention = dataclasses.replace(op, causal=True)  # type: ignore[call-arg]
+    return _Match(causal, operands, inner, root)
+
+
+def _swapped(rank: int) -> tuple[int, ...]:
+    """The permutation that exchanges heads and rows; of matrices there is none."""
+    if rank < 3:
+        return ()
+    return (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+
+
+def _perm(graph: Graph, node: Node) -> tuple[int, ...]:
+    rank = graph.types[node.outputs[0]].rank
+    assert isinstance(node.op, Transpose)
+    perm = tuple(reversed(range(rank))) if node.op.perm is None else node.op.perm
+    return tuple(p % rank for p in perm)
+
+
+def _is_triangle(graph: Graph, mask: str, scores: _Scores) -> bool:
+    """Whether a mask of truths hides just what is later."""
+    constant = graph.constants.get(mask)
+    if constant is None or constant.dtype != np.bool_:
+        return False
+    rows, columns = graph.types[scores.product.outputs[0]].shape[-2:]
+    if constant.size != rows * columns or constant.ndim < 2:
+        return False
+    kept = np.logical_not(constant) if scores.inverted else constant
+    return kept.shape[-2:] == (rows, columns) and np.array_equal(
+        kept.reshape(rows, columns), np.tri(rows, columns, dtype=np.bool_)
+    )
+
+
+def _unshared(graph: Graph, value: str, axis: int, inner: set[str]) -> str:
+    """The heads of which `value` has each several times, side by side; else `value` (C6)."""
+    node = graph.producers.get(value)
+    if node is None or axis < 0:
+        return value
+    source, between = None, {value}
+    if isinstance(node.op, Gather):
+        source = _gathered(graph, node, axis)
+    elif node.op.kind == "Reshape":
+        expand = graph.producers.get(node.inputs[0] or "")
+        if expand is not None and expand.op.kind == "Expand":
+            before = graph.producers.get(expand.inputs[0] or "")
+            if before is not None and before.op.kind in ("Reshape", "Unsqueeze"):
+                between |= {expand.outputs[0], before.outputs[0]}
+                source = _expanded(graph, before, expand, node, axis)
+    if source is None:
+        return value
+    if all(_read_once(graph, v) for v in between):
+        inner |= between
+    return source
+
+
+def _gathered(graph: Graph, node: Node, axis: int) -> str | None:
+    source, index = node.inputs[:2]
+    assert isinstance(node.op, Gather) and source is not None
+    which, type_ = graph.constants.get(index or ""), graph.types[source]
+    if which is None or which.ndim != 1 or node.op.axis % type_.rank != axis:
+        return None
+    own = type_.dims[axis]
+    if not isinstance(own, int) or not own or which.size % own:
+        return None
+    return source if np.array_equal(which, np.repeat(np.arange(own), which.size // own)) else None
+
+
+def _expanded(graph: Graph, before: Node, expand: Node, node: Node, axis: int) -> str | None:
+    """[.., h, m, d] as [.., h, 1, m, d], expanded to [.., h, r, m, d], as [.., h r, m, d]."""
+    source = before.inputs[0]
+    chain = [source, before.outputs[0], expand.outputs[0], node.outputs[0]]
+    types = [graph.types[v or ""] for v in chain]
+    if source is None or not all(t.is_static for t in types):
+        return None
+    own, unit, wide, whole = (t.shape for t in types)
+    if len(own) != len(whole) or len(wide) != len(own) + 1:
+        return None
+    head, tail = own[: axis + 1], own[axis + 1 :]
+    times = wide[axis + 1]
+    fits = unit == (*head, 1, *tail) and wide == (*head, times, *tail)
+    return source if fits and whole == (*own[:axis], own[axis] * times, *tail) else None
+
+
+def _is_valid(graph: Graph, match: _Match) -> bool:
+    """C1, C4 and C6 by the types: batches are whole or one for all."""
+    types = [graph.types[v] for v in match.operands]
+    if any(t.dtype is not DType.float32 or not t.is_static or 0 in t.shape for t in types):
+        return False
+    rank = types[0].rank
+    if any(t.rank != rank for t in types):
+        return False
+    result = graph.types[match.root]
+    shapes = [
+        (*s[:-3], s[-2], s[-3], s[-1]) if part in match.op.heads_inside else s
+        for s, part in zip([*(t.shape for t in types), result.shape], "qkvy")
+    ]
+    q, k, v, y = shapes
+    if rank > 2 and (q[-3] != y[-3] or q[-3] % k[-3] or q[-3] % v[-3]):
+        return False
+    whole = math.prod(y[:-3])
+    batches = [math.prod(s[:-3]) for s in shapes]
+    if match.mask is not None:
+        mask = graph.types[match.mask]
+        scores = (*y[:-1], k[-2])
+        wide = (1,) * (rank - mask.rank) + mask.shape
+        if len(wide) != rank or any(a not in (1, b) for a, b in zip(wide, scores)):
+            return False
+        batches.append(math.prod(wide[:-3]))
+    return all(b in (1, whole) for b in batches)

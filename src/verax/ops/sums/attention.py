@@ -1,0 +1,243 @@
+"""Scaled dot product attention: softmax(Q K^T scale + mask) V, heads of keys and values shared.
+
+Its promised bits are those of its parts, each in its own canonical order: the product Q K^T, the
+scale, the mask, Softmax, the product with V. So a network in which they stand apart has the bits of
+one in which they are this operator; what a kernel gains is that scores need not stand in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from verax.ir.dim import DimLike
+from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
+from verax.ir.types import DType, TensorType
+from verax.numerics.error_model import KAPPA, Rounding, U, sum_of_products
+from verax.ops.common import FLOATS, broadcast_dims, constant, declared_units, draw, same_dtype
+from verax.ops.sums.linear import expect_equal, multiply_in_order
+from verax.ops.sums.softmax import Softmax
+
+PARTS = "qkvy"
+"""Queries, keys, values, result."""
+
+
+@operator
+class Attention(Operator):
+    """softmax(Q K^T * scale + mask) V over the last two axes, for every batch and head.
+
+    Q [..., heads, n, d], K [..., shared, m, d], V [..., shared, m, e]; Y [..., heads, n, e]. The
+    axes before are broadcast. Query head h reads head h // (heads / shared) of K and of V. With two
+    axes there are no heads.
+
+    mask: optional, broadcasts to [..., heads, n, m]; a float is added to the score, a bool keeps it
+    where it is true and makes it `hidden` elsewhere. causal: query i is hidden from keys after i.
+    nan_to_zero: shares that are NaN, as those of a query that sees nothing, are 0.
+    heads_inside: letters of "qkvy" whose tensors have the axes [..., n, heads, features] instead.
+    """
+
+    scale: float = 1.0
+    causal: bool = False
+    hidden: float = -math.inf
+    nan_to_zero: bool = False
+    heads_inside: str = ""
+
+    min_inputs: ClassVar[int] = 3
+    max_inputs: ClassVar[int | None] = 4
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        dtype = same_dtype(ctx, (0, 1, 2), FLOATS)
+        rank = ctx.type(0).rank
+        letters = set(self.heads_inside)
+        ctx.require(
+            letters <= set(PARTS) and len(letters) == len(self.heads_inside),
+            f"heads_inside is {self.heads_inside!r}, not some letters of {PARTS!r}",
+        )
+        ctx.require(
+            rank >= (3 if letters else 2) and ctx.type(1).rank == ctx.type(2).rank == rank,
+            f"queries {ctx.type(0)}, keys {ctx.type(1)} and values {ctx.type(2)} need equal ranks, "
+            f"{3 if letters else 2} at least",
+        )
+        q, k, v = (self._ordered(ctx.type(i).dims, PARTS[i]) for i in range(3))
+        expect_equal(ctx, q[-1], k[-1], f"features of queries {ctx.type(0)} and keys {ctx.type(1)}")
+        expect_equal(ctx, k[-2], v[-2], f"keys {ctx.type(1)} and values {ctx.type(2)}")
+        heads: tuple[DimLike, ...] = q[-3:-2]
+        for dims, what in ((k, "keys"), (v, "values")):
+            for own, wanted in zip(dims[-3:-2], heads):
+                if isinstance(own, int) and isinstance(wanted, int):
+                    fits = own > 0 and wanted % own == 0
+                    ctx.require(fits, f"{wanted} heads of queries cannot share {own} of {what}")
+        batch = broadcast_dims(ctx, [dims[:-3] for dims in (q, k, v)])
+        if ctx.has(3):
+            self._check_mask(ctx, (*batch, *heads, q[-2], k[-2]), dtype)
+        return [TensorType(dtype, self._ordered((*batch, *heads, q[-2], v[-1]), "y"))]
+
+    def _check_mask(self, ctx: Inference, scores: tuple[DimLike, ...], dtype: DType) -> None:
+        mask = ctx.type(3)
+        ctx.require(
+            mask.dtype in (dtype, DType.bool_), f"a mask is {dtype} or bool, not {mask.dtype}"
+        )
+        fits = mask.rank <= len(scores) and all(
+            own == 1 or own == wanted or not (isinstance(own, int) and isinstance(wanted, int))
+            for own, wanted in zip(mask.dims[::-1], scores[::-1])
+        )
+        shown = ", ".join(map(str, scores))
+        ctx.require(fits, f"the mask {mask} does not broadcast to the scores [{shown}]")
+
+    def _ordered(self, dims: tuple[DimLike, ...], part: str) -> tuple[DimLike, ...]:
+        """The axes of a tensor with its heads before its rows, or back."""
+        if part not in self.heads_inside:
+            return dims
+        *batch, rows, heads, features = dims
+        return (*batch, heads, rows, features)
+
+    def operands(self, *tensors: Any) -> tuple[Any, Any, Any]:
+        """Q, K and V with heads before rows; K and V with a head for each of the queries', or one
+        for all."""
+        q, k, v = (
+            np.swapaxes(x, -2, -3) if part in self.heads_inside else x
+            for x, part in zip(tensors, PARTS)
+        )
+        if q.ndim == 2:
+            return q, k, v
+        wanted = q.shape[-3]
+        k, v = (
+            x if x.shape[-3] in (1, wanted) else np.repeat(x, wanted // x.shape[-3], axis=-3)
+            for x in (k, v)
+        )
+        return q, k, v
+
+    def result(self, y: Any) -> Any:
+        """What `operands` did, undone for the result."""
+        return np.swapaxes(y, -2, -3) if "y" in self.heads_inside else y
+
+    def masked(self, scores: Any, mask: Any, hidden: Any) -> Any:
+        """Scores [..., n, m] with the mask added or applied, and what comes later hidden."""
+        if mask is not None:
+            scores = np.where(mask, scores, hidden) if mask.dtype == bool else scores + mask
+        if self.causal:
+            scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, hidden)
+        return scores
+
+    def shares(self, ev: Evaluation, q: Any, k: Any, mask: Any) -> Any:
+        """What each value contributes, [..., n, m], in the working arithmetic; Q and K as
+        `operands` gives them."""
+        scores = np.matmul(q, np.swapaxes(k, -1, -2)) * constant(ev, self.scale)
+        scores = self.masked(scores, mask, self.hidden)
+        if not scores.size:
+            return scores
+        e = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+        return self.filled(e / np.sum(e, axis=-1, keepdims=True))
+
+    def filled(self, shares: Any) -> Any:
+        """Shares with 0 for NaN, where that is asked for."""
+        return np.where(np.isnan(shares), shares.dtype.type(0), shares) if self.nan_to_zero else (
+            shares
+        )  # fmt: skip
+
+    def reference(self, ev: Evaluation, *inputs: Any) -> Any:
+        q, k, v = self.operands(*inputs[:3])
+        shares = self.shares(ev, q, k, _mask(inputs))
+        return self.result(np.matmul(shares, v))
+
+    def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
+        """One FMA per feature, from +0, ascending; the score times the scale; the mask added;
+        Softmax in its order; one FMA per key, from +0, ascending."""
+        if inputs[0].dtype != np.float32:
+            return super().canonical(ev, *inputs)
+        q, k, v = self.operands(*inputs[:3])
+        with np.errstate(all="ignore"):
+            scores = multiply_in_order(q, np.swapaxes(k, -1, -2)) * np.float32(self.scale)
+            scores = self.masked(scores, _mask(inputs), np.float32(self.hidden))
+            shares = Softmax().promised(scores.reshape(-1, scores.shape[-1])) if scores.size else (
+                scores
+            )  # fmt: skip
+            shares = self.filled(shares.reshape(scores.shape))
+            return self.result(multiply_in_order(shares, v))
+
+    @declared_units
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        """The rounding of scores, as far as it reaches the result, of shares, and of the sums.
+
+        With shares p, values v and result y, scores moved by d make the result differ by
+        sum(p (exp(d) - 1) (v - y)) / sum(p exp(d)).
+        """
+        q, k, v = self.operands(*inputs[:3])
+        mask, y = _mask(inputs), self.result(outputs[0])
+        with np.errstate(all="ignore"):
+            p = self.shares(ev, q, k, mask)
+            if not p.size:
+                return (sum_of_products(outputs[0], outputs[0], outputs[0], 0),)
+            scores = self._score_rounding(ev, q, k, mask)
+            sigma, bound = (np.where(p > 0, part, 0.0) for part in (scores.sigma, scores.bound))
+            below = np.where(p > 0, np.log(np.max(p, axis=-1, keepdims=True) / p), 0.0)
+            size, units, most = Softmax().sizes(
+                below.reshape(-1, p.shape[-1]), p.reshape(-1, p.shape[-1])
+            )
+            own, tiny = U * size.reshape(p.shape), 2.0**-124
+            weights = (p * sigma) ** 2
+            spread = np.matmul(weights, v * v) - 2 * y * np.matmul(weights, v)
+            spread = spread + y * y * np.sum(weights, axis=-1, keepdims=True)
+            sums = sum_of_products(y, np.matmul(p, np.abs(v)), np.matmul(p * p, v * v), p.shape[-1])
+            moved = p * np.expm1(bound)
+            far = np.matmul(moved, np.abs(v)) + np.abs(y) * np.sum(moved, axis=-1, keepdims=True)
+            far = far * np.exp(np.max(bound, axis=-1, keepdims=True))
+            shared = np.matmul(most * own + tiny, np.abs(v))
+            honest = np.matmul((units * own + tiny / 8) ** 2, v * v)
+            total = np.sqrt(np.maximum(spread, 0.0) + honest + sums.sigma**2)
+        return (Rounding(self.result(total), self.result(far + shared + sums.bound)),)
+
+    def _score_rounding(self, ev: Evaluation, q: Any, k: Any, mask: Any) -> Rounding:
+        """Of the scores, scaled and masked."""
+        turned, scale = np.swapaxes(k, -1, -2), float(constant(ev, self.scale))
+        products = np.matmul(q, turned)
+        absolute, squares = np.matmul(np.abs(q), np.abs(turned)), np.matmul(q * q, turned * turned)
+        found = sum_of_products(products, absolute, squares, q.shape[-1])
+        scaled = products * scale
+        sigma, bound = found.sigma * abs(scale), found.bound * abs(scale)
+        roundings = [scaled] * (scale != 1)
+        if mask is not None and mask.dtype != bool:
+            roundings.append(np.where(np.isfinite(mask), scaled + mask, 0.0))
+        for rounded in roundings:
+            sigma = np.hypot(sigma, KAPPA * U * np.abs(rounded))
+            bound = bound + 1.01 * U * np.abs(rounded)
+        return Rounding(sigma, bound)
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        def case(
+            *shapes: tuple[int, ...], dtype: str = "float32", kind: str = "", **fields: Any
+        ) -> Case:
+            arrays = [draw(rng, s, dtype, -2.0, 2.0) for s in shapes[:3]]
+            for shape in shapes[3:]:
+                mask = draw(rng, shape, kind or dtype)
+                if kind:
+                    mask[..., 0] = True  # a row that sees nothing is NaN
+                arrays.append(mask)
+            return Case(cls(**fields), tuple(arrays), label=f"{dtype} {kind}".strip())
+
+        plain = (2, 3, 7, 5), (2, 3, 19, 5), (2, 3, 19, 6)
+        yield case(*plain, scale=0.5)
+        yield case(*plain, (2, 1, 1, 19), scale=0.375)
+        yield case(*plain, (7, 19), kind="bool", hidden=-1000.0)
+        yield case(*plain, (3, 7, 1), kind="bool")
+        yield case((7, 5), (19, 5), (19, 6), (7, 1))
+        yield case((4, 7, 5), (2, 9, 5), (2, 9, 16), causal=True, scale=0.7)
+        yield case((2, 6, 7, 16), (2, 1, 33, 16), (2, 3, 33, 4), scale=0.25)
+        yield case((1, 2, 3, 5), (4, 2, 6, 5), (4, 2, 6, 32), (4, 1, 3, 6), kind="bool")
+        yield case((2, 7, 4, 5), (2, 9, 2, 5), (2, 9, 2, 16), heads_inside="qkvy", scale=-1.5)
+        unseen = case(*plain, (2, 1, 7, 19), kind="bool", nan_to_zero=True, scale=0.5)
+        unseen.inputs[3][..., ::3, :] = False  # type: ignore[index]
+        yield unseen
+        yield case((2, 4, 7, 5), (2, 9, 4, 5), (2, 4, 9, 3), heads_inside="ky", causal=True)
+        yield case(*plain, dtype="float16", scale=0.5)
+        yield case(*plain, (7, 19), dtype="float64", scale=0.3)
+
+
+def _mask(inputs: Sequence[Any]) -> Any:
+    return inputs[3] if len(inputs) > 3 else None
