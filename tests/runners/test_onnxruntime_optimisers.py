@@ -74,6 +74,20 @@ def padded_pool(path: Path) -> Path:
     return saved(path, nodes, [2, 3, 9, 7], pads=np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64))
 
 
+def norm_with_epsilons(path: Path, epsilon: np.ndarray) -> Path:
+    """A root mean square over the last axis, scaled; epsilon: one, or one for each row."""
+    nodes = [
+        helper.make_node("Pow", ["x", "two"], ["p"], "power"),
+        helper.make_node("ReduceMean", ["p"], ["m"], "mean", axes=[-1]),
+        helper.make_node("Add", ["m", "epsilon"], ["e"], "guarded"),
+        helper.make_node("Sqrt", ["e"], ["r"], "root"),
+        helper.make_node("Div", ["x", "r"], ["q"], "unit"),
+        helper.make_node("Mul", ["q", "scale"], ["y"], "scaled"),
+    ]
+    scale = np.linspace(0.5, 2, 20, dtype=np.float32)
+    return saved(path, nodes, [2, 6, 20], two=np.float32(2), epsilon=epsilon, scale=scale)
+
+
 def below_zero() -> dict[str, np.ndarray]:
     drawn = np.random.default_rng(17).standard_normal((2, 3, 9, 7))
     return {"x": drawn.astype(np.float32) - 9}
@@ -100,6 +114,19 @@ def test_a_layer_norm_is_one_where_the_power_is_two(tmp_path: Path) -> None:
     assert record.exit_code == 0
     assert record.optimisations is not None
     assert record.optimisations.guilty == ""
+
+
+def test_a_norm_with_an_epsilon_for_each_row(tmp_path: Path) -> None:
+    rows = np.linspace(0.1, 3, 6, dtype=np.float32).reshape(6, 1)
+    path = norm_with_epsilons(tmp_path / "net.onnx", rows)
+    record = verax.bisect(path, "onnxruntime")
+    found = record.optimisations
+    assert record.exit_code == 1
+    assert found is not None
+    assert (found.guilty, found.cured) == ("SimplifiedLayerNormFusion (extended)", True)
+    assert {"power", "guarded", "scaled"} <= {*found.steps[0].region}
+    one = norm_with_epsilons(tmp_path / "one.onnx", rows[2, 0])
+    assert verax.check(one, "onnxruntime").exit_code == 0
 
 
 def test_padding_that_becomes_the_pools_own(tmp_path: Path) -> None:

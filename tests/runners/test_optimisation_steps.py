@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.faults.planted import MISTAKES, Planted, small_network
 
+from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph
@@ -19,6 +20,7 @@ from verax.judge.protocol import Optimising
 from verax.runners.engines.onnxruntime import OPTIMIZERS
 from verax.runners.engines.openvino import SWITCHES
 from verax.runners.litert import LiteRtRunner
+from verax.runners.onnx_pieces import JOINED
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
 from verax.runners.own import VeraxRunner
@@ -125,19 +127,45 @@ def test_litert_has_its_kinds_of_kernels_as_steps() -> None:
     assert steps[-1][1] is whole
 
 
-def test_openvino_lists_what_a_release_can_switch() -> None:
+def test_openvino_lists_what_a_release_can_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[OpenVinoRunner] = []
+    monkeypatch.setattr(OpenVinoRunner, "run", lambda self, *_: ran.append(self) or {})
+    whole = OpenVinoRunner(to_bytes(GRAPH))
+    found = whole.optimisations(GRAPH, INPUTS)
+    (pieces,) = ran
+    assert pieces.joined == []
+    steps = [n.partition("=")[0] for n, _ in found]
+    joints = [n for n in steps if n.startswith(JOINED)]
+    assert len(joints) == len(GRAPH.nodes) - 1
+    assert steps == ["each node in a model of its own", *joints, *SWITCHES]
+    assert found[0][1].switches == {name: off for name, (off, _) in SWITCHES.items()}
+    for i, (_, runner) in enumerate(found[1 : len(joints)], 1):
+        assert list(runner.joined or ()) == list(range(1, i + 1))
+    assert found[len(joints)][1].joined is None
+    assert found[-1][1] is whole
+    some = whole.with_steps(["SNIPPETS_MODE=ENABLE", joints[2], joints[4]])
+    assert "SNIPPETS_MODE" not in some.switches
+    assert some.switches["LP_TRANSFORMS_MODE"] is False
+    assert some.joined == [3, 5]
+
+
+def test_openvino_that_refuses_pieces_has_its_switches_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(self: OpenVinoRunner, *_: object) -> None:
+        raise UnsupportedError("not by itself")
+
+    monkeypatch.setattr(OpenVinoRunner, "run", refuse)
     model = to_bytes(GRAPH)
     whole = OpenVinoRunner(model)
     found = whole.optimisations(GRAPH, INPUTS)
     assert [n.partition("=")[0] for n, _ in found] == ["what cannot be switched off", *SWITCHES]
     assert found[0][1].switches == {name: off for name, (off, _) in SWITCHES.items()}
-    assert found[-1][1] is whole
+    assert all(runner.joined is None for _, runner in found)
+    assert whole.with_steps(["SNIPPETS_MODE=ENABLE"]).joined is None
     bf16 = OpenVinoRunner(model, precision="bf16").optimisations(GRAPH, INPUTS)
     assert bf16[-1][0] == "precision bf16"
     assert bf16[-2][1].precision == "f32"
-    some = whole.with_steps(["SNIPPETS_MODE=ENABLE"])
-    assert "SNIPPETS_MODE" not in some.switches
-    assert some.switches["LP_TRANSFORMS_MODE"] is False
 
 
 def test_openvino_takes_every_switch() -> None:

@@ -78,3 +78,13 @@ def add_outputs(proto: onnx.ModelProto, keep: Sequence[str]) -> None:
         if name in made and name not in present:
             proto.graph.output.append(onnx.ValueInfoProto(name=name))
             present.add(name)
+
+
+def text_of(node: onnx.NodeProto) -> str:
+    """A node in the text form that graphs of Verax have."""
+    attributes = [
+        f"{a.name}={onnx.helper.get_attribute_value(a)!r}" for a in node.attribute if a.type < 9
+    ]
+    inputs = ", ".join(f"%{v}" if v else "_" for v in node.input)
+    outputs = ", ".join(f"%{v}" for v in node.output)
+    return f"{outputs} = {node.op_type}({', '.join(attributes)})({inputs})"

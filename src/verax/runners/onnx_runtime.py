@@ -19,7 +19,7 @@ from verax.records.bisection import Step
 from verax.runners.engines import onnxruntime as engine
 from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS
 from verax.runners.feeding import feed
-from verax.runners.onnx_files import add_outputs, input_shapes, load
+from verax.runners.onnx_files import add_outputs, input_shapes, load, text_of
 from verax.runners.onnx_runner import Common, OnnxRunner
 from verax.runners.passes import PassOptions
 
@@ -63,17 +63,7 @@ def _optimised(
         more = {**options, "optimized_model_filepath": str(path)}
         engine.session(model, threads, level, more, disable)
         nodes = onnx.load(path, load_external_data=False).graph.node
-        return [(node.name or node.output[0], _text(node)) for node in nodes]
-
-
-def _text(node: Any) -> str:
-    """A node in the text form that graphs of Verax have."""
-    attributes = [
-        f"{a.name}={onnx.helper.get_attribute_value(a)!r}" for a in node.attribute if a.type < 9
-    ]
-    inputs = ", ".join(f"%{v}" if v else "_" for v in node.input)
-    outputs = ", ".join(f"%{v}" for v in node.output)
-    return f"{outputs} = {node.op_type}({', '.join(attributes)})({inputs})"
+        return [(node.name or node.output[0], text_of(node)) for node in nodes]
 
 
 def _into_poisoned(

@@ -1,7 +1,13 @@
-"""OpenVINO as a subject, on the original ONNX file or on any graph written as ONNX."""
+"""OpenVINO as a subject, on the original ONNX file or on any graph written as ONNX.
+
+A release has no switch for the transformations of its graph (fusions, folding). They need the nodes
+that they rewrite in one model: run in pieces it does none of them, and piece joined to piece the
+first that goes wrong is found, and the nodes that it needs.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Unpack
@@ -9,17 +15,21 @@ from typing import Any, Unpack
 import ml_dtypes
 import numpy as np
 
-from verax.base.errors import UnsupportedError, UsageError
+from verax.base.errors import UnsupportedError, UsageError, VeraxError
 from verax.ir.graph import Graph
 from verax.records.bisection import Step
 from verax.runners.engines import openvino as engine
 from verax.runners.engines.openvino import PRECISIONS, SWITCHES
 from verax.runners.feeding import feed
-from verax.runners.onnx_files import add_outputs, input_shapes, load
+from verax.runners.onnx_files import add_outputs, input_shapes, load, text_of
+from verax.runners.onnx_pieces import JOINED, called, joints, nodes_at, run_in_pieces
 from verax.runners.onnx_runner import Common, OnnxRunner
 
 PLAIN = "what cannot be switched off"
-"""The first step: float32, and transformations of the graph."""
+"""The first step of a model that cannot be run in pieces: float32, and transformations of the
+graph."""
+PIECES = "each node in a model of its own"
+"""The first step of others: float32, and no transformation can join two nodes."""
 
 
 def answer(
@@ -36,22 +46,40 @@ def answer(
             raise UnsupportedError(
                 "OpenVINO's Python interface takes no bfloat16", place=f"input {name!r}"
             )
-    model, more = source.proto.SerializeToString(), request["switches"]
-    compiled = engine.compiled(model, request["threads"], request["precision"], **more)
-    results = compiled({name: np.ascontiguousarray(a) for name, a in named.items()})
+
+    def run(model: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        asked = request["threads"], request["precision"]
+        compiled = engine.compiled(model.SerializeToString(), *asked, **request["switches"])
+        if request.get("show"):
+            said["runtime model"] = json.dumps(engine.runtime_model(compiled))
+        return _results(compiled({n: np.ascontiguousarray(a) for n, a in arrays.items()}))
+
+    joined = request.get("joined")
+    if joined is None or not joints(source.proto):
+        shown = run(source.proto, named)
+    else:
+        shown = run_in_pieces(source.proto, named, joined, run)
+    wanted = {*outputs, *request["keep"]}
+    return {"said": said, "declared": outputs}, {n: a for n, a in shown.items() if n in wanted}
+
+
+def _results(results: Mapping[Any, Any]) -> dict[str, np.ndarray]:
+    """What a request gave, under every name of each output."""
     shown: dict[str, np.ndarray] = {}
     for port, array in results.items():
         if port.get_element_type().get_type_name() == "bf16":
             array = np.asarray(array).view(ml_dtypes.bfloat16)  # it comes labelled float16
         for name in port.get_names():
             shown[name] = np.array(array)
-    wanted = {*outputs, *request["keep"]}
-    return {"said": said, "declared": outputs}, {n: a for n, a in shown.items() if n in wanted}
+    return shown
 
 
 class OpenVinoRunner(OnnxRunner):
     """OpenVINO. precision: the inference precision to ask for, one of PRECISIONS; switches:
-    properties that differ from its defaults; the rest as for `OnnxRunner`."""
+    properties that differ from its defaults; joined: numbers of the nodes, from 1, that are in one
+    model with the node before, None for the whole model; the rest as for `OnnxRunner`."""
+
+    slow_steps = True
 
     task = "openvino"
     packages = ("openvino",)
@@ -63,6 +91,7 @@ class OpenVinoRunner(OnnxRunner):
         *,
         precision: str = "f32",
         switches: Mapping[str, Any] | None = None,
+        joined: Collection[int] | None = None,
         **common: Unpack[Common],
     ) -> None:
         if precision not in PRECISIONS:
@@ -73,36 +102,82 @@ class OpenVinoRunner(OnnxRunner):
         name = "openvino" if precision == "f32" else f"openvino:{precision}"
         asked, more = {"precision": precision}, dict(switches or {})
         shown = asked | {name: str(value) for name, value in more.items()}
-        super().__init__(model, name, {**asked, "switches": more}, shown, **common)
-        self.precision, self.switches = precision, more
+        request = {**asked, "switches": more, "joined": None if joined is None else [*joined]}
+        super().__init__(model, name, request, shown, **common)
+        self.precision, self.switches, self.joined = precision, more, joined
         self._common = common
+        self._joints: tuple[Graph, list[str]] | None = None
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, OpenVinoRunner]]:
-        """The same subject with one property more each time that switches an optimisation on; the
-        first with what cannot be switched off, in float32. The last is the precision asked for."""
+        """The same subject with one node more each time that is in one model with those before it,
+        then with one property more that switches an optimisation on; the first with each node by
+        itself, in float32. The last is the precision asked for."""
+        together = self._joints_of(graph, inputs)
+        steps = [(PIECES if together else PLAIN, self._with("f32", (), [] if together else None))]
+        for i, name in enumerate(together, 1):
+            joined = None if i == len(together) else range(1, i + 1)
+            steps.append((name, self._with("f32", (), joined)))
         names = list(SWITCHES)
         found = [(f"{name}={SWITCHES[name][1]}", names[:i]) for i, name in enumerate(names, 1)]
-        steps = [(PLAIN, self._with("f32", ()))]
-        steps += [(name, self._with("f32", on)) for name, on in found]
+        steps += [(name, self._with("f32", on, None)) for name, on in found]
         if self.precision != "f32":
             steps.append((f"precision {self.precision}", self))
         return [*steps[:-1], (steps[-1][0], self)]
 
     def with_steps(self, names: Sequence[str]) -> OpenVinoRunner:
         """As `judge.protocol.Selective.with_steps`."""
-        on = [name.partition("=")[0] for name in names if "=" in name]
+        on = [name.partition("=")[0] for name in names if name.partition("=")[0] in SWITCHES]
+        told = [name.removeprefix(JOINED) for name in names if name.startswith(JOINED)]
+        joined = [int(words.split()[0]) for words in told]
         wanted = f"precision {self.precision}" in names
-        return self._with(self.precision if wanted else "f32", on)
+        whole = self._joints is not None and not self._joints[1]
+        return self._with(self.precision if wanted else "f32", on, None if whole else joined)
 
     def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
-        """As `judge.protocol.Selective.step`; what it did to the graph is not shown."""
+        """As `judge.protocol.Selective.step`: for a node, what the plugin runs in its place."""
         name = self.optimisations(graph, inputs)[number][0]
-        return Step(name, name, "CPU plugin", number)
+        if not name.startswith(JOINED):
+            return Step(name, name, "CPU plugin", number)
+        pair = nodes_at(load(self.model_for(graph)).proto, number)
+        region = tuple(called(node) for node in pair)
+        made = {v for node in pair for v in node.output} | {*region}
+        after = [
+            f"{kind} in the place of {', '.join(originals)}"
+            for kind, originals in self.runtime_model(graph, inputs)
+            if made & {*originals}
+        ]
+        before = "\n".join(text_of(node) for node in pair)
+        return Step(name, name, "transformations", number, region, before, "\n".join(after))
 
-    def _with(self, precision: str, on: Collection[str]) -> OpenVinoRunner:
+    def _joints_of(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[str]:
+        """What brings pieces of the model together; none where it does not run in pieces."""
+        if self._joints is None or self._joints[0] is not graph:
+            found = joints(load(self.model_for(graph)).proto)
+            try:
+                if found:
+                    self._with("f32", (), []).run(graph, inputs)
+            except (VeraxError, RuntimeError):  # the latter where it is not isolated
+                found = []
+            self._joints = graph, found
+        return self._joints[1]
+
+    def runtime_model(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, list[str]]]:
+        """As `engines.openvino.runtime_model`, of the whole model."""
+        whole = self._with("f32", (), None)
+        whole._request["show"] = True
+        whole._ask(graph, inputs, None, None)
+        return [(kind, names) for kind, names in json.loads(whole._said["runtime model"])]
+
+    def _with(
+        self, precision: str, on: Collection[str], joined: Collection[int] | None
+    ) -> OpenVinoRunner:
         off = {name: values[0] for name, values in SWITCHES.items() if name not in on}
-        found = OpenVinoRunner(self.model, precision=precision, switches=off, **self._common)
-        found.naming = self.naming
+        found = OpenVinoRunner(
+            self.model, precision=precision, switches=off, joined=joined, **self._common
+        )
+        found.naming, found._joints = self.naming, self._joints
         return found

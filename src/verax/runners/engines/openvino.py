@@ -23,7 +23,7 @@ SWITCHES: Mapping[str, tuple[Any, Any]] = {
 They are all that a release has: low-precision transformations of quantised networks, kernels
 generated for chains of nodes (snippets), subnormal numbers taken for zero, and coarser precisions.
 The transformations of the graph (fusions, folding) run always; switching them off takes a library
-that was built with its debugging capabilities."""
+that was built with its debugging capabilities. They need nodes that are in one model."""
 
 
 def runtime() -> Any:
@@ -41,6 +41,17 @@ def compiled(model: str | bytes, threads: int, precision: str = "f32", **more: A
         properties["INFERENCE_PRECISION_HINT"] = precision
     core = package.Core()
     return core.compile_model(core.read_model(model), "CPU", properties)
+
+
+def runtime_model(compiled: Any) -> list[tuple[str, list[str]]]:
+    """What the plugin runs, in order: (kind of layer, names of the nodes that it stands for)."""
+    layers = []
+    for op in compiled.get_runtime_model().get_ordered_ops():
+        told = dict(op.get_rt_info().items())
+        names = str(told["originalLayersNames"].value) if "originalLayersNames" in told else ""
+        kind = str(told["layerType"].value) if "layerType" in told else op.get_type_name()
+        layers.append((kind, [n for n in names.split(",") if n]))
+    return layers
 
 
 def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:

@@ -1,0 +1,123 @@
+"""An ONNX model run in pieces, so that a runtime can fuse nothing across their edges.
+
+Transformations that a runtime has no switch for need the nodes that they rewrite in one model.
+Consecutive nodes are run as models of their own, each on what those before it gave; which of them
+stand in one piece is the choice. Small integers that are computed on the way (shapes, axes) are
+constants of the next piece, as they are where the runtime folds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from verax.base.errors import UnsupportedError
+
+MOST = 300
+"""Nodes of a model that is run in pieces; each is a model of its own at first."""
+SMALL = 64
+"""Elements of integers that count as a shape."""
+JOINED = "in one model with the node before: "
+"""How the names of joints begin."""
+Arrays = Mapping[str, np.ndarray]
+RunModel = Callable[[onnx.ModelProto, Arrays], Arrays]
+"""(a model, its inputs) -> its outputs by name."""
+
+
+def joints(model: onnx.ModelProto) -> list[str]:
+    """For each node but the first, what it is called when it joins the one before it; none for a
+    model that cannot be run in pieces: with inner graphs, or with too many nodes."""
+    nodes = _steps(model)
+    inner = any(a.type in (a.GRAPH, a.GRAPHS) for n in model.graph.node for a in n.attribute)
+    if inner or model.functions or model.graph.sparse_initializer or not 2 <= len(nodes) <= MOST:
+        return []
+    return [f"{JOINED}{i} {called(node)} ({node.op_type})" for i, node in enumerate(nodes[1:], 1)]
+
+
+def called(node: onnx.NodeProto) -> str:
+    """The name of a node, or of its first output."""
+    return node.name or node.output[0]
+
+
+def nodes_at(model: onnx.ModelProto, number: int) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+    """The two nodes that the joint of this number (from 1) brings together."""
+    nodes = _steps(model)
+    return nodes[number - 1], nodes[number]
+
+
+def run_in_pieces(
+    model: onnx.ModelProto, inputs: Arrays, joined: Collection[int], run: RunModel
+) -> dict[str, np.ndarray]:
+    """Outputs of the model. joined: numbers of the nodes, from 1, that are in one piece with the
+    node before. Raises what `run` raises, and `UnsupportedError` where a value is no tensor."""
+    weights = {t.name: t for t in model.graph.initializer}
+    constants = [n for n in model.graph.node if n.op_type == "Constant"]
+    known: dict[str, np.ndarray] = dict(inputs)
+    wanted = {v.name for v in model.graph.output}
+    pieces = _pieces(_steps(model), joined)
+    for i, nodes in enumerate(pieces):
+        later = {v for piece in pieces[i + 1 :] for n in piece for v in n.input}
+        fixed = {v: a for v, a in known.items() if v not in inputs and _is_shape(a)}
+        given = _piece(model, nodes, weights, constants, known, fixed, later | wanted)
+        made = {v.name for v in given.graph.output}
+        if not made:
+            continue
+        needed = {v.name: known[v.name] for v in given.graph.input}
+        found = run(given, needed)
+        for name, array in found.items():
+            if not isinstance(array, np.ndarray):
+                raise UnsupportedError("a value between two pieces is no tensor", place=name)
+        known |= {v: a for v, a in found.items() if v in made}
+    return {v: known[v] for v in wanted if v in known}
+
+
+def _steps(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes that compute."""
+    return [n for n in model.graph.node if n.op_type != "Constant"]
+
+
+def _is_shape(array: np.ndarray) -> bool:
+    return array.dtype in (np.int32, np.int64) and array.size <= SMALL
+
+
+def _pieces(nodes: list[onnx.NodeProto], joined: Collection[int]) -> list[list[onnx.NodeProto]]:
+    found: list[list[onnx.NodeProto]] = []
+    for i, node in enumerate(nodes):
+        if i and i in joined:
+            found[-1].append(node)
+        else:
+            found.append([node])
+    return found
+
+
+def _piece(
+    model: onnx.ModelProto,
+    nodes: list[onnx.NodeProto],
+    weights: Mapping[str, onnx.TensorProto],
+    constants: list[onnx.NodeProto],
+    known: Arrays,
+    fixed: Arrays,
+    asked: Collection[str],
+) -> onnx.ModelProto:
+    """A model of these nodes alone, which gives what is asked for of theirs. known: values that may
+    be its inputs; fixed: those of them that are constants of it."""
+    made = {v for n in nodes for v in n.output if v}
+    read = list(dict.fromkeys(v for n in nodes for v in n.input if v and v not in made))
+    graph = onnx.GraphProto(name=model.graph.name or "piece")
+    graph.node.extend(n for n in constants if n.output[0] in read)
+    graph.node.extend(nodes)
+    for name in read:
+        if name in weights:
+            graph.initializer.append(weights[name])
+        elif name in fixed:
+            graph.initializer.append(numpy_helper.from_array(fixed[name], name))
+        elif name in known:
+            kind = helper.np_dtype_to_tensor_dtype(known[name].dtype)
+            graph.input.append(helper.make_tensor_value_info(name, kind, known[name].shape))
+    graph.output.extend(onnx.ValueInfoProto(name=v) for v in made if v in asked)
+    found = onnx.ModelProto(ir_version=model.ir_version, graph=graph)
+    found.opset_import.extend(model.opset_import)
+    return found
