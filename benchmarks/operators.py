@@ -1,4 +1,4 @@
-"""Every operator of the registry alone, against ONNX Runtime: `python benchmarks/operators.py`.
+"""Every operator of the registry alone, against ONNX Runtime and PyTorch.
 
     python benchmarks/operators.py                             # all, a table
     python benchmarks/operators.py TopK Einsum --seconds 1     # some, longer
@@ -6,9 +6,10 @@
 
 An operator's first case of float32 (or its first) is made larger, to about 16,384 and 262,144
 elements of its first input: sizes that are equal stay equal. Where that means nothing (kernels of
-convolutions would grow with images) `WORKLOADS` says what is run. Both take turns in this process
-on one thread, called as users call them, with NumPy arrays; what counts is the fastest call of
-each. A ratio above 1 says how many times as long Verax takes.
+convolutions would grow with images) `WORKLOADS` says what is run. All take turns in this process on
+one thread, called as users call them: with NumPy arrays, PyTorch with tensors (`operators_torch`
+says which function of it is an operator's twin). What counts is the fastest call of each. A ratio
+above 1 says how many times as long Verax takes as the faster of the two.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 import verax.ops
+from operators_torch import twin
 from verax.base.errors import VeraxError
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
@@ -114,19 +116,21 @@ SMALLER = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One operator at one size. verax, other: seconds of a call; why: what kept a runner from it.
-    slow_road: nodes that the reference computed."""
+    """One operator at one size. verax, onnxruntime, torch: seconds of a call, None where a runner
+    does not have it. slow_road: nodes that the reference computed."""
 
     operator: str
     shapes: str
     verax: float
-    other: float | None
-    why: str
+    onnxruntime: float | None
+    torch: float | None
     slow_road: int
 
     @property
     def ratio(self) -> float | None:
-        return None if self.other is None else self.verax / self.other
+        """To the faster of the others."""
+        others = [t for t in (self.onnxruntime, self.torch) if t is not None]
+        return self.verax / min(others) if others else None
 
 
 def first_case(name: str) -> Case:
@@ -241,17 +245,22 @@ def measure(name: str, size: int, seconds: float) -> Row:
     graph, fed = graph_of(case)
     shapes = ", ".join("x".join(map(str, a.shape)) or "1" for a in fed.values())
     exe: Executable = compile(graph, Settings(opt_level=1, threads=1))
-    exe.run(fed)
-    slow_road = len(exe.plan.on_reference)
+    outputs = list(exe.run(fed).values())
+    runs: dict[str, Run] = {"verax": lambda: exe.run(fed)}
     try:
         other = onnxruntime_run(graph, fed)
         other()
-    except Exception as error:  # whatever it refuses a network with
-        why = str(error).partition("\n")[0]
-        (own,) = fastest([lambda: exe.run(fed)], seconds)
-        return Row(name, shapes, own, None, why, slow_road)
-    own, theirs = fastest([lambda: exe.run(fed), other], seconds)
-    return Row(name, shapes, own, theirs, "", slow_road)
+        runs["onnxruntime"] = other
+    except Exception:  # whatever it refuses a network with
+        pass
+    same = twin(case, outputs)
+    if same is not None:
+        runs["torch"] = same
+    times = dict(zip(runs, fastest(list(runs.values()), seconds)))
+    slow_road = len(exe.plan.on_reference)
+    return Row(
+        name, shapes, times["verax"], times.get("onnxruntime"), times.get("torch"), slow_road
+    )
 
 
 def nothing(seconds: float) -> tuple[float, float]:
@@ -273,16 +282,18 @@ def measured(names: Iterable[str], seconds: float) -> list[list[Row]]:
 
 
 def table(rows: Sequence[Sequence[Row]]) -> str:
-    """Markdown: per operator, at each size: shapes, microseconds of both, ratio."""
-    head = "| operator |" + " inputs | Verax µs | ONNX Runtime µs | ratio |" * len(SIZES)
-    lines = [head, "|---|" + "---|---:|---:|---:|" * len(SIZES)]
+    """Markdown: per operator, at each size: shapes, microseconds of all, ratio."""
+    head = "| operator |" + " inputs | Verax µs | ONNX Runtime | PyTorch | ratio |" * len(SIZES)
+    lines = [head, "|---|" + "---|---:|---:|---:|---:|" * len(SIZES)]
     for sizes in rows:
         cells = []
         for row in sizes:
-            other = "—" if row.other is None else f"{1e6 * row.other:.1f}"
+            others = " | ".join(
+                "—" if t is None else f"{1e6 * t:.1f}" for t in (row.onnxruntime, row.torch)
+            )
             ratio = "—" if row.ratio is None else f"{row.ratio:.2f}"
             star = "\\*" if row.slow_road else ""
-            cells.append(f" {row.shapes} | {1e6 * row.verax:.1f}{star} | {other} | {ratio} |")
+            cells.append(f" {row.shapes} | {1e6 * row.verax:.1f}{star} | {others} | {ratio} |")
         lines.append(f"| {sizes[0].operator} |" + "".join(cells))
     return "\n".join(lines)
 
@@ -299,43 +310,69 @@ def page(rows: Sequence[Sequence[Row]], seconds: float) -> str:
     ratios = np.array([r.ratio for r in found if r.ratio is not None])
     behind = slower(rows)
     reference = sorted({r.operator for r in found if r.slow_road})
-    refused = sorted({r.operator for r in found if r.other is None})
-    listed = "\n".join(
-        f"- {r.operator} on {r.shapes}: {r.ratio:.2f}"
-        + (" (on the reference)" if r.slow_road else "")
-        for r in behind
-    )
+    refused = sorted({r.operator for r in found if r.onnxruntime is None})
+    lonely = sorted({r.operator for r in found if r.torch is None})
+    listed = "\n".join(f"- {_behind(r)}" for r in behind)
     own, theirs = nothing(seconds)
     today = datetime.date.today().isoformat()
     return "\n\n".join(
         [
             "# The speed of every operator",
             "Made by `python benchmarks/operators.py --write docs/operators_speed.md` on "
-            f"{today}, NumPy {np.__version__}, ONNX Runtime {_version()}: every operator of the "
-            "registry in a network of its own, compiled at O1 for one thread, against ONNX Runtime "
-            "on the same network (through Verax's ONNX writer), both in one process, called with "
-            f"NumPy arrays, taking turns for {seconds:g} s each; the fastest call counts, because "
-            "others use the machine. A ratio above 1 says how many times as long Verax takes. A "
-            "star: the operator ran on the reference, in Python. A dash: ONNX Runtime refused it.",
+            f"{today}, NumPy {np.__version__}, ONNX Runtime {_version('onnxruntime')}, PyTorch "
+            f"{_version('torch')}: every operator of the registry in a network of its own, "
+            "compiled at O1 for one thread, against ONNX Runtime on the same network (through "
+            "Verax's ONNX writer) and PyTorch's function of the same meaning, eager, without "
+            "gradients, on one thread; all in one process, called with NumPy arrays (PyTorch with "
+            f"tensors), taking turns for {seconds:g} s each; the fastest call counts, because "
+            "others use the machine. The ratio says how many times as long Verax takes as the "
+            "faster of the two. A star: the operator ran on the reference, in Python. A dash: "
+            "ONNX Runtime refused it, or PyTorch has no function that gives these numbers.",
             f"A call that does nothing takes {1e6 * own:.1f} µs in Verax and {1e6 * theirs:.1f} in "
-            "ONNX Runtime; that is most of what short calls measure. Two sizes, chosen by a rule "
-            "for all operators alike, say little about a network: `make bench` measures those.",
-            f"{len(rows)} operators at two sizes; ONNX Runtime runs {len(ratios)} of the "
-            f"{len(found)} networks. Verax is as fast or faster on {int((ratios <= 1).sum())}, "
-            f"slower than {SLOW} times on {len(behind)}; the geometric mean of the ratios is "
-            f"{float(np.exp(np.log(ratios).mean())):.2f}.",
+            "ONNX Runtime; PyTorch's functions are called without a network around them. That is "
+            "most of what short calls measure. Two sizes, chosen by a rule for all operators "
+            "alike, say little about a network: `make bench` measures those.",
+            f"{len(rows)} operators at two sizes, {len(found)} networks; "
+            f"{sum(r.onnxruntime is not None for r in found)} run in ONNX Runtime and "
+            f"{sum(r.torch is not None for r in found)} in PyTorch. Verax is as fast as the faster "
+            f"or faster on {int((ratios <= 1).sum())}, slower than {SLOW} times on {len(behind)}; "
+            f"the geometric mean of the ratios is {_mean(ratios):.2f}. Against ONNX Runtime alone "
+            + _against("onnxruntime", found)
+            + ", against PyTorch alone "
+            + _against("torch", found)
+            + ".",
             f"## Slower than {SLOW} times",
             listed or "None.",
             f"On the reference at these sizes: {', '.join(reference) or 'none'}. Refused by ONNX "
-            f"Runtime: {', '.join(refused) or 'none'}.",
+            f"Runtime: {', '.join(refused) or 'none'}. Without a twin in PyTorch: "
+            f"{', '.join(lonely) or 'none'}.",
             "## All of them",
             table(rows) + "\n",
         ]
     )
 
 
-def _version() -> str:
-    return importlib.metadata.version("onnxruntime")
+def _behind(row: Row) -> str:
+    peer = "PyTorch"
+    if row.torch is None or (row.onnxruntime is not None and row.onnxruntime < row.torch):
+        peer = "ONNX Runtime"
+    road = " (on the reference)" if row.slow_road else ""
+    return f"{row.operator} on {row.shapes or 'constants'}: {row.ratio:.2f} times {peer}{road}"
+
+
+def _against(peer: str, rows: Sequence[Row]) -> str:
+    times = [(r.verax, getattr(r, peer)) for r in rows if getattr(r, peer) is not None]
+    ratios = np.array([own / theirs for own, theirs in times])
+    behind = int((ratios > SLOW).sum())
+    return f"the mean is {_mean(ratios):.2f} and {behind} are slower than {SLOW} times"
+
+
+def _mean(ratios: np.ndarray) -> float:
+    return float(np.exp(np.log(ratios).mean()))
+
+
+def _version(package: str) -> str:
+    return importlib.metadata.version(package)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -354,7 +391,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         print(table(rows))
         for row in slower(rows):
-            print(f"{row.operator} on {row.shapes}: {row.ratio:.2f} times as long")
+            print(_behind(row))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Sine, cosine and tangent by the shorter way for |x| <= 2^20 are the numbers that are promised.
 
-Every float32 was compared when it was written (2^32 of each, natively): none differs. Here a part
-of them is, from all binades, and the edges.
+Every float32 was compared when it was written (natively): none differs. Here a part of them is,
+from all binades, and the edges.
 """
 
 from __future__ import annotations

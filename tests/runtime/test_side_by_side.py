@@ -127,3 +127,25 @@ def test_a_program_is_freed_as_soon_as_nobody_holds_it() -> None:
         assert freed() is None
     finally:
         gc.enable()
+
+
+def test_closing_waits_for_whoever_runs_and_lets_others_go_on() -> None:
+    """Workers are stopped while nobody uses them, and whoever came meanwhile runs afterwards."""
+    exe = network(2)
+    wanted = [exe.run(given(seed))["y"].tobytes() for seed in range(3)]
+    wrong: list[int] = []
+
+    def work(first: int) -> None:
+        for i in range(200):
+            seed = (first + i) % 3
+            if exe.run(given(seed))["y"].tobytes() != wanted[seed]:
+                wrong.append(seed)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(MOST_ARENAS + 2)]
+    for worker in workers:
+        worker.start()
+    for _ in range(20):
+        exe.specialised.program.close()
+    for worker in workers:
+        worker.join()
+    assert not wrong

@@ -305,4 +305,4 @@ def _near(function: Callable[..., Any]) -> Callable[..., Any]:
 SHORTER: dict[str, tuple[float, Callable[..., Any]]] = {
     "sin": (NEAR, _near(sin_d)), "cos": (NEAR, _near(cos_d)), "tan": (NEAR, _near(tan_d)),
 }  # fmt: skip
-"""By name: up to which |x|, and how, the same float32 is had with fewer operations."""
+"""By name: up to which |x|, and how, kernels have the same float32 with fewer operations."""

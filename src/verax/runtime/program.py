@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import math
 import threading
@@ -15,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base import memory
-from verax.base.arrays import address_of, as_array, taken_as_they_are
+from verax.base.arrays import as_array, write_addresses
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.runtime.engine import LoadedObject, load_object
@@ -83,7 +84,8 @@ class Program:
         self._weights = _aligned(image.weights)
         self._library = load_object(image.object_code) if image.object_code else None
         self._pools: list[ThreadPool] = []
-        self._places = [self._new_place(threads)]
+        self._first = self._new_place(threads)
+        self._places = [self._first]
         self._new_turns()
         self._finalizer = weakref.finalize(self, _close_all, self._pools)
         self._finalizer.atexit = False
@@ -103,27 +105,40 @@ class Program:
 
     def _take(self) -> _Place:
         """An arena that nobody else uses meanwhile: the first if it is free."""
-        with self._lock:
-            while not self._free:
-                if len(self._places) < MOST_ARENAS:
-                    self._places.append(self._new_place(1))
-                    return self._places[-1]
-                self._wait()
+        try:
             return self._free.pop()
+        except IndexError:
+            pass
+        with self._lock:
+            if len(self._places) < MOST_ARENAS:
+                self._places.append(self._new_place(1))
+                return self._places[-1]
+            return self._wait()
 
-    def _wait(self) -> None:
-        """Until somebody gives an arena back; the lock is held."""
+    def _wait(self) -> _Place:
+        """An arena as soon as one is free; the lock is held.
+
+        Arenas are taken and given back without it. Whoever gives one back looks for those who wait
+        after it lies there, and they count themselves before they look for it: one sees the other.
+        """
         self._waiting += 1
         try:
-            self._given_back.wait()
+            while True:
+                with contextlib.suppress(IndexError):
+                    return self._free.pop()
+                self._given_back.wait()
         finally:
             self._waiting -= 1
 
     def _give_back(self, place: _Place) -> None:
-        with self._lock:
-            self._free.insert(len(self._free) if place is self._places[0] else 0, place)
-            if self._waiting:
+        self._lay_down(place)
+        if self._waiting:
+            with self._lock:
                 self._given_back.notify_all()
+
+    def _lay_down(self, place: _Place) -> None:
+        """Among the free ones: the first is taken before others."""
+        self._free.insert(len(self._free) if place is self._first else 0, place)
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs in the image's order; shapes and dtypes are already checked.
@@ -138,9 +153,23 @@ class Program:
             self._give_back(place)
 
     def run_if_taken(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """As `run`, by name; None unless the values are arrays of just the types that it takes."""
-        arrays = taken_as_they_are(values, self._wanted)
-        return None if arrays is None else self.run(arrays)
+        """As `run`, by name; None unless the values are arrays of exactly the types that it takes
+        and no others, and whoever asked finds out what is to be done."""
+        if len(values) != len(self._wanted):
+            return None
+        arrays = []
+        for name, shape, dtype in self._wanted:
+            array = values.get(name)
+            if type(array) is not np.ndarray or array.shape != shape:
+                return None
+            if array.dtype is not dtype and array.dtype != dtype:
+                return None
+            arrays.append(array)
+        place = self._take()
+        try:
+            return place.run(arrays)
+        finally:
+            self._give_back(place)
 
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255).
@@ -162,11 +191,14 @@ class Program:
     def close(self) -> None:
         """Stop the worker threads; later runs do everything in the caller's."""
         with self._lock:
-            while len(self._free) < len(self._places):
-                self._wait()
+            held: list[_Place] = []
+            while len(held) < len(self._places):
+                held.append(self._wait())
             _close_all(self._pools)
-            for place in self._places:
+            for place in held:
                 place.start_workers(1)
+                self._lay_down(place)
+            self._given_back.notify_all()
 
     def renew_in_child(self) -> None:
         """See `base.forks`. A run that was under way in another thread never ends here; what it
@@ -273,10 +305,7 @@ class _Place:
             raise InputError(
                 "there is not enough memory for the outputs", next_step="run it on smaller inputs"
             ) from error
-        context, i = self._context, CTX_ARRAYS
-        for array in callers:
-            context[i] = address_of(array)
-            i += 1
+        write_addresses(self._context, CTX_ARRAYS, callers)
         if self._pool_is_lost:
             self.start_workers(self._threads)
             self._pool_is_lost = False

@@ -28,6 +28,7 @@ SHORT = ("float16", "bfloat16")
 _SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INTRINSICS = {"floor": "floor", "ceil": "ceil", "rint": "roundeven", "trunc": "trunc",
                "sqrt": "sqrt", "min": "minimum", "max": "maximum"}  # fmt: skip
+_QUOTIENT_BITS = 28  # of a part of a remainder's quotient
 _BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64, "bool": 1}
 
 
@@ -40,8 +41,8 @@ def why_unsupported(expr: Expr) -> str:
     """Why `expr` has no native code, in words; empty when it has."""
     for node in nodes(expr):
         if isinstance(node, Apply):
-            if node.function == "rem" and node.dtype in FLOATS:
-                return f"the remainder of {node.dtype} has no kernel"
+            if node.function == "rem" and node.dtype == "float64":
+                return "the remainder of float64 has no kernel"
             if node.function not in PRIMITIVES and node.dtype == "float64":
                 return f"{node.function} of float64 has no kernel"
     return ""
@@ -156,7 +157,7 @@ class LlvmArith(Arith[Typed]):
         if name == "abs":
             return self._intrinsic("fabs", *v)
         if name == "rem":
-            raise TypeError(f"the remainder of {dtype} has no kernel")
+            return self._remainder(dtype, *v)
         plain = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv, "neg": b.fneg}
         return plain[name](*v)
 
@@ -202,6 +203,50 @@ class LlvmArith(Arith[Typed]):
         quotient = b.sdiv(a, b.select(b.or_(by_zero, by_minus_one), one, d))
         quotient = b.select(by_minus_one, b.sub(zero, a), quotient)
         return b.select(by_zero, zero, quotient)
+
+    def _remainder(self, dtype: str, a: ir.Value, d: ir.Value) -> ir.Value:
+        """fmod of float32, exactly, in float64.
+
+        A quotient of at most 28 bits times a divisor of 24 is exact, and so is what is left; while
+        a lane has more left than 2**28 divisors, it is as many doublings of the divisor that go.
+        """
+        if dtype != "float32":
+            raise TypeError(f"the remainder of {dtype} has no kernel")
+        x = self.convert(self.abs(Typed(a, dtype)), "float64")
+        divisor = self.convert(self.abs(Typed(d, dtype)), "float64")
+        before, again, end = self.b.block, self.fb.block("reduce"), self.fb.block("reduced")
+        self.b.branch(again)
+        self.b.position_at_end(again)
+        rest = self.b.phi(x.value.type)
+        rest.add_incoming(x.value, before)
+        r = Typed(rest, "float64")
+        doublings = self.sub(self._exponent(r), self._exponent(divisor))
+        least, none = self.const(_QUOTIENT_BITS, "int64"), self.const(0, "int64")
+        doublings = self.sub(doublings, least)
+        far = self.gt(doublings, none)
+        scale = self.shift_left(
+            self.add(doublings, self.const(1023, "int64")), self.const(52, "int64")
+        )
+        scale = self.select(far, self.bitcast(scale, "float64"), self.const(1.0, "float64"))
+        unit = self.mul(divisor, scale)
+        left = self.sub(r, self.mul(self.trunc(self.div(r, unit)), unit))
+        left = self.select(self.lt(left, self.const(0.0, "float64")), self.add(left, unit), left)
+        # an infinite divisor leaves all of it; by zero, or of infinity, there is none: NaN
+        whole = self.lt(r, divisor)
+        left = self.select(whole, r, left)
+        rest.add_incoming(left.value, self.b.block)
+        more = self.and_(far, self.lt(r, self.const(math.inf, "float64")))
+        lanes = more.value
+        if self.lanes:
+            bits = self.b.bitcast(lanes, ir.IntType(self.lanes))
+            lanes = self.b.icmp_unsigned("!=", bits, bits.type(0))
+        self.b.cbranch(lanes, again, end)
+        self.b.position_at_end(end)
+        return self.copysign(self.convert(left, "float32"), Typed(a, dtype)).value
+
+    def _exponent(self, x: Typed) -> Typed:
+        """Of a float64 that is not negative, biased."""
+        return self.shift_right(self.bitcast(x, "int64"), self.const(52, "int64"))
 
     # --- conversions
 

@@ -21,7 +21,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith
-from verax.ops.movement.generation import EyeLike, Trilu
+from verax.ops.movement.generation import ConstantOfShape, EyeLike, Trilu
 
 LIMIT = 1 << 26
 """Larger tensors are not mapped element by element while compiling."""
@@ -39,7 +39,7 @@ def lower_view(lowering: Lowering, group: Group) -> None:
 
 @lowers(
     "Transpose", "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
-    "ReverseSequence", "CenterCropPad",
+    "ReverseSequence", "CenterCropPad", "Compress",
 )  # fmt: skip
 def lower_movement(lowering: Lowering, group: Group) -> None:
     """Source, output; or an index table, source, output."""
@@ -224,6 +224,40 @@ def lower_shape(lowering: Lowering, group: Group) -> None:
     if values[0] is None or np.asarray(values[0]).dtype == object:
         raise NoKernel("the shape is known only when it runs")
     lowering.placed[node.outputs[0]] = [lowering.constant(np.asarray(values[0]))]
+
+
+@lowers("ConstantOfShape")
+def lower_constant_of_shape(lowering: Lowering, group: Group) -> None:
+    """Output; its shape is known, whoever gave it."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, ConstantOfShape)
+    y = lowering.write(node.outputs[0])
+    value = np.array(op.value).astype(y.physical.type.dtype.numpy)
+    if value.dtype.kind == "V":
+        raise NoKernel("constants of bfloat16 have no kernel")
+    lowering.call(fill(y.physical, value), [y], group.label)
+
+
+@lowers("Range")
+def lower_range(lowering: Lowering, group: Group) -> None:
+    """Start, delta, numbers from 0 on, output: start + round(i * delta); how many is known."""
+    node = group.root
+    start, _, delta = (lowering.read(v or "") for v in node.inputs)
+    y = lowering.write(node.outputs[0])
+    if y.physical.shape[0] > LIMIT:
+        raise NoKernel("so many numbers are not listed while compiling")
+    numbers = lowering.constant(np.arange(y.physical.shape[0], dtype=np.int32))
+    dtype = str(y.physical.type.dtype)
+    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    m = TracingArith()
+    first, step, i = (m.convert(Input(k, t), wide) for k, t in enumerate((dtype, dtype, "int32")))
+    spec = LoopSpec(
+        y.physical.shape,
+        (Access(dtype, (0,)), Access(dtype, (0,)), Access("int32", (1,))),
+        (Access(dtype, (1,)),),
+        (m.convert(m.add(first, m.mul(i, step)), dtype),),
+    )
+    lowering.call(spec, [start, delta, numbers, y], group.label)
 
 
 @lowers("Concat")

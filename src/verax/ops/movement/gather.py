@@ -154,7 +154,6 @@ class Compress(Movement):
     A shorter condition is false beyond its end.
     """
 
-    no_kernel: ClassVar[str] = "the size of what it gives is known only when it runs"
     axis: int | None = None
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 2

@@ -37,7 +37,6 @@ ELEMENT_LIMIT = 2**33
 class ConstantOfShape(Operator):
     """A tensor of the shape in the input, filled with `value`."""
 
-    no_kernel: ClassVar[str] = "made while compiling where its size is constant"
     value: float | int | bool = 0.0
     dtype: DType = DType.float32
     exact: ClassVar[bool] = True
@@ -86,7 +85,6 @@ class ConstantOfShape(Operator):
 class Range(Operator):
     """start + i * delta for i < max(0, ceil((limit - start) / delta)); inputs are scalars."""
 
-    no_kernel: ClassVar[str] = "made while compiling where its size is constant"
     symbolic: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
