@@ -92,6 +92,7 @@ ALLOWED: dict[str, set[str]] = {
         *("frontends", "export", "onnx_format", "judge", "runners", "records", "ir", "base"),
     },
     "certified": {"compiler", "judge", "runners", "records", "ir", "base"},
+    "exchanged": {"compiler", "judge", "runners", "reference", "records", "ir", "base"},
     "torch": {
         *("api", "compiler", "frontends", "judge", "runners", "reference", "records"),
         *("ops", "ir", "numerics", "base"),
@@ -109,7 +110,16 @@ ALLOWED: dict[str, set[str]] = {
             "reference",
             "records",
         ),
-        *("repro", "verified_conversion", "certified", "evaluation", "images", "ir", "base"),
+        *(
+            "repro",
+            "verified_conversion",
+            "certified",
+            "exchanged",
+            "evaluation",
+            "images",
+            "ir",
+            "base",
+        ),
     },
     "cli": {
         *("api", "formats", "images", "bench", "report", "compiler", "frontends", "judge"),

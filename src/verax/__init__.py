@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         convert,
         evaluate,
         reference,
+        substitute,
     )
     from verax.base.errors import VeraxError
     from verax.loading import load
@@ -46,6 +47,7 @@ _HOMES = {
     "evaluate": "verax.api",
     "load": "verax.loading",
     "reference": "verax.api",
+    "substitute": "verax.api",
 }
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "evaluate",
     "load",
     "reference",
+    "substitute",
 ]
 
 

@@ -1,4 +1,5 @@
-"""The Python interface: `load`, `compile`, `reference`, `check`, `bisect`, `evaluate`.
+"""The Python interface: `load`, `compile`, `reference`, `check`, `bisect`, `evaluate`,
+`substitute`.
 
 `import verax` does not import this module until one of its names is used, so that it stays cheap.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ from verax.compiler.saved import SavedExecutable
 from verax.compiler.saving import read_recipe, save
 from verax.evaluation import evaluate as evaluate_samples
 from verax.evaluation.falls import find_fall
+from verax.exchanged import Exchanged, exchanged
 from verax.formats import VX
 from verax.frontends.model import Model
 from verax.images import ImageOptions
@@ -236,6 +238,24 @@ def reference(
     network, inputs = _with_examples(model, inputs)
     given = {**as_arrays(inputs), **as_arrays(state or {})}
     return evaluate_graph(graph_of(network), given, keep=keep)
+
+
+def substitute(
+    model: Network, replacements: Mapping[Any, Callable[..., Any]], inputs: Any = None
+) -> Exchanged:
+    """The network with nodes exchanged for functions of arrays, forward only.
+
+        net = verax.substitute("net.onnx", {"Conv": my_conv, "head_*": other})
+        net(x), net.verdicts, net.verdict
+
+    replacements: a pattern of node names, a kind of operator, a class of operators or a predicate
+    of nodes -> a function of the node's inputs in order, which may name attributes (`strides`) and
+    gives its outputs. Each is judged alone, and the whole, at every run. inputs: examples for a
+    torch.nn.Module; of a living one `verax.torch.substitute` exchanges layers, with gradients.
+    Raises `UsageError` for a key that fits no node, and for networks that remember.
+    """
+    network, _ = _with_examples(model, inputs)
+    return exchanged(graph_of(network), replacements)
 
 
 def subject_of(

@@ -8,6 +8,7 @@ also writes down the casts of autocast, which an exported graph would lack.
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -91,9 +92,10 @@ def _by_autograd(
         return _boxed(_programs(part, static, options, "forward"), drawn)
 
     def backward(part: Any, _: Any) -> Any:
-        native = CompileOptions(options.opt_level, threads=options.threads, require_native=True)
+        native = dataclasses.replace(options, require_native=True)
         part, drawn = random_numbers.taken_out(part)
-        return _boxed(_Backward(_programs(part, (), native, "backward", keep=True)), drawn)
+        kept = _programs(part, (), native, "backward", keep=True)
+        return _boxed(_Backward(kept), drawn)
 
     split = torch._dynamo.backends.common.aot_autograd(
         fw_compiler=forward, bw_compiler=backward, decompositions=decompositions()
@@ -131,15 +133,15 @@ class _Backward:
 
 
 def _boxed(
-    call: Callable[..., Any], drawn: Sequence[Callable[[], Any]]
+    call: Callable[..., Any], drawn: Callable[[Sequence[Any]], list[Any]]
 ) -> Callable[[list[Any]], Any]:
     """As AOTAutograd calls: one list, which is emptied so that nothing in it is kept alive. drawn:
-    what draws the random numbers that come behind the arguments."""
+    the random numbers that come behind the arguments."""
 
     def run(arguments: list[Any]) -> Any:
         given = list(arguments)
         arguments.clear()
-        return call(*given, *(draw() for draw in drawn))
+        return call(*given, *drawn(given))
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

@@ -150,6 +150,7 @@ class Programs:
                 self._programs.move_to_end(key)
                 if len(self._programs) > self.options.programs:
                     self._programs.popitem(last=False)
+                    self.report.dropped += 1
         return found
 
     def __call__(self, *arguments: Any) -> Any:

@@ -5,7 +5,7 @@ has in eager training with the same seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from verax.base.errors import UnsupportedError
@@ -33,8 +33,9 @@ def draws(graph: Any) -> bool:
     )
 
 
-def taken_out(graph: Any) -> tuple[Any, list[Callable[[], Any]]]:
-    """The graph with an input, behind its others, for each node that draws; and what draws them.
+def taken_out(graph: Any) -> tuple[Any, Callable[[Sequence[Any]], list[Any]]]:
+    """The graph with an input, behind its others, for each node that draws; and what draws them,
+    given the other arguments.
 
     Raises `UnsupportedError` for numbers whose distribution or count other nodes decide.
     """
@@ -42,7 +43,8 @@ def taken_out(graph: Any) -> tuple[Any, list[Callable[[], Any]]]:
     for node in graph.graph.find_nodes(op="call_function", target=aten.native_dropout.default):
         _spell_out(graph.graph, node)
     found = [n for n in graph.graph.nodes if _is_drawn(n)]
-    last = [n for n in graph.graph.nodes if n.op == "placeholder"][-1:]
+    places = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    last = places[-1:]
     makers = []
     for number, node in enumerate(found):
         makers.append(_maker(node))
@@ -55,7 +57,13 @@ def taken_out(graph: Any) -> tuple[Any, list[Callable[[], Any]]]:
         graph.graph.erase_node(node)
         last = [place]
     graph.recompile()
-    return graph, makers
+    forms = [p.meta.get("val") for p in places]
+
+    def drawn(arguments: Sequence[Any]) -> list[Any]:
+        sizes = _sizes(forms, arguments) if makers else {}
+        return [make(sizes) for make in makers]
+
+    return graph, drawn
 
 
 def _spell_out(graph: Any, node: Any) -> None:
@@ -94,29 +102,63 @@ def _is_drawn(node: Any) -> bool:
     return node.op == "call_function" and seeded
 
 
-def _maker(node: Any) -> Callable[[], Any]:
-    """Draws the numbers of a node."""
-    target, args, kwargs = node.target, list(node.args), dict(node.kwargs)
-    of_form = str(target).startswith(tuple(f"aten.{name}" for name in LIKE))
-    like = args[0] if of_form or target is bernoulli_in_place else None
-    form = _form_of(like)
-    given = torch.utils._pytree.tree_leaves((args[1:] if form else args, kwargs))
-    if any(isinstance(a, torch.fx.Node) for a in given):
+def _maker(node: Any) -> Callable[[Mapping[Any, int]], Any]:
+    """Draws the numbers of a node, for the values of symbols that stand for sizes."""
+    args, kwargs = list(node.args), dict(node.kwargs)
+    of_form = str(node.target).startswith(tuple(f"aten.{name}" for name in LIKE))
+    if of_form or node.target is bernoulli_in_place:
+        args[0] = _Form(args[0].meta["val"])
+    leaves, tree = torch.utils._pytree.tree_flatten((args, kwargs))
+    leaves = [_size_of(leaf) if isinstance(leaf, torch.fx.Node) else leaf for leaf in leaves]
+    if any(isinstance(leaf, torch.fx.Node) for leaf in leaves):
         line = line_of(node)
         raise UnsupportedError(
-            f"{target} draws random numbers whose distribution or count the graph computes"
+            f"{node.target} draws random numbers whose distribution or count the graph computes"
             + (f" ({line})" if line else ""),
             next_step="draw them outside of the compiled function and give them as an argument",
         )
-    if form is None:
-        return lambda: target(*args, **kwargs)
-    shape, strides, dtype = form
-    return lambda: target(torch.empty_strided(shape, strides, dtype=dtype), *args[1:], **kwargs)
+
+    def draw(sizes: Mapping[Any, int]) -> Any:
+        known = [
+            leaf.tensor(sizes) if isinstance(leaf, _Form) else number(leaf, sizes)
+            for leaf in leaves
+        ]
+        positional, named = torch.utils._pytree.tree_unflatten(known, tree)
+        return node.target(*positional, **named)
+
+    return draw
 
 
-def _form_of(node: Any) -> Any:
-    """Shape, strides and type of a tensor; None where sizes are open."""
-    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    if value is None or not all(type(n) is int for n in (*value.shape, *value.stride())):
-        return None
-    return tuple(value.shape), tuple(value.stride()), value.dtype
+class _Form:
+    """Shape, strides and type of a tensor, of which some sizes may be open."""
+
+    def __init__(self, value: Any) -> None:
+        self.shape, self.strides, self.dtype = value.shape, value.stride(), value.dtype
+
+    def tensor(self, sizes: Mapping[Any, int]) -> Any:
+        shape, strides = ([number(n, sizes) for n in t] for t in (self.shape, self.strides))
+        return torch.empty_strided(shape, strides, dtype=self.dtype)
+
+
+def _size_of(node: Any) -> Any:
+    """The symbolic size that a node gives; the node when it gives something else."""
+    value = node.meta.get("val")
+    return value if isinstance(value, torch.SymInt) else node
+
+
+def number(value: Any, sizes: Mapping[Any, int]) -> Any:
+    """A size in numbers; anything else as it is."""
+    return int(value.node.expr.xreplace(sizes)) if isinstance(value, torch.SymInt) else value
+
+
+def _sizes(forms: Sequence[Any], arguments: Sequence[Any]) -> dict[Any, int]:
+    """What the symbols in the forms of a graph's inputs are for these arguments."""
+    found: dict[Any, int] = {}
+    for form, value in zip(forms, arguments):
+        pairs = [(form, value)]
+        if isinstance(form, torch.Tensor):
+            pairs = list(zip(form.shape, value.shape))
+        for symbol, size in pairs:
+            if isinstance(symbol, torch.SymInt) and symbol.node.expr.is_symbol:
+                found[symbol.node.expr] = int(size)
+    return found

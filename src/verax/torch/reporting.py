@@ -15,8 +15,9 @@ class GraphReport:
     """One graph that torch.compile handed over.
 
     name: "graph 0", ...; kind: "inference", "forward", "backward" or "judged"; operators: how many
-    it calls; programs: how many were compiled for it; runs: how often it ran; weight_changes: how
-    often a program was given up as a weight had changed; on_reference: nodes that no kernel takes;
+    it calls; programs: how many were compiled for it; dropped: how many of these made room for ones
+    of other sizes; runs: how often it ran; weight_changes: how often a program was given up as a
+    weight had changed; on_reference: nodes that no kernel takes;
     fallback: why it runs in eager PyTorch, "" when it does not; notes: what else is worth knowing;
     verdicts: of the judge, in order; unjudged: runs that were not judged for `rate` or `budget`.
     """
@@ -25,6 +26,7 @@ class GraphReport:
     kind: str
     operators: int = 0
     programs: int = 0
+    dropped: int = 0
     runs: int = 0
     weight_changes: int = 0
     on_reference: tuple[str, ...] = ()
@@ -42,6 +44,8 @@ class GraphReport:
         text = f"{self.name} ({self.kind}, {self.operators} operators): {self.runs} runs"
         if self.kind != "judged":
             text += f", {self.programs} programs compiled"
+        if self.dropped:
+            text += f", {self.dropped} dropped for other sizes"
         if self.weight_changes:
             text += f", {self.weight_changes} changes of weights"
         lines = [text]

@@ -90,6 +90,8 @@ def trace(graph: Any, arguments: Sequence[Any], constants: Sequence[int] = ()) -
     Raises `UnsupportedError` that names operators and the user's lines.
     """
     with torch._guards.tracing(None), torch.no_grad():
+        # Other objects on the same memory: what `mark_dynamic` wrote on the user's stays there.
+        arguments = [a.detach() if isinstance(a, torch.Tensor) else a for a in arguments]
         outputs = _outputs(graph, arguments)
         computed = [i for i, o in enumerate(outputs) if isinstance(o, Computed)]
         part = _part(graph, computed)
