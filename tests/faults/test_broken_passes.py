@@ -349,7 +349,7 @@ BITS = "bits"
 
 def any_divisor(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Multiply by the reciprocal whatever it is."""
-    with patch.object(attention, "_inverse", lambda divisor: 1 / divisor if divisor else None):
+    with patch.object(attention, "_factors", lambda scale, divisor: (scale / divisor, 1.0)):
         return attention.recognise_attention(graph, limit)
 
 

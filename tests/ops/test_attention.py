@@ -49,7 +49,8 @@ def test_the_meaning_is_that_of_pytorch_in_double() -> None:
         extra = None if mask is None else torch.from_numpy(
             mask if mask.dtype == bool else mask.astype(np.float64)
         )  # fmt: skip
-        found = attend(q, k, v, extra, is_causal=op.causal, scale=float(np.float32(op.scale)))
+        scale = float(np.float32(op.scale)) / float(np.float32(op.divisor))
+        found = attend(q, k, v, extra, is_causal=op.causal, scale=scale)
         agree(op, case.inputs, [op.result(found.numpy())], DOUBLE)
         tried += 1
     assert tried >= 6
@@ -59,10 +60,12 @@ def test_the_promised_bits_are_those_of_the_parts() -> None:
     q, k, v, mask = drawn(3, (2, 3, 7, 5), (2, 3, 37, 5), (2, 3, 37, 4), (2, 1, 7, 37), size=3)
     turned = np.swapaxes(k, -1, -2)
     scores = MatMul().canonical(evaluation(MatMul(), (q, turned)), q, turned)
-    scores = scores * np.float32(0.3) + mask
+    scores = scores * np.float32(0.3) / np.float32(0.7) + mask
     shares = Softmax().canonical(evaluation(Softmax(), (scores,)), scores)
     wanted = MatMul().canonical(evaluation(MatMul(), (shares, v)), shares, v)
-    np.testing.assert_array_equal(canonical(Attention(scale=0.3), q, k, v, mask), wanted)
+    np.testing.assert_array_equal(
+        canonical(Attention(scale=0.3, divisor=0.7), q, k, v, mask), wanted
+    )
 
 
 def test_shared_heads_are_neighbours() -> None:

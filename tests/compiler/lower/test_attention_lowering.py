@@ -71,6 +71,7 @@ def test_any_sizes(data: st.DataObject, seed: int) -> None:
     ]
     op = Attention(
         scale=data.draw(st.sampled_from([1.0, 0.125, 0.3])),
+        divisor=data.draw(st.sampled_from([1.0, 6.0])),
         causal=data.draw(st.booleans()),
         heads_inside="".join(sorted(letters)),
     )

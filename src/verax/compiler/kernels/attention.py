@@ -5,9 +5,10 @@ computed tile by tile into scratch memory that stays in cache, where the mask an
 applied; the rows are then multiplied with the values. Keys and values are packed in panels of
 columns ahead (`gemm.PackSpec`, with `panels`), once for all groups of queries.
 
-Bits: a score is one FMA per feature from +0, ascending, times the scale, plus the mask; Softmax is
-the maximum, exp of the differences, their sum in the order of `numerics.reductions`, a division;
-a result is one FMA per key from +0, ascending. Neither the tiles nor the groups decide any of it.
+Bits: a score is one FMA per feature from +0, ascending, times the scale, by the divisor, plus the
+mask; Softmax is the maximum, exp of the differences, their sum in the order of
+`numerics.reductions`, a division; a result is one FMA per key from +0, ascending. Neither the tiles
+nor the groups decide any of it.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Mask:
 
 @dataclasses.dataclass(frozen=True)
 class AttentionSpec:
-    """y = softmax(q k^T * scale, masked) v, for i < outer and every head j < inner.
+    """y = softmax(q k^T * scale / divisor, masked) v, for i < outer and every head j < inner.
 
     n queries and m keys of d features, values of e; columns of q and y are neighbours. keys,
     values: whose packed matrices a head reads.
@@ -86,6 +87,7 @@ class AttentionSpec:
     keys: Shared
     values: Shared
     scale: float = 1.0
+    divisor: float = 1.0
     mask: Mask | None = None
     hidden: float = -math.inf
     causal: bool = False
@@ -300,6 +302,8 @@ class _Group:
         f, spec = self.f, self.spec
         if spec.scale != 1:
             score = f.b.fmul(score, self.arith.const(spec.scale, F32).value)
+        if spec.divisor != 1:
+            score = f.b.fdiv(score, self.arith.const(spec.divisor, F32).value)
         hidden = self.arith.const(spec.hidden, F32).value
         if spec.mask:
             at, kind = spec.mask.at, spec.mask.dtype

@@ -202,7 +202,25 @@ def _emit_panel(
     whole, kind = spec.n % LANES == 0, spec.types.weights
     left = f.iadd(spec.n, f.imul(column, -1))
     counts = [f.clamp(f.iadd(left, -j * LANES), 0, LANES) for j in range(blocks)]
-    with f.loop(spec.k) as k:
+    done = 0
+    if b.row == 1 and b.col != 1 and kind == "float32" and isinstance(spec.k, int):
+        done = spec.k // _SQUARE * _SQUARE
+        for j, count in enumerate(counts) if done else ():
+            columns = f.at(source, j * LANES * b.col)
+            places = [
+                f.at(columns, (inside, b.col)) for inside in _inside(f, None if whole else count)
+            ]
+            with f.loop(done // _SQUARE) as square:
+                at = f.imul(square.index, _SQUARE)
+                values = _turned(f, [f.at(place, at) for place in places])
+                for i, value in enumerate(values):
+                    if not whole:
+                        value = f.b.select(f.first(count), value, f.constant(0.0))
+                    step = (f.iadd(at, i), blocks * LANES)
+                    f.store(value, f.at(packed, step, j * LANES))
+    if done == spec.k:
+        return
+    with f.loop(spec.k, start=done) as k:
         for j, count in enumerate(counts):
             row = f.at(source, (k.index, b.row), j * LANES * b.col, dtype=kind)
             if b.col == 1:
@@ -210,6 +228,52 @@ def _emit_panel(
             else:
                 value = _strided(f, row, b.col, None if whole else count, kind)
             f.store(value, f.at(packed, (k.index, blocks * LANES), j * LANES, dtype=kind))
+
+
+_SQUARE = 8
+"""Rows and columns that are turned at a time, in registers."""
+
+
+def _inside(f: FunctionBuilder, count: Index | None) -> list[Index]:
+    """The columns of 16 lanes; from `count` on the first one again."""
+    if count is None:
+        return list(range(LANES))
+    ends = [f.b.icmp_signed(">=", f.i64(lane), f.i64(count)) for lane in range(LANES)]
+    return [f.b.select(end, f.i64(0), f.i64(lane)) for lane, end in enumerate(ends)]
+
+
+def _turned(f: FunctionBuilder, places: list[ir.Value]) -> list[ir.Value]:
+    """8 vectors of 16 lanes, the lanes from 8 neighbours at each of 16 places."""
+    halves = []
+    for first in (0, _SQUARE):
+        rows = [f.load(place, lanes=_SQUARE) for place in places[first : first + _SQUARE]]
+        pairs = [_interleaved(f, rows[i], rows[i + 1], 1) for i in range(0, _SQUARE, 2)]
+        fours = []  # by four rows: columns 0 and 4, 1 and 5, 2 and 6, 3 and 7
+        for a, b in ((pairs[0], pairs[1]), (pairs[2], pairs[3])):
+            fours.append([v for i in (0, 1) for v in _interleaved(f, a[i], b[i], 2)])
+        joined = [_interleaved(f, a, b, 4) for a, b in zip(*fours, strict=True)]
+        halves.append([pair[side] for side in (0, 1) for pair in joined])
+    both = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+    return [f.b.shuffle_vector(a, b, both) for a, b in zip(*halves, strict=True)]
+
+
+def _interleaved(
+    f: FunctionBuilder, a: ir.Value, b: ir.Value, size: int
+) -> tuple[ir.Value, ir.Value]:
+    """Groups of `size` lanes of a and b in turn: the first of each register's half, the second."""
+    span = 4 if size < 4 else _SQUARE
+    found = []
+    for offset in (0, span // 2):
+        lanes = [
+            vector * _SQUARE + start + offset + group * size + i
+            for start in range(0, _SQUARE, span)
+            for group in range(span // 2 // size)
+            for vector in (0, 1)
+            for i in range(size)
+        ]
+        mask = ir.Constant(ir.VectorType(I32, _SQUARE), lanes)
+        found.append(f.b.shuffle_vector(a, b, mask))
+    return found[0], found[1]
 
 
 def _strided(

@@ -70,8 +70,8 @@ def lower_attention(lowering: Lowering, group: Group) -> None:
     spec = AttentionSpec(
         outer=y.outer, inner=y.heads, n=q.rows, m=k.rows, d=q.columns, e=v.columns,
         q=q.at, y=y.at, keys=_shared(k, y), values=_shared(v, y),
-        scale=float(np.float32(op.scale)), mask=mask, hidden=op.hidden, causal=op.causal,
-        nan_to_zero=op.nan_to_zero,
+        scale=float(np.float32(op.scale)), divisor=float(np.float32(op.divisor)), mask=mask,
+        hidden=op.hidden, causal=op.causal, nan_to_zero=op.nan_to_zero,
     )  # fmt: skip
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, AttentionSchedule)

@@ -5,7 +5,7 @@ What holds for every match:
 C1  Values are float32, of static shapes; queries, keys and values have one rank, of two at least.
 C2  The first product's right factor is K with its last two axes exchanged, by a Transpose that may
     also bring the heads forward; Softmax is over the last axis.
-C3  The scale is one number, times the scores or dividing them by a power of two, before the mask.
+C3  The scale is one number, times the scores or dividing them, before the mask.
 C4  The mask widens nothing and comes after the scale: Add, or Where with one number.
 C5  What lies inside is read by nothing outside and is no output of the network.
 C6  Heads of keys and values are the queries' own, one for all, or shared by neighbours.
@@ -107,6 +107,7 @@ class _Scores:
     product: Node
     inner: frozenset[str]
     scale: float = 1.0
+    divisor: float = 1.0
     mask: str | None = None
     hidden: float = -math.inf
     inverted: bool = False
@@ -218,30 +219,30 @@ def _scores(graph: Graph, value: str | None) -> Iterator[_Scores]:
 
 
 def _scaled(graph: Graph, value: str | None) -> Iterator[_Scores]:
-    """Scores, times one number (C3)."""
+    """Scores, times or by one number (C3)."""
     product = _made(graph, value, "MatMul")
     if product is not None:
         yield _Scores(product, frozenset())
     mul, div = _made(graph, value, "Mul"), _made(graph, value, "Div")
-    factors: list[tuple[str | None, float | None]] = []
+    found: list[tuple[str | None, float | None, float | None]] = []
     if mul is not None:
         a, b = mul.inputs
-        factors += [(a, _number(graph, b)), (b, _number(graph, a))]
+        found += [(a, _number(graph, b), 1.0), (b, _number(graph, a), 1.0)]
     if div is not None:
-        factors.append((div.inputs[0], _inverse(_number(graph, div.inputs[1]))))
-    for scores, factor in factors:
+        found.append((div.inputs[0], 1.0, _number(graph, div.inputs[1])))
+    for scores, scale, divisor in found:
         product = _made(graph, scores, "MatMul")
-        whole = product is not None and graph.types[scores or ""] == graph.types[value or ""]
-        if product is not None and whole and factor is not None and math.isfinite(factor):
-            yield _Scores(product, frozenset({value or ""}), factor)
+        if product is None or graph.types[scores or ""] != graph.types[value or ""]:
+            continue
+        if scale is not None and math.isfinite(scale) and divisor:
+            yield _Scores(product, frozenset({value or ""}), *_factors(scale, divisor))
 
 
-def _inverse(divisor: float | None) -> float | None:
-    """What to multiply by instead of dividing: the same bits only for powers of two."""
-    if not divisor or abs(math.frexp(divisor)[0]) != 0.5:
-        return None
-    factor = 1 / divisor
-    return factor if 2.0**-126 <= abs(factor) < 2.0**127 else None
+def _factors(scale: float, divisor: float) -> tuple[float, float]:
+    """What to multiply and to divide by: a product, where it has the same bits."""
+    if abs(math.frexp(divisor)[0]) == 0.5 and 2.0**-126 <= abs(divisor) <= 2.0**126:
+        return scale / divisor, 1.0
+    return scale, divisor
 
 
 def _operands(
@@ -279,7 +280,11 @@ def _operands(
         inner.add(root)
         inside, root = f"{inside}y", turned.outputs[0]
     op = Attention(
-        scale=scores.scale, hidden=scores.hidden, nan_to_zero=filled, heads_inside=inside
+        scale=scores.scale,
+        divisor=scores.divisor,
+        hidden=scores.hidden,
+        nan_to_zero=filled,
+        heads_inside=inside,
     )
     if scores.mask is None or not _is_triangle(graph, scores.mask, scores):
         return _Match(op, operands, inner, root, scores.mask, scores.inverted)

@@ -35,6 +35,8 @@ def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
     scores = g.add("MatMul", q, turned)
     if op.scale != 1:
         scores = g.add("Mul", scores, g.constant(op.scale, dtype.numpy))
+    if op.divisor != 1:
+        scores = g.add("Div", scores, g.constant(op.divisor, dtype.numpy))
     hidden = g.constant(op.hidden, dtype.numpy)
     if g.has(3) and g.type(3).dtype is DType.bool_:
         scores = g.add("Where", g.input(3), scores, hidden)

@@ -16,7 +16,7 @@ def attention(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
     op: Attention = step.op
     mask = step.inputs[3] if len(step.inputs) > 3 else None
     q, k, v = op.operands(*step.inputs[:3])
-    g, scale = op.result(gradients[0]), constant(step.ev, op.scale)
+    g, scale = op.result(gradients[0]), constant(step.ev, op.scale) / constant(step.ev, op.divisor)
     shares = op.shares(step.ev, q, k, mask)
     through = np.matmul(g, np.swapaxes(v, -1, -2))
     scores = shares * (through - np.sum(shares * through, axis=-1, keepdims=True))

@@ -27,7 +27,7 @@ PARTS = "qkvy"
 
 @operator
 class Attention(Operator):
-    """softmax(Q K^T * scale + mask) V over the last two axes, for every batch and head.
+    """softmax(Q K^T * scale / divisor + mask) V over the last two axes, for every batch and head.
 
     Q [..., heads, n, d], K [..., shared, m, d], V [..., shared, m, e]; Y [..., heads, n, e]. The
     axes before are broadcast. Query head h reads head h // (heads / shared) of K and of V. With two
@@ -40,6 +40,7 @@ class Attention(Operator):
     """
 
     scale: float = 1.0
+    divisor: float = 1.0
     causal: bool = False
     hidden: float = -math.inf
     nan_to_zero: bool = False
@@ -125,7 +126,8 @@ class Attention(Operator):
     def shares(self, ev: Evaluation, q: Any, k: Any, mask: Any) -> Any:
         """What each value contributes, [..., n, m], in the working arithmetic; Q and K as
         `operands` gives them."""
-        scores = np.matmul(q, np.swapaxes(k, -1, -2)) * constant(ev, self.scale)
+        factor, divisor = constant(ev, self.scale), constant(ev, self.divisor)
+        scores = np.matmul(q, np.swapaxes(k, -1, -2)) * factor / divisor
         scores = self.masked(scores, mask, self.hidden)
         if not scores.size:
             return scores
@@ -144,13 +146,14 @@ class Attention(Operator):
         return self.result(np.matmul(shares, v))
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
-        """One FMA per feature, from +0, ascending; the score times the scale; the mask added;
+        """One FMA per feature, from +0, ascending; times the scale; by the divisor; the mask added;
         Softmax in its order; one FMA per key, from +0, ascending."""
         if inputs[0].dtype != np.float32:
             return super().canonical(ev, *inputs)
         q, k, v = self.operands(*inputs[:3])
         with np.errstate(all="ignore"):
-            scores = multiply_in_order(q, np.swapaxes(k, -1, -2)) * np.float32(self.scale)
+            scores = multiply_in_order(q, np.swapaxes(k, -1, -2))
+            scores = scores * np.float32(self.scale) / np.float32(self.divisor)
             scores = self.masked(scores, _mask(inputs), np.float32(self.hidden))
             shares = Softmax().promised(scores.reshape(-1, scores.shape[-1])) if scores.size else (
                 scores
@@ -194,13 +197,14 @@ class Attention(Operator):
 
     def _score_rounding(self, ev: Evaluation, q: Any, k: Any, mask: Any) -> Rounding:
         """Of the scores, scaled and masked."""
-        turned, scale = np.swapaxes(k, -1, -2), float(constant(ev, self.scale))
+        turned, divisor = np.swapaxes(k, -1, -2), float(constant(ev, self.divisor))
+        scale = float(constant(ev, self.scale)) / divisor
         products = np.matmul(q, turned)
         absolute, squares = np.matmul(np.abs(q), np.abs(turned)), np.matmul(q * q, turned * turned)
         found = sum_of_products(products, absolute, squares, q.shape[-1])
         scaled = products * scale
         sigma, bound = found.sigma * abs(scale), found.bound * abs(scale)
-        roundings = [scaled] * (scale != 1)
+        roundings = [scaled] * ((self.scale != 1) + (self.divisor != 1))
         if mask is not None and mask.dtype != bool:
             roundings.append(np.where(np.isfinite(mask), scaled + mask, 0.0))
         for rounded in roundings:
@@ -223,6 +227,7 @@ class Attention(Operator):
 
         plain = (2, 3, 7, 5), (2, 3, 19, 5), (2, 3, 19, 6)
         yield case(*plain, scale=0.5)
+        yield case(*plain, (3, 1, 19), divisor=2.2360680)
         yield case(*plain, (2, 1, 1, 19), scale=0.375)
         yield case(*plain, (7, 19), kind="bool", hidden=-1000.0)
         yield case(*plain, (3, 7, 1), kind="bool")
@@ -235,7 +240,7 @@ class Attention(Operator):
         unseen.inputs[3][..., ::3, :] = False  # type: ignore[index]
         yield unseen
         yield case((2, 4, 7, 5), (2, 9, 4, 5), (2, 4, 9, 3), heads_inside="ky", causal=True)
-        yield case(*plain, dtype="float16", scale=0.5)
+        yield case(*plain, dtype="float16", scale=0.5, divisor=3.0)
         yield case(*plain, (7, 19), dtype="float64", scale=0.3)
 
 

@@ -58,20 +58,21 @@ def attention(suspect: Suspect) -> Iterator[Hypothesis]:
 
 def _scales(suspect: Suspect, op: Attention) -> Iterator[Hypothesis]:
     features, heads = suspect.x.shape[-1], suspect.x.shape[-3] if suspect.x.ndim > 2 else 1
+    own = op.scale / op.divisor
     for words, scale in (
         ("no scale", 1.0),
         ("1 / sqrt(features)", 1 / math.sqrt(features)),
         ("1 / features", 1 / features),
         ("sqrt(features)", math.sqrt(features)),
         ("1 / sqrt(all features)", 1 / math.sqrt(features * heads)),
-        ("the scale applied twice", op.scale**2),
+        ("the scale applied twice", own**2),
     ):
-        if not math.isclose(scale, op.scale, rel_tol=1e-6):
+        if not math.isclose(scale, own, rel_tol=1e-6):
             yield Hypothesis(
                 f"scale: {words}",
-                f"scores were multiplied by {scale:.6g} ({words}), not by {op.scale:.6g}",
+                f"scores were multiplied by {scale:.6g} ({words}), not by {own:.6g}",
                 Prior.usual,
-                op=dataclasses.replace(op, scale=scale),  # type: ignore[call-arg]
+                op=dataclasses.replace(op, scale=scale, divisor=1.0),  # type: ignore[call-arg]
                 attributes={"scale": f"{scale:.6g}"},
             )
 
@@ -103,7 +104,7 @@ def _sharing(op: Attention, suspect: Suspect) -> Iterator[Hypothesis]:
 def _over_queries(op: Attention, inputs: Arrays) -> np.ndarray:
     wide = [a if a is None or a.dtype == bool else a.astype(np.float64) for a in inputs]
     q, k, v = op.operands(*wide[:3])
-    scores = np.matmul(q, np.swapaxes(k, -1, -2)) * op.scale
+    scores = np.matmul(q, np.swapaxes(k, -1, -2)) * op.scale / op.divisor
     scores = op.masked(scores, wide[3] if len(wide) > 3 else None, op.hidden)
     with np.errstate(all="ignore"):
         e = np.exp(scores - np.max(scores, axis=-2, keepdims=True))
