@@ -104,7 +104,8 @@ CONSTANT = {"BatchNormalization": (1, 2, 3, 4), "CumSum": (1,), "CumProd": (1,),
             "WinogradConv": (1,), "ConvInteger": (1,), "ConvTransposeInteger": (1,), "Gemm": (1,),
             "PRelu": (1,), "Trilu": (1,), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2),
             "LayerNormalization": (1, 2), "RMSNormalization": (1,), "GroupNormalization": (1, 2),
-            "InstanceNormalization": (1, 2), "ReverseSequence": (1,)}  # fmt: skip
+            "NonMaxSuppression": (2, 3, 4), "InstanceNormalization": (1, 2),
+            "ReverseSequence": (1,)}  # fmt: skip
 """By operator: inputs that networks have as constants."""
 SMALLER = {
     "MultiBoxDetection": 1 << 12,

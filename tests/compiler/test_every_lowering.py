@@ -32,6 +32,7 @@ from verax.compiler.kernels.reduce import ReduceSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.running import RunningSpec
 from verax.compiler.kernels.scatter import ScatterSpec
+from verax.compiler.kernels.suppress import SuppressSpec
 from verax.compiler.kernels.target import Target
 from verax.compiler.kernels.top import TopSpec
 from verax.compiler.kernels.winograd import WinogradInput, WinogradOutput
@@ -49,7 +50,8 @@ TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here
 USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
         ReduceSpec: "Softmax", LoopSpec: "Relu", WinogradInput: "WinogradConv",
         WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
-        RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention"}  # fmt: skip
+        RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention",
+        SuppressSpec: "BoxNMS"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
 
 

@@ -236,7 +236,8 @@ class Executable(Remembers):
                 kernel = lowered.kernels[i]
                 name, flops, moved = kernel.name, known(kernel.flops), known(kernel.bytes)
             else:
-                name, flops, moved = "reference", 0, 0
+                name = "reference" if isinstance(step, ReferenceCall) else "counted"
+                flops, moved = 0, 0
             steps.append(StepTime(step.label, name, float(taken), flops, moved))
         return Profile(tuple(steps), runs, threads)
 

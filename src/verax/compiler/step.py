@@ -11,7 +11,7 @@ from verax.compiler.decide.steps import STEPS
 from verax.compiler.driver import Specialised
 from verax.compiler.injected import with_injected
 from verax.compiler.levels import FIRST_LEVEL, PIPELINE, kinds_of
-from verax.compiler.lower.lowering import KernelCall
+from verax.compiler.lower.lowering import CountedCall, KernelCall
 from verax.compiler.passes.base import PassClass
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.ir.graph import Graph, Node
@@ -88,6 +88,7 @@ def _kernels(made: Specialised) -> Kernels:
     return Counter(
         (s.label, type(s.spec).__name__ if isinstance(s, KernelCall) else "reference")
         for s in made.lowered.steps
+        if not isinstance(s, CountedCall)
     )
 
 

@@ -19,8 +19,10 @@ import numpy as np
 
 from verax.runtime.image import (
     ELEMENT_TYPES,
+    CountedStep,
     Image,
     PythonStep,
+    Scheduled,
     Segment,
     Signature,
     State,
@@ -228,18 +230,25 @@ def _python_step(value: object, place: str) -> PythonStep:
     )
 
 
+def _counted_step(value: object, place: str) -> CountedStep:
+    found = members(value, place, {"kind", "rows", "count", "output"})
+    parts = (_tensor(found[v], f"{place}.{v}") for v in ("rows", "count", "output"))
+    return CountedStep(*parts)
+
+
 def _state(value: object, place: str) -> tuple[str, str]:
     found = members(value, place, {"input", "output"})
     return text(found["input"], f"{place}.input"), text(found["output"], f"{place}.output")
 
 
-STEPS: Mapping[str, Callable[[object, str], Segment | PythonStep]] = {
+STEPS: Mapping[str, Callable[[object, str], Scheduled]] = {
     "Segment": _segment,
     "PythonStep": _python_step,
+    "CountedStep": _counted_step,
 }
 
 
-def _step(value: object, place: str) -> Segment | PythonStep:
+def _step(value: object, place: str) -> Scheduled:
     kind = value.get("kind") if isinstance(value, dict) else None
     return STEPS[one_of(kind, f"{place}.kind", tuple(STEPS))](value, place)
 

@@ -75,6 +75,19 @@ class PythonStep:
 
 
 @dataclasses.dataclass(frozen=True)
+class CountedStep:
+    """Give the first `count` rows of an array, both in the arena, as a value whose size is known
+    only now."""
+
+    rows: Tensor
+    count: Tensor
+    output: Tensor
+
+
+Scheduled = Segment | PythonStep | CountedStep
+
+
+@dataclasses.dataclass(frozen=True)
 class Image:
     """A compiled program. `weights` is a flat uint8 array; `checks` names what can fail.
 
@@ -88,7 +101,7 @@ class Image:
     arena_bytes: int
     inputs: tuple[Signature, ...]
     outputs: tuple[Signature, ...]
-    schedule: tuple[Segment | PythonStep, ...]
+    schedule: tuple[Scheduled, ...]
     python_outputs: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     pool: bool = False

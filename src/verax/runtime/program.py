@@ -25,8 +25,10 @@ from verax.runtime.image import (
     CTX_ARRAYS,
     CTX_POOL,
     CTX_WEIGHTS,
+    CountedStep,
     Image,
     PythonStep,
+    Scheduled,
     Segment,
     Signature,
     Tensor,
@@ -315,12 +317,14 @@ class _Place:
     def _execute(
         self, step: Any, values: dict[str, np.ndarray], callers: Sequence[np.ndarray]
     ) -> None:
-        if isinstance(step, _BoundPython):
+        if isinstance(step, _BoundPython | _BoundCount):
             step(values, callers)
         else:
             step(self._address)
 
-    def _bind(self, step: Segment | PythonStep) -> Any:
+    def _bind(self, step: Scheduled) -> Any:
+        if isinstance(step, CountedStep):
+            return _BoundCount(step, self.arena)
         if isinstance(step, Segment):
             assert self._library is not None
             return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address(step.function))
@@ -373,6 +377,18 @@ class _BoundPython:
                 destination = get(tensor)
                 assert destination is not None
                 destination[...] = result
+
+
+class _BoundCount:
+    """A counted step with views of the arena made once."""
+
+    def __init__(self, step: CountedStep, arena: np.ndarray) -> None:
+        self.name = step.output.name
+        self.rows, self.count = (tensor_view(arena, t) for t in (step.rows, step.count))
+
+    def __call__(self, values: dict[str, np.ndarray], io: Sequence[np.ndarray]) -> None:
+        count = min(max(int(self.count[0]), 0), len(self.rows))
+        values[self.name] = self.rows[:count].copy()
 
 
 def _bytes(tensor: Signature) -> int:

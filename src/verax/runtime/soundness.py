@@ -11,7 +11,15 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from verax.runtime.header import HeaderError
-from verax.runtime.image import ELEMENT_TYPES, Image, PythonStep, Segment, Signature, Tensor
+from verax.runtime.image import (
+    ELEMENT_TYPES,
+    CountedStep,
+    Image,
+    PythonStep,
+    Segment,
+    Signature,
+    Tensor,
+)
 
 
 def check_image(image: Image) -> None:
@@ -39,6 +47,9 @@ def check_image(image: Image) -> None:
         if isinstance(step, PythonStep):
             _check_step(image, step, defined, f"step {number}")
             defined |= {t.name for t in step.outputs if t.region == "python"}
+        elif isinstance(step, CountedStep):
+            _check_counted(image, step, defined, f"step {number}")
+            defined.add(step.output.name)
 
 
 def _distinct(names: Iterable[str], what: str) -> None:
@@ -67,6 +78,19 @@ def _check_step(image: Image, step: PythonStep, defined: set[str], place: str) -
         if tensor.region == "python" and tensor.name in defined:
             raise HeaderError(f"{where} is a value that is made twice")
     _must_not_overlap([t for t in (*step.outputs, *step.inputs) if t is not None], step, place)
+
+
+def _check_counted(image: Image, step: CountedStep, defined: set[str], place: str) -> None:
+    for part in ("rows", "count", "output"):
+        _check_tensor(image, getattr(step, part), f"{place}'s {part}")
+    if step.rows.region != "arena" or not step.rows.shape:
+        raise HeaderError(f"the rows of {place} are no rows in the arena")
+    if step.count.region != "arena" or step.count.dtype != "int64" or step.count.shape != (1,):
+        raise HeaderError(f"the count of {place} is no number in the arena")
+    if step.output.region != "python" or step.output.dtype != step.rows.dtype:
+        raise HeaderError(f"the output of {place} is no value of the type of its rows")
+    if step.output.name in defined:
+        raise HeaderError(f"the output of {place} is a value that is made twice")
 
 
 def _check_tensor(image: Image, tensor: Tensor, place: str) -> None:

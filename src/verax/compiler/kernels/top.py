@@ -228,7 +228,7 @@ def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.
         number = _number(f, spec, x, i)
         root = f.load(heap, "int64", lanes=0)
         with f.when(b.icmp_unsigned("<", number, root)):
-            _sift(f, heap, f.i64(spec.k), number)
+            sift(f, heap, f.i64(spec.k), number)
 
     full = spec.length // LANES * LANES if spec.step == 1 else 0
     if full:
@@ -253,18 +253,21 @@ def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.
                 f.load(heap, "int64", lanes=0),
             )
             f.store(root, _at(f, heap, size))
-            _sift(f, heap, size, last)
+            sift(f, heap, size, last)
     return heap
 
 
-def _sift(f: FunctionBuilder, heap: ir.Value, size: ir.Value, number: ir.Value) -> None:
-    """Put `number` at the root of a heap of `size` and let it sink to where it belongs."""
+def sift(
+    f: FunctionBuilder, heap: ir.Value, size: ir.Value, number: ir.Value, start: Index = 0
+) -> None:
+    """Put `number` at `start` (the root) in a heap of `size` and let it sink to where it belongs:
+    no parent is smaller than its children."""
     b = f.b
     before, walk, inside, sink, end = b.block, *(f.block(n) for n in ("walk", "in", "sink", "end"))
     b.branch(walk)
     b.position_at_end(walk)
     at = b.phi(I64)
-    at.add_incoming(f.i64(0), before)
+    at.add_incoming(f.i64(start), before)
     left = b.add(b.shl(at, f.i64(1)), f.i64(1))
     b.cbranch(b.icmp_signed("<", left, size), inside, end)
     b.position_at_end(inside)

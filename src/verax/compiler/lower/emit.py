@@ -14,7 +14,14 @@ from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool
 from verax.compiler.lower.assembly import Assembly
-from verax.compiler.lower.lowering import Dynamic, KernelCall, Lowering, ReferenceCall, Step
+from verax.compiler.lower.lowering import (
+    CountedCall,
+    Dynamic,
+    KernelCall,
+    Lowering,
+    ReferenceCall,
+    Step,
+)
 from verax.compiler.lower.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.lower.storage import Buffer, MemorySpace, Placed, Pointer
 from verax.ir.types import TensorType
@@ -24,8 +31,10 @@ from verax.runtime.image import (
     CTX_ARRAYS,
     CTX_POOL,
     CTX_WEIGHTS,
+    CountedStep,
     Image,
     PythonStep,
+    Scheduled,
     Segment,
     Signature,
     State,
@@ -63,7 +72,7 @@ def _built(
     arena_bytes = plan_arena(lifetimes, start=lowering.status_bytes)
     weights = _lay_out_weights(lowering)
     threads = lowering.settings.thread_count
-    schedule: list[Segment | PythonStep] = []
+    schedule: list[Scheduled] = []
     run: list[tuple[KernelCall, Kernel]] = []
     module, pool = assembly.module, None
     if threads > 1:
@@ -84,7 +93,8 @@ def _built(
                 close_run()
         else:
             close_run()
-            schedule.append(_python_step(step))
+            is_counted = isinstance(step, CountedCall)
+            schedule.append(_counted_step(step) if is_counted else _python_step(step))
     close_run()
     native = any(isinstance(s, Segment) for s in schedule)
     graph = lowering.graph
@@ -120,6 +130,8 @@ def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
     for i, step in enumerate(steps):
         if isinstance(step, KernelCall):
             buffers = [p.buffer for p in step.args]
+        elif isinstance(step, CountedCall):
+            buffers = [step.rows.buffer, step.count.buffer]
         else:
             buffers = [v.buffer for v in (*step.inputs, *step.outputs) if isinstance(v, Placed)]
         for buffer in buffers:
@@ -150,20 +162,21 @@ def _lay_out_weights(lowering: Lowering) -> np.ndarray:
     return weights
 
 
-def _python_step(step: ReferenceCall) -> PythonStep:
-    def tensor(value: Placed | Dynamic | None) -> Tensor | None:
-        if value is None:
-            return None
-        if isinstance(value, Dynamic):
-            return Tensor(value.name, "python", 0, str(value.type.dtype), ())
-        physical, buffer = value.physical, value.buffer
-        offset = (
-            buffer.slot if buffer.space is MemorySpace.io else buffer.offset + value.byte_offset
-        )
-        return Tensor("", str(buffer.space), offset, str(physical.type.dtype), physical.type.shape)
+def _tensor(value: Placed | Dynamic) -> Tensor:
+    if isinstance(value, Dynamic):
+        return Tensor(value.name, "python", 0, str(value.type.dtype), ())
+    physical, buffer = value.physical, value.buffer
+    offset = buffer.slot if buffer.space is MemorySpace.io else buffer.offset + value.byte_offset
+    return Tensor("", str(buffer.space), offset, str(physical.type.dtype), physical.type.shape)
 
-    outputs = tuple(t for t in map(tensor, step.outputs) if t is not None)
-    return PythonStep(step.node, tuple(map(tensor, step.inputs)), outputs)
+
+def _python_step(step: ReferenceCall) -> PythonStep:
+    inputs = tuple(None if v is None else _tensor(v) for v in step.inputs)
+    return PythonStep(step.node, inputs, tuple(map(_tensor, step.outputs)))
+
+
+def _counted_step(step: CountedCall) -> CountedStep:
+    return CountedStep(*map(_tensor, (step.rows, step.count, step.output)))
 
 
 def _emit_segment(

@@ -56,12 +56,23 @@ class ReferenceCall:
     why: str
 
 
+@dataclasses.dataclass(frozen=True)
+class CountedCall:
+    """The first rows of an array that kernels wrote, as many as they counted, as a value in
+    Python."""
+
+    rows: Placed
+    count: Placed
+    output: Dynamic
+    label: str
+
+
 class NoKernel(Exception):
     """Raised by a lowering function: no kernel takes this node, and the message, which the plan
     prints, says why. What the function did before is undone."""
 
 
-Step = KernelCall | ReferenceCall
+Step = KernelCall | ReferenceCall | CountedCall
 LowerGroup = Callable[["Lowering", Group], None]
 
 
@@ -75,12 +86,14 @@ class LoweringRule:
     fits(graph, value, node): whether elementwise `node` can be fused behind the value that this
     node made (by default the rules of a blocked result).
     layouts(decided, node): the layout and borders it wants for its inputs and makes its output in.
+    counts: it makes values whose size is known only when it runs (`Lowering.counted`).
     """
 
     lower: LowerGroup
     epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False
     layouts: WantedLayouts | None = None
     fits: Callable[[Graph, str, Node], bool] | None = None
+    counts: bool = False
 
 
 RULES: dict[str, LoweringRule] = {}
@@ -91,6 +104,7 @@ def lowers(
     epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False,
     layouts: WantedLayouts | None = None,
     fits: Callable[[Graph, str, Node], bool] | None = None,
+    counts: bool = False,
 ) -> Callable[[LowerGroup], LowerGroup]:
     """Register a lowering function for operators (classes or class names)."""
 
@@ -98,7 +112,7 @@ def lowers(
         for op in operators:
             name = op if isinstance(op, str) else op.__name__
             assert name not in RULES, f"{name} is lowered twice"
-            RULES[name] = LoweringRule(function, epilogue, layouts, fits)
+            RULES[name] = LoweringRule(function, epilogue, layouts, fits, counts)
         return function
 
     return register
@@ -302,6 +316,11 @@ class Lowering:
                 outputs.append(self.dynamic[value])
         index = self._numbers[id(node)]
         self.steps.append(ReferenceCall(index, tuple(inputs), tuple(outputs), node.place, why))
+
+    def counted(self, value: str, rows: Placed, count: Placed, label: str) -> None:
+        """`value` is the first rows of `rows`, as many as `count` (int64 [1]) holds by then."""
+        self.dynamic[value] = Dynamic(value, self.graph.types[value])
+        self.steps.append(CountedCall(rows, count, self.dynamic[value], label))
 
     def write_contiguous(self, value: str) -> Placed:
         """Where `value` is to be written row-major without borders: a new placement."""

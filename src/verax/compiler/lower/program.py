@@ -31,6 +31,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     response,
     running,
     sampling,
+    suppression,
     winograd,
 )
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
@@ -38,10 +39,11 @@ from verax.compiler.lower.emit import build_image
 from verax.compiler.lower.epilogues import fits_epilogue
 from verax.compiler.lower.lowering import (
     RULES,
-    KernelCall,
+    CountedCall,
     Lowering,
     NoKernel,
     ReferenceCall,
+    Step,
     is_static,
 )
 from verax.ir.graph import Graph, Node, walk_values
@@ -61,7 +63,7 @@ class LoweredProgram:
     image: Image
     lines: tuple[str, ...]
     on_reference: tuple[str, ...]
-    steps: tuple[KernelCall | ReferenceCall, ...]
+    steps: tuple[Step, ...]
     kernels: Mapping[int, Kernel]
     trace: Trace
 
@@ -114,8 +116,9 @@ def _wanted_layouts(decided: Decided, node: Node) -> Layouts | None:
 
 
 def _lower_group(lowering: Lowering, group: Group) -> None:
-    static = all(lowering.is_static(n) for n in group.nodes) and not any(
-        v in lowering.dynamic for n in group.nodes for v in n.inputs if v is not None
+    given = {v for n in group.nodes for v in n.inputs if v is not None}
+    static = not any(v in lowering.dynamic for v in given) and (
+        all(lowering.is_static(n) for n in group.nodes) or _counts(lowering.graph, group)
     )
     why = _no_kernel(lowering, group) if static else MOVING
     if why:
@@ -129,9 +132,18 @@ def _lower_group(lowering: Lowering, group: Group) -> None:
             lowering.placed[value] = [lowering.read_contiguous(value)]
 
 
+def _counts(graph: Graph, group: Group) -> bool:
+    """Whether a rule counts what the group gives, the sizes of what it is given being known."""
+    rule = RULES.get(group.root.op.kind)
+    types = [t for t in graph.input_types(group.root) if t is not None]
+    counts = rule is not None and rule.counts and len(group.nodes) == 1
+    return counts and all(t.is_static for t in types)
+
+
 def _no_kernel(lowering: Lowering, group: Group) -> str:
     """Why no kernel takes the group; nothing when its calls were made."""
-    if any(0 in t.shape for n in group.nodes for t in lowering.graph.output_types(n)):
+    types = [t for n in group.nodes for t in lowering.graph.output_types(n)]
+    if any(t.is_static and 0 in t.shape for t in types):
         return "nothing to compute"  # the reference knows the shape
     try:
         with lowering.attempt(group):
@@ -161,7 +173,10 @@ def _unregistered(graph: Graph, node: Node) -> str:
     return f"no expression of it for {', '.join(sorted(dtypes))}"
 
 
-def _line(number: int, step: KernelCall | ReferenceCall, kernel: Kernel | None) -> str:
+def _line(number: int, step: Step, kernel: Kernel | None) -> str:
+    if isinstance(step, CountedCall):
+        most = step.rows.physical.shape[0]
+        return f"{number:4} {'counted':<18} {1:5} items  {step.label}: of {most} rows those found"
     if isinstance(step, ReferenceCall) or kernel is None:
         why = f": {step.why}" if isinstance(step, ReferenceCall) else ""
         return f"{number:4} reference  {step.label}{why}"

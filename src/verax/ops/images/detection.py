@@ -33,7 +33,6 @@ class NonMaxSuppression(Operator):
     about the centre if `center_point_box`. Areas are compared in the arithmetic of the evaluation.
     """
 
-    no_kernel: ClassVar[str] = "the size of what it gives is known only when it runs"
     center_point_box: bool = False
     exact: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 2

@@ -149,7 +149,6 @@ class BoxNMS(Operator):
     Source: src/operator/contrib/bounding_box-inl.h of apache/mxnet 1.9.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     overlap_thresh: float = 0.5
     valid_thresh: float = 0.0
     topk: int = -1

@@ -1,0 +1,112 @@
+"""Boxes that survive others: NonMaxSuppression, BoxNMS."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.kernels.suppress import SuppressSpec, TakenSpec
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import Physical, Placed, Pointer
+from verax.ir.types import DType, TensorType
+from verax.ops.images.detection import NonMaxSuppression
+from verax.ops.images.multibox import BoxNMS
+
+LIMIT = 1 << 22
+"""Boxes that may be found, in all."""
+
+
+@lowers(BoxNMS)
+def lower_box_nms(lowering: Lowering, group: Group) -> None:
+    """Coordinates, scores, scratch memory, rows, output."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, BoxNMS)
+    type_ = lowering.graph.types[node.inputs[0] or ""]
+    if type_.dtype is not DType.float32:
+        raise NoKernel(f"boxes of {type_.dtype} have no kernel")
+    if op.topk == 0:
+        raise NoKernel("none is looked at")
+    *outer, boxes, width = type_.shape
+    x = lowering.read_contiguous(node.inputs[0] or "")
+    y = lowering.write_contiguous(node.outputs[0])
+    has_classes = op.id_index >= 0
+    spec = SuppressSpec(
+        problems=math.prod(outer),
+        boxes=boxes,
+        most=boxes,
+        tried=boxes if op.topk < 0 else op.topk,
+        shared=1,
+        box_step=boxes * width,
+        box_stride=width,
+        score_step=boxes * width,
+        score_stride=width,
+        overlap=float(np.float32(op.overlap_thresh)),
+        lowest=float(np.float32(op.valid_thresh)),
+        centred=op.center,
+        ordered=True,
+        strict=False,
+        classes=op.id_index - op.score_index if has_classes else None,
+        background=float(np.float32(op.background_id)) if has_classes else None,
+        apart=has_classes and not op.force_suppress,
+        row=width,
+    )
+    scratch = lowering.scratch(spec.scratch_bytes)
+    columns = (_column(x, op.coord_start), _column(x, op.score_index))
+    lowering.call(spec, [*columns, scratch, x, y], group.label)
+
+
+@lowers(NonMaxSuppression, counts=True)
+def lower_non_max_suppression(lowering: Lowering, group: Group) -> None:
+    """Boxes, scores, scratch memory, numbers found, counts; then these, rows, how many."""
+    graph, node, op = lowering.graph, group.root, group.root.op
+    assert isinstance(op, NonMaxSuppression)
+    given = [*node.inputs[2:], None, None, None][:3]
+    if any(v is not None and v not in graph.constants for v in given):
+        raise NoKernel("its limits are computed")
+    limit, overlap, lowest = (
+        None if v is None else graph.constants[v].reshape(-1)[0] for v in given
+    )
+    batch, classes, boxes = graph.types[node.inputs[1] or ""].shape
+    most = 0 if limit is None else min(int(limit), boxes)
+    allowed = 0.0 if overlap is None else float(overlap)
+    if most < 1 or not 0 <= allowed <= 1 or not batch * classes * boxes:
+        raise NoKernel("none is kept, or the limits are refused")
+    if batch * classes * most > LIMIT:
+        raise NoKernel("more boxes than there is room for might be found")
+    spec = SuppressSpec(
+        problems=batch * classes,
+        boxes=boxes,
+        most=most,
+        tried=boxes,
+        shared=classes,
+        box_step=boxes * 4,
+        box_stride=4,
+        score_step=boxes,
+        score_stride=1,
+        overlap=allowed,
+        lowest=None if lowest is None else float(lowest),
+        centred=op.center_point_box,
+        ordered=False,
+        strict=True,
+    )
+
+    def table(*shape: int) -> Placed:
+        return lowering.allocate(Physical(TensorType(DType.int64, shape)))
+
+    found, counts = table(spec.problems, most), table(spec.problems)
+    rows, count = table(spec.problems * most, 3), table(1)
+    x, scores = (lowering.read_contiguous(v or "") for v in node.inputs[:2])
+    scratch = lowering.scratch(spec.scratch_bytes)
+    lowering.call(spec, [x, scores, scratch, found, counts], group.label)
+    listed = TakenSpec(spec.problems, most, classes)
+    lowering.call(listed, [found, counts, rows, count], f"{group.label}: rows")
+    lowering.counted(node.outputs[0], rows, count, group.label)
+
+
+def _column(placed: Placed, number: int) -> Pointer:
+    """The first element of a column of rows."""
+    pointer = placed.pointer
+    step = placed.physical.type.dtype.itemsize
+    return Pointer(pointer.buffer, pointer.byte_offset + number * step)
