@@ -91,10 +91,12 @@ def _built(
             run.append((step, kernels[i]))
             if separate or len(run) == MAX_RUN:
                 close_run()
+            continue
+        close_run()
+        if isinstance(step, CountedCall):
+            schedule.append(_counted_step(step))
         else:
-            close_run()
-            is_counted = isinstance(step, CountedCall)
-            schedule.append(_counted_step(step) if is_counted else _python_step(step))
+            schedule.append(_python_step(step))
     close_run()
     native = any(isinstance(s, Segment) for s in schedule)
     graph = lowering.graph
@@ -176,7 +178,7 @@ def _python_step(step: ReferenceCall) -> PythonStep:
 
 
 def _counted_step(step: CountedCall) -> CountedStep:
-    return CountedStep(*map(_tensor, (step.rows, step.count, step.output)))
+    return CountedStep(_tensor(step.rows), _tensor(step.count), _tensor(step.output))
 
 
 def _emit_segment(

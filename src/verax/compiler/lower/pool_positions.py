@@ -22,6 +22,9 @@ from verax.numerics.expr import Input
 from verax.ops.windows.pooling import MaxPool
 from verax.ops.windows.windows import Windows, lowest
 
+MOST_PADDING, SMALL = 16, 4096
+"""Elements of a padded plane: at most so many times its own, and so many more."""
+
 
 def lower_with_positions(lowering: Lowering, group: Group) -> None:
     """Input, positions in the plane, first position of each plane, largest elements, positions."""
@@ -42,6 +45,8 @@ def lower_with_positions(lowering: Lowering, group: Group) -> None:
         )
     ]  # fmt: skip
     pads = [(begin, end) for (begin, _), end in zip(windows.pads, behind)]
+    if math.prod(a + n + b for n, (a, b) in zip(space, pads)) > MOST_PADDING * size + SMALL:
+        raise NoKernel("windows reach far beyond the plane")
     inner = np.arange(size, dtype=np.int32).reshape(space)
     table = lowering.constant(np.pad(inner, pads, constant_values=FARTHEST))
     planes = lowering.constant(np.arange(batch * channels, dtype=np.int64) * size)
