@@ -152,6 +152,21 @@ def filled(zero: float = 0.0, tested: str = "shares") -> Make:
     return make
 
 
+def known(truth: bool) -> Make:
+    """As ONNX's Attention is expanded: no row is masked whole, and the mask is 0."""
+
+    def make() -> Graph:
+        p = Parts()
+        zeros = p.b.constant(np.zeros((ROWS, KEYS), np.float32))
+        shares = p.add("Softmax", p.add("Add", p.scaled(), zeros), axis=3)
+        rows = np.zeros((ROWS, 1), bool)
+        rows[2] = truth
+        shares = p.add("Where", p.b.constant(rows), p.number(0.0), shares)
+        return p.graph(p.add("MatMul", shares, p.v))
+
+    return make
+
+
 def gathered(p: Parts, x: str, index: list[int], axis: int = 1) -> str:
     return p.add("Gather", x, p.b.constant(np.array(index)), axis=axis)
 
@@ -216,6 +231,7 @@ FOUND: dict[str, tuple[Make, Attention, str]] = {
     "some heads inside": (inside("ky"), Attention(heads_inside="ky"), ""),
     "queries' heads inside": (inside("qv"), Attention(heads_inside="qv"), ""),
     "0 for NaN": (filled(), Attention(scale=S, nan_to_zero=True), ""),
+    "no row masked whole": (known(False), Attention(scale=S), ""),
     "gathered heads": (shared(lambda p, x: gathered(p, x, SIDE_BY_SIDE)), Attention(), ""),
     "expanded heads": (shared(expanded), Attention(), ""),
     "one for all": (one_for_all, Attention(), ""),
@@ -336,6 +352,7 @@ MISSED: dict[str, Make] = {
     "hidden as NaN": chosen(hidden=math.nan),
     "-0 for NaN": filled(-0.0),
     "1 for NaN": filled(1.0),
+    "a row masked whole": known(True),
     "0 where the score is NaN": filled(tested="scores"),
 }
 

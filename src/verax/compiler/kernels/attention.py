@@ -167,9 +167,8 @@ def emit_attention(
     units, items = spec.outer * spec.inner * schedule.groups(spec), schedule.items(spec)
     # One call runs its items one after the other: they share the first one's memory.
     scratch = f.at(f.args[-2], (f.begin, schedule.scratch_elements(spec)))
-    share = -(-units // items)
-    first = f.clamp(f.imul(f.begin, share), 0, units)
-    with f.loop(f.clamp(f.imul(f.end, share), 0, units), start=first) as unit:
+    first, last = (f.idiv(f.imul(at, units), items) for at in (f.begin, f.end))
+    with f.loop(last, start=first) as unit:
         outer, head, group = f.split(unit.index, spec.inner, schedule.groups(spec))
         _Group(f, spec, schedule, scratch, outer, head, group).emit()
     heads = spec.outer * spec.inner

@@ -131,18 +131,18 @@ def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:
     """The attention whose last product is `node`; None where it is none."""
     if node.op.kind != "MatMul":
         return None
-    filled = _filled(graph, node.inputs[0])
-    shares = _made(graph, filled[0] if filled else node.inputs[0], "Softmax")
+    value, between, filled = _filled(graph, node.inputs[0])
+    shares = _made(graph, value, "Softmax")
     if shares is None or not isinstance(shares.op, Softmax):
         return None
     rank = graph.types[shares.outputs[0]].rank
     if rank < 2 or shares.op.axis % rank != rank - 1:
         return None
     for scores in _scores(graph, shares.inputs[0]):
-        inner = {shares.outputs[0], *scores.inner, scores.product.outputs[0], *filled}
+        inner = {shares.outputs[0], *scores.inner, scores.product.outputs[0], *between}
         if not _is_private(graph, inner, node):
             continue
-        match = _operands(graph, node, scores, inner, claimed, bool(filled))
+        match = _operands(graph, node, scores, inner, claimed, filled)
         if match is not None and _is_valid(graph, match):
             return match
     return None
@@ -168,17 +168,23 @@ def _read_once(graph: Graph, value: str) -> bool:
     return value not in graph.outputs and len(graph.consumers.get(value, ())) == 1
 
 
-def _filled(graph: Graph, value: str | None) -> tuple[str, ...]:
-    """Shares where 0 stands for NaN, as PyTorch writes them: [shares, values on the way]."""
+def _filled(graph: Graph, value: str | None) -> tuple[str | None, frozenset[str], bool]:
+    """(shares, values from there to `value`, whether 0 stands for NaN): as PyTorch writes it, by
+    IsNaN; ONNX's Attention has a Where whose truths may all be known to be false."""
     where = _made(graph, value, "Where")
-    test = graph.producers.get(where.inputs[0] or "") if where is not None else None
-    if where is None or test is None or test.op.kind != "IsNaN" or value is None:
-        return ()
-    zero, shares = _number(graph, where.inputs[1]), where.inputs[2]
-    same = test.inputs[0] == shares is not None and graph.types[shares] == graph.types[value]
-    if not same or shares is None or zero != 0 or math.copysign(1, zero) < 0:
-        return ()
-    return shares, test.outputs[0], value
+    if where is None or value is None:
+        return value, frozenset(), False
+    truths, number, shares = where.inputs
+    zero, test = _number(graph, number), graph.producers.get(truths or "")
+    known = graph.constants.get(truths or "")
+    if graph.types[shares or ""] != graph.types[value]:
+        return value, frozenset(), False
+    if known is not None and not known.any():
+        return shares, frozenset({value}), False
+    is_zero = zero == 0 and math.copysign(1, zero) > 0
+    if test is None or test.op.kind != "IsNaN" or test.inputs[0] != shares or not is_zero:
+        return value, frozenset(), False
+    return shares, frozenset({value, test.outputs[0]}), True
 
 
 def _number(graph: Graph, value: str | None) -> float | None:
@@ -286,6 +292,9 @@ def _operands(
         nan_to_zero=filled,
         heads_inside=inside,
     )
+    added = graph.types[scores.mask].dtype is DType.float32 if scores.mask else False
+    if added and not np.any(graph.constants.get(scores.mask or "", 1)):
+        return _Match(op, operands, inner, root)  # -0 + 0 is another zero, of the same exp
     if scores.mask is None or not _is_triangle(graph, scores.mask, scores):
         return _Match(op, operands, inner, root, scores.mask, scores.inverted)
     causal: Attention = dataclasses.replace(op, causal=True)  # type: ignore[call-arg]
