@@ -162,7 +162,6 @@ class RoiAlign(Operator):
     least one pixel wide. Mode max takes the largest weighted corner of the samples, as ONNX does.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     coordinate_transformation_mode: str = "half_pixel"
     mode: str = "avg"
     output_height: int = 1
@@ -236,7 +235,11 @@ class RoiAlign(Operator):
                     total = term
                 else:
                     total = total + term if self.mode == "avg" else np.maximum(total, term)
-        return total.mean(axis=(3, 4)) if self.mode == "avg" else total.max(axis=(3, 4))
+        if self.mode == "max":
+            return np.asarray(total.max(axis=(3, 4)) + 0)  # of zeros NumPy takes any
+        # one after the other: the order of NumPy's mean depends on how many channels there are
+        points = total.reshape(*total.shape[:3], -1)
+        return np.asarray((points.cumsum(axis=3)[..., -1] + 0) / points.shape[3])
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
