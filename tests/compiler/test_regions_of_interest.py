@@ -68,3 +68,26 @@ def test_what_the_meaning_refuses_the_kernel_refuses(name: str, place: Any, valu
     with pytest.raises(InputError):
         exe.run(wrong)
     assert exe.run(fed)["y"].tobytes() == wanted
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.3, 7.0])
+def test_the_largest_of_bins(scale: float) -> None:
+    fed = given(5, 23)
+    x = fed["x"].copy()
+    x[0, :, 3:9, 5:9], x[1, 2] = np.nan, -0.0
+    x[1, 3] = np.where(np.indices((19, 26)).sum(0) % 7, F(-0.0), F(0.0))
+    fed = {"x": x, "r": np.concatenate([fed["i"][:, None] + F(0.4), fed["r"]], 1).astype(F)}
+    b = Builder("net")
+    names = [b.input(v, TensorType.of(a)) for v, a in fed.items()]
+    b.add(REGISTRY["MaxRoiPool"](pooled_shape=(3, 2), spatial_scale=scale), names, ["y"])
+    graph = b.graph(["y"])
+    exe = compile(graph, Settings(opt_level=1, threads=2, require_native=True))
+    got, wanted = exe.run(fed)["y"], promised(graph, fed)["y"]
+    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(wanted[wanted == 0]))
+    for place, value in (((2, 1), np.inf), ((1, 0), -1), ((0, 0), 3), ((4, 0), np.nan)):
+        wrong = {v: a.copy() for v, a in fed.items()}
+        wrong["r"][place] = value
+        for run in (exe.run, lambda given: promised(graph, given)):
+            with pytest.raises(InputError):
+                run(wrong)

@@ -1,7 +1,7 @@
-"""Regions of an image sampled on a grid, which each region has of its own: RoiAlign.
+"""Regions of an image, each with bins of its own: RoiAlign, MaxRoiPool.
 
-Computed in float64 and rounded once. Where a region's samples lie along either axis is found once
-and kept in scratch memory, then every channel is read there.
+Samples are computed in float64 and rounded once. Where a region's samples lie along either axis is
+found once and kept in scratch memory, then every channel is read there.
 """
 
 from __future__ import annotations
@@ -222,3 +222,106 @@ class _Region:
                 found = term if found is None else join(found, term)
         assert found is not None
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class RoiPoolSpec:
+    """y[r, c, i, j] = the largest element of bin (i, j) of region r, 0 of an empty one.
+
+    x: (batch, channels, height, width), contiguous, as is y: (regions, channels, *bins). A region's
+    corners times `scale` are rounded to whole pixels, halves away from zero. Arguments: x, regions
+    (float32 [regions, 5]: image, left, top, right, bottom), y, and the int32 that is set to 1 where
+    a region is not finite or of an image that does not exist.
+    """
+
+    batch: int
+    channels: int
+    size: tuple[int, int]
+    regions: int
+    bins: tuple[int, int]
+    scale: float
+
+    def __str__(self) -> str:
+        bins = "x".join(map(str, self.bins))
+        return f"{self.regions} regions of {self.channels} channels, largest of {bins} bins"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return (F32,)
+
+
+@emits(RoiPoolSpec, dtypes=(F32,))
+def emit_roi_pool(module: ModuleBuilder, spec: RoiPoolSpec) -> Kernel:
+    """Items: regions."""
+    f = module.kernel(spec, 4, hint="roi_pool")
+    if f.kernel is not None:
+        return f.kernel
+    b, m = f.b, LlvmArith(f, lanes=0)
+    with f.items() as region:
+        row = f.at(f.args[1], (region.index, 5))
+        numbers = [
+            m.convert(m.bind(f.load(f.at(row, k), F32, lanes=0), F32), F64) for k in range(5)
+        ]
+        good = m.ge(numbers[0], m.const(0.0, F64))
+        for value in numbers:
+            good = m.and_(good, m.lt(m.abs(value), m.const(math.inf, F64)))
+        image = m.unbind(m.convert(numbers[0], "int64"))
+        exists = b.and_(m.unbind(good), b.icmp_unsigned("<", image, f.i64(spec.batch)))
+        corners = [_whole_pixel(m, v, spec.scale) for v in numbers[1:]]
+        with b.if_else(exists) as (inside, outside):
+            with inside:
+                _largest(f, m, spec, (region.index, image), corners)
+            with outside:
+                b.store(ir.Constant(I32, 1), f.args[3], align=4)
+    written = spec.regions * spec.channels * math.prod(spec.bins)
+    return f.finish(spec.regions, 16 * written, 20 * written)
+
+
+def _whole_pixel(m: LlvmArith, value: Typed, scale: float) -> ir.Value:
+    scaled = m.mul(value, m.const(scale, F64))
+    size = m.floor(m.add(m.abs(scaled), m.const(0.5, F64)))
+    size = m.min(size, m.const(2.0**31, F64))
+    return m.unbind(m.convert(m.copysign(size, scaled), "int64"))
+
+
+def _largest(
+    f: FunctionBuilder,
+    m: LlvmArith,
+    spec: RoiPoolSpec,
+    where: tuple[Index, ir.Value],
+    corners: list[ir.Value],
+) -> None:
+    """All bins of one region."""
+    b, area = f.b, math.prod(spec.size)
+
+    def edges(axis: int, i: Index) -> tuple[Index, Index]:
+        """[first, last) pixel of bin i along an axis."""
+        count, low, high = spec.bins[axis], corners[1 - axis], corners[3 - axis]
+        extent = b.add(b.sub(high, low), f.i64(1))
+        extent = b.select(b.icmp_signed("<", extent, f.i64(1)), f.i64(1), extent)
+        start = b.udiv(b.mul(f.i64(i), extent), f.i64(count))
+        end = b.mul(f.i64(f.iadd(i, 1)), extent)
+        end = b.udiv(b.add(end, f.i64(count - 1)), f.i64(count))
+        size = spec.size[axis]
+        return f.clamp(b.add(low, start), 0, size), f.clamp(b.add(low, end), 0, size)
+
+    region, image = where
+    minus = m.unbind(m.const(-math.inf, F32))
+    with f.loop(spec.bins[0]) as i, f.loop(spec.bins[1]) as j:
+        (top, bottom), (left, right) = edges(0, i.index), edges(1, j.index)
+        some = b.and_(
+            b.icmp_signed("<", f.i64(top), f.i64(bottom)),
+            b.icmp_signed("<", f.i64(left), f.i64(right)),
+        )
+        with f.loop(spec.channels) as c:
+            plane = f.at(f.args[0], (image, spec.channels * area), (c.index, area))
+            with f.loop(bottom, start=top, carry=[minus]) as p:
+                with f.loop(right, start=left, carry=p.values) as q:
+                    at = f.at(plane, (p.index, spec.size[1]), (q.index, 1))
+                    seen = m.bind(f.load(at, F32, lanes=0), F32)
+                    q.next([m.unbind(m.max(m.bind(q.values[0], F32), seen))])
+                p.next(q.results)
+            found = b.select(some, p.results[0], m.unbind(m.const(0.0, F32)))
+            bins = math.prod(spec.bins)
+            terms = ((region, spec.channels * bins), (c.index, bins), (i.index, spec.bins[1]))
+            f.store(found, f.at(f.args[2], *terms, (j.index, 1)))

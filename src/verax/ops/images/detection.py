@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -296,7 +296,6 @@ class MaxRoiPool(Operator):
     divided into bins floor(i * size / count) to ceil((i + 1) * size / count); an empty bin is 0.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     pooled_shape: tuple[int, int]
     spatial_scale: float = 1.0
     exact: ClassVar[bool] = True
@@ -315,9 +314,13 @@ class MaxRoiPool(Operator):
         return (x.with_dims([rois.dims[0], x.dims[1], *self.pooled_shape]),)
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
-        return self.reference(ev, *inputs)
+        """+0 is larger than -0."""
+        return self._pooled(*inputs, lambda w: _larger_zero(w, w.max(axis=(1, 2))))
 
     def reference(self, ev: Evaluation, x: Array, rois: Array) -> Array:
+        return self._pooled(x, rois, lambda window: window.max(axis=(1, 2)))
+
+    def _pooled(self, x: Array, rois: Array, largest: Callable[[Array], Array]) -> Array:
         wide = rois.astype(np.float64)
         if not np.isfinite(wide).all() or (wide[:, 0] < 0).any():
             raise InputError("rois must be finite and their batch indices not negative")
@@ -332,7 +335,7 @@ class MaxRoiPool(Operator):
                 for j, (left, right) in enumerate(columns):
                     if top < bottom and left < right:
                         window = x[batch[r], :, top:bottom, left:right]
-                        out[r, :, i, j] = window.max(axis=(1, 2))
+                        out[r, :, i, j] = largest(window)
         return out
 
     @classmethod
@@ -341,6 +344,12 @@ class MaxRoiPool(Operator):
         rois = np.array([[0, 0, 0, 6, 5], [1, 2, 1, 12, 9], [1, 4, 4, 3, 2]], np.float32)
         yield Case(cls(pooled_shape=(2, 3)), (x, rois))
         yield Case(cls(pooled_shape=(3, 1), spatial_scale=0.5), (x, rois))
+
+
+def _larger_zero(window: Array, largest: Array) -> Array:
+    """`largest` of a window [C, H, W], +0 where it is a zero and one of them is +0."""
+    positive = ((window == 0) & ~np.signbit(window)).any(axis=(1, 2))
+    return np.where((largest == 0) & positive, largest.dtype.type(0), largest)
 
 
 def _bins(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]:
