@@ -51,7 +51,9 @@ def lower_max_roi_pool(lowering: Lowering, group: Group) -> None:
         raise NoKernel("it takes float32")
     batch, channels, height, width = types[0].shape
     scale, regions = float(np.float32(op.spatial_scale)), types[1].shape[0]
-    spec = RoiPoolSpec(batch, channels, (height, width), regions, tuple(op.pooled_shape), scale)
+    spec = RoiPoolSpec(
+        batch, channels, (height, width), regions, (op.pooled_shape[0], op.pooled_shape[1]), scale
+    )
     x, rois = (lowering.read_contiguous(v or "") for v in node.inputs)
     y = lowering.write_contiguous(node.outputs[0])
     lowering.call(spec, [x, rois, y, lowering.flag(node.place)], group.label)

@@ -315,7 +315,8 @@ class MaxRoiPool(Operator):
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         """+0 is larger than -0."""
-        return self._pooled(*inputs, lambda w: _larger_zero(w, w.max(axis=(1, 2))))
+        x, rois = inputs
+        return self._pooled(x, rois, lambda w: _larger_zero(w, w.max(axis=(1, 2))))
 
     def reference(self, ev: Evaluation, x: Array, rois: Array) -> Array:
         return self._pooled(x, rois, lambda window: window.max(axis=(1, 2)))
