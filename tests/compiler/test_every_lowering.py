@@ -29,10 +29,11 @@ from verax.compiler.kernels.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.loops import LoopSpec
 from verax.compiler.kernels.pooling import PoolSpec
 from verax.compiler.kernels.reduce import ReduceSpec
+from verax.compiler.kernels.regions_of_interest import AlignSpec, RoiPoolSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.running import RunningSpec
 from verax.compiler.kernels.scatter import ScatterSpec
-from verax.compiler.kernels.suppress import SuppressSpec
+from verax.compiler.kernels.suppress import SuppressSpec, TakenSpec
 from verax.compiler.kernels.target import Target
 from verax.compiler.kernels.top import TopSpec
 from verax.compiler.kernels.winograd import WinogradInput, WinogradOutput
@@ -51,7 +52,8 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Max
         ReduceSpec: "Softmax", LoopSpec: "Relu", WinogradInput: "WinogradConv",
         WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
         RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention",
-        SuppressSpec: "BoxNMS"}  # fmt: skip
+        SuppressSpec: "BoxNMS", TakenSpec: "NonMaxSuppression", AlignSpec: "RoiAlign",
+        RoiPoolSpec: "MaxRoiPool"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
 
 

@@ -27,6 +27,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     pooling,
     recurrent,
     reduction,
+    regions_of_interest,
     resize,
     response,
     running,

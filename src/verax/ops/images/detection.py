@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -162,7 +162,6 @@ class RoiAlign(Operator):
     least one pixel wide. Mode max takes the largest weighted corner of the samples, as ONNX does.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     coordinate_transformation_mode: str = "half_pixel"
     mode: str = "avg"
     output_height: int = 1
@@ -236,7 +235,11 @@ class RoiAlign(Operator):
                     total = term
                 else:
                     total = total + term if self.mode == "avg" else np.maximum(total, term)
-        return total.mean(axis=(3, 4)) if self.mode == "avg" else total.max(axis=(3, 4))
+        if self.mode == "max":
+            return np.asarray(total.max(axis=(3, 4)) + 0)  # of zeros NumPy takes any
+        # one after the other: the order of NumPy's mean depends on how many channels there are
+        points = total.reshape(*total.shape[:3], -1)
+        return np.asarray((points.cumsum(axis=3)[..., -1] + 0) / points.shape[3])
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -293,7 +296,6 @@ class MaxRoiPool(Operator):
     divided into bins floor(i * size / count) to ceil((i + 1) * size / count); an empty bin is 0.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     pooled_shape: tuple[int, int]
     spatial_scale: float = 1.0
     exact: ClassVar[bool] = True
@@ -312,9 +314,14 @@ class MaxRoiPool(Operator):
         return (x.with_dims([rois.dims[0], x.dims[1], *self.pooled_shape]),)
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
-        return self.reference(ev, *inputs)
+        """+0 is larger than -0."""
+        x, rois = inputs
+        return self._pooled(x, rois, lambda w: _larger_zero(w, w.max(axis=(1, 2))))
 
     def reference(self, ev: Evaluation, x: Array, rois: Array) -> Array:
+        return self._pooled(x, rois, lambda window: window.max(axis=(1, 2)))
+
+    def _pooled(self, x: Array, rois: Array, largest: Callable[[Array], Array]) -> Array:
         wide = rois.astype(np.float64)
         if not np.isfinite(wide).all() or (wide[:, 0] < 0).any():
             raise InputError("rois must be finite and their batch indices not negative")
@@ -329,7 +336,7 @@ class MaxRoiPool(Operator):
                 for j, (left, right) in enumerate(columns):
                     if top < bottom and left < right:
                         window = x[batch[r], :, top:bottom, left:right]
-                        out[r, :, i, j] = window.max(axis=(1, 2))
+                        out[r, :, i, j] = largest(window)
         return out
 
     @classmethod
@@ -338,6 +345,12 @@ class MaxRoiPool(Operator):
         rois = np.array([[0, 0, 0, 6, 5], [1, 2, 1, 12, 9], [1, 4, 4, 3, 2]], np.float32)
         yield Case(cls(pooled_shape=(2, 3)), (x, rois))
         yield Case(cls(pooled_shape=(3, 1), spatial_scale=0.5), (x, rois))
+
+
+def _larger_zero(window: Array, largest: Array) -> Array:
+    """`largest` of a window [C, H, W], +0 where it is a zero and one of them is +0."""
+    positive = ((window == 0) & ~np.signbit(window)).any(axis=(1, 2))
+    return np.where((largest == 0) & positive, largest.dtype.type(0), largest)
 
 
 def _bins(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]:
