@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch_bag_cases import bag_calls
 from torch_complex_cases import complex_calls
 from torch_index_cases import formula_calls, index_calls, order_calls
 from torch_programs import torch
@@ -68,6 +69,7 @@ def _calls() -> list[Any]:
         *formula_calls(),
         *recurrent_calls(),
         *complex_calls(),
+        *bag_calls(),
     ]
 
 
