@@ -249,3 +249,13 @@ def test_the_backends_are_registered_once_and_verax_alone_does_not_import_torch(
         "from torch._dynamo.backends.registry import lookup_backend; lookup_backend('verax')"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_dynamo_explains_without_a_break_and_the_report_stays_as_it_was() -> None:
+    net, x = seeded(Network).eval(), drawn(2, 3, 6, 5)
+    with torch.no_grad():
+        told = torch._dynamo.explain(net)(x)
+        assert (told.graph_count, told.graph_break_count, told.break_reasons) == (1, 0, [])
+        assert not list(vt.report())
+        must_agree(torch.compile(net, backend="verax", fullgraph=True)(x), net(x))
+    assert [g.programs for g in vt.report()] == [1]

@@ -21,6 +21,7 @@ from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.errors import InputError, UnsupportedError
 from verax.base.forks import on_fork
+from verax.base.notebooks import of_text
 from verax.base.settings import Settings
 from verax.compiler.cache import ProgramCache, is_cached
 from verax.compiler.decide.steps import Decisions
@@ -173,6 +174,16 @@ class Executable(Remembers):
     def plan(self) -> Plan:
         """The plan of the program used last; raises `InputError` before shapes are known."""
         return self._current().plan
+
+    def _repr_html_(self) -> str:
+        """The plan of the program used last, or what is compiled for the first run."""
+        try:
+            text = str(self.plan)
+        except InputError as error:
+            text = str(error)
+        return of_text(
+            f"{self.graph.name or 'network'}, compiled at O{self.settings.opt_level}", text
+        )
 
     @property
     def trace(self) -> Trace:

@@ -32,6 +32,9 @@ class Model:
     program: Any = field(default=None, repr=False, compare=False)
     stamp: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
+    def _repr_html_(self) -> str:
+        return self.graph._repr_html_()
+
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Types of the inputs by name, in order; state is none of them."""

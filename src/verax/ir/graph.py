@@ -18,6 +18,7 @@ from types import MappingProxyType
 import numpy as np
 
 from verax.base.errors import GraphError, InputError
+from verax.base.notebooks import of_text
 from verax.ir.dim import DimLike
 from verax.ir.operator import Inference, Operator
 from verax.ir.printer import print_graph
@@ -142,6 +143,9 @@ class Graph:
 
     def __str__(self) -> str:
         return print_graph(self)
+
+    def _repr_html_(self) -> str:
+        return of_text(f"{self.name or 'network'}: {len(self.nodes)} nodes", str(self))
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

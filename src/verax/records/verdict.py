@@ -10,6 +10,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.notebooks import of_verdict
 from verax.records.codec import read_json, write_json
 
 SCHEMA = "verax.verdict/3"
@@ -256,6 +257,9 @@ class Verdict:
     repeat: Repeat | None = None
     replay: Mapping[str, str] = field(default_factory=dict)
     coverage: Coverage | None = None
+
+    def _repr_html_(self) -> str:
+        return of_verdict(self)
 
     @property
     def exit_code(self) -> int:

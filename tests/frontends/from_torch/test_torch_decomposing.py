@@ -86,7 +86,13 @@ def test_composite_operators_are_decomposed_as_far_as_it_takes(name: str) -> Non
 
 
 def test_an_error_names_what_is_lacking_in_the_end() -> None:
-    with pytest.raises(UnsupportedError, match=r"stft.*in simpler operators: .*view_as_real|stft"):
-        verax.load(
-            Calls(lambda x: torch.stft(x[0], 4, return_complex=True).real), inputs=(drawn(2, 9),)
-        )
+    with pytest.raises(UnsupportedError, match=r"linalg_cond.*in simpler operators: .*_linalg_svd"):
+        verax.load(Calls(torch.linalg.cond), inputs=(drawn(3, 4),))
+
+
+@pytest.mark.parametrize("name", ["rand_like", "bernoulli", "randn_like"])
+def test_random_numbers_are_refused_in_words_and_where_they_are_drawn(name: str) -> None:
+    function = getattr(torch, name)
+    with pytest.raises(UnsupportedError, match=rf"aten::{name}.* draws random numbers") as caught:
+        verax.load(Calls(lambda x: x + function(x.sigmoid())), inputs=(drawn(3, 4),))
+    assert "give them as an input" in str(caught.value) and ".py" in str(caught.value)

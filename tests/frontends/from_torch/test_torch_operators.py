@@ -156,7 +156,7 @@ def _explained(model: Model, node: str, argument: str) -> bool:
     entries = [e for e in model.ledger.entries if f"{node!r}" in e.node and e.attribute == argument]
     if any(e.outcome is Outcome.irrelevant for e in entries):
         return True
-    operators = {e.operator.removeprefix("aten::").partition(".")[0] for e in entries}
+    operators = {e.operator.rpartition("::")[2].partition(".")[0] for e in entries}
     return any((operator, argument) in NEUTRAL for operator in operators)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch_bag_cases import bag_calls
+from torch_complex_cases import complex_calls
 from torch_index_cases import formula_calls, index_calls, order_calls
 from torch_programs import torch
 from torch_recurrent_cases import recurrent_calls
@@ -66,6 +68,8 @@ def _calls() -> list[Any]:
         *order_calls(),
         *formula_calls(),
         *recurrent_calls(),
+        *complex_calls(),
+        *bag_calls(),
     ]
 
 

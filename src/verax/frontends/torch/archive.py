@@ -28,6 +28,8 @@ SCALAR_TYPES = {
     **{13: DType.bfloat16, 28: DType.uint16, 34: DType.uint32, 35: DType.uint64},
 }
 """Numbers of torch's element types in the file."""
+COMPLEX_TYPES = {10: DType.float32, 11: DType.float64}
+"""Those of complex numbers, with the type of their two parts."""
 MAX_JSON = 256 << 20
 MAX_RATIO = 200
 """Largest JSON file, and how much an entry may grow when it is unpacked."""
@@ -129,10 +131,11 @@ class Archive:
             if entry["use_pickle"]:
                 raise self._pickle(f"the tensor {name!r} is a pickle")
             meta, path = entry["tensor_meta"], f"{base}{entry['path_name']}"
-            dtype = SCALAR_TYPES.get(meta["dtype"])
-            sizes = [int(d["as_int"]) for d in meta["sizes"]]
-            strides = [int(d["as_int"]) for d in meta["strides"]]
-            offset = int(meta["storage_offset"]["as_int"])
+            pair = meta["dtype"] in COMPLEX_TYPES
+            dtype = (COMPLEX_TYPES if pair else SCALAR_TYPES).get(meta["dtype"])
+            sizes = [int(d["as_int"]) for d in meta["sizes"]] + [2] * pair
+            strides = [int(d["as_int"]) * (1 + pair) for d in meta["strides"]] + [1] * pair
+            offset = int(meta["storage_offset"]["as_int"]) * (1 + pair)
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"its record is incomplete ({error!r})", place=place) from error
         if dtype is None:

@@ -16,7 +16,7 @@ from verax.frontends.common.ledger import Entry, Ledger, Outcome
 
 ROUNDS = 8
 """How often what decompositions give may be decomposed again."""
-_OPERATOR = re.compile(r"aten::(\w+)\.(\w+)")
+_OPERATOR = re.compile(r"(?:aten|complex)::(\w+)\.(\w+)")
 
 
 def refused_operators(error: UnsupportedError) -> set[tuple[str, str]]:

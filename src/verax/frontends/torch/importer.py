@@ -17,6 +17,7 @@ import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.optional import optional
+from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.torch.archive import Archive
@@ -25,6 +26,13 @@ from verax.frontends.torch.examples import arguments_of
 from verax.frontends.torch.lines import with_line
 from verax.frontends.torch.reader import read_program
 from verax.frontends.torch.table import TABLE
+
+RANDOM = frozenset((
+    *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"),
+    *("bernoulli", "multinomial", "normal", "normal_", "uniform", "uniform_", "poisson"),
+    *("exponential", "exponential_", "bernoulli_", "random_", "log_normal_", "geometric_"),
+))  # fmt: skip
+"""ATen operators that draw random numbers whatever their arguments."""
 
 
 def load_torch(
@@ -93,9 +101,23 @@ def _read(
     archive: Archive, name: str, shapes: Shapes | None, values: Mapping[str, np.ndarray] | None
 ) -> Model:
     foreign = read_program(archive)
+    _nothing_drawn(foreign)
     fixed = {v: a for v, a in (values or {}).items() if v not in foreign.updates}
     importer = Importer(foreign, TABLE, shapes, fixed)
     return importer.run(name, f"PyTorch {foreign.metadata['torch']} (torch.export)")
+
+
+def _nothing_drawn(foreign: ForeignModel) -> None:
+    """Raises `UnsupportedError` for a program that draws random numbers and uses them."""
+    for node in foreign.nodes:
+        if node.op_type.partition(".")[0] in RANDOM and any(node.outputs):
+            raise UnsupportedError(
+                f"{node.domain}::{node.op_type} draws random numbers, which are no function of the "
+                "network's inputs",
+                place=node.place,
+                next_step="give them as an input, or draw them outside; torch.compile with the "
+                'backend "verax" does so by itself',
+            )
 
 
 def _program(source: Any, inputs: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.common.foreign import UNBOUNDED, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.torch.aliasing import Aliases
-from verax.frontends.torch.archive import SCALAR_TYPES, Archive
+from verax.frontends.torch.archive import COMPLEX_TYPES, SCALAR_TYPES, Archive
 from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names
 from verax.frontends.torch.inlining import inlined
 from verax.frontends.torch.module_calls import Call, calls_of, given_by_modules
@@ -140,7 +140,14 @@ class _Reader:
     def _user_input(self, argument: Mapping[str, Any]) -> str | None:
         ((kind, content),) = argument.items()
         if kind == "as_tensor":
-            return name_in(content)
+            name = name_in(content)
+            if self._is_complex(name):
+                raise UnsupportedError(
+                    f"the input {name!r} is complex",
+                    place=self.archive.place,
+                    next_step="give its parts, and torch.complex in the module",
+                )
+            return name
         if kind in FIXED:
             return None
         raise UnsupportedError(f"an input that is no tensor ({kind})", place=self.archive.place)
@@ -156,6 +163,12 @@ class _Reader:
                     f"the program has an output of kind {kind}", place=self.archive.place
                 )
             ((form, value),) = content["arg"].items()
+            if form == "as_tensor" and self._is_complex(name_in(value)):
+                raise UnsupportedError(
+                    f"the output {name_in(value)!r} is complex",
+                    place=self.archive.place,
+                    next_step="return torch.view_as_real of it",
+                )
             if form == "as_tensor":
                 names.append(name_in(value))
             elif form not in FIXED:
@@ -168,6 +181,8 @@ class _Reader:
         meta = self.graph["tensor_values"][name]
         dtype = SCALAR_TYPES.get(meta["dtype"])
         dims = tuple(dim(d) for d in meta["sizes"])
+        if meta["dtype"] in COMPLEX_TYPES:
+            dtype, dims = COMPLEX_TYPES[meta["dtype"]], (*dims, 2)
         return ForeignValue(name, dtype, dims, f"of element type {meta['dtype']}")
 
     # Nodes
@@ -187,6 +202,9 @@ class _Reader:
             attributes["recorded_offset"] = dim(recorded["storage_offset"])
         names = tuple(n for output in node["outputs"] for n in output_names(output))
         outputs = tuple(n if n in self.last_read else "" for n in names)
+        pairs = tuple(i for i, name in enumerate(inputs) if self._is_complex(name))
+        if domain == "aten" and (pairs or any(map(self._is_complex, names))):
+            domain, attributes["complex_inputs"] = "complex", pairs
         made = ForeignNode(
             op_type,
             tuple(self.aliases.read(name) for name in inputs),
@@ -207,6 +225,10 @@ class _Reader:
         else:
             self.nodes.append(made)
             self.aliases.note(made, tuple(inputs), names)
+
+    def _is_complex(self, name: str) -> bool:
+        meta = self.graph["tensor_values"].get(name)
+        return meta is not None and meta["dtype"] in COMPLEX_TYPES
 
     def _argument(self, argument: Mapping[str, Any], inputs: list[str]) -> Any:
         """An argument as a number, text, `Ref` or tuple, the names of its values added to `inputs`;

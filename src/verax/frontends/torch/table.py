@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from verax.frontends.torch import (  # noqa: F401  (each registers its rows)
+    table_bags,
+    table_complex,
     table_detection,
     table_elementwise,
     table_formulas,

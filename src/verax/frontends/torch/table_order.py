@@ -27,7 +27,11 @@ def _pair(t: Aten, first: str, second: str) -> tuple[str, str]:
 @row("atan2.default")
 def atan2(t: Aten) -> Result:
     """The angle of (other, self): atan of their quotient, half a turn further where other < 0."""
-    y, x = _pair(t, "self", "other")
+    return angle_of(t, *_pair(t, "self", "other"))
+
+
+def angle_of(t: Aten, y: str, x: str) -> Result:
+    """The angle of (x, y), as the node's result."""
     zero = t.like(0, x)
     flat = t.add("Equal", [x, zero])
     angle = t.add("Atan", [t.add("Div", [y, t.add("Where", [flat, t.like(1, x), x])])])
