@@ -107,6 +107,28 @@ def test_a_mistake_is_pinned_to_the_level_that_brings_it() -> None:
     assert [(b.node, b.guilty_pass) for b in record.verdict.blame] == [("avgpool", "extended")]
 
 
+class Mended(Levelled):
+    """Wrong below a level, right from it on."""
+
+    def __init__(self, level: int) -> None:
+        node, change = MISTAKES["count_include_pad"]
+        Planted.__init__(self, [node] if level < 2 else [], change)
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, Planted]]:
+        return [(name, Mended(i)) for i, name in enumerate(("disabled", "basic", "extended"))]
+
+
+def test_a_step_that_mends_a_mistake_is_not_called_rounding() -> None:
+    record = bisect(GRAPH, Mended(2)).record
+    assert record.exit_code == 0
+    found = record.optimisations
+    assert found is not None
+    assert found.guilty == ""
+    assert "wrong at 'disabled', and right from 'extended' on" in found.words
+
+
 def test_slow_steps_are_searched_only_when_something_is_wrong() -> None:
     for level, searched in ((0, False), (3, True)):
         subject = Levelled(level)

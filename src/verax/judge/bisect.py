@@ -8,6 +8,7 @@ are searched (`optimisations`), and what is needed to show each mistake by itsel
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -257,14 +258,14 @@ def _optimisations(
     """The optimisation that brings the mistake, when the subject can stop between them.
 
     Steps are judged by their outputs. verdict: on the whole subject, which may rest on values
-    inside: where it knows better than to call those outputs a mistake, so do the steps.
+    inside: where it knows better than to call the whole's outputs a mistake, so do the steps.
     """
     better = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
     if better and getattr(subject, "slow_steps", False):
         return None
 
-    def kind(outputs: Arrays) -> Kind:
-        judged = survey(
+    def judged(outputs: Arrays) -> set[Kind]:
+        found = survey(
             graph,
             inputs,
             outputs,
@@ -273,7 +274,18 @@ def _optimisations(
             measure_power=False,
             find_precision=bool(verdict.precisions),
         ).findings
-        kinds = {verdict.kind if better and f.kind is Kind.mistake else f.kind for f in judged}
+        return {f.kind for f in found}
+
+    @functools.cache
+    def is_known_better() -> bool:
+        shown = subject.run(graph, inputs)
+        whole = {v: np.asarray(shown[v]) for v in graph.outputs if v in shown}
+        return Kind.mistake in judged(whole)
+
+    def kind(outputs: Arrays) -> Kind:
+        kinds = judged(outputs)
+        if better and Kind.mistake in kinds and is_known_better():
+            kinds = kinds - {Kind.mistake} | {verdict.kind}
         worst = (Kind.mistake, Kind.undecided, Kind.precision, Kind.rounding)
         return next((k for k in worst if k in kinds), Kind.identical)
 

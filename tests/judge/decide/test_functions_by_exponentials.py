@@ -9,7 +9,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node
-from verax.ops.pointwise.transcendental import Asinh, Atanh, Sinh, Tanh
+from verax.ops.pointwise.transcendental import Asinh, Atanh, Exp, Sinh, Tanh
 from verax.records.verdict import Kind
 
 ONE, TWO = np.float32(1), np.float32(2)
@@ -48,3 +48,14 @@ def test_the_formula_is_rounding_and_a_slope_that_is_off_is_not(
     small = x * np.float32(1e-2)
     bent = function(small.astype(np.float64)) * (1 + 1e-3)
     assert kind(op, small, bent.astype(np.float32)) is Kind.mistake
+
+
+@pytest.mark.parametrize("reach", [0.5, 8.0, 80.0])
+def test_exp_by_powers_of_two_is_rounding_and_a_slope_that_is_off_is_not(reach: float) -> None:
+    x = np.random.default_rng(73).uniform(-reach, reach, (3, 5, 41)).astype(np.float32)
+    given = np.exp2((x * np.float32(np.log2(np.e))).astype(np.float64)).astype(np.float32)
+    assert kind(Exp(), x, given) in (Kind.rounding, Kind.identical)
+    bent = np.exp(x.astype(np.float64)) * (1 + 5e-5)
+    assert kind(Exp(), x, bent.astype(np.float32)) is Kind.mistake
+    scaled = np.exp(x.astype(np.float64) * (1 + 1e-5)).astype(np.float32)
+    assert kind(Exp(), x, scaled) is Kind.mistake

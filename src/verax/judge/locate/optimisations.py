@@ -78,6 +78,12 @@ class _Search:
         last = len(self.names) - 1
         if self.kind(0) is Kind.mistake:
             plain = self.names[0]
+            if self.kind(last) not in (Kind.mistake, Kind.undecided):
+                mends = self.names[self._first(lambda i: self.kind(i) is not Kind.mistake)]
+                return self._told(
+                    f"no optimisation is guilty: it is wrong at {plain!r}, and right from "
+                    f"{mends!r} on"
+                )
             return self._told(
                 f"it is wrong already at {plain!r}: no optimisation behind that is guilty"
             )
@@ -95,7 +101,7 @@ class _Search:
         return self._told(f"no optimisation is guilty: {words}")
 
     def _first(self, wrong: Callable[[int], bool]) -> int:
-        """A step that is wrong while the one before it is not; step 0 is right, the last wrong."""
+        """A step that is `wrong` while the one before it is not; step 0 is not, the last is."""
         low, high = 0, len(self.names) - 1
         while high - low > 1:
             middle = (low + high) // 2

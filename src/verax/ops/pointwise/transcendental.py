@@ -48,6 +48,11 @@ class Exp(Function):
 
     function = "exp"
 
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        """By powers of two, 2 ** (X log2(e)), the product's rounding is |X| times as large in the
+        result, and so is that of the constant."""
+        return np.abs(y) * (1 + np.abs(xs[0]) / 4)
+
 
 @operator
 class Log(Function):
