@@ -18,6 +18,7 @@ from typing import Any
 
 from verax.base.optional import optional
 from verax.torch.backend import reset, verax
+from verax.torch.custom import operator
 from verax.torch.judging import verax_judge
 from verax.torch.options import CompileOptions, JudgeOptions, options_of
 from verax.torch.replacements import of_tensors, perturbed, reference
@@ -34,6 +35,7 @@ __all__ = [
     "Report",
     "Sides",
     "of_tensors",
+    "operator",
     "options_of",
     "perturbed",
     "reference",
