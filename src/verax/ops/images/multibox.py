@@ -14,6 +14,9 @@ from verax.ops.common import constant, draw, rounding
 from verax.ops.movement.movement import agree
 from verax.ops.windows.windows import same_floats
 
+_TOGETHER = 256
+"""Boxes that are compared with all others at once."""
+
 
 @operator
 class MultiBoxDetection(Operator):
@@ -105,14 +108,20 @@ class MultiBoxDetection(Operator):
         kept = np.full(len(order), -1)
         kept[:limit] = classes[order[:limit]]
         rows = np.concatenate([order[:limit], found[limit:]])
-        for i in range(limit):
-            if kept[i] < 0:
-                continue
-            later = np.arange(i + 1, limit)
-            later = later[(kept[later] >= 0) & (self.force_suppress | (kept[later] == kept[i]))]
-            ratio = overlap(boxes[rows[i]], boxes[rows[later]])
-            kept[later[ratio >= constant(ev, self.nms_threshold)]] = -1
+        self._suppress(ev, kept[:limit], boxes[rows[:limit]])
         return rows, kept, best[rows]
+
+    def _suppress(self, ev: Evaluation, kept: Array, boxes: Array) -> None:
+        """Classes of the later ones become -1, in place; pairs are compared by hundreds of rows."""
+        limit = constant(ev, self.nms_threshold)
+        for start in range(0, len(kept), _TOGETHER):
+            rows = slice(start, start + _TOGETHER)
+            rivals = overlap(boxes[rows, None], boxes[None]) >= limit
+            if not self.force_suppress:
+                rivals &= kept[rows, None] == kept[None]
+            for i, rival in enumerate(rivals, start):
+                if kept[i] >= 0:
+                    kept[i + 1 :][rival[i + 1 :]] = -1
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -236,8 +245,9 @@ class BoxNMS(Operator):
 
 
 def overlap(box: Array, boxes: Array) -> Array:
-    """Intersection over union of a box with others, 0 where the union is empty."""
-    low, high = np.maximum(box[:2], boxes[:, :2]), np.minimum(box[2:], boxes[:, 2:])
+    """Intersection over union of boxes with others, 0 where the union is empty."""
+    low, high = np.maximum(box[..., :2], boxes[..., :2]), np.minimum(box[..., 2:], boxes[..., 2:])
     common = np.maximum(high - low, 0).prod(-1)
-    union = (box[2:] - box[:2]).prod() + (boxes[:, 2:] - boxes[:, :2]).prod(-1) - common
+    areas = [(b[..., 2:] - b[..., :2]).prod(-1) for b in (box, boxes)]
+    union = areas[0] + areas[1] - common
     return np.where(union <= 0, 0, common / np.where(union <= 0, 1, union))
