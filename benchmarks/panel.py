@@ -3,15 +3,14 @@
     python benchmarks/panel.py                        # all of it: out/panel.json, docs/panel.md
     python benchmarks/panel.py --networks unet --threads 1 --rounds 5 --page out/panel.md
 
-Batch 1, float32, one and two threads. All engines of one network take turns in one run; figures are
-medians over rounds of the median call, and ratios are medians of the ratios within a round.
+Batch 1, float32, one and two threads. All engines of one network take turns in one run. Ratios are
+those of the fastest calls: what else runs on the machine slows some rounds down, and no other.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,10 +29,11 @@ RIVALS = ("onnxruntime", "openvino")
 ENGINES = (*OURS, *RIVALS)
 HEAD = """# Levels and peers on the panel
 
-Made by `python benchmarks/panel.py`. Milliseconds of one call, batch 1, float32: the median over
-rounds of the median call. The ratios are how many times as fast O1 and O3 are as the faster of ONNX
-Runtime and OpenVINO in the same rounds, and O3 as O1. O1 has the same bits as O0; O2 stays within
-the rounding of every region; O3 takes Winograd's algorithm where its error model allows
+Made by `python benchmarks/panel.py`. Milliseconds of one call, batch 1, float32: the fastest call,
+and in brackets the median over rounds of the median call. The ratios are how many times as fast O1
+and O3 are as the faster of ONNX Runtime and OpenVINO, and O3 as O1, by their fastest calls in one
+run; where no pass changes a network they show what is chance. O1 has the same bits as O0; O2 stays
+within the rounding of every region; O3 takes Winograd's algorithm where its error model allows
 ([levels](levels.md), [certificates](certificates.md)). The last column is the largest difference of
 O3's output from O1's, relative to the largest output.
 """
@@ -76,12 +76,16 @@ def _rows(records: Sequence[Benchmark], threads: int) -> Iterator[str]:
         cells = [record.model]
         for engine in ENGINES:
             found = record.timing(engine, threads)
-            cells.append(f"{found.median:.2f}" if found else "—")
+            cells.append(f"{found.best:.2f} ({found.median:.2f})" if found else "—")
         for mine, against in (("verax:O1", RIVALS), ("verax:O3", RIVALS), ("verax:O3", OURS[:1])):
-            ratio, _ = record.speed(mine, against, threads)
-            cells.append("—" if math.isnan(ratio) else f"{ratio:.2f}")
-            if not math.isnan(ratio):
-                ratios.setdefault((mine, against[0]), []).append(ratio)
+            own = record.timing(mine, threads)
+            others = [t.best for e in against if (t := record.timing(e, threads))]
+            if own is None or not others:
+                cells.append("—")
+                continue
+            ratio = min(others) / own.best
+            cells.append(f"{ratio:.2f}")
+            ratios.setdefault((mine, against[0]), []).append(ratio)
         last = record.timing("verax:O3", threads)
         cells.append(f"{last.difference:.0e}" if last else "—")
         yield "| " + " | ".join(cells) + " |"
@@ -98,8 +102,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.2, help="of an engine's turn, at least")
     parser.add_argument("--folder", type=Path, default=Path("out"), help="models and panel.json")
     parser.add_argument("--page", type=Path, default=Path("docs/panel.md"))
+    parser.add_argument("--again", action="store_true", help="only write the page of panel.json")
     given = parser.parse_args(arguments)
     console, records = Console(), []
+    if given.again:
+        kept = json.loads((given.folder / "panel.json").read_text())
+        given.page.write_text(page([Benchmark.from_json(json.dumps(record)) for record in kept]))
+        return 0
     for name in given.networks:
         record = measured(name, given.folder, given)
         records.append(record)
