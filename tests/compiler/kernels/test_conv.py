@@ -19,7 +19,9 @@ from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import Epilogue, Operand
 from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
-from verax.numerics.expr import trace
+from verax.numerics import functions
+from verax.numerics.arith_numpy import NumpyArith
+from verax.numerics.expr import evaluate, trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +61,14 @@ def compute(
     planar: bool = False,
     border: h.Border = h.NO_BORDER,
     parts: int = 1,
+    epilogue: Epilogue | None = None,
 ) -> np.ndarray:
     probe = h.blocked_strides(1, (1, 1, 1))
     need = case.spec(probe, probe).border(case.x.shape[2:])
     x = h.tensor(case.x, need, planar)
     filters = case.spec(probe, probe).filters
     y = h.empty((case.x.shape[0], filters, *case.output), border)
-    spec = case.spec(x.strides, y.strides)
+    spec = case.spec(x.strides, y.strides, epilogue)
     schedule = schedule or default_schedule(spec, target)
     weights = pack_conv_weights(case.w, spec, schedule)
     arguments = [x.address, weights.ctypes.data]
@@ -282,6 +285,19 @@ def test_the_epilogue_sees_channel_and_tensor_operands() -> None:
         h.run(module, kernel, *addresses, other.address, scale.ctypes.data, y.address)
         total = case.expected() + residual
         assert h.same_bits(y.read(), np.maximum(total, total * slope.reshape(1, -1, 1, 1, 1)))
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=slow)
+@given(case=st.one_of(cases(), grouped_cases(), transposed_cases()), whole=st.booleans())
+@pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
+def test_a_long_epilogue_is_the_same_wherever_it_is_evaluated(
+    target: Target, case: Case, whole: bool
+) -> None:
+    """Sigmoid, of sums that stand in y meanwhile; the borders of y stay what they are."""
+    expr = trace(functions.sigmoid, ["float32"])
+    border = h.NO_BORDER if whole else ((0, 0), (1, 2), (3, 1))
+    found = compute(case, target, border=border, parts=2, epilogue=Epilogue(expr))
+    assert h.same_bits(found, evaluate(expr, NumpyArith(), [case.expected()]))
 
 
 def test_equal_specs_are_emitted_once() -> None:

@@ -25,7 +25,7 @@ from verax.compiler.kernels.conv_schedule import (
     passes,
 )
 from verax.compiler.kernels.conv_spec import ConvSpec, Phase
-from verax.compiler.kernels.layout import Sizes, finish_value, load_lanes, load_operands
+from verax.compiler.kernels.layout import Sizes, finish_value, is_long, load_lanes, load_operands
 from verax.compiler.kernels.products import products
 from verax.compiler.kernels.sizes import Size, ceil_div, known, least
 from verax.compiler.kernels.target import LANES
@@ -99,6 +99,8 @@ class _Section:
         self.x_col = spec.x.pixel * phase.step[2]
         self.tiles_across = ceil_div(self.cols, self.tile_cols)
         self.ahead = self._ahead() if schedule.ahead else 0
+        same = self.types.sum == self.types.y and spec.y.lane == 1
+        self.finishes_later = same and is_long(spec.epilogue)
 
     def _ahead(self) -> int:
         """Elements of the next item's weights to be prefetched per channel step."""
@@ -367,9 +369,39 @@ class _Section:
     ) -> None:
         f, spec = self.f, self.spec
         operands = f.args[2 + bool(spec.bias or spec.initial) : -1]
+        if len(acc) > self.blocks and self.finishes_later:
+            for where, value in zip(outputs, acc, strict=True):
+                self._store(value, *where)
+            self._finish_stored(outputs, operands)
+            return
         for where, value in zip(outputs, acc, strict=True):
             loaded = load_operands(f, spec.epilogue, operands, *where, self._lanes(where[1]))
             self._store(finish_value(f, spec.epilogue, value, loaded), *where)
+
+    def _finish_stored(
+        self,
+        outputs: list[tuple[Index, Index, list[Index], Sizes]],
+        operands: Sequence[ir.Value],
+    ) -> None:
+        """The epilogue of a tile whose sums are in y, vector by vector in a loop."""
+        f, spec = self.f, self.spec
+        n, _, place, last = outputs[-1]
+        steps = [known(s) for s in self.phase.out_step]
+        rows, cols = (known(o) // s + 1 for o, s in zip(last[1:], steps[1:], strict=True))
+        with f.loop(rows) as r, f.loop(cols) as c:
+            here = [
+                place[0],
+                f.iadd(place[1], f.imul(r.index, steps[1])),
+                f.iadd(place[2], f.imul(c.index, steps[2])),
+            ]
+            for j in range(self.blocks):
+                where: tuple[Index, Index, list[Index], Sizes]
+                where = n, f.iadd(self.block, j), here, (0, 0, 0)
+                lanes = self._lanes(where[1])
+                stored = spec.y.at(f, f.args[-1], *where, dtype=self.types.y)
+                value = load_lanes(f, spec.y, stored, lanes, self.types.y)
+                loaded = load_operands(f, spec.epilogue, operands, *where, lanes)
+                self._store(finish_value(f, spec.epilogue, value, loaded), *where)
 
     def _lanes(self, block: Index) -> Index | None:
         """Filters of this block that y has; None for all 16."""

@@ -18,7 +18,8 @@ from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import FunctionBuilder, Index
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
-from verax.numerics.expr import Expr, evaluate
+from verax.numerics.arith import PRIMITIVES
+from verax.numerics.expr import Apply, Expr, evaluate, nodes
 
 Triple = tuple[int, int, int]
 """Depth, row, column; 1 (or 0, for pads) where a tensor has fewer axes."""
@@ -105,6 +106,19 @@ class Epilogue:
 
     expr: Expr
     operands: tuple[Operand, ...] = ()
+
+
+MANY_OPERATIONS = 12
+"""An expression of so many, or with a function, is evaluated in a loop over what a tile has
+stored: written out for every vector of a tile it takes the registers that hold the others."""
+
+
+def is_long(epilogue: Epilogue | None) -> bool:
+    """Whether an epilogue takes many operations for each vector."""
+    functions = (
+        [n.function for n in nodes(epilogue.expr) if isinstance(n, Apply)] if epilogue else []
+    )
+    return len(functions) > MANY_OPERATIONS or not set(functions) <= set(PRIMITIVES)
 
 
 def fused(epilogue: Epilogue | None) -> str:
