@@ -1,8 +1,8 @@
 """Every operator of the registry alone, against ONNX Runtime and PyTorch.
 
-    python benchmarks/operators.py                             # all, a table
-    python benchmarks/operators.py TopK Einsum --seconds 1     # some, longer
-    python benchmarks/operators.py --write docs/operators_speed.md
+    python -m benchmarks.operators                             # all, a table
+    python -m benchmarks.operators TopK Einsum --seconds 1     # some, longer
+    python -m benchmarks.operators --write docs/operators_speed.md
 
 An operator's first case of float32 (or its first) is made larger, to about 16,384 and 262,144
 elements of its first input: sizes that are equal stay equal. Where that means nothing (kernels of
@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.operators_torch import twin
 
 import verax.ops
-from operators_torch import twin
 from verax.base.errors import VeraxError
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
@@ -319,7 +319,7 @@ def page(rows: Sequence[Sequence[Row]], seconds: float) -> str:
     return "\n\n".join(
         [
             "# The speed of every operator",
-            "Made by `python benchmarks/operators.py --write docs/operators_speed.md` on "
+            "Made by `python -m benchmarks.operators --write docs/operators_speed.md` on "
             f"{today}, NumPy {np.__version__}, ONNX Runtime {_version('onnxruntime')}, PyTorch "
             f"{_version('torch')}: every operator of the registry in a network of its own, "
             "compiled at O1 for one thread, against ONNX Runtime on the same network (through "

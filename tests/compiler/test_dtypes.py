@@ -4,7 +4,6 @@ and no user meets that refusal, for lowering has asked before."""
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,10 @@ from verax.compiler.kernels.dtypes import FLOAT32, contraction
 from verax.compiler.kernels.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.layout import Epilogue, Operand
 from verax.compiler.kernels.pooling import PoolSpec
+from verax.compiler.kernels.regions_of_interest import AlignSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, emit, refusal, schedules
 from verax.compiler.kernels.scatter import ScatterSpec
+from verax.compiler.kernels.suppress import TakenSpec
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall
 from verax.ir.graph import Builder, Graph
@@ -44,12 +45,20 @@ def call_of(kind: type) -> tuple[Graph, dict[str, np.ndarray], KernelCall]:
     return graph, fed, next(s for s in steps if isinstance(s, KernelCall) and type(s.spec) is kind)
 
 
+PLACES = {
+    ScatterSpec: {"float32", "int64"},
+    AlignSpec: {"float32", "int64"},
+    TakenSpec: {"int64"},
+}
+"""By type of spec, the element types where places or numbers of boxes are among them."""
+
+
 @pytest.mark.parametrize("kind", USES, ids=lambda kind: kind.__name__)
 def test_a_plan_shows_the_element_types_of_every_kernel(kind: type) -> None:
     _, _, call = call_of(kind)
-    counted = {"int64"} if kind is ScatterSpec else set()  # where it writes
-    assert call.spec.dtypes and set(call.spec.dtypes) == {"float32"} | counted
-    assert "float32" in str(call.spec)
+    wanted = PLACES.get(kind, {"float32"})
+    assert call.spec.dtypes and set(call.spec.dtypes) == wanted
+    assert ("float32" if "float32" in wanted else "int64") in str(call.spec)
 
 
 @pytest.mark.parametrize("kind", USES, ids=lambda kind: kind.__name__)
@@ -61,7 +70,8 @@ def test_a_type_without_an_emitter_runs_on_the_reference_and_says_why(
     monkeypatch.setitem(EMITTERS, (kind, ANY_TARGET), dataclasses.replace(own, dtypes=("int8",)))
     exe = compiled(graph, fed)
     assert exe.plan.on_reference
-    assert re.search("no kernel takes float32(, int64)?; known: int8", str(exe.plan))
+    types = ", ".join(sorted(PLACES.get(kind, {"float32"})))
+    assert f"no kernel takes {types}; known: int8" in str(exe.plan)
     got = exe.run(fed)
     for value, array in promised(graph, fed).items():
         assert bits(got[value]) == bits(np.asarray(array))

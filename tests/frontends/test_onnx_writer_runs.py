@@ -38,6 +38,7 @@ LACKS = {
 NO_DOUBLE = ("NOT_IMPLEMENTED", "does not support double yet")
 DIFFERS = (
     ("AffineGrid", "align_corners=True.* 3-D", "align_corners of three axes means something else"),
+    ("Attention", "float64", "the scale is float32 where it is fused into the product"),
     ("BatchNormalization", "float64", "epsilon is added in float32"),
     ("Cast", r"float\d+ to u?int", "numbers beyond the type are taken modulo its size"),
     ("Gemm", "float64", "alpha and beta are float32"),

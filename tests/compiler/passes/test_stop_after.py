@@ -51,7 +51,12 @@ def everything() -> Graph:
     small = b.add(REGISTRY["QuantizeLinear"](), [pool, step, zero], [], "again")
     weights = b.constant(rng.integers(-128, 128, (5, 3, 3, 2)).astype(np.int8))
     sums = b.add(REGISTRY["ConvInteger"](), [small, weights, zero], [], "sums")
-    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p, sums])
+    keys = b.add(REGISTRY["Tanh"](), [x], [], "tanh")
+    turned = b.add(REGISTRY["Transpose"](perm=(0, 1, 3, 2)), [keys], [], "keys")
+    scores = b.add(REGISTRY["MatMul"](), [x, turned], [], "scores")
+    shares = b.add(REGISTRY["Softmax"](axis=-1), [scores], [], "shares")
+    seen = b.add(REGISTRY["MatMul"](), [shares, constant(2, 3, 9, 4)], [], "attention")
+    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p, sums, seen])
 
 
 def stepwise(graph: Graph) -> list[str]:

@@ -45,7 +45,7 @@ class AlignSpec:
 
     def __str__(self) -> str:
         bins = "x".join(map(str, self.bins))
-        return f"{self.regions} regions of {self.channels} channels in {bins} bins"
+        return f"{F32} {self.regions} regions of {self.channels} channels in {bins} bins"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -243,7 +243,7 @@ class RoiPoolSpec:
 
     def __str__(self) -> str:
         bins = "x".join(map(str, self.bins))
-        return f"{self.regions} regions of {self.channels} channels, largest of {bins} bins"
+        return f"{F32} {self.regions} regions of {self.channels} channels, largest of {bins} bins"
 
     @property
     def dtypes(self) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ class SuppressSpec:
     row: int = 0
 
     def __str__(self) -> str:
-        return f"at most {self.most} of {self.boxes} boxes, {self.problems} times"
+        return f"{F32} at most {self.most} of {self.boxes} boxes, {self.problems} times"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class TakenSpec:
     shared: int
 
     def __str__(self) -> str:
-        return f"{self.problems} lists of at most {self.most} boxes"
+        return f"int64 {self.problems} lists of at most {self.most} boxes"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
