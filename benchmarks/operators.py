@@ -15,6 +15,7 @@ above 1 says how many times as long Verax takes as the faster of the two.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.operators_torch import twin
+from benchmarks.operators_torch import twin, without_gradients
 
 import verax.ops
 from verax.base.errors import VeraxError
@@ -257,7 +258,8 @@ def measure(name: str, size: int, seconds: float) -> Row:
     same = twin(case, outputs)
     if same is not None:
         runs["torch"] = same
-    times = dict(zip(runs, fastest(list(runs.values()), seconds)))
+    with without_gradients() if same is not None else contextlib.nullcontext():
+        times = dict(zip(runs, fastest(list(runs.values()), seconds)))
     slow_road = len(exe.plan.on_reference)
     return Row(
         name, shapes, times["verax"], times.get("onnxruntime"), times.get("torch"), slow_road

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -187,17 +188,23 @@ def twin(case: Case, wanted: Sequence[np.ndarray]) -> Callable[[], object] | Non
         given.pop()
     tensors = [None if a is None else torch.from_numpy(np.array(a)) for a in given]
 
-    torch.set_grad_enabled(False)  # once: to enter inference mode takes as long as a short call
-
     def call() -> Any:
         return function(torch, case.op, tensors)
 
     try:
-        found = call()
+        with torch.no_grad():
+            found = call()
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
         return None
     outputs = [found] if isinstance(found, torch.Tensor) else list(found)
     return call if all(map(_same, outputs, wanted)) else None
+
+
+def without_gradients() -> AbstractContextManager[object]:
+    """While times are taken: entering it for every call takes as long as a short one."""
+    torch = optional("torch", "to compare operators with")
+    found: AbstractContextManager[object] = torch.no_grad()
+    return found
 
 
 def _same(tensor: Any, array: np.ndarray) -> bool:
