@@ -34,11 +34,14 @@ times for each kernel, and would wait the usual 5 ms each time."""
 @dataclasses.dataclass(frozen=True)
 class _Part:
     """An object, or the promise of one. kernel: what it holds, under its name there; None when it
-    keeps all its names. make: makes it once more."""
+    keeps all its names."""
 
     kernel: Kernel | None
     code: Future[bytes]
-    make: Callable[[], bytes]
+
+
+_Write = Callable[[ModuleBuilder], "Kernel | None"]
+"""Writes a part into an empty module."""
 
 
 class _Kept:
@@ -98,7 +101,7 @@ class Assembly:
         self.target = target
         self.module = ModuleBuilder("verax", target)
         self._kernels: dict[Hashable, Kernel] = {}
-        self._parts: list[tuple[_Part, dict[str, str]]] = []
+        self._parts: list[tuple[_Part, _Write, dict[str, str]]] = []
         self._stack = contextlib.ExitStack()
         self._worker: ThreadPoolExecutor | None = None
 
@@ -126,15 +129,15 @@ class Assembly:
             return emit(self.module, spec, schedule)
         key = (spec, schedule, self.target, emitter(spec, self.target).emit)
         if key not in self._kernels:
-            part = KEPT.find(key)
-            if part is None:
-                module = ModuleBuilder("verax", self.target)
-                made = emit(module, spec, schedule)
-                part = self._part(key, module, made)
+
+            def write(module: ModuleBuilder) -> Kernel:
+                return emit(module, spec, schedule)
+
+            part = self._part(key, write)
             assert part.kernel is not None
             hint = part.kernel.name.rpartition("_")[0]
             named = dataclasses.replace(part.kernel, name=f"{hint}_{len(self._kernels)}")
-            self._parts.append((part, {part.kernel.name: named.name}))
+            self._parts.append((part, write, {part.kernel.name: named.name}))
             self._kernels[key] = named
         return self._kernels[key]
 
@@ -143,41 +146,42 @@ class Assembly:
         if not self.target.makes_elf:
             define(self.module)
             return
-        part = KEPT.find((define, self.target))
-        if part is None:
-            module = ModuleBuilder("verax", self.target)
+
+        def write(module: ModuleBuilder) -> None:
             define(module)
-            part = self._part((define, self.target), module, None)
-        self._parts.append((part, {}))
+
+        self._parts.append((self._part((define, self.target), write), write, {}))
 
     def object_code(self) -> bytes:
         """The relocatable object file of all of it. CompileError: LLVM refuses the code."""
         own = code_of(self.module.ir_text(), self.target)
         if not self._parts:
             return own
-        return joined([(own, {}), *((_result(p), renamed) for p, renamed in self._parts)])
+        parts = [(self._result(part, write), renamed) for part, write, renamed in self._parts]
+        return joined([(own, {}), *parts])
 
-    def _part(self, key: Hashable, module: ModuleBuilder, kernel: Kernel | None) -> _Part:
-        text, target = module.ir_text(), self.target
-
-        def make() -> bytes:
-            return code_of(text, target)
-
+    def _part(self, key: Hashable, write: _Write) -> _Part:
+        """The part that this process has, or a new one."""
+        found = KEPT.find(key)
+        if found is not None:
+            return found
+        module = ModuleBuilder("verax", self.target)
+        kernel, code = write(module), Future[bytes]()
         if self._worker is not None:
-            code = self._worker.submit(make)
+            code = self._worker.submit(code_of, module.ir_text(), self.target)
         else:
-            code = Future()
-            code.set_result(make())
-        part = _Part(kernel, code, make)
+            code.set_result(code_of(module.ir_text(), self.target))
+        part = _Part(kernel, code)
         KEPT.keep(key, part)
         return part
 
-
-def _result(part: _Part) -> bytes:
-    try:
-        return part.code.result()
-    except CancelledError:  # another thread promised it, and was interrupted
-        return part.make()
+    def _result(self, part: _Part, write: _Write) -> bytes:
+        try:
+            return part.code.result()
+        except CancelledError:  # another thread promised it, and was interrupted
+            module = ModuleBuilder("verax", self.target)
+            write(module)
+            return code_of(module.ir_text(), self.target)
 
 
 _switching = 0
