@@ -99,6 +99,10 @@ def both_ways(
     return [along([column[y] for column in columns]) for y in range(len(columns[0]))]
 
 
+_AT_A_TIME = 4096
+"""Kernels that are transformed together: their float64 numbers stay in the second cache."""
+
+
 def transformed_filters(w: np.ndarray, tile: int) -> np.ndarray:
     """G g G^T of every kernel: [..., 3, 3] -> float32 [tile + 2, tile + 2, ...].
 
@@ -110,10 +114,13 @@ def transformed_filters(w: np.ndarray, tile: int) -> np.ndarray:
         rows = ([a * b for a, b in zip(row, g, strict=True) if a] for row in FILTER[tile])
         return [functools.reduce(np.add, terms) for terms in rows]
 
-    taps = np.ascontiguousarray(w.reshape(-1, KERNEL * KERNEL).T, np.float64)
-    grid = [list(taps[KERNEL * y : KERNEL * (y + 1)]) for y in range(KERNEL)]
-    made = np.empty((tile + 2, tile + 2, taps.shape[1]), np.float32)
-    for i, row in enumerate(both_ways(along, grid)):
-        for j, values in enumerate(row):
-            made[i, j] = values
+    kernels = w.reshape(-1, KERNEL * KERNEL)
+    made = np.empty((tile + 2, tile + 2, len(kernels)), np.float32)
+    for start in range(0, len(kernels), _AT_A_TIME):
+        part = slice(start, start + _AT_A_TIME)
+        taps = np.ascontiguousarray(kernels[part].T, np.float64)
+        grid = [list(taps[KERNEL * y : KERNEL * (y + 1)]) for y in range(KERNEL)]
+        for i, row in enumerate(both_ways(along, grid)):
+            for j, values in enumerate(row):
+                made[i, j, part] = values
     return made.reshape(*made.shape[:2], *w.shape[:-2])

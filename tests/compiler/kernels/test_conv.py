@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.compiler.kernels import harness as h
 
 from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.conv import default_schedule, emit_conv, pack_conv_weights
-from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.conv import default_schedule, emit_conv, is_direct, pack_conv_weights
+from verax.compiler.kernels.conv_pack import direct_elements, pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
@@ -71,6 +71,7 @@ def compute(
     spec = case.spec(x.strides, y.strides, epilogue)
     schedule = schedule or default_schedule(spec, target)
     weights = pack_conv_weights(case.w, spec, schedule)
+    assert not is_direct(spec) or weights.size == direct_elements(spec, schedule)
     arguments = [x.address, weights.ctypes.data]
     if case.bias is not None:
         bias = pack_channels(case.bias)

@@ -44,6 +44,11 @@ def emit_conv(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> 
     return emit_direct(module, spec, schedule)
 
 
+def is_direct(spec: ConvSpec) -> bool:
+    """Whether `emit_direct` makes the kernel."""
+    return spec.aligned and not (spec.depthwise and spec.x.lane == 1)
+
+
 def pack_conv_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
     """The weights as one vector, in the order in which `emit_conv`'s kernel reads them.
 

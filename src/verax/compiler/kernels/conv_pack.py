@@ -8,6 +8,9 @@ real ones are zero; input channels beyond the real ones do not exist, but for th
 
 from __future__ import annotations
 
+import math
+from collections.abc import Hashable
+
 import numpy as np
 
 from verax.compiler.kernels.conv_schedule import ConvSchedule, filter_blocks
@@ -50,6 +53,21 @@ def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSched
             part = taps.reshape(*w.shape[:3], steps)
             parts += _pack_section(part, known(first), known(count), blocks, spec.step)
     return np.concatenate(parts) if parts else np.zeros(0, w.dtype)
+
+
+def direct_elements(spec: ConvSpec, schedule: ConvSchedule) -> int:
+    """Length of what `pack_direct_weights` gives."""
+    groups, channels = spec.groups, known(spec.group_channels)
+    steps = sum(math.prod(phase.tap_counts) for phase in spec.phases())
+    blocks = sum(known(count) * each for _, count, each in sections(spec, schedule))
+    return groups * blocks * LANES * (channels + -channels % spec.step) * steps
+
+
+def direct_order(spec: ConvSpec, schedule: ConvSchedule) -> Hashable:
+    """All that decides what `pack_direct_weights` makes of an array."""
+    shape = spec.groups, known(spec.group_filters), known(spec.group_channels), spec.kernel
+    taps = tuple(phase.taps for phase in spec.phases())
+    return shape, spec.transposed, taps, schedule.blocks, spec.step, spec.types.weights
 
 
 def weights_by_group(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:

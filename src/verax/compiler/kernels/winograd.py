@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from verax.compiler.kernels.arith import LlvmArith, Typed
 from verax.compiler.kernels.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
-from verax.compiler.kernels.conv_pack import pack_direct_weights
+from verax.compiler.kernels.conv_pack import direct_elements, pack_direct_weights
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
@@ -145,7 +145,10 @@ def pack_filters(
 ) -> np.ndarray:
     """The transformed weights [o, c, 3, 3], in the order in which the product reads them."""
     made = winograd.transformed_filters(w, tiling.tile).reshape(tiling.positions, *w.shape[:2])
-    return np.concatenate([pack_direct_weights(part, spec, schedule) for part in made])
+    packed = np.empty((len(made), direct_elements(spec, schedule)), np.float32)
+    for part, target in zip(made, packed, strict=True):
+        target[:] = pack_direct_weights(part, spec, schedule)
+    return packed.reshape(-1)
 
 
 @emits(WinogradInput, dtypes=(F32,))

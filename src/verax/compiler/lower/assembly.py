@@ -18,6 +18,7 @@ from types import TracebackType
 
 from verax.base.cores import deciding
 from verax.base.forks import on_fork
+from verax.base.memory import give_back
 from verax.compiler.kernels.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.object_code import AT_A_TIME, code_of
 from verax.compiler.kernels.registry import Schedule, Spec, emit, emitter
@@ -119,6 +120,7 @@ class Assembly:
             self._worker.shutdown(cancel_futures=True)
         self._stack.close()
         KEPT.trim()
+        give_back()
 
     def kernel(self, spec: Spec, schedule: Schedule) -> Kernel:
         """The kernel of `spec`; its name is the network's.

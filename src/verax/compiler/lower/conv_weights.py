@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.kernels.conv import pack_conv_weights
+from verax.compiler.kernels.builder import ELEMENT_SIZES
+from verax.compiler.kernels.conv import is_direct, pack_conv_weights
 from verax.compiler.kernels.conv_moves import Move, weight_moves
-from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.conv_pack import direct_elements, direct_order, pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.loops import Access, LoopSpec
@@ -24,7 +25,15 @@ def packed_weights(
     """The weights `value` for the kernel of `spec` with `schedule`."""
     constant = lowering.graph.constants.get(value)
     if constant is not None:
-        return lowering.packed(pack_conv_weights(np.asarray(constant), spec, schedule))
+        weights = np.asarray(constant)
+        if not is_direct(spec):
+            return lowering.packed(pack_conv_weights(weights, spec, schedule))
+        nbytes = direct_elements(spec, schedule) * ELEMENT_SIZES[spec.types.weights]
+
+        def pack() -> np.ndarray:
+            return pack_conv_weights(weights, spec, schedule)
+
+        return lowering.packed_later(weights, direct_order(spec, schedule), nbytes, pack)
     found = weight_moves(spec, schedule)
     source: Pointer | Placed = lowering.read_contiguous(value)
     if found.regrouped is not None:

@@ -18,10 +18,10 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.dtypes import FLOAT32
-from verax.compiler.kernels.gemm import GemmSpec, Matrix, PackSpec, pack_b
+from verax.compiler.kernels.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.kernels.sizes import known
-from verax.compiler.lower.linear import fits, product_epilogue
+from verax.compiler.lower.linear import fits, packed_factor, product_epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
@@ -193,7 +193,7 @@ class _Product:
         schedule = lowering.schedule(spec)
         assert isinstance(schedule, ConvSchedule)
         if constant is not None and spec.constant_b:
-            packed = lowering.packed(pack_b(constant, spec, schedule))
+            packed = packed_factor(lowering, constant, spec, schedule)
         else:
             packed = lowering.scratch(known(4 * spec.outer * spec.inner * spec.packed_elements))
             lowering.call(PackSpec(spec, b), [right.at, packed], f"{self.what}: pack", schedule)

@@ -70,7 +70,7 @@ def _built(
     }
     lifetimes = _lifetimes(steps)
     arena_bytes = plan_arena(lifetimes, start=lowering.status_bytes)
-    weights = _lay_out_weights(lowering)
+    weights = _room_for_weights(lowering)
     threads = lowering.settings.thread_count
     schedule: list[Scheduled] = []
     run: list[tuple[KernelCall, Kernel]] = []
@@ -116,6 +116,8 @@ def _built(
     )
     if native:
         module.exported(CONTRACT, contract(image))
+    _lay_out_weights(lowering, weights)
+    if native:
         image = dataclasses.replace(image, object_code=assembly.object_code())
     return image, kernels
 
@@ -142,8 +144,8 @@ def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
     return found
 
 
-def _lay_out_weights(lowering: Lowering) -> np.ndarray:
-    """Offsets for the weights that steps read, and the array that holds them."""
+def _room_for_weights(lowering: Lowering) -> np.ndarray:
+    """Offsets for the weights that steps read, and an array of zeros that will hold them."""
     used = {p.buffer for s in lowering.steps if isinstance(s, KernelCall) for p in s.args} | {
         v.buffer
         for s in lowering.steps
@@ -152,16 +154,25 @@ def _lay_out_weights(lowering: Lowering) -> np.ndarray:
         if isinstance(v, Placed)
     }
     end = 0
-    kept = [(b, a) for b, a in lowering.weights if b in used]
-    for buffer, array in kept:
+    lowering.weights = [(b, made) for b, made in lowering.weights if b in used]
+    for buffer, _ in lowering.weights:
         buffer.offset = end
-        end += align(array.nbytes) + 64
+        end += align(buffer.nbytes) + 64
     raw = np.zeros(end + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    weights = raw[start : start + end]
-    for buffer, array in kept:
-        weights[buffer.offset : buffer.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
-    return weights
+    return raw[start : start + end]
+
+
+def _lay_out_weights(lowering: Lowering, weights: np.ndarray) -> None:
+    """Put them where `_room_for_weights` said, one after the other; none is held twice."""
+    waiting = lowering.weights[::-1]
+    lowering.weights = []
+    while waiting:
+        buffer, made = waiting.pop()
+        packed = made() if callable(made) else made
+        assert packed.nbytes == buffer.nbytes, "packed into the room that was asked for"
+        content = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
+        weights[buffer.offset : buffer.offset + buffer.nbytes] = content
 
 
 def _tensor(value: Placed | Dynamic) -> Tensor:

@@ -11,7 +11,7 @@ from verax.compiler.decide.expressions import chain_expr, operands
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.ranges import range_of
 from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.conv_pack import direct_elements, direct_order, pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.dtypes import ContractionTypes, contraction
 from verax.compiler.kernels.gemm import (
@@ -186,8 +186,8 @@ def lower_product(lowering: Lowering, group: Group) -> None:
         a = _shortened(lowering, group, a, product, spec)
     if fixed:
         assert constant is not None
-        matrix = constant.T if product.b.row == 1 and product.b.col != 1 else constant
-        right = lowering.packed(pack_b(matrix.reshape(product.k, product.n), spec, schedule))
+        turned = product.b.row == 1 and product.b.col != 1
+        right = packed_factor(lowering, constant, spec, schedule, turned)
     else:
         b = lowering.read_contiguous(node.inputs[1] or "")
         size = spec.outer * spec.inner * spec.packed_elements * ELEMENT_SIZES[types.weights]
@@ -196,6 +196,23 @@ def lower_product(lowering: Lowering, group: Group) -> None:
         lowering.call(pack, [b, right], f"{group.label}: pack", schedule)
     y = lowering.write(group.output)
     lowering.call(spec, [a, right, *arguments, *values, y], group.label, schedule)
+
+
+def packed_factor(
+    lowering: Lowering,
+    constant: np.ndarray,
+    spec: GemmSpec,
+    schedule: ConvSchedule,
+    turned: bool = False,
+) -> Pointer:
+    """A constant right factor in panels. turned: its rows are the columns of the factor."""
+    conv = spec.convolution()
+    nbytes = direct_elements(conv, schedule) * ELEMENT_SIZES[spec.types.weights]
+
+    def pack() -> np.ndarray:
+        return pack_b(constant.T if turned else constant, spec, schedule)
+
+    return lowering.packed_later(constant, (turned, direct_order(conv, schedule)), nbytes, pack)
 
 
 def _shortened(

@@ -7,7 +7,7 @@ calls were made. Files register a `LoweringRule` per operator with `lowers`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -118,6 +118,10 @@ def lowers(
     return register
 
 
+LATER_BYTES = 1 << 16
+"""Weights of fewer bytes are packed at once."""
+
+
 class Lowering:
     """The program being made. See the module's docstring."""
 
@@ -126,7 +130,7 @@ class Lowering:
     ) -> None:
         self.graph, self.target, self.settings = graph, target, settings
         self.steps: list[Step] = []
-        self.weights: list[tuple[Buffer, np.ndarray]] = []
+        self.weights: list[tuple[Buffer, np.ndarray | Callable[[], np.ndarray]]] = []
         self.decided = decided or Decided(graph)
         self.blocked, self.borders = self.decided.blocked, self.decided.borders
         self.placed: dict[str, list[Placed]] = {}
@@ -134,7 +138,7 @@ class Lowering:
         self.centred: dict[tuple[str, int], list[Placed]] = {}  # values minus a zero point
         self.io: list[Buffer] = []
         self._numbers = {id(node): i for i, node in enumerate(graph.nodes)}
-        self._constant_buffers: dict[object, list[tuple[Buffer, np.ndarray]]] = {}
+        self._buffers: dict[Hashable, list[tuple[Buffer, np.ndarray]]] = {}
         self._output_buffers: dict[str, Buffer] = {}
         for value in (*graph.inputs, *graph.outputs):
             type_ = graph.types[value]
@@ -240,15 +244,34 @@ class Lowering:
         """Packed weights, in whatever order the kernel reads them."""
         return Pointer(self._weight_buffer(np.ascontiguousarray(array)))
 
-    def _weight_buffer(self, array: np.ndarray) -> Buffer:
+    def packed_later(
+        self, source: np.ndarray, how: Hashable, nbytes: int, pack: Callable[[], np.ndarray]
+    ) -> Pointer:
+        """What `pack` will make of `source`, `nbytes` of it, when the weights are laid out: then
+        LLVM is at work beside it, and no second copy of all weights is held.
+
+        how: with `source` alone it decides what is made.
+        """
+        if nbytes < LATER_BYTES:
+            return self.packed(pack())
+        return Pointer(self._weight_buffer(np.asarray(source, order="C"), how, nbytes, pack))
+
+    def _weight_buffer(
+        self,
+        array: np.ndarray,
+        how: Hashable = None,
+        nbytes: int | None = None,
+        pack: Callable[[], np.ndarray] | None = None,
+    ) -> Buffer:
         content = array.reshape(-1).view(np.uint8)
-        alike = self._constant_buffers.setdefault((array.nbytes, content[:4096].tobytes()), [])
+        key = (how, array.nbytes, content[:4096].tobytes())
+        alike = self._buffers.setdefault(key, [])
         for buffer, other in alike:
             if np.array_equal(content, other):
                 return buffer
-        buffer = Buffer(MemorySpace.weights, array.nbytes)
+        buffer = Buffer(MemorySpace.weights, array.nbytes if nbytes is None else nbytes)
         alike.append((buffer, content))
-        self.weights.append((buffer, array))
+        self.weights.append((buffer, pack or array))
         return buffer
 
     # --- what happens

@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts
-from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.conv_pack import direct_elements, direct_order, pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.winograd import (
     Tiling,
@@ -76,7 +76,13 @@ def lower_winograd(lowering: Lowering, group: Group) -> None:
     spec = product(tiling, channels, filters)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
-    packed = lowering.packed(pack_filters(weights, tiling, spec, schedule))
+    nbytes = 4 * tiling.positions * direct_elements(spec, schedule)
+
+    def pack() -> np.ndarray:
+        return pack_filters(weights, tiling, spec, schedule)
+
+    how = tiling.tile, direct_order(spec, schedule)
+    packed = lowering.packed_later(weights, how, nbytes, pack)
     sums = lowering.scratch(4 * tiling.elements(filters))
     lowering.call(spec, [seen, packed, sums], f"{group.label}: products", schedule)
     fused, operands = epilogue(lowering, group)
