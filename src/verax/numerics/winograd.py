@@ -9,7 +9,6 @@ along the rows.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -111,8 +110,24 @@ def transformed_filters(w: np.ndarray, tile: int) -> np.ndarray:
     """
 
     def along(g: Sequence[np.ndarray]) -> list[np.ndarray]:
-        rows = ([a * b for a, b in zip(row, g, strict=True) if a] for row in FILTER[tile])
-        return [functools.reduce(np.add, terms) for terms in rows]
+        products: dict[tuple[int, float], tuple[float, np.ndarray]] = {}
+        found = []
+        for row in FILTER[tile]:
+            total: np.ndarray | None = None
+            for i, factor in enumerate(row):
+                if not factor:
+                    continue
+                if (i, abs(factor)) not in products:
+                    product = g[i] if factor == 1 else factor * g[i]
+                    products[i, abs(factor)] = factor, product
+                sign, term = products[i, abs(factor)]
+                if total is None:
+                    total = term if sign == factor else -term
+                else:  # taking away rounds as adding the negative does
+                    total = total + term if sign == factor else total - term
+            assert total is not None
+            found.append(total)
+        return found
 
     kernels = w.reshape(-1, KERNEL * KERNEL)
     made = np.empty((tile + 2, tile + 2, len(kernels)), np.float32)
