@@ -124,7 +124,7 @@ class WinogradOutput:
         return F32, *operand_dtypes(self.epilogue)
 
 
-def product(tiling: Tiling, channels: int, filters: int) -> ConvSpec:
+def product(tiling: Tiling, channels: int, filters: int, groups: int = 1) -> ConvSpec:
     """The sums over channels, position by position, as a convolution with one kernel position."""
     return ConvSpec(
         batch=tiling.positions,
@@ -135,7 +135,8 @@ def product(tiling: Tiling, channels: int, filters: int) -> ConvSpec:
         x=tiling.matrices(channels),
         y=tiling.matrices(filters),
         bias=False,
-        weight_strides=(-(-filters // LANES) * LANES * channels, 0),
+        weight_strides=(-(-filters // groups // LANES) * LANES * channels, 0),
+        groups=groups,
         types=FLOAT32,
     )
 
@@ -143,7 +144,7 @@ def product(tiling: Tiling, channels: int, filters: int) -> ConvSpec:
 def pack_filters(
     w: np.ndarray, tiling: Tiling, spec: ConvSpec, schedule: ConvSchedule
 ) -> np.ndarray:
-    """The transformed weights [o, c, 3, 3], in the order in which the product reads them."""
+    """The transformed weights [o, c / groups, 3, 3], in the order that the product reads."""
     made = winograd.transformed_filters(w, tiling.tile).reshape(tiling.positions, *w.shape[:2])
     return np.concatenate([pack_direct_weights(part, spec, schedule) for part in made])
 

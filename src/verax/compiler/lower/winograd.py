@@ -8,6 +8,7 @@ from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts
 from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.target import LANES
 from verax.compiler.kernels.winograd import (
     Tiling,
     WinogradInput,
@@ -26,9 +27,15 @@ from verax.ops.windows.winograd import WinogradConv
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
-    """As for convolutions, and weights and bias are constants: filters are transformed ahead."""
+    """As for convolutions, and weights and bias are constants: filters are transformed ahead.
+    Groups are of whole blocks."""
+    assert isinstance(node.op, WinogradConv)
     constant = all(v is None or v in graph.constants for v in node.inputs[1:])
-    return constant and convolution.is_compiled(graph, node)
+    if not constant or not convolution.is_compiled(graph, node):
+        return False
+    filters, channels = graph.types[node.inputs[1] or ""].shape[:2]
+    whole = channels % LANES == 0 and filters % (node.op.groups * LANES) == 0
+    return node.op.groups == 1 or whole
 
 
 def _tiling(graph: Graph, node: Node) -> Tiling:
@@ -62,10 +69,13 @@ def lower_winograd(lowering: Lowering, group: Group) -> None:
     graph, node = lowering.graph, group.root
     wanted = layouts(lowering.decided, node)
     if wanted is None:
-        raise NoKernel("it needs known sizes, constant weights and borders that are not too large")
+        raise NoKernel(
+            "it needs known sizes, constant weights, groups of whole blocks of 16 channels and "
+            "borders that are not too large"
+        )
     assert isinstance(node.op, WinogradConv)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    filters, channels = weights.shape[:2]
+    filters, channels = weights.shape[0], weights.shape[1] * node.op.groups
     tiling = _tiling(graph, node)
     x = lowering.read(node.inputs[0] or "", *wanted.inputs[0])
     windows = node.op.spatial(graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""])
@@ -73,7 +83,7 @@ def lower_winograd(lowering: Lowering, group: Group) -> None:
     seen = lowering.scratch(4 * tiling.elements(channels))
     into = WinogradInput(tiling, channels, kernel_strides(x.physical), begin)
     lowering.call(into, [x, seen], f"{group.label}: input transform")
-    spec = product(tiling, channels, filters)
+    spec = product(tiling, channels, filters, node.op.groups)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     packed = lowering.packed(pack_filters(weights, tiling, spec, schedule))
