@@ -296,6 +296,28 @@ def wide() -> Graph:
     return s.graph(conv(s, s.add("Relu", s.x), (20, 18), **more))
 
 
+# --- choose_winograd: filters of one group given to another
+
+
+def next_groups(
+    graph: Graph, limit: int | None = None, keep: Sequence[str] = ()
+) -> tuple[Graph, Trace]:
+    """Give every group its neighbour's filters."""
+    graph, trace = choose_winograd(graph, limit, keep)
+    constants = dict(graph.constants)
+    for node in graph.nodes:
+        if node.op.kind == "WinogradConv":
+            w = constants[node.inputs[1]]
+            constants[node.inputs[1]] = np.roll(w, len(w) // node.op.groups, axis=0)
+    return dataclasses.replace(graph, constants=constants), trace
+
+
+def wide_groups() -> Graph:
+    s = Sketch("2, 32, 29, 23")
+    more = {"kernel_shape": (3, 3), "pads": ((0, 2), (1, 1)), "groups": 2}
+    return s.graph(conv(s, s.add("Relu", s.x), (32, 16), **more))
+
+
 # --- merge_common: attributes are not looked at
 
 
@@ -374,6 +396,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("fold_scales", any_fill, filled, ""),
     ("recognise_attention", any_divisor, attended, BITS),
     ("choose_winograd", equal_pads, wide, ""),
+    ("choose_winograd", next_groups, wide_groups, ""),
     ("merge_common", merged_by_kind, two_slopes, ""),
     ("remove_dead_code", without_optional, biased, ""),
     *quantised_twins.TWINS,

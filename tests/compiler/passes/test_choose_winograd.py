@@ -66,6 +66,17 @@ def test_shapes_decide(x: tuple[int, ...], filters: int, tile: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("x", "filters", "groups", "tile"),
+    [((1, 128, 28, 27), 192, 2, 4), ((1, 96, 29, 30), 192, 6, 4), ((1, 1536, 7, 8), 1536, 24, 2),
+     ((1, 48, 29, 30), 144, 6, 0), ((1, 144, 29, 30), 48, 6, 0), ((1, 64, 29, 30), 64, 64, 0)],
+)  # fmt: skip
+def test_groups_of_whole_blocks_decide_by_their_own_channels(
+    x: tuple[int, ...], filters: int, groups: int, tile: int
+) -> None:
+    assert tile_of(network(x, filters, seed=11, groups=groups, pads=PADS)) == tile
+
+
+@pytest.mark.parametrize(
     "changed",
     [{"strides": (2, 1)}, {"strides": (2, 2)}, {"dilations": (1, 2)}, {"groups": 2},
      {"kernel": (3, 2)}, {"kernel": (5, 5)}, {"kernel": (1, 1)}, {"dtype": "float64"},
@@ -109,11 +120,33 @@ def test_kernels_give_the_promised_bits(
     tile: int, threads: int,
 ) -> None:  # fmt: skip
     pads = ((ends[0], ends[1]), (ends[2], ends[3]))
-    plain = network((n, channels, rows, cols), filters, seed=n + tile, bias=bias, pads=pads)
+    hold_to_the_promise((n, channels, rows, cols), filters, pads, bias, tile, 1, threads)
+
+
+@settings(max_examples=10)
+@given(
+    st.integers(1, 2), st.integers(2, 3), st.sampled_from((16, 32)), st.sampled_from((16, 32, 48)),
+    st.integers(4, 9), st.integers(4, 9), st.booleans(), st.sampled_from((2, 4)),
+    st.sampled_from((1, 3)),
+)  # fmt: skip
+def test_kernels_of_groups_give_the_promised_bits(
+    n: int, groups: int, channels: int, filters: int, rows: int, cols: int, bias: bool, tile: int,
+    threads: int,
+) -> None:  # fmt: skip
+    x = (n, groups * channels, rows, cols)
+    hold_to_the_promise(x, groups * filters, ((1, 0), (2, 1)), bias, tile, groups, threads)
+
+
+def hold_to_the_promise(
+    shape: tuple[int, ...], filters: int, pads: Any, bias: bool, tile: int, groups: int,
+    threads: int,
+) -> None:  # fmt: skip
+    """Every target gives the bits of `promised`, natively."""
+    plain = network(shape, filters, seed=shape[0] + tile, bias=bias, pads=pads, groups=groups)
     b = Builder("net")
     x = b.input("x", plain.types["x"])
     inputs = [x, *(b.constant(a, v) for v, a in plain.constants.items())]
-    y = b.add(WinogradConv(tile=tile, pads=pads), inputs, ["c"], "conv")
+    y = b.add(WinogradConv(tile=tile, pads=pads, groups=groups), inputs, ["c"], "conv")
     graph = b.graph([b.add(Relu(), [y], ["y"], "act")])
     data = {"x": np.random.default_rng(7).standard_normal(graph.types["x"].shape, np.float32)}
     expected = promised(graph, data)["y"]
@@ -121,6 +154,19 @@ def test_kernels_give_the_promised_bits(
         exe = compile(graph, Settings(threads=threads, target=target, require_native=True))
         found = exe.run(data)["y"]
         np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
+
+
+def test_groups_inside_of_blocks_run_on_the_reference_and_say_so() -> None:
+    b = Builder("net")
+    rng = np.random.default_rng(12)
+    w = b.constant(rng.standard_normal((9, 2, 3, 3)).astype(np.float32), "w")
+    x = b.input("x", TensorType.parse("float32[2, 6, 7, 5]"))
+    graph = b.graph([b.add(WinogradConv(tile=2, groups=3), [x, w], ["y"], "conv")])
+    data = {"x": rng.standard_normal((2, 6, 7, 5), np.float32)}
+    exe = compile(graph, Settings())
+    assert "groups of whole blocks" in str(exe.plan)
+    bits = promised(graph, data)["y"]
+    np.testing.assert_array_equal(exe.run(data)["y"].view(np.int32), bits.view(np.int32))
 
 
 def test_a_residual_sum_is_fused_behind_it() -> None:
@@ -134,9 +180,10 @@ def test_a_residual_sum_is_fused_behind_it() -> None:
     assert np.abs(found - evaluate(graph, data)["y"]).max() < 1e-4 * np.abs(found).max()
 
 
-def test_the_judge_names_it() -> None:
+@pytest.mark.parametrize(("filters", "groups"), [(80, 1), (64, 2)])
+def test_the_judge_names_it(filters: int, groups: int) -> None:
     """Watched, layer by layer: F(4x4) is beyond the rounding of direct sums, and explained."""
-    graph = network((2, 96, 29, 30), 80, seed=10, pads=PADS)
+    graph = network((2, 96, 29, 30), filters, seed=10, pads=PADS, groups=groups)
     verdict = check(graph, VeraxRunner(Settings(opt_level=3)))
     assert verdict.exit_code == 0
     assert verdict.kind is Kind.precision

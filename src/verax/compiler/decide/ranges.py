@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.ir.graph import Graph
+from verax.ir.graph import Graph, Node
+from verax.ops.pointwise.activation import Clip
+from verax.ops.quantized.requantization import Requantize
 
 Range = tuple[int, int]
 MOVES = frozenset(
@@ -34,7 +36,13 @@ def range_of(graph: Graph, value: str, depth: int = DEEPEST) -> Range:
 
 def _made(graph: Graph, value: str, depth: int) -> Range | None:
     node = graph.producers.get(value)
-    if node is None or not node.inputs or any(v is None for v in node.inputs):
+    if node is None or not node.inputs:
+        return None
+    if isinstance(node.op, Requantize):
+        return node.op.ends()
+    if isinstance(node.op, Clip):
+        return _clipped(graph, node, depth)
+    if any(v is None for v in node.inputs):
         return None
     values = [v for v in node.inputs if v is not None]
     if graph.types[values[0]].dtype.is_float:
@@ -46,3 +54,16 @@ def _made(graph: Graph, value: str, depth: int) -> Range | None:
         (a, b), (c, d) = ranges(0), ranges(1)
         return (a + c, b + d) if kind == "Add" else (a - d, b - c)
     return None
+
+
+def _clipped(graph: Graph, node: Node, depth: int) -> Range | None:
+    """What is left between ends that are constants; the lower one first, as `Clip` has it."""
+    if graph.types[node.outputs[0]].dtype.is_float:
+        return None
+    low, high = range_of(graph, node.inputs[0] or "", depth - 1)
+    ends = [graph.constants.get(v) if v else None for v in (*node.inputs[1:], None, None)[:2]]
+    if ends[0] is not None:
+        low, high = (max(n, int(ends[0].reshape(()))) for n in (low, high))
+    if ends[1] is not None:
+        low, high = (min(n, int(ends[1].reshape(()))) for n in (low, high))
+    return low, high

@@ -4,6 +4,7 @@ The kernels take 16 bits: the data minus its zero point, so that a border of zer
 by the weights minus theirs, centred when the network is compiled. Sums are exact in 32 bits (as far
 as the operator's own are), so instructions do not matter. Data of 16 bits around a zero point takes
 32. Where groups have a few channels and no sum can leave 24 bits, lanes are summed in float32.
+Windows of 3x3 go by Winograd's filtering where that saves work (`winograd_integers`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block, widest
+from verax.compiler.decide.ranges import range_of
 from verax.compiler.kernels.conv import pack_conv_weights
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
@@ -23,6 +25,7 @@ from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical, Placed
 from verax.compiler.lower.strides import kernel_strides, triple
+from verax.compiler.lower.winograd_integers import border, lower_tiles, tile_of
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, trace
@@ -111,8 +114,25 @@ def _spec(graph: Graph, node: Node, x: Strides, y: Strides, stored: DType) -> Co
     return dataclasses.replace(spec, types=_types(graph, node, spec, stored))
 
 
+def _data(graph: Graph, node: Node) -> tuple[int, int]:
+    """The lowest and the highest number of the data, zero point subtracted."""
+    low, high = range_of(graph, node.inputs[0] or "")
+    zero = int(_zero(graph, node, 2))
+    return low - zero, high - zero
+
+
+def _tile(graph: Graph, node: Node) -> int:
+    """Of Winograd's filtering; 0 for direct summation."""
+    if _carried(graph, node) is not DType.int16:
+        return 0
+    return tile_of(graph, node, _centred_weights(graph, node), _data(graph, node))
+
+
 def _pads(graph: Graph, node: Node) -> Pads | None:
     """The border of zeros that the kernel reads around the data; None for one out of proportion."""
+    tile = _tile(graph, node)
+    if tile:
+        return border(graph, node, tile)
     nothing = Strides(0, 0, 0, 0)
     x, w = graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""]
     spec = _spec(graph, node, nothing, nothing, DType.int32)
@@ -154,7 +174,11 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
             "convolutions of integers take constant weights and zero points, one to three axes and "
             "borders that are no larger than what they surround"
         )
-    x = _centred_data(lowering, node, pads)
+    x, tile = _centred_data(lowering, node, pads), _tile(graph, node)
+    if tile:
+        declared = _as_declared(graph, node, "int32")
+        lower_tiles(lowering, group, x, _centred_weights(graph, node), tile, declared)
+        return
     y = lowering.write(group.output, Layout.blocked)
     stored = graph.types[group.output].dtype
     spec = _spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)

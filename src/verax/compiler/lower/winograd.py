@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts
+from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads
+from verax.compiler.kernels.builder import ELEMENT_SIZES
 from verax.compiler.kernels.conv_pack import direct_elements, direct_order, pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
+from verax.compiler.kernels.target import LANES
 from verax.compiler.kernels.winograd import (
     Tiling,
     WinogradInput,
@@ -21,20 +24,35 @@ from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
-from verax.ops.windows.windows import border_is_modest
+from verax.ops.windows.windows import Windows, border_is_modest
 from verax.ops.windows.winograd import WinogradConv
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
-    """As for convolutions, and weights and bias are constants: filters are transformed ahead."""
-    constant = all(v is None or v in graph.constants for v in node.inputs[1:])
-    return constant and convolution.is_compiled(graph, node)
-
-
-def _tiling(graph: Graph, node: Node) -> Tiling:
+    """As for convolutions, and weights and bias are constants: filters are transformed ahead.
+    Groups are of whole blocks."""
     assert isinstance(node.op, WinogradConv)
+    constant = all(v is None or v in graph.constants for v in node.inputs[1:])
+    if not constant or not convolution.is_compiled(graph, node):
+        return False
+    filters, channels = graph.types[node.inputs[1] or ""].shape[:2]
+    whole = channels % LANES == 0 and filters % (node.op.groups * LANES) == 0
+    return node.op.groups == 1 or whole
+
+
+def tiling_of(graph: Graph, node: Node, tile: int) -> Tiling:
+    """How the output of a convolution is cut into tiles."""
     n, _, rows, cols = graph.types[node.outputs[0]].shape
-    return Tiling(node.op.tile, n, rows, cols)
+    return Tiling(tile, n, rows, cols)
+
+
+def zeros_around(windows: Windows, tiling: Tiling) -> Pads:
+    """The border that the tiles at the edges see."""
+    reach = (tiling.down * tiling.tile + 2, tiling.across * tiling.tile + 2)
+    return tuple(
+        (begin, max(0, far - begin - n))
+        for n, far, (begin, _) in zip(windows.input, reach, windows.pads, strict=True)
+    )
 
 
 def layouts(decided: Decided, node: Node) -> Layouts | None:
@@ -44,13 +62,9 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
         return None
     assert isinstance(node.op, WinogradConv)
     x, w = (graph.types[v] for v in node.inputs[:2] if v is not None)
-    windows, tiling = node.op.spatial(x, w), _tiling(graph, node)
-    reach = (tiling.down * tiling.tile + 2, tiling.across * tiling.tile + 2)
-    pads = tuple(
-        (begin, max(0, far - begin - n))
-        for n, far, (begin, _) in zip(windows.input, reach, windows.pads, strict=True)
-    )
-    whole = [max(far, n + a) for n, far, (a, _) in zip(windows.input, reach, pads, strict=True)]
+    windows = node.op.spatial(x, w)
+    pads = zeros_around(windows, tiling_of(graph, node, node.op.tile))
+    whole = [n + a + b for n, (a, b) in zip(windows.input, pads, strict=True)]
     if not border_is_modest(x.shape[0] * x.shape[1], windows.input, windows.output, whole):
         return None
     return Layouts({0: (Layout.blocked, pads)}, Layout.blocked)
@@ -62,34 +76,56 @@ def lower_winograd(lowering: Lowering, group: Group) -> None:
     graph, node = lowering.graph, group.root
     wanted = layouts(lowering.decided, node)
     if wanted is None:
-        raise NoKernel("it needs known sizes, constant weights and borders that are not too large")
+        raise NoKernel(
+            "it needs known sizes, constant weights, groups of whole blocks of 16 channels and "
+            "borders that are not too large"
+        )
     assert isinstance(node.op, WinogradConv)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    filters, channels = weights.shape[:2]
-    tiling = _tiling(graph, node)
+    tiling = tiling_of(graph, node, node.op.tile)
     x = lowering.read(node.inputs[0] or "", *wanted.inputs[0])
     windows = node.op.spatial(graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""])
-    begin = windows.pads[0][0], windows.pads[1][0]
-    seen = lowering.scratch(4 * tiling.elements(channels))
-    into = WinogradInput(tiling, channels, kernel_strides(x.physical), begin)
-    lowering.call(into, [x, seen], f"{group.label}: input transform")
-    spec = product(tiling, channels, filters)
-    schedule = lowering.schedule(spec)
-    assert isinstance(schedule, ConvSchedule)
-    nbytes = 4 * tiling.positions * direct_elements(spec, schedule)
-
-    def pack() -> np.ndarray:
-        return pack_filters(weights, tiling, spec, schedule)
-
-    how = tiling.tile, direct_order(spec, schedule)
-    packed = lowering.packed_later(weights, how, nbytes, pack)
-    sums = lowering.scratch(4 * tiling.elements(filters))
-    lowering.call(spec, [seen, packed, sums], f"{group.label}: products", schedule)
+    sums = sums_of_tiles(lowering, group, x, windows, weights, node.op.groups, tiling)
     fused, operands = epilogue(lowering, group)
     y = lowering.write(group.output, Layout.blocked)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     arguments: list[Pointer | Placed] = [sums]
     if bias is not None:
         arguments.append(lowering.packed(pack_channels(graph.constants[bias])))
-    back = WinogradOutput(tiling, filters, kernel_strides(y.physical), bias is not None, fused)
+    back = WinogradOutput(
+        tiling, weights.shape[0], kernel_strides(y.physical), bias is not None, fused
+    )
     lowering.call(back, [*arguments, *operands, y], group.label)
+
+
+def sums_of_tiles(
+    lowering: Lowering,
+    group: Group,
+    x: Placed,
+    windows: Windows,
+    weights: np.ndarray,
+    groups: int,
+    tiling: Tiling,
+    types: ContractionTypes = FLOAT32,
+) -> Pointer:
+    """The first two calls. weights: [o, c / groups, 3, 3], of the data's kind. The result is what
+    the output transform reads."""
+    filters, channels = weights.shape[0], weights.shape[1] * groups
+    begin = windows.pads[0][0], windows.pads[1][0]
+    width = ELEMENT_SIZES[types.x]
+    seen = lowering.scratch(width * tiling.elements(channels))
+    into = WinogradInput(tiling, channels, kernel_strides(x.physical), begin, types.x)
+    lowering.call(into, [x, seen], f"{group.label}: input transform")
+    spec = product(tiling, channels, filters, groups, types)
+    schedule = lowering.schedule(spec)
+    assert isinstance(schedule, ConvSchedule)
+    size = tiling.positions * direct_elements(spec, schedule)
+
+    def pack() -> np.ndarray:
+        return pack_filters(weights, tiling, spec, schedule)
+
+    how = tiling.tile, direct_order(spec, schedule)
+    packed = lowering.packed_later(weights, how, size * ELEMENT_SIZES[types.weights], pack)
+    sums = lowering.scratch(4 * tiling.elements(filters))
+    lowering.call(spec, [seen, packed, sums], f"{group.label}: products", schedule)
+    return sums

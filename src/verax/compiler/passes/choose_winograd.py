@@ -14,8 +14,10 @@ from verax.ops.windows.convolution import Conv
 from verax.ops.windows.winograd import WinogradConv
 from verax.records.trace import Trace
 
+BLOCK = 16
+"""Groups of other than whole blocks of channels are left alone: no kernel multiplies them fast."""
 FEWEST_CHANNELS = 16
-"""Of inputs and of outputs: below, transforms cost more than the products that they save."""
+"""Of inputs and of outputs of a group: below, transforms cost more than what they save."""
 PER_WEIGHT = 10.0
 """What fetching a weight costs, in multiply-adds."""
 PER_NUMBER = 12.0
@@ -47,7 +49,7 @@ def choose_winograd(
         tile = 0 if rewriter.spent or named else best_tile(graph, node)
         if tile:
             assert isinstance(node.op, Conv)
-            op = WinogradConv(tile=tile, pads=node.op.pads)
+            op = WinogradConv(tile=tile, pads=node.op.pads, groups=node.op.groups)
             inputs = [rewriter.map(v) for v in node.inputs]
             made = rewriter.add(op, inputs, node.name, rewriter.names(node))
             rewriter.replace(node, made, f"choose_winograd: F({tile}x{tile}, 3x3)")
@@ -76,10 +78,12 @@ def best_tile(graph: Graph, node: Node) -> int:
         return 0
     done = node.op.geometry(w.shape[2:])
     ordinary = (done.kernel_shape, done.strides, done.dilations) == ((3, 3), (1, 1), (1, 1))
-    if not ordinary or node.op.groups != 1 or min(w.shape[:2]) < FEWEST_CHANNELS:
+    filters, channels = w.shape[0] // node.op.groups, w.shape[1]
+    whole = node.op.groups == 1 or (filters % BLOCK, channels % BLOCK) == (0, 0)
+    if not ordinary or not whole or min(filters, channels) < FEWEST_CHANNELS:
         return 0
     direct = 9 * (y.shape[0] * y.shape[2] * y.shape[3] + PER_WEIGHT)
-    costs = {tile: _cost(tile, w.shape[0], w.shape[1], y.shape) for tile in winograd.TILES}
+    costs = {tile: _cost(tile, filters, channels, y.shape) for tile in winograd.TILES}
     tile = 4 if costs[4] * WORTH < costs[2] else 2
     if costs[tile] * WORTH > direct:
         return 0
@@ -88,7 +92,8 @@ def best_tile(graph: Graph, node: Node) -> int:
 
 
 def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> float:
-    """Multiply-adds, or what takes as long, for each pair of an input and an output channel."""
+    """Multiply-adds, or what takes as long, for each pair of an input and an output channel of a
+    group that has so many."""
     tiles = y[0] * -(-y[2] // tile) * -(-y[3] // tile)
     positions = (tile + winograd.KERNEL - 1) ** 2
     moved = positions * tiles * PER_NUMBER * (1 / filters + 1 / channels)

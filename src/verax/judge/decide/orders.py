@@ -102,11 +102,12 @@ def _mean_orders(op: Operator, ev: Evaluation, inputs: Arrays) -> Iterator[np.nd
 
 
 def winograd_applies(node: Node, inputs: Arrays) -> bool:
-    """Whether Winograd's algorithm can compute the node: 3x3, stride 1, dilation 1, one group."""
+    """Whether Winograd's algorithm can compute the node: 3x3, stride 1, dilation 1, and sums over
+    channels (nobody gains by it where groups have one)."""
     op = node.op
     return (
         isinstance(op, Conv)
-        and op.groups == 1
+        and (op.groups == 1 or inputs[1].shape[1] > 1)
         and inputs[0].ndim == 4
         and inputs[1].shape[2:] == (3, 3)
         and not {*op.strides, *op.dilations} - {1}
@@ -123,7 +124,8 @@ def winograd_runs(node: Node, inputs: Arrays) -> dict[int, np.ndarray]:
     runs = {}
     with np.errstate(all="ignore"):
         for tile in WINOGRAD_MATRICES:
-            y = _winograd(padded, w, tile)[:, :, : windows.output[0], : windows.output[1]]
+            y = _winograd(padded, w, tile, op.groups)
+            y = y[:, :, : windows.output[0], : windows.output[1]]
             runs[tile] = y if b is None else y + b.reshape(1, -1, 1, 1)
     return runs
 
@@ -158,7 +160,7 @@ WINOGRAD_MATRICES: dict[int, tuple[list[list[float]], ...]] = {
 }
 
 
-def _winograd(padded: np.ndarray, w: np.ndarray, tile: int) -> np.ndarray:
+def _winograd(padded: np.ndarray, w: np.ndarray, tile: int, groups: int) -> np.ndarray:
     """Valid 3x3 correlation of `padded` [n, c, h, w] in float32, cut up into output tiles."""
     b, g, a = (np.asarray(m, np.float32) for m in WINOGRAD_MATRICES[tile])
     n, c, height, width = padded.shape
@@ -168,11 +170,11 @@ def _winograd(padded: np.ndarray, w: np.ndarray, tile: int) -> np.ndarray:
     seen = np.lib.stride_tricks.sliding_window_view(x, (tile + 2, tile + 2), axis=(2, 3))
     seen = seen[:, :, ::tile, ::tile]
     inputs = np.matmul(np.matmul(b, seen), b.T)  # n, c, rows, columns, t, t
-    weights = np.matmul(np.matmul(g, w), g.T)  # o, c, t, t
-    t = (tile + 2) ** 2
-    left = weights.reshape(w.shape[0], c, t).transpose(2, 0, 1)
-    right = inputs.reshape(n, c, rows * columns, t).transpose(0, 3, 1, 2)
-    mixed = np.matmul(left, right).transpose(0, 2, 3, 1)
+    weights = np.matmul(np.matmul(g, w), g.T)  # o, c / groups, t, t
+    t, o, per = (tile + 2) ** 2, w.shape[0], c // groups
+    left = weights.reshape(groups, o // groups, per, t).transpose(0, 3, 1, 2)
+    right = inputs.reshape(n, groups, per, rows * columns, t).transpose(0, 1, 4, 2, 3)
+    mixed = np.matmul(left, right).transpose(0, 1, 3, 4, 2)
     mixed = mixed.reshape(n, w.shape[0], rows, columns, tile + 2, tile + 2)
     y = np.matmul(np.matmul(a, mixed), a.T)
     return y.transpose(0, 1, 2, 4, 3, 5).reshape(n, w.shape[0], rows * tile, columns * tile)

@@ -27,14 +27,16 @@ TRANSFORM_STEPS = {2: 2, 4: 5}
 
 @operator
 class WinogradConv(Operator):
-    """Cross-correlation of x [n, c, h, w] with w [o, c, 3, 3], plus bias [o], by F(tile x tile).
+    """Cross-correlation of x [n, c, h, w] with w [o, c / groups, 3, 3], plus bias [o], by
+    F(tile x tile).
 
-    Strides and dilations are 1, groups 1. pads: as those of Conv. tile: 2 or 4 outputs along an
-    axis are computed together; tiles begin at output 0 and hang over the end.
+    Strides and dilations are 1. pads, groups: as those of Conv. tile: 2 or 4 outputs along an axis
+    are computed together; tiles begin at output 0 and hang over the end.
     """
 
     tile: int = 4
     pads: Pads | str = ()
+    groups: int = 1
 
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 3
@@ -42,7 +44,7 @@ class WinogradConv(Operator):
     @property
     def plain(self) -> Conv:
         """The convolution that it stands for."""
-        return Conv(kernel_shape=(winograd.KERNEL,) * 2, pads=self.pads)
+        return Conv(kernel_shape=(winograd.KERNEL,) * 2, pads=self.pads, groups=self.groups)
 
     def spatial(self, x: TensorType, w: TensorType) -> Windows:
         """The windows in numbers, for types of known spatial sizes."""
@@ -61,8 +63,9 @@ class WinogradConv(Operator):
         return self.plain.reference(ev, x, w, b)
 
     def canonical(self, ev: Evaluation, x: Any, w: Any, b: Any = None) -> Any:
-        """Input transform; for each of the (tile + 2)^2 positions a sum over the input channels,
-        ascending, from +0, one FMA per product; output transform; then the bias is added.
+        """Input transform; for each of the (tile + 2)^2 positions a sum over the input channels
+        of the group, ascending, from +0, one FMA per product; output transform; then the bias
+        is added.
         """
         m, size, tile = NumpyArith(), self.tile + 2, self.tile
         if tile not in winograd.TILES:
@@ -72,7 +75,10 @@ class WinogradConv(Operator):
         seen = _tiles(x, windows, tile, tiles)
         grid = winograd.both_ways(lambda d: winograd.input_transform(m, tile, d), seen)
         filters = winograd.transformed_filters(w, tile)
-        sums = [[self._sum(grid[i][j], filters[i, j]) for j in range(size)] for i in range(size)]
+        sums = [
+            [self._sum(grid[i][j], filters[i, j], self.groups) for j in range(size)]
+            for i in range(size)
+        ]
         found = winograd.both_ways(lambda s: winograd.output_transform(m, tile, s), sums)
         y = np.empty((x.shape[0], w.shape[0], *(n * tile for n in tiles)), np.float32)
         for i, row in enumerate(found):
@@ -83,12 +89,15 @@ class WinogradConv(Operator):
             return y if b is None else y + per_channel(b, 4)
 
     @staticmethod
-    def _sum(v: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """v [n, c, ty, tx], u [o, c] -> [n, o, ty, tx]."""
-        acc = np.zeros((v.shape[0], u.shape[0], *v.shape[2:]), np.float32)
-        for c in range(u.shape[1]):
-            acc = fma32(v[:, c : c + 1], u[:, c].reshape(1, -1, 1, 1), acc)
-        return acc
+    def _sum(v: np.ndarray, u: np.ndarray, groups: int) -> np.ndarray:
+        """v [n, c, ty, tx], u [o, c / groups] -> [n, o, ty, tx]."""
+        filters, channels = u.shape[0] // groups, u.shape[1]
+        seen = v.reshape(v.shape[0], groups, channels, *v.shape[2:])
+        weights = u.reshape(1, groups, filters, channels, 1, 1)
+        acc = np.zeros((v.shape[0], groups, filters, *v.shape[2:]), np.float32)
+        for c in range(channels):
+            acc = fma32(seen[:, :, c : c + 1], weights[:, :, :, c], acc)
+        return acc.reshape(v.shape[0], u.shape[0], *v.shape[2:])
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -101,6 +110,10 @@ class WinogradConv(Operator):
         """
         x, w, b = (*inputs, None)[:3]
         tile, channels = self.tile, w.shape[1]
+
+        def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+            return _product(left, right, self.groups)
+
         windows = self.plain.geometry(w.shape[2:]).windows(x.shape[2:])
         tiles = [-(-n // tile) for n in windows.output]
         seen = np.array(_tiles(x, windows, tile, tiles))
@@ -109,12 +122,12 @@ class WinogradConv(Operator):
         v, u = _both(into, seen), _kernels(kernel, w)
         steps = TRANSFORM_STEPS[tile]
         v_abs, u_abs = _both(abs(into), abs(seen)), _kernels(abs(kernel), abs(w))
-        sums, squares = _product(v, u), _product(v * v, u * u)
+        sums, squares = product(v, u), product(v * v, u * u)
         # of one sum: its own roundings, those of its factors
         inner = sums**2 * (channels / 3) + squares * (channels / 6 + 2)
-        inner = inner + steps * _product(_both(into**2, seen**2), u * u)
+        inner = inner + steps * product(_both(into**2, seen**2), u * u)
         variance = _both(out**2, inner) + steps * _both(out**2, sums**2)
-        size = _both(abs(out), _product(v_abs, u_abs))
+        size = _both(abs(out), product(v_abs, u_abs))
         wide, bound = _joined(variance, windows), _joined(size, windows)
         y = np.abs(outputs[0])
         count = channels + 4 * steps + 4
@@ -125,7 +138,8 @@ class WinogradConv(Operator):
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
         def case(label: str, x: Ints, filters: int, bias: bool = False, **attributes: Any) -> Case:
-            arrays = [rng.standard_normal(x), rng.standard_normal((filters, x[1], 3, 3))]
+            channels = x[1] // attributes.get("groups", 1)
+            arrays = [rng.standard_normal(x), rng.standard_normal((filters, channels, 3, 3))]
             arrays += [rng.standard_normal(filters)] if bias else []
             return Case(cls(**attributes), tuple(a.astype(np.float32) for a in arrays), label=label)
 
@@ -136,6 +150,11 @@ class WinogradConv(Operator):
             yield case(f"F({tile}), less than a tile", (2, 2, 3, 4), 5, True, tile=tile)
             yield case(f"F({tile}), same", (2, 5, 9, 4), 2, tile=tile, pads="SAME_UPPER")
         yield case("F(2), same, lower", (1, 2, 6, 5), 3, tile=2, pads="SAME_LOWER")
+        for tile in winograd.TILES:
+            yield case(f"F({tile}), groups inside of blocks", (2, 6, 5, 4), 9, True, tile=tile,
+                       groups=3)  # fmt: skip
+            yield case(f"F({tile}), groups of blocks", (2, 32, 5, 7), 64, True, tile=tile, groups=2,
+                       pads=((1, 0), (2, 1)))  # fmt: skip
 
 
 def _tiles(x: np.ndarray, windows: Windows, tile: int, tiles: Sequence[int]) -> list[list[Any]]:
@@ -160,10 +179,12 @@ def _kernels(matrix: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.einsum("ia,jb,ocab->ijoc", matrix, matrix, w, optimize=True)
 
 
-def _product(v: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Sums over channels: [a, a, n, c, ty, tx] and [a, a, o, c] -> [a, a, n, o, ty, tx]."""
-    flat = v.reshape(*v.shape[:4], v.shape[4] * v.shape[5])
-    return np.matmul(u[:, :, None], flat).reshape(*v.shape[:3], u.shape[2], *v.shape[4:])
+def _product(v: np.ndarray, u: np.ndarray, groups: int) -> np.ndarray:
+    """Sums over the channels of a group: [a, a, n, c, ty, tx] and [a, a, o, c / groups] ->
+    [a, a, n, o, ty, tx]."""
+    flat = v.reshape(*v.shape[:3], groups, u.shape[3], v.shape[4] * v.shape[5])
+    weights = u.reshape(*u.shape[:2], 1, groups, u.shape[2] // groups, u.shape[3])
+    return np.matmul(weights, flat).reshape(*v.shape[:3], u.shape[2], *v.shape[4:])
 
 
 def _joined(parts: np.ndarray, windows: Windows) -> np.ndarray:

@@ -1,0 +1,111 @@
+"""3x3 convolutions of bytes by Winograd's filtering, which is exact on integers: a schedule.
+
+Whether it can be used follows from the weights and from what the data can be (`decide.ranges`);
+whether it is used, from the sizes. `integers` asks here before it sums directly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Layout, Pads
+from verax.compiler.kernels.winograd import WHOLE, WinogradOutput
+from verax.compiler.lower.epilogues import epilogue
+from verax.compiler.lower.lowering import Lowering
+from verax.compiler.lower.storage import LANES, Placed
+from verax.compiler.lower.strides import kernel_strides
+from verax.compiler.lower.winograd import sums_of_tiles, tiling_of, zeros_around
+from verax.ir.graph import Graph, Node
+from verax.numerics import winograd, winograd_integers
+from verax.numerics.expr import Expr
+from verax.ops.windows.integer_convolution import ConvInteger
+from verax.ops.windows.windows import Windows, border_is_modest
+
+FEWEST_CHANNELS = 16
+"""Of inputs and of outputs, in a group."""
+PER_WEIGHT = 8.0
+"""What fetching a weight costs, in multiply-adds."""
+PER_INPUT, PER_OUTPUT = 8.0, 24.0
+"""What transforming, writing and reading one number of a tile costs, in multiply-adds."""
+WORTH = 1.1
+"""The least gain for which three kernels are made in place of one."""
+
+
+def windows_of(graph: Graph, node: Node) -> Windows:
+    """The windows in numbers."""
+    assert isinstance(node.op, ConvInteger)
+    x, w = (graph.types[v or ""] for v in node.inputs[:2])
+    return node.op.convolution().spatial(x, w)
+
+
+def tile_of(graph: Graph, node: Node, weights: np.ndarray, data: tuple[int, int]) -> int:
+    """Outputs of a tile along an axis; 0 for direct summation.
+
+    weights: minus their zero points. data: the lowest and the highest, minus its zero point.
+    """
+    op = node.op
+    if not isinstance(op, ConvInteger) or weights.shape[2:] != (winograd.KERNEL,) * 2:
+        return 0
+    windows, y = windows_of(graph, node), graph.types[node.outputs[0]].shape
+    filters, channels = weights.shape[0] // op.groups, weights.shape[1]
+    whole = op.groups == 1 or (filters % LANES, channels % LANES) == (0, 0)
+    ordinary = not {*windows.strides, *windows.dilations} - {1}
+    if not ordinary or not whole or min(filters, channels) < FEWEST_CHANNELS:
+        return 0
+    costs = {0: 9 * (y[0] * y[2] * y[3] + PER_WEIGHT) / WORTH}
+    for tile in winograd.TILES:
+        if _border(graph, node, tile) and winograd_integers.fits(weights, *data, tile):
+            costs[tile] = _cost(tile, filters, channels, y)
+    return min(costs, key=costs.__getitem__)
+
+
+def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> float:
+    """Multiply-adds, or what takes as long, for each pair of an input and an output channel."""
+    tiles = y[0] * -(-y[2] // tile) * -(-y[3] // tile)
+    positions = (tile + winograd.KERNEL - 1) ** 2
+    moved = positions * tiles * (PER_INPUT / filters + PER_OUTPUT / channels)
+    return positions * (tiles + PER_WEIGHT) + moved
+
+
+def _border(graph: Graph, node: Node, tile: int) -> Pads | None:
+    """The zeros around the data; None for a border out of proportion."""
+    windows, x = windows_of(graph, node), graph.types[node.inputs[0] or ""].shape
+    pads = zeros_around(windows, tiling_of(graph, node, tile))
+    reach = [a + n + b for n, (a, b) in zip(windows.input, pads, strict=True)]
+    modest = border_is_modest(x[0] * x[1], windows.input, windows.output, reach)
+    return pads if modest else None
+
+
+def border(graph: Graph, node: Node, tile: int) -> Pads:
+    """The zeros that the tiles at the edges see; for a tile that `tile_of` has chosen."""
+    found = _border(graph, node, tile)
+    assert found is not None
+    return found
+
+
+def lower_tiles(
+    lowering: Lowering,
+    group: Group,
+    x: Placed,
+    weights: np.ndarray,
+    tile: int,
+    declared: Expr | None,
+) -> None:
+    """The three calls. x: centred, int16, with its border. declared: as `epilogue` takes it."""
+    graph, node = lowering.graph, group.root
+    assert isinstance(node.op, ConvInteger)
+    tiling, windows = tiling_of(graph, node, tile), windows_of(graph, node)
+    sums = sums_of_tiles(lowering, group, x, windows, weights, node.op.groups, tiling, WHOLE)
+    fused, operands = epilogue(lowering, group, declared)
+    y = lowering.write(group.output, Layout.blocked)
+    back = WinogradOutput(
+        tiling,
+        weights.shape[0],
+        kernel_strides(y.physical),
+        bias=False,
+        epilogue=fused,
+        sums=WHOLE.sum,
+        stored=str(graph.types[group.output].dtype),
+    )
+    lowering.call(back, [sums, *operands, y], group.label)
