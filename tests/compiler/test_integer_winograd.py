@@ -27,7 +27,9 @@ ONE = Settings(opt_level=1, threads=1)
 def forced(tile: int) -> Any:
     """This tile wherever integers fit, whatever the sizes."""
 
-    def chosen(graph: Graph, node: Any, weights: np.ndarray, data: tuple[int, int]) -> int:
+    def chosen(
+        graph: Graph, node: Any, weights: np.ndarray, data: tuple[int, int], *, quick: bool
+    ) -> int:
         ordinary = weights.shape[2:] == (3, 3) and node.op.strides in ((), (1, 1))
         return tile if ordinary and winograd_integers.fits(weights, *data, tile) else 0
 

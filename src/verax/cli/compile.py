@@ -11,6 +11,7 @@ from rich.text import Text
 
 from verax.api import compile, load
 from verax.base.errors import UsageError
+from verax.base.processor import NAMES
 from verax.cli.console import (
     Json,
     Model,
@@ -38,7 +39,7 @@ def command(
     model: Model,
     to: Annotated[Path, typer.Option("--output", "-o", help="The .vx file to write.")],
     opt_level: OpenLevel = None,
-    target: Annotated[str, typer.Option(help="host, avx512, avx2 or aarch64.")] = "host",
+    target: Annotated[str, typer.Option(help=f"host, {', '.join(NAMES)}.")] = "host",
     shape: Shape = None,
     value: Value = None,
     params: Params = None,

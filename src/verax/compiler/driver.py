@@ -111,6 +111,11 @@ class Specialised:
         return self.translation.lowered
 
     @property
+    def lowered_graph(self) -> Graph:
+        """What `graph` became for the target; steps on the reference count its nodes."""
+        return self.lowered.graph
+
+    @property
     def trace(self) -> Trace:
         return self.translation.trace
 
@@ -237,7 +242,7 @@ class Executable(Remembers):
         decisions = self._decisions(passed)
         lowered = lower(found.graph, self._target, self.settings, True, decisions)
         threads = self.settings.thread_count
-        program = Program(lowered.image, threads, reference_call(found.graph))
+        program = Program(lowered.image, threads, reference_call(lowered.graph))
         arrays = [inputs[v] for v in found.inputs]
         times = np.median(program.time_steps(arrays, runs + 2)[2:], axis=0) / 1e3
         program.close()
@@ -335,7 +340,7 @@ class Executable(Remembers):
         if settings.require_native:
             _require_native(made.lowered)
         image = made.lowered.image
-        program = Program(image, settings.thread_count, reference_call(made.graph))
+        program = Program(image, settings.thread_count, reference_call(made.lowered.graph))
         plan = Plan(
             made.lowered.lines, image.arena_bytes, image.weights.nbytes, made.lowered.on_reference
         )

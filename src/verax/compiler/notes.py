@@ -27,6 +27,9 @@ class Described(Protocol):
     def graph(self) -> Graph: ...
 
     @property
+    def lowered_graph(self) -> Graph: ...
+
+    @property
     def image(self) -> Image: ...
 
     @property
@@ -47,18 +50,18 @@ def notes_of(found: Described, opt_level: int, recipe: Recipe) -> dict[str, Any]
 
 
 def _node_records(found: Described) -> dict[str, Any]:
-    records = {}
+    graph, records = found.lowered_graph, {}
     for step in found.image.schedule:
         if isinstance(step, PythonStep):
-            node = found.graph.nodes[step.node]
+            node = graph.nodes[step.node]
             records[str(step.node)] = {
                 "op": str(node.op),
                 "name": node.name,
                 "inputs": list(node.inputs),
                 "outputs": list(node.outputs),
                 "input_types": [
-                    None if t is None else str(t.dtype) for t in found.graph.input_types(node)
+                    None if t is None else str(t.dtype) for t in graph.input_types(node)
                 ],
-                "output_types": [str(t) for t in found.graph.output_types(node)],
+                "output_types": [str(t) for t in graph.output_types(node)],
             }
     return records

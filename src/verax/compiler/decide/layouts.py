@@ -35,13 +35,15 @@ class Decided:
     """Where the values of a graph shall lie.
 
     blocked: values that are made blocked and stay so; row_major: those that could and do not.
-    borders: zeros that readers of a value in a layout want around it.
+    borders: zeros that readers of a value in a layout want around it. dots: whether kernels take
+    bytes as they are (`Target.dots`).
     """
 
     graph: Graph
     blocked: set[str] = field(default_factory=set)
     row_major: set[str] = field(default_factory=set)
     borders: dict[tuple[str, Layout], Pads] = field(default_factory=dict)
+    dots: bool = False
 
 
 WantedLayouts = Callable[[Decided, Node], Layouts | None]
@@ -54,9 +56,10 @@ def decide_layouts(
     wanted_by: WantedLayouts,
     prefers_blocked: Callable[[Decided, Group], bool],
     decisions: Decisions,
+    dots: bool = False,
 ) -> Decided:
     """Decide group by group, in the order in which they run."""
-    found = Decided(graph)
+    found = Decided(graph, dots=dots)
     for group in groups:
         wanted = wanted_by(found, group.root)
         if wanted is None:

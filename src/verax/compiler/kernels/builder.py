@@ -110,7 +110,7 @@ class ModuleBuilder:
         """An empty function to be defined, with the target's attributes."""
         fn = ir.Function(self.module, ir.FunctionType(result, args), name)
         fn.attributes.add("nounwind")
-        if self.target.name == "avx512":  # else LLVM may split 512-bit vectors in two
+        if self.target.vector_bits == 512:  # else LLVM may split 512-bit vectors in two
             set.add(fn.attributes, '"prefer-vector-width"="512"')
             set.add(fn.attributes, '"min-legal-vector-width"="512"')
         if internal:

@@ -105,8 +105,10 @@ class ConvSpec:
 
     @property
     def step(self) -> int:
-        """Input channels that are multiplied together: pairs of 16 bits, as machines have it."""
-        return 2 if (self.types.x, self.types.weights) == ("int16", "int16") else 1
+        """Input channels that are multiplied together: pairs of 16 bits, or four bytes, as machines
+        have it."""
+        factors = self.types.x, self.types.weights
+        return {("int16", "int16"): 2, ("uint8", "int8"): 4}.get(factors, 1)
 
     def steps(self, channels: Size) -> Size:
         """Steps that so many channels take."""

@@ -3,7 +3,9 @@
 Floats are multiplied and added by one FMA per channel. Integers of 16 bits are taken in pairs of
 neighbouring channels, x0 w0 + x1 w1 into 32 bits: x86 has an instruction for that (pmaddwd, with
 the addition vpdpwssd), which unlike its 8-bit relative (vpmaddubsw) does not saturate in between;
-other machines widen and multiply. All give the same integers, whatever the order.
+other machines widen and multiply. Where there is VNNI, four neighbouring channels of unsigned bytes
+are taken by signed ones (vpdpbusd, which does not saturate either). All give the same integers,
+whatever the order.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ def products(f: FunctionBuilder, types: ContractionTypes) -> Products:
     """The products of `types`: floats, pairs of int16, or whatever widens to the sum."""
     if types.sum.startswith("float"):
         return _Floats(f, types)
+    if (types.x, types.weights) == ("uint8", "int8"):
+        return _Quads(f)
     pairs = types.x == types.weights == "int16"
     return _Pairs(f, types) if pairs else _Wide(f, types)
 
@@ -105,11 +109,11 @@ def multiply_add(
 PAIRS = 2 * LANES
 _EVEN, _ODD = list(range(0, PAIRS, 2)), list(range(1, PAIRS, 2))
 X86 = {
-    "avx2": ("llvm.x86.avx2.pmadd.wd", 16),
-    "avx512": ("llvm.x86.avx512.pmaddw.d.512", 32),
+    256: ("llvm.x86.avx2.pmadd.wd", 16),
+    512: ("llvm.x86.avx512.pmaddw.d.512", 32),
 }
-"""By target the instruction on pairs, and how many int16 it takes. LLVM makes one of it and the
-addition where the machine has that."""
+"""By width of x86's registers the instruction on pairs, and how many int16 it takes. LLVM makes one
+of it and the addition where the machine has that."""
 
 
 class _Pairs:
@@ -117,7 +121,7 @@ class _Pairs:
 
     def __init__(self, f: FunctionBuilder, types: ContractionTypes) -> None:
         self.f, self.types = f, types
-        self.name, self.width = X86.get(f.module.target.name, ("", 0))
+        self.name, self.width = X86.get(f.module.target.vector_bits, ("", 0))
 
     def zero(self) -> ir.Value:
         return self.f.constant(0, "int32")
@@ -185,3 +189,55 @@ class _Pairs:
         tied = self.f.b.call(ir.InlineAsm(kind, "", code), values)
         found = [self.f.b.extract_value(tied, i) for i in range(len(values))]
         return found[:count], self._joined(found[count:])
+
+
+class _Quads:
+    """Four neighbouring channels a step: unsigned bytes by signed ones; weights [16 filters][4]."""
+
+    def __init__(self, f: FunctionBuilder) -> None:
+        self.f, self.target = f, f.module.target
+
+    def zero(self) -> ir.Value:
+        return self.f.constant(0, "int32")
+
+    def weights(self, pointer: ir.Value) -> ir.Value:
+        """The four of a filter in one number of 32 bits."""
+        return self.f.b.load(pointer, align=4, typ=ir.VectorType(I32, LANES))
+
+    def value(self, pointer: ir.Value) -> ir.Value:
+        return self.f.splat(self.f.b.load(pointer, align=1, typ=I32))
+
+    def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        if not self.target.dots:
+            return self._plainly(value, weights, total)
+        bits = self.target.vector_bits
+        part = bits // 32
+        kind = ir.VectorType(I32, part)
+        name = f"llvm.x86.avx512.vpdpbusd.{bits}"
+        instruction = self.f.module.intrinsic(name, kind, [kind] * 3)
+        found = []
+        for first in range(0, LANES, part):
+            lanes = list(range(first, first + part))
+            whole = part == LANES
+            of = [v if whole else self.f.shuffle(v, lanes) for v in (total, value, weights)]
+            found.append(self.f.b.call(instruction, of))
+        if len(found) == 1:
+            return found[0]
+        every = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        return self.f.b.shuffle_vector(*found, every)
+
+    def _plainly(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        """What the instruction does, in ordinary ones: slow, and right on every machine."""
+        b, kind = self.f.b, ir.VectorType(I32, LANES)
+
+        def all_lanes(number: int) -> ir.Constant:
+            return ir.Constant(kind, [number] * LANES)
+
+        for place in range(0, 32, 8):
+            x = b.and_(b.lshr(value, all_lanes(place)), all_lanes(255))
+            w = b.ashr(b.shl(weights, all_lanes(24 - place)), all_lanes(24))
+            total = b.add(total, b.mul(x, w))
+        return total
+
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        return pointers, total

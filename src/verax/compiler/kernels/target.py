@@ -14,7 +14,7 @@ from llvmlite import binding as llvm
 
 from verax.base.errors import UsageError
 from verax.base.forks import on_fork
-from verax.base.processor import TARGETS, best_target, runs_here
+from verax.base.processor import NAMES, TARGETS, best_target, runs_here
 from verax.numerics.reductions import LANES
 
 _initialised = threading.Lock()
@@ -43,9 +43,10 @@ def initialise_llvm() -> None:
 class Target:
     """Where code runs.
 
-    name: "avx512", "avx2" or "neon". triple, cpu, features: as LLVM spells them.
-    vector_bits: width of the widest register; registers: how many of those there are. effort: of
-    LLVM's code generator, 0 to 3; it changes no bit.
+    name: "avx512vnni", "avx512", "avxvnni", "avx2" or "neon". triple, cpu, features: as LLVM spells
+    them. vector_bits: width of the widest register; registers: how many of those there are.
+    dots: whether it has VNNI, which adds up four products of bytes at a time. effort: of LLVM's
+    code generator, 0 to 3; it changes no bit.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Target:
     features: str
     vector_bits: int
     registers: int
+    dots: bool = False
     effort: int = 3
 
     @property
@@ -74,14 +76,16 @@ class Target:
         return Target.named("aarch64" if name == "neon" else name)
 
     @staticmethod
-    def avx512() -> Target:
-        """x86-64 with AVX-512 F, VL, BW, DQ, CD."""
-        return Target("avx512", _x86_triple(), "x86-64", _features("avx512"), 512, 32)
+    def avx512(dots: bool = False) -> Target:
+        """x86-64 with AVX-512 F, VL, BW, DQ, CD, and VNNI if `dots`."""
+        name = "avx512vnni" if dots else "avx512"
+        return Target(name, _x86_triple(), "x86-64", _features(name), 512, 32, dots)
 
     @staticmethod
-    def avx2() -> Target:
-        """x86-64 with AVX2 and FMA."""
-        return Target("avx2", _x86_triple(), "x86-64", _features("avx2"), 256, 16)
+    def avx2(dots: bool = False) -> Target:
+        """x86-64 with AVX2 and FMA, and VNNI on its registers if `dots`."""
+        name = "avxvnni" if dots else "avx2"
+        return Target(name, _x86_triple(), "x86-64", _features(name), 256, 16, dots)
 
     @staticmethod
     def aarch64() -> Target:
@@ -93,18 +97,17 @@ class Target:
 
     @staticmethod
     def named(name: str) -> Target:
-        """The target called "host", "avx512", "avx2" or "aarch64"; UsageError for other names."""
-        makers = {
-            "host": Target.host,
-            "avx512": Target.avx512,
-            "avx2": Target.avx2,
-            "aarch64": Target.aarch64,
-        }
-        if name not in makers:
+        """The target called "host", "aarch64" or as an x86-64 one is; UsageError for others."""
+        if name == "host":
+            return Target.host()
+        if name not in NAMES:
             raise UsageError(
-                f"unknown target {name!r}", next_step=f"choose one of {', '.join(makers)}"
+                f"unknown target {name!r}", next_step=f"choose one of host, {', '.join(NAMES)}"
             )
-        return makers[name]()
+        if name == "aarch64":
+            return Target.aarch64()
+        dots = name.endswith("vnni")
+        return Target.avx512(dots) if name.startswith("avx512") else Target.avx2(dots)
 
     def runs_here(self) -> bool:
         """Whether this process could execute code made for this target."""

@@ -114,10 +114,9 @@ def _built(
         pool=pool is not None and native,
         state=tuple(State(v, new, graph.initial[v]) for v, new in graph.state.items()),
     )
+    _lay_out_weights(lowering, weights)  # while LLVM is at work
     if native:
         module.exported(CONTRACT, contract(image))
-    _lay_out_weights(lowering, weights)
-    if native:
         image = dataclasses.replace(image, object_code=assembly.object_code())
     return image, kernels
 

@@ -4,6 +4,7 @@ The kernels take 16 bits: the data minus its zero point, so that a border of zer
 by the weights minus theirs, centred when the network is compiled. Sums are exact in 32 bits (as far
 as the operator's own are), so instructions do not matter. Data of 16 bits around a zero point takes
 32. Where groups have a few channels and no sum can leave 24 bits, lanes are summed in float32.
+Where the machine multiplies bytes (`Target.dots`), they take those (`lower.bytes`).
 Windows of 3x3 go by Winograd's filtering where that saves work (`winograd_integers`).
 """
 
@@ -17,13 +18,15 @@ from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block, widest
 from verax.compiler.decide.ranges import range_of
 from verax.compiler.kernels.conv import pack_conv_weights
+from verax.compiler.kernels.conv_pack import pack_channels
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import Strides
+from verax.compiler.lower.bytes import moved_into_bytes, starting_sums, subtracted
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import Physical, Placed
+from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.compiler.lower.winograd_integers import border, lower_tiles, tile_of
 from verax.ir.graph import Graph, Node
@@ -121,18 +124,22 @@ def _data(graph: Graph, node: Node) -> tuple[int, int]:
     return low - zero, high - zero
 
 
-def _tile(graph: Graph, node: Node) -> int:
+def _tile(graph: Graph, node: Node, dots: bool) -> int:
     """Of Winograd's filtering; 0 for direct summation."""
     if _carried(graph, node) is not DType.int16:
         return 0
-    return tile_of(graph, node, _centred_weights(graph, node), _data(graph, node))
+    weights, data = _centred_weights(graph, node), _data(graph, node)
+    return tile_of(graph, node, weights, data, quick=dots and takes_bytes(graph, node))
 
 
-def _pads(graph: Graph, node: Node) -> Pads | None:
+def _pads(graph: Graph, node: Node, dots: bool) -> Pads | None:
     """The border of zeros that the kernel reads around the data; None for one out of proportion."""
-    tile = _tile(graph, node)
-    if tile:
-        return border(graph, node, tile)
+    tile = _tile(graph, node, dots)
+    return border(graph, node, tile) if tile else _direct_pads(graph, node)
+
+
+def _direct_pads(graph: Graph, node: Node) -> Pads | None:
+    """The same for direct summation."""
     nothing = Strides(0, 0, 0, 0)
     x, w = graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""]
     spec = _spec(graph, node, nothing, nothing, DType.int32)
@@ -144,15 +151,47 @@ def _pads(graph: Graph, node: Node) -> Pads | None:
     return pads if modest else None
 
 
+def _base(graph: Graph, node: Node) -> int | None:
+    """What is taken away from the data to make bytes of it."""
+    data = range_of(graph, node.inputs[0] or "")
+    return subtracted(data, int(_zero(graph, node, 2)))
+
+
+def takes_bytes(graph: Graph, node: Node) -> bool:
+    """Whether the products of bytes suit that `Target.dots` stands for.
+
+    A border of zeros is right where the byte 0 stands for 0. Elsewhere there must be none, and
+    each filter's sums start from what the others' zero adds to them.
+    """
+    if not isinstance(node.op, ConvInteger | ConvTransposeInteger) or not is_compiled(graph, node):
+        return False
+    nothing = Strides(0, 0, 0, 0)
+    spec = _spec(graph, node, nothing, nothing, DType.int32)
+    base, pads = _base(graph, node), _direct_pads(graph, node)
+    if spec.types.sum != "int32" or not spec.aligned or spec.depthwise:
+        return False
+    if base is None or pads is None:
+        return False
+    weights = _centred_weights(graph, node)
+    if weights.min(initial=0) < -128 or weights.max(initial=0) > 127:
+        return False
+    if int(_zero(graph, node, 2)) == base:
+        return True
+    return not spec.transposed and not any(a or b for a, b in pads)
+
+
 def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked. Data that has 16 bits already is read where it lies, so it wants its border."""
+    """Blocked. Data that the kernel reads where it lies wants its border."""
     graph = decided.graph
     if not is_compiled(graph, node):
         return None
-    pads = _pads(graph, node)
+    pads = _pads(graph, node, decided.dots)
     if pads is None:
         return None
     ready = _is_ready(graph, node)
+    if decided.dots and takes_bytes(graph, node) and not _tile(graph, node, True):
+        data = graph.types[node.inputs[0] or ""].dtype
+        ready = data is DType.uint8 and _base(graph, node) == 0
     return Layouts({0: (Layout.blocked, pads)} if ready else {}, Layout.blocked)
 
 
@@ -168,26 +207,39 @@ def _is_ready(graph: Graph, node: Node) -> bool:
 def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     """x, weights, operands, y."""
     graph, node = lowering.graph, group.root
-    pads = _pads(graph, node) if is_compiled(graph, node) else None
+    dots = lowering.target.dots
+    pads = _pads(graph, node, dots) if is_compiled(graph, node) else None
     if pads is None:
         raise NoKernel(
             "convolutions of integers take constant weights and zero points, one to three axes and "
             "borders that are no larger than what they surround"
         )
-    x, tile = _centred_data(lowering, node, pads), _tile(graph, node)
+    tile, weights = _tile(graph, node, dots), _centred_weights(graph, node)
     if tile:
-        declared = _as_declared(graph, node, "int32")
-        lower_tiles(lowering, group, x, _centred_weights(graph, node), tile, declared)
+        x = _centred_data(lowering, node, pads)
+        lower_tiles(lowering, group, x, weights, tile, _as_declared(graph, node, "int32"))
         return
+    base = _base(graph, node) if dots and takes_bytes(graph, node) else None
+    if base is None:
+        x = _centred_data(lowering, node, pads)
+    else:
+        x = moved_into_bytes(lowering, node.inputs[0] or "", base, pads)
     y = lowering.write(group.output, Layout.blocked)
     stored = graph.types[group.output].dtype
     spec = _spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)
+    zero = 0 if base is None else int(_zero(graph, node, 2)) - base
+    if base is not None:
+        types = ContractionTypes("uint8", "int8", "int32", str(stored))
+        spec = dataclasses.replace(spec, types=types, bias=zero != 0)
     fused, operands = epilogue(lowering, group, _as_declared(graph, node, spec.types.sum))
     spec = dataclasses.replace(spec, epilogue=fused)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
-    weights = lowering.packed(pack_conv_weights(_centred_weights(graph, node), spec, schedule))
-    lowering.call(spec, [x, weights, *operands, y], group.label, schedule)
+    arguments: list[Pointer | Placed] = [x]
+    arguments.append(lowering.packed(pack_conv_weights(weights, spec, schedule)))
+    if spec.bias:
+        arguments.append(lowering.packed(pack_channels(starting_sums(weights, zero))))
+    lowering.call(spec, [*arguments, *operands, y], group.label, schedule)
 
 
 def _as_declared(graph: Graph, node: Node, total: str) -> Expr | None:
@@ -204,7 +256,7 @@ def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
     if _is_ready(graph, node):
         return lowering.read(value, Layout.blocked, pads)
     zero, carried = int(_zero(graph, node, 2)), _carried(graph, node)
-    key = (value, zero)
+    key = (value, f"minus {zero}")
     for placed in lowering.centred.get(key, ()):
         if widest(placed.physical.borders, pads) == placed.physical.borders:
             return placed

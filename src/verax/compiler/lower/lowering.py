@@ -135,7 +135,8 @@ class Lowering:
         self.blocked, self.borders = self.decided.blocked, self.decided.borders
         self.placed: dict[str, list[Placed]] = {}
         self.dynamic: dict[str, Dynamic] = {}
-        self.centred: dict[tuple[str, int], list[Placed]] = {}  # values minus a zero point
+        # values as integer kernels read them
+        self.centred: dict[tuple[str, str], list[Placed]] = {}
         self.io: list[Buffer] = []
         self._numbers = {id(node): i for i, node in enumerate(graph.nodes)}
         self._buffers: dict[Hashable, list[tuple[Buffer, np.ndarray]]] = {}

@@ -35,9 +35,11 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     suppression,
     winograd,
 )
+from verax.compiler.lower.bytes import stored_in_bytes
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
 from verax.compiler.lower.emit import build_image
 from verax.compiler.lower.epilogues import fits_epilogue
+from verax.compiler.lower.integers import takes_bytes
 from verax.compiler.lower.lowering import (
     RULES,
     CountedCall,
@@ -58,9 +60,11 @@ MOVING = "its shape is known only when it runs"
 
 @dataclasses.dataclass(frozen=True)
 class LoweredProgram:
-    """The image of a program and what to tell people about it. kernels: by number of the step.
-    trace: the decisions that were made (`decide.steps`)."""
+    """The image of a program and what to tell people about it. graph: what was lowered, whose
+    nodes steps on the reference count. kernels: by number of the step. trace: the decisions that
+    were made (`decide.steps`)."""
 
+    graph: Graph
     image: Image
     lines: tuple[str, ...]
     on_reference: tuple[str, ...]
@@ -82,8 +86,12 @@ def lower(
     separate: one native function per kernel call, for profiling.
     """
     decisions = decisions or Decisions()
+    if target.dots:
+        graph = stored_in_bytes(graph, takes_bytes)
     groups = group_nodes(graph, _takes_epilogue, _joins, decisions)
-    decided = decide_layouts(graph, groups, _wanted_layouts, prefers_blocked, decisions)
+    decided = decide_layouts(
+        graph, groups, _wanted_layouts, prefers_blocked, decisions, target.dots
+    )
     lowering = Lowering(graph, target, settings, decided)
     for group in groups:
         _lower_group(lowering, group)
@@ -93,7 +101,7 @@ def lower(
     lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
     on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
     trace = Trace({v: v for v in walk_values(graph)}, len(decisions.notes), tuple(decisions.notes))
-    return LoweredProgram(image, lines, on_reference, steps, kernels, trace)
+    return LoweredProgram(graph, image, lines, on_reference, steps, kernels, trace)
 
 
 def _takes_epilogue(graph: Graph, node: Node) -> bool:

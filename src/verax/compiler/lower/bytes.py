@@ -1,0 +1,138 @@
+"""Bytes for VNNI, whose instruction takes unsigned bytes of data by signed bytes of weights.
+
+Passes store data minus its zero point in 16 bits, which is what machines without VNNI multiply.
+Where VNNI is, `stored_in_bytes` gives those values one byte again, if none of them is negative and
+all that reads them takes bytes; other data is moved into bytes before a convolution, and what the
+move adds to the sums is known ahead. Nothing here changes a number of the network.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from verax.compiler.decide.layouts import Layout, Pads, widest
+from verax.compiler.decide.ranges import Range, range_of
+from verax.compiler.lower.lowering import Lowering
+from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.graph import Graph, Node
+from verax.ir.rewrite import Rewriter
+from verax.ir.types import DType
+from verax.numerics.expr import trace
+from verax.ops.pointwise.activation import Clip
+from verax.ops.pointwise.cast import Cast
+from verax.ops.quantized.quantization import QuantizeLinear
+from verax.ops.quantized.requantization import Requantize
+
+BYTE = 255
+"""The largest unsigned byte."""
+
+
+def subtracted(data: Range, zero: int) -> int | None:
+    """What makes unsigned bytes of data when it is taken away; None when nothing does.
+
+    data: the lowest and the highest. zero: what stands for 0, which becomes the byte 0 if it can.
+    """
+    low, high = data
+    if low >= zero and high - zero <= BYTE:
+        return zero
+    return low if high - low <= BYTE else None
+
+
+def moved_into_bytes(lowering: Lowering, value: str, base: int, pads: Pads) -> Placed:
+    """`value` minus `base`, blocked, with a border of zeros."""
+    type_ = lowering.graph.types[value]
+    if type_.dtype is DType.uint8 and base == 0:
+        return lowering.read(value, Layout.blocked, pads)
+    key = (value, f"bytes, minus {base}")
+    for placed in lowering.centred.get(key, ()):
+        if widest(placed.physical.borders, pads) == placed.physical.borders:
+            return placed
+    target = lowering.allocate(Physical(type_.with_dtype(DType.uint8), Layout.blocked, pads))
+    source = lowering.find(value, Layout.blocked) or lowering.read(value)
+    moved = trace(
+        lambda m, x: m.convert(m.sub(m.convert(x, "int16"), m.const(base, "int16")), "uint8"),
+        [str(type_.dtype)],
+    )
+    lowering.copy(source, target, f"{value}: minus {base} in bytes", moved)
+    lowering.centred.setdefault(key, []).append(target)
+    return target
+
+
+def starting_sums(weights: np.ndarray, zero: int) -> np.ndarray:
+    """Where the sums of each filter start when the byte `zero` stands for 0 and there is no border:
+    every weight meets a byte that is so much too large. int32, modulo 2^32."""
+    sums = weights.reshape(len(weights), -1).sum(axis=1)
+    return (-zero * sums).astype(np.int32)
+
+
+def stored_in_bytes(graph: Graph, takes_bytes: Callable[[Graph, Node], bool]) -> Graph:
+    """The graph with int16 values made as uint8 where all that reads them takes bytes.
+
+    takes_bytes: whether a convolution's kernel would. Nodes keep their number and their order.
+    """
+    narrow = {n.outputs[0] for n in graph.nodes if _may_be_bytes(graph, n, takes_bytes)}
+    if not narrow:
+        return graph
+    wide = {graph.producers[v].inputs[0] for v in narrow if _clips(graph.producers[v])}
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        value = node.outputs[0]
+        if value not in narrow and value not in wide:
+            rewriter.keep(node)
+            continue
+        op, inputs = node.op, [rewriter.map(v) for v in node.inputs]
+        if isinstance(op, Requantize | QuantizeLinear):
+            op = dataclasses.replace(op, output_dtype=DType.uint8)
+        elif isinstance(op, Cast):
+            op = dataclasses.replace(op, to=DType.uint8)
+        else:
+            ends = [graph.constants[v or ""].astype(np.uint8) for v in node.inputs[1:]]
+            inputs = [inputs[0], *(rewriter.constant(end) for end in ends)]
+        made = rewriter.add(op, inputs, node.name, rewriter.names(node))
+        rewriter.replace(node, made, "in bytes")
+    return rewriter.finish()[0]
+
+
+def _clips(node: Node) -> bool:
+    return isinstance(node.op, Clip)
+
+
+def _may_be_bytes(graph: Graph, node: Node, takes_bytes: Callable[[Graph, Node], bool]) -> bool:
+    value = node.outputs[0]
+    if graph.types[value].dtype is not DType.int16 or value in graph.outputs:
+        return False
+    low, high = range_of(graph, value)
+    if low < 0 or high > BYTE or not _makes_bytes(graph, node):
+        return False
+    readers = graph.consumers.get(value, ())
+    floats = [isinstance(n.op, Cast) and n.op.to.is_float for n in readers]
+    convolves = [
+        not is_float and value not in n.inputs[1:] and takes_bytes(graph, n)
+        for is_float, n in zip(floats, readers, strict=True)
+    ]
+    return any(convolves) and all(a or b for a, b in zip(floats, convolves, strict=True))
+
+
+def _makes_bytes(graph: Graph, node: Node) -> bool:
+    """Whether the node could make its numbers, which are such bytes, as bytes."""
+    if isinstance(node.op, Requantize):
+        return True
+    if isinstance(node.op, Cast):
+        return graph.types[node.inputs[0] or ""].dtype is DType.uint8
+    if not isinstance(node.op, Clip) or len(node.inputs) != 3:
+        return False
+    value = node.inputs[0] or ""
+    made = graph.producers.get(value)
+    if any(v not in graph.constants for v in node.inputs[1:]) or value in graph.outputs:
+        return False
+    ends = [int(graph.constants[v or ""].reshape(())) for v in node.inputs[1:]]
+    return (
+        made is not None
+        and isinstance(made.op, QuantizeLinear)
+        and (len(made.inputs) < 3 or made.inputs[2] is None)
+        and len(graph.consumers.get(value, ())) == 1
+        and 0 <= ends[0] <= ends[1] <= BYTE
+    )
