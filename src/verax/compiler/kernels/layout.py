@@ -113,12 +113,17 @@ MANY_OPERATIONS = 12
 stored: written out for every vector of a tile it takes the registers that hold the others."""
 
 
+def calls_function(expr: Expr) -> bool:
+    """Whether an expression has an elementary function: a polynomial and more for each vector."""
+    return any(isinstance(n, Apply) and n.function not in PRIMITIVES for n in nodes(expr))
+
+
 def is_long(epilogue: Epilogue | None) -> bool:
     """Whether an epilogue takes many operations for each vector."""
-    functions = (
-        [n.function for n in nodes(epilogue.expr) if isinstance(n, Apply)] if epilogue else []
-    )
-    return len(functions) > MANY_OPERATIONS or not set(functions) <= set(PRIMITIVES)
+    if epilogue is None:
+        return False
+    operations = sum(isinstance(n, Apply) for n in nodes(epilogue.expr))
+    return operations > MANY_OPERATIONS or calls_function(epilogue.expr)
 
 
 def fused(epilogue: Epilogue | None) -> str:
