@@ -15,7 +15,7 @@ import pytest
 
 from tests.compiler.test_bits import bits
 from tests.compiler.test_dtypes import call_of
-from tests.compiler.test_every_lowering import USES, compiled
+from tests.compiler.test_every_lowering import ELSEWHERE, USES, compiled
 from verax.base.settings import Settings
 from verax.compiler import levels
 from verax.compiler.decide import fusion, layouts, steps
@@ -382,4 +382,4 @@ def test_a_targets_own_emitter_goes_before_everybodys(
 
 
 def test_every_emitter_has_a_network_that_calls_for_it() -> None:
-    assert {kind for kind, target in EMITTERS if target == ANY_TARGET} == USES.keys()
+    assert {kind for kind, target in EMITTERS if target == ANY_TARGET} == {*USES, *ELSEWHERE}

@@ -56,6 +56,7 @@ def onnx(folder: Path) -> dict[str, Load]:
         "choice": lambda: load_onnx(quantised.choice()),
         "Not": negation,
         **{kind: partial(microsoft, kind) for kind in ("Gelu", "QuickGelu")},
+        "MatMulNBits": importlib.import_module("tests.frontends.test_onnx_n_bits").loaded,
     }
 
 

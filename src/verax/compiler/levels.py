@@ -43,7 +43,7 @@ SIMPLE = ("fold_constants", "remove_identity", "cancel_transposes")
 
 PIPELINE: tuple[Pass, ...] = (
     Pass(integer_products, PassClass.reassociates),
-    Pass(widen_halves, PassClass.reassociates, after=("integer_products",)),
+    Pass(widen_halves, PassClass.exact, after=("integer_products",)),
     Pass(fold_constants, PassClass.exact),
     Pass(remove_identity, PassClass.exact),
     Pass(

@@ -16,7 +16,7 @@ import numpy as np
 
 from verax.base.errors import GraphError
 from verax.ir.dim import DimLike, symbol
-from verax.ir.types import DType, TensorType
+from verax.ir.types import HALVES, DType, TensorType
 from verax.numerics.error_model import Quantity, Rounding
 
 Array = np.ndarray
@@ -117,6 +117,7 @@ class Operator:
     )
     symbolic: ClassVar[bool] = False  # `reference` also works on object arrays of Dims
     unsupported: ClassVar[str] = ""  # why a duty (reference, error model) is not met
+    through_float32: ClassVar[bool] = True  # float16, bfloat16: as float32 promises, rounded once
     no_kernel: ClassVar[str] = ""  # why it never runs natively, but by its meaning, in Python
 
     @property
@@ -142,14 +143,33 @@ class Operator:
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         """The promised bits, inputs and outputs in their declared dtypes.
 
-        By default the float64 meaning rounded once to the declared type; operators with compiled
-        kernels override it by their canonical order.
+        By default those of `in_float32` where float16 or bfloat16 is among the types, else the
+        float64 meaning rounded once to the declared type; operators with compiled kernels override
+        it by their canonical order for wider types.
         """
+        types = (*ev.inputs, *ev.outputs)
+        if self.through_float32 and HALVES & {t.dtype for t in types if t is not None}:
+            return self.in_float32(ev, *inputs)
         wide = [
             x.astype(np.float64) if x is not None and t is not None and t.dtype.is_float else x
             for x, t in zip(inputs, ev.inputs)
         ]
         results = as_tuple(self.reference(ev, *wide))
+        with np.errstate(all="ignore"):
+            return tuple(np.asarray(r).astype(t.dtype.numpy) for r, t in zip(results, ev.outputs))
+
+    def in_float32(self, ev: Evaluation, *inputs: Any) -> tuple[Array, ...]:
+        """What is promised in float32 for the same numbers, rounded once to float16 or bfloat16."""
+        wide = [
+            x.astype(np.float32) if x is not None and t is not None and t.dtype in HALVES else x
+            for x, t in zip(inputs, ev.inputs)
+        ]
+        types = Evaluation(
+            tuple(None if t is None else t.widened() for t in ev.inputs),
+            tuple(t.widened() for t in ev.outputs),
+            ev.work,
+        )
+        results = as_tuple(self.canonical(types, *wide))
         with np.errstate(all="ignore"):
             return tuple(np.asarray(r).astype(t.dtype.numpy) for r, t in zip(results, ev.outputs))
 

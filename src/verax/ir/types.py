@@ -62,6 +62,7 @@ class DType(enum.StrEnum):
             ) from None
 
 
+HALVES = frozenset({DType.float16, DType.bfloat16})
 _FLOATS = frozenset({DType.float16, DType.bfloat16, DType.float32, DType.float64})
 
 
@@ -98,6 +99,10 @@ class TensorType:
 
     def with_dtype(self, dtype: DType) -> TensorType:
         return TensorType(dtype, self.dims)
+
+    def widened(self) -> TensorType:
+        """Of float32 where it is of 16 bits."""
+        return self.with_dtype(DType.float32) if self.dtype in HALVES else self
 
     def substitute(self, values: Mapping[str, DimLike]) -> TensorType:
         return TensorType(self.dtype, tuple(substitute(d, values) for d in self.dims))

@@ -25,8 +25,10 @@ from verax.compiler.kernels.gemm import (
 from verax.compiler.kernels.layout import Epilogue, Operand
 from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.stored_product import MOST_ROWS
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
+from verax.compiler.lower.stored_weights import few_rows, stored_factor, widened
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Const, Expr, Input, TracingArith, compose, trace
@@ -163,7 +165,11 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     product = _product(graph, node)
     assert product is not None
     constant = graph.constants.get(node.inputs[1] or "")
-    fixed = constant is not None and product.one_b
+    turned = isinstance(node.op, Gemm) and node.op.trans_b
+    stored = None
+    if product.one_b:
+        stored = stored_factor(lowering, node.inputs[1] or "", turned, product.m)
+    fixed = (constant is not None or stored is not None) and product.one_b
     types = _types(graph, node, graph.types[group.output].dtype, fixed)
     spec = GemmSpec(product.m, product.n, product.k, product.a, product.y, product.outer,
                     product.inner, fixed, types=types)  # fmt: skip
@@ -184,9 +190,15 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     a: Pointer | Placed = lowering.read_contiguous(node.inputs[0] or "")
     if short:
         a = _shortened(lowering, group, a, product, spec)
-    if fixed:
+    if stored is not None and product.m <= MOST_ROWS:
+        rows, factor = few_rows(lowering, spec, stored)
+        y = lowering.write(group.output)
+        lowering.call(rows, [a, *factor, *arguments, *values, y], group.label)
+        return
+    if stored is not None:
+        right = widened(lowering, spec, stored, schedule, group.label)
+    elif fixed:
         assert constant is not None
-        turned = product.b.row == 1 and product.b.col != 1
         right = packed_factor(lowering, constant, spec, schedule, turned)
     else:
         b = lowering.read_contiguous(node.inputs[1] or "")

@@ -21,7 +21,7 @@ from verax.compiler.lower.copies import copies
 from verax.compiler.lower.memory import align
 from verax.compiler.lower.storage import LANES, Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
-from verax.ir.operator import Operator
+from verax.ir.operator import Evaluation, Operator, as_tuple
 from verax.ir.types import TensorType
 from verax.numerics.expr import Expr
 
@@ -137,6 +137,7 @@ class Lowering:
         self.dynamic: dict[str, Dynamic] = {}
         # values as integer kernels read them
         self.centred: dict[tuple[str, str], list[Placed]] = {}
+        self.late: dict[str, Node] = {}  # what is computed from constants if somebody reads it
         self.io: list[Buffer] = []
         self._numbers = {id(node): i for i, node in enumerate(graph.nodes)}
         self._buffers: dict[Hashable, list[tuple[Buffer, np.ndarray]]] = {}
@@ -181,8 +182,11 @@ class Lowering:
         return self._convert(value, Layout.plain, (), bordered=False)
 
     def _convert(self, value: str, layout: Layout, pads: Pads, bordered: bool = True) -> Placed:
-        if value in self.graph.constants and value not in self.placed:
-            self.placed[value] = [self.constant(self.graph.constants[value])]
+        constant = self.graph.constants.get(value)
+        if constant is None and value in self.late and value not in self.placed:
+            constant = self._computed(self.late[value])
+        if constant is not None and value not in self.placed:
+            self.placed[value] = [self.constant(constant)]
             return self.read(value, layout, pads) if bordered else self.read_contiguous(value)
         sources = self.placed[value]
         type_ = self.graph.types[value]
@@ -195,6 +199,12 @@ class Lowering:
         self.copy(sources[0], target, f"{value}: to {layout}{' with border' if wanted else ''}")
         self.placed[value].append(target)
         return target
+
+    def _computed(self, node: Node) -> np.ndarray:
+        """What a node makes of constants."""
+        types = self.graph.input_types(node), self.graph.output_types(node)
+        given = [None if v is None else self.graph.constants[v] for v in node.inputs]
+        return np.asarray(as_tuple(node.op.canonical(Evaluation(*types), *given))[0])
 
     def _wants_border(self, value: str, layout: Layout) -> bool:
         return any(a or b for a, b in self.borders.get((value, layout), ()))

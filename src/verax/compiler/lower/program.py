@@ -52,6 +52,7 @@ from verax.compiler.lower.lowering import (
 from verax.ir.graph import Graph, Node, walk_values
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.quantized.per_element import Parametrised
+from verax.ops.quantized.quantization import DequantizeLinear
 from verax.records.trace import Trace
 from verax.runtime.image import Image
 
@@ -125,6 +126,9 @@ def _wanted_layouts(decided: Decided, node: Node) -> Layouts | None:
 
 
 def _lower_group(lowering: Lowering, group: Group) -> None:
+    if _waits(lowering.graph, group):
+        lowering.late[group.output] = group.root
+        return
     given = {v for n in group.nodes for v in n.inputs if v is not None}
     static = not any(v in lowering.dynamic for v in given) and (
         all(lowering.is_static(n) for n in group.nodes) or _counts(lowering.graph, group)
@@ -139,6 +143,13 @@ def _lower_group(lowering: Lowering, group: Group) -> None:
     for value in lowering.decided.row_major.intersection(v for n in group.nodes for v in n.outputs):
         if value in lowering.placed:
             lowering.placed[value] = [lowering.read_contiguous(value)]
+
+
+def _waits(graph: Graph, group: Group) -> bool:
+    """Whether it dequantises constants: products read these as they are."""
+    node, fixed = group.root, all(v in graph.constants for v in group.root.inputs if v)
+    waits = isinstance(node.op, DequantizeLinear) and fixed and not group.fused
+    return waits and group.output not in graph.outputs
 
 
 def _counts(graph: Graph, group: Group) -> bool:

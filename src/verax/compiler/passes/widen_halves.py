@@ -7,21 +7,24 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
-from verax.ir.types import DType
+from verax.ir.types import HALVES, DType
+from verax.ops.movement.scatter import ScatterElements, ScatterND
 from verax.ops.pointwise.cast import Cast
-from verax.ops.sums.normalization import BatchNormalization
 from verax.records.trace import Trace
 
-HALVES = (DType.float16, DType.bfloat16)
 WIDENED = frozenset({
-    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool",
-    "GlobalMaxPool", "InstanceNormalization", "LogSoftmax", "MatMul", "MaxPool", "Softmax",
+    "Attention", "AveragePool", "BatchNormalization", "BoxNMS", "Conv", "ConvTranspose", "Einsum",
+    "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample",
+    "GroupNormalization", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization",
+    "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "MaxPool", "MaxRoiPool",
+    "MeanVarianceNormalization", "RMSNormalization", "RNN", "Resize", "RoiAlign",
+    "ScatterElements", "ScatterND", "Softmax",
 })  # fmt: skip
-"""Operators whose float inputs and outputs have one type."""
+"""Operators whose kernels take no halves; all of them promise `Operator.in_float32`."""
 
 
 def widen_halves(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Compute products, pools and normalisations of float16 and bfloat16 in float32.
+    """Compute products, pools, normalisations and the like of float16 and bfloat16 in float32.
 
     Given:  %y = Conv()(%x, %w) of float16
     Result: %y = Cast(to='float16')(Conv()(Cast(to='float32')(%x), %v))   with %v = %w in float32
@@ -29,19 +32,23 @@ def widen_halves(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     What stands between two of them, rounded to 16 bits step by step, is computed where the first
     one ends.
 
-    Numeric effect: sums are rounded to float32 as they are made and then once to 16 bits, instead
-    of to float64 and once to 16 bits: they differ where a sum lies within float32's rounding of the
-    middle between two numbers of 16 bits. The largest of a window is the same.
+    Numeric effect: none. What such an operator promises in 16 bits is what it promises in float32,
+    rounded once.
     """
     rewriter = Rewriter(graph, limit)
     for node in graph.nodes:
-        half = None if rewriter.spent else _half(graph, node)
-        if half is None:
+        if rewriter.spent or not _is_widened(graph, node):
             rewriter.keep(node)
             continue
         inputs = [_widened(rewriter, v) for v in node.inputs]
-        wide = rewriter.add(node.op, inputs)
-        made = rewriter.add(Cast(to=half), [wide], node.name, rewriter.names(node))
+        wide = rewriter.add_all(node.op, inputs)
+        names = rewriter.names(node)
+        made = [
+            rewriter.add(Cast(to=graph.types[old].dtype), [new], node.name if not i else "", [name])
+            if graph.types[old].dtype in HALVES
+            else new
+            for i, (old, new, name) in enumerate(zip(node.outputs, wide, names, strict=True))
+        ]
         rewriter.replace(node, made, "widen_halves")
     return rewriter.finish()
 
@@ -59,20 +66,18 @@ def example() -> Graph:
     )
 
 
-def _half(graph: Graph, node: Node) -> DType | None:
-    """The type of 16 bits that the node computes in; None for any other node."""
-    if node.op.kind not in WIDENED or len(node.outputs) != 1:
-        return None
-    if isinstance(node.op, BatchNormalization) and node.op.training_mode:
-        return None
-    half = graph.types[node.outputs[0]].dtype
-    floats = {t.dtype for t in graph.input_types(node) if t is not None and t.dtype.is_float}
-    return half if half in HALVES and floats == {half} else None
+def _is_widened(graph: Graph, node: Node) -> bool:
+    """Whether the node computes in 16 bits, and nothing but that changes in float32."""
+    if node.op.kind not in WIDENED or not HALVES & {graph.types[v].dtype for v in node.outputs}:
+        return False
+    if any(isinstance(a, DType) and a in HALVES for a in node.op.attributes().values()):
+        return False  # it would go on making numbers of 16 bits
+    return not isinstance(node.op, ScatterElements | ScatterND) or node.op.reduction != "none"
 
 
 def _widened(rewriter: Rewriter, value: str | None) -> str | None:
     """The value in float32: a constant now, anything else when it is there."""
-    if value is None or not rewriter.old.types[value].dtype.is_float:
+    if value is None or rewriter.old.types[value].dtype not in HALVES:
         return rewriter.map(value)
     constant = rewriter.old.constants.get(value)
     if constant is not None:

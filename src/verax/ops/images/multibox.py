@@ -186,7 +186,9 @@ class BoxNMS(Operator):
         return (data,)
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
-        """The same comparisons in float32."""
+        """The same comparisons, of halves in float32."""
+        if inputs[0].dtype.itemsize == 2:
+            return self.in_float32(ev, *inputs)
         return self.reference(ev, *inputs)
 
     def reference(self, ev: Evaluation, data: Array) -> Array:

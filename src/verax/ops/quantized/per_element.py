@@ -9,7 +9,7 @@ exact, or is that one rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ Constants = Sequence[np.ndarray | None]
 class Parametrised(Operator):
     """Base of operators whose element depends on one element of the first input and on parameters,
     the further inputs, which `spread` brings to a shape that broadcasts with it."""
+
+    through_float32: ClassVar[bool] = False
 
     def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
         """The element over `m`; omitted inputs are None. to: element type of the result.

@@ -234,6 +234,16 @@ class DequantizeLinear(Parametrised):
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.asarray(_spread(parameter, shape, self.axis, self.block_size))
 
+    def rows_by_scale(self, shape: tuple[int, ...], scale: np.ndarray, columns: int) -> int:
+        """How many rows of a matrix whose columns are the axis `columns` share the scales of their
+        columns, in groups of equal size; 0 where scales do not lie so."""
+        rows = shape[1 - columns]
+        if scale.size == 1 and scale.ndim <= 1:
+            return rows
+        if not self.block_size:
+            return rows if self.axis % 2 == columns else 0
+        return 0 if self.axis % 2 == columns or rows % self.block_size else self.block_size
+
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
