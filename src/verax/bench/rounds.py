@@ -240,14 +240,20 @@ def _timing(lane: _Lane, first: Path | None) -> Timing:
     )
 
 
+def _without_ones(array: np.ndarray) -> tuple[int, ...]:
+    """The shape without axes of one, which some engines drop."""
+    return tuple(n for n in array.shape if n != 1)
+
+
 def _difference(path: Path, first: Path) -> float:
     """Largest absolute difference of the outputs relative to the first engine's largest output."""
     with np.load(path) as mine, np.load(first) as theirs:
         worst = 0.0
         for key in theirs.files:
-            if key not in mine.files or mine[key].shape != theirs[key].shape:
+            if key not in mine.files or _without_ones(mine[key]) != _without_ones(theirs[key]):
                 return float("inf")
-            a, b = mine[key].astype(np.float64), theirs[key].astype(np.float64)
+            b = theirs[key].astype(np.float64)
+            a = mine[key].astype(np.float64).reshape(b.shape)
             if a.size:
                 worst = max(worst, float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300)))
         return worst

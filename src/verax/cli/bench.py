@@ -114,8 +114,8 @@ def command(
             raise UsageError(
                 f"{name} runs {' or '.join(reads)} files",
                 place=str(model),
-                next_step="`verax convert` writes ONNX; `benchmarks/networks.py` times PyTorch on "
-                "the networks it makes",
+                next_step="`verax convert` writes ONNX; `benchmarks/panel.py` times every peer "
+                "on the networks it makes",
             )
     counts = _integers("--threads", threads)
     sizes = {}

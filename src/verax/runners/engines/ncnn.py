@@ -38,7 +38,7 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
             raise UsageError("ncnn cannot read this file", place=file)
 
     def bind(inputs: Inputs) -> Callable[[], Sequence[np.ndarray]]:
-        names = net.input_names()
+        names, wanted = _numbered(net.input_names()), _numbered(net.output_names())
         if len(names) != len(inputs):
             raise UsageError(
                 f"ncnn's network has the inputs {', '.join(names)}, not {', '.join(inputs)}",
@@ -54,12 +54,17 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
                 with net.create_extractor() as extractor:
                     for name, matrix in zip(names, row):
                         extractor.input(name, matrix)
-                    found.append([np.array(extractor.extract(n)[1]) for n in net.output_names()])
+                    found.append([np.array(extractor.extract(n)[1]) for n in wanted])
             return [np.stack(images) for images in zip(*found)]
 
         return run
 
     return Prepared(package.__version__, bind)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """The order of the network's own inputs or outputs, which pnnx calls in0, in1, out0, ..."""
+    return sorted(names, key=lambda name: (len(name), name))
 
 
 def _matrix(package: Any, array: np.ndarray, image: int) -> Any:

@@ -12,20 +12,17 @@ from verax.runners.engines import Inputs, Prepared
 
 
 def runtime() -> Any:
-    """The package, whose parts this room may not import, with what compiling imports."""
-    package = importlib.import_module("verax")
-    importlib.import_module("verax.api")
-    return package
+    """The package, whose parts this room may not import."""
+    return importlib.import_module("verax")
 
 
 def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
     """As `Engine` says: a model that is compiled, or a .vx program that is loaded. settings: as of
     `verax.compile`."""
+    package = runtime()
     if model.endswith(".vx"):
-        package = importlib.import_module("verax")
         exe = package.load(model)  # threads: as the environment says
     else:
-        package = runtime()
         exe = package.compile(model, threads=threads, cache=False, **settings)
 
     def bind(inputs: Inputs) -> Callable[[], Sequence[np.ndarray]]:
