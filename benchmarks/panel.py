@@ -26,6 +26,7 @@ import networks_zoo as zoo
 import panel_files as files
 import panel_peers as peers
 from panel_page import Row, drawing, page
+from verax.base.errors import VeraxError
 from verax.base.files import atomic_write
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
 from verax.compiler.kernels.target import Target
@@ -180,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
                 console.print(f"{name}, batch {batch}: {', '.join(made.files)}; {made.missing}")
                 continue
             row = measured(name, batch, given, found)
-        except files.Skipped as why:
+        except (files.Skipped, VeraxError) as why:
             console.print(f"{name}, batch {batch}: skipped: {why}", soft_wrap=True)
             continue
         rows.append(row)

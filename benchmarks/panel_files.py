@@ -170,10 +170,13 @@ def _twin(name: str, kind: str, batch: int, folder: Path) -> Path:
         else:
             import onnx
             from onnxruntime.transformers.float16 import convert_float_to_float16
+            from onnxruntime.transformers.onnx_model import OnnxModel
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                onnx.save(convert_float_to_float16(onnx.load(base), keep_io_types=True), part)
+                made = OnnxModel(convert_float_to_float16(onnx.load(base), keep_io_types=True))
+                made.topological_sort()  # its casts of the inputs come last
+                onnx.save(made.model, part)
     except ImportError as error:
         raise Skipped(f"ONNX Runtime makes the twin and is not installed ({error})") from error
     part.rename(path)
