@@ -7,6 +7,7 @@ What a tool refuses is no error here: the engine is in the table with the reason
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import warnings
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,10 @@ DETECTORS: Mapping[str, str] = {
     "resnet8-int8": "resnet8/pretrainedResnet_quant.tflite",
 }
 """Name -> the file below the folder of real networks."""
+SHAPES: Mapping[str, dict[str, tuple[int | None, ...]]] = {
+    "mobileface": {"data": (None, 1, 100, 100)}
+}
+"""Sizes that a file leaves open, but for the batch."""
 TWINS = {f"{n}-{kind}": (n, kind) for n, network in PANEL.items() for kind in network.twins}
 NAMES = (*PANEL, *TWINS, *DETECTORS)
 TOOL_SECONDS = 240
@@ -46,8 +51,8 @@ class Skipped(Exception):
 @dataclass
 class Entry:
     """A network at one batch size. files: by kind ("onnx", "pt2", "tflite", "vx", "ncnn", "mnn",
-    "source"); missing: why a kind is not among them. operations: of convolutions and products by
-    their definition, a multiply-add being two."""
+    "source": ONNX or TFLite); missing: why a kind is not among them.
+    operations: of convolutions and products by their definition, a multiply-add being two."""
 
     name: str
     batch: int
@@ -60,7 +65,7 @@ class Entry:
 KINDS: Mapping[str, str] = {
     "verax:saved": "vx",
     "onnxruntime": "onnx",
-    "openvino": "onnx",
+    "openvino": "source",
     "tvm": "onnx",
     "torch": "pt2",
     "torch-compiled": "pt2",
@@ -82,7 +87,7 @@ def entry(
 ) -> Entry:
     """The network and the files that `engines` want. Raises `Skipped` when it cannot be had."""
     source = _source(name, batch, folder, models)
-    loaded = verax.load(source)
+    loaded = verax.load(source, shapes=SHAPES.get(name))
     assert isinstance(loaded, Model)
     graph = _at_batch(loaded.graph, batch)
     network = PANEL.get(TWINS[name][0] if name in TWINS else name)
@@ -102,7 +107,7 @@ def entry(
             if batch > 1
             else _ncnn(_onnx(loaded, source, stem), inputs, stem, pythons)
         ),
-        "mnn": lambda: _mnn(_onnx(loaded, source, stem), stem, pythons),
+        "mnn": lambda: _mnn(source if direct else _onnx(loaded, source, stem), stem, pythons),
     }
     for kind in makers:
         if kind in wanted:
@@ -257,8 +262,10 @@ def _tool(command: Sequence[str | os.PathLike[str]], made: Path, folder: Path) -
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Skipped(f"its converter could not be run: {error}") from error
     if done.returncode or not made.exists():
-        said = [x for x in (done.stdout + done.stderr).splitlines() if x.strip()]
-        raise Skipped(f"its converter refused: {said[-1].strip()[:160] if said else 'silently'}")
+        said = [x.strip() for x in (done.stdout + done.stderr).splitlines() if x.strip()]
+        telling = [x for x in said if re.search("not support|what\\(\\)|error", x, re.IGNORECASE)]
+        words = (telling or said or ["it said nothing"])[-1]
+        raise Skipped(f"its converter refused: {words[:160]}")
 
 
 def _one_image(
@@ -292,6 +299,9 @@ def _ncnn(
         _tool([tool, copy.name, "fp16=0", f"inputshape={shapes}"], made, scratch)
         made.with_suffix(".bin").rename(path.with_suffix(".bin"))
         made.rename(path)
+    kinds = {line.split()[0] for line in path.read_text().splitlines()[2:] if line.strip()}
+    if strange := sorted(kind for kind in kinds if "." in kind or kind.startswith("aten")):
+        raise Skipped(f"pnnx leaves what ncnn does not run: {', '.join(strange)}")
     return path
 
 
@@ -299,10 +309,11 @@ def _letters(array: np.ndarray) -> str:
     return f"{array.dtype.kind}{array.dtype.itemsize * 8}"
 
 
-def _mnn(onnx: Path, stem: Path, pythons: Mapping[str, str]) -> Path:
+def _mnn(model: Path, stem: Path, pythons: Mapping[str, str]) -> Path:
     path = stem.with_suffix(".mnn")
     if not path.exists():
-        words = ["-f", "ONNX", "--modelFile", onnx.resolve(), "--MNNModel", path.resolve()]
+        kind = "TFLITE" if model.suffix == ".tflite" else "ONNX"
+        words = ["-f", kind, "--modelFile", model.resolve(), "--MNNModel", path.resolve()]
         # Its command line installs a package that reports what is converted; this does not.
         code = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
         command = [pythons["mnn"], "-c", code, *words, "--bizCode", "panel"]

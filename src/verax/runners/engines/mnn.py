@@ -29,10 +29,14 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
             raise UsageError("MNN cannot read this file", place=model)
         told = net.get_info()
         arrays = [_given(inputs, name, model) for name in told["inputNames"]]
-        variables = [_variable(package, array) for array in arrays]
+        layouts = [v.data_format for v in told["inputs"]]
+        variables = [_variable(package, a, layout) for a, layout in zip(arrays, layouts)]
 
         def run() -> Sequence[np.ndarray]:
-            return [np.array(v.read(), copy=False) for v in net.onForward(variables)]
+            found = net.onForward(variables)
+            if not found:
+                raise UsageError("MNN cannot run this file on these inputs", place=model)
+            return [np.asarray(v.read()) for v in found]
 
         return run
 
@@ -45,8 +49,13 @@ def _given(inputs: Inputs, name: str, model: str) -> np.ndarray:
     return inputs[name]
 
 
-def _variable(package: Any, array: np.ndarray) -> Any:
-    """An array in MNN's memory. Integers are 32 bits wide in MNN."""
+def _variable(package: Any, array: np.ndarray, layout: Any) -> Any:
+    """An array in MNN's memory. Integers are 32 bits wide in MNN, but bytes."""
     wide = np.ascontiguousarray(array.astype(np.int32) if array.dtype == np.int64 else array)
-    kind = package.expr.int if wide.dtype == np.int32 else package.expr.float
-    return package.expr.const(wide, list(wide.shape), package.expr.NCHW, kind)
+    kinds = {"float32": "float", "int32": "int", "int8": "int8", "uint8": "uint8"}
+    if wide.dtype.name not in kinds:
+        raise UsageError(f"MNN takes no inputs of {wide.dtype}")
+    kind = getattr(package.expr, kinds[wide.dtype.name])
+    bytes_ = wide.itemsize == 1  # of which it takes lists only
+    given = wide.ravel().tolist() if bytes_ else wide
+    return package.expr.const(given, list(wide.shape), layout, kind)
