@@ -43,8 +43,8 @@ format: $(VENV)/.test  ## Let ruff fix and format what it can
 	$(BIN)/ruff check --fix src tests examples benchmarks docs
 	$(BIN)/ruff format src tests examples benchmarks docs
 
-bench: $(VENV)/.test  ## ResNet-50, ResNet-18, MobileNetV2 against ONNX Runtime, OpenVINO and PyTorch
-	$(BIN)/python benchmarks/networks.py
+bench: $(VENV)/.test  ## The panel of networks beside every peer, 25 minutes (ARGS="--networks resnet18 --quick")
+	$(BIN)/python benchmarks/panel.py --install $(ARGS)
 
 campaign: $(VENV)/.test  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests
 	$(BIN)/python benchmarks/judge $(ARGS)

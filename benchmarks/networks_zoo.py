@@ -137,21 +137,6 @@ def write(name: str, folder: Path, *, seed: int = SEED, fold_batchnorm: bool = T
     return path
 
 
-def resnet50_module() -> Any:
-    """The module in `resnet50.onnx`, for PyTorch."""
-    return calibrated(NETWORKS["resnet50"], SEED)
-
-
-def resnet18_module() -> Any:
-    """The module in `resnet18.onnx`, for PyTorch."""
-    return calibrated(NETWORKS["resnet18"], SEED)
-
-
-def mobilenetv2_module() -> Any:
-    """The module in `mobilenetv2.onnx`, for PyTorch."""
-    return calibrated(NETWORKS["mobilenetv2"], SEED)
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write the .onnx files")

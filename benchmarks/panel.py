@@ -1,126 +1,198 @@
-"""The panel: Verax at O1, O2 and O3 beside ONNX Runtime, OpenVINO and PyTorch, network by network.
+"""The panel: Verax beside every peer that can be installed, network by network.
 
-    python benchmarks/panel.py                        # all of it: out/panel.json, docs/panel.md
-    python benchmarks/panel.py --networks unet --threads 1 --rounds 5 --page out/panel.md
+    make bench                                       # all: docs/panel.md and .svg, out/panel.json
+    make bench ARGS="--networks resnet18 --quick"    # one network, few rounds, out/panel.md
+    python benchmarks/panel.py --install             # peers that are missing, into out/peers
+    python benchmarks/panel.py --again               # only write the page of out/panel.json
 
-Batch 1, float32, one and two threads. All engines of one network take turns in one run. Ratios are
-those of the fastest calls: what else runs on the machine slows some rounds down, and no other.
+One and two threads, batch 1 and 8. All engines of one network take turns in one run, each in a
+process of its own, peers in an environment of theirs where they have one (`panel_peers`). What
+compiles for tens of seconds (torch.compile, zentorch, TVM) runs on the networks of SLOWLY only,
+batch 8 on those of BATCHED. After --minutes no further network is begun; the page says which.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
-import statistics
 import sys
-from collections.abc import Iterator, Sequence
+import time
 from pathlib import Path
 
 from rich.console import Console
 
 import networks_zoo as zoo
-from panel_zoo import PANEL, write
+import panel_files as files
+import panel_peers as peers
+from panel_page import Row, drawing, page
+from verax.base.errors import VeraxError
 from verax.base.files import atomic_write
-from verax.bench.rounds import Contestant, race
-from verax.records.benchmark import Benchmark
+from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
+from verax.compiler.kernels.target import Target
+from verax.compiler.peak import peak_gflops
+from verax.records.benchmark import Benchmark, Timing
 
-OURS = ("verax:O1", "verax:O2", "verax:O3")
-RIVALS = ("onnxruntime", "openvino")
-ENGINES = (*OURS, *RIVALS)
-HEAD = """# Levels and peers on the panel
-
-Made by `python benchmarks/panel.py`. Milliseconds of one call, batch 1, float32: the fastest call,
-and in brackets the median over rounds of the median call. The ratios are how many times as fast O1
-and O3 are as the faster of ONNX Runtime and OpenVINO, and O3 as O1, by their fastest calls in one
-run; where no pass changes a network they show what is chance. O1 has the same bits as O0; O2 stays
-within the rounding of every region; O3 takes Winograd's algorithm where its error model allows
-([levels](levels.md), [certificates](certificates.md)). The last column is the largest difference of
-O3's output from O1's, relative to the largest output.
-"""
+OURS = ("verax:O1", "verax:O3", "verax:saved")
+FAST = ("onnxruntime", "openvino", "ncnn", "mnn", "litert", "torch")
+SLOW = ("torch-compiled", "torch-zentorch", "tvm")
+SLOWLY = ("resnet50", "mobilenetv2", "vit_small")
+BATCHED = ("resnet18", "resnet50", "mobilenetv2", "vit_small", "bert_6", "resnet18-int8")
+PATIENCE, READY = 4.0, 120.0
+"""Seconds that the turns of one engine may take together, and that it may take to get ready."""
 
 
-def measured(name: str, folder: Path, given: argparse.Namespace) -> Benchmark:
-    """The race of one network."""
-    path = str(write(name, folder))
-    who = [Contestant(engine, path, count) for count in given.threads for engine in given.engines]
-    inputs = PANEL[name].inputs(zoo.SEED + 2)
-    return race(name, who, inputs, rounds=given.rounds, seconds=given.seconds, seed=zoo.SEED)
-
-
-def page(records: Sequence[Benchmark]) -> str:
-    """The table as Markdown."""
-    lines = [HEAD]
-    for threads in dict.fromkeys(t for r in records for t in r.thread_counts):
-        lines += ["", f"## {threads} thread{'s' if threads > 1 else ''}", ""]
-        lines += [
-            "| network | O1 | O2 | O3 | ONNX Runtime | OpenVINO | O1 | O3 | O3 / O1 | error |"
-        ]
-        lines += ["|---|" + "---:|" * 9]
-        lines += _rows(records, threads)
-    machine = records[-1].environment
-    versions = {t.engine: t.version for r in records for t in r.timings if t.version}
-    load = [x for r in records for x in r.load]
-    lines += [
-        "",
-        f"{machine.get('processor', '?')}, {machine.get('cores', '?')} cores; "
-        f"load {min(load):.1f} to {max(load):.1f}; "
-        + ", ".join(f"{name} {versions[name]}" for name in RIVALS if name in versions)
-        + ".",
+def planned(given: argparse.Namespace) -> list[tuple[str, int]]:
+    """(network, batch) in the order in which they are measured."""
+    return [
+        (name, batch)
+        for batch in given.batches
+        for name in given.networks
+        if batch == 1 or name in BATCHED or given.all
     ]
-    return "\n".join(lines) + "\n"
 
 
-def _rows(records: Sequence[Benchmark], threads: int) -> Iterator[str]:
-    ratios: dict[tuple[str, str], list[float]] = {}
-    for record in records:
-        cells = [record.model]
-        for engine in ENGINES:
-            found = record.timing(engine, threads)
-            cells.append(f"{found.best:.2f} ({found.median:.2f})" if found else "—")
-        for mine, against in (("verax:O1", RIVALS), ("verax:O3", RIVALS), ("verax:O3", OURS[:1])):
-            own = record.timing(mine, threads)
-            others = [t.best for e in against if (t := record.timing(e, threads))]
-            if own is None or not others:
-                cells.append("—")
+def measured(name: str, batch: int, given: argparse.Namespace, found: Found) -> Row:
+    """The race of one network. Raises `Skipped` when it cannot be had."""
+    asked = [e for e in given.engines if e not in SLOW or given.all or _slowly(name, batch)]
+    asked = [e for e in asked if e != "verax:saved" or batch == 1]
+    able = [e for e in asked if not found.missing.get(e)]
+    entry = files.entry(name, batch, given.folder, given.models, able, found.pythons)
+    who, failed = [], []
+    for threads in given.threads:
+        for engine in asked:
+            kind = files.KINDS.get(engine, "source")
+            why = found.missing.get(engine) or entry.missing.get(kind)
+            if engine == "verax:saved" and threads != given.threads[0]:
                 continue
-            ratio = min(others) / own.best
-            cells.append(f"{ratio:.2f}")
-            ratios.setdefault((mine, against[0]), []).append(ratio)
-        last = record.timing("verax:O3", threads)
-        cells.append(f"{last.difference:.0e}" if last else "—")
-        yield "| " + " | ".join(cells) + " |"
-    means = [f"{statistics.geometric_mean(found):.2f}" for found in ratios.values()]
-    yield "| geometric mean |" + " |" * len(ENGINES) + " " + " | ".join(means) + " | |"
+            if why:
+                failed.append(Timing(engine, threads, failure=why))
+                continue
+            settings = {"target": given.target} if engine in OURS[:2] else {}
+            held = HELD_TO_AVX2 if given.target == "avx2" else {}
+            python = found.pythons.get(engine, "")
+            who.append(Contestant(engine, entry.files[kind], threads, settings, python, held))
+    record = race(
+        name,
+        who,
+        entry.inputs,
+        rounds=given.rounds,
+        seconds=given.seconds,
+        calls=1,
+        warm=given.seconds,
+        seed=zoo.SEED,
+        timeout=READY,
+        patience=PATIENCE,
+    )
+    record = dataclasses.replace(record, timings=(*record.timings, *failed))
+    target = Target.named(given.target)
+    peaks = {n: max(peak_gflops(target, n, 0.05) for _ in range(3)) for n in given.threads}
+    return Row(batch, entry.operations, peaks, record)
+
+
+def _slowly(name: str, batch: int) -> bool:
+    return name in SLOWLY and batch == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The interpreters of engines that have their own, and why engines cannot be timed."""
+
+    pythons: dict[str, str]
+    missing: dict[str, str]
+
+
+def _found(given: argparse.Namespace) -> Found:
+    named = dict(text.split("=", 1) for text in given.python)
+    pairs = {e: peers.find(e, given.folder, named) for e in given.engines}
+    pythons = {e: python for e, (python, _) in pairs.items() if python}
+    return Found(pythons, {e: why for e, (_, why) in pairs.items() if why})
+
+
+def _write(rows: list[Row], given: argparse.Namespace) -> None:
+    texts = {given.page: page(rows), given.page.with_suffix(".svg"): drawing(rows, 1)}
+    kept = [{**vars(r), "record": json.loads(r.record.to_json())} for r in rows]
+    texts[given.folder / "panel.json"] = json.dumps(kept, indent=1)
+    for path, text in texts.items():
+        with atomic_write(path) as stream:
+            stream.write(text.encode())
+
+
+def _read(path: Path) -> list[Row]:
+    return [
+        Row(
+            kept["batch"],
+            kept["operations"],
+            {int(n): peak for n, peak in kept["peaks"].items()},
+            Benchmark.from_json(json.dumps(kept["record"])),
+        )
+        for kept in json.loads(path.read_text())
+    ]
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--networks", nargs="+", choices=files.NAMES, default=list(files.NAMES))
+    parser.add_argument("--engines", nargs="+", default=[*OURS, *FAST, *SLOW])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.15, help="of an engine's turn, at least")
+    parser.add_argument("--minutes", type=float, default=25.0, help="begin no network after these")
+    parser.add_argument("--all", action="store_true", help="every engine, every batch, everywhere")
+    parser.add_argument("--quick", action="store_true", help="3 short rounds, batch 1, in out/")
+    parser.add_argument("--target", default="host", help="host, avx512 or avx2")
+    parser.add_argument("--models", type=Path, default=Path("../shared/models"))
+    parser.add_argument("--folder", type=Path, default=Path("out"), help="models and panel.json")
+    parser.add_argument("--page", type=Path, help="docs/panel.md; its drawing lies beside it")
+    parser.add_argument("--again", action="store_true", help="only write the page of panel.json")
+    parser.add_argument("--prepare", action="store_true", help="only make the networks' files")
+    parser.add_argument("--python", action="append", default=[], metavar="ENGINE=PATH")
+    parser.add_argument("--install", nargs="*", metavar="ENGINE", help="peers to install first")
+    return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--networks", nargs="+", choices=sorted(PANEL), default=list(PANEL))
-    parser.add_argument("--engines", nargs="+", default=list(ENGINES))
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of an engine's turn, at least")
-    parser.add_argument("--folder", type=Path, default=Path("out"), help="models and panel.json")
-    parser.add_argument("--page", type=Path, default=Path("docs/panel.md"))
-    parser.add_argument("--again", action="store_true", help="only write the page of panel.json")
-    given = parser.parse_args(arguments)
-    console, records = Console(), []
+    given = _arguments().parse_args(arguments)
+    given.folder = given.folder.resolve()
+    console, rows, begin = Console(), [], time.monotonic()
+    if given.quick:
+        given.rounds, given.seconds, given.batches = 3, 0.05, [1]
+    given.page = given.page or (given.folder if given.quick else Path("docs")) / "panel.md"
     if given.again:
-        kept = json.loads((given.folder / "panel.json").read_text())
-        given.page.write_text(page([Benchmark.from_json(json.dumps(record)) for record in kept]))
+        _write(_read(given.folder / "panel.json"), given)
         return 0
-    for name in given.networks:
-        record = measured(name, given.folder, given)
-        records.append(record)
-        for timing in record.timings:
-            words = timing.failure or f"{timing.median:.2f} ms, output {timing.difference:.0e} off"
-            console.print(f"{name} {timing.engine} {timing.threads}: {words}")
-        with atomic_write(given.folder / "panel.json") as stream:
-            text = json.dumps([json.loads(r.to_json()) for r in records], indent=1)
-            stream.write(text.encode())
-        with atomic_write(given.page) as stream:
-            stream.write(page(records).encode())
-    console.print(f"written: {given.page}")
+    if given.install is not None:
+        for wrong in peers.install(given.install or list(peers.ENVIRONMENTS), given.folder):
+            console.print(f"not installed: {wrong}", soft_wrap=True)
+    found = _found(given)
+    for engine, why in found.missing.items():
+        console.print(f"{engine}: {why}", soft_wrap=True)
+    if given.prepare:
+        begin = float("inf")  # files are made at leisure
+    for name, batch in planned(given):
+        if time.monotonic() - begin > 60 * given.minutes:
+            console.print(f"{name}, batch {batch}: left out, {given.minutes:g} minutes are over")
+            continue
+        try:
+            if given.prepare:
+                able = [e for e in given.engines if e not in found.missing]
+                made = files.entry(name, batch, given.folder, given.models, able, found.pythons)
+                console.print(f"{name}, batch {batch}: {', '.join(made.files)}; {made.missing}")
+                continue
+            row = measured(name, batch, given, found)
+        except (files.Skipped, VeraxError) as why:
+            console.print(f"{name}, batch {batch}: skipped: {why}", soft_wrap=True)
+            continue
+        rows.append(row)
+        for timing in row.record.timings:
+            words = timing.failure or f"{timing.best:.3f} ms, output {timing.difference:.0e} off"
+            words = " ".join(words.split())
+            console.print(f"{name} {batch} {timing.engine} {timing.threads}: {words}")
+        _write(rows, given)
+    if rows:
+        seconds = time.monotonic() - begin
+        console.print(f"written: {given.page}, {given.folder / 'panel.json'}; {seconds:.0f} s")
     return 0
 
 

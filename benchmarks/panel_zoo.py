@@ -1,5 +1,5 @@
 """The networks of the panel: one of every kind that people run, made from `transformers`' own
-configurations (and a plain U-Net), with random seeded weights; nothing is downloaded.
+configurations (and those of `panel_modules`), with random seeded weights; nothing is downloaded.
 
 `networks_zoo` says how BatchNorm's statistics are made to fit the weights.
 """
@@ -16,33 +16,55 @@ from typing import Any
 import numpy as np
 
 import networks_zoo as zoo
+from panel_modules import (
+    SSD_SIZE,
+    add_suppression,
+    diffusion_inputs,
+    diffusion_unet,
+    ssd_mobilenet,
+    unet,
+)
 
 VOCABULARY = 30522
 LENGTH = 128
 
 
+Feed = Callable[[np.random.Generator, int], dict[str, np.ndarray]]
+
+
+def tokens(rng: np.random.Generator, batch: int) -> dict[str, np.ndarray]:
+    """Numbers of LENGTH words, and which of them count."""
+    mask = np.ones((batch, LENGTH), np.int64)
+    mask[:, LENGTH - 17 :] = 0
+    return {"tokens": rng.integers(1000, VOCABULARY, (batch, LENGTH)), "mask": mask}
+
+
 @dataclass(frozen=True)
 class Network:
-    """How a network is made, and what it is fed: an image [1, 3, size, size], or LENGTH tokens."""
+    """How a network is made, and what it is fed: by default images [batch, 3, size, size].
+
+    twins: element types ("int8", "float16") that the panel also has it in. suppresses: whether its
+    two outputs, boxes and scores, go through NonMaxSuppression in its file.
+    """
 
     build: Callable[[], Any]
     size: int = 224
-    tokens: bool = False
+    feed: Feed | None = None
+    twins: tuple[str, ...] = ()
+    suppresses: bool = False
 
-    def inputs(self, seed: int) -> dict[str, np.ndarray]:
+    def inputs(self, seed: int, batch: int = 1) -> dict[str, np.ndarray]:
         """Arrays by name of the input."""
         rng = np.random.default_rng(seed)
-        if not self.tokens:
-            return {zoo.INPUT: zoo.smooth_images(rng, 1, self.size)}
-        mask = np.ones((1, LENGTH), np.int64)
-        mask[:, LENGTH - 17 :] = 0
-        return {"tokens": rng.integers(1000, VOCABULARY, (1, LENGTH)), "mask": mask}
+        if self.feed is not None:
+            return self.feed(rng, batch)
+        return {zoo.INPUT: zoo.smooth_images(rng, batch, self.size)}
 
     def module(self) -> Any:
         """The torch module in evaluation mode."""
         import torch
 
-        if not self.tokens and self.size == 224:
+        if self.feed is None and self.size == 224:
             return zoo.calibrated(self.build, zoo.SEED)
         torch.manual_seed(zoo.SEED)
         return self.build().eval()
@@ -80,42 +102,11 @@ def _bert() -> Any:
     return _first_output(transformers.BertModel(config, add_pooling_layer=False))
 
 
-def _unet() -> Any:
-    """Four levels, 32 to 256 channels, two 3x3 convolutions each, transposed ones upwards."""
-    import torch
-    from torch import nn
-
-    def twice(a: int, b: int) -> nn.Sequential:
-        return nn.Sequential(
-            nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.Conv2d(b, b, 3, padding=1), nn.ReLU()
-        )
-
-    class UNet(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            widths = [32, 64, 128, 256]
-            self.down = nn.ModuleList(map(twice, [3, *widths[:-1]], widths))
-            self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2) for w in widths[-2::-1])
-            self.join = nn.ModuleList(twice(2 * w, w) for w in widths[-2::-1])
-            self.head = nn.Conv2d(widths[0], 5, 1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            kept = []
-            for i, block in enumerate(self.down):
-                x = block(nn.functional.max_pool2d(x, 2) if i else x)
-                kept.append(x)
-            for up, join, other in zip(self.up, self.join, kept[-2::-1], strict=True):
-                x = join(torch.cat([up(x), other], 1))
-            return self.head(x)
-
-    return UNet()
-
-
 PANEL: dict[str, Network] = {
-    "resnet18": Network(zoo.NETWORKS["resnet18"]),
-    "resnet50": Network(zoo.NETWORKS["resnet50"]),
+    "resnet18": Network(zoo.NETWORKS["resnet18"], twins=("int8", "float16")),
+    "resnet50": Network(zoo.NETWORKS["resnet50"], twins=("int8",)),
     "mobilenetv1": Network(_image("MobileNetV1Config", "MobileNetV1ForImageClassification")),
-    "mobilenetv2": Network(zoo.NETWORKS["mobilenetv2"]),
+    "mobilenetv2": Network(zoo.NETWORKS["mobilenetv2"], twins=("int8", "float16")),
     "efficientnet_b0": Network(
         _image(
             "EfficientNetConfig",
@@ -149,31 +140,42 @@ PANEL: dict[str, Network] = {
     "segformer_b0": Network(
         _image("SegformerConfig", "SegformerForImageClassification"),
     ),
-    "unet": Network(_unet, 256),
-    "bert_6": Network(_bert, tokens=True),
+    "unet": Network(unet, 256),
+    "bert_6": Network(_bert, feed=tokens),
+    "diffusion_unet": Network(diffusion_unet, feed=diffusion_inputs),
+    "ssd_mobilenet": Network(ssd_mobilenet, SSD_SIZE, suppresses=True),
 }
 
 
-def write(name: str, folder: Path) -> Path:
-    """Make network `name` in `folder` unless it is there; returns its path."""
+def write(name: str, folder: Path, batch: int = 1) -> Path:
+    """Make network `name` in `folder` unless it is there; returns its path. A .pt2 file of the same
+    network lies beside it, for PyTorch, but of those that suppress boxes: PyTorch alone cannot."""
     import torch
 
-    network, path = PANEL[name], folder / f"{name}.onnx"
+    network, path = PANEL[name], folder / f"{name}{f'-b{batch}' if batch > 1 else ''}.onnx"
     folder.mkdir(parents=True, exist_ok=True)
     if path.exists():
         return path
-    model, given = network.module(), network.inputs(zoo.SEED)
-    part = path.with_suffix(".part")
+    given = network.inputs(zoo.SEED, batch)
+    tensors = tuple(map(torch.from_numpy, given.values()))
+    part, outputs = path.with_suffix(".part"), ["output"]
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
+        model = network.module()
+        if network.suppresses:
+            outputs = ["boxes", "scores"]
+        else:
+            torch.export.save(torch.export.export(model, tensors), path.with_suffix(".pt2"))
         torch.onnx.export(
             model,
-            tuple(map(torch.from_numpy, given.values())),
+            tensors,
             str(part),
             dynamo=False,
             opset_version=zoo.OPSET,
             input_names=list(given),
-            output_names=["output"],
+            output_names=outputs,
         )
+    if network.suppresses:
+        add_suppression(part, *outputs)
     part.rename(path)
     return path

@@ -18,7 +18,7 @@ from verax.bench.rounds import Contestant, race
 from verax.bench.worker import serve
 from verax.records.benchmark import Benchmark, Timing
 from verax.report.benchmark import benchmark_table
-from verax.runners.registry import ENGINES, ENTRIES
+from verax.runners.registry import ENGINES, ENTRIES, TIMED_ONLY
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 IMAGE = np.random.default_rng(3).random((2, 1, 24, 20), np.float32)
@@ -26,9 +26,9 @@ IMAGE = np.random.default_rng(3).random((2, 1, 24, 20), np.float32)
 
 def record() -> Benchmark:
     timings = (
-        Timing("verax", 1, "0.1", (2.0, 4.0, 2.0), 1.9, 0.5, 90.0, 30),
-        Timing("onnxruntime", 1, "1.3", (3.0, 6.0, 1.0), 0.9, 0.1, 80.0, 40),
-        Timing("openvino", 1, "2", (5.0, 5.0, 5.0), 4.9, 0.2, 95.0, 20),
+        Timing("verax", 1, "0.1", (2.0, 4.0, 2.0), 1.9, 0.5, 0.2, 0.1, 90.0, 99.0, 30),
+        Timing("onnxruntime", 1, "1.3", (3.0, 6.0, 1.0), 0.9, 0.1, 0.1, 0.0, 80.0, 85.0, 40),
+        Timing("openvino", 1, "2", (5.0, 5.0, 5.0), 4.9, 0.2, 0.1, 0.1, 95.0, 96.0, 20),
         Timing("torch", 1, failure="it cannot read this"),
     )
     return Benchmark("net", {"x": "float32[1]"}, timings, {"cores": "2"}, (0.5, 0.75), 7)
@@ -48,6 +48,13 @@ def test_the_record_survives_json() -> None:
     assert Benchmark.from_json(record().to_json()) == record()
     with pytest.raises(UsageError):
         Benchmark.from_json('{"schema": "something else"}')
+
+
+def test_spread_is_half_of_the_middle_half_and_start_up_ends_with_a_result() -> None:
+    timing = Timing("a", 1, rounds=(1.0, 2.0, 3.0, 4.0, 100.0), prepare=0.5, first=0.25)
+    assert timing.median == 3.0
+    assert timing.spread == pytest.approx((4.0 - 2.0) / 2 / 3.0)
+    assert timing.start_up == 0.75
 
 
 def test_the_table_says_ratio_and_failure() -> None:
@@ -84,6 +91,37 @@ def test_a_race_times_every_engine_and_records_who_fails(tmp_path: Path) -> None
     assert found.environment["onnxruntime"]
 
 
+def test_a_contestant_may_live_in_another_environment(tmp_path: Path) -> None:
+    """With settings and variables of its own; nothing but verax is seen from there."""
+    said = tmp_path / "said"
+    outside = tmp_path / "python"
+    note = f'echo "$PYTHONPATH $SAID" > {said}'
+    outside.write_text(f'#!/bin/sh\n{note}\nexec {sys.executable} "$@"\n')
+    outside.chmod(0o755)
+    who = [
+        Contestant("verax", str(EXAMPLE), 1),
+        Contestant("verax", str(EXAMPLE), 1, {"opt_level": 1}, str(outside), {"SAID": "here"}),
+        Contestant("verax", str(EXAMPLE), 1, {"target": "nothing"}),
+    ]
+    found = race("digits", who, {"image": IMAGE}, rounds=2, seconds=0.0, calls=1, warm=0.0)
+    first, other, refused = found.timings
+    assert not other.failure, other.failure
+    assert other.difference < 1e-5
+    folder, word = said.read_text().split()
+    assert word == "here"
+    assert "src" not in folder.split("/")
+    assert "unknown target 'nothing'" in refused.failure
+    assert 0 < first.imports < first.prepare < first.start_up
+    assert first.peak_memory >= first.memory > 0 or sys.platform != "linux"
+
+
+def test_an_engine_without_patience_takes_one_turn() -> None:
+    who = [Contestant("verax", str(EXAMPLE), 1)]
+    given = {"image": IMAGE}
+    found = race("digits", who, given, rounds=5, seconds=0.0, calls=1, warm=0.0, patience=1e-9)
+    assert len(found.timings[0].rounds) == 1
+
+
 def test_a_worker_answers_in_the_protocol(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     np.savez(tmp_path / "in.npz", image=IMAGE)
@@ -116,8 +154,9 @@ def test_a_process_that_is_timed_holds_nothing_else(name: str) -> None:
     assert f"verax.runners.engines.{name}" in ours
 
 
-def test_every_engine_is_a_runner_and_runs_files() -> None:
-    assert set(ENGINES) - {"verax"} <= set(ENTRIES)
+def test_every_engine_is_a_runner_or_only_timed_and_runs_files() -> None:
+    assert set(ENGINES) - {"verax", *TIMED_ONLY} <= set(ENTRIES)
+    assert not set(TIMED_ONLY) & set(ENTRIES)
     assert {"onnxruntime", "openvino", "tvm", "litert", "torch"} <= set(ENGINES)
     assert all(ENGINES[n].suffixes for n in ENGINES if not n.startswith("verax"))
 

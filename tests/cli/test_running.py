@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +139,32 @@ def test_check_of_recorded_values(cli: Cli, digits: Path, photo: Path, tmp_path:
 def test_check_is_undecided_on_nan(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.full((2, 1, 9, 7), np.nan, np.float32))
     assert cli("check", tiny, "verax:O1", "--input", tmp_path / "x.npy").code == 3
+
+
+def test_bench_profiles_every_step(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    record, trace = tmp_path / "profile.json", tmp_path / "trace.json"
+    arguments = ("--profile", "--rounds", 2, "--json", record, "--trace", trace)
+    found = cli("bench", tiny, *arguments)
+    assert found.code == 0, found.err
+    assert "of peak" in found.out
+    told = json.loads(record.read_text())
+    assert told["schema"] == "verax.profile/1"
+    assert {"microseconds", "gflops", "percent_of_peak", "bytes", "gigabytes_per_second"} <= set(
+        told["steps"][0]
+    )
+    assert {"algorithm", "schedule", "threads"} <= set(told["steps"][0])
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert len([e for e in events if e["ph"] == "X"]) == len(told["steps"])
+
+
+def test_bench_takes_a_target_and_refuses_one_that_cannot_run_here(cli: Cli, tiny: Path) -> None:
+    own = "avx2" if platform.machine() in ("x86_64", "AMD64") else "aarch64"
+    other = "aarch64" if own == "avx2" else "avx2"
+    assert cli("bench", tiny, "--profile", "--rounds", 1, "--target", own).code == 0
+    refused = cli("bench", tiny, "--profile", "--target", other)
+    assert refused.code == 2
+    assert "cannot run" in refused.err
+    assert "unknown target" in cli("bench", tiny, "--target", "sse2").err
 
 
 def test_bench_times_engines_side_by_side(cli: Cli, tiny: Path, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ import numpy as np
 from verax.base.cores import available_cores
 from verax.base.files import scratch_folder
 from verax.base.processes import Ended, Guarded, SubjectError
+from verax.bench.worker import WARM_SECONDS
 from verax.records.benchmark import Benchmark, Timing
 from verax.records.environment import environment
 from verax.runners.registry import ENGINES
@@ -27,6 +30,9 @@ BUSY = 0.25
 """Load per core, before the race, from which figures are doubtful."""
 TIMEOUT = 300.0
 """Seconds that an engine may take to get ready, or for a turn."""
+HELD_TO_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+"""Variables that keep oneDNN (of PyTorch and OpenVINO) and PyTorch's own kernels from using more
+than AVX2. The other peers know no such switch."""
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and how much of all is done, 0 to 1."""
@@ -34,11 +40,19 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Contestant:
-    """An engine (a key of `ENGINES`), the model as it takes it, and its threads."""
+    """An engine (a key of `ENGINES`), the model as it takes it, and its threads.
+
+    settings: beside the engine's own. python: the interpreter of an environment in which the
+    engine is installed, empty for this one; NumPy must be installed there too. environment:
+    variables of its process.
+    """
 
     engine: str
     model: str
     threads: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    python: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -55,6 +69,8 @@ class _Lane:
     best: float = float("inf")
     calls: int = 0
     memory: float = 0.0
+    peak_memory: float = 0.0
+    spent: float = 0.0
 
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
         """Send an order, wait for the answer; a process that died answers with a failure, and one
@@ -91,14 +107,16 @@ class _Lane:
                 stream.close()
 
     def turn(self, seconds: float, calls: int) -> None:
+        begin = time.monotonic()
         answer = self.ask({"seconds": seconds, "calls": calls})
+        self.spent += time.monotonic() - begin
         if "failure" in answer:
             self.failure = answer["failure"]
             return
         self.rounds.append(statistics.median(answer["times"]))
         self.best = min(self.best, *answer["times"])
         self.calls += len(answer["times"])
-        self.memory = answer["memory"]
+        self.memory, self.peak_memory = answer["memory"], answer["peak_memory"]
 
 
 def race(
@@ -111,14 +129,17 @@ def race(
     calls: int = 3,
     seed: int = 0,
     timeout: float = TIMEOUT,
+    patience: float = math.inf,
+    warm: float = WARM_SECONDS,
     progress: Progress = lambda what, done: None,
 ) -> Benchmark:
     """Time `contestants` on `inputs`; `model` is its name in the record.
 
     Every round, each engine runs for `seconds` and at least `calls` calls; the order moves by one
     each round. An engine that cannot load the model, or takes more than `timeout` seconds for that
-    or for a turn, is in the record with its failure. Processes are ended when this returns or is
-    interrupted.
+    or for a turn, is in the record with its failure; one whose turns have taken `patience` seconds
+    together takes no more of them. warm: seconds for which an engine runs before it is timed.
+    Processes are ended when this returns or is interrupted.
     """
     before = _load()
     lanes: list[_Lane] = []
@@ -127,17 +148,21 @@ def race(
         np.savez(stored, **dict(inputs))  # type: ignore[arg-type]
         try:
             for number, who in enumerate(contestants):
-                lanes.append(_start(who, scratch / f"{number}.npz", timeout))
+                lanes.append(_start(who, scratch, scratch / f"{number}.npz", timeout))
             for number, lane in enumerate(lanes):
                 progress(f"loading {_title(lane.who)}", number / (len(lanes) * 2))
                 answer = lane.ask(
                     {
                         "module": ENGINES[lane.who.engine].module,
-                        "settings": dict(ENGINES[lane.who.engine].settings),
+                        "settings": {
+                            **ENGINES[lane.who.engine].settings,
+                            **lane.who.settings,
+                        },
                         "model": lane.who.model,
                         "threads": lane.who.threads,
                         "inputs": str(stored),
                         "outputs": str(lane.outputs),
+                        "warm": warm,
                     }
                 )
                 lane.failure, lane.ready = answer.get("failure", ""), answer
@@ -146,7 +171,7 @@ def race(
                 progress(f"round {number + 1} of {rounds}", 0.5 + number / (2 * rounds))
                 for i in range(len(running)):
                     lane = running[(i + number) % len(running)]
-                    if not lane.failure:
+                    if not lane.failure and lane.spent < patience:
                         lane.turn(seconds, calls)
             first = next((lane.outputs for lane in running), None)
             timings = tuple(_timing(lane, first) for lane in lanes)
@@ -176,13 +201,21 @@ def _load() -> float:
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
-def _start(who: Contestant, outputs: Path, timeout: float) -> _Lane:
+def _start(who: Contestant, scratch: Path, outputs: Path, timeout: float) -> _Lane:
+    environment = {"OMP_NUM_THREADS": str(who.threads), **who.environment}
+    if who.python:  # nothing of this environment but ourselves may be seen in the other
+        shown = scratch / "path"
+        shown.mkdir(exist_ok=True)
+        link = shown / "verax"
+        if not link.exists():
+            link.symlink_to(Path(__file__).parents[1], target_is_directory=True)
+        environment["PYTHONPATH"] = str(shown)
     process = Guarded(
-        [sys.executable, "-m", "verax.bench.worker"],
+        [who.python or sys.executable, "-m", "verax.bench.worker"],
         name=_title(who),
         stdin=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        environment={"OMP_NUM_THREADS": str(who.threads)},
+        environment=environment,
     )
     return _Lane(who, process, outputs, timeout)
 
@@ -198,10 +231,18 @@ def _timing(lane: _Lane, first: Path | None) -> Timing:
         tuple(round(t, 5) for t in lane.rounds),
         round(lane.best, 5),
         round(lane.ready["prepare"], 4),
+        round(lane.ready["imports"], 4),
+        round(lane.ready["first"], 4),
         round(lane.memory, 1),
+        round(lane.peak_memory, 1),
         lane.calls,
         _difference(lane.outputs, first),
     )
+
+
+def _without_ones(array: np.ndarray) -> tuple[int, ...]:
+    """The shape without axes of one, which some engines drop."""
+    return tuple(n for n in array.shape if n != 1)
 
 
 def _difference(path: Path, first: Path) -> float:
@@ -209,9 +250,10 @@ def _difference(path: Path, first: Path) -> float:
     with np.load(path) as mine, np.load(first) as theirs:
         worst = 0.0
         for key in theirs.files:
-            if key not in mine.files or mine[key].shape != theirs[key].shape:
+            if key not in mine.files or _without_ones(mine[key]) != _without_ones(theirs[key]):
                 return float("inf")
-            a, b = mine[key].astype(np.float64), theirs[key].astype(np.float64)
+            b = theirs[key].astype(np.float64)
+            a = mine[key].astype(np.float64).reshape(b.shape)
             if a.size:
                 worst = max(worst, float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300)))
         return worst

@@ -1,10 +1,12 @@
 """The process of one engine: prepares it, then runs turns when told to.
 
 Spoken on standard input and output, one JSON object a line. First the parent sends
-{"module", "settings", "model", "threads", "inputs": an .npz file, "outputs": where to write one},
-module and settings being those of a `runners.engines.Engine`; the worker
-answers {"version", "prepare"} or {"failure"}. Then for each {"seconds", "calls"} it runs at least
-that many calls for at least that long and answers {"times": milliseconds of each call, "memory"}.
+{"module", "settings", "model", "threads", "inputs": an .npz file, "outputs": where to write one,
+"warm": seconds}, module and settings being those of a `runners.engines.Engine`; the worker answers
+{"version", "imports", "prepare", "first"}, seconds (to import the runtime, to load and compile the
+model with that, for the first run), or {"failure"}. Then for each {"seconds", "calls"} it runs at
+least that many calls for at least that long and answers {"times": milliseconds of each call,
+"memory", "peak_memory"}: megabytes now and at most.
 It leaves when its input closes. What libraries print goes to standard error.
 """
 
@@ -23,17 +25,17 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 
-WARM_CALLS = 3
 WARM_SECONDS = 0.5
 
 
-def resident_megabytes() -> float:
-    """Resident memory of this process; 0 where the system does not tell."""
+def resident_megabytes(field: str = "VmRSS") -> float:
+    """Resident memory of this process, now or ("VmHWM") at most; 0 where the system does not
+    tell."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(x.split()[1]) * 1.024e-3 for x in lines if x.startswith(f"{field}:"))
+    except (OSError, IndexError, ValueError, StopIteration):
         return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def prepare(order: dict[str, Any]) -> tuple[Callable[[], Sequence[np.ndarray]], dict[str, Any]]:
@@ -41,13 +43,21 @@ def prepare(order: dict[str, Any]) -> tuple[Callable[[], Sequence[np.ndarray]], 
     inputs = dict(np.load(order["inputs"]))
     begin = time.perf_counter()
     engine = importlib.import_module(f"verax.runners.engines.{order['module']}")
+    getattr(engine, "runtime", lambda: None)()
+    imported = time.perf_counter()
     prepared = engine.prepared(order["model"], order["threads"], order["settings"])
     run = prepared.bind(inputs)
+    loaded = time.perf_counter()
     outputs = [np.array(array) for array in run()]
-    elapsed = time.perf_counter() - begin
+    end = time.perf_counter()
     np.savez(order["outputs"], *outputs)
-    turn(run, WARM_SECONDS, WARM_CALLS)
-    return run, {"version": prepared.version, "prepare": elapsed}
+    turn(run, order.get("warm", WARM_SECONDS), 1)
+    return run, {
+        "version": prepared.version,
+        "imports": imported - begin,
+        "prepare": loaded - begin,
+        "first": end - loaded,
+    }
 
 
 def turn(run: Callable[[], object], seconds: float, calls: int) -> list[float]:
@@ -83,7 +93,8 @@ def serve(orders: TextIO, answers: TextIO) -> None:
     for line in orders:
         order = json.loads(line)
         times = turn(run, order["seconds"], order["calls"])
-        answer({"times": times, "memory": resident_megabytes()})
+        most = resident_megabytes("VmHWM")
+        answer({"times": times, "memory": resident_megabytes(), "peak_memory": most})
 
 
 def main() -> None:

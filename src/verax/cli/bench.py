@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import difflib
-from typing import Annotated
+from collections.abc import Mapping
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.text import Text
 
-from verax.api import load
+from verax.api import compile, load
 from verax.base.errors import CompileError, UsageError
-from verax.bench.rounds import TIMEOUT, Contestant, race
+from verax.bench.rounds import HELD_TO_AVX2, TIMEOUT, Contestant, race
 from verax.cli.console import (
     Json,
     Model,
+    OpenLevel,
     Seed,
     can_write,
     checked_timeout,
     output,
     progress,
+    write_json,
     write_text,
 )
 from verax.cli.inputs import Inputs, read_inputs
+from verax.compiler.kernels.target import Target
 from verax.compiler.saved import SavedExecutable
+from verax.frontends import model as loading
 from verax.images import ImageOptions
 from verax.judge import draw_inputs
 from verax.report.benchmark import benchmark_table
 from verax.runners.registry import ENGINES
+
+PROFILE = "verax.profile/1"
 
 
 def command(
@@ -49,16 +58,50 @@ def command(
     shape: Annotated[
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="Sizes of symbols (n=1).")
     ] = None,
+    opt_level: OpenLevel = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            help="Instructions that Verax may use: host, avx512 or avx2. Peers whose libraries "
+            "(oneDNN, PyTorch's own kernels) can be held to AVX2 are held to it as well."
+        ),
+    ] = "host",
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="Time every step of Verax's program by itself instead: time, GFLOP/s, share of "
+            "the machine's peak, bytes, GB/s, algorithm, schedule, threads.",
+        ),
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the profile as a trace that chrome://tracing and Perfetto open.",
+        ),
+    ] = None,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
     """Time a model beside other runtimes: own processes, taking turns, medians and a ratio."""
     can_write(json)
+    can_write(trace)
     checked_timeout(timeout)
+    if not Target.named(target).runs_here():
+        raise UsageError(
+            "this machine cannot run code for that target",
+            place=f"--target {target}",
+            next_step="choose one that it has, or run where it runs",
+        )
+    settings: dict[str, Any] = {} if target == "host" else {"target": target}
+    if opt_level is not None:
+        settings["opt_level"] = opt_level
     loaded = load(model)
     if isinstance(loaded, SavedExecutable):
         raise UsageError("other engines cannot run a .vx file", place=str(model))
-    rivals = tuple(name.strip() for name in against.split(",") if name.strip())
+    profiled = profile or trace is not None
+    rivals = tuple(n.strip() for n in against.split(",") if n.strip() and not profiled)
     for name in rivals:
         if name not in ENGINES:
             near = difflib.get_close_matches(name, ENGINES, 1)
@@ -71,8 +114,8 @@ def command(
             raise UsageError(
                 f"{name} runs {' or '.join(reads)} files",
                 place=str(model),
-                next_step="`verax convert` writes ONNX; `benchmarks/networks.py` times PyTorch on "
-                "the networks it makes",
+                next_step="`verax convert` writes ONNX; `benchmarks/panel.py` times every peer "
+                "on the networks it makes",
             )
     counts = _integers("--threads", threads)
     sizes = {}
@@ -86,13 +129,27 @@ def command(
         arrays = {name: drawn[name] for name in loaded.graph.arguments}  # engines keep the state
         for name in arrays:
             output.print(Text(f"input {name}: {words[name]}"), soft_wrap=True)
+    arrays = {n: np.ascontiguousarray(a) for n, a in arrays.items()}
+    if profiled:
+        _profile(loaded, arrays, counts, settings, rounds, json, trace)
+        return
     engines = tuple(dict.fromkeys(("verax", *rivals)))
-    who = [Contestant(e, str(model), count) for count in counts for e in engines]
+    who = [
+        Contestant(
+            e,
+            str(model),
+            count,
+            settings if e == "verax" else {},
+            environment=HELD_TO_AVX2 if target == "avx2" else {},
+        )
+        for count in counts
+        for e in engines
+    ]
     with progress(model.name) as show:
         record = race(
             model.name,
             who,
-            {n: np.ascontiguousarray(a) for n, a in arrays.items()},
+            arrays,
             rounds=rounds,
             seed=seed,
             timeout=timeout,
@@ -103,6 +160,23 @@ def command(
     failures = [t.failure for t in record.timings if t.engine == "verax" and t.failure]
     if failures:
         raise CompileError("Verax could not run the model", place=failures[0])
+
+
+def _profile(
+    model: loading.Model,
+    arrays: Mapping[str, np.ndarray],
+    counts: list[int],
+    settings: Mapping[str, Any],
+    runs: int,
+    json: Path | None,
+    trace: Path | None,
+) -> None:
+    """Print where the time goes, for each thread count; files hold the last one."""
+    for count in counts:
+        found = compile(model, threads=count, **settings).profile(arrays, runs)
+        output.print(Text(str(found)), soft_wrap=True)
+    write_json(json, PROFILE, found.to_json())
+    write_text(trace, dumps(found.to_trace()))
 
 
 def _integers(option: str, text: str) -> list[int]:

@@ -25,18 +25,18 @@ from verax.base.notebooks import of_text
 from verax.base.settings import Settings
 from verax.compiler.cache import ProgramCache, is_cached
 from verax.compiler.decide.steps import Decisions
-from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import Target
 from verax.compiler.levels import CLASSES, Change, run_passes
 from verax.compiler.lower.lowering import ReferenceCall
 from verax.compiler.lower.program import LoweredProgram, lower
 from verax.compiler.notes import notes_of
+from verax.compiler.profiling import profile_of
 from verax.compiler.recipe import follow, network_hash, recipe_of, require_same
 from verax.compiler.saved import calls_of
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
 from verax.records.certificate import Certificate
-from verax.records.profile import Profile, StepTime
+from verax.records.profile import Profile
 from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols, evaluate_node
@@ -232,7 +232,8 @@ class Executable(Remembers):
             return dict(zip(self.graph.outputs, found.program.run(arrays)))
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
-        """Time every step by itself: median of `runs` after two more to warm up.
+        """Time every step by itself: median of `runs` after two more to warm up; beside it the
+        machine's peak of multiply-adds.
 
         State is read as it is and stays so. Raises `InputError` when inputs do not fit.
         """
@@ -246,16 +247,7 @@ class Executable(Remembers):
         arrays = [inputs[v] for v in found.inputs]
         times = np.median(program.time_steps(arrays, runs + 2)[2:], axis=0) / 1e3
         program.close()
-        steps = []
-        for i, (step, taken) in enumerate(zip(lowered.steps, times, strict=True)):
-            if i in lowered.kernels:
-                kernel = lowered.kernels[i]
-                name, flops, moved = kernel.name, known(kernel.flops), known(kernel.bytes)
-            else:
-                name = "reference" if isinstance(step, ReferenceCall) else "counted"
-                flops, moved = 0, 0
-            steps.append(StepTime(step.label, name, float(taken), flops, moved))
-        return Profile(tuple(steps), runs, threads)
+        return profile_of(lowered, times.tolist(), runs, self.settings, self._target)
 
     def _lookup(self, inputs: Mapping[str, np.ndarray]) -> Specialised:
         last = self._last

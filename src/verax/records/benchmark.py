@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from verax.records.codec import read_json, write_json
 
-SCHEMA = "verax.benchmark/1"
+SCHEMA = "verax.benchmark/2"
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,11 @@ class Timing:
     """One engine at one thread count.
 
     rounds: median time of a call in each round, milliseconds, in order; best: fastest single call,
-    milliseconds; prepare: seconds to load and compile; memory: resident megabytes afterwards;
-    calls: calls timed; difference: largest absolute difference of the outputs from those of the
-    first engine, relative to its largest output (a figure, not a verdict); failure: why the engine
-    has no times, in words.
+    milliseconds; prepare: seconds to import the runtime, load and compile the model; imports: the
+    first part of that; first: seconds of the first run; memory: resident megabytes afterwards;
+    peak_memory: at most; calls: calls timed; difference: largest absolute difference of the outputs
+    from those of the first engine, relative to its largest output (a figure, not a verdict);
+    failure: why the engine has no times, in words.
     """
 
     engine: str
@@ -28,7 +29,10 @@ class Timing:
     rounds: tuple[float, ...] = ()
     best: float = 0.0
     prepare: float = 0.0
+    imports: float = 0.0
+    first: float = 0.0
     memory: float = 0.0
+    peak_memory: float = 0.0
     calls: int = 0
     difference: float = 0.0
     failure: str = ""
@@ -37,6 +41,19 @@ class Timing:
     def median(self) -> float:
         """Median over rounds, milliseconds."""
         return statistics.median(self.rounds)
+
+    @property
+    def spread(self) -> float:
+        """Half of the range that holds the middle half of the rounds, relative to the median."""
+        if len(self.rounds) < 2:
+            return 0.0
+        low, _, high = statistics.quantiles(self.rounds, n=4, method="inclusive")
+        return (high - low) / 2 / self.median
+
+    @property
+    def start_up(self) -> float:
+        """Seconds from a started interpreter to the first result."""
+        return self.prepare + self.first
 
 
 @dataclass(frozen=True)

@@ -201,8 +201,19 @@ DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "tensorflow": TensorFlowRunner.packages,
 }
 """Package as it is imported -> what it may be called where packages are listed, likeliest first."""
+TIMED_ONLY: Mapping[str, tuple[str, Engine]] = {
+    "verax:saved": ("", Engine("verax", (".vx",))),
+    "torch-zentorch": (
+        "zentorch",
+        Engine("torch", (".pt2", ".py"), {"compiled": True, "backend": "zentorch"}),
+    ),
+    "ncnn": ("ncnn", Engine("ncnn", (".param",))),
+    "mnn": ("MNN", Engine("mnn", (".mnn",))),
+}
+"""Engines that are timed and not judged: the package that each needs, and how it is run."""
 ENGINES: Mapping[str, Engine] = {
     "verax": Engine("verax", (), {"opt_level": DEFAULT_LEVEL}),
+    **{name: engine for name, (_, engine) in TIMED_ONLY.items()},
     **{name: entry.engine for name, entry in ENTRIES.items() if entry.engine is not None},
 }
 """What `verax bench` can time, by the runner's name; "verax" is our default level."""

@@ -46,8 +46,15 @@ SERIAL_FLOPS = 40_000
 SERIAL_BYTES = 64_000
 """Below both, waking another thread costs more than it gains (about 2 microseconds)."""
 
+
 MAX_RUN = 512
 """Kernel calls in one native function: LLVM takes more than linear time over longer ones."""
+
+
+def runs_alone(kernel: Kernel) -> bool:
+    """Whether the caller's thread does all of it, however many there are."""
+    small = known(kernel.flops) < SERIAL_FLOPS and known(kernel.bytes) < SERIAL_BYTES
+    return known(kernel.items) < 2 or small
 
 
 def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict[int, Kernel]]:
@@ -230,9 +237,8 @@ def _emit_segment(
             address = b.gep(base(pointer), [constant(offset)], source_etype=I8)
             b.store(address, b.gep(table, [constant(i)], source_etype=PTR))
         target = module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
-        small = known(kernel.flops) < SERIAL_FLOPS and known(kernel.bytes) < SERIAL_BYTES
         items = known(kernel.items)
-        if pool is None or items < 2 or small:
+        if pool is None or runs_alone(kernel):
             b.call(target, [table, constant(0), constant(items)])
         else:
             b.call(pool, [workers, target, table, constant(items)])

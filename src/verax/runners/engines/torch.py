@@ -15,25 +15,35 @@ from verax.base.optional import optional
 from verax.runners.engines import Inputs, Prepared
 
 
+def runtime() -> Any:
+    """The package; raises `MissingPackageError` where it is not installed."""
+    return optional("torch", "to time PyTorch")
+
+
 def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
-    """As `Engine` says. settings: compiled."""
-    package = optional("torch", "to time PyTorch")
+    """As `Engine` says. settings: compiled; backend, of `torch.compile`: Inductor by default, or
+    "zentorch", which is a package of its own and takes weights for constants (as AMD advises)."""
+    package = runtime()
     package.set_num_threads(threads)
+    version, backend = package.__version__, settings.get("backend", "inductor")
+    if backend == "zentorch":
+        version = optional("zentorch", "to time AMD's zentorch").__version__
+        package._inductor.config.freezing = True
     module = _module(package, model)
-    call = package.compile(module) if settings.get("compiled") else module
+    call = package.compile(module, backend=backend) if settings.get("compiled") else module
 
     def bind(inputs: Inputs) -> Callable[[], Sequence[np.ndarray]]:
         tensors = [package.from_numpy(array) for array in inputs.values()]
 
         def run() -> Sequence[np.ndarray]:
-            with package.inference_mode():
+            with package.no_grad() if backend == "zentorch" else package.inference_mode():
                 found = call(*tensors)
             leaves = package.utils._pytree.tree_leaves(found)
             return [t.numpy() for t in leaves if isinstance(t, package.Tensor)]
 
         return run
 
-    return Prepared(package.__version__, bind)
+    return Prepared(version, bind)
 
 
 def _module(package: Any, model: str) -> Any:

@@ -1,0 +1,238 @@
+"""What the panel found as a page of Markdown tables and a drawing."""
+
+from __future__ import annotations
+
+import html
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from verax.records.benchmark import Benchmark, Timing
+
+OURS = ("verax:O1", "verax:O3")
+TITLES: Mapping[str, str] = {
+    "verax:O1": "O1",
+    "verax:O2": "O2",
+    "verax:O3": "O3",
+    "verax:saved": "`.vx`",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "ncnn": "ncnn",
+    "mnn": "MNN",
+    "litert": "LiteRT",
+    "torch": "PyTorch",
+    "torch-compiled": "torch.compile",
+    "torch-zentorch": "zentorch",
+    "tvm": "TVM",
+}
+COLOURS: Mapping[str, str] = {
+    "onnxruntime": "#1f77b4",
+    "openvino": "#2ca02c",
+    "ncnn": "#d62728",
+    "mnn": "#9467bd",
+    "litert": "#8c564b",
+    "torch": "#e377c2",
+    "torch-compiled": "#7f7f7f",
+    "torch-zentorch": "#bcbd22",
+    "tvm": "#17becf",
+}
+HEAD = """# Levels and peers on the panel
+
+Made by `make bench`. Milliseconds of one call: the fastest call of the run; behind ± half of the
+middle half of the rounds, in percent of their median; in brackets how far the outputs are from
+those of O1, relative to the largest. All engines of a row take turns in one run, each in a process
+of its own, with NumPy arrays in and out. Ratios are how many times as fast O1 and O3 are as the
+fastest of the peers, by the fastest calls: other work on the machine slows some rounds down, and
+no other. The share of the peak counts what convolutions and products do by their definition against
+float32 multiply-adds measured in the same run; Winograd's algorithm does fewer, so that it may pass
+100. O1 has the bits of O0; O3 takes Winograd's algorithm where its error model allows
+([levels](levels.md), [certificates](certificates.md)). `name-int8` and `name-float16` are the
+networks quantised and narrowed by ONNX Runtime's tools. ncnn is given images one by one: its arrays
+have no batch. What "—" stands for is said below.
+
+![Times of the peers relative to O3](panel.svg)
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network at one batch size. peaks: GFLOP/s by thread count; operations: of one call."""
+
+    batch: int
+    operations: float
+    peaks: Mapping[int, float]
+    record: Benchmark
+
+    @property
+    def name(self) -> str:
+        return self.record.model
+
+    def best_peer(self, threads: int) -> Timing | None:
+        """The fastest of those that are not ours."""
+        found = [t for t in self.record.timings if t.threads == threads and t.rounds]
+        peers = [t for t in found if not t.engine.startswith("verax")]
+        return min(peers, key=lambda t: t.best, default=None)
+
+    def share(self, timing: Timing | None) -> float:
+        """Of the peak, in percent; nan without a time."""
+        peak = self.peaks.get(timing.threads, 0.0) if timing else 0.0
+        return self.operations / timing.best / 1e4 / peak if timing and peak else math.nan
+
+
+def page(rows: Sequence[Row]) -> str:
+    """All of it as Markdown."""
+    engines = [e for e in TITLES if any(t.engine == e for r in rows for t in r.record.timings)]
+    lines = [HEAD]
+    for batch in dict.fromkeys(r.batch for r in rows):
+        part = [r for r in rows if r.batch == batch]
+        for threads in dict.fromkeys(t for r in part for t in r.record.thread_counts):
+            ran = [r for r in part if any(t.threads == threads for t in r.record.timings)]
+            lines += ["", f"## Batch {batch}, {threads} thread{'s' if threads > 1 else ''}", ""]
+            lines += _times(ran, [e for e in engines if e != "verax:saved"], threads)
+    lines += ["", "## Start-up and memory", "", _START, ""]
+    lines += _starts([r for r in rows if r.batch == 1], engines)
+    lines += ["", "## Not measured", "", *_missing(rows), "", _foot(rows)]
+    return "\n".join(lines) + "\n"
+
+
+_START = (
+    "One thread, batch 1: seconds from a started interpreter to the first result (import, load, "
+    "compile, first run) and the most memory that the process ever held, in megabytes. Verax "
+    "compiles anew here; `.vx` is the same program, saved before."
+)
+
+
+def _times(rows: Sequence[Row], engines: Sequence[str], threads: int) -> Iterator[str]:
+    shown = [e for e in engines if any(r.record.timing(e, threads) for r in rows)]
+    heads = [
+        "network",
+        *(TITLES[e] for e in shown),
+        "O1 / peer",
+        "O3 / peer",
+        "% of peak",
+        "peer's",
+    ]
+    yield "| " + " | ".join(heads) + " |"
+    yield "|---|" + "---:|" * (len(heads) - 1)
+    ratios: dict[str, list[float]] = {e: [] for e in OURS}
+    for row in rows:
+        peer = row.best_peer(threads)
+        cells = [row.name]
+        cells += [_cell(row.record.timing(e, threads), peer) for e in shown]
+        for engine in OURS:
+            own = row.record.timing(engine, threads)
+            if own and peer:
+                ratios[engine].append(peer.best / own.best)
+            cells.append(f"{peer.best / own.best:.2f}" if own and peer else "—")
+        own = row.record.timing("verax:O3", threads)
+        cells += [_percent(row.share(own)), _percent(row.share(peer))]
+        yield "| " + " | ".join(cells) + " |"
+    means = [f"{statistics.geometric_mean(f):.2f}" if f else "—" for f in ratios.values()]
+    yield "| geometric mean |" + " |" * len(shown) + " " + " | ".join(means) + " | | |"
+
+
+def _cell(found: Timing | None, peer: Timing | None) -> str:
+    if found is None:
+        return "—"
+    text = f"{_short(found.best)} ±{100 * found.spread:.0f} % ({found.difference:.0e})"
+    return f"**{text}**" if peer is found else text
+
+
+def _percent(share: float) -> str:
+    return "—" if math.isnan(share) else f"{share:.0f}"
+
+
+def _short(value: float) -> str:
+    """Three significant digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _starts(rows: Sequence[Row], engines: Sequence[str]) -> Iterator[str]:
+    yield "| network | " + " | ".join(TITLES[e] for e in engines) + " |"
+    yield "|---|" + "---:|" * len(engines)
+    for row in rows:
+        least = min((t.threads for t in row.record.timings), default=1)
+        found = [row.record.timing(e, least) for e in engines]
+        cells = [f"{t.start_up:.2f} s, {t.peak_memory:.0f}" if t else "—" for t in found]
+        yield f"| {row.name} | " + " | ".join(cells) + " |"
+
+
+def _missing(rows: Sequence[Row]) -> Iterator[str]:
+    """Reasons, each with the engines and networks that share it."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for timing in row.record.timings:
+            if timing.failure:
+                reason = " ".join(timing.failure.replace(f"{Path.cwd()}/", "").split())
+                names = told.setdefault((timing.engine, reason), [])
+                title = row.name if row.batch == 1 else f"{row.name} at batch {row.batch}"
+                if title not in names:
+                    names.append(title)
+    for (engine, reason), names in told.items():
+        yield f"- {TITLES.get(engine, engine)} on {', '.join(names)}: {html.escape(reason[:300])}"
+    if not told:
+        yield "Nothing is missing."
+
+
+def _foot(rows: Sequence[Row]) -> str:
+    machine = rows[-1].record.environment
+    versions = {t.engine: t.version for r in rows for t in r.record.timings if t.version}
+    load = [x for r in rows for x in r.record.load]
+    peaks = {n: max(r.peaks.get(n, 0.0) for r in rows) for r in rows for n in r.peaks}
+    told = ", ".join(f"{n} thread{'s' if n > 1 else ''} {p:.0f}" for n, p in peaks.items())
+    return (
+        f"{machine.get('processor', '?')}, {machine.get('cores', '?')} cores; peak in GFLOP/s: "
+        f"{told}; load {min(load):.1f} to {max(load):.1f}; "
+        + ", ".join(f"{TITLES[e]} {v}" for e, v in versions.items() if not e.startswith("verax"))
+        + "."
+    )
+
+
+LEFT, RIGHT, ROW, TOP = 150, 640, 20, 46
+
+
+def drawing(rows: Sequence[Row], threads: int) -> str:
+    """Batch 1 as SVG: for each network the peers' times relative to O3's, on a logarithmic axis.
+    What lies right of the line is slower than Verax."""
+    shown = [r for r in rows if r.batch == 1 and r.record.timing("verax:O3", threads)]
+    low, high = 0.5, 16.0
+    width, bottom = RIGHT + 30, TOP + ROW * len(shown)
+
+    def across(ratio: float) -> float:
+        share = math.log(min(max(ratio, low), high) / low) / math.log(high / low)
+        return LEFT + (RIGHT - LEFT) * share
+
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 30}" '
+        'font-family="sans-serif" font-size="11">',
+        f'<rect width="{width}" height="{bottom + 30}" fill="white"/>',
+    ]
+    for tick in (0.5, 1, 2, 4, 8, 16):
+        x, line = across(tick), "#333" if tick == 1 else "#ddd"
+        lines.append(
+            f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{bottom}" stroke="{line}"/>'
+        )
+        lines.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{tick:g}</text>')
+    words = f"time of a call relative to Verax at O3, {threads} thread{'s' if threads > 1 else ''}"
+    lines.append(f'<text x="{LEFT}" y="{bottom + 27}">{words}</text>')
+    ran = [e for e in COLOURS if any(r.record.timing(e, threads) for r in shown)]
+    for i, engine in enumerate(ran):
+        x, y = LEFT - 130 + 125 * (i % 5), 12 + 15 * (i // 5)
+        lines.append(f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{COLOURS[engine]}"/>')
+        lines.append(f'<text x="{x + 8}" y="{y}">{html.escape(TITLES[engine])}</text>')
+    for i, row in enumerate(shown):
+        y = TOP + ROW * i + ROW / 2
+        lines.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{row.name}</text>')
+        own = row.record.timing("verax:O3", threads)
+        for engine in ran:
+            found = row.record.timing(engine, threads)
+            if found and own:
+                ratio = found.best / own.best
+                title = f"{TITLES[engine]}, {row.name}: {ratio:.2f}"
+                lines.append(
+                    f'<circle cx="{across(ratio):.1f}" cy="{y}" r="4" fill="{COLOURS[engine]}" '
+                    f'fill-opacity="0.8"><title>{html.escape(title)}</title></circle>'
+                )
+    return "\n".join([*lines, "</svg>"]) + "\n"
