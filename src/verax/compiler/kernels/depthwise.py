@@ -31,9 +31,8 @@ WIDEST = 8
 
 def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A tile that reuses inputs and fits the registers."""
-    taps = math.prod(spec.kernel)
-    held = taps * target.physical if _holds_weights(spec, target) else 0
-    most = max(1, min(14, (target.registers - 3 - held) // target.physical))
+    taps, most = math.prod(spec.kernel), most_outputs(spec, target)
+    held = _holds_weights(spec, target)
     (_, kh, kw), (_, sh, sw), (_, dh, dw) = spec.kernel, spec.strides, spec.dilations
 
     def cycles(rows: int, cols: int) -> float:
@@ -46,6 +45,13 @@ def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     rows, cols = choose_tile(count, most, WIDEST, cycles)
     others = known(spec.batch) * _blocks(spec) * count[0]
     return ConvSchedule(1, rows, cols, choose_chunk(others, count[1] // rows))
+
+
+def most_outputs(spec: ConvSpec, target: Target) -> int:
+    """Outputs of a tile whose sums fit the register file."""
+    taps = math.prod(spec.kernel)
+    held = taps * target.physical if _holds_weights(spec, target) else 0
+    return max(1, min(14, (target.registers - 3 - held) // target.physical))
 
 
 def _outputs(spec: ConvSpec) -> Triple:
