@@ -114,10 +114,9 @@ def _built(
         pool=pool is not None and native,
         state=tuple(State(v, new, graph.initial[v]) for v, new in graph.state.items()),
     )
-    if native:
-        module.exported(CONTRACT, contract(image))
     _lay_out_weights(lowering, weights)
     if native:
+        module.exported(CONTRACT, contract(image))  # of the weights as they are laid out
         image = dataclasses.replace(image, object_code=assembly.object_code())
     return image, kernels
 
