@@ -23,6 +23,8 @@ from verax.compiler.kernels.gemm import GemmSpec
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall
+from verax.compiler.tune.host import Host
+from verax.compiler.tune.stand import Stand, Workload
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -90,6 +92,12 @@ NETWORKS: dict[str, Callable[[], Network]] = {
         (REGISTRY["WinogradConv"](tile=4, pads=PAD), (50, 40, 3, 3), (50,)),
         RELU,
     ),
+    "Winograd in groups": lambda: network(
+        17, (1, 32, 12, 9), (REGISTRY["WinogradConv"](tile=2, pads=PAD, groups=2), (32, 16, 3, 3))
+    ),
+    "Winograd of integers": lambda: network(
+        18, (1, 48, 16, 16), (REGISTRY["ConvInteger"](pads=PAD), (64, 48, 3, 3)), dtype="int8"
+    ),
     "attention": lambda: network(
         14, (2, 3, 29, 24), (REGISTRY["Attention"](scale=0.2, causal=True), None, None)
     ),
@@ -151,6 +159,25 @@ def test_no_schedule_changes_a_bit(name: str) -> None:
             for value, array in zip(graph.outputs, got, strict=True):
                 assert bits(array) == bits(wanted[value]), (name, seen)
         assert len(seen) > 1
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_kernel_by_itself_gives_the_same_bits_with_every_schedule(name: str) -> None:
+    """As they are compared before a candidate is timed: each is given the same numbers."""
+    graph, _ = NETWORKS[name]()
+    target, rng = Target.host(), random.Random(f"alone: {name}")
+    exe = Executable(graph, Settings(opt_level=1, threads=1))
+    weight_bytes = exe.specialised.image.weights.nbytes
+    for call in calls(exe):
+        if registry.stages(call.spec, target):
+            stand = Stand(Workload.of(call, weight_bytes), target, Host.here(target, 1))
+            wanted = stand.result(call.schedule)
+            assert len(set(wanted)) > 50
+            others = {some_schedule(call.spec, target, rng) for _ in range(3)}
+            for other in others:
+                assert stand.result(other) == wanted, other
+            assert stand.result(call.schedule) == wanted, "nothing is left from another"
+            stand.close()
 
 
 class Once:
