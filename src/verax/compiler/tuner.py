@@ -32,7 +32,7 @@ from verax.compiler.tune.host import Host
 from verax.compiler.tune.lookup import Tuned, encoded
 from verax.compiler.tune.race import Duel, duel
 from verax.compiler.tune.search import Found, search
-from verax.compiler.tune.stand import Bench, Stand, Workload
+from verax.compiler.tune.stand import Bench, Stand, Workload, nanoseconds
 from verax.ir.graph import Graph
 from verax.records.environment import environment
 from verax.records.tuning import (
@@ -169,8 +169,10 @@ class _Tuner:
         """What was found for this kernel earlier; then what won for the others, but their tiles."""
         known = self.known.chosen(workload.spec)
         first: list[Schedule] = [] if known is None else [known]
+        respects = len(stages(workload.spec, self.target))
         for found in before[::-1]:
-            if type(found.best) is type(workload.schedule) and found.best != found.rule:
+            alike = len(stages(found.spec, self.target)) == respects
+            if alike and type(found.best) is type(workload.schedule) and found.best != found.rule:
                 changed = {
                     name: value
                     for name, value in encoded(found.best)[1].items()
@@ -278,12 +280,12 @@ class _Tuner:
 
     def _compared(self, before: Program, after: Program) -> Duel:
         """The network as a whole."""
-        programs = {False: before, True: after}
+        programs, now = {False: before, True: after}, nanoseconds(self.host.threads)
 
         def turn(tuned: Any) -> float:
-            start = time.perf_counter_ns()
+            start = now()
             programs[tuned].run(self.arrays)
-            return (time.perf_counter_ns() - start) / 1e9
+            return (now() - start) / 1e9
 
         for tuned in (False, True):
             turn(tuned)
@@ -302,7 +304,7 @@ class _Tuner:
 
     def _steps(self, schedules: Mapping[Spec, Schedule]) -> _Steps:
         lowered = self.exe.lowered_again(self.found, schedules.get, separate=True)
-        return _Steps(lowered, self._loaded(lowered), self.arrays)
+        return _Steps(lowered, self._loaded(lowered), self.arrays, self.host.threads)
 
     def _program(self, schedules: Mapping[Spec, Schedule]) -> Program:
         return self._loaded(self.exe.lowered_again(self.found, schedules.get))
@@ -367,19 +369,24 @@ class _Steps:
     """A program whose kernel calls are timed one by one."""
 
     def __init__(
-        self, lowered: LoweredProgram, program: Program, arrays: Sequence[np.ndarray]
+        self,
+        lowered: LoweredProgram,
+        program: Program,
+        arrays: Sequence[np.ndarray],
+        threads: int,
     ) -> None:
         self.lowered, self._program, self._arrays = lowered, program, arrays
+        self._clock = nanoseconds(threads)
         program.time_steps(arrays, 1)
 
     def times(self, runs: int) -> dict[Spec, list[float]]:
         """Seconds of all calls of each kernel, per run."""
         found: dict[Spec, list[float]] = {}
-        for run, taken in enumerate(self._program.time_steps(self._arrays, runs)):
-            for step, nanoseconds in zip(self.lowered.steps, taken, strict=True):
+        for run, taken in enumerate(self._program.time_steps(self._arrays, runs, self._clock)):
+            for step, elapsed in zip(self.lowered.steps, taken, strict=True):
                 if isinstance(step, KernelCall):
                     mine = found.setdefault(step.spec, [0.0] * runs)
-                    mine[run] += nanoseconds / 1e9
+                    mine[run] += elapsed / 1e9
         return found
 
 
