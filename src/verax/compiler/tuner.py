@@ -52,8 +52,11 @@ SEARCHED = 0.85
 """Of the budget; the rest is for proving."""
 LEAST_SHARE = 0.004
 """Of the network's time: kernels with less are not searched."""
-PROFILED, CONFIRMED, COMPARED = 5, 9, 15
-"""Runs of the network: to see where the time goes, to time each step, to time the whole."""
+PROFILED, CONFIRMED = 5, 9
+"""Runs of the network: to see where the time goes, to time each step."""
+COMPARED = (15, 99)
+COMPARED_SECONDS = 4.0
+"""Turns to time the whole: as many as this takes, between those."""
 
 
 def tune(
@@ -287,9 +290,10 @@ class _Tuner:
             programs[tuned].run(self.arrays)
             return (now() - start) / 1e9
 
-        for tuned in (False, True):
-            turn(tuned)
-        return duel(turn, False, True, COMPARED)
+        both = sum(turn(tuned) for tuned in (False, True))
+        least, most = COMPARED
+        turns = max(least, min(most, int(COMPARED_SECONDS / max(both, 1e-6))))
+        return duel(turn, False, True, turns)
 
     def _winners(self, found: Mapping[Spec, Found]) -> dict[Spec, Schedule]:
         return {s: f.best for s, f in found.items() if f.last is not None}

@@ -214,7 +214,8 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
     return dataclasses.replace(
         tile,
         chunk=chunk,
-        filters_outer=filters_outer,
+        # Weights that each image has for itself are read once either way, and so in sequence.
+        filters_outer=filters_outer and spec.weight_strides == (0, 0),
         fetch_block=pointwise and deep and spec.x.lane == 1 and spec.step == 1,
         ahead=pointwise and few_tiles and several and spec.step == 1,
         pass_blocks=1 if few_tiles and not pointwise and spec.types.sum == spec.types.y else 0,
