@@ -57,7 +57,7 @@ tvm:O2 torch torch-compiled litert litert-builtin litert-reference tensorflow re
 reference:promised
 """
 COMMANDS = (
-    "inspect convert compile run check bisect bench evaluate ops passes formats runners cache "
+    "inspect convert compile run check bisect bench tune evaluate ops passes formats runners cache "
     "doctor"
 )
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from verax.base.errors import VeraxError
     from verax.loading import load
+    from verax.tuning import tune
 
 __version__: str
 _HOMES = {
@@ -48,6 +49,7 @@ _HOMES = {
     "load": "verax.loading",
     "reference": "verax.api",
     "substitute": "verax.api",
+    "tune": "verax.tuning",
 }
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "load",
     "reference",
     "substitute",
+    "tune",
 ]
 
 

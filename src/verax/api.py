@@ -22,6 +22,7 @@ from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.certified import compile_certified
 from verax.compiler.cache import default_cache
 from verax.compiler.driver import Executable
+from verax.compiler.measured import measured
 from verax.compiler.recipe import follow, require_same
 from verax.compiler.saved import SavedExecutable
 from verax.compiler.saving import read_recipe, save
@@ -157,6 +158,7 @@ def compile(
     seed: int = 0,
     progress: Progress | None = None,
     cache: bool = True,
+    tuned: bool | str | os.PathLike[str] = True,
 ) -> Compiled:
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
@@ -175,7 +177,9 @@ def compile(
     does not stand go back to direct summation. `exe.certificate` says what was found, and whether
     it holds. samples: inputs for that, one set or several; by default `draws` sets are drawn from
     `seed`. cache: keep program and certificate on disk, and take them from there if they were made
-    before; `verax.compiler.cache` says where and when.
+    before; `verax.compiler.cache` says where and when. tuned: take the schedules that `tune` found
+    for exactly these kernels on this machine, from the history beside the kept programs or from a
+    file; False for none. They change no bit, and `exe.plan` says which were found.
     """
     if recipe is not None and (opt_level is not None or disable or require):
         raise UsageError(
@@ -196,15 +200,15 @@ def compile(
     network, followed = model_of(model, inputs), read_recipe(recipe)
     graph = graph_of(network)
     program = network.program if isinstance(network, Model) else None
-    kept = default_cache() if cache else None
+    kept, found = default_cache() if cache else None, measured(tuned, settings)
     if not certify:
-        exe = Compiled(graph, settings, followed, kept)
+        exe = Compiled(graph, settings, followed, kept, found)
         exe.program = program
         return exe
     settings = settings if followed is None else follow(followed, settings)
     pixels = network.pixels if isinstance(network, Model) else None
     exe, certificate = compile_certified(
-        lambda asked: Compiled(graph, asked, cache=kept),
+        lambda asked: Compiled(graph, asked, cache=kept, tuned=found),
         graph,
         settings,
         samples=samples,
@@ -235,7 +239,7 @@ def reference(
     Its new values are outputs of the names that `model.graph.state` gives. keep: "outputs", "all",
     or names of values.
     """
-    network, inputs = _with_examples(model, inputs)
+    network, inputs = with_examples(model, inputs)
     given = {**as_arrays(inputs), **as_arrays(state or {})}
     return evaluate_graph(graph_of(network), given, keep=keep)
 
@@ -254,7 +258,7 @@ def substitute(
     torch.nn.Module; of a living one `verax.torch.substitute` exchanges layers, with gradients.
     Raises `UsageError` for a key that fits no node, and for networks that remember.
     """
-    network, _ = _with_examples(model, inputs)
+    network, _ = with_examples(model, inputs)
     return exchanged(graph_of(network), replacements)
 
 
@@ -323,14 +327,14 @@ def check(
     disable, inject: of the subject's optimisations, as for `bisect`. options: those of
     `verax.judge.check`.
     """
-    network, inputs = _with_examples(model, inputs)
+    network, inputs = with_examples(model, inputs)
     options.setdefault("pixels", _pixels_of(network))
     chosen = PassOptions.of(passes, disable, inject)
     runner = with_passes(subject_of(subject, network), chosen)
     return judge_check(graph_of(network), runner, _of_runs(inputs), **options)
 
 
-def _with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
+def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
     """A model and its inputs by name; of a torch.nn.Module they are also what it is exported
     with, in any form that `load` takes."""
     if not is_module(model):
@@ -454,7 +458,7 @@ def bisect(
     samples that become wrong. image: how pictures become inputs. Other options: those of
     `verax.judge.bisect.bisect`.
     """
-    network, inputs = _with_examples(model, inputs)
+    network, inputs = with_examples(model, inputs)
     inputs = _of_runs(inputs)
     chosen = PassOptions.of(passes, disable, inject)
     graph, runner = graph_of(network), with_passes(subject_of(subject, network), chosen)

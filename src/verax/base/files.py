@@ -131,6 +131,18 @@ def _lock(descriptor: int, *, wait: bool = True) -> bool:
     return True
 
 
+@contextmanager
+def locked(descriptor: int) -> Iterator[None]:
+    """Nobody else who asks for the lock of an open file has it inside. Where a file system or
+    system has no locks there is none."""
+    held = _lock(descriptor)
+    try:
+        yield
+    finally:
+        if held:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
 def sweep(folder: str | os.PathLike[str]) -> None:
     """Remove what writers that were killed have left in `folder`."""
     try:

@@ -6,6 +6,7 @@ can run it; whatever else a processor has is not used.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from verax.base.optional import optional
 
 CPUINFO = Path("/proc/cpuinfo")
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 AVX2 = ("avx2", "avx", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "movbe", "sse4.2", "cx16")
 AVX512 = (*AVX2, "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd")
 X86 = ("x86_64", "amd64")
@@ -48,6 +50,43 @@ def runs_here(target: str) -> bool:
 def best_target() -> str | None:
     """The target with the widest registers that runs here; None if none does."""
     return next((name for name in TARGETS if runs_here(name)), None)
+
+
+@cache
+def processor_name() -> str:
+    """What the processor calls itself."""
+    return _told("model name") or platform.processor()
+
+
+@cache
+def processor_family() -> str:
+    """Its maker and generation, as Linux tells them; elsewhere the kind of machine."""
+    told = map(_told, ("vendor_id", "cpu family", "CPU implementer", "CPU architecture"))
+    return " ".join(filter(None, told)) or platform.machine()
+
+
+def _told(field: str) -> str:
+    """The first value of a field of /proc/cpuinfo; "" where there is none."""
+    try:
+        lines = CPUINFO.read_text().splitlines()
+    except OSError:
+        return ""
+    told = (line.partition(":") for line in lines)
+    return next((value.strip() for name, _, value in told if name.strip() == field), "")
+
+
+@cache
+def cache_sizes() -> tuple[int, ...]:
+    """Bytes of the caches for data that a core uses, the nearest first; () where nobody tells."""
+    found: dict[int, int] = {}
+    for folder in CACHES.glob("index*"):
+        with contextlib.suppress(OSError, ValueError):
+            if (folder / "type").read_text().strip() != "Instruction":
+                size = (folder / "size").read_text().strip()
+                unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1:], 1)
+                level = int((folder / "level").read_text())
+                found[level] = int(size.rstrip("KM")) * unit
+    return tuple(size for _, size in sorted(found.items()))
 
 
 @cache

@@ -29,6 +29,7 @@ from verax.cli import (
     passes,
     run,
     runners,
+    tune,
 )
 from verax.cli.console import errors
 from verax.records.environment import environment
@@ -49,6 +50,7 @@ for _module in (
     check,
     bisect,
     bench,
+    tune,
     evaluate,
     ops,
     passes,

@@ -90,6 +90,18 @@ def command(
     cache: Annotated[
         bool, typer.Option(help="Take a program that was compiled before from the disk.")
     ] = True,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE",
+            help="Take the schedules that `verax tune --history FILE` found; by default those of "
+            "`verax tune` without it.",
+        ),
+    ] = None,
+    tuned: Annotated[
+        bool, typer.Option(help="Take schedules that `verax tune` found on this machine.")
+    ] = True,
     plan: Annotated[bool, typer.Option("--plan", help="Print what the program does.")] = False,
     json: Json = None,
 ) -> None:
@@ -136,6 +148,7 @@ def command(
         require_native=require_native,
         recipe=recipe,
         cache=cache,
+        tuned=tuned if history is None or not tuned else history,
     )
     seconds = time.perf_counter() - begin
     exe.save(to, sign=sign)

@@ -65,12 +65,17 @@ class ProgramCache:
     limit: int = DEFAULT_SIZE
 
     def key(
-        self, network: str, values: Mapping[str, bytes], target: Target, settings: Settings
+        self,
+        network: str,
+        values: Mapping[str, bytes],
+        target: Target,
+        settings: Settings,
+        schedules: str = "",
     ) -> str:
         """The name of the program's entry.
 
         network: `compiler.recipe.network_hash` of the graph with its sizes; values: of the inputs
-        that decide sizes.
+        that decide sizes; schedules: digest of measured ones that may be taken.
         """
         decides = {
             "made by": build_digest(),
@@ -81,6 +86,7 @@ class ProgramCache:
             "threads": settings.thread_count,
             "passes": [settings.disable, settings.require, settings.passes, settings.keep_exact],
             "native": settings.require_native,
+            "schedules": schedules,
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 

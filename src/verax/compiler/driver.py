@@ -27,12 +27,13 @@ from verax.compiler.cache import ProgramCache, is_cached
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.target import Target
 from verax.compiler.levels import CLASSES, Change, run_passes
-from verax.compiler.lower.lowering import ReferenceCall
+from verax.compiler.lower.lowering import ReferenceCall, ScheduleOf
 from verax.compiler.lower.program import LoweredProgram, lower
 from verax.compiler.notes import notes_of
 from verax.compiler.profiling import profile_of
 from verax.compiler.recipe import follow, network_hash, recipe_of, require_same
 from verax.compiler.saved import calls_of
+from verax.compiler.tune.lookup import Asked, Tuned
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
 from verax.records.certificate import Certificate
@@ -51,28 +52,36 @@ MAX_PROGRAMS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What one specialised program does: a line per kernel call or reference step."""
+    """What one specialised program does: a line per kernel call or reference step.
+
+    tuning: what the history of measured schedules said of its kernels; "" where there is none.
+    """
 
     lines: tuple[str, ...]
     arena_bytes: int
     weight_bytes: int
     on_reference: tuple[str, ...]
+    tuning: str = ""
 
     def __str__(self) -> str:
         head = f"arena {self.arena_bytes / 1e6:.2f} MB, weights {self.weight_bytes / 1e6:.2f} MB"
         if self.on_reference:
             head += f"; {len(self.on_reference)} nodes run on the reference (no kernel)"
+        if self.tuning:
+            head += f"\nschedules: {self.tuning}"
         return "\n".join([head, *self.lines])
 
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """What the passes and the lowering made. changes: what passes did that may change numbers."""
+    """What the passes and the lowering made. changes: what passes did that may change numbers.
+    tuning: see `Plan`."""
 
     graph: Graph
     lowered: LoweredProgram
     trace: Trace
     changes: tuple[Change, ...]
+    tuning: str = ""
 
 
 class Specialised:
@@ -140,15 +149,18 @@ class Executable(Remembers):
         settings: Settings,
         recipe: Recipe | None = None,
         cache: ProgramCache | None = None,
+        tuned: Tuned | None = None,
     ) -> None:
         """recipe: what every program must promise; its options take the place of the settings'.
-        cache: where programs are looked for before they are made, and kept. `certificate` is for
-        whoever judges the program to set."""
+        cache: where programs are looked for before they are made, and kept. tuned: schedules that
+        measuring found; they change no bit. `certificate` is for whoever judges the program to
+        set."""
         super().__init__(graph.state, graph.initial)
         self.graph = graph
         self.settings = settings if recipe is None else follow(recipe, settings)
         self._wanted = recipe
         self._cache = cache if is_cached(self.settings) else None
+        self._tuned = tuned if is_cached(self.settings) else None
         self.certificate: Certificate | None = None
         self._target = Target.named(settings.target)
         if settings.quick:
@@ -239,15 +251,24 @@ class Executable(Remembers):
         """
         inputs = {**as_arrays(inputs), **self.state}
         found = self._lookup(inputs)
-        passed = found.trace.rewrites - found.lowered.trace.rewrites
-        decisions = self._decisions(passed)
-        lowered = lower(found.graph, self._target, self.settings, True, decisions)
+        lowered = self.lowered_again(found, self._asked(), separate=True)
         threads = self.settings.thread_count
         program = Program(lowered.image, threads, reference_call(lowered.graph))
         arrays = [inputs[v] for v in found.inputs]
         times = np.median(program.time_steps(arrays, runs + 2)[2:], axis=0) / 1e3
         program.close()
         return profile_of(lowered, times.tolist(), runs, self.settings, self._target)
+
+    def lowered_again(
+        self, found: Specialised, tuned: ScheduleOf | None, *, separate: bool = False
+    ) -> LoweredProgram:
+        """The same program with other schedules. separate: as `lower` takes it."""
+        passed = found.trace.rewrites - found.lowered.trace.rewrites
+        decisions = self._decisions(passed)
+        return lower(found.graph, self._target, self.settings, separate, decisions, tuned)
+
+    def _asked(self) -> Asked | None:
+        return None if self._tuned is None else self._tuned.asked()
 
     def _lookup(self, inputs: Mapping[str, np.ndarray]) -> Specialised:
         last = self._last
@@ -301,7 +322,8 @@ class Executable(Remembers):
                 return self._made(graph)
             network = network_hash(graph)
             decisive = {name: value.tobytes() for name, value in values.items()}
-            key = self._cache.key(network, decisive, self._target, self.settings)
+            schedules = "" if self._tuned is None else self._tuned.digest
+            key = self._cache.key(network, decisive, self._target, self.settings, schedules)
             found = self._held(self._cache.program(key), graph, network)
             if found is None:
                 found = self._made(graph, network)
@@ -320,7 +342,7 @@ class Executable(Remembers):
         program = Program(image, self.settings.thread_count, calls_of(image, notes, "the cache"))
         plan = Plan(
             tuple(notes["plan"]), image.arena_bytes, image.weights.nbytes,
-            tuple(notes["on_reference"]),
+            tuple(notes["on_reference"]), notes.get("tuning", ""),
         )  # fmt: skip
         return Specialised(
             graph, image, program, plan, lambda: self._translated(graph), network, notes
@@ -334,8 +356,9 @@ class Executable(Remembers):
         image = made.lowered.image
         program = Program(image, settings.thread_count, reference_call(made.lowered.graph))
         plan = Plan(
-            made.lowered.lines, image.arena_bytes, image.weights.nbytes, made.lowered.on_reference
-        )
+            made.lowered.lines, image.arena_bytes, image.weights.nbytes, made.lowered.on_reference,
+            made.tuning,
+        )  # fmt: skip
         return Specialised(graph, image, program, plan, lambda: made, network)
 
     def _translated(self, graph: Graph) -> Translation:
@@ -345,9 +368,10 @@ class Executable(Remembers):
             optimised, trace = run_passes(graph, settings, changes)
             if self._wanted is not None:
                 require_same(self._wanted, recipe_of(graph, optimised, changes, settings))
-            decisions = self._decisions(trace.rewrites)
-            lowered = lower(optimised, self._target, settings, decisions=decisions)
-        return Translation(optimised, lowered, trace.then(lowered.trace), tuple(changes))
+            decisions, asked = self._decisions(trace.rewrites), self._asked()
+            lowered = lower(optimised, self._target, settings, decisions=decisions, tuned=asked)
+        said = "" if asked is None else asked.said
+        return Translation(optimised, lowered, trace.then(lowered.trace), tuple(changes), said)
 
 
 def _require_native(lowered: LoweredProgram) -> None:
@@ -365,14 +389,15 @@ def compile(
     settings: Settings | None = None,
     recipe: Recipe | None = None,
     cache: ProgramCache | None = None,
+    tuned: Tuned | None = None,
 ) -> Executable:
     """Compile `graph`. Static shapes are compiled at once, symbolic ones at the first run.
 
-    recipe: followed instead of the settings' level and passes. cache: see `Executable`. Raises
-    `VeraxError`s that name the node when something cannot be compiled, or say why the recipe cannot
-    be followed.
+    recipe: followed instead of the settings' level and passes. cache, tuned: see `Executable`.
+    Raises `VeraxError`s that name the node when something cannot be compiled, or say why the recipe
+    cannot be followed.
     """
-    return Executable(graph, settings or Settings(), recipe, cache)
+    return Executable(graph, settings or Settings(), recipe, cache, tuned)
 
 
 _pauses = 0

@@ -19,6 +19,9 @@ class Planned(Protocol):
     @property
     def on_reference(self) -> tuple[str, ...]: ...
 
+    @property
+    def tuning(self) -> str: ...
+
 
 class Described(Protocol):
     """What notes need to know of a program (`compiler.driver.Specialised`)."""
@@ -38,11 +41,13 @@ class Described(Protocol):
 
 def notes_of(found: Described, opt_level: int, recipe: Recipe) -> dict[str, Any]:
     """The notes of a program, for JSON."""
+    tuning = {"tuning": found.plan.tuning} if found.plan.tuning else {}
     return {
         "verax": importlib.metadata.version("verax"),
         "graph": str(found.graph),
         "plan": list(found.plan.lines),
         "on_reference": list(found.plan.on_reference),
+        **tuning,
         "opt_level": opt_level,
         "nodes": _node_records(found),
         "recipe": recipe.to_json(),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.cores import available_cores
+from verax.base.processor import processor_name
 
 PACKAGES = (
     *("verax", "numpy", "llvmlite", "onnx", "onnxruntime", "openvino", "torch"),
@@ -28,7 +29,7 @@ def environment() -> dict[str, str]:
     found = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": str(available_cores()),
     }
     return {**found, **_versions()}
@@ -43,16 +44,6 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-@cache
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def array_hash(array: Any) -> str:

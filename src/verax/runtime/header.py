@@ -273,7 +273,10 @@ def _image(value: object) -> dict[str, Any]:
 
 # Notes: what people want to know, and the nodes that run in Python
 
-_NOTES = {"verax", "graph", "plan", "on_reference", "opt_level", "nodes", "recipe", "certificate"}
+_NOTES = {
+    *("verax", "graph", "plan", "on_reference", "tuning", "opt_level", "nodes", "recipe"),
+    "certificate",
+}
 _NODE = {"op", "name", "inputs", "outputs", "input_types", "output_types"}
 
 
@@ -301,6 +304,7 @@ def _notes(value: object) -> dict[str, Any]:
         "graph": lambda v, p: text(v, p, MAX_TEXT),
         "plan": lambda v, p: items(v, p, text),
         "on_reference": lambda v, p: items(v, p, text),
+        "tuning": text,
         "opt_level": lambda v, p: integer(v, p, most=9),
         "nodes": _nodes,
         "recipe": lambda v, p: text(v, p, MAX_TEXT),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from llvmlite import ir
 
@@ -31,7 +31,7 @@ from verax.compiler.kernels.builder import (
 )
 from verax.compiler.kernels.conv_schedule import ConvSchedule, fits
 from verax.compiler.kernels.gemm import Matrix
-from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.registry import Space, Stage, emits
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
@@ -147,6 +147,38 @@ def attention_schedule(spec: AttentionSpec, target: Target) -> AttentionSchedule
     return AttentionSchedule(rows, blocks, max(1, min(most, 4, spec.n // rows)))
 
 
+def _admits(spec: AttentionSpec, target: Target, asked: object) -> bool:
+    """Whether the kernel may have a schedule: tiles in registers, scores in cache."""
+    if not isinstance(asked, AttentionSchedule):
+        return False
+    scores = asked.rows * asked.tiles * spec.row * ELEMENT_SIZES[F32]
+    return (
+        asked.rows >= 1
+        and 1 <= asked.blocks <= 4
+        and fits(asked.blocks, asked.rows, target)
+        and 1 <= asked.tiles <= max(1, spec.n // asked.rows)
+        and asked.rows <= spec.n
+        and (asked.tiles == 1 or scores <= 16 * SCORES_BYTES)
+    )
+
+
+def _stages(spec: AttentionSpec, target: Target) -> tuple[Stage, ...]:
+    """Tiles of scores, then how many share a panel."""
+
+    def tiles(best: AttentionSchedule) -> Iterator[AttentionSchedule]:
+        for blocks in (1, 2, 3, 4):
+            most = [r for r in range(1, 31) if fits(blocks, r, target)]
+            for rows in most[-3:]:
+                together = max(1, min(best.tiles, spec.n // rows))
+                yield AttentionSchedule(rows, blocks, together)
+
+    def together(best: AttentionSchedule) -> Iterator[AttentionSchedule]:
+        for count in (1, 2, 3, 4, 6, 8, 12):
+            yield dataclasses.replace(best, tiles=count)
+
+    return tiles, together
+
+
 def panels(schedule: AttentionSchedule) -> ConvSchedule:
     """How keys and values are packed for it."""
     return ConvSchedule(blocks=schedule.blocks)
@@ -156,6 +188,7 @@ def panels(schedule: AttentionSchedule) -> ConvSchedule:
     AttentionSpec,
     dtypes=KNOWN,
     schedules=lambda spec, target: (attention_schedule(spec, target),),
+    space=Space(AttentionSchedule, _stages, _admits),
 )
 def emit_attention(
     module: ModuleBuilder, spec: AttentionSpec, schedule: AttentionSchedule

@@ -18,6 +18,7 @@ from verax.compiler.kernels.conv_pack import (
     weights_by_group,
 )
 from verax.compiler.kernels.conv_schedule import ConvSchedule, direct_schedule
+from verax.compiler.kernels.conv_space import CONVOLUTION
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.depthwise import (
     depthwise_schedule,
@@ -34,7 +35,12 @@ are what an epilogue reads and makes."""
 __all__ = ["default_schedule", "emit_conv", "pack_channels", "pack_conv_weights"]
 
 
-@emits(ConvSpec, dtypes=KNOWN, schedules=lambda spec, target: (default_schedule(spec, target),))
+@emits(
+    ConvSpec,
+    dtypes=KNOWN,
+    schedules=lambda spec, target: (default_schedule(spec, target),),
+    space=CONVOLUTION,
+)
 def emit_conv(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel for `spec`, of whichever kind suits it; arguments as `ConvSpec` lists them."""
     if spec.depthwise and spec.x.lane == 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Strides
@@ -108,24 +109,50 @@ TYPICAL = 512
 def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A schedule by rule."""
     spec = with_dims(spec, [TYPICAL] * entries(spec))
-    phase = max(spec.phases(), key=lambda r: known(math.prod(r.tap_counts) * math.prod(r.count)))
+    phase = largest_phase(spec)
     rows, cols = map(known, grid(spec, phase))
     total = known(filter_blocks(spec))
     most = _most_pixels(spec)
     best: tuple[float, ConvSchedule] | None = None
-    for blocks in range(1, min(4, total) + 1):
+    for cost, tile in _tiles(rows, cols, total, most, target):
+        if best is None or cost < best[0] - 1e-9:
+            best = cost, tile
+    assert best is not None
+    return _arrange(spec, phase, best[1])
+
+
+def direct_tiles(spec: ConvSpec, target: Target) -> list[ConvSchedule]:
+    """Schedules with all tiles that fit the register file, the cheapest by the model first; the
+    rest of each is chosen by rule. For known sizes."""
+    phase = largest_phase(spec)
+    rows, cols = map(known, grid(spec, phase))
+    found = list(_tiles(rows, cols, known(filter_blocks(spec)), MOST_OUTPUTS, target))
+    return [_arrange(spec, phase, tile) for _, tile in sorted(found, key=lambda pair: pair[0])]
+
+
+def largest_phase(spec: ConvSpec) -> Phase:
+    """The one with the most products."""
+    return max(spec.phases(), key=lambda r: known(math.prod(r.tap_counts) * math.prod(r.count)))
+
+
+MOST_BLOCKS, MOST_OUTPUTS = 4, 30
+"""Of a tile: blocks of 16 channels, and outputs along an axis."""
+
+
+def _tiles(
+    rows: int, cols: int, total: int, most: int, target: Target
+) -> Iterator[tuple[float, ConvSchedule]]:
+    """Tiles of at most `most` pixels that fit the register file, with their cost."""
+    for blocks in range(1, min(MOST_BLOCKS, total) + 1):
         if not fits(blocks, 1, target):
             break
-        for tile_cols in range(1, min(cols, 30) + 1):
-            for tile_rows in range(1, min(rows, 30) + 1):
+        for tile_cols in range(1, min(cols, MOST_OUTPUTS) + 1):
+            for tile_rows in range(1, min(rows, MOST_OUTPUTS) + 1):
                 pixels = tile_rows * tile_cols
                 if pixels > most or not fits(blocks, pixels, target):
                     break
                 cost = _cost(blocks, tile_rows, tile_cols, rows, cols, total, target)
-                if best is None or cost < best[0] - 1e-9:
-                    best = cost, ConvSchedule(blocks, tile_rows, tile_cols)
-    assert best is not None
-    return _arrange(spec, phase, best[1])
+                yield cost, ConvSchedule(blocks, tile_rows, tile_cols)
 
 
 def _most_pixels(spec: ConvSpec) -> int:
@@ -188,7 +215,8 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
         tile,
         unroll=LANES // 2 if spec.step == 2 else tile.unroll,  # 2 to 10 % faster with a whole block
         chunk=chunk,
-        filters_outer=filters_outer,
+        # Weights that each image has for itself are read once either way, and so in sequence.
+        filters_outer=filters_outer and spec.weight_strides == (0, 0),
         fetch_block=pointwise and deep and spec.x.lane == 1 and spec.step == 1,
         ahead=pointwise and few_tiles and several and spec.step == 1,
         pass_blocks=1 if few_tiles and not pointwise and spec.types.sum == spec.types.y else 0,

@@ -16,10 +16,11 @@ from verax.compiler.kernels.builder import I32, FunctionBuilder, Index, Kernel, 
 from verax.compiler.kernels.conv_direct import emit_direct
 from verax.compiler.kernels.conv_pack import pack_direct_weights, sections
 from verax.compiler.kernels.conv_schedule import ConvSchedule, direct_schedule
+from verax.compiler.kernels.conv_space import CONVOLUTION
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import Epilogue, Operand, Strides, fused, operand_dtypes
-from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.registry import Space, emits
 from verax.compiler.kernels.sizes import Size, ceil_div, known
 from verax.compiler.kernels.target import LANES, Target
 
@@ -133,7 +134,16 @@ def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
     return pack_direct_weights(weights, spec.convolution(), schedule)
 
 
-@emits(GemmSpec, dtypes=KNOWN, schedules=lambda spec, target: (gemm_schedule(spec, target),))
+@emits(
+    GemmSpec,
+    dtypes=KNOWN,
+    schedules=lambda spec, target: (gemm_schedule(spec, target),),
+    space=Space(
+        ConvSchedule,
+        lambda spec, target: CONVOLUTION.stages(spec.convolution(), target),
+        lambda spec, target, asked: CONVOLUTION.admits(spec.convolution(), target, asked),
+    ),
+)
 def emit_gemm(module: ModuleBuilder, spec: GemmSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that multiplies; its right factor is packed with the same `schedule`."""
     assert spec.y.col == 1, "columns of y are neighbours"

@@ -8,7 +8,7 @@ dtype or a target more is one more registration here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from verax.compiler.kernels.builder import Kernel, ModuleBuilder
@@ -28,17 +28,38 @@ class Spec(Protocol):
         """Element types of all that it reads, reduces in and writes, by name."""
 
 
+Stage = Callable[[Any], Iterable[Schedule]]
+"""Other schedules than the one it is given, which differ from it in one respect."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """The schedules that may be tried for a family of specs.
+
+    schedule: their type, a dataclass of numbers and flags. stages(spec, target): what is searched,
+    one respect after the other; nothing where the kernel has no choice. admits(spec, target,
+    schedule): whether the kernel may have a schedule that somebody else names, such as a file; of
+    any type.
+    """
+
+    schedule: type
+    stages: Callable[[Any, Target], Sequence[Stage]]
+    admits: Callable[[Any, Target, Any], bool]
+
+
 @dataclasses.dataclass(frozen=True)
 class Emitter:
     """emit(module, spec, schedule) writes the kernel, once per module and key.
 
     schedules(spec, target): those that the kernel may have, the one chosen by rule first. A family
-    that decides all of it by itself has the one schedule None. dtypes: names that it knows.
+    that decides all of it by itself has the one schedule None. dtypes: names that it knows. space:
+    what measuring may choose instead.
     """
 
     emit: Callable[[ModuleBuilder, Any, Any], Kernel]
     schedules: Callable[[Any, Target], Sequence[Schedule]]
     dtypes: tuple[str, ...]
+    space: Space | None = None
 
 
 EMITTERS: dict[tuple[type, str], Emitter] = {}
@@ -50,10 +71,12 @@ def emits(
     dtypes: Collection[str],
     schedules: Callable[[Any, Target], Sequence[Schedule]] | None = None,
     target: str = ANY_TARGET,
+    space: Space | None = None,
 ) -> Callable[[Emit], Emit]:
     """Register a function as the emitter of a type of spec, on elements of `dtypes`.
 
-    It takes (module, spec, schedule), or (module, spec) when there are no `schedules`.
+    It takes (module, spec, schedule), or (module, spec) when there are no `schedules`. space: see
+    `Emitter`.
     """
 
     def register(function: Emit) -> Emit:
@@ -63,7 +86,7 @@ def emits(
             emit = lambda module, spec, _: function(module, spec)  # noqa: E731
             EMITTERS[spec, target] = Emitter(emit, lambda spec, target: (None,), known)
         else:
-            EMITTERS[spec, target] = Emitter(function, schedules, known)
+            EMITTERS[spec, target] = Emitter(function, schedules, known, space)
         return function
 
     return register
@@ -83,6 +106,30 @@ def refusal(spec: Spec, target: Target) -> str:
 def schedules(spec: Spec, target: Target) -> Sequence[Schedule]:
     """The schedules that `spec` may have on `target`; the first is the one chosen by rule."""
     return emitter(spec, target).schedules(spec, target)
+
+
+def space_of(spec: Spec, target: Target) -> Space | None:
+    """What measuring may choose for `spec`; None where rules decide alone."""
+    return emitter(spec, target).space
+
+
+def stages(spec: Spec, target: Target) -> Sequence[Stage]:
+    """What a search over the schedules of `spec` goes through; empty when there is no choice."""
+    space = emitter(spec, target).space
+    return () if space is None else space.stages(spec, target)
+
+
+def admits(spec: Spec, target: Target, schedule: Schedule) -> bool:
+    """Whether the kernel of `spec` may have `schedule`: no other one is ever emitted."""
+    space = emitter(spec, target).space
+    return space is not None and space.admits(spec, target, schedule)
+
+
+def candidates(spec: Spec, target: Target) -> list[Schedule]:
+    """All schedules one step away from the one chosen by rule, which is the first."""
+    first = schedules(spec, target)[0]
+    near = (s for stage in stages(spec, target) for s in stage(first))
+    return list(dict.fromkeys([first, *(s for s in near if admits(spec, target, s))]))
 
 
 def emit(module: ModuleBuilder, spec: Spec, schedule: Schedule) -> Kernel:

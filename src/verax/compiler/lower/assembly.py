@@ -154,6 +154,11 @@ class Assembly:
 
         self._parts.append((self._part((define, self.target), write), write, {}))
 
+    def wait(self) -> None:
+        """Until every part is made, and kept for further networks of this process."""
+        for part, write, _ in self._parts:
+            self._result(part, write)
+
     def object_code(self) -> bytes:
         """The relocatable object file of all of it. CompileError: LLVM refuses the code."""
         own = code_of(self.module.ir_text(), self.target)

@@ -123,7 +123,7 @@ def _built(
     )
     _lay_out_weights(lowering, weights)  # while LLVM is at work
     if native:
-        module.exported(CONTRACT, contract(image))
+        module.exported(CONTRACT, contract(image))  # of the weights as they are laid out
         image = dataclasses.replace(image, object_code=assembly.object_code())
     return image, kernels
 

@@ -73,6 +73,7 @@ class NoKernel(Exception):
 
 
 Step = KernelCall | ReferenceCall | CountedCall
+ScheduleOf = Callable[[Spec], Schedule | None]
 LowerGroup = Callable[["Lowering", Group], None]
 
 
@@ -126,9 +127,16 @@ class Lowering:
     """The program being made. See the module's docstring."""
 
     def __init__(
-        self, graph: Graph, target: Target, settings: Settings, decided: Decided | None = None
+        self,
+        graph: Graph,
+        target: Target,
+        settings: Settings,
+        decided: Decided | None = None,
+        tuned: ScheduleOf | None = None,
     ) -> None:
+        """tuned: the schedule that measuring found for a spec; None for those chosen by rule."""
         self.graph, self.target, self.settings = graph, target, settings
+        self._tuned = tuned
         self.steps: list[Step] = []
         self.weights: list[tuple[Buffer, np.ndarray | Callable[[], np.ndarray]]] = []
         self.decided = decided or Decided(graph)
@@ -305,7 +313,8 @@ class Lowering:
 
     def schedule(self, spec: Spec) -> Schedule:
         """The schedule that a call of `spec` gets."""
-        return schedules(spec, self.target)[0]
+        found = None if self._tuned is None else self._tuned(spec)
+        return schedules(spec, self.target)[0] if found is None else found
 
     def call(
         self,

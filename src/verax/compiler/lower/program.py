@@ -46,6 +46,7 @@ from verax.compiler.lower.lowering import (
     Lowering,
     NoKernel,
     ReferenceCall,
+    ScheduleOf,
     Step,
     is_static,
 )
@@ -80,11 +81,13 @@ def lower(
     settings: Settings,
     separate: bool = False,
     decisions: Decisions | None = None,
+    tuned: ScheduleOf | None = None,
 ) -> LoweredProgram:
     """Turn a graph with static inputs into a program for `target`.
 
     decisions: what may be decided, by default all of it.
     separate: one native function per kernel call, for profiling.
+    tuned: schedules that measuring found; it is asked once for each kernel.
     """
     decisions = decisions or Decisions()
     if target.dots:
@@ -93,7 +96,7 @@ def lower(
     decided = decide_layouts(
         graph, groups, _wanted_layouts, prefers_blocked, decisions, target.dots
     )
-    lowering = Lowering(graph, target, settings, decided)
+    lowering = Lowering(graph, target, settings, decided, tuned)
     for group in groups:
         _lower_group(lowering, group)
     lowering.finish_outputs()

@@ -1,0 +1,137 @@
+"""Arguments for a kernel by itself: numbers for everything it reads, weights packed as it wants.
+
+What is read is drawn from a seed, so that two schedules of one kernel are given the same network's
+numbers, each in its own order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from verax.compiler.kernels.attention import AttentionSchedule, AttentionSpec, panels
+from verax.compiler.kernels.conv import pack_conv_weights
+from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.gemm import GemmSpec, Matrix, pack_b
+from verax.compiler.kernels.layout import Epilogue
+from verax.compiler.kernels.registry import Schedule, Spec
+from verax.compiler.kernels.sizes import known
+
+INTEGERS = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
+OTHER_INTEGERS = (-200, 200)
+"""Of wider types: sums stay small, as in quantised networks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """One argument of a kernel. dtype: of its elements. packed(schedule): its content, where that
+    depends on the schedule. written: it is the result. scratch(schedule): bytes of memory that is
+    neither."""
+
+    dtype: str
+    packed: Callable[[Any], np.ndarray] | None = None
+    written: bool = False
+    scratch: Callable[[Any], int] | None = None
+
+
+def arguments(spec: Spec) -> list[Argument]:
+    """In the order in which the kernel takes them. TypeError: a spec whose kernel has no choice of
+    schedules."""
+    if isinstance(spec, ConvSpec):
+        start = bool(spec.bias or spec.initial)
+        return _of_sum(spec, spec.epilogue, start, lambda s: _conv_weights(spec, s))
+    if isinstance(spec, GemmSpec):
+        return _of_sum(spec, spec.epilogue, bool(spec.bias), lambda s: _factors(spec, s))
+    if isinstance(spec, AttentionSpec):
+        return _of_attention(spec)
+    raise TypeError(f"{type(spec).__name__} has one schedule")
+
+
+def drawn(dtype: str, count: int, seed: int) -> np.ndarray:
+    """`count` numbers of a type, no two runs of them alike, none of them special."""
+    rng = np.random.default_rng(seed)
+    if dtype.startswith(("float", "bfloat")):
+        made = rng.standard_normal(count, np.float32)
+        return made.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    low, high = INTEGERS.get(dtype, (0 if dtype.startswith("u") else OTHER_INTEGERS[0], 200))
+    return rng.integers(low, high, count).astype(dtype)
+
+
+def seed_of(text: str) -> int:
+    """A number that only the text decides."""
+    return zlib.crc32(text.encode())
+
+
+def _of_sum(
+    spec: ConvSpec | GemmSpec,
+    epilogue: Epilogue | None,
+    start: bool,
+    packed: Callable[[ConvSchedule], np.ndarray],
+) -> list[Argument]:
+    operands = epilogue.operands if epilogue else ()
+    return [
+        Argument(spec.types.x),
+        Argument(spec.types.weights, packed),
+        *([Argument(spec.types.sum)] if start else []),
+        *(Argument(o.dtype) for o in operands),
+        Argument(spec.types.y, written=True),
+    ]
+
+
+def _conv_weights(spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
+    """Packed; those of each image where images have their own."""
+    filters, channels = known(spec.filters), known(spec.group_channels)
+    if spec.transposed:
+        filters, channels = known(spec.channels), known(spec.group_filters)
+    shape = (filters, channels, *spec.kernel)
+    images = known(spec.batch) if spec.weight_strides[0] != 0 else 1
+    size = int(np.prod(shape))
+    made = [
+        drawn(spec.types.weights, size, seed_of(f"weights {i}")).reshape(shape)
+        for i in range(images)
+    ]
+    return np.concatenate([pack_conv_weights(w, spec, schedule) for w in made])
+
+
+def _factors(spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
+    count = 1 if spec.constant_b else known(spec.outer) * known(spec.inner)
+    size = known(spec.k) * known(spec.n)
+    made = [drawn(spec.types.weights, size, seed_of(f"factor {i}")) for i in range(count)]
+    return np.concatenate([pack_b(b, spec, schedule) for b in made])
+
+
+def _of_attention(spec: AttentionSpec) -> list[Argument]:
+    def packed(name: str, columns: int, depth: int) -> Argument:
+        one = GemmSpec(1, columns, depth, Matrix(depth, 1), Matrix(columns, 1), types=FLOAT32)
+        shared = spec.keys if name == "keys" else spec.values
+        heads = -(-spec.inner // shared.repeats)
+        count = shared.outer * (spec.outer - 1) + heads
+
+        def content(schedule: AttentionSchedule) -> np.ndarray:
+            made = (drawn("float32", columns * depth, seed_of(f"{name} {i}")) for i in range(count))
+            return np.concatenate([pack_b(b, one, panels(schedule)) for b in made])
+
+        return Argument("float32", content)
+
+    return [
+        Argument("float32"),
+        packed("keys", spec.m, spec.d),
+        packed("values", spec.e, spec.m),
+        *([Argument(spec.mask.dtype)] if spec.mask else []),
+        Argument("float32", scratch=lambda schedule: schedule.scratch_bytes(spec)),
+        Argument("float32", written=True),
+    ]
+
+
+def packing_of(schedule: Schedule) -> object:
+    """What of a schedule decides how its weights are packed."""
+    if isinstance(schedule, ConvSchedule | AttentionSchedule):
+        return type(schedule), schedule.blocks
+    return schedule

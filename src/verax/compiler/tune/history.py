@@ -1,0 +1,242 @@
+"""A history of measurements: a file of JSON lines that is only ever appended to.
+
+Each line says what was measured (`measured`, with raw samples), refused (`fault`), or found best
+(`chosen`) for one kernel on one host. Programs append side by side: a line goes out whole under a
+lock. A torn last line is ended by the next writer. Lines of later versions are kept, and skipped.
+What was chosen is found through an index beside the file, which is made again whenever it does not
+belong to the file's beginning; deleting it loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from verax.base.errors import UsageError, VeraxError
+from verax.base.files import atomic_write, locked
+from verax.compiler.tune.host import Host
+
+LINE, INDEX = "verax.tuning/1", "verax.tuning-index/1"
+FAMILY = "verax.tuning/"
+NAME = "tuning.jsonl"
+"""Of the history in the folder of kept programs."""
+LONG = 1 << 17
+"""Bytes that may be read line by line, beyond the index, before it is written again."""
+LOOKED_AT = 1 << 20
+"""Bytes at the beginning in which a line of a history must begin."""
+SEEN = 1 << 12
+"""Bytes at both ends of what an index covers by which it knows its file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """What was found best for a kernel. kernel: `canonical.digest` of its spec; schedule: the name
+    of its type and its fields; gain: time of the schedule chosen by rule, by this one's."""
+
+    kernel: str
+    host: Host
+    schedule: tuple[str, Mapping[str, Any]]
+    gain: float
+
+
+class History:
+    """The file at `path`, which need not exist yet."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def index_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.index")
+
+    def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Write lines at the end. Raises `UsageError` when that cannot be done."""
+        text = b"".join(
+            json.dumps({"schema": LINE, **line}, separators=(",", ":")).encode() + b"\n"
+            for line in lines
+        )
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+            descriptor = os.open(self.path, flags, 0o600)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise OSError("it is no file")
+                with locked(descriptor):
+                    if not _is_history(os.read(descriptor, LOOKED_AT)):
+                        raise OSError("it is another file")
+                    end = os.lseek(descriptor, 0, os.SEEK_END)
+                    if end and _byte_before(descriptor, end) != b"\n":
+                        text = b"\n" + text
+                    left = memoryview(text)
+                    while left:
+                        left = left[os.write(descriptor, left) :]
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise UsageError(
+                f"the tuning history cannot be written: {error.strerror or error}",
+                place=str(self.path),
+                next_step="name a file that can be written (--history, history=)",
+            ) from error
+
+    def read(self) -> Contents:
+        """What the file says; nothing if it is not there. Raises `UsageError` when it cannot be
+        read or is no history at all."""
+        try:
+            with self.path.open("rb") as stream:
+                if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                    raise OSError("it is no file")
+                if not _is_history(stream.read(LOOKED_AT)):
+                    raise OSError("none of its lines is one of a history")
+                found = self._indexed(stream)
+                before = found.size
+                stream.seek(before)
+                found = found.after(stream.read())
+        except FileNotFoundError:
+            return Contents()
+        except OSError as error:
+            raise UsageError(
+                f"the tuning history cannot be read: {error.strerror or error}",
+                place=str(self.path),
+                next_step="name another file, or move this one away",
+            ) from error
+        if found.size - before > LONG:
+            self._write_index(found)
+        return found
+
+    def _indexed(self, stream: Any) -> Contents:
+        """What an index says of the file's beginning; nothing without one that belongs to it."""
+        try:
+            told = json.loads(self.index_path.read_bytes())
+            covered = told["bytes"]
+            if told["schema"] != INDEX or told["ends"] != _ends(stream, covered):
+                return Contents()
+            chosen = [_chosen(entry) for entry in told["chosen"]]
+            counts = [told[name] for name in ("lines", "later", "unreadable")]
+            if any(type(n) is not int for n in counts) or None in chosen:
+                return Contents()
+            return Contents(tuple(c for c in chosen if c), covered, *counts)
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return Contents()
+
+    def _write_index(self, found: Contents) -> None:
+        with contextlib.suppress(OSError, VeraxError), self.path.open("rb") as stream:
+            told = {
+                "schema": INDEX,
+                "bytes": found.size,
+                "ends": _ends(stream, found.size),
+                "lines": found.lines,
+                "later": found.later,
+                "unreadable": found.unreadable,
+                "chosen": [chosen_line(c) for c in found.chosen],
+            }
+            with atomic_write(self.index_path, durable=False) as out:
+                out.write(json.dumps(told, separators=(",", ":")).encode())
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What a history says. chosen: the last word for each kernel on each host; size: bytes that
+    were read; lines: of this version; later: of others; unreadable: of none."""
+
+    chosen: tuple[Chosen, ...] = ()
+    size: int = 0
+    lines: int = 0
+    later: int = 0
+    unreadable: int = 0
+
+    def after(self, data: bytes) -> Contents:
+        """With the whole lines of `data`, which follow. A last line without an end is being
+        written, or its writer was killed: it is looked at when it has ended."""
+        whole = data[: data.rfind(b"\n") + 1]
+        latest = {(c.kernel, c.host): c for c in self.chosen}
+        lines, later, unreadable = self.lines, self.later, self.unreadable
+        for text in whole.split(b"\n")[:-1]:
+            entry = _parsed(text)
+            if entry is None:
+                unreadable += bool(text.strip())
+            elif entry.get("schema") != LINE:
+                later += 1
+            else:
+                found = _chosen(entry) if entry.get("kind") == "chosen" else None
+                if found is None and entry.get("kind") == "chosen":
+                    unreadable += 1
+                    continue
+                lines += 1
+                if found is not None:
+                    latest[found.kernel, found.host] = found
+        read = self.size + len(whole)
+        return Contents(tuple(latest.values()), read, lines, later, unreadable)
+
+
+def chosen_line(chosen: Chosen) -> dict[str, Any]:
+    """As it is written."""
+    kind, fields = chosen.schedule
+    return {
+        "kind": "chosen",
+        "kernel": chosen.kernel,
+        "host": dataclasses.asdict(chosen.host),
+        "schedule": [kind, dict(fields)],
+        "gain": chosen.gain,
+    }
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """A line as an object of a history of any version; None if it is something else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    schema = found.get("schema") if isinstance(found, dict) else None
+    return found if isinstance(schema, str) and schema.startswith(FAMILY) else None
+
+
+def _chosen(entry: Any) -> Chosen | None:
+    """A chosen line; None where something is missing or of another type."""
+    try:
+        host = dict(entry["host"])
+        host["caches"] = tuple(host["caches"])
+        made = Host(**host)
+        kind, fields = entry["schedule"]
+        texts = [entry["kernel"], kind, made.target, made.processor, made.family, made.code]
+        numbers = [made.threads, *made.caches]
+        gain = float(entry["gain"])
+    except (TypeError, KeyError, ValueError):
+        return None
+    sound = all(type(t) is str for t in texts) and all(type(n) is int for n in numbers)
+    if not sound or not isinstance(fields, dict) or not isinstance(entry["gain"], int | float):
+        return None
+    return Chosen(entry["kernel"], made, (kind, fields), gain)
+
+
+def _is_history(head: bytes) -> bool:
+    """Whether a file that begins so is empty or a history, if only the beginning of its first
+    line; nothing is written to others."""
+    begins = f'{{"schema":"{FAMILY}'.encode()
+    return begins in head or begins.startswith(head)
+
+
+def _byte_before(descriptor: int, end: int) -> bytes:
+    os.lseek(descriptor, end - 1, os.SEEK_SET)
+    return os.read(descriptor, 1)
+
+
+def _ends(stream: Any, covered: int) -> str:
+    """Digest of both ends of the first `covered` bytes. ValueError: there are not so many."""
+    if type(covered) is not int or covered < 0:
+        raise ValueError
+    stream.seek(0)
+    first = stream.read(min(SEEN, covered))
+    stream.seek(max(0, covered - SEEN))
+    last = stream.read(min(SEEN, covered))
+    if len(first) != min(SEEN, covered) or len(last) != len(first):
+        raise ValueError
+    return hashlib.sha256(first + b"\0" + last).hexdigest()

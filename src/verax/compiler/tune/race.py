@@ -1,0 +1,120 @@
+"""Which of several schedules is faster, on a machine that does other things as well.
+
+Everybody takes turns with the best so far, so that whatever else the machine does meets both: what
+is compared is the ratio of neighbouring turns, by its median. The noise is measured too: the same
+schedule is timed against itself. Only who wins beyond it has won.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from verax.compiler.kernels.registry import Schedule
+
+Turn = Callable[[Schedule], float]
+"""Seconds of one call with a schedule, timed now."""
+ROUNDS = (3, 4, 6)
+"""Turns in each round of a race; the slower half leaves after each."""
+HOPELESS = 1.3
+"""Times the best's time: a schedule that slow in its first two turns leaves at once."""
+DUEL_TURNS = 11
+MARGIN = 0.01
+"""The least gain that counts."""
+NOISES = 2.5
+"""Standard errors that a gain must be above."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Duel:
+    """ratio: time of the challenger by that of the defender, the median over turns. noise: standard
+    error of such a median between equals. defender, challenger: seconds of each turn."""
+
+    ratio: float
+    noise: float
+    defender: tuple[float, ...]
+    challenger: tuple[float, ...]
+
+    @property
+    def is_won(self) -> bool:
+        """Whether the challenger is faster beyond the noise."""
+        return self.ratio < 1 - max(MARGIN, NOISES * self.noise)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the challenger is slower beyond the noise."""
+        return self.ratio > 1 + max(MARGIN, NOISES * self.noise)
+
+
+def duel(turn: Turn, defender: Schedule, challenger: Schedule, turns: int = DUEL_TURNS) -> Duel:
+    """Both in turns: defender, challenger, defender, and so on."""
+    mine, theirs = [turn(defender)], []
+    for _ in range(turns):
+        theirs.append(turn(challenger))
+        mine.append(turn(defender))
+    return judged(mine, theirs)
+
+
+def judged(mine: Sequence[float], theirs: Sequence[float]) -> Duel:
+    """The duel of turns taken: the defender's (one more) around the challenger's."""
+    between = [math.sqrt(a * b) for a, b in itertools.pairwise(mine)]
+    ratios = [t / m for t, m in zip(theirs, between, strict=True)]
+    equals = [b / a for a, b in itertools.pairwise(mine)]
+    return Duel(statistics.median(ratios), error(equals), tuple(mine), tuple(theirs))
+
+
+def error(ratios: Sequence[float]) -> float:
+    """Standard error of the median of ratios of equals, from their median distance to 1: outliers
+    are what else the machine did."""
+    spread = 1.4826 * statistics.median(abs(math.log(r)) for r in ratios)
+    return 1.2533 * spread / math.sqrt(len(ratios))
+
+
+def race(
+    turn: Turn,
+    best: Schedule,
+    others: Sequence[Schedule],
+    stop: Callable[[], bool] = lambda: False,
+    samples: dict[Schedule, list[float]] | None = None,
+) -> Schedule | None:
+    """The fastest of `others` as far as a few turns tell, if it may be faster than `best`.
+
+    samples: gets the seconds of all turns. stop: asked between turns.
+    """
+    samples = {} if samples is None else samples
+    ratios: dict[Schedule, list[float]] = {s: [] for s in others}
+    alive = list(others)
+
+    def take(schedule: Schedule) -> float:
+        seconds = turn(schedule)
+        samples.setdefault(schedule, []).append(seconds)
+        return seconds
+
+    for number, turns in enumerate(ROUNDS):
+        for _ in range(turns):
+            for schedule in list(alive):
+                if stop():
+                    return _fastest(alive, ratios)
+                before = take(best)
+                ratios[schedule].append(take(schedule) / before)
+                early = number == 0 and len(ratios[schedule]) == 2
+                if early and min(ratios[schedule]) > HOPELESS:
+                    alive.remove(schedule)
+        middle = {s: statistics.median(ratios[s]) for s in alive}
+        alive.sort(key=middle.__getitem__)
+        alive = [s for s in alive[: max(1, len(alive) // 2)] if middle[s] < 1 + 2 * MARGIN]
+        if not alive:
+            return None
+    return _fastest(alive, ratios)
+
+
+def _fastest(alive: Sequence[Schedule], ratios: dict[Schedule, list[float]]) -> Schedule | None:
+    """Of those that took a turn, the one with the least ratio, if that is below 1."""
+    timed = [s for s in alive if ratios[s]]
+    if not timed:
+        return None
+    found = min(timed, key=lambda s: statistics.median(ratios[s]))
+    return found if statistics.median(ratios[found]) < 1 else None
