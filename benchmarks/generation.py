@@ -36,6 +36,7 @@ WORDS = 97
 SMALL = {"vocab_size": WORDS, "hidden_size": 64, "intermediate_size": 112, "num_hidden_layers": 3}
 SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128}
 SMALL |= {"pad_token_id": 1, "bos_token_id": None, "eos_token_id": None}
+OWN_KEYS = {k: v for k, v in SMALL.items() if k != "num_key_value_heads"}
 LARGER = {"vocab_size": 8_000, "hidden_size": 512, "intermediate_size": 1_408}
 LARGER |= {"num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
 GPT2 = {"vocab_size": WORDS, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 128}
@@ -45,12 +46,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", SMALL | {"sliding_window": None}),
     "qwen2": ("Qwen2", SMALL),
     "qwen3": ("Qwen3", SMALL | {"head_dim": 16}),
-    "gemma": ("Gemma", SMALL | {"head_dim": 16}),
+    "gemma": ("Gemma", SMALL | {"head_dim": 16, "tie_word_embeddings": False}),
     "phi3": ("Phi3", SMALL),
     "olmo": ("Olmo", SMALL),
     "gpt2": ("GPT2", GPT2),
-    "gpt_neox": ("GPTNeoX", SMALL),
-    "opt": ("OPT", SMALL | {"ffn_dim": 112, "word_embed_proj_dim": 64}),
+    "gpt_neox": ("GPTNeoX", OWN_KEYS),
+    "granite": ("Granite", SMALL),
     "llama, 28 million": ("Llama", SMALL | LARGER),
     "gpt2, 31 million": ("GPT2", GPT2 | {"vocab_size": 10_000, "n_embd": 512, "n_layer": 8}
                          | {"n_head": 8}),
