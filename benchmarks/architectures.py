@@ -14,19 +14,15 @@ With --rows what was measured is kept in a file, and what is in it is not measur
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
-import time
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import torch
+from benchmarks import rows
 from benchmarks.honest.architectures import Architecture, module, registry, tensors
 from benchmarks.honest.inputs import PLAIN
 
@@ -99,15 +95,7 @@ def times(net: Any, inputs: Sequence[Any], exe: Any, model: Model, named: Any) -
     with torch.no_grad():
         calls: list[Callable[[], Any] | None] = [lambda: exe.run(named), lambda: net(*inputs)]
         calls.append(_onnx_runtime(model, named))
-        best = [float("inf")] * len(calls)
-        for _ in range(ROUNDS):
-            for i, call in enumerate(calls):
-                for _ in range(RUNS if call is not None else 0):
-                    begin = time.perf_counter()
-                    assert call is not None
-                    call()
-                    best[i] = min(best[i], 1e3 * (time.perf_counter() - begin))
-    return tuple(best)
+        return rows.milliseconds(calls, ROUNDS, RUNS)
 
 
 def _onnx_runtime(model: Model, named: dict[str, np.ndarray]) -> Callable[[], Any] | None:
@@ -124,11 +112,11 @@ def _onnx_runtime(model: Model, named: dict[str, np.ndarray]) -> Callable[[], An
     return lambda: session.run(None, named)
 
 
-def table(rows: Sequence[Row]) -> str:
+def page(found: Sequence[Row]) -> str:
     """The page."""
-    loaded = [r for r in rows if r.loads]
-    timed = [r for r in rows if r.times]
-    given = sum(r.given == "yes" for r in rows)
+    loaded = [r for r in found if r.loads]
+    timed = [r for r in found if r.times]
+    given = sum(r.given == "yes" for r in found)
     native = sum(not r.reference for r in loaded)
     faster = [sum(r.times[0] < r.times[i] for r in timed) for i in (1, 2)]
     against = sum(np.isfinite(r.times[2]) for r in timed)
@@ -142,47 +130,24 @@ def table(rows: Sequence[Row]) -> str:
         "ours: above 1 we are faster. Tiny networks measure what is around the kernels as much as "
         "the kernels themselves.",
         "",
-        f"**{len(rows)} architectures: {given} load as given, {len(loaded) - given} more after "
-        f"decomposing what the table lacks, {len(rows) - len(loaded)} are refused; {native} run "
+        f"**{len(found)} architectures: {given} load as given, {len(loaded) - given} more after "
+        f"decomposing what the table lacks, {len(found) - len(loaded)} are refused; {native} run "
         f"without a reference step; faster than eager PyTorch: {faster[0]} of {len(timed)}, than "
         f"ONNX Runtime: {faster[1]} of {against}.**",
         "",
         f"PyTorch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, "
         f"{platform.machine()}, one thread.",
         "",
-        "| " + " | ".join(HEAD) + " |",
-        "|" + "---|" * len(HEAD),
+        *rows.table(HEAD, sorted(found, key=lambda r: (r.family, r.name))),
     ]
-    for row in sorted(rows, key=lambda r: (r.family, r.name)):
-        lines.append("| " + " | ".join(c.replace("|", "/") for c in row.cells()) + " |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("names", nargs="*", help="architectures; all when none is named")
-    parser.add_argument("--write", type=Path, help="the page to write")
-    parser.add_argument("--rows", type=Path, help="JSON of what was measured before, and then")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="begin no further one after")
-    asked = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    chosen = [a for a in registry().values() if not asked.names or a.name in asked.names]
-    rows, begin = [], time.monotonic()
-    if asked.rows is not None and asked.rows.exists():
-        rows = [Row(**known) for known in json.loads(asked.rows.read_text())]
-    done = {row.name for row in rows}
-    for architecture in [a for a in chosen if a.name not in done]:
-        if time.monotonic() - begin > asked.seconds:
-            print(f"stopped with {len(rows)} of {len(chosen)}")
-            break
-        rows.append(measure(architecture))
-        print(" | ".join(rows[-1].cells()), rows[-1].why_not_timed, flush=True)
-        if asked.rows is not None:
-            asked.rows.write_text(json.dumps([asdict(row) for row in rows]))
-    if asked.write is not None:
-        asked.write.write_text(table(rows))
-    return 0 if rows else 2
+    def names(asked: Sequence[str]) -> list[str]:
+        return [name for name in registry() if not asked or name in asked]
+
+    return rows.run(__doc__, Row, names, lambda name: measure(registry()[name]), page)
 
 
 if __name__ == "__main__":

@@ -13,17 +13,13 @@ Writes a table in Markdown; `docs/compiled_graphs.md` is its last one.
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
-import time
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from benchmarks import rows
 from benchmarks.honest.architectures import Architecture, module, registry, tensors
 from benchmarks.honest.inputs import PLAIN
 
@@ -89,7 +85,7 @@ def measure(architecture: Architecture) -> Row:
             for _ in range(2):
                 fast(*inputs)
             row.anew = counters["stats"]["unique_graphs"] - row.graphs
-            row.times = _times([lambda: fast(*inputs), lambda: net(*inputs)])
+            row.times = rows.milliseconds([lambda: fast(*inputs), lambda: net(*inputs)], ROUNDS)
             row.wrong = row.wrong or _other_sizes(row, fast, net, inputs)
     except Exception as error:
         row.wrong = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:120]}"
@@ -124,20 +120,9 @@ def _difference(given: Any, wanted: Any) -> str:
     return ""
 
 
-def _times(calls: Sequence[Callable[[], Any]]) -> tuple[float, ...]:
-    """Milliseconds, the quickest of each, in turns."""
-    best = [float("inf")] * len(calls)
-    for _ in range(ROUNDS):
-        for i, call in enumerate(calls):
-            begin = time.perf_counter()
-            call()
-            best[i] = min(best[i], 1e3 * (time.perf_counter() - begin))
-    return tuple(best)
-
-
-def table(rows: Sequence[Row]) -> str:
+def page(found: Sequence[Row]) -> str:
     """The page."""
-    many = [r for r in rows if r.sizes is not None]
+    many = [r for r in found if r.sizes is not None]
     lines = [
         "# Networks through torch.compile",
         "",
@@ -148,49 +133,26 @@ def table(rows: Sequence[Row]) -> str:
         "programs inside). *in eager*: graphs that Verax could not take. The last column is eager "
         "PyTorch's time as a multiple of ours, Dynamo's guards included.",
         "",
-        f"**{len(rows)} networks: {sum(not r.wrong for r in rows)} agree with eager PyTorch, "
-        f"{sum(not r.breaks for r in rows)} without a graph break, {sum(r.anew for r in rows)} "
+        f"**{len(found)} networks: {sum(not r.wrong for r in found)} agree with eager PyTorch, "
+        f"{sum(not r.breaks for r in found)} without a graph break, {sum(r.anew for r in found)} "
         f"graphs compiled anew, {sum(r.sizes == 1 for r in many)} of {len(many)} need one more "
-        f"graph for all other batches, {sum(not r.reference for r in rows)} have a kernel for "
-        f"every node, {sum(r.eager for r in rows)} graphs stay in eager PyTorch; faster than eager "
-        f"PyTorch: {sum(r.times[0] < r.times[1] for r in rows)}.**",
+        f"graph for all other batches, {sum(not r.reference for r in found)} have a kernel for "
+        f"every node, {sum(r.eager for r in found)} graphs stay in eager PyTorch; faster than "
+        f"eager PyTorch: {sum(r.times[0] < r.times[1] for r in found)}.**",
         "",
         f"PyTorch {torch.__version__}, {platform.machine()}.",
         "",
-        "| " + " | ".join(HEAD) + " |",
-        "|" + "---|" * len(HEAD),
+        *rows.table(HEAD, sorted(found, key=lambda r: r.name)),
     ]
-    for row in sorted(rows, key=lambda r: r.name):
-        lines.append("| " + " | ".join(c.replace("|", "/") for c in row.cells()) + " |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("names", nargs="*", help="architectures; thirty when none is named")
-    parser.add_argument("--write", type=Path, help="the page to write")
-    parser.add_argument("--rows", type=Path, help="JSON of what was measured before, and then")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="begin no further one after")
-    asked = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     known = registry()
-    names = asked.names or list(dict.fromkeys([*(n for n in NETWORKS if n in known), *known]))[:30]
-    rows, begin = [], time.monotonic()
-    if asked.rows is not None and asked.rows.exists():
-        rows = [Row(**one) for one in json.loads(asked.rows.read_text())]
-    done = {row.name for row in rows}
-    for name in [n for n in names if n not in done]:
-        if time.monotonic() - begin > asked.seconds:
-            print(f"stopped with {len(rows)} of {len(names)}")
-            break
-        rows.append(measure(known[name]))
-        print(" | ".join(rows[-1].cells()), flush=True)
-        if asked.rows is not None:
-            asked.rows.write_text(json.dumps([asdict(row) for row in rows]))
-    if asked.write is not None:
-        asked.write.write_text(table(rows))
-    return 0 if rows else 2
+    first = list(dict.fromkeys([*(n for n in NETWORKS if n in known), *known]))[:30]
+    return rows.run(
+        __doc__, Row, lambda asked: asked or first, lambda name: measure(known[name]), page
+    )
 
 
 if __name__ == "__main__":

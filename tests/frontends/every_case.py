@@ -102,6 +102,8 @@ def torch(folder: Path) -> dict[str, Load]:
             found[other] = partial(
                 load, partial(overloads.renamed, *uses[f"aten.{old}"], old, other)
             )
+    quantised = module("from_torch", "test_torch_quantised")
+    found |= {name: partial(quantised.load, name) for name in quantised.NAMES}
     return found | {f"{n[0]}.{n[1]}": partial(overloads.imported, n) for n in overloads.NODES}
 
 

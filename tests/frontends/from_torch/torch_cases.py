@@ -10,6 +10,7 @@ from torch_bag_cases import bag_calls
 from torch_complex_cases import complex_calls
 from torch_index_cases import formula_calls, index_calls, order_calls
 from torch_programs import torch
+from torch_quantised_cases import quantised_calls
 from torch_recurrent_cases import recurrent_calls
 
 F = torch.nn.functional
@@ -70,6 +71,7 @@ def _calls() -> list[Any]:
         *recurrent_calls(),
         *complex_calls(),
         *bag_calls(),
+        *quantised_calls(),
     ]
 
 

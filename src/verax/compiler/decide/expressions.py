@@ -54,15 +54,15 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
 
 
 def _parametrised(graph: Graph, node: Node) -> Expr | None:
-    """None where a parameter per index is computed when it runs: nothing spreads it then."""
+    """None where a parameter is computed that nothing spreads and that does not broadcast."""
     assert isinstance(node.op, Parametrised)
     types, y = graph.input_types(node), graph.types[node.outputs[0]]
     known = [None if v is None else graph.constants.get(v) for v in node.inputs]
-    for type_, constant in zip(types[1:], known[1:]):
-        if type_ is not None and constant is None and type_.rank:
-            return None
     if not y.is_static or types[0] is None:
         return None
+    for type_, constant in zip(types[1:], known[1:]):
+        if type_ is not None and constant is None and not node.op.aligned(type_, types[0]):
+            return None
     dtypes = [None if t is None else str(t.dtype) for t in types]
     expr = node.op.expression(dtypes, str(y.dtype), known)
     return None if expr is None or why_unsupported(expr) else expr

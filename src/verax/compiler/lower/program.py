@@ -189,7 +189,7 @@ def _lower_natively(lowering: Lowering, group: Group) -> None:
 def _unregistered(graph: Graph, node: Node) -> str:
     op = node.op
     if isinstance(op, Parametrised):
-        return "parameters per index that are not constant, or types of which it has no expression"
+        return "computed parameters that do not broadcast, or types of which it has no expression"
     if op.no_kernel or not isinstance(op, Elementwise):
         return op.no_kernel or "no lowering is registered"
     dtypes = {str(t.dtype) for t in (*graph.input_types(node), *graph.output_types(node)) if t}

@@ -42,6 +42,11 @@ LOCAL_HEADER = 30
 """Bytes of a zip entry's header before its name."""
 EXPORT = "write it with torch.export.save(torch.export.export(module, inputs), 'net.pt2')"
 
+UNWRAPPED = (
+    "a weight of a type of its own (torchao's) is stored in parts after "
+    "torch.export.save(program.run_decompositions({}), 'net.pt2')"
+)
+
 
 class Archive:
     """One `.pt2` file, from a path or bytes. Raises `ModelError` when it is damaged."""
@@ -59,11 +64,11 @@ class Archive:
         self.root = self._root()
         self._must_be_little_endian()
 
-    def _pickle(self, what: str) -> UnsupportedError:
+    def _pickle(self, what: str, next_step: str = EXPORT) -> UnsupportedError:
         return UnsupportedError(
             f"{what}, which can run any code when it is read; Verax never opens pickles",
             place=self.place,
-            next_step=EXPORT,
+            next_step=next_step,
         )
 
     def _root(self) -> str:
@@ -129,7 +134,7 @@ class Archive:
         place = f"tensor {name!r} of {self.place}"
         try:
             if entry["use_pickle"]:
-                raise self._pickle(f"the tensor {name!r} is a pickle")
+                raise self._pickle(f"the tensor {name!r} is a pickle", UNWRAPPED)
             meta, path = entry["tensor_meta"], f"{base}{entry['path_name']}"
             pair = meta["dtype"] in COMPLEX_TYPES
             dtype = (COMPLEX_TYPES if pair else SCALAR_TYPES).get(meta["dtype"])

@@ -63,6 +63,27 @@ def decomposed(program: Any, names: set[tuple[str, str]]) -> tuple[Any, Counter[
     return simpler, Counter({f"aten::{'.'.join(_name(o))}": called[o] for o in done})
 
 
+def unwrapped(program: Any) -> Any:
+    """The program with its weights of types of their own (torchao's quantised ones) as the tensors
+    inside of them; the program itself when it has none."""
+    torch = optional("torch", "to read torch's own objects")
+    wrapper = getattr(torch.utils._python_dispatch, "is_traceable_wrapper_subclass", None)
+    held = [*program.state_dict.values(), *program.constants.values()]
+    if wrapper is None or not any(isinstance(t, torch.Tensor) and wrapper(t) for t in held):
+        return program
+    return program.run_decompositions({})
+
+
+def enter_unwrapped(ledger: Ledger) -> None:
+    """Write down that weights were taken apart."""
+    ledger.entries.append(
+        Entry(
+            *("the program", "weights", "their type", "a type of tensor of its own"),
+            *(Outcome.consumed, "given as the tensors inside"),
+        )
+    )
+
+
 def enter(ledger: Ledger, counts: Counter[str]) -> None:
     """Write down what was decomposed."""
     for operator, count in sorted(counts.items()):

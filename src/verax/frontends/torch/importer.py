@@ -21,7 +21,14 @@ from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.torch.archive import Archive
-from verax.frontends.torch.decomposing import ROUNDS, decomposed, enter, refused_operators
+from verax.frontends.torch.decomposing import (
+    ROUNDS,
+    decomposed,
+    enter,
+    enter_unwrapped,
+    refused_operators,
+    unwrapped,
+)
 from verax.frontends.torch.examples import arguments_of
 from verax.frontends.torch.lines import with_line
 from verax.frontends.torch.reader import read_program
@@ -64,6 +71,8 @@ def _of_program(
     """The model of a program in memory; what the table lacks is decomposed, as often as helps."""
     counts: Counter[str] = Counter()
     first: UnsupportedError | None = None
+    given, program = program, unwrapped(program)
+    taken_apart = program is not given
     for _ in range(ROUNDS):
         try:
             model = _read(Archive(_saved(program)), name, shapes, values)
@@ -81,6 +90,8 @@ def _of_program(
             raise with_line(error, program) from error
         else:
             enter(model.ledger, counts)
+            if taken_apart:
+                enter_unwrapped(model.ledger)
             said = dict(model.metadata)
             if counts:
                 said["decomposed"] = ", ".join(f"{k} ({n})" for k, n in sorted(counts.items()))

@@ -14,6 +14,7 @@ from verax.frontends.torch import (  # noqa: F401  (each registers its rows)
     table_normalization,
     table_order,
     table_products,
+    table_quantized,
     table_recurrent,
     table_reduction,
     table_resampling,

@@ -198,6 +198,9 @@ def cat(t: Aten) -> Result:
     # torch skips empty vectors in a list of tensors of another rank.
     rank = max(t.rank(v) for v in values)
     values = [v for v in values if t.rank(v) == rank]
+    # What adds nothing is no operand: rotary positions of all features leave an empty rest.
+    filled = [v for v in values if t.type(v).dims[axis] != 0]
+    values = filled or values[:1]
     return t.result("Concat", values, axis=axis)
 
 

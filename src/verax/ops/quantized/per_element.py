@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.operator import Operator
+from verax.ir.types import TensorType
 from verax.numerics.arith import Arith
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.numerics.formats import FLOATS
@@ -45,6 +46,10 @@ class Parametrised(Operator):
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """A parameter, shaped so that it broadcasts with a tensor of `shape`."""
         raise NotImplementedError
+
+    def aligned(self, parameter: TensorType, x: TensorType) -> bool:
+        """Whether a parameter broadcasts with the first input as it is, without `spread`."""
+        return parameter.rank == 0
 
     def expression(self, dtypes: Sequence[str | None], to: str, known: Constants) -> Expr | None:
         """The meaning over Input(i); None where these types have none."""

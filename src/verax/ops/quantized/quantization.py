@@ -73,6 +73,18 @@ def _spread(parameter: Any, shape: tuple[int, ...], axis: int, block_size: int) 
     return parameter.reshape([-1 if a == axis % len(shape) else 1 for a in range(len(shape))])
 
 
+def _aligned(parameter: TensorType, x: TensorType, axis: int, block_size: int) -> bool:
+    """Whether scale or zero point broadcast with `x` as they are: one number, numbers of the last
+    axis, or blocks that are the whole axis."""
+    if parameter.rank == 0 or not x.rank:
+        return parameter.rank == 0
+    axis %= x.rank
+    if parameter.rank == 1 and (parameter.dims[0] == 1 or not block_size):
+        return parameter.dims[0] == 1 or axis == x.rank - 1
+    others = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (parameter, x)]
+    return bool(block_size and parameter.dims[axis] == 1 and others[0] == others[1])
+
+
 def _quantise(
     x: Any, scale: Any, zero: Any, to: DType, precision: DType, halves: str = "even"
 ) -> np.ndarray:
@@ -146,6 +158,9 @@ class QuantizeLinear(Parametrised):
 
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.asarray(_spread(parameter, shape, self.axis, self.block_size))
+
+    def aligned(self, parameter: TensorType, x: TensorType) -> bool:
+        return _aligned(parameter, x, self.axis, self.block_size)
 
     def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
         x, scale, zero = (*inputs, None)[:3]
@@ -243,6 +258,9 @@ class DequantizeLinear(Parametrised):
         if not self.block_size:
             return rows if self.axis % 2 == columns else 0
         return 0 if self.axis % 2 == columns or rows % self.block_size else self.block_size
+
+    def aligned(self, parameter: TensorType, x: TensorType) -> bool:
+        return _aligned(parameter, x, self.axis, self.block_size)
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
