@@ -122,6 +122,25 @@ def test_a_convolution_of_bytes_is_exact(case: Network) -> None:
     KEPT.forget()
 
 
+@pytest.mark.parametrize("sizes", [(2, 5, 7, 3), (3, 1, 17, 33), (1, 4, 64, 16), (2, 3, 31, 48)])
+@pytest.mark.parametrize("point", [0, 131, 255])
+def test_a_matrix_product_of_bytes_is_exact(
+    plain: None, sizes: tuple[int, int, int, int], point: int
+) -> None:
+    """Data around a zero point, as files have it after they are centred."""
+    batch, m, k, n = sizes
+    rng = np.random.default_rng(point + m + k)
+    x = rng.integers(0, 255, (batch, m, k), dtype=np.uint8, endpoint=True)
+    w = rng.integers(-128, 127, (k, n), endpoint=True).astype(np.int32)
+    b = Builder("net")
+    value = b.add(REGISTRY["Cast"](to="int32"), [b.input("x", TensorType.of(x))])
+    value = b.add(REGISTRY["Sub"](), [value, b.constant(np.array(point, np.int32))])
+    sums = b.add(REGISTRY["MatMul"](), [value, b.constant(w)])
+    graph = b.graph([b.add(REGISTRY["Cast"](to="float32"), [sums])])
+    assert "uint8 by int8 in int32" in str(compile(graph, ONE).plan)
+    holds((graph, {"x": x}), ONE)
+
+
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
 def test_the_instruction_itself(choice: Settings) -> None:
     if not runnable(choice):

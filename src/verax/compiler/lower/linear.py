@@ -26,6 +26,7 @@ from verax.compiler.kernels.layout import Epilogue, Operand
 from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.stored_product import MOST_ROWS
+from verax.compiler.lower.bytes import starting_sums, subtracted
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.stored_weights import few_rows, stored_factor, widened
@@ -86,15 +87,19 @@ class _Product:
         return self.outer == self.inner == 1
 
 
-def _types(graph: Graph, node: Node, stored: DType, fixed: bool) -> ContractionTypes:
+def _types(graph: Graph, node: Node, stored: DType, fixed: bool, dots: bool) -> ContractionTypes:
     """Element types of the product. Integers that fit into 16 bits are multiplied in pairs where
-    the right factor is packed ahead; sums of 32 bits wrap around as the operator's own."""
+    the right factor is packed ahead, bytes where the machine has VNNI (dots); sums of 32 bits wrap
+    around as the operator's own."""
     a, b = (str(graph.types[v or ""].dtype) for v in node.inputs[:2])
     if a == F32:
         return contraction(a, b, str(stored))
     ranges = [range_of(graph, v or "") for v in node.inputs[:2]]
     short = all(low >= -(2**15) and high < 2**15 for low, high in ranges)
     if fixed and short and a == "int32":
+        signed = ranges[1][0] >= -128 and ranges[1][1] < 128
+        if dots and signed and subtracted(ranges[0], 0) is not None:
+            return ContractionTypes("uint8", "int8", a, str(stored))
         return ContractionTypes("int16", "int16", a, str(stored))
     return ContractionTypes(a, b, a, str(stored))
 
@@ -170,13 +175,23 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     if product.one_b:
         stored = stored_factor(lowering, node.inputs[1] or "", turned, product.m)
     fixed = (constant is not None or stored is not None) and product.one_b
-    types = _types(graph, node, graph.types[group.output].dtype, fixed)
+    dots = lowering.target.dots and constant is not None and isinstance(node.op, MatMul)
+    types = _types(graph, node, graph.types[group.output].dtype, fixed, dots)
     spec = GemmSpec(product.m, product.n, product.k, product.a, product.y, product.outer,
                     product.inner, fixed, types=types)  # fmt: skip
     short = types.x != str(graph.types[node.inputs[0] or ""].dtype)
     if short:
-        spec = dataclasses.replace(spec, a=Matrix(product.k + product.k % 2, 1))
+        together = spec.convolution().step
+        spec = dataclasses.replace(spec, a=Matrix(product.k + -product.k % together, 1))
     arguments: list[Pointer | Placed] = []
+    base = 0
+    if short and types.x == "uint8":
+        base = subtracted(range_of(graph, node.inputs[0] or ""), 0) or 0
+    if base:
+        assert constant is not None
+        start = starting_sums(constant.reshape(product.k, product.n).T.astype(np.int64), -base)
+        arguments.append(lowering.packed(pack_channels(start)))
+        spec = dataclasses.replace(spec, bias="column")
     extra: Expr | None = None
     if isinstance(node.op, Gemm):
         found = _gemm_terms(lowering, node, spec, arguments)
@@ -189,7 +204,7 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     assert isinstance(schedule, ConvSchedule)
     a: Pointer | Placed = lowering.read_contiguous(node.inputs[0] or "")
     if short:
-        a = _shortened(lowering, group, a, product, spec)
+        a = _shortened(lowering, group, a, product, spec, base)
     if stored is not None and product.m <= MOST_ROWS:
         rows, factor = few_rows(lowering, spec, stored)
         y = lowering.write(group.output)
@@ -228,16 +243,21 @@ def packed_factor(
 
 
 def _shortened(
-    lowering: Lowering, group: Group, a: Pointer | Placed, product: _Product, spec: GemmSpec
+    lowering: Lowering,
+    group: Group,
+    a: Pointer | Placed,
+    product: _Product,
+    spec: GemmSpec,
+    base: int,
 ) -> Pointer:
-    """The left factor in 16 bits, each row of an even length."""
-    wide = str(lowering.graph.types[group.root.inputs[0] or ""].dtype)
+    """The left factor minus `base` in fewer bits, each row of a length that is multiplied whole."""
+    wide, kind = str(lowering.graph.types[group.root.inputs[0] or ""].dtype), spec.types.x
     row = known(spec.a.row)
-    rows = lowering.scratch(2 * product.m * row)
-    narrow = trace(lambda m, x: m.convert(x, "int16"), [wide])
+    rows = lowering.scratch(ELEMENT_SIZES[kind] * product.m * row)
+    narrow = trace(lambda m, x: m.convert(m.sub(x, m.const(base, wide)), kind), [wide])
     read = Access(wide, (product.a.row, product.a.col))
-    loop = LoopSpec((product.m, product.k), (read,), (Access("int16", (row, 1)),), (narrow,))
-    lowering.call(loop, [a, rows], f"{group.label}: to 16 bits")
+    loop = LoopSpec((product.m, product.k), (read,), (Access(kind, (row, 1)),), (narrow,))
+    lowering.call(loop, [a, rows], f"{group.label}: to {kind}")
     return rows
 
 
