@@ -261,10 +261,10 @@ def test_data_that_is_quantised_while_it_runs(seed: int, what: str) -> None:
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([(3, 1), (2, 5, 37), (1, 1001), (2, 4095)]),
-    st.sampled_from([("int8", "int8"), ("uint8", "uint8"), ("int8", "int16")]),
+    st.sampled_from([("int8", "int8"), ("uint8", "uint8"), ("int8", "int16"), ("int16", "int16")]),
     st.floats(1e-9, 4.0),
 )
-def test_a_softmax_of_bytes_is_exact(
+def test_a_softmax_of_integers_is_exact(
     seed: int, shape: tuple[int, ...], kinds: tuple[str, str], factor: float
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -273,3 +273,25 @@ def test_a_softmax_of_bytes_is_exact(
     op = REGISTRY["SoftmaxInteger"](factor=factor, output_dtype=kinds[1])
     graph = b.graph([b.add(op, [b.input("x", TensorType.of(x))])])
     holds((graph, {"x": x}), Settings(opt_level=1, threads=3))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([(3, 1), (2, 5, 37), (1, 1001), (4, 16), (2, 30001)]),
+    st.sampled_from(["int8", "uint8"]),
+    st.integers(-128, 127),
+)
+def test_a_row_of_bytes_over_its_length_is_exact(
+    seed: int, shape: tuple[int, ...], kind: str, zero_point: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    zero = zero_point + 128 * (kind == "uint8")
+    x = integers(rng, kind, shape, bool(seed % 3 == 0))
+    x[0] = zero  # a row of length 0
+    if seed % 2:
+        x[-1].flat[0] = zero + (1 if zero < 100 else -1)
+    b = Builder("net")
+    op = REGISTRY["L2NormalizeInteger"](zero_point=zero)
+    graph = b.graph([b.add(op, [b.input("x", TensorType.of(x))])])
+    holds((graph, {"x": x}), CHOICES[seed % len(CHOICES[:3])])

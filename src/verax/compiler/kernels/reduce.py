@@ -33,7 +33,9 @@ from verax.compiler.kernels.loops_emit import (
 from verax.compiler.kernels.loops_spec import Access
 from verax.compiler.kernels.reduce_plan import (
     across_dim,
+    is_slow,
     outer_moved_last,
+    row_constants,
     simplified,
     with_unit_reduced,
 )
@@ -120,6 +122,7 @@ class _Strip:
         self.kept = _kept(spec)
         self.results: list[ir.Value] = []
         self.fixed: dict[int, ir.Value] = {}
+        self.hoisted: list[ir.Value] = []
         for number, access in enumerate(spec.inputs):
             if not any(access.strides[self.outer :]):
                 stride = access.strides[self.outer - 1] if rows else 0
@@ -215,8 +218,10 @@ class _Strip:
     def values(self, exprs: Sequence[Expr], k: Index | None, count: int) -> list[ir.Value]:
         """The expressions at element k (a vector from k on when along); None: per row."""
         kept = self.n + len(self.spec.stages)
-        inputs: list[ir.Value | None] = [None] * (kept + 1)
+        inputs: list[ir.Value | None] = [*[None] * (kept + 1), *self.hoisted]
         for number in {i for e in exprs for i in input_dtypes(e)}:
+            if number > kept:
+                continue
             if number == kept:
                 assert k is not None
                 access = self.spec.element_outputs[0][0]
@@ -342,10 +347,20 @@ class _Strip:
                 pointer = fb.at(self.base[number], lane * stride, dtype=access.dtype)
                 fb.store(fb.b.extract_element(value, ir.Constant(I32, lane)), pointer)
 
+    def _hoist(self, exprs: Sequence[Expr]) -> list[Expr]:
+        """`exprs` with what is the same for all of a row, and takes long, computed once before."""
+        still = {*self.fixed, *range(self.n, self.n + len(self.results))}
+        first = self.n + len(self.spec.stages) + 1
+        once = [e for e in row_constants(exprs, still) if is_slow(e)]
+        self.hoisted = self.values(once, None, 0)
+        places = {e: Input(i, e.dtype) for i, e in enumerate(once, first)}
+        return [substitute(e, places) for e in exprs]
+
     def _write_elements(self) -> None:
         exprs = [e for _, e in self.spec.element_outputs]
         if self.kept is not None:
             exprs = [self.kept]
+        exprs = self._hoist(exprs)
 
         def write(places: Sequence[tuple[Index, int]]) -> None:
             results = [self.values(exprs, k, count) for k, count in places]

@@ -1,12 +1,15 @@
-"""How a reduction is walked: dims joined, and whether rows are taken one by one or side by side."""
+"""How a reduction is walked: dims joined, and whether rows are taken one by one or side by side;
+and what is computed once for a row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from verax.compiler.kernels.loops_spec import Access
 from verax.compiler.kernels.reduce_spec import ReduceSpec
+from verax.numerics.arith import PRIMITIVES
+from verax.numerics.expr import Apply, Expr, Input, nodes
 
 
 def _map_strides(spec: ReduceSpec, outer: list[list[int]], reduced: list[list[int]]) -> ReduceSpec:
@@ -95,3 +98,37 @@ def with_unit_reduced(spec: ReduceSpec) -> ReduceSpec:
         inputs=tuple(map(extend, spec.inputs)),
         element_outputs=tuple((extend(a), e) for a, e in spec.element_outputs),
     )
+
+
+SLOW = frozenset({"div", "rem", "sqrt"})
+"""Primitives that take as long as a dozen others."""
+
+
+def is_slow(expr: Expr) -> bool:
+    """Whether `expr` divides, takes a root, or calls a function of many operations."""
+    applied = (n for n in nodes(expr) if isinstance(n, Apply))
+    return any(n.function in SLOW or n.function not in PRIMITIVES for n in applied)
+
+
+def row_constants(exprs: Sequence[Expr], still: Collection[int]) -> list[Expr]:
+    """The largest subexpressions that read only inputs in `still`, and any: none within another."""
+    same: dict[Expr, bool | None] = {}  # of an expression without inputs: None
+    found: dict[Expr, None] = {}
+
+    def is_found(node: Expr) -> bool:
+        return isinstance(node, Apply) and same[node] is True
+
+    for expr in exprs:
+        for node in nodes(expr):
+            if isinstance(node, Input):
+                same[node] = node.index in still
+            elif isinstance(node, Apply):
+                parts = {same[a] for a in node.args} - {None}
+                same[node] = all(parts) if parts else None
+            else:
+                same[node] = None
+            if isinstance(node, Apply) and same[node] is False:
+                found |= dict.fromkeys(filter(is_found, node.args))
+        if is_found(expr):
+            found[expr] = None
+    return list(found)

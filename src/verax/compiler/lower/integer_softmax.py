@@ -1,4 +1,4 @@
-"""Softmax of bytes: the largest of a row, the sum of its exponentials, each element's share."""
+"""Softmax of integers: the largest of a row, the sum of its exponentials, each element's share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access
+from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
 from verax.compiler.kernels.reduce import ReduceSpec, Stage
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Input, TracingArith
-from verax.ops.quantized.exponentials import LONGEST, RowSoftmax
-from verax.ops.quantized.requantization import SoftmaxInteger
+from verax.ops.quantized.exponentials import LONGEST, RowSoftmax, TableSoftmax, between
+from verax.ops.quantized.requantization import SoftmaxInteger, exp_table, reciprocal_table
+
+I32 = "int32"
 
 
 @lowers(SoftmaxInteger)
@@ -22,8 +26,11 @@ def lower_softmax(lowering: Lowering, group: Group) -> None:
     assert isinstance(node.op, SoftmaxInteger)
     type_, to = graph.types[node.inputs[0] or ""], graph.types[node.outputs[0]].dtype
     *rows, length = type_.shape
-    if str(type_.dtype) == "int16" or length >= LONGEST:
-        raise NoKernel(f"softmax takes bytes, in rows shorter than {LONGEST}")
+    if length >= LONGEST:
+        raise NoKernel(f"softmax takes rows shorter than {LONGEST}")
+    if str(type_.dtype) == "int16":
+        _lower_tables(lowering, group, math.prod(rows), length)
+        return
     m, info = TracingArith(), np.iinfo(to.numpy)
     softmax = RowSoftmax(m, node.op.factor, int(info.min), int(info.max), info.bits)
     x = m.convert(Input(0, str(type_.dtype)), "int32")
@@ -43,3 +50,68 @@ def lower_softmax(lowering: Lowering, group: Group) -> None:
     )
     source = lowering.read_contiguous(node.inputs[0] or "")
     lowering.call(spec, [source, lowering.write_contiguous(group.output)], group.label)
+
+
+def _lower_tables(lowering: Lowering, group: Group, rows: int, length: int) -> None:
+    """Of 16 bits: where each element lies in the table of exponentials; the exponentials; where
+    the row's sum lies in the table of reciprocals, and its shift; the reciprocals; the shares."""
+    node, label = group.root, group.label
+    assert isinstance(node.op, SoftmaxInteger)
+    steps = TableSoftmax(TracingArith(), node.op.factor)
+
+    def table(*shape: int) -> Placed:
+        return lowering.allocate(Physical(TensorType(DType.int32, shape)))
+
+    source = lowering.read_contiguous(node.inputs[0] or "")
+    share = lowering.write_contiguous(group.output)
+    where, rest, terms = (table(rows, length) for _ in range(3))
+    row_where, row_rest, shifts, reciprocals = (table(rows) for _ in range(4))
+    each, one = Access(I32, (length, 1)), Access(I32, (1,))
+    index, fraction = steps.place(Input(0, "int16"), Input(1, "int16"))
+    highest = Stage("max", Input(0, "int16"))
+    placing = ReduceSpec(
+        (rows,),
+        (length,),
+        (Access("int16", (length, 1)),),
+        (highest,),
+        (),
+        ((each, index), (each, fraction)),
+    )
+    lowering.call(placing, [source, where, rest], f"{label}: places")
+    _interpolate(lowering, exp_table(), where, rest, terms, f"{label}: exponentials")
+    index, fraction, shift = steps.row(Input(1, I32))
+    summing = ReduceSpec(
+        (rows,),
+        (length,),
+        (each,),
+        (Stage("sum", Input(0, I32)),),
+        ((one, index), (one, fraction), (one, shift)),
+    )
+    lowering.call(summing, [terms, row_where, row_rest, shifts], f"{label}: sums")
+    made = (row_where, row_rest, reciprocals)
+    _interpolate(lowering, reciprocal_table(), *made, f"{label}: reciprocals")
+    wide = Access(I32, (1, 0))
+    sharing = LoopSpec(
+        (rows, length),
+        (each, wide, wide),
+        (Access("int16", (length, 1)),),
+        (steps.share(*(Input(i, I32) for i in range(3))),),
+    )
+    lowering.call(sharing, [terms, reciprocals, shifts, share], label)
+
+
+def _interpolate(
+    lowering: Lowering, entries: np.ndarray, where: Placed, rest: Placed, to: Placed, label: str
+) -> None:
+    """`fixed_point.interpolated`, given the index and how far it is to the next entry."""
+    shape, strides = where.physical.shape, where.physical.strides
+    known = lowering.constant(entries.astype(np.int32))
+    lookups = (Lookup(0, len(entries) - 1, 1, checked=False),)
+    still = (0,) * len(shape)
+    inputs = (
+        *(Access(I32, strides), Access(I32, strides)),
+        *(Access(I32, still, ahead, lookups) for ahead in (0, 1)),
+    )
+    value = between(TracingArith(), Input(2, I32), Input(3, I32), Input(1, I32))
+    spec = LoopSpec(shape, inputs, (Access(I32, to.physical.strides),), (value,))
+    lowering.call(spec, [where, rest, known, known, to], label)

@@ -20,6 +20,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     extremes,
     group_normalization,
     indexing,
+    integer_length,
     integer_softmax,
     integers,
     linear,

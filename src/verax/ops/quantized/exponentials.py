@@ -1,5 +1,5 @@
-"""gemmlowp's exponential and reciprocal in the arithmetic of kernels: the integers of
-`numerics.fixed_point`, in int64, for the softmax of bytes."""
+"""gemmlowp's exponential and reciprocal, and TFLite's tables of both, in the arithmetic of kernels:
+the integers of `numerics.fixed_point`, for the softmax of bytes and of 16 bits."""
 
 from __future__ import annotations
 
@@ -98,3 +98,56 @@ class RowSoftmax:
         m = self.m
         wide = m.shift_left(x, self.number(exponent))
         return m.min(m.max(wide, self.number(-(2**31))), self.number(2**31 - 1))
+
+
+def between(m: Arith[Any], low: Any, high: Any, rest: Any) -> Any:
+    """From one entry of a table to the next, `rest` of 128 steps; all int32."""
+    moved = m.add(m.mul(m.sub(high, low), rest), m.const(64, "int32"))
+    return m.add(low, m.shift_right(moved, m.const(7, "int32")))
+
+
+class TableSoftmax:
+    """Softmax of factor x over a row of 16-bit x, by tables of 513 entries, step by step."""
+
+    def __init__(self, m: Arith[Any], factor: float) -> None:
+        self.m, self.factor = m, quantised_factor(factor / (10.0 / (2**16 - 1)))
+
+    def _number(self, value: int) -> Any:
+        return self.m.const(value, "int64")
+
+    def place(self, x: Any, top: Any) -> tuple[Any, Any]:
+        """Entry of the table of exponentials, and how far it is to the next, both int32. x, top:
+        int16, the element and the largest."""
+        m = self.m
+        difference = m.sub(m.convert(x, "int64"), m.convert(top, "int64"))
+        found = scaled(m, difference, *(self._number(f) for f in self.factor))
+        return self._entry(m.add(found, self._number(2**15 - 1)))
+
+    def row(self, total: Any) -> tuple[Any, Any, Any]:
+        """Entry of the table of reciprocals, how far it is to the next, and by how much products
+        with it are shifted, all int32. total: int32, positive."""
+        m, wide = self.m, self.m.convert(total, "int64")
+        bits = m.bitcast(m.convert(wide, "float64"), "int64")
+        right = m.sub(m.shift_right(bits, self._number(52)), self._number(1023))
+        to_left = m.sub(self._number(30), right)
+        shifted = m.add(m.shift_left(wide, to_left), self._number(2**13))
+        shifted = m.shift_right(shifted, self._number(14))
+        index, rest = self._entry(m.sub(shifted, self._number(3 * 2**15)))
+        return index, rest, m.convert(right, "int32")
+
+    def share(self, term: Any, reciprocal: Any, right: Any) -> Any:
+        """The element's share of the row, int16; all given as int32."""
+        m = self.m
+        right = m.convert(right, "int64")
+        half = m.shift_left(self._number(1), m.sub(right, self._number(1)))
+        product = m.mul(m.convert(term, "int64"), m.convert(reciprocal, "int64"))
+        whole = m.shift_right(m.add(product, half), right)
+        whole = m.min(m.max(whole, self._number(0)), self._number(2**15 - 1))
+        return m.convert(whole, "int16")
+
+    def _entry(self, at: Any) -> tuple[Any, Any]:
+        """`fixed_point.interpolated`: the upper 9 of 16 bits, and the lower 7."""
+        m = self.m
+        at = m.convert(m.min(m.max(at, self._number(-(2**15))), self._number(2**15 - 1)), "int32")
+        index = m.add(m.shift_right(at, m.const(7, "int32")), m.const(256, "int32"))
+        return index, m.and_(at, m.const(0x7F, "int32"))

@@ -283,7 +283,6 @@ class L2NormalizeInteger(Operator):
     """x - zero_point over its Euclidean length along the last axis, in units of 1/128, around the
     middle of the type. Source: LiteRT's reference kernels (an inverse root of 31 bits)."""
 
-    no_kernel: ClassVar[str] = "not written yet"
     zero_point: int = 0
 
     exact = True

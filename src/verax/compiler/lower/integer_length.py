@@ -1,0 +1,40 @@
+"""L2NormalizeInteger: the sum of a row's squares, its inverse root, each element's share."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.kernels.loops import Access
+from verax.compiler.kernels.reduce import ReduceSpec, Stage
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.numerics.expr import Input, TracingArith
+from verax.ops.quantized.lengths import LONGEST, RowLength
+from verax.ops.quantized.requantization import L2NormalizeInteger
+
+
+@lowers(L2NormalizeInteger)
+def lower_length(lowering: Lowering, group: Group) -> None:
+    """x, y."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, L2NormalizeInteger)
+    type_ = lowering.graph.types[node.inputs[0] or ""]
+    *rows, length = type_.shape
+    info, dtype = np.iinfo(type_.dtype.numpy), str(type_.dtype)
+    if length >= LONGEST or not info.min <= op.zero_point <= info.max:
+        raise NoKernel(f"it takes rows shorter than {LONGEST}, and a zero point of the type")
+    m = TracingArith()
+    steps = RowLength(m, op.zero_point, int(info.min), int(info.max))
+    x = m.convert(Input(0, dtype), "int32")
+    spec = ReduceSpec(
+        (math.prod(rows),),
+        (length,),
+        (Access(dtype, (length, 1)),),
+        (Stage("sum", steps.square(x), steps.inverse(Input(1, "int32"))),),
+        (),
+        ((Access(dtype, (length, 1)), m.convert(steps.result(x, Input(1, "int64")), dtype)),),
+    )
+    source = lowering.read_contiguous(node.inputs[0] or "")
+    lowering.call(spec, [source, lowering.write_contiguous(group.output)], group.label)
