@@ -1,4 +1,4 @@
-"""A function behind a convolution is fused, but not where that costs the kernel its flat rows."""
+"""A function behind a convolution is fused, but not behind the short sums of a pointwise one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.compiler.test_bits import bits
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
+from verax.compiler.lower import convolution
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -46,15 +47,27 @@ def network(
         (lambda: network((1, 1), "Swish", "winograd"), 5),
         (lambda: network((1, 1), "Relu", "depthwise"), 2),
         (lambda: network((1, 1), "HardSwish", "depthwise"), 2),
-        (lambda: network((1, 1), "Swish", "depthwise", pads=()), 2),
-        (lambda: network((1, 1), "Swish", "depthwise", strides=(2, 1)), 2),
-        (lambda: network((1, 1), "Swish", None), 1),
+        (lambda: network((1, 1), "Swish", "depthwise", strides=(2, 1)), 3),
+        (lambda: network((1, 1), "Swish", None), 2),
+        (lambda: network((3, 3), "Swish", None), 1),
         (lambda: network((3, 3), "Swish", "depthwise"), 2),
     ],
 )
-def test_it_is_fused_but_before_a_border(made: Any, calls: int) -> None:
+def test_it_is_fused_but_behind_a_pointwise_one(made: Any, calls: int) -> None:
+    hold(made(), calls)
+
+
+def test_what_leaves_the_caches_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = network((1, 1), "Swish", "depthwise")
+    bytes_ = 4 * 2 * 35 * 7 * 9
+    monkeypatch.setattr(convolution, "IN_CACHE", bytes_)
+    hold(graph, 3)
+    monkeypatch.setattr(convolution, "IN_CACHE", bytes_ - 1)
+    hold(graph, 2)
+
+
+def hold(graph: Graph, calls: int) -> None:
     """calls: of kernels, copies of inputs and outputs left out."""
-    graph = made()
     exe = compile(graph, Settings(opt_level=1, threads=1))
     data = {"x": np.random.default_rng(3).standard_normal((2, 18, 7, 9), np.float32)}
     found = exe.run(data)

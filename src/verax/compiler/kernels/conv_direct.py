@@ -23,6 +23,7 @@ from verax.compiler.kernels.conv_schedule import (
     flattened,
     grid,
     passes,
+    written_densely,
 )
 from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Sizes, finish_value, is_long, load_lanes, load_operands
@@ -94,7 +95,7 @@ class _Section:
         self.weights_per_item = steps * self.step_width
         self.passes = passes(spec, schedule)
         self.weights_per_pass = self.weights_per_item // self.passes
-        self.flat = flattened(spec, phase)
+        self.flat, self.dense = flattened(spec, phase), written_densely(spec, phase)
         self.x_row = spec.x.pixel if self.flat else spec.x.row * phase.step[1]
         self.x_col = spec.x.pixel * phase.step[2]
         self.tiles_across = ceil_div(self.cols, self.tile_cols)
@@ -206,12 +207,12 @@ class _Section:
         acc = state[1 + bool(self.ahead) :]
         outputs = list(self._outputs(row, col, pixels))
         if self.passes == 1:
-            self._emit_final(outputs, acc)
+            self._emit_final(row, col, pixels, outputs, acc)
             return
         last = f.b.icmp_signed("==", self.turn, f.i64(self.passes - 1))
         with f.b.if_else(last) as (final, partial):
             with final:
-                self._emit_final(outputs, acc)
+                self._emit_final(row, col, pixels, outputs, acc)
             with partial:
                 for where, value in zip(outputs, acc, strict=True):
                     self._store(value, *where)
@@ -350,29 +351,44 @@ class _Section:
     ) -> Iterator[tuple[Index, Index, list[Index], Sizes]]:
         """(batch, block, place, offset) of every accumulator, as `Strides.at` takes them."""
         f, phase = self.f, self.phase
-        if self.flat:
+        place, offset = self._place(row, col), (0, 0, 0)
+        for r, c in pixels:
+            if self.flat and not self.dense:
+                place = self._place(f.iadd(row, r), col)
+            else:
+                dr, dc = (0, r) if self.flat else (r, c)
+                offset = (0, dr * phase.out_step[1], dc * phase.out_step[2])
+            for j in range(self.blocks):
+                yield self.n, f.iadd(self.block, j), place, offset
+
+    def _place(self, row: Index, col: Index) -> list[Index]:
+        """Depth, row and column in the output of a place on the grid."""
+        f, phase = self.f, self.phase
+        if self.flat and self.dense:
             row, col = 0, row
-        place = [
+        elif self.flat:
+            row, col = f.split(row, phase.count[2])
+        return [
             f.iadd(f.imul(i, step), first)
             for i, step, first in zip(
                 (self.d, row, col), phase.out_step, phase.out_first, strict=True
             )
         ]
-        for r, c in pixels:
-            dr, dc = (0, r) if self.flat else (r, c)
-            for j in range(self.blocks):
-                offset = (0, dr * phase.out_step[1], dc * phase.out_step[2])
-                yield self.n, f.iadd(self.block, j), place, offset
 
     def _emit_final(
-        self, outputs: list[tuple[Index, Index, list[Index], Sizes]], acc: Sequence[ir.Value]
+        self,
+        row: Index,
+        col: Index,
+        pixels: list[tuple[int, int]],
+        outputs: list[tuple[Index, Index, list[Index], Sizes]],
+        acc: Sequence[ir.Value],
     ) -> None:
         f, spec = self.f, self.spec
         operands = f.args[2 + bool(spec.bias or spec.initial) : -1]
         if len(acc) > self.blocks and self.finishes_later:
             for where, value in zip(outputs, acc, strict=True):
                 self._store(value, *where)
-            self._finish_stored(outputs, operands)
+            self._finish_stored(row, col, pixels, operands)
             return
         for where, value in zip(outputs, acc, strict=True):
             loaded = load_operands(f, spec.epilogue, operands, *where, self._lanes(where[1]))
@@ -380,23 +396,19 @@ class _Section:
 
     def _finish_stored(
         self,
-        outputs: list[tuple[Index, Index, list[Index], Sizes]],
+        row: Index,
+        col: Index,
+        pixels: list[tuple[int, int]],
         operands: Sequence[ir.Value],
     ) -> None:
         """The epilogue of a tile whose sums are in y, vector by vector in a loop."""
         f, spec = self.f, self.spec
-        n, _, place, last = outputs[-1]
-        steps = [known(s) for s in self.phase.out_step]
-        rows, cols = (known(o) // s + 1 for o, s in zip(last[1:], steps[1:], strict=True))
+        rows, cols = (n + 1 for n in pixels[-1])
         with f.loop(rows) as r, f.loop(cols) as c:
-            here = [
-                place[0],
-                f.iadd(place[1], f.imul(r.index, steps[1])),
-                f.iadd(place[2], f.imul(c.index, steps[2])),
-            ]
+            here = self._place(f.iadd(row, r.index), f.iadd(col, c.index))
             for j in range(self.blocks):
                 where: tuple[Index, Index, list[Index], Sizes]
-                where = n, f.iadd(self.block, j), here, (0, 0, 0)
+                where = self.n, f.iadd(self.block, j), here, (0, 0, 0)
                 lanes = self._lanes(where[1])
                 stored = spec.y.at(f, f.args[-1], *where, dtype=self.types.y)
                 value = load_lanes(f, spec.y, stored, lanes, self.types.y)

@@ -55,12 +55,19 @@ class ConvSchedule:
 
 
 def flattened(spec: ConvSpec, phase: Phase) -> bool:
-    """Whether rows may be taken as one: nothing but pixels one after another on either side."""
+    """Whether rows may be taken as one: where they are read, pixels lie one after another."""
     if phase.tap_counts != (1, 1, 1) or phase.step[1:] != (1, 1):
         return False
     if phase.out_step[1:] != (1, 1):
         return False
-    tensors = [spec.x, spec.y]
+    return _dense_rows(spec.x, phase.count[2]) and (
+        phase.count[2] != 1 or written_densely(spec, phase)
+    )
+
+
+def written_densely(spec: ConvSpec, phase: Phase) -> bool:
+    """Whether rows follow one another in the output too, and in what is added to it."""
+    tensors = [spec.y]
     if spec.epilogue:
         tensors += [o.strides for o in spec.epilogue.operands if o.strides]
     return all(_dense_rows(t, phase.count[2]) for t in tensors)

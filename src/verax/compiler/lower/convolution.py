@@ -14,14 +14,13 @@ from verax.compiler.kernels.layout import Strides, calls_function
 from verax.compiler.lower.conv_weights import packed_bias, packed_weights
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import LANES, Placed, Pointer
+from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.deconvolution import ConvTranspose
 from verax.ops.windows.windows import Windows, border_is_modest
-from verax.ops.windows.winograd import WinogradConv
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
@@ -84,28 +83,24 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     return Layouts({0: (Layout.plain if planar else Layout.blocked, pads)}, Layout.blocked)
 
 
+IN_CACHE = 1 << 23
+"""Bytes of a value that is read again from a cache."""
+
+
 def fits(graph: Graph, value: str, node: Node) -> bool:
-    """As for any type, but no function behind a pointwise convolution whose result a window with
-    a border reads: rows could no longer be taken as one, which costs more than a pass over what
-    functions take their time for anyway."""
+    """As for any type, but no elementary function behind a pointwise convolution.
+
+    A tile there is a short sum: the processor stands still until its few functions are done, which
+    costs more than a pass over what lies in a cache.
+    """
     if not fits_any_type(graph, value, node):
         return False
     made, expr = graph.producers.get(value), element_expr(graph, node)
     if made is None or not isinstance(made.op, Conv) or expr is None:
         return True
-    windows = _windows(graph, made)
-    pointwise = not {*windows.kernel_shape, *windows.strides} - {1}
-    bordered = any(_reads_border(graph, n) for n in graph.consumers.get(node.outputs[0], ()))
-    return not (pointwise and bordered and calls_function(expr))
-
-
-def _reads_border(graph: Graph, node: Node) -> bool:
-    """Whether the kernel of this node wants zeros around what it reads."""
-    if isinstance(node.op, WinogradConv):  # its tiles hang over the edge
-        return True
-    if not isinstance(node.op, Conv) or not is_compiled(graph, node):
-        return False
-    return any(n for ends in _windows(graph, node).pads for n in ends)
+    pointwise = not {*_windows(graph, made).kernel_shape} - {1}
+    small = Physical(graph.types[value]).nbytes <= IN_CACHE
+    return not (pointwise and small and calls_function(expr))
 
 
 @lowers(Conv, ConvTranspose, epilogue=is_compiled, layouts=layouts, fits=fits)
