@@ -89,11 +89,11 @@ def of_type(spec: Any, dtype: str) -> Any:
 @pytest.mark.parametrize("kind", [ConvSpec, GemmSpec, PackSpec, PoolSpec], ids=lambda k: k.__name__)
 def test_an_emitter_refuses_an_unknown_type_by_name(kind: type) -> None:
     target = Target.host()
-    spec = of_type(call_of(kind)[2].spec, "float64")
+    spec = of_type(call_of(kind)[2].spec, "complex64")
     known = EMITTERS[kind, ANY_TARGET].dtypes
-    assert "float32" in known and "float64" not in known
-    assert refusal(spec, target) == f"no kernel takes float64; known: {', '.join(known)}"
-    with pytest.raises(NotImplementedError, match=rf"{kind.__name__}.*float64; known: float32"):
+    assert "float32" in known and "complex64" not in known
+    assert refusal(spec, target) == f"no kernel takes complex64; known: {', '.join(known)}"
+    with pytest.raises(NotImplementedError, match=rf"{kind.__name__}.*complex64; known: float32"):
         emit(ModuleBuilder("net", target), spec, schedules(spec, target)[0])
 
 

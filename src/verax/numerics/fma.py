@@ -1,14 +1,18 @@
-"""Fused multiply-add in float32, on NumPy, with the single rounding that hardware gives.
+"""Fused multiply-add in float32 and float64, on NumPy, with the single rounding of hardware.
 
 The compiler's kernels accumulate by FMA; this is the same operation for the NumPy side, so that
 both give the same bits. The product of two float32 numbers is exact in float64; the sum with
-the third is rounded to odd in float64, which makes the final rounding to float32 the only one.
+the third is rounded to odd in float64, which makes the final rounding to float32 the only one. In
+float64 the product is split into two numbers, and their sum with the third is rounded to odd before
+the last addition (Boldo and Melquiond); what may leave the range of exponents, in fractions.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -91,3 +95,67 @@ def _add_to_odd(p: np.ndarray, c: np.ndarray) -> np.ndarray:
     inexact = np.isfinite(s) & (error != 0) & ((bits & 1) == 0)
     step = np.where((error > 0) == (s > 0), 1, -1)
     return (bits + np.where(inexact, step, 0)).view(np.float64)
+
+
+ORDERED = (np.dtype(np.float32), np.dtype(np.float64))
+"""Types in which sums of products have a promised order."""
+_SPLIT = 2.0**27 + 1
+_FAR = 900
+"""Exponents that stay below it in size can neither overflow nor become subnormal on the way."""
+
+
+def fma(a: Any, b: Any, c: Any) -> np.ndarray:
+    """`fma32` or `fma64`, by the type of `a`."""
+    return fma64(a, b, c) if np.asarray(a).dtype == np.float64 else fma32(a, b, c)
+
+
+def fma64(a: Any, b: Any, c: Any) -> np.ndarray:
+    """round(a * b + c) to float64 with one rounding, ties to even; broadcasting. As `fma32`."""
+    x, y, z = np.broadcast_arrays(*(np.asarray(v, np.float64) for v in (a, b, c)))
+    with np.errstate(all="ignore"):
+        (p, i), (q, j), (_, k) = np.frexp(x), np.frexp(y), np.frexp(z)
+        scale = i.astype(np.int64) + j
+        found = np.ldexp(_fma_near(p, q, np.ldexp(z, np.clip(-scale, -2000, 2000))), scale)
+        plain = ~(np.isfinite(x) & np.isfinite(y)) | (x == 0) | (y == 0)
+        far = (np.abs(scale) >= _FAR) | ((z != 0) & (np.abs(k - scale) >= _FAR))
+        far |= (found != 0) & (np.abs(found) < 2.0**-1000) | (np.abs(k) >= _FAR) & (z != 0)
+        found = np.asarray(np.where(plain, x * y + z, np.where(np.isfinite(z), found, z)))
+    for at in map(tuple, np.argwhere(far & ~plain & np.isfinite(z))):
+        found[at] = _fma_exact(float(x[at]), float(y[at]), float(z[at]))
+    return found
+
+
+def _fma_near(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """fma of numbers whose products and sums stay inside of the range of exponents."""
+    product = a * b
+    (ah, al), (bh, bl) = _halves(a), _halves(b)
+    error = ((ah * bh - product) + ah * bl + al * bh) + al * bl
+    low, rest = _two_sum(c, error)
+    high, more = _two_sum(product, low)
+    return np.asarray(high + _add_to_odd(rest, more))
+
+
+def _halves(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """a as the sum of two numbers of 26 bits."""
+    scaled = _SPLIT * a
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """a + b rounded, and what that left."""
+    total = a + b
+    other = total - a
+    return total, (a - (total - other)) + (b - other)
+
+
+def _fma_exact(a: float, b: float, c: float) -> float:
+    """By fractions, of finite numbers of which a and b are not 0."""
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if not exact:
+        return a * b + c if c == 0 else 0.0
+    sign = 1.0 if exact > 0 else -1.0
+    try:
+        return math.copysign(float(exact), sign)
+    except OverflowError:
+        return math.copysign(math.inf, sign)

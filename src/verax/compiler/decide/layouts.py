@@ -79,7 +79,7 @@ def decide_layouts(
 
 
 BLOCKABLE = frozenset(
-    {DType.float32, DType.float16, DType.bfloat16,
+    {DType.float32, DType.float64, DType.float16, DType.bfloat16,
      DType.int8, DType.uint8, DType.int16, DType.uint16, DType.int32, DType.int64}
 )  # fmt: skip
 """Element types of blocked tensors: what convolutions read, sum in and make."""

@@ -28,9 +28,20 @@ from verax.compiler.kernels.depthwise import (
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import Target
 
-KNOWN = ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "int64")
-"""Element types of the convolution kernels: of sums float32, or of integers int32 and int64; halves
-are what an epilogue reads and makes."""
+KNOWN = (
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "int64",
+)
+"""Element types of the convolution kernels: of sums float32, float64, or of integers int32 and
+int64; halves are what an epilogue reads and makes."""
 
 __all__ = ["default_schedule", "emit_conv", "pack_channels", "pack_conv_weights"]
 

@@ -111,7 +111,8 @@ class _Outputs:
         terms = [(f.iadd(f.imul(i, step), first), s) for first, step, i, s in strides]
         x = f.at(f.args[0], (self.n, spec.x.batch), *terms, dtype=kind)
         if spec.bias:
-            start = f.load(f.at(f.args[2], (self.block, LANES)))
+            bias = f.at(f.args[2], (self.block, LANES), dtype=spec.types.sum)
+            start = f.load(bias, spec.types.sum)
         else:
             start = products(f, spec.types).zero()
         state = [w, *[start] * self.size]

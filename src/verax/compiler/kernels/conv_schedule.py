@@ -113,8 +113,15 @@ TYPICAL = 512
 """What dims that are read at run time are taken for when a schedule is chosen."""
 
 
+def for_sums(spec: ConvSpec, target: Target) -> Target:
+    """The target with registers that hold half as many sums, where these are float64."""
+    half = target.vector_bits // (2 if spec.types.sum == "float64" else 1)
+    return dataclasses.replace(target, vector_bits=half)
+
+
 def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A schedule by rule."""
+    target = for_sums(spec, target)
     spec = with_dims(spec, [TYPICAL] * entries(spec))
     phase = largest_phase(spec)
     rows, cols = map(known, grid(spec, phase))
@@ -131,7 +138,7 @@ def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
 def direct_tiles(spec: ConvSpec, target: Target) -> list[ConvSchedule]:
     """Schedules with all tiles that fit the register file, the cheapest by the model first; the
     rest of each is chosen by rule. For known sizes."""
-    phase = largest_phase(spec)
+    target, phase = for_sums(spec, target), largest_phase(spec)
     rows, cols = map(known, grid(spec, phase))
     found = list(_tiles(rows, cols, known(filter_blocks(spec)), MOST_OUTPUTS, target))
     return [_arrange(spec, phase, tile) for _, tile in sorted(found, key=lambda pair: pair[0])]

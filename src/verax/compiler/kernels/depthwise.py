@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import ir
 
 from verax.compiler.kernels.builder import FunctionBuilder, Kernel, ModuleBuilder, Term
-from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.conv_schedule import ConvSchedule, for_sums
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.layout import Triple, finish_value, load_operands
 from verax.compiler.kernels.products import multiply_add, products, widened
@@ -35,6 +35,7 @@ WIDEST = 8
 
 def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A tile that reuses inputs and fits the registers."""
+    target = for_sums(spec, target)
     taps, most = math.prod(spec.kernel), most_outputs(spec, target)
     held = _holds_weights(spec, target)
     (_, kh, kw), (_, sh, sw), (_, dh, dw) = spec.kernel, spec.strides, spec.dilations
@@ -106,7 +107,8 @@ def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile) -> None:
     x = f.anchor(f.at(place, first, dtype=kind))
     w = f.at(f.args[1], (tile.block, taps * LANES), dtype=spec.types.weights)
     if spec.bias:
-        start = f.load(f.at(f.args[2], (tile.block, LANES)))
+        bias = f.at(f.args[2], (tile.block, LANES), dtype=spec.types.sum)
+        start = f.load(bias, spec.types.sum)
     else:
         start = products(f, spec.types).zero()
     acc = {pixel: start for pixel in tile.pixels()}

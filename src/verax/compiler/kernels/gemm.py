@@ -26,6 +26,7 @@ from verax.compiler.kernels.target import LANES, Target
 
 KNOWN = (
     "float32",
+    "float64",
     "float16",
     "bfloat16",
     "int8",
@@ -37,8 +38,8 @@ KNOWN = (
     "uint32",
     "uint64",
 )
-"""Element types of the kernels of products: of sums float32, or of integers int32 and int64; halves
-are what an epilogue reads and makes."""
+"""Element types of the kernels of products: of sums float32, float64, or of integers int32 and
+int64; halves are what an epilogue reads and makes."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,6 @@ from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.numerics.expr import Const, Input
 
-F32 = "float32"
-
 
 def packed_weights(
     lowering: Lowering, value: str, spec: ConvSpec, schedule: ConvSchedule, label: str
@@ -34,17 +32,17 @@ def packed_weights(
             return pack_conv_weights(weights, spec, schedule)
 
         return lowering.packed_later(weights, direct_order(spec, schedule), nbytes, pack)
-    found = weight_moves(spec, schedule)
+    found, kind = weight_moves(spec, schedule), str(lowering.graph.types[value].dtype)
     source: Pointer | Placed = lowering.read_contiguous(value)
     if found.regrouped is not None:
         grouped = lowering.scratch(Physical(lowering.graph.types[value]).nbytes)
-        _move(lowering, found.regrouped, source, grouped, f"{label}: filters by group")
+        _move(lowering, found.regrouped, source, grouped, kind, f"{label}: filters by group")
         source = grouped
-    target = lowering.scratch(4 * found.elements)
+    target = lowering.scratch(ELEMENT_SIZES[kind] * found.elements)
     if found.gaps:
-        _zeros(lowering, target, found.elements, label)
+        _zeros(lowering, target, found.elements, kind, label)
     for move in found.moves:
-        _move(lowering, move, source, target, f"{label}: pack weights")
+        _move(lowering, move, source, target, kind, f"{label}: pack weights")
     return target
 
 
@@ -55,23 +53,29 @@ def packed_bias(lowering: Lowering, value: str, label: str) -> Pointer:
         return lowering.packed(pack_channels(constant))
     (count,) = lowering.graph.types[value].shape
     whole = -(-count // LANES) * LANES
-    target = lowering.scratch(4 * whole)
+    kind = str(lowering.graph.types[value].dtype)
+    target = lowering.scratch(ELEMENT_SIZES[kind] * whole)
     if whole != count:
-        _zeros(lowering, target, whole, label)
+        _zeros(lowering, target, whole, kind, label)
     source = lowering.read_contiguous(value)
-    _move(lowering, Move((count,), (1,), 0, (1,), 0), source, target, f"{label}: pack bias")
+    _move(lowering, Move((count,), (1,), 0, (1,), 0), source, target, kind, f"{label}: pack bias")
     return target
 
 
 def _move(
-    lowering: Lowering, move: Move, source: Pointer | Placed, target: Pointer, label: str
+    lowering: Lowering,
+    move: Move,
+    source: Pointer | Placed,
+    target: Pointer,
+    kind: str,
+    label: str,
 ) -> None:
-    read = Access(F32, move.read, move.first)
-    written = Access(F32, move.written, move.start)
-    loop = LoopSpec(move.dims, (read,), (written,), (Input(0, F32),))
+    read = Access(kind, move.read, move.first)
+    written = Access(kind, move.written, move.start)
+    loop = LoopSpec(move.dims, (read,), (written,), (Input(0, kind),))
     lowering.call(loop, [source, target], label)
 
 
-def _zeros(lowering: Lowering, target: Pointer, elements: int, label: str) -> None:
-    loop = LoopSpec((elements,), (), (Access(F32, (1,)),), (Const(0.0, F32),))
+def _zeros(lowering: Lowering, target: Pointer, elements: int, kind: str, label: str) -> None:
+    loop = LoopSpec((elements,), (), (Access(kind, (1,)),), (Const(0.0, kind),))
     lowering.call(loop, [target], f"{label}: zeros around what is packed")

@@ -22,12 +22,15 @@ from verax.ops.windows.convolution import Conv
 from verax.ops.windows.deconvolution import ConvTranspose
 from verax.ops.windows.windows import Windows, border_is_modest
 
+WIDE = (DType.float32, DType.float64)
+"""Element types of convolutions; halves are widened ahead."""
+
 
 def is_compiled(graph: Graph, node: Node) -> bool:
-    """Whether the kernels can run this node: float32, up to three axes."""
+    """Whether the kernels can run this node: float32 or float64, up to three axes."""
     types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
     return (
-        all(t.is_static and t.dtype is DType.float32 and 0 not in t.shape for t in types)
+        all(t.is_static and t.dtype in WIDE and 0 not in t.shape for t in types)
         and can_block(types[0])
         and (can_block(types[-1]))
     )
@@ -110,8 +113,8 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     wanted = layouts(lowering.decided, node)
     if wanted is None:
         raise NoKernel(
-            "convolutions take float32, one to three axes and borders that are no larger than what "
-            "they surround"
+            "convolutions take float32 or float64, one to three axes and borders that are no "
+            "larger than what they surround"
         )
     layout, pads = wanted.inputs[0]
     x = lowering.read(node.inputs[0] or "", layout, pads)

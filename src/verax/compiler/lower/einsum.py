@@ -16,8 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
+from verax.compiler.kernels.builder import ELEMENT_SIZES
 from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.kernels.sizes import known
@@ -29,7 +30,7 @@ from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.sums.einsum import Einsum, products_in_order, summed_labels
 
-F32 = "float32"
+WIDE = (DType.float32, DType.float64)
 M = TracingArith()
 Steps = dict[str, int]
 """Distance in elements along each label; a label that is not there repeats."""
@@ -47,7 +48,7 @@ def is_product(graph: Graph, node: Node) -> bool:
     """Whether it may be a product whose kernel can apply an expression to its result."""
     if not isinstance(node.op, Einsum) or not is_static(graph, node) or len(node.inputs) != 2:
         return False
-    return all(graph.types[v or ""].dtype is DType.float32 for v in node.inputs)
+    return all(graph.types[v or ""].dtype in WIDE for v in node.inputs)
 
 
 @lowers(Einsum, epilogue=is_product, fits=fits)
@@ -66,8 +67,10 @@ def lower_einsum(lowering: Lowering, group: Group) -> None:
         for label, size in zip(term, type_.shape, strict=True):
             sizes[label] = max(size, sizes.get(label, 1))
     moves = len(terms) == 1 and set(terms[0]) == set(kept)
-    if not moves and (types[0].dtype is not DType.float32 or not products_in_order(terms)):
-        raise NoKernel("the order of its sums is free: two float32 inputs, no label twice in one")
+    if not moves and (types[0].dtype not in WIDE or not products_in_order(terms)):
+        raise NoKernel(
+            "the order of its sums is free: two inputs of float32 or float64, no label twice in one"
+        )
     inputs = [
         _Tensor(p := lowering.read(v or ""), _steps(t, p.physical, sizes))
         for v, t in zip(node.inputs, terms, strict=True)
@@ -78,10 +81,8 @@ def lower_einsum(lowering: Lowering, group: Group) -> None:
     summed = [label for label in summed_labels(terms, kept) if sizes[label] > 1]
     if group.fused and (moves or not summed):
         raise NoKernel("it is no product")
-    if moves:
+    if moves or not summed:
         _loop(lowering, kept, sizes, inputs, output, str(types[0].dtype), group.label)
-    elif not summed:
-        _loop(lowering, kept, sizes, inputs, output, F32, group.label)
     else:
         given = [lowering.graph.constants.get(v or "") for v in node.inputs]
         _Product(lowering, sizes, kept, summed, group).emit(inputs, given, output)
@@ -131,6 +132,9 @@ class _Product:
         self.lowering, self.sizes, self.group = lowering, sizes, group
         self.what = group.label
         self.kept, self.summed = kept, summed
+        types = lowering.graph.types
+        self.kind = str(types[group.root.outputs[0]].dtype)
+        self.stored = str(types[group.output].dtype)
 
     def emit(
         self, inputs: Sequence[_Tensor], given: Sequence[np.ndarray | None], output: _Tensor
@@ -166,17 +170,20 @@ class _Product:
         def matrix(t: _Tensor, down: Sequence[str], across: Sequence[str], which: int) -> Matrix:
             return Matrix(self._stride(down, t) or 0, self._stride(across, t) or 0, *by[which])
 
+        stored = self.stored if y is output else self.kind
         written = dataclasses.replace(matrix(y, rows, columns, 2), col=1)
         spec = GemmSpec(
             self._size(rows), self._size(columns), self._size(self.summed),
             matrix(left, rows, self.summed, 0), written, outer, inner,
-            constant_b=constant is not None, types=FLOAT32,
+            constant_b=constant is not None, types=contraction(self.kind, self.kind, stored),
         )  # fmt: skip
         if self.group.fused and (y is not output or len(columns) != 1):
             raise NoKernel("the product is put in order afterwards")
         self._call(spec, left, right, matrix(right, self.summed, columns, 1), constant, y)
         if y is not output:
-            _loop(self.lowering, self.kept, self.sizes, [y], output, F32, f"{self.what}: order")
+            _loop(
+                self.lowering, self.kept, self.sizes, [y], output, self.kind, f"{self.what}: order"
+            )
 
     def _call(
         self,
@@ -195,7 +202,8 @@ class _Product:
         if constant is not None and spec.constant_b:
             packed = packed_factor(lowering, constant, spec, schedule)
         else:
-            packed = lowering.scratch(known(4 * spec.outer * spec.inner * spec.packed_elements))
+            size = ELEMENT_SIZES[self.kind] * spec.outer * spec.inner * spec.packed_elements
+            packed = lowering.scratch(known(size))
             lowering.call(PackSpec(spec, b), [right.at, packed], f"{self.what}: pack", schedule)
         lowering.call(spec, [left.at, packed, *values, y.at], self.what, schedule)
 
@@ -229,12 +237,12 @@ class _Product:
     def _dense(self, labels: Sequence[str]) -> _Tensor:
         """A new tensor with its axes in this order."""
         shape = tuple(self.sizes[n] for n in labels)
-        placed = self.lowering.allocate(Physical(TensorType(DType.float32, shape)))
+        placed = self.lowering.allocate(Physical(TensorType(DType(self.kind), shape)))
         return _Tensor(placed, dict(zip(labels, placed.physical.strides)))
 
     def _copied(self, t: _Tensor, labels: Sequence[str]) -> _Tensor:
         made = self._dense(labels)
-        _loop(self.lowering, labels, self.sizes, [t], made, F32, f"{self.what}: order")
+        _loop(self.lowering, labels, self.sizes, [t], made, self.kind, f"{self.what}: order")
         return made
 
     def _constant(

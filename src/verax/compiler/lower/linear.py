@@ -43,7 +43,8 @@ INTEGERS = (DType.int32, DType.int64, DType.uint32, DType.uint64)
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernels can run this node."""
     types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    known = (DType.float32, *INTEGERS) if isinstance(node.op, MatMul) else (DType.float32,)
+    floats = DType.float32, DType.float64
+    known = (*floats, *INTEGERS) if isinstance(node.op, MatMul) else floats
     if any(t.dtype not in known or not t.is_static or 0 in t.shape for t in types):
         return False
     return _product(graph, node) is not None
@@ -92,7 +93,7 @@ def _types(graph: Graph, node: Node, stored: DType, fixed: bool, dots: bool) -> 
     the right factor is packed ahead, bytes where the machine has VNNI (dots); sums of 32 bits wrap
     around as the operator's own."""
     a, b = (str(graph.types[v or ""].dtype) for v in node.inputs[:2])
-    if a == F32:
+    if a.startswith("float"):
         return contraction(a, b, str(stored))
     ranges = [range_of(graph, v or "") for v in node.inputs[:2]]
     short = all(low >= -(2**15) and high < 2**15 for low, high in ranges)
@@ -165,7 +166,8 @@ def lower_product(lowering: Lowering, group: Group) -> None:
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
         raise NoKernel(
-            "products take float32 factors, or of MatMul integers, with at most two axes of batches"
+            "products take factors of float32 or float64, or of MatMul integers, with at most two "
+            "axes of batches"
         )
     product = _product(graph, node)
     assert product is not None
@@ -268,7 +270,8 @@ def _gemm_terms(
     op = node.op
     assert isinstance(op, Gemm)
     m = TracingArith()
-    scale = None if op.alpha == 1 else m.mul(Input(0, F32), Const(op.alpha, F32))
+    kind = spec.types.sum
+    scale = None if op.alpha == 1 else m.mul(Input(0, kind), Const(op.alpha, kind))
     value = node.inputs[2] if len(node.inputs) > 2 else None
     if value is None:
         return spec, scale
@@ -276,7 +279,7 @@ def _gemm_terms(
     if scale is not None or (c is None and op.beta != 1):
         return None
     if c is not None:
-        c = c if op.beta == 1 else c * np.float32(op.beta)
+        c = c if op.beta == 1 else c * c.dtype.type(op.beta)
         n = known(spec.n)
         if _per_column(c, (n,)):
             columns = np.broadcast_to(c.reshape(-1), (n,))

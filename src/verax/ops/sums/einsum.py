@@ -11,7 +11,7 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
-from verax.numerics.fma import fma32
+from verax.numerics.fma import ORDERED, fma
 from verax.ops.common import broadcast_dims, declared_units, draw, same_dtype
 from verax.ops.pointwise.elementwise import NUMERIC
 
@@ -90,18 +90,18 @@ class Einsum(Operator):
         return self._sum(inputs)
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
-        """Two float32 inputs: one FMA per product, from +0; the summed labels run in row-major
-        order of their first appearance. Otherwise the float64 meaning, rounded once.
+        """Two inputs of float32 or float64: one FMA per product, from +0; the summed labels run in
+        row-major order of their first appearance. Otherwise the float64 meaning, rounded once.
         """
         terms, kept = self.axis_labels([x.ndim for x in inputs])
-        if not products_in_order(terms) or inputs[0].dtype != np.float32:
+        if not products_in_order(terms) or inputs[0].dtype not in ORDERED:
             return super().canonical(ev, *inputs)
         summed = summed_labels(terms, kept)
         a, b = (_aligned(x, t, kept + summed) for x, t in zip(inputs, terms))
         sizes = np.broadcast_shapes(a.shape[len(kept) :], b.shape[len(kept) :])
-        acc = np.zeros(np.broadcast_shapes(a.shape[: len(kept)], b.shape[: len(kept)]), np.float32)
+        acc = np.zeros(np.broadcast_shapes(a.shape[: len(kept)], b.shape[: len(kept)]), a.dtype)
         for at in np.ndindex(*sizes):
-            acc = fma32(_at(a, at), _at(b, at), acc)
+            acc = fma(_at(a, at), _at(b, at), acc)
         return acc
 
     @declared_units

@@ -11,7 +11,7 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding, narrowed, sum_of_products
-from verax.numerics.fma import fma32
+from verax.numerics.fma import ORDERED, fma
 from verax.ops.common import FLOATS, broadcast_dims, constant, declared_units, draw, same_dtype
 
 ALLOWED = (*FLOATS, DType.int32, DType.int64, DType.uint32, DType.uint64)
@@ -42,7 +42,7 @@ class MatMul(Operator):
 
     def canonical(self, ev: Evaluation, a: Any, b: Any) -> Any:
         """One FMA per product, from +0, along the shared axis in ascending order."""
-        if a.dtype != np.float32:
+        if a.dtype not in ORDERED:
             return super().canonical(ev, a, b)
         y = multiply_in_order(a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None])
         y = y[..., 0, :] if a.ndim == 1 else y
@@ -115,11 +115,11 @@ class Gemm(Operator):
         +0, when alpha is 1; otherwise the sum is multiplied by alpha and beta * c added, each
         rounded.
         """
-        if a.dtype != np.float32:
+        if a.dtype not in ORDERED:
             return super().canonical(ev, a, b, c)
         a, b = self._factors(a, b)
         shape = a.shape[0], b.shape[1]
-        alpha, beta = np.float32(self.alpha), np.float32(self.beta)
+        alpha, beta = a.dtype.type(self.alpha), a.dtype.type(self.beta)
         scaled = None if c is None else np.broadcast_to(c if beta == 1 else c * beta, shape)
         if alpha == 1:
             return multiply_in_order(a, b, scaled)
@@ -172,11 +172,12 @@ def expect_equal(ctx: Inference, left: DimLike, right: DimLike, what: str) -> No
 
 
 def multiply_in_order(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-    """float32 a [..., m, k] @ b [..., k, n] by one FMA per k, ascending, from `start` or +0."""
+    """a [..., m, k] @ b [..., k, n] in their type, by one FMA per k, ascending, from `start` or
+    +0."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    acc = np.zeros((*batch, a.shape[-2], b.shape[-1]), np.float32)
+    acc = np.zeros((*batch, a.shape[-2], b.shape[-1]), a.dtype)
     if start is not None:
-        acc = np.broadcast_to(start, acc.shape).astype(np.float32)
+        acc = np.broadcast_to(start, acc.shape).astype(a.dtype)
     for k in range(a.shape[-1]):
-        acc = fma32(a[..., :, k : k + 1], b[..., k : k + 1, :], acc)
+        acc = fma(a[..., :, k : k + 1], b[..., k : k + 1, :], acc)
     return acc

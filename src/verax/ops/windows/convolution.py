@@ -11,7 +11,7 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, narrowed, sum_of_products
-from verax.numerics.fma import fma32
+from verax.numerics.fma import ORDERED, fma
 from verax.numerics.reductions import CHANNEL_BLOCK
 from verax.ops.common import declared_units
 from verax.ops.windows.windows import (
@@ -84,18 +84,18 @@ class Conv(Operator):
         """Bias first (else +0), then one FMA per product: input channels of the group in blocks
         of 16, in each the kernel positions ascending, in each the channels. Padding counts as 0.
         """
-        if x.dtype != np.float32:
+        if x.dtype not in ORDERED:
             return super().canonical(ev, x, w, b)
         windows = self.geometry(w.shape[2:]).windows(x.shape[2:])
         padded, n, g = windows.padded(x), x.shape[0], self.groups
         weights = w.reshape(g, w.shape[0] // g, *w.shape[1:])
-        acc = initial_sums(b, (n, g, weights.shape[1], *windows.output))
+        acc = initial_sums(b, (n, g, weights.shape[1], *windows.output), x.dtype)
         lanes = (1,) * windows.rank
         for block, position in blocks_and_positions(w.shape[1], windows):
             seen = padded.tap(position).reshape(n, g, w.shape[1], *windows.output)
             for c in block:
                 weight = weights[(slice(None), slice(None), c, *position)]
-                acc = fma32(seen[:, :, c : c + 1], weight.reshape(1, *weight.shape, *lanes), acc)
+                acc = fma(seen[:, :, c : c + 1], weight.reshape(1, *weight.shape, *lanes), acc)
         return acc.reshape(n, w.shape[0], *windows.output)
 
     @declared_units
@@ -173,9 +173,9 @@ def per_channel(b: np.ndarray, rank: int) -> np.ndarray:
     return b.reshape(1, *b.shape, *(1,) * (rank - 1 - b.ndim))
 
 
-def initial_sums(b: np.ndarray | None, shape: Ints) -> np.ndarray:
-    """float32 [n, groups, channels / groups, *spatial] that holds the bias (also -0), or +0."""
-    sums = np.zeros(shape, np.float32)
+def initial_sums(b: np.ndarray | None, shape: Ints, dtype: np.dtype) -> np.ndarray:
+    """[n, groups, channels / groups, *spatial] that holds the bias (also -0), or +0."""
+    sums = np.zeros(shape, dtype)
     if b is not None:
         sums[:] = per_channel(b.reshape(shape[1:3]), len(shape))
     return sums

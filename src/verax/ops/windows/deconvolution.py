@@ -18,7 +18,7 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
-from verax.numerics.fma import fma32
+from verax.numerics.fma import ORDERED, fma
 from verax.ops.common import declared_units
 from verax.ops.windows.convolution import (
     CHUNK,
@@ -116,21 +116,21 @@ class ConvTranspose(Operator):
         of 16; in each, ascending, the kernel positions that fall into the output position's stride
         phase; in each the channels. Input positions outside of the input count as 0.
         """
-        if x.dtype != np.float32:
+        if x.dtype not in ORDERED:
             return super().canonical(ev, x, w, b)
         windows, n, g = self._windows(x.shape[2:], w.shape[2:]), x.shape[0], self.groups
         per_group = x.shape[1] // g
         inputs = x.reshape(n, g, per_group, *windows.input)
         weights = w.reshape(g, per_group, *w.shape[1:])
-        acc = initial_sums(b, (n, g, w.shape[1], *windows.output))
+        acc = initial_sums(b, (n, g, w.shape[1], *windows.output), x.dtype)
         lanes = (1,) * windows.rank
         for block, position in blocks_and_positions(per_group, windows):
             phase, indices, inside = _gather(windows, position)
-            seen = np.where(inside, inputs[over_spatial(indices)], np.float32(0))
+            seen = np.where(inside, inputs[over_spatial(indices)], x.dtype.type(0))
             for c in block:
                 weight = weights[(slice(None), c, slice(None), *position)]
                 weight = weight.reshape(1, *weight.shape, *lanes)
-                acc[over_spatial(phase)] = fma32(
+                acc[over_spatial(phase)] = fma(
                     seen[:, :, c : c + 1], weight, acc[over_spatial(phase)]
                 )
         return acc.reshape(n, g * w.shape[1], *windows.output)
