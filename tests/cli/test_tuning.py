@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Cli
 from verax.compiler.tune import search
+from verax.compiler.tune.history import History
 from verax.records.tuning import TuningRecord
 
 
@@ -68,6 +74,28 @@ def test_bad_arguments_are_said(
     assert done.code == 2
     assert said in done.err
     assert tiny.read_bytes() == before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGINT for another process")
+def test_ctrl_c_keeps_what_was_measured(digits: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tuning.jsonl"
+    command = ["tune", str(digits), "--shape", "n=8", "--threads", "1", "--history", str(path),
+               "--time-budget", "300", "--trials", "4"]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "verax.cli.main", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while process.poll() is None and (not path.exists() or not path.stat().st_size):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    found = History(path).read()
+    assert found.lines >= 4
+    assert found.unreadable == 0
 
 
 def test_a_program_is_not_tuned(cli: Cli, tiny: Path, tmp_path: Path) -> None:

@@ -314,7 +314,7 @@ class _Tuner:
         return self._loaded(self.exe.lowered_again(self.found, schedules.get))
 
     def _loaded(self, lowered: LoweredProgram) -> Program:
-        call = reference_call(self.found.graph)
+        call = reference_call(lowered.graph)
         return Program(lowered.image, self.settings.thread_count, call)
 
     def _measured(self, found: Found) -> list[Mapping[str, Any]]:

@@ -63,6 +63,12 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     ),
     "direct": lambda: network(2, (2, 35, 9, 7), (conv(pads=PAD), (50, 35, 3, 3), (50,)), SIGMOID),
     "deep": lambda: network(3, (1, 64, 6, 5), (conv(), (80, 64, 3, 2))),
+    "stored as another type": lambda: network(
+        19,
+        (2, 64, 6, 5),
+        (conv(pads=PAD), (48, 64, 3, 3)),
+        (REGISTRY["Cast"](to="int16"),),
+    ),
     "pointwise": lambda: network(4, (2, 48, 7, 9), (conv(), (70, 48, 1, 1), (70,)), RELU),
     "pointwise, strided": lambda: network(
         5, (1, 64, 9, 11), (conv(strides=(2, 2)), (40, 64, 1, 1), (40,))
