@@ -56,7 +56,9 @@ def everything() -> Graph:
     scores = b.add(REGISTRY["MatMul"](), [x, turned], [], "scores")
     shares = b.add(REGISTRY["Softmax"](axis=-1), [scores], [], "shares")
     seen = b.add(REGISTRY["MatMul"](), [shares, constant(2, 3, 9, 4)], [], "attention")
-    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p, sums, seen])
+    short = b.add(REGISTRY["Cast"](to="float16"), [x], [], "short")
+    mean = b.add(REGISTRY["AveragePool"](kernel_shape=(3, 2)), [short], [], "mean")
+    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p, sums, seen, mean])
 
 
 def stepwise(graph: Graph) -> list[str]:

@@ -153,9 +153,9 @@ def lower_reduction(lowering: Lowering, group: Group) -> None:
         spec = ReduceSpec(
             (x.physical.shape[0], x.physical.blocks, LANES),
             x.physical.spatial,
-            (Access(F32, (batch, block, lane, *space)),),
+            (Access(dtype, (batch, block, lane, *space)),),
             rows.stages,
-            ((Access(F32, (to[0], to[1], to[-1])), rows.result),),
+            ((Access(dtype, (to[0], to[1], to[-1])), rows.result),),
         )
     else:
         x, y = lowering.read(value), lowering.write(node.outputs[0])
