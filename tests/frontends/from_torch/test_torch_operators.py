@@ -147,6 +147,7 @@ NEUTRAL = {
     ("slice", "step"): "a slice of one element",
     ("slice_scatter", "end"): "an end beyond the axis",
     **{(o, "b"): "only an assertion reads the comparison" for o in COMPARISONS},
+    ("copysign", "other"): "only its sign counts",
     ("sym_size", "dim"): "only an assertion reads the size",
     **{(k, "train"): "only dropout reads it" for k in ("rnn_tanh", "rnn_relu", "gru", "lstm")},
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch_bag_cases import bag_calls
 from torch_complex_cases import complex_calls
+from torch_composite_cases import composite_calls
 from torch_index_cases import formula_calls, index_calls, order_calls
 from torch_programs import torch
 from torch_quantised_cases import quantised_calls
@@ -72,6 +73,7 @@ def _calls() -> list[Any]:
         *complex_calls(),
         *bag_calls(),
         *quantised_calls(),
+        *composite_calls(),
     ]
 
 
@@ -361,6 +363,11 @@ def _resampling() -> list[Any]:
         ("bilinear", resize(size=(5, 13), mode="bilinear"), IMAGE),
         ("bilinear_aligned", resize(size=(5, 13), mode="bilinear", align_corners=True), IMAGE),
         ("bilinear_scale", resize(scale_factor=(1.7, 2.3), mode="bilinear"), IMAGE),
+        (
+            "bilinear_aligned_scale",
+            resize(scale_factor=(1.7, 0.6), mode="bilinear", align_corners=True),
+            IMAGE,
+        ),
         ("bilinear_antialias", resize(size=(3, 5), mode="bilinear", antialias=True), IMAGE),
         ("bicubic_antialias", resize(size=(3, 5), mode="bicubic", antialias=True), IMAGE),
         ("bicubic", resize(size=(5, 13), mode="bicubic"), IMAGE),

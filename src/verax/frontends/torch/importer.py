@@ -32,6 +32,7 @@ from verax.frontends.torch.decomposing import (
 from verax.frontends.torch.examples import arguments_of
 from verax.frontends.torch.lines import with_line
 from verax.frontends.torch.reader import read_program
+from verax.frontends.torch.rows import COMPOSITE
 from verax.frontends.torch.table import TABLE
 
 RANDOM = frozenset((
@@ -89,13 +90,9 @@ def _of_program(
         except ModelError as error:
             raise with_line(error, program) from error
         else:
-            enter(model.ledger, counts)
             if taken_apart:
                 enter_unwrapped(model.ledger)
-            said = dict(model.metadata)
-            if counts:
-                said["decomposed"] = ", ".join(f"{k} ({n})" for k, n in sorted(counts.items()))
-            return dataclasses.replace(model, program=program, metadata=said)
+            return dataclasses.replace(_with_counts(model, counts), program=program)
     assert first is not None
     raise first
 
@@ -115,7 +112,20 @@ def _read(
     _nothing_drawn(foreign)
     fixed = {v: a for v, a in (values or {}).items() if v not in foreign.updates}
     importer = Importer(foreign, TABLE, shapes, fixed)
-    return importer.run(name, f"PyTorch {foreign.metadata['torch']} (torch.export)")
+    model = importer.run(name, f"PyTorch {foreign.metadata['torch']} (torch.export)")
+    called = [n.op_type for n in foreign.nodes if n.domain == "aten" and n.op_type in COMPOSITE]
+    return _with_counts(model, Counter(f"aten::{name}" for name in called))
+
+
+def _with_counts(model: Model, counts: Counter[str]) -> Model:
+    """The model, its ledger and metadata saying what was decomposed."""
+    if not counts:
+        return model
+    enter(model.ledger, counts)
+    said = ", ".join(f"{k} ({n})" for k, n in sorted(counts.items()))
+    before = model.metadata.get("decomposed")
+    whole = said if before is None else f"{said}, {before}"
+    return dataclasses.replace(model, metadata={**model.metadata, "decomposed": whole})
 
 
 def _nothing_drawn(foreign: ForeignModel) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -216,3 +216,12 @@ def _with_names(function: Callable[[Aten], Result]) -> Row:
 TABLE = Table("aten", _with_names, ("self",))
 """Rows by (domain, operator.overload)."""
 row = TABLE.row
+COMPOSITE: set[str] = set()
+"""ATen operators that their rows decompose as PyTorch does; the ledger says so."""
+Function = TypeVar("Function", bound=Callable[[Any], Result])
+
+
+def composite(*operators: str) -> Callable[[Function], Function]:
+    """`row` of operators that are nothing but simpler ones."""
+    COMPOSITE.update(operators)
+    return row(*operators)

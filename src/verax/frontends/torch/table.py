@@ -5,10 +5,12 @@ from __future__ import annotations
 from verax.frontends.torch import (  # noqa: F401  (each registers its rows)
     table_bags,
     table_complex,
+    table_composite,
     table_detection,
     table_elementwise,
     table_formulas,
     table_indexing,
+    table_losses,
     table_making,
     table_movement,
     table_normalization,

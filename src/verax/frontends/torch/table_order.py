@@ -53,7 +53,7 @@ def hypot(t: Aten) -> Result:
     return t.result("Mul", [large, t.add("Sqrt", [one])])
 
 
-def _distances(t: Aten, apart: str, p: float) -> Result:
+def distances(t: Aten, apart: str, p: float) -> Result:
     """Norms along the last axis."""
     axes = t.ints([-1])
     kinds = {1.0: "ReduceL1", 2.0: "ReduceL2"}
@@ -77,7 +77,7 @@ def all_distances(t: Aten) -> Result:
     t.must_be_few(math.prod(d for d in shape if isinstance(d, int)), MOST_PAIRS)
     rows = t.add("Unsqueeze", [x1, t.ints([-2])])
     columns = t.add("Unsqueeze", [x2, t.ints([-3])])
-    return _distances(t, t.add("Sub", [rows, columns]), float(t.number("p", 2)))
+    return distances(t, t.add("Sub", [rows, columns]), float(t.number("p", 2)))
 
 
 @row("_pdist_forward.default", "pdist.default")
@@ -87,7 +87,7 @@ def pair_distances(t: Aten) -> Result:
     first, second = np.triu_indices(t.type(x).shape[0], 1)
     t.must_be_few(len(first) * t.type(x).shape[1], MOST_PAIRS)
     sides = [t.add("Gather", [x, t.constant(i, np.int64)], axis=0) for i in (first, second)]
-    return _distances(t, t.add("Sub", sides), float(t.number("p", 2)))
+    return distances(t, t.add("Sub", sides), float(t.number("p", 2)))
 
 
 @row("bilinear.default")

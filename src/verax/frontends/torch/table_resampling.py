@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from verax.frontends.common.context import Result
@@ -50,6 +51,8 @@ def upsample(t: Aten) -> Result:
         aligned = t.flag("align_corners")
         fields["coordinate_transformation_mode"] = "align_corners" if aligned else "half_pixel"
         smooth = t.kind.endswith("_aa")
+        if smooth and aligned:
+            t.a.refuse("align_corners", "with a filter that is widened to the scale")
         if smooth:
             # Filters are cut off at the border and made to sum to one again; the cubic is another.
             fields.update(antialias=True, exclude_outside=True, cubic_coeff_a=-0.5)
@@ -61,6 +64,12 @@ def upsample(t: Aten) -> Result:
         return t.result("Resize", [x, None, None, t.vector(given)], mode=mode, **fields)
     if scales is None:
         t.refuse("neither a size nor scales")
+    whole = all(f.is_integer() for f in scales)
+    if fields["coordinate_transformation_mode"] == "align_corners" and not whole:
+        # The corners of whole pixels meet: what a scale leaves beyond the last counts for nothing.
+        known = t.known_sizes(x, fields["axes"])
+        sizes = [math.floor(n * f) for n, f in zip(known, scales)]
+        return t.result("Resize", [x, None, None, t.ints(sizes)], mode=mode, **fields)
     factors = t.constant(scales, "float32")
     return t.result("Resize", [x, None, factors], mode=mode, **fields)
 
