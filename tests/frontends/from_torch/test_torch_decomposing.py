@@ -122,3 +122,13 @@ def test_running_extremes_keep_nan(kind: str) -> None:
     found = verax.compile(model, threads=1).run({next(iter(model.inputs)): x.numpy()})
     for array, tensor in zip(found.values(), wanted, strict=True):
         np.testing.assert_array_equal(array, tensor.numpy())
+
+
+def test_logarithms_of_sums_take_infinities() -> None:
+    x = torch.tensor([-torch.inf, torch.inf, -torch.inf, torch.inf, 1.0])
+    y = torch.tensor([-torch.inf, torch.inf, 2.0, -torch.inf, -torch.inf])
+    for function in (torch.logaddexp, torch.logaddexp2):
+        model = load_torch(saved(export(function, (x, y))))
+        given = dict(zip(model.inputs, (x.numpy(), y.numpy()), strict=True))
+        (found,) = verax.compile(model, threads=1).run(given).values()
+        np.testing.assert_array_equal(found, function(x, y).numpy())

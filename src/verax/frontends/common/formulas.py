@@ -95,8 +95,9 @@ def truncated(c: Conversion, x: str) -> Applied:
 
 
 def log_add_exp(c: Conversion, x: str, y: str) -> Applied:
-    """max + log(1 + exp(min - max))."""
+    """max + log(1 + exp(min - max)); infinities that are equal differ by nothing."""
     apart = c.add("Neg", [c.add("Abs", [c.add("Sub", [x, y])])])
+    apart = c.add("Where", [c.add("Equal", [x, y]), c.like(0, x), apart])
     return c.apply("Add", [c.add("Max", [x, y]), c.add("Softplus", [apart])])
 
 
