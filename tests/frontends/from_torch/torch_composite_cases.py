@@ -152,6 +152,21 @@ def _products() -> list[Any]:
         ("addmv", lambda b, m, v: torch.addmv(b, m, v, beta=0.5, alpha=1.5), draw(3), X, draw(5)),
         ("addr", lambda b, u, v: torch.addr(b, u, v, beta=0.5, alpha=1.5), X, draw(3), draw(5)),
         ("addbmm", lambda b, u, v: torch.addbmm(b, u, v, beta=0.5, alpha=1.5), X, *batch),
+        (
+            "addmm_alone",
+            lambda b, x, y: torch.addmm(b, x, y, beta=0, alpha=1.5),
+            *(torch.full((3, 5), math.nan), draw(3, 4), draw(4, 5)),
+        ),
+        (
+            "baddbmm_alone",
+            lambda b, x, y: torch.baddbmm(b, x, y, beta=0),
+            *(torch.full((2, 3, 5), math.nan), *batch),
+        ),
+        (
+            "addr_alone",
+            lambda b, u, v: torch.addr(b, u, v, beta=0, alpha=0.5),
+            *(torch.full((3, 5), math.nan), draw(3), draw(5)),
+        ),
         ("vdot", torch.vdot, draw(5), draw(5, seed=1)),
         ("cross", lambda x, y: torch.linalg.cross(x, y, dim=0), X, Y),
         ("cross_first", lambda x, y: torch.cross(x, y, dim=1), draw(2, 3), draw(2, 3, seed=1)),

@@ -165,12 +165,14 @@ def isin(t: Aten) -> Result:
 
 
 def _mixed(t: Aten, product: str) -> Result:
-    """beta self + alpha product."""
+    """beta self + alpha product; with a beta of 0 nothing of self counts, NaN neither."""
     x = t.tensor("self")
     dtype = t.type(product).dtype.numpy
     beta, alpha = t.number("beta", 1), t.number("alpha", 1)
     if alpha != 1:
         product = t.add("Mul", [product, t.constant(alpha, dtype)])
+    if beta == 0:
+        return t.result("Identity", [product])
     if beta != 1:
         x = t.add("Mul", [x, t.constant(beta, dtype)])
     return t.result("Add", [x, product])

@@ -29,16 +29,19 @@ def linear(t: Aten) -> Result:
 
 @row("addmm.default", "baddbmm.default")
 def addmm(t: Aten) -> Result:
-    """beta self + alpha product."""
+    """beta self + alpha product; with a beta of 0 nothing of self counts, NaN neither."""
     first, second = ("mat1", "mat2") if t.kind == "addmm" else ("batch1", "batch2")
     beta, alpha = float(t.number("beta", 1)), float(t.number("alpha", 1))
     bias, a, b = t.tensor("self"), t.tensor(first), t.tensor(second)
     if t.kind == "addmm":
-        return t.result("Gemm", [a, b, bias], alpha=alpha, beta=beta)
+        given = [a, b, bias] if beta else [a, b]
+        return t.result("Gemm", given, alpha=alpha, beta=beta or 1.0)
     dtype = t.type(a).dtype.numpy
     product = t.add("MatMul", [a, b])
     if alpha != 1:
         product = t.add("Mul", [product, t.constant(alpha, dtype)])
+    if beta == 0:
+        return t.result("Identity", [product])
     if beta != 1:
         bias = t.add("Mul", [bias, t.constant(beta, dtype)])
     return t.result("Add", [product, bias])
