@@ -6,6 +6,7 @@ was loaded; where rounding decides nothing (no float, or nothing that can be jud
 compared with PyTorch's result in float64. Writes a table in Markdown; `docs/opinfo.md` is its last
 one.
 
+    pip install expecttest                              # what PyTorch's list of tests needs
     python -m benchmarks.opinfo                         # all of them, many minutes
     python -m benchmarks.opinfo cumsum nn.functional.pad
     python -m benchmarks.opinfo --rows rows.json --write docs/opinfo.md
@@ -28,6 +29,7 @@ import numpy as np
 import torch
 from benchmarks import rows
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 import verax
 from verax.base.arrays import as_array
@@ -137,7 +139,8 @@ def measure(name: str) -> Row:
     for call in calls(operators()[name]):
         row.calls += 1
         try:
-            with limited(SECONDS):
+            # What a call that was stopped left on is off for the next.
+            with limited(SECONDS), _disable_current_modes():
                 how = judged(call, row.parts)
         except TimeoutError as error:
             how = f"refused: {error}"
