@@ -132,10 +132,11 @@ def _tile(graph: Graph, node: Node, dots: bool) -> int:
     return tile_of(graph, node, weights, data, quick=dots and takes_bytes(graph, node))
 
 
-def _pads(graph: Graph, node: Node, dots: bool) -> Pads | None:
-    """The border of zeros that the kernel reads around the data; None for one out of proportion."""
+def _tile_and_pads(graph: Graph, node: Node, dots: bool) -> tuple[int, Pads | None]:
+    """The tile, and the border of zeros that the kernel reads around the data; None for a border
+    out of proportion."""
     tile = _tile(graph, node, dots)
-    return border(graph, node, tile) if tile else _direct_pads(graph, node)
+    return tile, border(graph, node, tile) if tile else _direct_pads(graph, node)
 
 
 def _direct_pads(graph: Graph, node: Node) -> Pads | None:
@@ -185,11 +186,11 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     graph = decided.graph
     if not is_compiled(graph, node):
         return None
-    pads = _pads(graph, node, decided.dots)
+    tile, pads = _tile_and_pads(graph, node, decided.dots)
     if pads is None:
         return None
     ready = _is_ready(graph, node)
-    if decided.dots and takes_bytes(graph, node) and not _tile(graph, node, True):
+    if decided.dots and not tile and takes_bytes(graph, node):
         data = graph.types[node.inputs[0] or ""].dtype
         ready = data is DType.uint8 and _base(graph, node) == 0
     return Layouts({0: (Layout.blocked, pads)} if ready else {}, Layout.blocked)
@@ -208,13 +209,13 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     """x, weights, operands, y."""
     graph, node = lowering.graph, group.root
     dots = lowering.target.dots
-    pads = _pads(graph, node, dots) if is_compiled(graph, node) else None
+    tile, pads = _tile_and_pads(graph, node, dots) if is_compiled(graph, node) else (0, None)
     if pads is None:
         raise NoKernel(
             "convolutions of integers take constant weights and zero points, one to three axes and "
             "borders that are no larger than what they surround"
         )
-    tile, weights = _tile(graph, node, dots), _centred_weights(graph, node)
+    weights = _centred_weights(graph, node)
     if tile:
         x = _centred_data(lowering, node, pads)
         lower_tiles(lowering, group, x, weights, tile, _as_declared(graph, node, "int32"))
