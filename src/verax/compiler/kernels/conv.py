@@ -25,21 +25,11 @@ from verax.compiler.kernels.depthwise import (
     emit_depthwise,
     pack_depthwise_weights,
 )
+from verax.compiler.kernels.dtypes import CONTRACTED
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import Target
 
-KNOWN = (
-    "float32",
-    "float64",
-    "float16",
-    "bfloat16",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "int64",
-)
+KNOWN = CONTRACTED
 """Element types of the convolution kernels: of sums float32, float64, or of integers int32 and
 int64; halves are what an epilogue reads and makes."""
 

@@ -9,6 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
+CONTRACTED = (
+    *("float32", "float64", "float16", "bfloat16"),
+    *("int8", "uint8", "int16", "uint16", "int32", "int64"),
+)
+"""Element types that all kernels of sums of products know."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ContractionTypes:

@@ -18,26 +18,13 @@ from verax.compiler.kernels.conv_pack import pack_direct_weights, sections
 from verax.compiler.kernels.conv_schedule import ConvSchedule, direct_schedule
 from verax.compiler.kernels.conv_space import CONVOLUTION
 from verax.compiler.kernels.conv_spec import ConvSpec
-from verax.compiler.kernels.dtypes import ContractionTypes
+from verax.compiler.kernels.dtypes import CONTRACTED, ContractionTypes
 from verax.compiler.kernels.layout import Epilogue, Operand, Strides, fused, operand_dtypes
 from verax.compiler.kernels.registry import Space, emits
 from verax.compiler.kernels.sizes import Size, ceil_div, known
 from verax.compiler.kernels.target import LANES, Target
 
-KNOWN = (
-    "float32",
-    "float64",
-    "float16",
-    "bfloat16",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "int64",
-    "uint32",
-    "uint64",
-)
+KNOWN = (*CONTRACTED, "uint32", "uint64")
 """Element types of the kernels of products: of sums float32, float64, or of integers int32 and
 int64; halves are what an epilogue reads and makes."""
 
