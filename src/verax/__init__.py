@@ -22,28 +22,27 @@ if TYPE_CHECKING:
     from typing import Any
 
     from verax.api import (
-        Compiled,
         align,
         bisect,
         check,
-        compile,
         convert,
         evaluate,
         reference,
         substitute,
     )
     from verax.base.errors import VeraxError
+    from verax.compiling import Compiled, compile
     from verax.loading import load
     from verax.tuning import tune
 
 __version__: str
 _HOMES = {
-    "Compiled": "verax.api",
+    "Compiled": "verax.compiling",
     "VeraxError": "verax.base.errors",
     "align": "verax.api",
     "bisect": "verax.api",
     "check": "verax.api",
-    "compile": "verax.api",
+    "compile": "verax.compiling",
     "convert": "verax.api",
     "evaluate": "verax.api",
     "load": "verax.loading",

@@ -12,7 +12,6 @@ import numpy as np
 import typer
 from rich.text import Text
 
-from verax.api import compile, load
 from verax.base.errors import CompileError, UsageError
 from verax.bench.rounds import HELD_TO_AVX2, TIMEOUT, Contestant, race
 from verax.cli.console import (
@@ -30,9 +29,11 @@ from verax.cli.console import (
 from verax.cli.inputs import Inputs, read_inputs
 from verax.compiler.kernels.target import Target
 from verax.compiler.saved import SavedExecutable
+from verax.compiling import compile
 from verax.frontends import model as loading
 from verax.images import ImageOptions
 from verax.judge import draw_inputs
+from verax.loading import load
 from verax.report.benchmark import benchmark_table
 from verax.runners.registry import ENGINES
 

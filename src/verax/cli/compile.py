@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from verax.api import compile, load
 from verax.base.errors import UsageError
 from verax.base.processor import NAMES
 from verax.cli.console import (
@@ -31,7 +30,9 @@ from verax.cli.inputs import Inputs, read_inputs
 from verax.cli.pass_options import Disable, names
 from verax.compiler.saved import SavedExecutable
 from verax.compiler.saving import signer
+from verax.compiling import compile
 from verax.images import ImageOptions
+from verax.loading import load
 from verax.records.codec import to_plain
 
 

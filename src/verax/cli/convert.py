@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from verax.api import load
 from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
@@ -25,6 +24,7 @@ from verax.cli.console import (
     write_text,
 )
 from verax.compiler.saved import SavedExecutable
+from verax.loading import load
 from verax.report.verdict import render_verdict
 from verax.verified_conversion import convert
 

@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from verax.api import load
 from verax.cli.console import (
     Json,
     Model,
@@ -25,6 +24,7 @@ from verax.cli.console import (
 from verax.compiler.saved import SavedExecutable
 from verax.frontends.model import Model as Loaded
 from verax.ir.types import TensorType
+from verax.loading import load
 from verax.records.codec import to_plain
 
 Types = dict[str, TensorType]

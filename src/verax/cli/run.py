@@ -15,7 +15,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from verax.api import compile, load
 from verax.base.errors import InputError, UsageError
 from verax.base.files import atomic_write
 from verax.base.settings import DEFAULT_LEVEL
@@ -48,7 +47,9 @@ from verax.cli.inputs import (
 )
 from verax.cli.pass_options import Disable, names
 from verax.compiler.saved import SavedExecutable
+from verax.compiling import compile
 from verax.judge import draw_inputs
+from verax.loading import load
 from verax.records.environment import array_hash
 
 TOP = 5

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from verax.api import load
 from verax.base.errors import UsageError
 from verax.cli.console import (
     Json,
@@ -30,6 +29,7 @@ from verax.cli.inputs import Inputs, read_inputs
 from verax.compiler.saved import SavedExecutable
 from verax.compiler.tuner import BUDGET
 from verax.images import ImageOptions
+from verax.loading import load
 from verax.report.tuning import tuning_table
 from verax.tuning import tune
 

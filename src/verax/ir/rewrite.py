@@ -55,16 +55,25 @@ class Rewriter:
     def _same_types(
         self, node: Node, inputs: Sequence[str | None]
     ) -> tuple[TensorType, ...] | None:
-        """The outputs' types where they cannot have changed; None where they are to be found."""
+        """The outputs' types where they cannot have changed; None where they are to be found.
+
+        Outputs of an input whose content is not known have no known content either.
+        """
         types, new = self.old.types, self.new
-        if not node.inputs or getattr(node.op, "from_types", None) is not None:
+        if getattr(node.op, "from_types", None) is not None:
             return None
+        some_unknown = False
         for before, now in zip(node.inputs, inputs):
             if before is None or now is None:
                 continue
-            if now in new.known or new.types[now] != types[before]:
+            content = new.known.get(now)
+            if content is None:
+                some_unknown = True
+            elif content is not self.old.constants.get(before):
                 return None
-        return tuple(types[v] for v in node.outputs)
+            if new.types[now] != types[before]:
+                return None
+        return tuple(types[v] for v in node.outputs) if some_unknown else None
 
     def add(
         self,

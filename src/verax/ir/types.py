@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,14 +53,18 @@ class DType(enum.StrEnum):
     @staticmethod
     def of(array_or_dtype: Any) -> DType:
         """The DType of an array or NumPy dtype; raises `UnsupportedError` for any other type."""
-        dtype = np.dtype(getattr(array_or_dtype, "dtype", array_or_dtype))
-        try:
-            return DType(dtype.name)
-        except ValueError:
-            raise UnsupportedError(
-                f"the element type {dtype.name!r} is not supported",
-                next_step=f"convert to one of {', '.join(DType)}",
-            ) from None
+        return _of(np.dtype(getattr(array_or_dtype, "dtype", array_or_dtype)))
+
+
+@functools.cache
+def _of(dtype: np.dtype) -> DType:
+    try:
+        return DType(dtype.name)
+    except ValueError:
+        raise UnsupportedError(
+            f"the element type {dtype.name!r} is not supported",
+            next_step=f"convert to one of {', '.join(DType)}",
+        ) from None
 
 
 HALVES = frozenset({DType.float16, DType.bfloat16})

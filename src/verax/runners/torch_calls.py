@@ -5,30 +5,16 @@ PyTorch is imported only for what is PyTorch's: whoever hands over a tensor or a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from verax.base.arrays import as_array
-from verax.base.errors import UsageError
 from verax.base.optional import optional
+from verax.base.tensors import is_tensor
 from verax.frontends.torch.examples import arguments_of
 from verax.runners.torch_tensors import PURPOSE, to_torch
-
-
-def is_torch(value: object, kind: str) -> bool:
-    """Whether a value is of PyTorch's class `kind` ("torch.Tensor") or of one below it, without
-    importing PyTorch."""
-    return any(f"{t.__module__}.{t.__qualname__}" == kind for t in type(value).__mro__)
-
-
-def is_tensor(value: object) -> bool:
-    return is_torch(value, "torch.Tensor")
-
-
-def is_module(value: object) -> bool:
-    return is_torch(value, "torch.nn.modules.module.Module")
 
 
 def named_examples(program: Any, inputs: Any) -> dict[str, np.ndarray]:
@@ -63,22 +49,3 @@ def as_tensors(arrays: Sequence[np.ndarray]) -> Any:
     """One tensor, or a tuple of several."""
     tensors = tuple(to_torch(a) for a in arrays)
     return tensors[0] if len(tensors) == 1 else tensors
-
-
-def placed(names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs by name: those by position take the names that are not given, in order.
-
-    Raises `UsageError` for a name that the network lacks, and for too many or too few inputs.
-    """
-    strange = [name for name in named if name not in names]
-    if strange:
-        raise UsageError(
-            f"the network has no input {strange[0]!r}", next_step=f"it has {', '.join(names)}"
-        )
-    open_ = [name for name in names if name not in named]
-    if len(open_) != len(given):
-        raise UsageError(
-            f"{len(given) + len(named)} inputs are given, the network takes {len(names)}",
-            next_step=f"they are {', '.join(names)}",
-        )
-    return {**dict(zip(open_, given)), **named}

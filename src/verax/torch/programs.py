@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from verax import api
+from verax import compiling
 from verax.base.errors import CompileError, VeraxError
 from verax.base.optional import optional
 from verax.torch.options import CompileOptions
@@ -49,7 +49,7 @@ class Program:
         if found.model is not None:
             self.results = found.model.graph.returned
             self.changed = list(found.changed.items())
-            self.executable = api.compile(
+            self.executable = compiling.compile(
                 found.model,
                 opt_level=options.opt_level,
                 threads=options.threads,

@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 import pytest
-from llvmlite import ir
 
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import I64, PTR, VOID, ModuleBuilder
 from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target

@@ -9,11 +9,11 @@ import threading
 
 import numpy as np
 import pytest
-from llvmlite import ir
 
 from verax.base.errors import CompileError
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import VOID, ModuleBuilder
 from verax.compiler.kernels.gemm import GemmSpec
 from verax.compiler.kernels.registry import EMITTERS

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from llvmlite import binding as llvm
-from llvmlite import ir
 
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import ELEMENT_TYPES, FunctionBuilder
 from verax.compiler.kernels.target import LANES
 from verax.numerics import functions
@@ -46,19 +45,6 @@ def why_unsupported(expr: Expr) -> str:
             if node.function not in PRIMITIVES and node.dtype == "float64":
                 return f"{node.function} of float64 has no kernel"
     return ""
-
-
-class _Splat(ir.Constant):
-    """A vector constant of equal elements, in LLVM's short spelling."""
-
-    def _get_reference(self) -> str:
-        return f"splat ({self.constant[0]})"
-
-
-def splat_constant(kind: ir.VectorType, value: float | int) -> ir.Constant:
-    """`value` in every lane; the text of a module is mostly such constants."""
-    short = llvm.llvm_version_info[0] >= 19
-    return (_Splat if short else ir.Constant)(kind, [value] * kind.count)
 
 
 @dataclass(frozen=True)
@@ -103,7 +89,7 @@ class LlvmArith(Arith[Typed]):
         else:
             plain = int(value)
         kind = self.register_type(dtype)
-        return Typed(splat_constant(kind, plain) if self.lanes else kind(plain), dtype)
+        return Typed(kind(plain), dtype)
 
     def call(self, function: str, *args: Typed) -> Typed:
         if function not in SHORTER or not self.lanes or args[0].dtype != "float32":
@@ -158,8 +144,9 @@ class LlvmArith(Arith[Typed]):
             return self._intrinsic("fabs", *v)
         if name == "rem":
             return self._remainder(dtype, *v)
-        plain = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv, "neg": b.fneg}
-        return plain[name](*v)
+        if name == "neg":
+            return b.fneg(*v)
+        return {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}[name](*v)
 
     def _compare(self, name: str, dtype: str, v: list[ir.Value]) -> ir.Value:
         if dtype in FLOATS:

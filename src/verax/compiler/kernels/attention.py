@@ -17,8 +17,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import (
     ELEMENT_SIZES,
@@ -460,7 +459,7 @@ class _Group:
         f = self.f
         share = f.b.fdiv(f.load(at), total)
         if self.spec.nan_to_zero:
-            unseen = f.b.fcmp_unordered("uno", total, total)
+            unseen = f.b.fcmp_unordered("!=", total, total)
             share = f.b.select(unseen, f.constant(0.0), share)
         f.store(share, at)
 

@@ -18,8 +18,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TypeAlias
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.sizes import Atom, Dim, Size, greatest, least
 from verax.compiler.kernels.target import LANES, Target
 
@@ -48,8 +47,8 @@ ELEMENT_SIZES = {name: _size(element) for name, element in ELEMENT_TYPES.items()
 
 Index: TypeAlias = "Size | ir.Value"
 """A number, a size of the table of dims, or what the kernel computes."""
-Term: TypeAlias = "Size | tuple[Index, Index]"
-"""Part of an address, in elements: a size, or (index, stride)."""
+Term: TypeAlias = "Index | tuple[Index, Index]"
+"""Part of an address, in elements: an index, or (index, stride)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,10 +108,10 @@ class ModuleBuilder:
     ) -> ir.Function:
         """An empty function to be defined, with the target's attributes."""
         fn = ir.Function(self.module, ir.FunctionType(result, args), name)
-        fn.attributes.add("nounwind")
+        fn.attributes.append("nounwind")
         if self.target.vector_bits == 512:  # else LLVM may split 512-bit vectors in two
-            set.add(fn.attributes, '"prefer-vector-width"="512"')
-            set.add(fn.attributes, '"min-legal-vector-width"="512"')
+            fn.attributes.append('"prefer-vector-width"="512"')
+            fn.attributes.append('"min-legal-vector-width"="512"')
         if internal:
             fn.linkage = "internal"
         return fn
@@ -144,7 +143,8 @@ class Loop:
         fb, b = self._fb, self._fb.b
         if self._once:
             self.index: Index = self._start
-            self.values = self._next = list(self._initial)
+            self.values: list[ir.Value] = list(self._initial)
+            self._next = list(self._initial)
             return self
         start, stop = fb.i64(self._start), fb.i64(self._stop)
         self._before = b.block
@@ -158,11 +158,10 @@ class Loop:
         self._phi = b.phi(I64)
         self._phi.add_incoming(start, self._before)
         self.index = self._phi
-        self.values = []
-        for value in self._initial:
-            phi = b.phi(value.type)
+        self._carried = [b.phi(value.type) for value in self._initial]
+        for phi, value in zip(self._carried, self._initial):
             phi.add_incoming(value, self._before)
-            self.values.append(phi)
+        self.values = [*self._carried]
         self._next = list(self.values)
         return self
 
@@ -185,8 +184,8 @@ class Loop:
         again = b.icmp_signed("<", following, fb.i64(self._stop))
         b.cbranch(again, self._body, self._end)
         self._phi.add_incoming(following, last)
-        for phi, value in zip(self.values, self._next, strict=True):
-            phi.add_incoming(value, last)
+        for carried, value in zip(self._carried, self._next, strict=True):
+            carried.add_incoming(value, last)
         b.position_at_end(self._end)
         self.results = list(self._next)
         if self._guard:
@@ -198,7 +197,7 @@ class Loop:
 
 
 class FunctionBuilder:
-    """One kernel being written. `b` is llvmlite's builder, for all that has no helper here."""
+    """One kernel being written. `b` is for all that has no helper here."""
 
     def __init__(self, module: ModuleBuilder, name: str, n_args: int) -> None:
         self.module, self.name = module, name
@@ -254,10 +253,7 @@ class FunctionBuilder:
         if dim not in self._sizes:
             before, entry = self.b.block, self.fn.entry_basic_block
             others = len(entry.instructions) - self._begun
-            if self._begun:
-                self.b.position_after(entry.instructions[self._begun - 1])
-            else:
-                self.b.position_at_start(entry)
+            self.b.position_at(entry, self._begun)
             self._sizes[dim] = self._read(dim)
             self._begun = len(entry.instructions) - others
             self.b.position_at_end(before)
@@ -265,15 +261,13 @@ class FunctionBuilder:
 
     def _read(self, dim: Dim) -> ir.Value:
         """Code for the polynomial, where the builder stands."""
-        total: ir.Value | None = None
+        total: Index = 0
         for atoms, coefficient in dim.terms:
-            product: ir.Value | None = self.i64(coefficient) if coefficient != 1 else None
+            product: Index = coefficient
             for atom in atoms:
-                part = self._read_atom(atom)
-                product = part if product is None else self.b.mul(product, part, flags=("nsw",))
-            product = self.i64(1) if product is None else product
-            total = product if total is None else self.b.add(total, product, flags=("nsw",))
-        return total
+                product = self.imul(product, self._read_atom(atom))
+            total = self.iadd(total, product)
+        return self.i64(total)
 
     def _read_atom(self, atom: Atom) -> ir.Value:
         if atom not in self._sizes:
@@ -373,7 +367,7 @@ class FunctionBuilder:
     def at(self, pointer: ir.Value, *terms: Term, dtype: str = "float32") -> ir.Value:
         """`pointer` moved by the sum of `terms`, in elements of `dtype`."""
         fixed: Size = 0
-        moving = None
+        moving: Index | None = None
         for term in terms:
             offset = self.imul(*term) if isinstance(term, tuple) else term
             if isinstance(offset, int | Dim):
@@ -381,9 +375,9 @@ class FunctionBuilder:
             else:
                 moving = offset if moving is None else self.iadd(moving, offset)
         element = ELEMENT_TYPES[dtype]
-        for step in (moving, self.i64(fixed) if fixed != 0 else None):
+        for step in (moving, fixed if fixed != 0 else None):
             if step is not None:
-                pointer = self.b.gep(pointer, [step], inbounds=True, source_etype=element)
+                pointer = self.b.gep(pointer, [self.i64(step)], element, inbounds=True)
         return pointer
 
     def anchor(self, pointer: ir.Value) -> ir.Value:

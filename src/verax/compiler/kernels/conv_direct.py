@@ -13,8 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import FunctionBuilder, Index, Kernel, ModuleBuilder, Term
 from verax.compiler.kernels.conv_pack import sections
 from verax.compiler.kernels.conv_schedule import (
@@ -111,7 +110,8 @@ class _Section:
 
     def emit(self, alone: bool) -> None:
         f, spec = self.f, self.spec
-        start, stop = f.begin, f.end
+        start: Index = f.begin
+        stop: Index = f.end
         if not alone:
             start = f.clamp(f.iadd(f.begin, -self.first_item), 0, self.items)
             stop = f.clamp(f.iadd(f.end, -self.first_item), 0, self.items)
@@ -172,7 +172,9 @@ class _Section:
     def _when_last(self, chunk: Index) -> AbstractContextManager[None]:
         if isinstance(chunk, int):
             return nullcontext()
-        return self.f.when(self.f.b.icmp_signed("==", chunk, self.f.i64(self.chunks - 1)))
+        return self.f.when(
+            self.f.b.icmp_signed("==", self.f.i64(chunk), self.f.i64(self.chunks - 1))
+        )
 
     def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
         """A row of tiles, the `tile`-th of this item."""
@@ -209,7 +211,7 @@ class _Section:
         if self.passes == 1:
             self._emit_final(row, col, pixels, outputs, acc)
             return
-        last = f.b.icmp_signed("==", self.turn, f.i64(self.passes - 1))
+        last = f.b.icmp_signed("==", f.i64(self.turn), f.i64(self.passes - 1))
         with f.b.if_else(last) as (final, partial):
             with final:
                 self._emit_final(row, col, pixels, outputs, acc)
@@ -240,7 +242,7 @@ class _Section:
             start = [self.products.zero()] * (self.blocks * len(pixels))
         if self.passes == 1:
             return start
-        first = f.b.icmp_signed("==", self.turn, f.i64(0))
+        first = f.b.icmp_signed("==", f.i64(self.turn), f.i64(0))
         left = [
             load_lanes(
                 f,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from llvmlite import ir
 
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import FunctionBuilder, Kernel, ModuleBuilder, Term
 from verax.compiler.kernels.conv_schedule import ConvSchedule, for_sums
 from verax.compiler.kernels.conv_spec import ConvSpec
@@ -103,8 +103,8 @@ def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile) -> None:
         f.imul(i, s) for i, s in zip((tile.depth, tile.row, tile.col), spec.strides, strict=True)
     ]
     kind = spec.types.x
-    place = spec.x.at(f, f.args[0], tile.batch, tile.block, moved, dtype=kind)
-    x = f.anchor(f.at(place, first, dtype=kind))
+    origin = spec.x.at(f, f.args[0], tile.batch, tile.block, moved, dtype=kind)
+    x = f.anchor(f.at(origin, first, dtype=kind))
     w = f.at(f.args[1], (tile.block, taps * LANES), dtype=spec.types.weights)
     if spec.bias:
         bias = f.at(f.args[2], (tile.block, LANES), dtype=spec.types.sum)

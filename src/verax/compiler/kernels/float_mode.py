@@ -6,8 +6,7 @@ rounding; the promised bits would then change. The mode is saved on entry and re
 
 from __future__ import annotations
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import I32, I64, PTR, VOID, ModuleBuilder
 
 _X86_DEFAULT = 0x1F80  # round to nearest, no flushing, exceptions masked

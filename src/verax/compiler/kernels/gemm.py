@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from llvmlite import ir
 
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.conv_direct import emit_direct
 from verax.compiler.kernels.conv_pack import pack_direct_weights, sections

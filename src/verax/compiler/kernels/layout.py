@@ -12,8 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import FunctionBuilder, Index
 from verax.compiler.kernels.sizes import Size

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import ELEMENT_TYPES, I1, I32, I64, FunctionBuilder, Index
 from verax.compiler.kernels.loops_spec import Access, Lookup, LoopSpec, Plan

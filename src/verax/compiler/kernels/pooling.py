@@ -14,8 +14,8 @@ import itertools
 import math
 
 import numpy as np
-from llvmlite import ir
 
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import F32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.layout import (

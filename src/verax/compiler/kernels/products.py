@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import I32, FunctionBuilder
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.target import LANES
@@ -166,7 +165,7 @@ class _Pairs:
         if len(parts) == 1:
             return parts[0]
         whole = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
-        return self.f.b.shuffle_vector(*parts, whole)
+        return self.f.b.shuffle_vector(parts[0], parts[1], whole)
 
     def _multiply(self, x: ir.Value, w: ir.Value) -> ir.Value:
         sums = ir.VectorType(I32, self.width // 2)
@@ -224,7 +223,7 @@ class _Quads:
         if len(found) == 1:
             return found[0]
         every = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
-        return self.f.b.shuffle_vector(*found, every)
+        return self.f.b.shuffle_vector(found[0], found[1], every)
 
     def _plainly(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
         """What the instruction does, in ordinary ones: slow, and right on every machine."""

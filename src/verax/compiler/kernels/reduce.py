@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import (
     ELEMENT_SIZES,

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith, Typed
 from verax.compiler.kernels.builder import I32, I64, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits

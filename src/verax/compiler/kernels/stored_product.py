@@ -13,8 +13,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from llvmlite import ir
 
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith, Typed
 from verax.compiler.kernels.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.conv_pack import sections

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith, Typed
 from verax.compiler.kernels.builder import (
     ELEMENT_SIZES,

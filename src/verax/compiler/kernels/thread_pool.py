@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import I32, I64, KERNEL_TYPE, PTR, VOID, ModuleBuilder
 from verax.compiler.kernels.float_mode import enter_default_mode
 
@@ -82,7 +81,6 @@ class _Code:
         return self.b.load_atomic(self.field(pool, offset), "seq_cst", 8, typ=I64)
 
     def publish(self, pool: ir.Value, offset: int, value: ir.Value) -> None:
-        # an exchange: llvmlite's atomic store knows no opaque pointers
         self.b.atomic_rmw("xchg", self.field(pool, offset), value, "seq_cst")
 
     def add(self, pool: ir.Value, offset: int, value: int) -> ir.Value:
@@ -128,21 +126,12 @@ def _emit_claim(module: ModuleBuilder) -> ir.Function:
     items = code.get(pool, _ITEMS)
     begin = b.udiv(b.mul(mine, items), chunks)
     end = b.udiv(b.mul(b.add(mine, i64(1)), items), chunks)
-    b.call(_Callee(kernel), [args, begin, end])
+    b.call(ir.Callee(KERNEL_TYPE, kernel.ref), [args, begin, end])
     code.add(pool, _DONE, 1)
     b.branch(claim)
     code.at(finished)
     b.ret_void()
     return code.fn
-
-
-class _Callee:
-    """A pointer to a kernel, which llvmlite lets one call only when it knows the type."""
-
-    function_type = KERNEL_TYPE
-
-    def __init__(self, pointer: ir.Value) -> None:
-        self.type, self.get_reference = pointer.type, pointer.get_reference
 
 
 def _emit_worker(module: ModuleBuilder, claim: ir.Function) -> ir.Function:
@@ -259,7 +248,7 @@ def _emit_run(module: ModuleBuilder, claim: ir.Function) -> ir.Function:
     code.at(some)
     code.jump_if(b.icmp_unsigned("==", pool, _NULL), alone, share)
     code.at(alone)
-    b.call(_Callee(kernel), [args, i64(0), items])
+    b.call(ir.Callee(KERNEL_TYPE, kernel.ref), [args, i64(0), items])
     b.branch(finished)
     code.at(share)
     code.put(pool, _KERNEL, kernel)

@@ -75,7 +75,7 @@ class Walk:
                 if isinstance(chunk, int):
                     self._emit_row(f, tile, last)
                 else:
-                    with f.when(f.b.icmp_signed("==", chunk, f.i64(self.chunks - 1))):
+                    with f.when(f.b.icmp_signed("==", f.i64(chunk), f.i64(self.chunks - 1))):
                         self._emit_row(f, tile, last)
 
     def _emit_row(self, f: FunctionBuilder, tile: EmitTile, place: Tile) -> None:

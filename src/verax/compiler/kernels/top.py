@@ -12,8 +12,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from llvmlite import ir
-
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith, Typed
 from verax.compiler.kernels.builder import (
     ELEMENT_SIZES,

@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from llvmlite import ir
 
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.arith import LlvmArith, Typed
 from verax.compiler.kernels.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.conv_pack import direct_elements, pack_direct_weights

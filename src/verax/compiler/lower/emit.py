@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from llvmlite import ir
 
+from verax.compiler.kernels import llvm_text as ir
 from verax.compiler.kernels.builder import I8, I64, KERNEL_TYPE, PTR, VOID, Kernel, ModuleBuilder
 from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.sizes import known
@@ -238,7 +238,7 @@ def _emit_segment(
             b.store(address, b.gep(table, [constant(i)], source_etype=PTR))
         target = module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
         items = known(kernel.items)
-        if pool is None or runs_alone(kernel):
+        if pool is None or workers is None or runs_alone(kernel):
             b.call(target, [table, constant(0), constant(items)])
         else:
             b.call(pool, [workers, target, table, constant(items)])

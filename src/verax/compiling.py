@@ -1,0 +1,181 @@
+"""`compile`, and what it gives: apart from the rest of the interface, so that whoever only compiles
+does not wait for the judge and the runners to be imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from verax.base.errors import UsageError
+from verax.base.memory import parse_bytes
+from verax.base.settings import DEFAULT_LEVEL, Settings
+from verax.base.tensors import is_tensor, placed
+from verax.compiler.cache import default_cache
+from verax.compiler.driver import Executable
+from verax.compiler.measured import measured
+from verax.compiler.recipe import follow, require_same
+from verax.compiler.saved import SavedExecutable
+from verax.compiler.saving import read_recipe, save
+from verax.frontends.model import Model
+from verax.ir.graph import Graph
+from verax.loading import load
+from verax.records.recipe import Recipe
+
+Network: TypeAlias = Any
+"""A `Model`, a `Graph`, a path, or an object that `load` reads."""
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Called with (nodes judged, nodes in all, name of the node)."""
+CERTIFIED, TENSORS = "verax.certified", "verax.runners.torch_calls"
+"""Loaded when they are needed."""
+
+
+class Compiled(Executable):
+    """A compiled network: `run({"x": x})`, `exe(x)`, `plan`, `save("net.vx")`.
+
+    program: the PyTorch program that it was made from, if it was one.
+    """
+
+    program: Any = None
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """`run` with inputs by position and by name; one array, or a tuple of several outputs.
+
+        For tensors of PyTorch there are tensors, in the form in which the module returns them (a
+        dictionary stays one). Raises `InputError` or `UsageError` when inputs do not fit.
+        """
+        if not named and all(type(a) is np.ndarray for a in arrays):
+            return super().__call__(*arrays)
+        if not any(map(is_tensor, (*arrays, *named.values()))):
+            if named:
+                by_name = placed(list(self.inputs), arrays, named)
+                arrays = tuple(by_name[v] for v in self.inputs)
+            return super().__call__(*arrays)
+        calls = import_module(TENSORS)
+        found = self.run(placed(list(self.inputs), arrays, named))
+        results = [found[v] for v in self.graph.returned]
+        return (
+            calls.in_its_form(self.program, results) if self.program else calls.as_tensors(results)
+        )
+
+    def save(
+        self, path: str | os.PathLike[str], *, sign: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Write the program used last to a .vx file, which `load` reads without the model.
+
+        sign: a PEM file with the Ed25519 private key to sign it with (see `runtime.signature`).
+        Raises `InputError` when shapes are symbolic and nothing was run yet, `UsageError` when
+        the file cannot be written or there is no such key.
+        """
+        save(self, path, sign)
+
+
+def model_of(network: Network, inputs: Any = None) -> Model | Graph:
+    """A model or a graph as it is, anything else as `load` reads it."""
+    if isinstance(network, Graph):
+        return network
+    known = isinstance(network, Model | SavedExecutable | Executable)
+    loaded = network if known else load(network, inputs=inputs)
+    if isinstance(loaded, SavedExecutable | Executable):
+        raise UsageError(
+            "a compiled program does not say what is right",
+            place=str(network) if isinstance(network, str | os.PathLike) else "",
+            next_step="give the model that it was compiled from",
+        )
+    return loaded
+
+
+def graph_of(network: Network, inputs: Any = None) -> Graph:
+    """The graph of a model, of a graph, or of whatever `load` reads."""
+    found = model_of(network, inputs)
+    return found.graph if isinstance(found, Model) else found
+
+
+def compile(
+    model: Network,
+    inputs: Any = None,
+    *,
+    opt_level: int | None = None,
+    threads: int | None = None,
+    target: str = "host",
+    disable: Sequence[str] = (),
+    require: Sequence[str] = (),
+    checked: bool = False,
+    memory: int | str = 0,
+    require_native: bool = False,
+    recipe: Recipe | str | os.PathLike[str] | None = None,
+    certify: bool = False,
+    samples: Arrays | Sequence[Arrays] | None = None,
+    draws: int = 1,
+    seed: int = 0,
+    progress: Progress | None = None,
+    cache: bool = True,
+    tuned: bool | str | os.PathLike[str] = True,
+) -> Compiled:
+    """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
+
+    model: a `Model`, a graph, or whatever `load` reads. inputs: what a `torch.nn.Module` is
+    exported with, as `load` takes them.
+    opt_level: 0 (every node by itself), 1 (fused; the same bits), 2 (scales folded into weights:
+    within rounding) or 3 (Winograd's algorithm: approximate), which is the default. All give the
+    same bits on every machine. threads: None for as many as this process has cores, fewer under a
+    CPU quota or OMP_NUM_THREADS. disable, require: names of passes. checked: verify the graph
+    around every pass. memory: bytes, or "8G", that one value and the program's buffers may take; 0
+    for VERAX_MEMORY or most of what is free. Raises `InputError` before it would take more.
+    require_native: raise `UnsupportedError` for a node that would run on the reference, in Python.
+    recipe: of an earlier program of the same model (`exe.recipe`, its JSON file, or a .vx file):
+    the same bits, or `CompileError`. It says level and passes itself: `UsageError` with both.
+    certify: judge the program against float64 before it is handed over; layers whose approximation
+    does not stand go back to direct summation. `exe.certificate` says what was found, and whether
+    it holds. samples: inputs for that, one set or several; by default `draws` sets are drawn from
+    `seed`. cache: keep program and certificate on disk, and take them from there if they were made
+    before; `verax.compiler.cache` says where and when. tuned: take the schedules that `tune` found
+    for exactly these kernels on this machine, from the history beside the kept programs or from a
+    file; False for none. They change no bit, and `exe.plan` says which were found.
+    """
+    if recipe is not None and (opt_level is not None or disable or require):
+        raise UsageError(
+            "a recipe says itself which passes run",
+            next_step="leave opt_level, disable and require out",
+        )
+    most = parse_bytes(memory) if isinstance(memory, str) else memory
+    settings = Settings(
+        DEFAULT_LEVEL if opt_level is None else opt_level,
+        threads or 0,
+        target,
+        tuple(disable),
+        tuple(require),
+        checked,
+        memory=most,
+        require_native=require_native,
+    )
+    network, followed = model_of(model, inputs), read_recipe(recipe)
+    graph = graph_of(network)
+    program = network.program if isinstance(network, Model) else None
+    kept, found = default_cache() if cache else None, measured(tuned, settings)
+    if not certify:
+        exe = Compiled(graph, settings, followed, kept, found)
+        exe.program = program
+        return exe
+    settings = settings if followed is None else follow(followed, settings)
+    pixels = network.pixels if isinstance(network, Model) else None
+    exe, certificate = import_module(CERTIFIED).compile_certified(
+        lambda asked: Compiled(graph, asked, cache=kept, tuned=found),
+        graph,
+        settings,
+        samples=samples,
+        draws=draws,
+        seed=seed,
+        pixels=pixels,
+        progress=progress,
+        cache=kept,
+    )
+    if followed is not None:
+        require_same(followed, exe.recipe)  # a layer that went back is another recipe
+    exe.certificate = certificate
+    exe.program = program
+    return exe
