@@ -4,20 +4,26 @@
     make bench ARGS="--networks resnet18 --quick"    # one network, few rounds, out/panel.md
     python benchmarks/panel.py --install             # peers that are missing, into out/peers
     python benchmarks/panel.py --again               # only write the page of out/panel.json
+    python benchmarks/panel.py --prepare             # only make the networks' files, at leisure
+    make bench ARGS="--resume --minutes 15"          # go on with what is not in out/panel.json yet
 
 One and two threads, batch 1 and 8. All engines of one network take turns in one run, each in a
 process of its own, peers in an environment of theirs where they have one (`panel_peers`). What
 compiles for tens of seconds (torch.compile, zentorch, TVM) runs on the networks of SLOWLY only,
-batch 8 on those of BATCHED. After --minutes no further network is begun; the page says which.
+batch 8 on those of BATCHED; --all takes every engine and batch everywhere. After --minutes no
+further network is begun; the page says which are left out and why. A network that was measured is
+kept at once, so that quiet quarters of an hour add up to the whole with --resume.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +31,7 @@ from rich.console import Console
 import networks_zoo as zoo
 import panel_files as files
 import panel_peers as peers
-from panel_page import Row, drawing, page
+from panel_page import Row, cause, drawing, page
 from verax.base.errors import VeraxError
 from verax.base.files import atomic_write
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
@@ -33,13 +39,15 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.peak import peak_gflops
 from verax.records.benchmark import Benchmark, Timing
 
+UNTIMED = "there was no time for it in the runs that this page was made from"
 OURS = ("verax:O1", "verax:O3", "verax:saved")
 FAST = ("onnxruntime", "openvino", "ncnn", "mnn", "litert", "torch")
 SLOW = ("torch-compiled", "torch-zentorch", "tvm")
 SLOWLY = ("resnet50", "mobilenetv2", "vit_small")
 BATCHED = ("resnet18", "resnet50", "mobilenetv2", "vit_small", "bert_6", "resnet18-int8")
-PATIENCE, READY = 4.0, 120.0
-"""Seconds that the turns of one engine may take together, and that it may take to get ready."""
+PATIENCE, READY, BEHIND = 4.0, 120.0, 3.0
+"""Seconds that the turns of one engine may take together, and that it may take to get ready; it
+takes two turns only if its calls then take so many times as long as those of the fastest."""
 
 
 def planned(given: argparse.Namespace) -> list[tuple[str, int]]:
@@ -83,11 +91,14 @@ def measured(name: str, batch: int, given: argparse.Namespace, found: Found) -> 
         seed=zoo.SEED,
         timeout=READY,
         patience=PATIENCE,
+        behind=BEHIND,
+        hasty=True,
     )
     record = dataclasses.replace(record, timings=(*record.timings, *failed))
     target = Target.named(given.target)
     peaks = {n: max(peak_gflops(target, n, 0.05) for _ in range(3)) for n in given.threads}
-    return Row(batch, entry.operations, peaks, record)
+    names, date = (target.name, Target.host().name), datetime.date.today().isoformat()
+    return Row(batch, entry.operations, peaks, record, *names, date)
 
 
 def _slowly(name: str, batch: int) -> bool:
@@ -109,8 +120,12 @@ def _found(given: argparse.Namespace) -> Found:
     return Found(pythons, {e: why for e, (_, why) in pairs.items() if why})
 
 
-def _write(rows: list[Row], given: argparse.Namespace) -> None:
-    texts = {given.page: page(rows), given.page.with_suffix(".svg"): drawing(rows, 1)}
+Key = tuple[str, int]
+
+
+def _write(rows: list[Row], left: Mapping[Key, str], given: argparse.Namespace) -> None:
+    rows = sorted(rows, key=lambda r: (r.batch, files.NAMES.index(r.name)))
+    texts = {given.page: page(rows, left), given.page.with_suffix(".svg"): drawing(rows, 1)}
     kept = [{**vars(r), "record": json.loads(r.record.to_json())} for r in rows]
     texts[given.folder / "panel.json"] = json.dumps(kept, indent=1)
     for path, text in texts.items():
@@ -125,6 +140,7 @@ def _read(path: Path) -> list[Row]:
             kept["operations"],
             {int(n): peak for n, peak in kept["peaks"].items()},
             Benchmark.from_json(json.dumps(kept["record"])),
+            *(kept.get(name, "") for name in ("target", "host", "date")),
         )
         for kept in json.loads(path.read_text())
     ]
@@ -146,6 +162,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, default=Path("out"), help="models and panel.json")
     parser.add_argument("--page", type=Path, help="docs/panel.md; its drawing lies beside it")
     parser.add_argument("--again", action="store_true", help="only write the page of panel.json")
+    parser.add_argument("--resume", action="store_true", help="keep the networks of panel.json")
     parser.add_argument("--prepare", action="store_true", help="only make the networks' files")
     parser.add_argument("--python", action="append", default=[], metavar="ENGINE=PATH")
     parser.add_argument("--install", nargs="*", metavar="ENGINE", help="peers to install first")
@@ -155,12 +172,14 @@ def _arguments() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     given = _arguments().parse_args(arguments)
     given.folder = given.folder.resolve()
-    console, rows, begin = Console(), [], time.monotonic()
+    console, kept = Console(), given.folder / "panel.json"
     if given.quick:
         given.rounds, given.seconds, given.batches = 3, 0.05, [1]
     given.page = given.page or (given.folder if given.quick else Path("docs")) / "panel.md"
     if given.again:
-        _write(_read(given.folder / "panel.json"), given)
+        rows = _read(kept)
+        done = {(r.name, r.batch) for r in rows}
+        _write(rows, dict.fromkeys((p for p in planned(given) if p not in done), UNTIMED), given)
         return 0
     if given.install is not None:
         for wrong in peers.install(given.install or list(peers.ENVIRONMENTS), given.folder):
@@ -169,31 +188,45 @@ def main(arguments: list[str] | None = None) -> int:
     for engine, why in found.missing.items():
         console.print(f"{engine}: {why}", soft_wrap=True)
     if given.prepare:
-        begin = float("inf")  # files are made at leisure
-    for name, batch in planned(given):
+        _prepare(given, found, console)
+        return 0
+    rows = _read(kept) if given.resume and kept.exists() else []
+    done = {(r.name, r.batch) for r in rows}
+    left = dict.fromkeys((p for p in planned(given) if p not in done), UNTIMED)
+    begin = time.monotonic()
+    for name, batch in list(left):
         if time.monotonic() - begin > 60 * given.minutes:
-            console.print(f"{name}, batch {batch}: left out, {given.minutes:g} minutes are over")
-            continue
+            console.print(f"{given.minutes:g} minutes are over; {len(left)} are left (--resume)")
+            break
         try:
-            if given.prepare:
-                able = [e for e in given.engines if e not in found.missing]
-                made = files.entry(name, batch, given.folder, given.models, able, found.pythons)
-                console.print(f"{name}, batch {batch}: {', '.join(made.files)}; {made.missing}")
-                continue
             row = measured(name, batch, given, found)
         except (files.Skipped, VeraxError) as why:
             console.print(f"{name}, batch {batch}: skipped: {why}", soft_wrap=True)
+            left[name, batch] = str(why)
             continue
         rows.append(row)
+        del left[name, batch]
         for timing in row.record.timings:
-            words = timing.failure or f"{timing.best:.3f} ms, output {timing.difference:.0e} off"
-            words = " ".join(words.split())
+            words = timing.failure and cause(timing.failure)
+            words = words or f"{timing.best:.3f} ms, output {timing.difference:.0e} off"
             console.print(f"{name} {batch} {timing.engine} {timing.threads}: {words}")
-        _write(rows, given)
+        _write(rows, left, given)
     if rows:
+        _write(rows, left, given)
         seconds = time.monotonic() - begin
-        console.print(f"written: {given.page}, {given.folder / 'panel.json'}; {seconds:.0f} s")
+        console.print(f"written: {given.page}, {kept}; {seconds:.0f} s")
     return 0
+
+
+def _prepare(given: argparse.Namespace, found: Found, console: Console) -> None:
+    """Make the files of all that is planned."""
+    able = [e for e in given.engines if e not in found.missing]
+    for name, batch in planned(given):
+        try:
+            made = files.entry(name, batch, given.folder, given.models, able, found.pythons)
+            console.print(f"{name}, batch {batch}: {', '.join(made.files)}; {made.missing}")
+        except (files.Skipped, VeraxError) as why:
+            console.print(f"{name}, batch {batch}: skipped: {why}", soft_wrap=True)
 
 
 if __name__ == "__main__":

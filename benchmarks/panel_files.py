@@ -265,7 +265,7 @@ def _tool(command: Sequence[str | os.PathLike[str]], made: Path, folder: Path) -
         said = [x.strip() for x in (done.stdout + done.stderr).splitlines() if x.strip()]
         telling = [x for x in said if re.search("not support|what\\(\\)|error", x, re.IGNORECASE)]
         words = (telling or said or ["it said nothing"])[-1]
-        raise Skipped(f"its converter refused: {words[:160]}")
+        raise Skipped(f"its converter refused: {words}")
 
 
 def _one_image(

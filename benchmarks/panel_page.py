@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ float32 multiply-adds measured in the same run; Winograd's algorithm does fewer,
 100. O1 has the bits of O0; O3 takes Winograd's algorithm where its error model allows
 ([levels](levels.md), [certificates](certificates.md)). `name-int8` and `name-float16` are the
 networks quantised and narrowed by ONNX Runtime's tools. ncnn is given images one by one: its arrays
-have no batch. What "—" stands for is said below.
+have no batch. An engine whose calls take three times as long as the fastest's took two turns only.
+What "—" stands for, and which networks were left out, is said below.
 
 ![Times of the peers relative to O3](panel.svg)
 """
@@ -58,12 +60,17 @@ have no batch. What "—" stands for is said below.
 
 @dataclass(frozen=True)
 class Row:
-    """One network at one batch size. peaks: GFLOP/s by thread count; operations: of one call."""
+    """One network at one batch size. peaks: GFLOP/s by thread count; operations: of one call;
+    target: what Verax's kernels were made for; host: the widest that the processor runs; date: on
+    which it was measured."""
 
     batch: int
     operations: float
     peaks: Mapping[int, float]
     record: Benchmark
+    target: str = ""
+    host: str = ""
+    date: str = ""
 
     @property
     def name(self) -> str:
@@ -81,8 +88,8 @@ class Row:
         return self.operations / timing.best / 1e4 / peak if timing and peak else math.nan
 
 
-def page(rows: Sequence[Row]) -> str:
-    """All of it as Markdown."""
+def page(rows: Sequence[Row], left: Mapping[tuple[str, int], str] | None = None) -> str:
+    """All of it as Markdown. left: why a network (name, batch) that was planned has no row."""
     engines = [e for e in TITLES if any(t.engine == e for r in rows for t in r.record.timings)]
     lines = [HEAD]
     for batch in dict.fromkeys(r.batch for r in rows):
@@ -93,7 +100,7 @@ def page(rows: Sequence[Row]) -> str:
             lines += _times(ran, [e for e in engines if e != "verax:saved"], threads)
     lines += ["", "## Start-up and memory", "", _START, ""]
     lines += _starts([r for r in rows if r.batch == 1], engines)
-    lines += ["", "## Not measured", "", *_missing(rows), "", _foot(rows)]
+    lines += ["", "## Not measured", "", *_missing(rows, left or {}), "", _foot(rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -159,21 +166,58 @@ def _starts(rows: Sequence[Row], engines: Sequence[str]) -> Iterator[str]:
         yield f"| {row.name} | " + " | ".join(cells) + " |"
 
 
-def _missing(rows: Sequence[Row]) -> Iterator[str]:
-    """Reasons, each with the engines and networks that share it."""
+def _missing(rows: Sequence[Row], left: Mapping[tuple[str, int], str]) -> Iterator[str]:
+    """Reasons, each with the engines and networks that share it; then the networks left out."""
     told: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for timing in row.record.timings:
             if timing.failure:
-                reason = " ".join(timing.failure.replace(f"{Path.cwd()}/", "").split())
-                names = told.setdefault((timing.engine, reason), [])
-                title = row.name if row.batch == 1 else f"{row.name} at batch {row.batch}"
-                if title not in names:
+                names = told.setdefault((timing.engine, cause(timing.failure)), [])
+                if (title := _titled(row.name, row.batch)) not in names:
                     names.append(title)
     for (engine, reason), names in told.items():
-        yield f"- {TITLES.get(engine, engine)} on {', '.join(names)}: {html.escape(reason[:300])}"
-    if not told:
+        yield f"- {TITLES.get(engine, engine)} on {', '.join(names)}: {_quoted(reason)}"
+    out: dict[str, list[str]] = {}
+    for (name, batch), reason in left.items():
+        out.setdefault(cause(reason), []).append(_titled(name, batch))
+    for reason, names in out.items():
+        yield f"- All engines on {', '.join(names)}: {_quoted(reason)}"
+    if not told and not out:
         yield "Nothing is missing."
+
+
+def _titled(name: str, batch: int) -> str:
+    return name if batch == 1 else f"{name} at batch {batch}"
+
+
+def _quoted(text: str) -> str:
+    """As Markdown takes it: quotation marks stay as they are."""
+    return html.escape(text, quote=False)
+
+
+NOISE = re.compile(
+    r"^(\w*(Error|Exception): *)?(Exception from \S+:\d+:|Check '.*' failed at \S+:\d+:"
+    r"|While validating |FrontEnd API failed|Model wasn't fully converted"
+    r"|-- .* with a message:$|Traceback |File \"|at: \S+:\d+$)"
+)
+"""Lines that say where in a runtime's own source something was found, and not what it was."""
+LONGEST = 240
+
+
+def cause(failure: str) -> str:
+    """What a runtime says went wrong, as one sentence: the first line that says so, or the last one
+    before a blank line where a list of places precedes it. It ends with a word."""
+    text = failure.replace(f"{Path.cwd()}/", "")
+    lines = [line.strip() for line in text.split("\n\n")[0].splitlines() if line.strip()]
+    telling = [line for line in lines if not NOISE.match(line)]
+    if telling and telling[0] != lines[0]:
+        telling = telling[-1:]
+    said = re.sub(r"^(RuntimeError|Exception): *(?=\S)", "", (telling or lines or ["nothing"])[0])
+    if len(telling) > 1 and said.endswith(":"):
+        said += f" {telling[1]}"
+    if len(said) > LONGEST:
+        said = said[:LONGEST].rsplit(None, 1)[0].rstrip(",;:") + " ..."
+    return said
 
 
 def _foot(rows: Sequence[Row]) -> str:
@@ -183,10 +227,31 @@ def _foot(rows: Sequence[Row]) -> str:
     peaks = {n: max(r.peaks.get(n, 0.0) for r in rows) for r in rows for n in r.peaks}
     told = ", ".join(f"{n} thread{'s' if n > 1 else ''} {p:.0f}" for n, p in peaks.items())
     return (
-        f"{machine.get('processor', '?')}, {machine.get('cores', '?')} cores; peak in GFLOP/s: "
-        f"{told}; load {min(load):.1f} to {max(load):.1f}; "
+        f"{_instructions(rows)}\n\n{machine.get('processor', '?')}, "
+        f"{machine.get('cores', '?')} cores; {_dates(rows)}peak in GFLOP/s: {told}; "
+        f"load {min(load):.1f} to {max(load):.1f}; "
         + ", ".join(f"{TITLES[e]} {v}" for e, v in versions.items() if not e.startswith("verax"))
         + "."
+    )
+
+
+def _dates(rows: Sequence[Row]) -> str:
+    dates = sorted({r.date for r in rows} - {""})
+    return f"measured on {', '.join(dates)}; " if dates else ""
+
+
+def _instructions(rows: Sequence[Row]) -> str:
+    """Which instructions were used by whom."""
+    made, can = ({getattr(r, f) for r in rows} - {""} for f in ("target", "host"))
+    if made == can:
+        return (
+            f"Verax's kernels are for {', '.join(sorted(made)) or 'this processor'}, the widest "
+            "instructions of this processor, as are the peers': nobody was held back."
+        )
+    return (
+        f"Verax's kernels are for {', '.join(sorted(made))}, and this processor has "
+        f"{', '.join(sorted(can))}: OpenVINO's and PyTorch's oneDNN and PyTorch's own kernels were "
+        "held to AVX2 as well; the other peers know no such switch and were not."
     )
 
 

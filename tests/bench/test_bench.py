@@ -14,6 +14,7 @@ import pytest
 
 import verax
 from verax.base.errors import UsageError
+from verax.bench import rounds
 from verax.bench.rounds import Contestant, race
 from verax.bench.worker import serve
 from verax.records.benchmark import Benchmark, Timing
@@ -120,6 +121,23 @@ def test_an_engine_without_patience_takes_one_turn() -> None:
     given = {"image": IMAGE}
     found = race("digits", who, given, rounds=5, seconds=0.0, calls=1, warm=0.0, patience=1e-9)
     assert len(found.timings[0].rounds) == 1
+
+
+def test_who_is_far_behind_takes_two_turns_only() -> None:
+    lanes = [
+        rounds._Lane(Contestant(str(n), "", threads), process=None, outputs=Path(), timeout=1.0)  # type: ignore[arg-type]
+        for n, threads in enumerate((1, 1, 1, 2))
+    ]
+    for lane, best in zip(lanes, (1.0, 2.9, 3.1, 9.0)):
+        lane.best = best
+    assert [lane.who.engine for lane in rounds._close_enough(lanes, 3.0)] == ["0", "1", "3"]
+    assert rounds._close_enough(lanes, math.inf) == lanes
+    who = [Contestant("verax", str(EXAMPLE), 1), Contestant("verax", str(EXAMPLE), 2)]
+    given = {"image": IMAGE}
+    found = race(
+        "digits", who, given, rounds=4, seconds=0.0, calls=1, warm=0.0, behind=0.5, hasty=True
+    )
+    assert [len(t.rounds) for t in found.timings] == [2, 2]
 
 
 def test_a_worker_answers_in_the_protocol(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_the_page_says_ratio_share_spread_error_and_reason(pages: ModuleType) ->
         *("## Batch 8, 2 threads", "## Start-up and memory", "## Not measured"),
     ]
     assert "| small | 0.75 s, 99 | 0.75 s, 99 | 0.75 s, 99 | — | 0.75 s, 99 |" in lines
-    assert "- ncnn on small, large, s at batch 8: it refused &lt;this&gt; at: layer 3" in lines
+    assert "- ncnn on small, large, s at batch 8: it refused &lt;this&gt;" in lines
     assert "abacus, 2 cores; peak in GFLOP/s: 1 thread 100, 2 threads 200" in lines[-1]
 
 
@@ -73,6 +73,96 @@ def test_a_reason_names_no_folder_of_this_machine(pages: ModuleType) -> None:
     broken = Timing("tvm", 1, failure=f"it cannot read {Path.cwd()}/out/small.onnx")
     made.record.__dict__["timings"] = (*made.record.timings, broken)
     assert str(Path.cwd()) not in pages.page([made])
+
+
+def test_networks_that_were_left_out_are_named_with_the_reason(pages: ModuleType) -> None:
+    left = {("wide", 1): "no time", ("deep", 8): "no time", ("odd", 1): "there is no odd.onnx"}
+    lines = pages.page([row(pages, "small", 1.5)], left).splitlines()
+    assert "- All engines on wide, deep at batch 8: no time" in lines
+    assert "- All engines on odd: there is no odd.onnx" in lines
+
+
+OPENVINO = """RuntimeError: Exception from src/inference/src/cpp/core.cpp:84:
+Check 'false' failed at src/frontends/unconverted_ops_report.cpp:151:
+FrontEnd API failed with OpConversionFailure:
+Model wasn't fully converted. Failed operations detailed log:
+-- AveragePool-17 with a message:
+While validating ONNX node '<Node(AveragePool): /inner/pooler>': Check 'k <= d' failed at src/u.h:1:
+While validating node 'opset16::AvgPool (opset1::Multiply /inner/top[0]:f32[1,1280,7,7])':
+Kernel after dilation has size 1280, larger than the data's 7 at axis 0.
+
+Summary:
+-- Conversion is failed for: AveragePool-17"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (OPENVINO, "Kernel after dilation has size 1280, larger than the data's 7 at axis 0."),
+        ("InternalError: Traceback (most recent call last):\n  File \"a.cc\"\nIt is odd\n",
+         "It is odd"),
+        ("IndexError: list index out of range", "IndexError: list index out of range"),
+        ("RuntimeError: it's a shape\nof another kind", "it's a shape"),
+        ("it refuses these:\n  Loop, If\nand more", "it refuses these: Loop, If"),
+        ("", "nothing"),
+    ],
+)  # fmt: skip
+def test_a_failure_is_one_sentence_with_the_cause(
+    pages: ModuleType, failure: str, said: str
+) -> None:
+    assert pages.cause(failure) == said
+
+
+def test_a_long_failure_ends_with_a_word(pages: ModuleType) -> None:
+    found = pages.cause("something " * 60)
+    assert len(found) <= pages.LONGEST + 4
+    assert found.endswith("something ...")
+
+
+def test_quotation_marks_stay_as_they_are(pages: ModuleType) -> None:
+    made = row(pages, "small", 1.5)
+    broken = Timing("tvm", 1, failure="it can't take 'x' < \"y\"")
+    made.record.__dict__["timings"] = (*made.record.timings, broken)
+    assert "- TVM on small: it can't take 'x' &lt; \"y\"" in pages.page([made])
+
+
+def test_the_page_says_whose_instructions_were_used(pages: ModuleType) -> None:
+    made = row(pages, "small", 1.5)
+    same, held = (
+        pages.page([pages.Row(1, 1e8, made.peaks, made.record, "avx2", host, "2026-01-02")])
+        for host in ("avx2", "avx512")
+    )
+    assert "kernels are for avx2, the widest instructions of this processor" in same
+    assert "held to AVX2 as well" in held
+    assert "measured on 2026-01-02; " in same
+
+
+def test_a_run_goes_on_where_the_last_one_stopped(
+    module: Any, pages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    panel, asked = module("panel"), []
+
+    def measured(name: str, batch: int, *_: object) -> Any:
+        asked.append(name)
+        if name == "unet":
+            raise panel.files.Skipped("there is no such file")
+        return row(pages, name, 1.5, batch)
+
+    monkeypatch.setattr(panel, "measured", measured)
+    networks = ["resnet50", "unet", "resnet18"]
+    common = ["--folder", str(tmp_path), "--page", str(tmp_path / "p.md"), "--batches", "1"]
+    common += ["--engines", "verax:O3", "--networks", *networks]
+    assert panel.main([*common, "--networks", "resnet18"]) == 0
+    assert panel.main([*common, "--resume"]) == 0
+    assert asked == ["resnet18", "resnet50", "unet"]
+    text = (tmp_path / "p.md").read_text()
+    assert text.index("| resnet18 ") < text.index("| resnet50 ")  # the panel's order
+    assert "- All engines on unet: there is no such file" in text
+    assert panel.main([*common, "--resume", "--minutes", "0"]) == 0
+    assert f"- All engines on unet: {panel.UNTIMED}" in (tmp_path / "p.md").read_text()
+    assert panel.main([*common, "--again"]) == 0
+    assert len(panel._read(tmp_path / "panel.json")) == 2
 
 
 def test_the_drawing_is_svg_with_a_point_for_every_peer(pages: ModuleType) -> None:

@@ -106,7 +106,7 @@ def test_dtypes_are_checked() -> None:
     with pytest.raises(TypeError, match=r"add is not defined on .float32, int32."):
         M.add(arr(1), arr(1, dtype="int32"))
     with pytest.raises(TypeError, match="fma"):
-        M.fma(*[np.ones(2)] * 3)
+        M.fma(*[arr(1, dtype="float16")] * 3)
     with pytest.raises(TypeError, match="needs a target"):
         result_dtype("convert", ("float32",))
     with pytest.raises(TypeError, match="bitcast"):

@@ -212,3 +212,50 @@ def test_a_concatenation_of_int8_is_wrong_by_low_precision_alone() -> None:
     assert found.guilty == "LP_TRANSFORMS_MODE=True"
     assert found.cured is True
     assert any("conv (Conv)" in p for p in found.partners)
+
+
+@pytest.mark.parametrize(
+    ("kind", "operand", "meaning"),
+    [("Mul", 70_001, np.multiply), ("Add", 2**40, np.add)],
+    ids=["a product", "a constant"],
+)
+def test_integers_of_64_bits_are_computed_in_32(
+    kind: str, operand: int, meaning: Callable[..., np.ndarray]
+) -> None:
+    """What a quantised network's multipliers of 31 bits need: TFLite's int8 ResNet-8, written as
+    ONNX, ends in one number for all classes there. No switch brings it; ONNX Runtime is right."""
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node(kind, "x operand", "y")],
+        "net",
+        [value("x", TensorProto.INT64, [2, 3])],
+        [value("y", TensorProto.INT64, [2, 3])],
+        [numpy_helper.from_array(np.array(operand, np.int64), "operand")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.array([[1, 2, 3], [40_000, -70_000, 2**31 - 2]])
+    record = bisected(made, x)
+    require_fault(record)
+    assert record.optimisations is not None
+    assert "no optimisation behind that is guilty" in record.optimisations.words
+    subject = OpenVinoRunner(made.SerializeToString(), writer=to_bytes, threads=1, isolated=False)
+    given = subject.run(verax.load(made).graph, {"x": x})["y"]
+    clamped = np.int32(min(operand, 2**31 - 1))
+    with np.errstate(over="ignore"):
+        assert np.array_equal(given, meaning(x.astype(np.int32), clamped)), "what it does instead"
+
+
+def test_integers_of_64_bits_are_right_in_onnx_runtime() -> None:
+    """The witness beside: what the file means is not in doubt."""
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    x = np.array([[1, 2, 3], [40_000, -70_000, 2**31 - 2]])
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("Mul", "x x", "y")],
+        "net",
+        [info("x", TensorProto.INT64, [2, 3])],
+        [info("y", TensorProto.INT64, [2, 3])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (given,) = ort.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+    assert np.array_equal(given, x * x)

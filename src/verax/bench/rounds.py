@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,11 @@ class _Lane:
                 assert stream is not None
                 stream.close()
 
+    def load(self, order: dict[str, Any]) -> None:
+        """Let it get ready."""
+        self.ready = self.ask(order)
+        self.failure = self.ready.get("failure", "")
+
     def turn(self, seconds: float, calls: int) -> None:
         begin = time.monotonic()
         answer = self.ask({"seconds": seconds, "calls": calls})
@@ -130,6 +136,8 @@ def race(
     seed: int = 0,
     timeout: float = TIMEOUT,
     patience: float = math.inf,
+    behind: float = math.inf,
+    hasty: bool = False,
     warm: float = WARM_SECONDS,
     progress: Progress = lambda what, done: None,
 ) -> Benchmark:
@@ -138,8 +146,10 @@ def race(
     Every round, each engine runs for `seconds` and at least `calls` calls; the order moves by one
     each round. An engine that cannot load the model, or takes more than `timeout` seconds for that
     or for a turn, is in the record with its failure; one whose turns have taken `patience` seconds
-    together takes no more of them. warm: seconds for which an engine runs before it is timed.
-    Processes are ended when this returns or is interrupted.
+    together takes no more of them; nor does one that after two turns takes `behind` times as long
+    as the fastest with as many threads. hasty: engines on more threads than the fewest are loaded
+    side by side, and how long that took says nothing. warm: seconds for which an engine runs
+    before it is timed. Processes are ended when this returns or is interrupted.
     """
     before = _load()
     lanes: list[_Lane] = []
@@ -149,23 +159,21 @@ def race(
         try:
             for number, who in enumerate(contestants):
                 lanes.append(_start(who, scratch, scratch / f"{number}.npz", timeout))
-            for number, lane in enumerate(lanes):
-                progress(f"loading {_title(lane.who)}", number / (len(lanes) * 2))
-                answer = lane.ask(
-                    {
-                        "module": ENGINES[lane.who.engine].module,
-                        "settings": {
-                            **ENGINES[lane.who.engine].settings,
-                            **lane.who.settings,
-                        },
-                        "model": lane.who.model,
-                        "threads": lane.who.threads,
-                        "inputs": str(stored),
-                        "outputs": str(lane.outputs),
-                        "warm": warm,
-                    }
-                )
-                lane.failure, lane.ready = answer.get("failure", ""), answer
+            orders = [_order(lane, stored, warm) for lane in lanes]
+            least = min((lane.who.threads for lane in lanes), default=1)
+            alone = [not hasty or lane.who.threads == least for lane in lanes]
+            for number, (lane, order) in enumerate(zip(lanes, orders)):
+                if alone[number]:
+                    progress(f"loading {_title(lane.who)}", number / (len(lanes) * 2))
+                    lane.load(order)
+            rest = [n for n, by_itself in enumerate(alone) if not by_itself]
+            with ThreadPoolExecutor(available_cores()) as beside:
+                try:
+                    list(beside.map(lambda n: lanes[n].load(orders[n]), rest))
+                except BaseException:  # an interrupt: nobody is waited for
+                    for lane in lanes:
+                        lane.process.stop()
+                    raise
             running = [lane for lane in lanes if not lane.failure]
             for number in range(rounds):
                 progress(f"round {number + 1} of {rounds}", 0.5 + number / (2 * rounds))
@@ -173,13 +181,37 @@ def race(
                     lane = running[(i + number) % len(running)]
                     if not lane.failure and lane.spent < patience:
                         lane.turn(seconds, calls)
-            first = next((lane.outputs for lane in running), None)
+                if number > 0:
+                    running = _close_enough(running, behind)
+            first = next((lane.outputs for lane in lanes if not lane.failure), None)
             timings = tuple(_timing(lane, first) for lane in lanes)
         finally:
             for lane in lanes:
                 lane.close()
     shapes = {name: f"{a.dtype}[{', '.join(map(str, a.shape))}]" for name, a in inputs.items()}
     return Benchmark(model, shapes, timings, environment(), (before, _load()), seed, _notes(before))
+
+
+def _order(lane: _Lane, inputs: Path, warm: float) -> dict[str, Any]:
+    """What a worker is told first."""
+    engine = ENGINES[lane.who.engine]
+    return {
+        "module": engine.module,
+        "settings": {**engine.settings, **lane.who.settings},
+        "model": lane.who.model,
+        "threads": lane.who.threads,
+        "inputs": str(inputs),
+        "outputs": str(lane.outputs),
+        "warm": warm,
+    }
+
+
+def _close_enough(lanes: Sequence[_Lane], behind: float) -> list[_Lane]:
+    """Those whose fastest call took less than `behind` times the fastest with as many threads."""
+    best: dict[int, float] = {}
+    for lane in lanes:
+        best[lane.who.threads] = min(best.get(lane.who.threads, math.inf), lane.best)
+    return [lane for lane in lanes if lane.best <= behind * best[lane.who.threads]]
 
 
 def _title(who: Contestant) -> str:

@@ -7,8 +7,8 @@ all give the same bits. Nothing here knows about tensors' shapes beyond NumPy's 
 Rules that every implementation keeps:
 
 - Each float primitive is rounded once, to nearest even, in the dtype of its operands; nothing
-  is contracted or reassociated. `fma` is float32 only and rounds once. float16 and bfloat16
-  compute in float32 and round the result.
+  is contracted or reassociated. `fma` is of float32 and float64 only and rounds once. float16
+  and bfloat16 compute in float32 and round the result.
 - Subnormals are kept. NaN propagates; its sign and payload are not specified.
 - `min` and `max` return NaN if either operand is NaN, and -0 < +0.
 - Comparisons are false when an operand is NaN, except `ne`, which is true.
@@ -63,7 +63,7 @@ def result_dtype(primitive: str, dtypes: tuple[str, ...], target: str | None = N
         return target
     need(all(d == first for d in dtypes))
     if primitive == "fma":
-        need(first == "float32")
+        need(first in ("float32", "float64"))
     elif primitive in ROUNDINGS:
         need(first in FLOATS)
     elif primitive in ARITHMETIC or primitive in ("neg", "abs"):
@@ -126,7 +126,7 @@ class Arith(ABC, Generic[V]):
         return self.primitive("rem", (a, b))
 
     def fma(self, a: V, b: V, c: V) -> V:
-        """a * b + c with one rounding; float32 only."""
+        """a * b + c with one rounding; float32 and float64 only."""
         return self.primitive("fma", (a, b, c))
 
     def min(self, a: V, b: V) -> V:

@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.numerics import functions, functions_float64
 from verax.numerics.arith import Arith, result_dtype
-from verax.numerics.fma import fma32
+from verax.numerics.fma import fma
 from verax.numerics.formats import FLOATS, INTEGERS, SIGNED, dtype_name, numpy_dtype
 
 
@@ -134,5 +134,5 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor, "not_": np.invert,
     "shift_left": lambda a, n: _shift(a, n, True),
     "shift_right": lambda a, n: _shift(a, n, False),
-    "select": np.where, "fma": fma32,
+    "select": np.where, "fma": fma,
 }  # fmt: skip

@@ -85,7 +85,7 @@ def cases() -> list[tuple[str, Expr, tuple[str, ...]]]:
         elif name == "not_":
             [add(name, d) for d in (*INTEGERS, "bool")]
         elif name == "fma":
-            add(name, *["float32"] * 3)
+            [add(name, d, d, d) for d in ("float32", "float64")]
         elif name == "select":
             [add(name, "bool", d, d) for d in DTYPES]
         elif name == "convert":

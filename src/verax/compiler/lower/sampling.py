@@ -1,5 +1,5 @@
 """GridSample: tables of positions and weights computed from the grid, then one loop that reads
-through them.
+through them. AffineGrid: one loop over tables of positions.
 
 Per spatial axis and tap a table says where to read (within the axis, whatever the grid says), the
 weight, and, where outside shows zeros, whether the position lies inside.
@@ -17,7 +17,7 @@ from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith
-from verax.ops.images.sampling import GridSample
+from verax.ops.images.sampling import AffineGrid, GridSample
 
 F32 = "float32"
 M = TracingArith()
@@ -201,3 +201,43 @@ def _weighted(
         total = M.mul(value, factor) if total is None else M.fma(value, factor, total)
     assert total is not None
     return total
+
+
+@lowers(AffineGrid)
+def lower_affine_grid(lowering: Lowering, group: Group) -> None:
+    """Every number of a row of theta, a table of positions for each axis, the grid once per
+    coordinate."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, AffineGrid)
+    theta = lowering.read_contiguous(node.inputs[0] or "")
+    y = lowering.write_contiguous(node.outputs[0])
+    if theta.physical.type.dtype is not DType.float32:
+        raise NoKernel("it takes float32")
+    batch, *space, rank = y.physical.shape
+    steps, places = y.physical.strides, [1 + rank - 1 - k for k in range(rank)]
+    inputs: list[Access] = []
+    arguments: list[Placed] = []
+    exprs: list[Expr] = []
+    outputs: list[Access] = []
+    for axis in places:  # the innermost comes first, as in a row of theta
+        table = lowering.constant(op.axis_positions(space[axis - 1]))
+        inputs.append(Access("float64", tuple(int(d == axis) for d in range(rank + 1))))
+        arguments.append(table)
+    for j in range(rank):
+        total: Expr | None = None
+        for k in range(rank + 1):
+            given = Input(len(inputs), F32)
+            offset = j * (rank + 1) + k
+            inputs.append(Access(F32, (rank * (rank + 1), *[0] * rank), offset))
+            arguments.append(theta)
+            number = M.convert(given, "float64")
+            if k == rank:  # times 1
+                total = number if total is None else M.add(total, number)
+            else:
+                place = Input(k, "float64")
+                total = M.mul(place, number) if total is None else M.fma(place, number, total)
+        assert total is not None
+        exprs.append(M.convert(total, F32))
+        outputs.append(Access(F32, steps[:-1], j))
+    spec = LoopSpec((batch, *space), tuple(inputs), tuple(outputs), tuple(exprs))
+    lowering.call(spec, [*arguments, *[y] * rank], group.label)

@@ -18,7 +18,7 @@ from verax.base.errors import InputError
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U
-from verax.numerics.fma import fma32
+from verax.numerics.fma import fma32, fma64
 from verax.ops.common import draw
 from verax.ops.movement.movement import agree, at_least_float32, ints, known_ints
 
@@ -233,7 +233,6 @@ class AffineGrid(Operator):
     size 1 lies at 0, as in PyTorch; ONNX's formula divides by zero there.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     align_corners: bool = False
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
@@ -272,6 +271,25 @@ class AffineGrid(Operator):
         flat = points.reshape(-1, points.shape[-1])
         out = np.stack([flat @ matrix.T for matrix in theta]) if len(theta) else theta[:, :0]
         return out.reshape(len(theta), *points.shape[:-1], theta.shape[1])
+
+    def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
+        """In float64, from the innermost axis on: a product, then fused multiply-adds; then it is
+        rounded once."""
+        theta, size = inputs
+        if theta.dtype.itemsize == 2:
+            return self.in_float32(ev, theta, size)
+        wide = np.asarray(theta, np.float64)
+        points = self._points(wide, size)[..., None, :]
+        matrices = wide.reshape(len(wide), *[1] * (points.ndim - 2), *wide.shape[1:])
+        with np.errstate(all="ignore"):
+            total = points[..., 0] * matrices[..., 0]
+            for k in range(1, wide.shape[2]):
+                total = fma64(points[..., k], matrices[..., k], total)
+            return total.astype(ev.outputs[0].dtype.numpy)
+
+    def axis_positions(self, n: int) -> Array:
+        """Normalised positions of an axis of n, float64."""
+        return self._positions(n, np.dtype(np.float64))
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
