@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from verax.compiler.kernels import llvm_text as ir
-from verax.compiler.kernels.builder import I64, PTR, VOID, ModuleBuilder
+from verax.compiler.kernels.builder import I64, PTR, VOID, Kernel, ModuleBuilder
 from verax.compiler.kernels.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.compiler.kernels.thread_pool import emit_thread_pool
@@ -22,15 +22,25 @@ from verax.runtime.threads import ThreadPool
 
 @pytest.fixture(scope="module")
 def library() -> LoadedObject:
-    """count(items): adds 1 to each item; many(ctx, runs, items): `count` so many times."""
+    """many: adds 1 to each item; chunks: writes the end of each chunk to where it begins."""
     module = ModuleBuilder("pool", Target.host())
     f = module.kernel(("count",), 1)
     with f.items() as item:
         place = f.at(f.args[0], (item.index, 1), dtype="int64")
         f.store(f.b.add(f.load(place, "int64", lanes=0), f.i64(1)), place)
     kernel = f.finish(1)
+    g = module.kernel(("note",), 1)
+    g.store(g.i64(g.end), g.at(g.args[0], (g.begin, 1), dtype="int64"))
+    note = g.finish(1)
     run = emit_thread_pool(module)
-    fn = module.function("many", VOID, [PTR, PTR, I64, I64])
+    emit_runs(module, run, "many", kernel)
+    emit_runs(module, run, "chunks", note)
+    return load_object(object_code(module))
+
+
+def emit_runs(module: ModuleBuilder, run: ir.Function, name: str, kernel: Kernel) -> None:
+    """void name(pool, args, runs, items): as many runs of the kernel."""
+    fn = module.function(name, VOID, [PTR, PTR, I64, I64])
     b = ir.IRBuilder(fn.append_basic_block("entry"))
     loop, end = fn.append_basic_block("loop"), fn.append_basic_block("end")
     b.branch(loop)
@@ -44,12 +54,13 @@ def library() -> LoadedObject:
     b.cbranch(b.icmp_signed("<", following, runs), loop, end)
     b.position_at_end(end)
     b.ret_void()
-    return load_object(object_code(module))
 
 
-def count(library: LoadedObject, pool: ThreadPool | None, runs: int, items: int) -> np.ndarray:
+def count(
+    library: LoadedObject, pool: ThreadPool | None, runs: int, items: int, name: str = "many"
+) -> np.ndarray:
     many = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(
-        library.address("many")
+        library.address(name)
     )
     counts = np.zeros(items + 8, np.int64)
     table = np.array([counts.ctypes.data], np.uint64)
@@ -66,6 +77,18 @@ def test_every_item_runs_exactly_once(library: LoadedObject, threads: int) -> No
     pool.close()
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_thread_has_neighbouring_items_in_ever_smaller_chunks(
+    library: LoadedObject, threads: int
+) -> None:
+    pool = ThreadPool(library, threads)
+    ends = count(library, pool, 3, 32 * threads, "chunks")
+    pool.close()
+    found = {int(b): int(ends[b]) for b in np.flatnonzero(ends)}
+    share = ((0, 16), (16, 24), (24, 28), (28, 30), (30, 32))
+    assert found == {32 * t + a: 32 * t + b for t in range(threads) for a, b in share}
+
+
 def test_without_a_pool_the_caller_does_everything(library: LoadedObject) -> None:
     for items in (0, 1, 5, 64):
         assert (count(library, None, 30, items) == 30).all()
@@ -79,7 +102,7 @@ def test_no_wake_up_is_lost_around_parking(library: LoadedObject) -> None:
     pool.close()
 
 
-def test_the_epoch_may_wrap_around(library: LoadedObject) -> None:
+def test_a_pool_serves_many_runs(library: LoadedObject) -> None:
     pool = ThreadPool(library, 2)
     assert (count(library, pool, 70_000, 3) == 70_000).all()
     pool.close()

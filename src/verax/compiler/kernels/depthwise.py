@@ -20,7 +20,7 @@ from verax.compiler.kernels.layout import Triple, finish_value, load_operands
 from verax.compiler.kernels.products import multiply_add, products, widened
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES, Target
-from verax.compiler.kernels.tiles import Tile, Walk, choose_chunk, choose_tile
+from verax.compiler.kernels.tiles import Tile, Walk, choose_chunk, choose_tile, splits_channels
 
 MOST_UNROLLED = 640
 """Multiply-adds written out in a tile; larger ones loop over kernel positions."""
@@ -49,7 +49,9 @@ def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     count = _outputs(spec)
     rows, cols = choose_tile(count, most, WIDEST, cycles)
     others = known(spec.batch) * _blocks(spec) * count[0]
-    return ConvSchedule(1, rows, cols, choose_chunk(others, count[1] // rows))
+    outer = splits_channels(count[1], count[2])
+    chunk = choose_chunk(others, count[1] // rows, outer)
+    return ConvSchedule(1, rows, cols, chunk, filters_outer=outer)
 
 
 def most_outputs(spec: ConvSpec, target: Target) -> int:
@@ -88,8 +90,9 @@ def emit_depthwise(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule
         return f.kernel
     count = _outputs(spec)
     walk = Walk(
-        known(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk
-    )
+        known(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk,
+        schedule.filters_outer,
+    )  # fmt: skip
     walk.emit(f, lambda tile: _emit_tile(f, spec, tile))
     outputs = spec.batch * spec.channels * math.prod(spec.output)
     inputs = spec.batch * spec.channels * math.prod(hi - lo for lo, hi in spec.input_extent())

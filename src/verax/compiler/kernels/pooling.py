@@ -30,7 +30,7 @@ from verax.compiler.kernels.layout import (
 )
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
-from verax.compiler.kernels.tiles import choose_chunk
+from verax.compiler.kernels.tiles import choose_chunk, place, splits_channels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,10 +137,11 @@ def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
         return f.kernel
     blocks = -(-spec.channels // LANES)
     others = spec.batch * blocks * spec.output[0]
-    chunk = choose_chunk(others, spec.output[1])
+    outer = splits_channels(*spec.output[1:])
+    chunk = choose_chunk(others, spec.output[1], outer)
     chunks = -(-spec.output[1] // chunk)
     with f.items() as item:
-        n, block, d, part = f.split(item.index, blocks, spec.output[0], chunks)
+        n, block, d, part = place(f, item.index, blocks, spec.output[0], chunks, outer)
         start = f.imul(part, chunk)
         stop = f.clamp(f.iadd(start, chunk), 0, spec.output[1])
         for depth in _runs(spec, 0):

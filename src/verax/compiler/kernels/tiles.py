@@ -35,7 +35,8 @@ EmitTile: TypeAlias = Callable[[Tile], None]
 
 @dataclasses.dataclass(frozen=True)
 class Walk:
-    """batch, blocks, count: what there is. rows, cols: a tile. chunk: rows of tiles per item."""
+    """batch, blocks, count: what there is. rows, cols: a tile. chunk: rows of tiles per item.
+    blocks_outer: an item's block changes after its rows, not before."""
 
     batch: int
     blocks: int
@@ -43,6 +44,7 @@ class Walk:
     rows: int
     cols: int
     chunk: int = 1
+    blocks_outer: bool = True
 
     @property
     def full(self) -> int:
@@ -62,7 +64,9 @@ class Walk:
         rows = min(self.rows, self.count[1])
         rest = self.count[1] - self.full * rows
         with f.items() as item:
-            n, block, d, chunk = f.split(item.index, self.blocks, self.count[0], self.chunks)
+            n, block, d, chunk = place(
+                f, item.index, self.blocks, self.count[0], self.chunks, self.blocks_outer
+            )
             trips: Index = min(self.chunk, self.full)
             if self.full % self.chunk and self.chunks > 1:
                 left = f.iadd(self.full, f.imul(chunk, -self.chunk))
@@ -106,10 +110,36 @@ def choose_tile(
     return best[1:]
 
 
-def choose_chunk(items: int, tile_rows: int, wanted: int = 16) -> int:
-    """Rows of tiles per item, so that `items` others times the chunks reach `wanted`."""
-    chunks = min(tile_rows, max(1, -(-wanted // items)))
-    return -(-tile_rows // chunks)
+def place(
+    f: FunctionBuilder, item: Index, blocks: int, depth: int, chunks: int, blocks_outer: bool
+) -> tuple[Index, Index, Index, Index]:
+    """Image, block of channels, depth and chunk of rows of an item."""
+    if blocks_outer:
+        n, block, d, chunk = f.split(item, blocks, depth, chunks)
+    else:
+        n, d, chunk, block = f.split(item, depth, chunks, blocks)
+    return n, block, d, chunk
+
+
+FEW_PIXELS = 64
+"""Images of no more are split by channels. In larger ones a thread has all channels of some rows,
+as in convolutions: what one writes the same one reads, and no line goes from core to core."""
+
+
+def splits_channels(rows: int, cols: int) -> bool:
+    """Whether threads have channels of an image of this size, and not rows."""
+    return rows * cols <= FEW_PIXELS
+
+
+def choose_chunk(items: int, tile_rows: int, blocks_outer: bool = True) -> int:
+    """Rows of tiles per item, so that `items` others times the chunks reach `ITEMS`; where rows are
+    outer, at least `PARTS` chunks, if there are as many rows."""
+    wanted = max(1 if blocks_outer else PARTS, -(-ITEMS // items))
+    return -(-tile_rows // min(tile_rows, wanted))
+
+
+ITEMS, PARTS = 16, 4
+"""Items that split well over a few threads, and parts of an image: an item of few rows is slow."""
 
 
 def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:

@@ -32,7 +32,7 @@ from verax.compiler.kernels.layout import (
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
-from verax.compiler.kernels.tiles import Tile, Walk, choose_chunk
+from verax.compiler.kernels.tiles import Tile, Walk, choose_chunk, splits_channels
 from verax.numerics import winograd, winograd_integers
 
 F32, I16, I32 = "float32", "int16", "int32"
@@ -262,8 +262,9 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
 
 def _walk(tiling: Tiling, blocks: int, rows: int, cols: int) -> Walk:
     """Tile by tile; where the output ends inside a tile the last one is smaller."""
-    chunk = choose_chunk(tiling.batch * blocks, max(1, rows // tiling.tile))
-    return Walk(tiling.batch, blocks, (1, rows, cols), tiling.tile, tiling.tile, chunk)
+    outer = splits_channels(rows, cols)
+    chunk = choose_chunk(tiling.batch * blocks, max(1, rows // tiling.tile), outer)
+    return Walk(tiling.batch, blocks, (1, rows, cols), tiling.tile, tiling.tile, chunk, outer)
 
 
 def _place(
