@@ -18,8 +18,8 @@ from verax.compiler.driver import compile
 from verax.compiler.kernels.object_code import code_of
 from verax.compiler.kernels.products import _Quads
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower import winograd_integers
 from verax.compiler.lower.assembly import KEPT
+from verax.compiler.lower.integer import winograd
 from verax.compiler.lower.program import lower
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -36,7 +36,7 @@ def as_if(patch: pytest.MonkeyPatch) -> None:
     host = dataclasses.replace(Target.host(), dots=True)
     patch.setattr(Target, "named", staticmethod(lambda name: host))
     patch.setattr(_Quads, "add", _Quads._plainly)
-    patch.setattr(winograd_integers, "QUICK", 1e9)
+    patch.setattr(winograd, "QUICK", 1e9)
     KEPT.forget()
 
 

@@ -15,7 +15,7 @@ from tests.compiler.test_integer_kernels import CHOICES, Network, _behind, holds
 from verax.base.settings import Settings
 from verax.compiler.decide.ranges import range_of
 from verax.compiler.driver import compile
-from verax.compiler.lower import integers as lowering
+from verax.compiler.lower.integer import convolution as lowering
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -26,7 +26,7 @@ from verax.compiler.kernels.layout import Epilogue, Operand
 from verax.compiler.kernels.loops import Access, LoopSpec
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.stored_product import MOST_ROWS
-from verax.compiler.lower.bytes import starting_sums, subtracted
+from verax.compiler.lower.integer.bytes import starting_sums, subtracted
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.stored_weights import few_rows, stored_factor, widened

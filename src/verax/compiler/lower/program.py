@@ -15,14 +15,10 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     attention,
     convolution,
-    dynamic_quantisation,
     einsum,
     extremes,
     group_normalization,
     indexing,
-    integer_length,
-    integer_softmax,
-    integers,
     linear,
     movement,
     pooling,
@@ -36,11 +32,16 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     suppression,
     winograd,
 )
-from verax.compiler.lower.bytes import stored_in_bytes
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
 from verax.compiler.lower.emit import build_image
 from verax.compiler.lower.epilogues import fits_epilogue
-from verax.compiler.lower.integers import takes_bytes
+from verax.compiler.lower.integer import (  # noqa: F401
+    dynamic_quantisation,
+    length,
+    softmax,
+)
+from verax.compiler.lower.integer.bytes import stored_in_bytes
+from verax.compiler.lower.integer.convolution import takes_bytes
 from verax.compiler.lower.lowering import (
     RULES,
     CountedCall,

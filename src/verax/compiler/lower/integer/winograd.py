@@ -1,7 +1,7 @@
 """3x3 convolutions of bytes by Winograd's filtering, which is exact on integers: a schedule.
 
 Whether it can be used follows from the weights and from what the data can be (`decide.ranges`);
-whether it is used, from the sizes. `integers` asks here before it sums directly.
+whether it is used, from the sizes. `convolution` asks here before it sums directly.
 """
 
 from __future__ import annotations

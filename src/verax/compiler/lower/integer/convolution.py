@@ -4,8 +4,8 @@ The kernels take 16 bits: the data minus its zero point, so that a border of zer
 by the weights minus theirs, centred when the network is compiled. Sums are exact in 32 bits (as far
 as the operator's own are), so instructions do not matter. Data of 16 bits around a zero point takes
 32. Where groups have a few channels and no sum can leave 24 bits, lanes are summed in float32.
-Where the machine multiplies bytes (`Target.dots`), they take those (`lower.bytes`).
-Windows of 3x3 go by Winograd's filtering where that saves work (`winograd_integers`).
+Where the machine multiplies bytes (`Target.dots`), they take those (`bytes`).
+Windows of 3x3 go by Winograd's filtering where that saves work (`winograd`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import Strides
-from verax.compiler.lower.bytes import moved_into_bytes, starting_sums, subtracted
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.integer.bytes import moved_into_bytes, starting_sums, subtracted
+from verax.compiler.lower.integer.winograd import border, lower_tiles, tile_of
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
-from verax.compiler.lower.winograd_integers import border, lower_tiles, tile_of
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, trace

@@ -1,0 +1,1 @@
+"""Integer networks: exact sums, bytes, softmax, lengths, quantisation while a network runs."""
