@@ -18,6 +18,7 @@ from typing import Any
 from verax.base.errors import UsageError
 from verax.base.optional import optional
 from verax.torch.calls import Call, call_of_function, call_of_module
+from verax.torch.custom import overload_of
 from verax.torch.exchange import Site
 from verax.torch.replacements import Replacement, parameters_of, replacement_of
 from verax.torch.substituted import LayerReport, Sides, SubstitutionReport
@@ -34,9 +35,10 @@ class substitute(SubstitutionReport):
 
     replacements: what is exchanged, and for what. A key is a pattern of module names
     ("layer1.*.conv2"), a type of module, a predicate of (name, module), or a function such as
-    `F.conv2d`, whose calls inside of the network are caught. A value is a function of arrays, a
-    pair of forward and backward, `of_tensors(function)`, a module, a compiled program, a runner's
-    name ("onnxruntime"), or `verax.torch.reference`. A function is given the layer's inputs by
+    `F.conv2d` or an operator of torch.library, whose calls inside of the network are caught. A
+    value is a function of arrays, a pair of forward and backward, `of_tensors(function)`, a module,
+    an operator of `verax.torch.operator`, a compiled program, a runner's name ("onnxruntime"), or
+    `verax.torch.reference`. A function is given the layer's inputs by
     position, and the parameters and settings that its signature names (weight, bias, stride, ...).
     The first key that fits wins, and an outer module before those in it.
     backward: "reference" derives gradients from the layer's meaning in float64; "own" asks the
@@ -193,7 +195,8 @@ class substitute(SubstitutionReport):
         return result
 
     def _function(self, function: Any, replacement: Replacement, args: Any, kwargs: Any) -> Any:
-        kind = str(getattr(function, "__name__", function))
+        schema = getattr(function, "_schema", None)  # of an operator of torch.library
+        kind = str(schema.name if schema else getattr(function, "__name__", function))
         number = self._counts.get(kind, 0)
         self._counts[kind] = number + 1
         name = f"{kind} {number}"
@@ -257,6 +260,10 @@ def _chosen(
     functions: dict[Any, Replacement] = {}
     for key, value in replacements.items():
         replacement = replacement_of(value)
+        overload = overload_of(key)
+        if isinstance(overload, torch._ops.OpOverload):
+            functions[overload] = replacement
+            continue
         if not isinstance(key, str | type) and torch.overrides.resolve_name(key) is not None:
             functions[key] = replacement
             continue
