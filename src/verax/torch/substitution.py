@@ -20,6 +20,7 @@ from verax.base.optional import optional
 from verax.torch.calls import Call, call_of_function, call_of_module
 from verax.torch.custom import overload_of
 from verax.torch.exchange import Site
+from verax.torch.living import Living, living_of
 from verax.torch.replacements import Replacement, parameters_of, replacement_of
 from verax.torch.substituted import LayerReport, Sides, SubstitutionReport
 
@@ -73,7 +74,8 @@ class substitute(SubstitutionReport):
             "calls": calls,
             "winograd": winograd,
         }
-        self._modules, self._functions = _chosen(net, replacements)
+        self._living = living_of(net)
+        self._modules, self._functions = _chosen(net, self._living, replacements)
         self._saved: list[tuple[Any, Any]] = []
         self._mode: Any = None
         self._plain = False  # whether the network runs as it was
@@ -106,19 +108,20 @@ class substitute(SubstitutionReport):
             self._restore()
 
     def _put(self, module: Any, forward: Callable[..., Any]) -> None:
-        self._saved.append((module, vars(module).get("forward")))
-        module.forward = forward
+        attribute = self._living.attribute
+        self._saved.append((module, vars(module).get(attribute)))
+        vars(module)[attribute] = forward  # past Keras's own ways of setting
 
     def _restore(self) -> None:
         while self._saved:
             module, before = self._saved.pop()
             if before is None:
-                vars(module).pop("forward", None)
+                vars(module).pop(self._living.attribute, None)
             else:
-                module.forward = before
+                vars(module)[self._living.attribute] = before
 
     def _exchanged(self, name: str, module: Any, replacement: Replacement) -> Callable[..., Any]:
-        plain = module.forward
+        plain = getattr(module, self._living.attribute)
         names = _positional(plain)
         site = self._site(name, type(module).__name__, replacement)
 
@@ -127,7 +130,9 @@ class substitute(SubstitutionReport):
                 result = plain(*args, **kwargs)
                 self._before[name] = result
                 return result
-            call = call_of_module(name, module, plain, names, args, kwargs)
+            call = call_of_module(name, module, self._living, plain, names, args, kwargs)
+            if any(t.is_meta for t in call.tensors):  # somebody asks for shapes, as Keras does
+                return plain(*args, **kwargs)
             return self._made(site, call)
 
         return forward
@@ -145,7 +150,7 @@ class substitute(SubstitutionReport):
 
     def _whole(self) -> Callable[..., Any]:
         """The network's own forward: counts calls, and runs it as it was first where asked to."""
-        plain = self.net.forward
+        plain = getattr(self.net, self._living.attribute)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if self._plain or self._inside:
@@ -164,7 +169,7 @@ class substitute(SubstitutionReport):
 
     def _as_before(self, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What the network gives as it was; buffers and random numbers are as if it had not run."""
-        buffers = {k: v.detach().clone() for k, v in self.net.named_buffers()}
+        buffers = [(v, v.detach().clone()) for v in self._living.changing(self.net)]
         self._counts.clear()
         self._inside += 1
         try:
@@ -173,8 +178,8 @@ class substitute(SubstitutionReport):
         finally:
             self._inside -= 1
             with torch.no_grad():
-                for k, v in self.net.named_buffers():
-                    v.copy_(buffers[k])
+                for v, kept in buffers:
+                    v.copy_(kept)
 
     def _as_it_was(self) -> _AsItWas:
         return _AsItWas(self)
@@ -249,13 +254,10 @@ class _Catching(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-d
 
 
 def _chosen(
-    net: Any, replacements: Mapping[Any, Any]
+    net: Any, living: Living, replacements: Mapping[Any, Any]
 ) -> tuple[dict[str, tuple[Any, Replacement]], dict[Any, Replacement]]:
     """Modules by name and functions, with what takes their place."""
-    if not isinstance(net, torch.nn.Module):
-        raise UsageError(
-            f"layers of a {type(net).__name__} cannot be exchanged", next_step="give an nn.Module"
-        )
+    layers = list(living.layers(net))
     modules: dict[str, tuple[Any, Replacement]] = {}
     functions: dict[Any, Replacement] = {}
     for key, value in replacements.items():
@@ -267,9 +269,10 @@ def _chosen(
         if not isinstance(key, str | type) and torch.overrides.resolve_name(key) is not None:
             functions[key] = replacement
             continue
-        found = {n: m for n, m in net.named_modules() if n and _fits(key, n, m)}
+        found = {n: m for n, m in layers if _fits(key, n, m)}
         if not found:
-            listed = ", ".join(n for n, m in net.named_modules() if n and not list(m.children()))
+            outer = {n.rpartition(".")[0] for n, _ in layers}
+            listed = ", ".join(n for n, _ in layers if n not in outer)
             raise UsageError(
                 f"no layer fits {key!r}",
                 place=type(net).__name__,
