@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import verax
 from verax.base.errors import UsageError
+from verax.records.verdict import Kind
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-F = torch.nn.functional
+nn, F = torch.nn, torch.nn.functional
 import verax.torch as vt  # noqa: E402  (needs torch)
 
 NUMBERS = itertools.count()
+FINE = (Kind.identical, Kind.rounding)
 
 
 def fresh_name() -> str:
@@ -86,3 +89,77 @@ def test_what_makes_no_sense_is_refused() -> None:
 
     with pytest.raises(UsageError, match="read-only"):
         vt.operator(fresh_name(), writing, like=torch.relu, tensors=1)(drawn(2, 3))
+
+
+class Around(nn.Module):
+    """A layer of PyTorch's own, and a call of the operator."""
+
+    def __init__(self, operator: Any) -> None:
+        super().__init__()
+        torch.manual_seed(11)
+        self.first = nn.Conv2d(2, 3, (2, 3))
+        self.weight = nn.Parameter(torch.randn(4, 3, 2, 3))
+        self.bias = nn.Parameter(torch.randn(4))
+        self.operator = operator
+
+    def forward(self, x: Any) -> Any:
+        return self.operator(torch.relu(self.first(x)), self.weight, self.bias) * 2
+
+
+@pytest.mark.parametrize("backward", ["reference", "own"])
+def test_it_takes_the_place_of_a_layer(backward: str) -> None:
+    conv, _ = convolution()
+    net, x = Around(F.conv2d), drawn(2, 2, 7, 8)
+    net(x).sum().backward()
+    wanted = net.first.weight.grad.clone()
+    net.zero_grad()
+    with vt.substitute(net, {"first": conv, F.conv2d: conv}, backward=backward) as run:
+        net(x).sum().backward()
+    assert list(run.layers) == ["first", "conv2d 0"]
+    assert run.layers["first"].replacement.startswith("the operator verax_tests::conv")
+    assert all(v.kind in FINE for v in run.verdicts.values()) and run.kind in FINE
+    torch.testing.assert_close(net.first.weight.grad, wanted)
+
+
+def test_layers_and_calls_that_are_the_operator_are_exchanged() -> None:
+    conv, _ = convolution()
+    net, x = Around(conv), drawn(2, 2, 7, 8)
+    for key in (conv, conv._opoverload, getattr(torch.ops.verax_tests, conv._name)):
+        with vt.substitute(net, {key: vt.reference}) as run:
+            net(x).sum().backward()
+        (report,) = run.layers.values()
+        assert report.name == f"verax_tests::{conv._name} 0" and run.kind is Kind.identical
+        assert set(report.gradients) == {"input", "weight", "bias"}
+    with vt.substitute(nn.Sequential(net), {"0": "verax:O1"}) as run:
+        run.net(x)
+    assert run.kind in FINE
+
+
+def test_networks_that_hold_it_are_read_as_what_it_means() -> None:
+    conv, _ = convolution()
+    net, x = Around(conv), drawn(2, 2, 7, 8)
+    model = verax.load(net, inputs=x)
+    assert f"verax_tests::{conv._name}.default (1)" in model.metadata["decomposed"]
+    assert "the function that it was said to be like" in str(model.ledger)
+    assert verax.check(net, "torch", x).kind in FINE
+
+
+def test_a_wrong_operator_is_named_by_the_judge() -> None:
+    def halved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        return looped(x, weight, bias / 2)
+
+    wrong = vt.operator(fresh_name(), halved, like=F.conv2d, tensors=3)
+    with vt.substitute(Around(F.conv2d), {"first": wrong}) as run:
+        run.net(drawn(2, 2, 7, 8))
+    assert run.kind is Kind.mistake
+    assert verax.check(Around(wrong), "torch", drawn(2, 2, 7, 8)).kind is Kind.mistake
+
+
+def test_a_layer_of_other_tensors_is_refused() -> None:
+    conv, _ = convolution()
+    net = nn.Sequential(nn.ReLU())
+    with (
+        pytest.raises(UsageError, match="takes 3 tensors, the layer has 1: input"),
+        vt.substitute(net, {"0": conv}),
+    ):
+        net(drawn(2, 3))

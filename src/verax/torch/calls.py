@@ -6,6 +6,9 @@ so that it holds while the parameters train. It is made once for the sizes of a 
 
 from __future__ import annotations
 
+import inspect
+import keyword
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,6 +21,7 @@ from verax.base.optional import optional
 from verax.frontends.torch import load_torch
 from verax.ir.cut import cut
 from verax.ir.graph import Graph
+from verax.torch.living import Living
 from verax.torch.tensors import array_of
 from verax.torch.tracing import export, input_names, lines_of
 
@@ -50,7 +54,7 @@ class Call:
     original: PyTorch's own function of the tensors. tensors, names: the inputs first, `given` of
     them, then parameters and buffers. module: that is called, None for a function. settings: what
     the layer has besides tensors, by name. rebuilt: the call's positional and named arguments, with
-    arrays in the place of tensors.
+    arrays in the place of tensors. others: the arguments that are no tensors, as text.
     """
 
     name: str
@@ -61,12 +65,13 @@ class Call:
     module: Any = None
     settings: Mapping[str, Any] | None = None
     rebuilt: Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
+    others: str = ""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What the meaning depends on."""
         training = self.module is not None and self.module.training
-        return (training, *((tuple(t.shape), t.dtype) for t in self.tensors))
+        return (training, self.others, *((tuple(t.shape), t.dtype) for t in self.tensors))
 
 
 def _taken_apart(
@@ -88,23 +93,27 @@ def _taken_apart(
     return leaves, places, rebuilt
 
 
+def _others(leaves: Sequence[Any], places: Sequence[int]) -> str:
+    kept = set(places)
+    return repr([leaf for i, leaf in enumerate(leaves) if i not in kept])
+
+
 def call_of_module(
     name: str,
     module: Any,
+    living: Living,
     forward: Callable[..., Any],
     names: Sequence[str],
     args: Any,
     kwargs: Any,
 ) -> Call:
-    """A call of a module. forward: its own; names: of forward's positional arguments."""
+    """A call of a module of some kind. forward: its own; names: of forward's positional arguments."""
     leaves, places, rebuilt = _taken_apart(args, kwargs)
-    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    own = living.own(module)
     count = len(places)
 
     def original(*tensors: Any) -> Any:
-        with torch.nn.utils.stateless._reparametrize_module(
-            module, dict(zip(own, tensors[count:]))
-        ):
+        with living.running(module, tensors[count:]):
             args, kwargs = rebuilt(tensors[:count])
             return forward(*args, **kwargs)
 
@@ -114,7 +123,7 @@ def call_of_module(
         for k, v in vars(module).items()
         if not k.startswith("_") and isinstance(v, bool | int | float | str | tuple)
     }
-    absent = {k: None for k, v in module._parameters.items() if v is None}
+    absent = dict.fromkeys(living.absent(module))
     return Call(
         name,
         original,
@@ -124,6 +133,7 @@ def call_of_module(
         module,
         {**hyper, **absent, "module": module},
         rebuilt,
+        _others(leaves, places),
     )
 
 
@@ -145,7 +155,7 @@ def call_of_function(
         tensors = [f"argument{i}" for i in range(len(places))]
     return Call(
         name, original, tuple(leaves[i] for i in places), tuple(tensors), len(places),
-        rebuilt=rebuilt,
+        rebuilt=rebuilt, others=_others(leaves, places),
     )  # fmt: skip
 
 
@@ -155,7 +165,7 @@ def meaning_of(call: Call) -> Meaning:
 
     def made() -> Meaning:
         with torch.no_grad():
-            program = export(_Function(call.original), plain)
+            program = export(_Function(call.original, call.names), plain)
             model = load_torch(program)
         return _meaning(model.graph, input_names(program), lines_of(program))
 
@@ -199,12 +209,31 @@ def _types(graph: Graph) -> dict[str, Any]:
 
 
 class _Function(torch.nn.Module):  # type: ignore[misc, name-defined]
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
+    """A function of tensors by names, under which a verdict speaks of them."""
 
-    def forward(self, *tensors: Any) -> Any:
-        return self.function(*tensors)
+    def __init__(self, function: Callable[..., Any], names: Sequence[str]) -> None:
+        super().__init__()
+
+        def forward(*tensors: Any) -> Any:
+            return function(*tensors)
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        listed = [inspect.Parameter(name, kind) for name in _identifiers(names)]
+        forward.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+        self.forward = forward
+
+
+def _identifiers(names: Sequence[str]) -> list[str]:
+    """Names that Python takes, all different."""
+    found: list[str] = []
+    for name in names:
+        plain = re.sub(r"\W", "_", name)
+        usual = plain.isidentifier() and not keyword.iskeyword(plain)
+        plain = plain if usual else f"x_{plain}"
+        while plain in found:
+            plain += "_"
+        found.append(plain)
+    return found
 
 
 def arrays_of(tensors: Sequence[Any]) -> list[np.ndarray]:

@@ -6,13 +6,15 @@ known to torch.compile as one node.
     torch.library.opcheck(loops, (x, weight, bias))
 
 What the function means is said by `like`, a function of PyTorch of the same tensors: it tells the
-result's form, and its derivatives in float64 are the gradients, rounded once.
+result's form, and its derivatives in float64 are the gradients, rounded once. Networks that hold
+such an operator are read as what it means.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,44 @@ import numpy as np
 from verax.base.arrays import as_array
 from verax.base.errors import UsageError
 from verax.base.optional import optional
+from verax.frontends.torch.decomposing import meant
 from verax.runners.functions import called
 from verax.torch.tensors import array_of, tensor_of
 
 torch: Any = optional("torch", "to use verax.torch")
 NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Custom:
+    """An operator made by `operator`: its name, what it is like, and how many tensors it takes."""
+
+    name: str
+    like: Callable[..., Any]
+    tensors: int
+
+
+_MADE: dict[Any, Custom] = {}
+
+
+def custom_of(given: Any) -> Custom | None:
+    """What is known of an operator that `operator` made, given as the function that it returned or
+    as torch.ops.mine.conv with or without .default; None for anything else."""
+    given = overload_of(given)
+    try:
+        return _MADE.get(given)
+    except TypeError:  # what cannot be hashed is no operator
+        return None
+
+
+def overload_of(given: Any) -> Any:
+    """The one overload of an operator of torch.library, whose calls PyTorch shows us; anything else
+    as it is."""
+    if isinstance(given, torch.library.CustomOpDef):
+        return given._opoverload
+    if isinstance(given, torch._ops.OpOverloadPacket) and given.overloads() == ["default"]:
+        return given.default
+    return given
 
 
 def operator(
@@ -83,6 +118,8 @@ def operator(
     )
     made.register_fake(lambda *given: torch.empty_like(like(*given)).contiguous())
     made.register_autograd(backward, setup_context=keep)
+    _MADE[made._opoverload] = Custom(name, like, tensors)
+    meant(made._opoverload, like)
     return made  # type: ignore[no-any-return]
 
 

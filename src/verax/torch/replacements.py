@@ -26,6 +26,7 @@ from verax.judge.decide.local import meaning as meaning_of_node
 from verax.reference.evaluate import evaluate, promised, to_work
 from verax.runners.registry import resolve
 from verax.torch.calls import Call, Meaning
+from verax.torch.custom import Custom, custom_of
 from verax.torch.tensors import array_of, tensor_of
 
 torch: Any = optional("torch", "to use verax.torch")
@@ -167,6 +168,33 @@ class _Tensors:
 
 
 @dataclass
+class _Operator(_Tensors):
+    """An operator of torch.library, with the gradients that it was registered with."""
+
+    custom: Custom
+
+    def _called(self, call: Call, tensors: Sequence[Any]) -> Any:
+        return self.function(*(tensors[i] for i in _places(self.custom, call)))
+
+
+def _places(custom: Custom, call: Call) -> Sequence[int]:
+    """Which of a call's tensors an operator takes: the inputs, and the parameters that what it is
+    like names so; where it names them otherwise, all in their order."""
+    names = [p.name for p in parameters_of(custom.like)][: custom.tensors]
+    behind = names[call.given :]
+    if call.module is not None and behind and all(n in call.names[call.given :] for n in behind):
+        return [*range(call.given), *(call.names.index(n, call.given) for n in behind)]
+    if len(call.tensors) != custom.tensors:
+        raise UsageError(
+            f"{custom.name} takes {custom.tensors} tensors, the layer has {len(call.tensors)}: "
+            + ", ".join(call.names),
+            place=call.name,
+            next_step="give verax.torch.of_tensors(function) of a function that calls it",
+        )
+    return range(custom.tensors)
+
+
+@dataclass
 class _Arrays:
     """A function of NumPy arrays, and perhaps one for its gradients."""
 
@@ -219,7 +247,10 @@ def of_tensors(function: Callable[..., Any]) -> Any:
 def replacement_of(given: Any) -> Replacement:
     """The replacement that a user's object is. Raises `UsageError` for what cannot be one."""
     found: Replacement
-    if isinstance(given, Reference):
+    custom = custom_of(given)
+    if custom is not None:
+        found = _Operator(given, f"the operator {custom.name}", custom)
+    elif isinstance(given, Reference):
         found = given
     elif isinstance(given, str):
         found = _Runtime(resolve(given), given)
@@ -278,6 +309,8 @@ def bound(
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Parameters of a function, also of PyTorch's that are written in C++; none where nobody
     knows."""
+    custom = custom_of(function)
+    function = function if custom is None else custom.like
     known = torch.overrides.get_testing_overrides().get(function, function)
     try:
         return list(inspect.signature(known).parameters.values())

@@ -18,7 +18,9 @@ from typing import Any
 from verax.base.errors import UsageError
 from verax.base.optional import optional
 from verax.torch.calls import Call, call_of_function, call_of_module
+from verax.torch.custom import overload_of
 from verax.torch.exchange import Site
+from verax.torch.living import Living, living_of
 from verax.torch.replacements import Replacement, parameters_of, replacement_of
 from verax.torch.substituted import LayerReport, Sides, SubstitutionReport
 
@@ -34,9 +36,10 @@ class substitute(SubstitutionReport):
 
     replacements: what is exchanged, and for what. A key is a pattern of module names
     ("layer1.*.conv2"), a type of module, a predicate of (name, module), or a function such as
-    `F.conv2d`, whose calls inside of the network are caught. A value is a function of arrays, a
-    pair of forward and backward, `of_tensors(function)`, a module, a compiled program, a runner's
-    name ("onnxruntime"), or `verax.torch.reference`. A function is given the layer's inputs by
+    `F.conv2d` or an operator of torch.library, whose calls inside of the network are caught. A
+    value is a function of arrays, a pair of forward and backward, `of_tensors(function)`, a module,
+    an operator of `verax.torch.operator`, a compiled program, a runner's name ("onnxruntime"), or
+    `verax.torch.reference`. A function is given the layer's inputs by
     position, and the parameters and settings that its signature names (weight, bias, stride, ...).
     The first key that fits wins, and an outer module before those in it.
     backward: "reference" derives gradients from the layer's meaning in float64; "own" asks the
@@ -71,7 +74,8 @@ class substitute(SubstitutionReport):
             "calls": calls,
             "winograd": winograd,
         }
-        self._modules, self._functions = _chosen(net, replacements)
+        self._living = living_of(net)
+        self._modules, self._functions = _chosen(net, self._living, replacements)
         self._saved: list[tuple[Any, Any]] = []
         self._mode: Any = None
         self._plain = False  # whether the network runs as it was
@@ -104,19 +108,20 @@ class substitute(SubstitutionReport):
             self._restore()
 
     def _put(self, module: Any, forward: Callable[..., Any]) -> None:
-        self._saved.append((module, vars(module).get("forward")))
-        module.forward = forward
+        attribute = self._living.attribute
+        self._saved.append((module, vars(module).get(attribute)))
+        vars(module)[attribute] = forward  # past Keras's own ways of setting
 
     def _restore(self) -> None:
         while self._saved:
             module, before = self._saved.pop()
             if before is None:
-                vars(module).pop("forward", None)
+                vars(module).pop(self._living.attribute, None)
             else:
-                module.forward = before
+                vars(module)[self._living.attribute] = before
 
     def _exchanged(self, name: str, module: Any, replacement: Replacement) -> Callable[..., Any]:
-        plain = module.forward
+        plain = getattr(module, self._living.attribute)
         names = _positional(plain)
         site = self._site(name, type(module).__name__, replacement)
 
@@ -125,7 +130,9 @@ class substitute(SubstitutionReport):
                 result = plain(*args, **kwargs)
                 self._before[name] = result
                 return result
-            call = call_of_module(name, module, plain, names, args, kwargs)
+            call = call_of_module(name, module, self._living, plain, names, args, kwargs)
+            if any(t.is_meta for t in call.tensors):  # somebody asks for shapes, as Keras does
+                return plain(*args, **kwargs)
             return self._made(site, call)
 
         return forward
@@ -143,7 +150,7 @@ class substitute(SubstitutionReport):
 
     def _whole(self) -> Callable[..., Any]:
         """The network's own forward: counts calls, and runs it as it was first where asked to."""
-        plain = self.net.forward
+        plain = getattr(self.net, self._living.attribute)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if self._plain or self._inside:
@@ -162,7 +169,7 @@ class substitute(SubstitutionReport):
 
     def _as_before(self, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What the network gives as it was; buffers and random numbers are as if it had not run."""
-        buffers = {k: v.detach().clone() for k, v in self.net.named_buffers()}
+        buffers = [(v, v.detach().clone()) for v in self._living.changing(self.net)]
         self._counts.clear()
         self._inside += 1
         try:
@@ -171,8 +178,8 @@ class substitute(SubstitutionReport):
         finally:
             self._inside -= 1
             with torch.no_grad():
-                for k, v in self.net.named_buffers():
-                    v.copy_(buffers[k])
+                for v, kept in buffers:
+                    v.copy_(kept)
 
     def _as_it_was(self) -> _AsItWas:
         return _AsItWas(self)
@@ -193,7 +200,8 @@ class substitute(SubstitutionReport):
         return result
 
     def _function(self, function: Any, replacement: Replacement, args: Any, kwargs: Any) -> Any:
-        kind = str(getattr(function, "__name__", function))
+        schema = getattr(function, "_schema", None)  # of an operator of torch.library
+        kind = str(schema.name if schema else getattr(function, "__name__", function))
         number = self._counts.get(kind, 0)
         self._counts[kind] = number + 1
         name = f"{kind} {number}"
@@ -246,23 +254,25 @@ class _Catching(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-d
 
 
 def _chosen(
-    net: Any, replacements: Mapping[Any, Any]
+    net: Any, living: Living, replacements: Mapping[Any, Any]
 ) -> tuple[dict[str, tuple[Any, Replacement]], dict[Any, Replacement]]:
     """Modules by name and functions, with what takes their place."""
-    if not isinstance(net, torch.nn.Module):
-        raise UsageError(
-            f"layers of a {type(net).__name__} cannot be exchanged", next_step="give an nn.Module"
-        )
+    layers = list(living.layers(net))
     modules: dict[str, tuple[Any, Replacement]] = {}
     functions: dict[Any, Replacement] = {}
     for key, value in replacements.items():
         replacement = replacement_of(value)
+        overload = overload_of(key)
+        if isinstance(overload, torch._ops.OpOverload):
+            functions[overload] = replacement
+            continue
         if not isinstance(key, str | type) and torch.overrides.resolve_name(key) is not None:
             functions[key] = replacement
             continue
-        found = {n: m for n, m in net.named_modules() if n and _fits(key, n, m)}
+        found = {n: m for n, m in layers if _fits(key, n, m)}
         if not found:
-            listed = ", ".join(n for n, m in net.named_modules() if n and not list(m.children()))
+            outer = {n.rpartition(".")[0] for n, _ in layers}
+            listed = ", ".join(n for n, _ in layers if n not in outer)
             raise UsageError(
                 f"no layer fits {key!r}",
                 place=type(net).__name__,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from verax.base.errors import UnsupportedError
@@ -16,18 +17,32 @@ from verax.frontends.common.ledger import Entry, Ledger, Outcome
 
 ROUNDS = 8
 """How often what decompositions give may be decomposed again."""
-_OPERATOR = re.compile(r"(?:aten|complex)::(\w+)\.(\w+)")
+_OPERATOR = re.compile(r"(\w+)::(\w+)\.(\w+)")
+MEANINGS: dict[Any, Callable[..., Any]] = {}
+"""Operators of `torch.library` that were made with a meaning: the function of PyTorch of the same
+tensors (`meant` enters them)."""
+HOW: dict[str, str] = {}
+"""What the ledger says of each of those."""
 
 
-def refused_operators(error: UnsupportedError) -> set[tuple[str, str]]:
-    """Name and overload of every ATen operator that an error names."""
-    return {(m[1], m[2]) for m in _OPERATOR.finditer(f"{error.cause} {error.place}")}
+def meant(operator: Any, like: Callable[..., Any]) -> None:
+    """Enter what an operator of `torch.library` means."""
+    MEANINGS[operator] = like
+    HOW[_shown(operator)] = "those of the function that it was said to be like"
 
 
-def decomposed(program: Any, names: set[tuple[str, str]]) -> tuple[Any, Counter[str]]:
+def refused_operators(error: UnsupportedError) -> set[tuple[str, str, str]]:
+    """Library, name and overload of every operator of PyTorch that an error names."""
+    found = _OPERATOR.finditer(f"{error.cause} {error.place}")
+    return {("aten" if m[1] == "complex" else m[1], m[2], m[3]) for m in found}
+
+
+def decomposed(program: Any, names: set[tuple[str, str, str]]) -> tuple[Any, Counter[str]]:
     """The program with these operators in simpler ones, and how many of each there were.
 
-    The program itself and no counts when PyTorch has no decomposition of any of them.
+    The program itself and no counts when PyTorch has no decomposition of any of them. Where one of
+    them came with a meaning, values keep their names, so that what the operator itself gives can be
+    compared with what it means.
     """
     torch = optional("torch", "to read torch's own objects")
     called = Counter(
@@ -39,7 +54,11 @@ def decomposed(program: Any, names: set[tuple[str, str]]) -> tuple[Any, Counter[
     table = torch.export.default_decompositions()
     own, composite = [], []
     for operator in called:
-        if operator in table or operator in torch._decomp.decomposition_table:
+        if (
+            operator in MEANINGS
+            or operator in table
+            or operator in torch._decomp.decomposition_table
+        ):
             own.append(operator)
         elif operator._can_decompose():
             composite.append(operator)  # views, which never stay whole
@@ -50,17 +69,47 @@ def decomposed(program: Any, names: set[tuple[str, str]]) -> tuple[Any, Counter[
         del table[operator]
     for operator in own:
         if operator not in table:
-            table[operator] = torch._decomp.decomposition_table[operator]
+            known = MEANINGS.get(operator)
+            table[operator] = known or torch._decomp.decomposition_table[operator]
     try:
         simpler = program.run_decompositions(table)
     except Exception as error:
-        listed = ", ".join(f"aten::{'.'.join(_name(o))}" for o in done)
+        listed = ", ".join(map(_shown, done))
         raise UnsupportedError(
             f"{listed}: not supported, and PyTorch cannot decompose it here "
             f"({str(error).partition(chr(10))[0][:200]})",
             next_step="`verax ops` lists the supported operators",
         ) from error
-    return simpler, Counter({f"aten::{'.'.join(_name(o))}": called[o] for o in done})
+    if any(operator in MEANINGS for operator in called):
+        _name_as_before(simpler)
+    return simpler, Counter({_shown(o): called[o] for o in done})
+
+
+def _name_as_before(simpler: Any) -> None:
+    """Give values of a decomposed program the names that they had; what is inside of one operator
+    counts on from its name."""
+    made: dict[str, list[Any]] = {}
+    for node in simpler.graph.nodes:
+        sources = node.meta.get("from_node") or ()
+        if node.op == "call_function" and sources:
+            made.setdefault(sources[-1].name, []).append(node)
+    names: dict[str, str] = {}
+    taken = {node.name for node in simpler.graph.nodes} | made.keys()
+    for source, nodes in made.items():
+        inside = [f"{source}_inside_{i}" for i in range(len(nodes) - 1)]
+        while taken & set(inside):
+            inside = [f"{name}_" for name in inside]
+        for node, name in zip(nodes, [*inside, source]):
+            names[node.name] = node.name = name
+    for spec in simpler.graph_signature.output_specs:
+        spec.arg.name = names.get(spec.arg.name, spec.arg.name)
+
+
+def holds_meant(program: Any) -> bool:
+    """Whether a program calls an operator that was made with a meaning."""
+    torch = optional("torch", "to read torch's own objects")
+    nodes = [n for _, graph in _graphs(torch, program.graph_module) for n in graph.nodes]
+    return any(n.op == "call_function" and n.target in MEANINGS for n in nodes)
 
 
 def unwrapped(program: Any) -> Any:
@@ -95,7 +144,7 @@ def enter(ledger: Ledger, counts: Counter[str]) -> None:
                 "the operator itself",
                 f"called {times}",
                 Outcome.consumed,
-                "decomposed into simpler operators, as PyTorch does it",
+                f"decomposed into simpler operators, {HOW.get(operator, 'as PyTorch does it')}",
             )
         )
 
@@ -108,7 +157,12 @@ def _graphs(torch: Any, module: Any) -> Any:
     ]
 
 
-def _name(target: Any) -> tuple[str, str]:
-    """("diff", "default") of torch.ops.aten.diff.default; ("", "") of anything else."""
+def _name(target: Any) -> tuple[str, str, str]:
+    """("aten", "diff", "default") of torch.ops.aten.diff.default; empty texts of anything else."""
     parts = str(target).split(".")
-    return (parts[1], parts[2]) if len(parts) == 3 and parts[0] == "aten" else ("", "")
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", "")
+
+
+def _shown(target: Any) -> str:
+    space, name, overload = _name(target)
+    return f"{space}::{name}.{overload}"

@@ -22,10 +22,12 @@ from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.torch.archive import Archive
 from verax.frontends.torch.decomposing import (
+    MEANINGS,
     ROUNDS,
     decomposed,
     enter,
     enter_unwrapped,
+    holds_meant,
     refused_operators,
     unwrapped,
 )
@@ -92,7 +94,9 @@ def _of_program(
         else:
             if taken_apart:
                 enter_unwrapped(model.ledger)
-            return dataclasses.replace(_with_counts(model, counts), program=program)
+            # Whoever runs it runs the operators themselves, not what they mean.
+            kept = given if MEANINGS and holds_meant(given) else program
+            return dataclasses.replace(_with_counts(model, counts), program=kept)
     assert first is not None
     raise first
 
