@@ -36,11 +36,14 @@ Requantize ResizeInteger RoiAlign Round ScatterElements ScatterND Shape Shrink S
 SoftmaxInteger ThresholdedRelu TopK Unique WinogradConv Xor
 """
 """Operators without a derivative rule: regions that hold them are judged by Monte Carlo."""
-OWN_RULES = "Relu Add Mul Div Sqrt Rsqrt Reciprocal Max Min Clip Identity Cast Where Dropout"
+OWN_RULES = (
+    "Relu Add Mul Div Sqrt Rsqrt Reciprocal Max Min Clip Identity Cast Where Dropout Bfloat16Factor"
+)
 """Elementwise operators with a rule of their own, sharper than differences."""
 BY_ATTRIBUTES = """
-Acos Acosh AffineGrid And Asin Asinh Atan Atanh AveragePoolInteger BitShift BitwiseAnd BitwiseNot
-BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compress ConstantOfShape Cos Cosh CumProd
+Acos Acosh AffineGrid And Asin Asinh Atan Atanh AveragePoolInteger Bfloat16Factor BitShift
+BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compress
+ConstantOfShape Cos Cosh CumProd
 Dropout DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal Expand EyeLike Floor GatherElements
 GatherND Greater GreaterOrEqual GridSample IsInf IsNaN L2NormalizeInteger Less LessOrEqual
 MaxRoiPool MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection NonMaxSuppression NonZero Not

@@ -104,6 +104,7 @@ def compile(
     target: str = "host",
     disable: Sequence[str] = (),
     require: Sequence[str] = (),
+    allow: Sequence[str] = (),
     checked: bool = False,
     memory: int | str = 0,
     require_native: bool = False,
@@ -123,9 +124,10 @@ def compile(
     opt_level: 0 (every node by itself), 1 (fused; the same bits), 2 (scales folded into weights:
     within rounding) or 3 (Winograd's algorithm: approximate), which is the default. All give the
     same bits on every machine. threads: None for as many as this process has cores, fewer under a
-    CPU quota or OMP_NUM_THREADS. disable, require: names of passes. checked: verify the graph
-    around every pass. memory: bytes, or "8G", that one value and the program's buffers may take; 0
-    for VERAX_MEMORY or most of what is free. Raises `InputError` before it would take more.
+    CPU quota or OMP_NUM_THREADS. disable, require: names of passes. allow: ("bf16",) lets O3 round
+    the factors of products to bfloat16; the certificate says what it costs. checked: verify the
+    graph around every pass. memory: bytes, or "8G", that one value and the program's buffers may
+    take; 0 for VERAX_MEMORY or most of what is free. Raises `InputError` before it would take more.
     require_native: raise `UnsupportedError` for a node that would run on the reference, in Python.
     recipe: of an earlier program of the same model (`exe.recipe`, its JSON file, or a .vx file):
     the same bits, or `CompileError`. It says level and passes itself: `UsageError` with both.
@@ -137,10 +139,10 @@ def compile(
     for exactly these kernels on this machine, from the history beside the kept programs or from a
     file; False for none. They change no bit, and `exe.plan` says which were found.
     """
-    if recipe is not None and (opt_level is not None or disable or require):
+    if recipe is not None and (opt_level is not None or disable or require or allow):
         raise UsageError(
             "a recipe says itself which passes run",
-            next_step="leave opt_level, disable and require out",
+            next_step="leave opt_level, disable, require and allow out",
         )
     most = parse_bytes(memory) if isinstance(memory, str) else memory
     settings = Settings(
@@ -152,6 +154,7 @@ def compile(
         checked,
         memory=most,
         require_native=require_native,
+        allow=(allow,) if isinstance(allow, str) else tuple(dict.fromkeys(allow)),
     )
     network, followed = model_of(model, inputs), read_recipe(recipe)
     graph = graph_of(network)

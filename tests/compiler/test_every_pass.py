@@ -57,6 +57,12 @@ def padded(b: Builder, x: str) -> list[str]:
     return [add(b, "Conv", pad, random(b, 5, 3, 3, 2), strides=(2, 1))]
 
 
+def multiplied(b: Builder, x: str) -> list[str]:
+    return [
+        add(b, "MatMul", add(b, "Reshape", x, b.constant(np.array([2, 189]))), random(b, 189, 5))
+    ]
+
+
 def turned(b: Builder, x: str) -> list[str]:
     last = add(b, "Abs", add(b, "Transpose", x, perm=(0, 2, 3, 1)))
     return [add(b, "Relu", add(b, "Transpose", last, perm=(0, 3, 1, 2)))]
@@ -223,6 +229,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),
     "merge_linear": (narrowed, lambda exe: kinds(exe) == ["Conv"]),
     "choose_winograd": (wide, lambda exe: kinds(exe) == ["Conv", "Tanh", "WinogradConv"]),
+    "choose_bfloat16": (multiplied, lambda exe: "Bfloat16Factor" in kinds(exe)),
     "integer_products": (on_bytes, lambda exe: "ConvInteger" in kinds(exe)),
     "widen_halves": (in_halves, lambda exe: kinds(exe).count("Cast") == 3),
     "move_dequantise": (pooled_bytes, lambda exe: kinds(exe) == ["QuantizeLinear", "MaxPool"]),
@@ -239,7 +246,13 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
 
 LEVEL = {p.name: levels.FIRST_LEVEL[p.kind] for p in levels.PIPELINE}
 """The first level that has a pass; decisions are at 1."""
+ALLOW = {p.name: (p.allowance,) for p in levels.PIPELINE if p.allowance}
+"""What a user must allow for a pass to run."""
 CHANGING = {p.name for p in levels.PIPELINE if p.kind is not PassClass.exact}
+
+
+def asked(name: str, **more: Any) -> Settings:
+    return Settings(LEVEL.get(name, 1), threads=1, allow=ALLOW.get(name, ()), **more)
 
 
 def look(name: str, settings: Settings | None = None) -> None:
@@ -248,7 +261,7 @@ def look(name: str, settings: Settings | None = None) -> None:
     made, shows = SHOWN[name]
     graph = network(made)
     inputs = draw_inputs(graph, 3)[0]
-    exe = compile(graph, settings or Settings(LEVEL.get(name, 1), threads=1))
+    exe = compile(graph, settings or asked(name))
     got = exe.run(inputs)
     meant = exe.specialised.graph if name in CHANGING else graph
     wanted = promised(meant, inputs)
@@ -270,7 +283,7 @@ def test_every_pass_and_every_decision_has_such_a_network() -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_disabling_one_is_noticed(name: str) -> None:
     with pytest.raises(AssertionError, match=r"nothing shows|does not say so"):
-        look(name, Settings(LEVEL.get(name, 1), threads=1, disable=(name,)))
+        look(name, asked(name, disable=(name,)))
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -171,7 +171,7 @@ def test_every_row_has_its_operator_and_every_operator_its_row():
     elsewhere = {
         *("AveragePoolInteger", "ConvTransposeInteger", "Requantize", "SoftmaxInteger"),
         *("DynamicQuantizeGroups", "L2NormalizeInteger", "MultiBoxDetection"),
-        *("BoxNMS", "Rsqrt", "ResizeInteger", "WinogradConv"),
+        *("BoxNMS", "Rsqrt", "ResizeInteger", "WinogradConv", "Bfloat16Factor"),
         "Attention",  # ONNX's own is read as the parts that its definition says
     }
     assert set(REGISTRY) - rows == elsewhere, "operators of other formats, which ONNX has not"

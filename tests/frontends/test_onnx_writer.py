@@ -19,6 +19,7 @@ from verax.ir.types import TensorType
 from verax.onnx_backend import run_reference
 
 WRITTEN_OTHERWISE = {
+    "Bfloat16Factor",
     "WinogradConv",  # ONNX leaves the algorithm to whoever runs it
     *("EyeLike", "Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"),
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),

@@ -220,6 +220,8 @@ def test_options_and_modes() -> None:
     [
         ({"opt_levle": 3}, "is 'opt_level' meant"),
         ({"opt_level": 7}, "the option opt_level is 7"),
+        ({"allow": "bf61"}, "the option allow is"),
+        ({"allow": ("bf16",), "opt_level": 2}, "the option allow is"),
         ({"fallback": "none"}, "the option fallback is 'none'"),
     ],
 )

@@ -11,6 +11,8 @@ from verax.base.cores import deciding
 from verax.base.errors import UsageError
 
 LEVELS = (0, 1, 2, 3)
+ALLOWANCES = ("bf16",)
+"""Approximations that O3 makes only where a user allows them: products in bfloat16."""
 """Optimisation levels; `compiler.levels` says what each admits."""
 DEFAULT_LEVEL = 3
 """What a user gets who asks for no level. `Settings` by itself is the level that changes no bit."""
@@ -32,6 +34,7 @@ class Settings:
     for the level's. inject: files of further passes (`compiler.injected`); they are Python code,
     which is run. steps: the only rewrites and decisions that are made, in the words of a trace,
     None for all. quick: code is generated with little effort, for a few runs; the same bits.
+    allow: of ALLOWANCES, at the highest level.
     """
 
     opt_level: int = 1
@@ -48,12 +51,25 @@ class Settings:
     inject: tuple[str, ...] = ()
     steps: tuple[str, ...] | None = None
     quick: bool = False
+    allow: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.opt_level not in LEVELS:
             raise UsageError(
                 f"unknown opt_level {self.opt_level!r}",
                 next_step=f"choose one of {', '.join(map(str, LEVELS))}",
+            )
+        for name in self.allow:
+            if name not in ALLOWANCES:
+                raise UsageError(
+                    f"nothing called {name!r} can be allowed",
+                    next_step=f"choose from {', '.join(ALLOWANCES)}",
+                )
+        if self.allow and self.opt_level < max(LEVELS):
+            raise UsageError(
+                f"{', '.join(self.allow)} is approximate, and O{self.opt_level} approximates "
+                "nothing",
+                next_step=f"ask for O{max(LEVELS)}, or allow nothing",
             )
         if self.stop_after is not None and self.stop_after < 0:
             raise UsageError(f"stop_after is {self.stop_after}", next_step="give 0 or more")

@@ -46,6 +46,14 @@ def command(
     params: Params = None,
     disable: Disable = None,
     require: Annotated[list[str] | None, typer.Option(help="A pass to run anyway.")] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="bf16",
+            help="Let O3 take the factors of products in bfloat16; --certify says what it costs.",
+        ),
+    ] = None,
     checked: Annotated[
         bool, typer.Option("--checked", help="Verify the graph around every pass.")
     ] = False,
@@ -145,6 +153,7 @@ def command(
         target=target,
         disable=names(disable),
         require=require or (),
+        allow=names(allow),
         checked=checked,
         require_native=require_native,
         recipe=recipe,
@@ -167,8 +176,9 @@ def command(
     output.print(Text(f"recipe {made.sha256}, O{made.opt_level}"), style="dim")
     if made.algorithms and not certify:
         output.print(
-            f"{len(made.algorithms)} layers are approximate (Winograd); --certify judges them "
-            "against float64"
+            f"{len(made.algorithms)} layers are approximate "
+            f"({', '.join(sorted(set(made.algorithms.values())))}); --certify judges them against "
+            "float64"
         )
     if found.on_reference:
         output.print(

@@ -42,7 +42,7 @@ def command(
     facts = [_facts(step) for step in steps.values()]
     table = Table("pass", "class", "levels", "what it does")
     for fact in facts:
-        levels = ", ".join(f"O{n}" for n in fact["levels"])
+        levels = _levels(fact)
         effect = str(fact["effect"]).partition("\n\n")[0].replace("\n", " ")
         table.add_row(str(fact["name"]), str(fact["class"]), levels, Text(effect))
     output.print(table)
@@ -55,8 +55,15 @@ def _facts(step: Pass | Step) -> dict[str, Any]:
         "class": str(step.kind),
         "levels": [n for n, kinds in CLASSES.items() if step.kind in kinds],
         "after": list(step.after) if isinstance(step, Pass) else [],
+        "allowance": step.allowance if isinstance(step, Pass) else "",
         "effect": inspect.cleandoc(step.help),
     }
+
+
+def _levels(facts: dict[str, Any]) -> str:
+    """The levels that run it, and what for it must be allowed."""
+    found = ", ".join(f"O{n}" for n in facts["levels"])
+    return f"{found} with --allow {facts['allowance']}" if facts["allowance"] else found
 
 
 def _named(name: str, steps: dict[str, Pass | Step]) -> Pass | Step:
@@ -73,8 +80,7 @@ def _named(name: str, steps: dict[str, Pass | Step]) -> Pass | Step:
 
 def _show(step: Pass | Step, json: Any) -> None:
     facts, example = _facts(step), example_of(step)
-    levels = ", ".join(f"O{n}" for n in facts["levels"])
-    output.print(Text.assemble((step.name, "bold"), f": {facts['class']}, at {levels}"))
+    output.print(Text.assemble((step.name, "bold"), f": {facts['class']}, at {_levels(facts)}"))
     if facts["after"]:
         output.print(Text(f"after: {', '.join(facts['after'])}"))
     output.print(Text(f"\n{facts['effect']}"), soft_wrap=True)

@@ -85,6 +85,7 @@ class ProgramCache:
             "level": settings.opt_level,
             "threads": settings.thread_count,
             "passes": [settings.disable, settings.require, settings.passes, settings.keep_exact],
+            "allowed": settings.allow,
             "native": settings.require_native,
             "schedules": schedules,
         }

@@ -13,6 +13,7 @@ from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.canonicalise import canonicalise
 from verax.compiler.passes.centre_integers import centre_integers
+from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
 from verax.compiler.passes.choose_winograd import choose_winograd
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
@@ -82,6 +83,12 @@ PIPELINE: tuple[Pass, ...] = (
         PassClass.approximates,
         after=("fold_constants", "fold_pads", "fold_scales", "merge_linear"),
     ),
+    Pass(
+        choose_bfloat16,
+        PassClass.approximates,
+        after=("fold_constants", "fold_scales", "merge_linear", "choose_winograd"),
+        allowance="bf16",
+    ),
     Pass(centre_integers, PassClass.exact, after=("fold_constants", "integer_products")),
     Pass(
         scale_quantised,
@@ -132,7 +139,12 @@ def passes_for(settings: Settings) -> tuple[Pass, ...]:
         p
         for p in pipeline
         if p.name in settings.require
-        or (p.kind in admitted and p.name not in settings.disable and p.name in only)
+        or (
+            p.kind in admitted
+            and p.name not in settings.disable
+            and p.name in only
+            and (not p.allowance or p.allowance in settings.allow)
+        )
     )
 
 
@@ -152,6 +164,7 @@ def decisions_only(settings: Settings) -> Settings:
         disable=(),
         require=tuple(n for n in settings.require if n in names),
         inject=(),
+        allow=(),
     )
 
 

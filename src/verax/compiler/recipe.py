@@ -16,9 +16,12 @@ from verax.compiler.levels import Change
 from verax.ir.graph import Graph, Node
 from verax.numerics.version import ARITHMETIC
 from verax.numerics.winograd import NAMES
+from verax.ops.pointwise.factors import Bfloat16Factor
+from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.windows.convolution import Conv
 from verax.ops.windows.winograd import WinogradConv
 from verax.records.environment import array_hash
-from verax.records.recipe import Recipe, Rewriting
+from verax.records.recipe import BFLOAT16_PRODUCTS, Recipe, Rewriting
 
 
 def recipe_of(
@@ -38,9 +41,9 @@ def recipe_of(
         arithmetic=ARITHMETIC,
         rewritings=tuple(Rewriting(c.name, c.notes, _digest(c)) for c in changes),
         algorithms={
-            node.name or node.outputs[0]: NAMES[node.op.tile]
+            node.name or node.outputs[0]: algorithm
             for node in optimised.nodes
-            if isinstance(node.op, WinogradConv)
+            if (algorithm := _algorithm(optimised, node))
         },
         opt_level=settings.opt_level,
         disable=settings.disable,
@@ -48,9 +51,20 @@ def recipe_of(
         keep_exact=settings.keep_exact,
         passes=settings.passes,
         steps=settings.steps,
+        allow=settings.allow,
         inputs={v: str(graph.types[v]) for v in graph.inputs},
         verax=importlib.metadata.version("verax"),
     )
+
+
+def _algorithm(graph: Graph, node: Node) -> str:
+    """How a node is computed that is not in its canonical order, "" for one that is."""
+    if isinstance(node.op, WinogradConv):
+        return NAMES[node.op.tile]
+    maker = graph.producers.get(node.inputs[0] or "") if node.inputs else None
+    product = isinstance(node.op, Conv | MatMul | Gemm)
+    factors = product and maker is not None and isinstance(maker.op, Bfloat16Factor)
+    return BFLOAT16_PRODUCTS if factors else ""
 
 
 def follow(recipe: Recipe, settings: Settings) -> Settings:
@@ -63,6 +77,7 @@ def follow(recipe: Recipe, settings: Settings) -> Settings:
         keep_exact=recipe.keep_exact,
         passes=recipe.passes,
         steps=recipe.steps,
+        allow=recipe.allow,
     )
 
 

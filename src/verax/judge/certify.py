@@ -15,16 +15,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.ir.graph import Graph, Node, same_bits, specialise
+from verax.ir.operator import Evaluation, as_tuple
 from verax.judge.decide.criterion import pooled_maximum
 from verax.judge.decide.local import meaning
+from verax.judge.decide.precision import PRODUCTS
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import held_to_memory, in_context
 from verax.judge.regions.network import Ahead, Progress, Survey, survey, survey_ahead
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
+from verax.numerics.formats import BFLOAT16
 from verax.numerics.winograd import NAMES
+from verax.ops.pointwise.factors import SMALLEST_FACTOR
 from verax.records.certificate import ILL_CONDITIONED, UNIT, Draw, Layer, Output
 from verax.records.environment import array_hash
+from verax.records.recipe import BFLOAT16_PRODUCTS
 from verax.records.verdict import Finding, Input, Kind
 from verax.reference.evaluate import bind_symbols
 
@@ -75,8 +80,11 @@ def examine(
             problems.append(f"output {v!r} has other bits when inner values are shown")
     known = {v: a for v, a in shown.items() if v in fixed.producers}
     with ThreadPoolExecutor(1) as pool:
-        later = pool.submit(in_context(_outputs), fixed, inputs, given, seed, ahead)
-        found = survey(fixed, inputs, known, seed=seed, progress=progress)
+        halves = frozenset(n for n, how in algorithms.items() if how == BFLOAT16_PRODUCTS)
+        later = pool.submit(in_context(_outputs), fixed, inputs, given, seed, ahead, halves)
+        found = survey(
+            fixed, inputs, known, seed=seed, progress=progress, find_precision=halves or True
+        )
         outputs, said = later.result()
     values = {**inputs, **known}
     failing: dict[str, str] = {}
@@ -91,9 +99,13 @@ def examine(
                 problems.append(f"{finding.node} ({finding.operator}): {finding.reason}")
         elif names:
             share = _share(fixed, finding, nodes, algorithms, values)
-            layers += [Layer(n, algorithms[n], share, finding.kind) for n in names]
+            size = root_mean_square(values[finding.value])
+            cost = finding.error / size if size else 0.0
+            layers += [Layer(n, algorithms[n], share, finding.kind, cost) for n in names]
             if not share <= 1:
-                words = f"its error is {share:.3g} times the bound of direct summation around it"
+                rounds = any(n in halves for n in names)
+                bound = "rounding both factors" if rounds else "direct summation around it"
+                words = f"its error is {share:.3g} times the bound of {bound}"
                 failing |= dict.fromkeys(names, words)
         elif finding.kind is Kind.undecided:
             notes.append(f"{finding.node} ({finding.operator}) is undecided: {finding.reason}")
@@ -115,7 +127,8 @@ def examine(
 
 def _is_fast(node: Node, algorithms: Mapping[str, str]) -> bool:
     """Whether a node is computed by a fast algorithm. Names need not be of one node."""
-    return node.op.kind == "Conv" and (node.name or node.outputs[0]) in algorithms
+    how = algorithms.get(node.name or node.outputs[0])
+    return node.op.kind in (PRODUCTS if how == BFLOAT16_PRODUCTS else ("Conv",)) and how is not None
 
 
 def _behind(graph: Graph, value: str, known: Arrays) -> list[Node]:
@@ -157,8 +170,11 @@ def _share(
             rounding = found.roundings[0]
             if rounding is None:
                 return np.inf
-            window = WINDOWS[algorithms[node.name or node.outputs[0]]]
-            reach = pooled_maximum(rounding.bound, window)
+            how = algorithms[node.name or node.outputs[0]]
+            if how == BFLOAT16_PRODUCTS:
+                reach = rounding.bound + _factors_bound(node, arrays, found.ev)
+            else:
+                reach = pooled_maximum(rounding.bound, WINDOWS[how])
         for sign, side in zip((1, -1), moved, strict=True):
             if any(v in side for v in node.inputs):
                 given = [_known(graph, v, side, {**values, **exact}) for v in node.inputs]
@@ -174,6 +190,17 @@ def _share(
     error = np.abs(np.asarray(shown, np.float64) - exact[value])
     share = float((error / (bound + TINY)).max(initial=0.0))
     return share if np.isfinite(share) else np.inf
+
+
+def _factors_bound(node: Node, arrays: Sequence[np.ndarray | None], ev: Evaluation) -> np.ndarray:
+    """How far rounding both factors of a product may move it: each by half a step of bfloat16, all
+    of it where it counts as 0."""
+    sizes = [np.abs(np.asarray(a, np.float64)) for a in arrays[:2]]
+    moved = [
+        s + np.where(s < SMALLEST_FACTOR, s, (BFLOAT16.unit_roundoff + UNIT) * s) for s in sizes
+    ]
+    size, reach = (as_tuple(node.op.reference(ev, *pair))[0] for pair in (sizes, moved))
+    return np.asarray(reach - size)
 
 
 def _known(graph: Graph, value: str | None, first: Arrays, then: Arrays) -> np.ndarray | None:
@@ -198,8 +225,10 @@ def _outputs(
     given: Arrays,
     seed: int,
     ahead: Callable[[], Ahead] | None,
+    halves: frozenset[str],
 ) -> tuple[tuple[Output, ...], list[str]]:
-    """The outputs against the meaning of the whole network, and what is wrong with them."""
+    """The outputs against the meaning of the whole network, and what is wrong with them. halves:
+    products in bfloat16, by name."""
     known = {v: np.asarray(a) for v, a in given.items() if v in graph.producers}
     whole = survey(
         graph,
@@ -207,7 +236,7 @@ def _outputs(
         known,
         seed=seed,
         measure_power=False,
-        find_precision=False,
+        find_precision=halves,
         ahead=ahead() if ahead else None,
     )
     outputs, problems = [], []

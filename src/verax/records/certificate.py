@@ -20,13 +20,16 @@ class Layer:
     """A node that is computed by a fast algorithm.
 
     share: the largest error over what direct summation in the worst order may err in the tiles
-    around it; a layer is certified up to 1. kind: the judge's word on the node by itself.
+    around it, of products in bfloat16 over what rounding both factors may move them by; a layer is
+    certified up to 1. kind: the judge's word on the node by itself. cost: the root mean square of
+    the error over that of the value.
     """
 
     node: str
     algorithm: str
     share: float
     kind: Kind
+    cost: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -125,9 +128,12 @@ class Certificate:
             worst = max(layers, key=lambda layer: layer.share)
             lines.append(
                 f"{len({layer.node for layer in layers})} layers by fast algorithms; the worst, "
-                f"{worst.node} ({worst.algorithm}), errs by {worst.share:.2g} of the bound of "
-                "direct summation"
+                f"{worst.node} ({worst.algorithm}), errs by {worst.share:.2g} of its bound"
             )
+            lines += [
+                f"  {layer.node} ({layer.algorithm}): costs {layer.cost:.1e} of its size"
+                for layer in layers
+            ]
         lines += [f"put back to direct summation: {n}: {why}" for n, why in self.fallbacks.items()]
         seen = "would have shown in every node"
         lines.append(f"power: relative errors from {self.power:.1g} on {seen}")

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from verax.records.codec import read_json, to_plain, write_json
 
 SCHEMA = "verax.recipe/1"
+BFLOAT16_PRODUCTS = "bfloat16 products"
+"""The algorithm of a node whose factors are rounded to bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class Recipe:
     network: SHA-256 of the graph that was compiled, with its shapes and weights. arithmetic: the
     version of the promised bits (`numerics.version`). rewritings: by the passes that reassociate or
     approximate, in order. algorithms: of nodes that are not computed in their canonical order, by
-    name. opt_level, disable, require, keep_exact, passes, steps: the options that it followed from;
-    inputs: the types that it holds for; verax: the version that wrote it.
+    name. opt_level, disable, require, keep_exact, passes, steps, allow: the options it followed
+    from; inputs: the types that it holds for; verax: the version that wrote it.
     """
 
     network: str
@@ -49,6 +51,7 @@ class Recipe:
     keep_exact: tuple[str, ...] = ()
     passes: tuple[str, ...] | None = None
     steps: tuple[str, ...] | None = None
+    allow: tuple[str, ...] = ()
     inputs: Mapping[str, str] = field(default_factory=dict)
     verax: str = ""
 
@@ -70,6 +73,7 @@ class Recipe:
             ("disabled", self.disable),
             ("required", self.require),
             ("kept exact", self.keep_exact),
+            ("allowed", self.allow),
         ):
             head += [f"{title}: {', '.join(names)}"] if names else []
         done = [line for r in self.rewritings for line in (f"{r.name} {r.digest[:16]}", *r.notes)]

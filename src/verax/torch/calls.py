@@ -107,7 +107,7 @@ def call_of_module(
     args: Any,
     kwargs: Any,
 ) -> Call:
-    """A call of a module of some kind. forward: its own; names: of forward's positional arguments."""
+    """A call of a module of some kind. forward: its own; names: of its positional arguments."""
     leaves, places, rebuilt = _taken_apart(args, kwargs)
     own = living.own(module)
     count = len(places)

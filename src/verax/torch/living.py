@@ -65,7 +65,7 @@ class _Keras:
     attribute = "call"
 
     def layers(self, net: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-        for layer in getattr(net, "layers", None) or getattr(net, "_layers", ()):
+        for layer in getattr(net, "layers", None) or getattr(net, "_layers", None) or ():
             name = f"{above}{layer.name}"
             yield name, layer
             yield from self.layers(layer, f"{name}.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from verax.base.errors import UsageError
-from verax.base.settings import DEFAULT_LEVEL, LEVELS
+from verax.base.settings import ALLOWANCES, DEFAULT_LEVEL, LEVELS
 
 MODES = {
     **dict.fromkeys(("default", "reduce-overhead"), DEFAULT_LEVEL),
@@ -29,7 +29,7 @@ class CompileOptions:
     PyTorch does and says so in `verax.torch.report()`. freeze: whether weights are constants of the
     program; a weight that changes makes a new program. require_native: whether an operator without
     a kernel, which would run in NumPy, is an error. programs: how many programs are kept of one
-    graph whose sizes vary.
+    graph whose sizes vary. allow: as for `verax.compile`.
     """
 
     opt_level: int = DEFAULT_LEVEL
@@ -39,10 +39,15 @@ class CompileOptions:
     freeze: bool = True
     require_native: bool = False
     programs: int = 16
+    allow: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _must_be(self.opt_level in LEVELS, "opt_level", self.opt_level, f"one of {LEVELS}")
         _must_be(self.fallback in FALLBACKS, "fallback", self.fallback, f"one of {FALLBACKS}")
+        names = (self.allow,) if isinstance(self.allow, str) else tuple(self.allow)
+        object.__setattr__(self, "allow", names)
+        fine = set(names) <= {*ALLOWANCES} and (not names or self.opt_level == max(LEVELS))
+        _must_be(fine, "allow", names, f"some of {ALLOWANCES}, at opt_level {max(LEVELS)}")
         _must_be(_count(self.threads), "threads", self.threads, "0 (all cores) or more")
         _must_be(_count(self.programs) and self.programs, "programs", self.programs, "1 or more")
 

@@ -55,6 +55,7 @@ class Program:
                 threads=options.threads,
                 require_native=options.require_native,
                 certify=options.certify,
+                allow=options.allow,
                 samples=self._arrays(arguments) if options.certify else None,
             )
             certificate = self.executable.certificate

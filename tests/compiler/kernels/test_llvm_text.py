@@ -142,6 +142,8 @@ def everything(ir: Any) -> str:
     assert b.zext(whole, i64) is whole
     seen = b.load_atomic(pointer, "seq_cst", 8, typ=i64)
     old = b.atomic_rmw("add", pointer, seen, "seq_cst")
+    swapped = b.cmpxchg(pointer, old, seen, "seq_cst")
+    old = b.select(b.extract_value(swapped, 1), old, b.extract_value(swapped, 0))
     kind = ir.FunctionType(ir.LiteralStructType([i64, i64]), [i64, i64])
     tied = b.call(ir.InlineAsm(kind, "", "=r,=r,0,1"), [old, whole])
     following = b.add(index, b.extract_value(tied, 1))

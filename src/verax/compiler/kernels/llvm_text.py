@@ -430,3 +430,8 @@ class IRBuilder:
     def atomic_rmw(self, operation: str, pointer: Value, value: Value, ordering: str) -> Value:
         """What was there before."""
         return self._value(value.type, f"atomicrmw {operation} {pointer}, {value} {ordering}")
+
+    def cmpxchg(self, pointer: Value, expected: Value, wanted: Value, ordering: str) -> Value:
+        """{what was there before, i1: whether it was what was expected and has been replaced}."""
+        words = f"cmpxchg {pointer}, {expected}, {wanted} {ordering} {ordering}"
+        return self._value(LiteralStructType([wanted.type, _I1]), words)

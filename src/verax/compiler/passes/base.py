@@ -35,12 +35,14 @@ class Rewriting(Protocol):
 class Pass:
     """`run` rewrites a graph. The name is the function's; its docstring is the help text.
 
-    after: names of passes that must have run before when they run at all.
+    after: names of passes that must have run before when they run at all. allowance: what a user
+    must allow (`Settings.allow`) or require the pass for it to run; "" for nothing.
     """
 
     run: Rewriting
     kind: PassClass
     after: tuple[str, ...] = ()
+    allowance: str = ""
 
     def apply(
         self, graph: Graph, limit: int | None = None, keep: Collection[str] = ()

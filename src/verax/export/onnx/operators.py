@@ -36,6 +36,7 @@ from verax.export.onnx.recurrent import recurrent
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
+from verax.ops.pointwise.factors import SMALLEST_FACTOR
 from verax.ops.sums.response_normalization import LpNormalization
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.winograd import WinogradConv
@@ -257,6 +258,13 @@ def _winograd(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return _conv(dataclasses.replace(node, op=node.op.plain), graph, version)
 
 
+def _bfloat16_factor(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    g = Group(node, graph)
+    rounded = g.cast(g.cast(g.input(0), DType.bfloat16), DType.float32)
+    zero, least = (g.constant(v, np.float32) for v in (0, SMALLEST_FACTOR))
+    return g.finish(g.add("Where", g.add("Less", g.add("Abs", rounded), least), zero, rounded))
+
+
 def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime marks with float32 or int64 at int64 places."""
     g = Group(node, graph)
@@ -309,6 +317,7 @@ SPECIAL: dict[str, Maker] = {
     "Where": _where,
     "Conv": _conv,
     "WinogradConv": _winograd,
+    "Bfloat16Factor": _bfloat16_factor,
     "SpaceToDepth": _space_to_depth,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
     "L2NormalizeInteger": l2_normalize_integer,

@@ -77,7 +77,7 @@ def survey(
     seed: int = 0,
     winograd: bool = True,
     measure_power: bool = True,
-    find_precision: bool = True,
+    find_precision: bool | frozenset[str] = True,
     progress: Progress | None = None,
     budget: Budget | None = None,
     ahead: Ahead | None = None,
@@ -86,7 +86,8 @@ def survey(
 
     inputs: the network's inputs in their declared types. winograd: whether the subject may use
     Winograd's algorithm. measure_power: whether regions are tried for blindness. find_precision:
-    whether regions too wrong for float32 are tried in coarser arithmetics. budget: memory that may
+    whether regions too wrong for float32 are tried in coarser arithmetics, or the names of products
+    in bfloat16, where they are known. budget: memory that may
     be taken, by default that of this thread; what does not fit is in `unchecked` with the reason.
     ahead: what `survey_ahead` gave for the same values and seed; it is used up.
     """

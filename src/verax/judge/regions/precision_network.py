@@ -127,11 +127,14 @@ def network_precision(
     return Precision(value, node.name or value, match.name, match.unit, match.confirmed)
 
 
-def best_match(sampler: Sampler, given: Values) -> Match | None:
+def best_match(
+    sampler: Sampler, given: Values, names: frozenset[str] | None = None
+) -> Match | None:
     """The program whose runs are most like `given` (float64 by shown value); None when no run
-    has anything of its errors."""
+    has anything of its errors. names: of the products in bfloat16, where no other program is in
+    question."""
     try:
-        return _Search(sampler, given).best()
+        return _Search(sampler, given, names).best()
     except VeraxError:
         return None  # the meaning of a coarser run cannot be evaluated (an index out of range)
 
@@ -139,8 +142,8 @@ def best_match(sampler: Sampler, given: Values) -> Match | None:
 class _Search:
     """Runs of one region in coarser arithmetics."""
 
-    def __init__(self, sampler: Sampler, given: Values) -> None:
-        self.sampler = sampler
+    def __init__(self, sampler: Sampler, given: Values, names: frozenset[str] | None) -> None:
+        self.sampler, self.names = sampler, names
         self.given = {
             v: g
             for v, g in given.items()
@@ -159,13 +162,26 @@ class _Search:
         likeness, program = self._likeliest(self._programs())
         if program is None:
             return None
+        tried: list[tuple[float, Program | None]] = [(likeness, program)]
         if self.partner and st.LIKENESS <= likeness < st.LIKE_ENOUGH:
             folded = (replace(p, folded=True) for p in self._programs() if not p.last)
-            other = self._likeliest(folded)
-            likeness, program = max((likeness, program), other, key=lambda t: t[0])
+            tried = [max(tried[0], self._likeliest(folded), key=lambda t: t[0])]
+        elif program and self.partner and (likeness >= st.LIKE_ENOUGH or self.names is not None):
+            # what was folded may be all that parts them
+            folded_too = replace(program, folded=not program.last)
+            tried.append((self._likeness(self.run(folded_too, 0.0)), folded_too))
+            tried.sort(key=lambda t: t[0], reverse=True)
         elements = sum(e.size for e in self.errors.values())
-        if program is None or likeness < st.least_likeness(elements):
-            return None
+        found = [
+            match
+            for likeness, program in tried
+            if program is not None and likeness >= st.least_likeness(elements)
+            if (match := self._match(program)) is not None
+        ]
+        return next((m for m in found if m.confirmed), found[0] if found else None)
+
+    def _match(self, program: Program) -> Match | None:
+        """How well several runs of a program fit; None where their errors are of another size."""
         runs = [self.run(program, 1.0) for _ in range(RUNS)]
         statistic, left, size = 0.0, 0.0, 0.0
         for value, error in self.errors.items():
@@ -194,10 +210,12 @@ class _Search:
                 break
         return best
 
-    @staticmethod
-    def _programs() -> Iterator[Program]:
+    def _programs(self) -> Iterator[Program]:
         """What is tried, the usual ones first."""
         named = {a.name: a for a in ARITHMETICS}
+        if self.names is not None:
+            yield Program("bf16 inputs", named["bf16 inputs"])
+            return
         halves = (("bf16", FORMATS["bfloat16"]), ("fp16", FORMATS["float16"]))
         for fused in (True, False):
             for short, fmt in halves:
@@ -235,7 +253,8 @@ class _Search:
                 wide = self._fold(node, wide)
                 bare = node.inputs if len(node.inputs) == 3 else (*node.inputs, "folded bias")
                 node = replace(node, inputs=tuple(bare))
-            wide = with_factors(node.op, wide, program.factors, {})
+            if self.names is None or (node.name or node.outputs[0]) in self.names:
+                wide = with_factors(node.op, wide, program.factors, {})
         outputs = self.sampler.evaluate_wide(node, wide)
         noisy = [self.sampler.noise(node, v, y, noise) for v, y in zip(node.outputs, outputs)]
         return tuple(self._kept(program, node, v, y) for v, y in zip(node.outputs, noisy))

@@ -48,14 +48,15 @@ def check_region(
     *,
     winograd: bool = True,
     measure_power: bool = True,
-    find_precision: bool = True,
+    find_precision: bool | frozenset[str] = True,
     sampler: Sampler | None = None,
 ) -> tuple[list[Finding], list[Power]]:
     """Judge the shown values of a region. `shown` holds inputs, constants and shown values.
 
     winograd: whether the subject may use Winograd's algorithm, which errs more. measure_power:
     whether to find out what the check could not see. find_precision: whether errors
-    too large for float32 are tried in coarser arithmetics (slow). sampler: what `drawn_ahead` gave
+    too large for float32 are tried in coarser arithmetics (slow), or names of products that are
+    known to be in bfloat16. sampler: what `drawn_ahead` gave
     for the same, to be used once. Values stay in their declared dtypes; float64 is used inside.
     Deterministic for a seed.
     """
@@ -112,7 +113,9 @@ class _Judgement:
         self.drawn: list[Values] | None = None
         self.steps = Steps(sampler) if quantises_inside(sampler) else None
 
-    def judge(self, measure_power: bool, find_precision: bool) -> tuple[list[Finding], list[Power]]:
+    def judge(
+        self, measure_power: bool, find_precision: bool | frozenset[str]
+    ) -> tuple[list[Finding], list[Power]]:
         """Findings on the shown values, and the power of the check at the values inside."""
         floats = _floats(self.sampler)
         elements = sum(self.expected[v].size for v in floats)
@@ -140,7 +143,10 @@ class _Judgement:
                 decision = unless_blind(decision, power, limit)
             found_here = finding(node, value, decision, given[value], expected, self.region.names)
             findings.append(recorded(found_here))
-        return self._with_precision(findings, scale) if find_precision else findings, power
+        if not find_precision:
+            return findings, power
+        names = find_precision if isinstance(find_precision, frozenset) else None
+        return self._with_precision(findings, scale, names), power
 
     def _calm(self, scale: Values, decisions: Mapping[str, Decision]) -> Values:
         """The scale by which the power is measured: where every answer is the one without a tipped
@@ -153,8 +159,11 @@ class _Judgement:
             return scale
         return {v: steps.calm_sigma(v) for v in scale}
 
-    def _with_precision(self, findings: list[Finding], scale: Values) -> list[Finding]:
-        """The same, where errors too large for rounding are explained by a coarser arithmetic."""
+    def _with_precision(
+        self, findings: list[Finding], scale: Values, names: frozenset[str] | None
+    ) -> list[Finding]:
+        """The same, where errors too large for rounding are explained by a coarser arithmetic.
+        names: of the products in bfloat16, where that is known."""
         large = [
             f
             for f in findings
@@ -163,7 +172,7 @@ class _Judgement:
         if not large or any(not np.isfinite(f.statistic) for f in large):
             return findings
         given = {v: self.shown[v].astype(np.float64) for v in scale}
-        match = best_match(self.sampler, given)
+        match = best_match(self.sampler, given, names)
         if match is None:
             return findings
         return [match.explain(f) if f in large else f for f in findings]

@@ -155,6 +155,7 @@ RULES: dict[str, Rule] = {
     "Attention": attention,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast"), _reshape),
+    "Bfloat16Factor": _reshape,
     **dict.fromkeys(
         (
             *("Transpose", "Expand", "Tile", "Slice", "Split", "Concat", "Pad", "CenterCropPad"),
