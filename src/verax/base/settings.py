@@ -11,9 +11,9 @@ from verax.base.cores import deciding
 from verax.base.errors import UsageError
 
 LEVELS = (0, 1, 2, 3)
+"""Optimisation levels; `compiler.levels` says what each admits."""
 ALLOWANCES = ("bf16",)
 """Approximations that O3 makes only where a user allows them: products in bfloat16."""
-"""Optimisation levels; `compiler.levels` says what each admits."""
 DEFAULT_LEVEL = 3
 """What a user gets who asks for no level. `Settings` by itself is the level that changes no bit."""
 
