@@ -244,6 +244,6 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
         # Weights that each image has for itself are read once either way, and so in sequence.
         filters_outer=filters_outer and spec.weight_strides == (0, 0),
         fetch_block=_fetches(spec, phase),
-        ahead=pointwise and few_tiles and several and spec.step == 1,
+        ahead=pointwise and filters_outer and several and spec.step == 1,
         pass_blocks=1 if few_tiles and not pointwise and spec.types.sum == spec.types.y else 0,
     )
