@@ -13,12 +13,14 @@ from tests.compiler.test_bits import bits
 import verax
 from verax.base.errors import GraphError
 from verax.base.settings import Settings
+from verax.compiler.decide.expressions import without_spare_roundings
 from verax.compiler.driver import compile
 from verax.compiler.levels import run_passes
 from verax.compiler.passes.widen_halves import WIDENED, widen_halves
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import DType, TensorType
+from verax.numerics.expr import Input, TracingArith
 from verax.records.verdict import Kind
 from verax.reference import promised
 
@@ -158,3 +160,50 @@ def test_a_sum_is_rounded_to_float32_step_by_step_and_once_to_16_bits() -> None:
     graph = b.graph([b.add(REGISTRY["MatMul"](), [b.input("x", TensorType.of(x)), b.constant(w)])])
     (found,) = promised(graph, {"x": x}).values()
     assert found == 2048  # 2049 lies halfway and goes to even; in float64 a little above, to 2050
+
+
+def residual(kind: str) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A pool; convolutions with a sum of what both they and the sum read, twice."""
+    rng, b = np.random.default_rng(71), Builder("net")
+
+    def add(op: str, *inputs: str | None, **attributes: Any) -> str:
+        return b.add(REGISTRY[op](**attributes), list(inputs))
+
+    def normal(*shape: int) -> str:
+        return b.constant((rng.standard_normal(shape) / 9).astype(TYPES[kind]))
+
+    x = rng.standard_normal((2, 24, 23, 19)).astype(TYPES[kind])
+    h = add("Relu", add("Conv", b.input("x", TensorType.of(x)), normal(32, 24, 1, 1)))
+    h = add("MaxPool", h, kernel_shape=(3, 3), pads=((1, 1), (1, 1)))
+    for _ in range(2):
+        branch = add("Conv", h, normal(32, 32, 3, 3), normal(32), pads=((1, 1), (1, 1)))
+        h = add("Relu", add("Add", add("Clip", branch, normal(), b.constant(TYPES[kind](6))), h))
+    return b.graph([add("GlobalAveragePool", h)]), {"x": x}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("level", [1, 3])
+def test_what_two_read_is_kept_once_and_no_step_only_converts(kind: str, level: int) -> None:
+    """Between the first loop, which widens the input, and the last mean; by Winograd as well."""
+    graph, fed = residual(kind)
+    exe = compile(graph, Settings(opt_level=level, threads=1))
+    made = exe.specialised.graph
+    wanted = promised(graph if level == 1 else made, fed)
+    (got,) = exe.run(fed).values()
+    assert bits(got) == bits(np.asarray(next(iter(wanted.values()))))
+    loops = [line for line in exe.plan.lines if " loop_" in line and " operation" in line]
+    assert len(loops) == 2, "\n".join(exe.plan.lines)
+
+
+def test_what_chooses_among_halves_is_not_rounded_again() -> None:
+    m = TracingArith()
+    sums = Input(0, "float32")
+    half = m.convert(m.convert(sums, "float16"), "float32")
+    zero = m.const(0.0, "float32")
+    relu = m.max(half, zero)
+    assert without_spare_roundings(m.convert(m.convert(relu, "float16"), "float32")) is relu
+    for changed in (m.add(half, half), m.max(half, m.const(0.1, "float32")), m.max(sums, zero)):
+        again = m.convert(m.convert(changed, "float16"), "float32")
+        assert without_spare_roundings(again) is again
+    other = m.convert(m.convert(relu, "bfloat16"), "float32")
+    assert without_spare_roundings(other) is other

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.compiler.kernels.arith import why_unsupported
+from verax.compiler.kernels.arith import SHORT, why_unsupported
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
+from verax.numerics.formats import numpy_dtype
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.quantized.per_element import Parametrised
 from verax.ops.sums.normalization import BatchNormalization
@@ -125,7 +126,48 @@ def chain_expr(graph: Graph, chain: Sequence[Node], first: Sequence[str] = ()) -
         assert expr is not None
         given = operands(graph, node)
         inner[node.outputs[0]] = compose(expr, {i: leaf(o) for i, o in given.items()})
-    return _fold_constants(Chain(inner[chain[-1].outputs[0]], tuple(read)), len(first))
+    whole = without_spare_roundings(inner[chain[-1].outputs[0]])
+    return _fold_constants(Chain(whole, tuple(read)), len(first))
+
+
+KEEPING = {"max": 0, "min": 0, "neg": 0, "abs": 0, "select": 1}
+"""Functions that give one of their arguments from that number on, or one with another sign."""
+
+
+def without_spare_roundings(expr: Expr) -> Expr:
+    """`expr` without conversions to 16 bits and back of numbers that 16 bits hold already: of what
+    is made of such by choosing among them."""
+    done: dict[Expr, Expr] = {}
+    held: dict[tuple[Expr, str], bool] = {}
+
+    def holds(e: Expr, half: str) -> bool:
+        if (e, half) not in held:
+            if isinstance(e, Const):
+                with np.errstate(over="ignore"):
+                    found = float(np.asarray(e.value).astype(numpy_dtype(half))) == e.value
+            elif isinstance(e, Apply) and e.function == "convert":
+                found = e.args[0].dtype == half
+            else:
+                found = isinstance(e, Apply) and e.function in KEEPING
+                if found:
+                    found = all(holds(a, half) for a in e.args[KEEPING[e.function] :])
+            held[e, half] = found
+        return held[e, half]
+
+    for node in nodes(expr):
+        if not isinstance(node, Apply):
+            done[node] = node
+            continue
+        args = [done[a] for a in node.args]
+        inner = args[0]
+        back = node.function == "convert" and node.dtype == "float32" and inner.dtype in SHORT
+        if back and isinstance(inner, Apply) and inner.function == "convert":
+            (wide,) = inner.args
+            if wide.dtype == "float32" and holds(wide, inner.dtype):
+                done[node] = wide
+                continue
+        done[node] = Apply(node.function, args, node.dtype)
+    return done[expr]
 
 
 def _index(read: Sequence[Operand], name: str) -> int:

@@ -12,6 +12,7 @@ from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.target import LANES
 from verax.compiler.kernels.winograd import (
+    STORED,
     Tiling,
     WinogradInput,
     WinogradOutput,
@@ -19,7 +20,7 @@ from verax.compiler.kernels.winograd import (
     product,
 )
 from verax.compiler.lower import convolution
-from verax.compiler.lower.epilogues import epilogue
+from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides
@@ -70,7 +71,13 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     return Layouts({0: (Layout.blocked, pads)}, Layout.blocked)
 
 
-@lowers(WinogradConv, epilogue=is_compiled, layouts=layouts)
+def fits(graph: Graph, value: str, node: Node) -> bool:
+    """As for any type that the transform knows."""
+    made = all(str(graph.types[v].dtype) in STORED for v in (*node.inputs, *node.outputs) if v)
+    return made and fits_any_type(graph, value, node)
+
+
+@lowers(WinogradConv, epilogue=is_compiled, layouts=layouts, fits=fits)
 def lower_winograd(lowering: Lowering, group: Group) -> None:
     """Three calls: x to matrices; matrices times weights; sums, bias and operands to y."""
     graph, node = lowering.graph, group.root
@@ -92,9 +99,9 @@ def lower_winograd(lowering: Lowering, group: Group) -> None:
     arguments: list[Pointer | Placed] = [sums]
     if bias is not None:
         arguments.append(lowering.packed(pack_channels(graph.constants[bias])))
-    back = WinogradOutput(
-        tiling, weights.shape[0], kernel_strides(y.physical), bias is not None, fused
-    )
+    stored = str(graph.types[group.output].dtype)
+    strides = kernel_strides(y.physical)
+    back = WinogradOutput(tiling, weights.shape[0], strides, bias is not None, fused, stored=stored)
     lowering.call(back, [*arguments, *operands, y], group.label)
 
 

@@ -10,6 +10,7 @@ from verax.ir.text import parse_graph
 from verax.ir.types import HALVES, DType
 from verax.ops.movement.scatter import ScatterElements, ScatterND
 from verax.ops.pointwise.cast import Cast
+from verax.ops.pointwise.elementwise import Elementwise
 from verax.records.trace import Trace
 
 WIDENED = frozenset({
@@ -21,6 +22,8 @@ WIDENED = frozenset({
     "ScatterElements", "ScatterND", "Softmax",
 })  # fmt: skip
 """Operators whose kernels take no halves; all of them promise `Operator.in_float32`."""
+CHOOSING = frozenset({"GlobalMaxPool", "MaxPool"})
+"""Those of them that make no new number: their results in float32 are halves as they are."""
 
 
 def widen_halves(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -30,27 +33,46 @@ def widen_halves(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     Result: %y = Cast(to='float16')(Conv()(Cast(to='float32')(%x), %v))   with %v = %w in float32
 
     What stands between two of them, rounded to 16 bits step by step, is computed where the first
-    one ends.
+    one ends. What elementwise operators read as well is kept once, in float32, and halves are made
+    of it where they read it.
 
     Numeric effect: none. What such an operator promises in 16 bits is what it promises in float32,
     rounded once.
     """
-    rewriter = Rewriter(graph, limit)
+    rewriter, wide = Rewriter(graph, limit), dict[str, str]()
+    shared = {v for v in graph.producers if _is_read_both_ways(graph, v)}
     for node in graph.nodes:
-        if rewriter.spent or not _is_widened(graph, node):
+        if rewriter.spent:
             rewriter.keep(node)
             continue
-        inputs = [_widened(rewriter, v) for v in node.inputs]
-        wide = rewriter.add_all(node.op, inputs)
-        names = rewriter.names(node)
-        made = [
-            rewriter.add(Cast(to=graph.types[old].dtype), [new], node.name if not i else "", [name])
-            if graph.types[old].dtype in HALVES
-            else new
-            for i, (old, new, name) in enumerate(zip(node.outputs, wide, names, strict=True))
-        ]
-        rewriter.replace(node, made, "widen_halves")
+        if _is_widened(graph, node):
+            _compute_wide(rewriter, node, wide)
+        elif any(v in wide for v in node.inputs) and isinstance(node.op, Elementwise):
+            halves = [_halved(rewriter, v, wide) for v in node.inputs]
+            made = rewriter.add_all(node.op, halves, node.name, rewriter.names(node))
+            rewriter.replace(node, made, "widen_halves")
+        else:
+            rewriter.keep(node)
+        for value in shared & {*node.outputs}:
+            wide.setdefault(value, rewriter.add(Cast(to=DType.float32), [rewriter.map(value)]))
     return rewriter.finish()
+
+
+def _compute_wide(rewriter: Rewriter, node: Node, wide: dict[str, str]) -> None:
+    """Replace a node by the same in float32 and what rounds its results. wide: values of the old
+    graph that the new one has in float32; what only chooses among its inputs makes another."""
+    types = rewriter.old.types
+    inputs = [wide[v] if v in wide else _widened(rewriter, v) for v in node.inputs]
+    results, names = rewriter.add_all(node.op, inputs), rewriter.names(node)
+    made = [
+        rewriter.add(Cast(to=types[old].dtype), [new], node.name if not i else "", [name])
+        if types[old].dtype in HALVES
+        else new
+        for i, (old, new, name) in enumerate(zip(node.outputs, results, names, strict=True))
+    ]
+    rewriter.replace(node, made, "widen_halves")
+    if node.op.kind in CHOOSING and types[node.outputs[0]].dtype in HALVES:
+        wide[node.outputs[0]] = results[0]
 
 
 def example() -> Graph:
@@ -73,6 +95,23 @@ def _is_widened(graph: Graph, node: Node) -> bool:
     if any(isinstance(a, DType) and a in HALVES for a in node.op.attributes().values()):
         return False  # it would go on making numbers of 16 bits
     return not isinstance(node.op, ScatterElements | ScatterND) or node.op.reduction != "none"
+
+
+def _is_read_both_ways(graph: Graph, value: str) -> bool:
+    """Whether a value of 16 bits is read in float32 and, by elementwise operators alone, as it
+    is."""
+    readers = graph.consumers.get(value, ())
+    wide = [_is_widened(graph, node) for node in readers]
+    if value in graph.outputs or graph.types[value].dtype not in HALVES or not any(wide):
+        return False
+    return not all(wide) and all(w or isinstance(n.op, Elementwise) for n, w in zip(readers, wide))
+
+
+def _halved(rewriter: Rewriter, value: str | None, wide: dict[str, str]) -> str | None:
+    """The value in 16 bits, made of the same in float32 where that is kept."""
+    if value not in wide:
+        return rewriter.map(value)
+    return rewriter.add(Cast(to=rewriter.old.types[value].dtype), [wide[value]])
 
 
 def _widened(rewriter: Rewriter, value: str | None) -> str | None:
