@@ -12,6 +12,7 @@ import pytest
 from tests.compiler.test_bits import bits
 from tests.compiler.test_every_lowering import USES, compiled, native_case
 from verax.compiler.kernels.builder import ModuleBuilder
+from verax.compiler.kernels.chosen import PlacesSpec, UniqueSpec
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32, contraction
 from verax.compiler.kernels.gemm import GemmSpec, PackSpec
@@ -49,6 +50,8 @@ PLACES = {
     ScatterSpec: {"float32", "int64"},
     AlignSpec: {"float32", "int64"},
     TakenSpec: {"int64"},
+    PlacesSpec: {"float32", "int64"},
+    UniqueSpec: {"float32", "int64"},
 }
 """By type of spec, the element types where places or numbers of boxes are among them."""
 

@@ -23,6 +23,7 @@ from verax.compiler.decide.steps import Decisions
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.attention import AttentionSpec
+from verax.compiler.kernels.chosen import KeptSpec, PlacesSpec, UniqueSpec
 from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.gemm import GemmSpec, PackSpec
@@ -54,10 +55,11 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Max
         WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
         RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention",
         SuppressSpec: "BoxNMS", TakenSpec: "NonMaxSuppression", AlignSpec: "RoiAlign",
-        RoiPoolSpec: "MaxRoiPool"}  # fmt: skip
+        RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", UniqueSpec: "Unique"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
-ELSEWHERE = (RowsSpec, WidenSpec)
-"""Kernels of large weights: tests/compiler/test_stored_weights.py."""
+ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec)
+"""Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
+tests/compiler/lower/test_chosen.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:

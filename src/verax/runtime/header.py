@@ -231,9 +231,9 @@ def _python_step(value: object, place: str) -> PythonStep:
 
 
 def _counted_step(value: object, place: str) -> CountedStep:
-    found = members(value, place, {"kind", "rows", "count", "output"})
-    parts = (_tensor(found[v], f"{place}.{v}") for v in ("rows", "count", "output"))
-    return CountedStep(*parts)
+    found = members(value, place, {"kind", "rows", "count", "output", "axis"})
+    rows, count, output = (_tensor(found[v], f"{place}.{v}") for v in ("rows", "count", "output"))
+    return CountedStep(rows, count, output, integer(found["axis"], f"{place}.axis"))
 
 
 def _state(value: object, place: str) -> tuple[str, str]:

@@ -76,12 +76,13 @@ class PythonStep:
 
 @dataclasses.dataclass(frozen=True)
 class CountedStep:
-    """Give the first `count` rows of an array, both in the arena, as a value whose size is known
-    only now."""
+    """Give the first `count` rows along `axis` of an array, both in the arena, as a value whose
+    size is known only now."""
 
     rows: Tensor
     count: Tensor
     output: Tensor
+    axis: int = 0
 
 
 Scheduled = Segment | PythonStep | CountedStep

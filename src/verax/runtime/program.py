@@ -389,10 +389,11 @@ class _BoundCount:
     def __init__(self, step: CountedStep, arena: np.ndarray) -> None:
         self.name = step.output.name
         self.rows, self.count = (tensor_view(arena, t) for t in (step.rows, step.count))
+        self.before, self.most = (slice(None),) * step.axis, self.rows.shape[step.axis]
 
     def __call__(self, values: dict[str, np.ndarray], io: Sequence[np.ndarray]) -> None:
-        count = min(max(int(self.count[0]), 0), len(self.rows))
-        values[self.name] = self.rows[:count].copy()
+        count = min(max(int(self.count[0]), 0), self.most)
+        values[self.name] = self.rows[(*self.before, slice(count))].copy()
 
 
 def _bytes(tensor: Signature) -> int:

@@ -83,7 +83,7 @@ def _check_step(image: Image, step: PythonStep, defined: set[str], place: str) -
 def _check_counted(image: Image, step: CountedStep, defined: set[str], place: str) -> None:
     for part in ("rows", "count", "output"):
         _check_tensor(image, getattr(step, part), f"{place}'s {part}")
-    if step.rows.region != "arena" or not step.rows.shape:
+    if step.rows.region != "arena" or step.axis >= len(step.rows.shape):
         raise HeaderError(f"the rows of {place} are no rows in the arena")
     if step.count.region != "arena" or step.count.dtype != "int64" or step.count.shape != (1,):
         raise HeaderError(f"the count of {place} is no number in the arena")

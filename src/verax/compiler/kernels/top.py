@@ -2,18 +2,19 @@
 
 An element and its position become one 64-bit number whose order is the order that is asked for: the
 element's rank as 32 bits, then the position, so that of equals the lower one is first. A handful is
-kept sorted in registers, few of many in a heap whose root is the worst of them; most of them are
-sorted by their bytes.
+kept sorted in registers, few of many in a heap whose root is the worst of them; most of them, and
+elements of 64 bits, are sorted by their bytes (`sorting`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from verax.compiler.kernels import llvm_text as ir
-from verax.compiler.kernels.arith import LlvmArith, Typed
+from verax.compiler.kernels.arith import LlvmArith
 from verax.compiler.kernels.builder import (
     ELEMENT_SIZES,
     I32,
@@ -24,13 +25,11 @@ from verax.compiler.kernels.builder import (
     ModuleBuilder,
 )
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sorting import SORTED, Row, rank, rank_bits
 from verax.compiler.kernels.target import LANES
-from verax.numerics.formats import SIGNED
 
-KNOWN = ("float16", "bfloat16", "float32", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 MOST_ITEMS = 32
 """Each has scratch memory of its own."""
-_DIGITS = 256
 _HANDFUL = 16  # numbers that stay in registers, or nearly
 _SHORT = 32  # rows that are not worth the counting of digits
 
@@ -65,14 +64,10 @@ class TopSpec:
         return (self.dtype,)
 
     @property
-    def bits(self) -> int:
-        """Of an element's rank."""
-        return {1: 8, 2: 32 if "float" in self.dtype else 16}.get(ELEMENT_SIZES[self.dtype], 32)
-
-    @property
     def sorts(self) -> bool:
-        """Whether the whole row is sorted."""
-        return self.length > _SHORT and 8 * self.k > self.length
+        """Whether the whole row is sorted: ranks of 64 bits leave no room for a place in a heap."""
+        many = self.length > _SHORT and 8 * self.k > self.length
+        return many or (rank_bits(self.dtype) == 64 and self.k > _HANDFUL)
 
     @property
     def items(self) -> int:
@@ -80,16 +75,17 @@ class TopSpec:
 
     @property
     def item_bytes(self) -> int:
-        """Scratch memory of one item: a heap, or the row twice and a count for every digit."""
-        needed = 16 * self.length + 4 * _DIGITS if self.sorts else 8 * self.k
-        return -(-needed // 64) * 64
+        """Scratch memory of one item: a heap, or what sorting a row needs."""
+        if self.sorts:
+            return Row.bytes(self.length, self.dtype)
+        return -(-8 * self.k // 64) * 64
 
     @property
     def scratch_bytes(self) -> int:
         return self.items * self.item_bytes
 
 
-@emits(TopSpec, dtypes=KNOWN)
+@emits(TopSpec, dtypes=SORTED)
 def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
     """Items: some neighbouring rows."""
     f = module.kernel(spec, 4, hint="top")
@@ -104,8 +100,14 @@ def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
         with f.loop(end, start=start) as row:
             place = f.split(row.index, *spec.rows[1:]) if spec.rows else []
             x = f.at(f.args[0], *zip(place, spec.x), dtype=spec.dtype)
-            find = _sorted if spec.sorts else _handful if spec.k <= _HANDFUL else _heap
-            _write(f, spec, x, find(f, spec, x, scratch), place)
+            if spec.sorts:
+                sorted_row = Row(f, spec.length, spec.dtype, scratch)
+                sorted_row.sort(x, spec.step, spec.largest)
+                _write(f, spec, x, sorted_row.place_at, place)
+            else:
+                find = _handful if spec.k <= _HANDFUL else _heap
+                numbers = find(f, spec, x, scratch)
+                _write(f, spec, x, partial(_place_of, f, numbers), place)
     count = rows * spec.length
     return f.finish(spec.items, count * 4, count * ELEMENT_SIZES[spec.dtype])
 
@@ -113,30 +115,21 @@ def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
 # --- elements as numbers that are ordered as asked
 
 
-def _rank(spec: TopSpec, m: LlvmArith, x: Typed) -> ir.Value:
-    """i32s whose unsigned order is the order of the elements; equal zeros are one."""
-    all_ones = m.const(-1 if spec.bits == 32 else (1 << spec.bits) - 1, "int32")
-    sign = m.const(-(1 << 31) if spec.bits == 32 else 1 << (spec.bits - 1), "int32")
-    if "float" in spec.dtype:
-        x = m.convert(x, "float32")
-        bits = m.bitcast(m.add(x, m.const(0.0, "float32")), "int32")
-        flip = m.or_(m.shift_right(bits, m.const(31, "int32")), sign)
-        rank = m.select(m.is_nan(x), all_ones, m.xor(bits, flip))
-    elif spec.bits == 32:
-        rank = m.bitcast(x, "int32")
-        rank = m.xor(rank, sign) if spec.dtype in SIGNED else rank
-    else:
-        rank = m.convert(x, "int32")
-        rank = m.add(rank, sign) if spec.dtype in SIGNED else rank
-    return m.unbind(m.xor(rank, all_ones) if spec.largest else rank)
+def _place_of(f: FunctionBuilder, numbers: ir.Value, j: Index) -> ir.Value:
+    return f.b.and_(f.load(_at(f, numbers, j), "int64", lanes=0), f.i64((1 << 32) - 1))
+
+
+def _rank(spec: TopSpec, m: LlvmArith, loaded: ir.Value) -> ir.Value:
+    """The lowest comes first."""
+    return rank(m, m.bind(loaded, spec.dtype), spec.dtype, spec.largest)
 
 
 def _number(f: FunctionBuilder, spec: TopSpec, x: ir.Value, i: Index) -> ir.Value:
     """Rank and place of element i as one i64."""
     m = LlvmArith(f, lanes=0)
     at = f.at(x, (i, spec.step), dtype=spec.dtype)
-    rank = _rank(spec, m, m.bind(f.load(at, spec.dtype, lanes=0), spec.dtype))
-    high = f.b.shl(f.b.zext(rank, I64), f.i64(32))
+    found = _rank(spec, m, f.load(at, spec.dtype, lanes=0))
+    high = f.b.shl(f.b.zext(found, I64), f.i64(32))
     return f.b.or_(high, f.i64(i))
 
 
@@ -145,13 +138,17 @@ def _at(f: FunctionBuilder, base: ir.Value, i: Index) -> ir.Value:
 
 
 def _write(
-    f: FunctionBuilder, spec: TopSpec, x: ir.Value, found: ir.Value, place: Sequence[Index]
+    f: FunctionBuilder,
+    spec: TopSpec,
+    x: ir.Value,
+    found: Callable[[Index], ir.Value],
+    place: Sequence[Index],
 ) -> None:
+    """The elements at the places that `found` tells, and the places."""
     values = f.at(f.args[2], *zip(place, spec.y), dtype=spec.dtype)
     indices = f.at(f.args[3], *zip(place, spec.y), dtype="int64")
     with f.loop(spec.k) as j:
-        number = f.load(_at(f, found, j.index), "int64", lanes=0)
-        index = f.b.and_(number, f.i64((1 << 32) - 1))
+        index = found(j.index)
         value = f.load(f.at(x, (index, spec.step), dtype=spec.dtype), spec.dtype, lanes=0)
         f.store(value, f.at(values, (j.index, spec.to), dtype=spec.dtype))
         f.store(index, f.at(indices, (j.index, spec.to), dtype="int64"))
@@ -161,16 +158,29 @@ def _write(
 
 
 def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) -> ir.Value:
-    """The k smallest numbers, sorted at every moment."""
-    b = f.b
-    best: list[ir.Value] = [f.i64(-1)] * spec.k
+    """The k smallest numbers, sorted at every moment; of 64-bit ranks, which lie beside their
+    places, the places."""
+    b, wide = f.b, rank_bits(spec.dtype) == 64
+    parts = 2 if wide else 1
+    best: list[ir.Value] = [f.i64(-1)] * (spec.k * parts)
 
-    def inserted(number: ir.Value, best: Sequence[ir.Value]) -> list[ir.Value]:
+    def one_by_itself(i: Index) -> list[ir.Value]:
+        if not wide:
+            return [_number(f, spec, x, i)]
+        at = f.at(x, (i, spec.step), dtype=spec.dtype)
+        return [_rank(spec, LlvmArith(f, lanes=0), f.load(at, spec.dtype, lanes=0)), f.i64(i)]
+
+    def inserted(new: list[ir.Value], best: Sequence[ir.Value]) -> list[ir.Value]:
         found = []
-        for old in best:
-            smaller = b.icmp_unsigned("<", number, old)
-            found.append(b.select(smaller, number, old))
-            number = b.select(smaller, old, number)
+        for k in range(0, len(best), parts):
+            old = best[k : k + parts]
+            smaller = b.icmp_unsigned("<", new[0], old[0])
+            if wide:
+                earlier = b.icmp_unsigned("<", new[1], old[1])
+                equal = b.icmp_unsigned("==", new[0], old[0])
+                smaller = b.or_(smaller, b.and_(equal, earlier))
+            found += [b.select(smaller, n, o) for n, o in zip(new, old)]
+            new = [b.select(smaller, o, n) for n, o in zip(new, old)]
         return found
 
     full = spec.length // LANES * LANES if spec.step == 1 else 0
@@ -178,8 +188,9 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
         with f.loop(full, step=LANES, carry=best) as group:
             m = LlvmArith(f)
             loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
-            ranks = _rank(spec, m, m.bind(loaded, spec.dtype))
-            worst = b.trunc(b.lshr(group.values[-1], f.i64(32)), I32)
+            ranks = _rank(spec, m, loaded)
+            worst = group.values[-parts]
+            worst = worst if wide else b.trunc(b.lshr(worst, f.i64(32)), I32)
             some = b.bitcast(b.icmp_unsigned("<=", ranks, f.splat(worst)), ir.IntType(LANES))
             mask = b.zext(some, I32)
             before, walk, after = b.block, f.block("walk"), f.block("after")
@@ -187,8 +198,7 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
             b.position_at_end(walk)  # the lanes that may be better, one by one
             left, kept = b.phi(I32), [b.phi(I64) for _ in best]
             lane = b.zext(b.cttz(left, ir.Constant(ir.IntType(1), 1)), I64)
-            number = _number(f, spec, x, b.add(f.i64(group.index), lane))
-            found = inserted(number, kept)
+            found = inserted(one_by_itself(b.add(f.i64(group.index), lane)), kept)
             fewer = b.and_(left, b.sub(left, I32(1)))
             for phi, start, again in zip(
                 (left, *kept), (mask, *group.values), (fewer, *found), strict=True
@@ -207,9 +217,9 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
         best = group.results
     if spec.length > full:
         with f.loop(spec.length, start=full, carry=best) as one:
-            one.next(inserted(_number(f, spec, x, one.index), one.values))
+            one.next(inserted(one_by_itself(one.index), one.values))
         best = one.results
-    for j, number in enumerate(best):
+    for j, number in enumerate(best[parts - 1 :: parts]):
         f.store(number, _at(f, scratch, j))
     return scratch
 
@@ -234,7 +244,7 @@ def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.
         with f.loop(full, step=LANES) as group:
             m = LlvmArith(f)
             loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
-            ranks = _rank(spec, m, m.bind(loaded, spec.dtype))
+            ranks = _rank(spec, m, loaded)
             root = b.trunc(b.lshr(f.load(heap, "int64", lanes=0), f.i64(32)), I32)
             better = b.icmp_unsigned("<=", ranks, f.splat(root))
             some = b.bitcast(better, ir.IntType(LANES))
@@ -282,42 +292,3 @@ def sift(
     b.branch(walk)
     b.position_at_end(end)
     f.store(number, _at(f, heap, at))
-
-
-# --- all of them
-
-
-def _sorted(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) -> ir.Value:
-    """The numbers of the row sorted by their ranks' bytes, the lowest first; places keep order."""
-    b = f.b
-    source, target = scratch, _at(f, scratch, spec.length)
-    counts = _at(f, scratch, 2 * spec.length)
-    with f.loop(spec.length) as i:
-        f.store(_number(f, spec, x, i.index), _at(f, source, i.index))
-
-    def counter(number: ir.Value, shift: int) -> ir.Value:
-        digit = b.and_(b.lshr(number, f.i64(shift)), f.i64(_DIGITS - 1))
-        return f.at(counts, (digit, 1), dtype="int32")
-
-    for shift in range(32, 32 + spec.bits, 8):
-        with f.loop(_DIGITS, step=LANES) as d:
-            zeros = ir.Constant(f.vector_type("int32"), None)
-            f.store(zeros, f.at(counts, (d.index, 1), dtype="int32"))
-        with f.loop(spec.length) as i:
-            place = counter(f.load(_at(f, source, i.index), "int64", lanes=0), shift)
-            seen = f.load(place, "int32", lanes=0)
-            f.store(b.add(seen, I32(1)), place)
-        with f.loop(_DIGITS, carry=[I32(0)]) as d:
-            place = f.at(counts, (d.index, 1), dtype="int32")
-            (before,) = d.values
-            after = b.add(before, f.load(place, "int32", lanes=0))
-            f.store(before, place)
-            d.next([after])
-        with f.loop(spec.length) as i:
-            number = f.load(_at(f, source, i.index), "int64", lanes=0)
-            place = counter(number, shift)
-            to = f.load(place, "int32", lanes=0)
-            f.store(b.add(to, I32(1)), place)
-            f.store(number, _at(f, target, b.zext(to, I64)))
-        source, target = target, source
-    return source

@@ -195,7 +195,7 @@ def _python_step(step: ReferenceCall) -> PythonStep:
 
 
 def _counted_step(step: CountedCall) -> CountedStep:
-    return CountedStep(_tensor(step.rows), _tensor(step.count), _tensor(step.output))
+    return CountedStep(_tensor(step.rows), _tensor(step.count), _tensor(step.output), step.axis)
 
 
 def _emit_segment(

@@ -58,13 +58,14 @@ class ReferenceCall:
 
 @dataclasses.dataclass(frozen=True)
 class CountedCall:
-    """The first rows of an array that kernels wrote, as many as they counted, as a value in
-    Python."""
+    """The first rows along an axis of an array that kernels wrote, as many as they counted, as a
+    value in Python."""
 
     rows: Placed
     count: Placed
     output: Dynamic
     label: str
+    axis: int = 0
 
 
 class NoKernel(Exception):
@@ -360,10 +361,11 @@ class Lowering:
         index = self._numbers[id(node)]
         self.steps.append(ReferenceCall(index, tuple(inputs), tuple(outputs), node.place, why))
 
-    def counted(self, value: str, rows: Placed, count: Placed, label: str) -> None:
-        """`value` is the first rows of `rows`, as many as `count` (int64 [1]) holds by then."""
+    def counted(self, value: str, rows: Placed, count: Placed, label: str, axis: int = 0) -> None:
+        """`value` is the first rows along `axis` of `rows`, as many as `count` (int64 [1]) holds by
+        then."""
         self.dynamic[value] = Dynamic(value, self.graph.types[value])
-        self.steps.append(CountedCall(rows, count, self.dynamic[value], label))
+        self.steps.append(CountedCall(rows, count, self.dynamic[value], label, axis))
 
     def write_contiguous(self, value: str) -> Placed:
         """Where `value` is to be written row-major without borders: a new placement."""

@@ -39,7 +39,7 @@ def lower_view(lowering: Lowering, group: Group) -> None:
 
 @lowers(
     "Transpose", "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
-    "ReverseSequence", "CenterCropPad", "Compress",
+    "ReverseSequence", "CenterCropPad",
 )  # fmt: skip
 def lower_movement(lowering: Lowering, group: Group) -> None:
     """Source, output; or an index table, source, output."""

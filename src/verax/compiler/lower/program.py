@@ -14,6 +14,7 @@ from verax.compiler.kernels.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     attention,
+    chosen,
     convolution,
     einsum,
     extremes,
@@ -200,7 +201,7 @@ def _unregistered(graph: Graph, node: Node) -> str:
 
 def _line(number: int, step: Step, kernel: Kernel | None) -> str:
     if isinstance(step, CountedCall):
-        most = step.rows.physical.shape[0]
+        most = step.rows.physical.shape[step.axis]
         return f"{number:4} {'counted':<18} {1:5} items  {step.label}: of {most} rows those found"
     if isinstance(step, ReferenceCall) or kernel is None:
         why = f": {step.why}" if isinstance(step, ReferenceCall) else ""

@@ -191,7 +191,6 @@ class Compress(Movement):
 class NonZero(Movement):
     """int64 [rank, count]: positions of elements other than 0, row-major (NaN is not 0)."""
 
-    no_kernel: ClassVar[str] = "the size of what it gives is known only when it runs"
     symbolic: ClassVar[bool] = False
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
@@ -260,7 +259,6 @@ class Unique(Movement):
     element went, and counts; in ascending order if `sorted`, else of first appearance.
     """
 
-    no_kernel: ClassVar[str] = "the size of what it gives is known only when it runs"
     axis: int | None = None
     sorted: bool = True
     symbolic: ClassVar[bool] = False
@@ -282,9 +280,12 @@ class Unique(Movement):
 
     def reference(self, ev: Evaluation, data: Array) -> Any:
         axis = None if self.axis is None else axis_of(self.axis, data.ndim)
+        # NumPy cannot sort bfloat16 with NaN among it
+        wide = data.astype(np.float32) if data.dtype.kind == "V" else data
         values, first, inverse, counts = np.unique(
-            data, return_index=True, return_inverse=True, return_counts=True, axis=axis
+            wide, return_index=True, return_inverse=True, return_counts=True, axis=axis
         )
+        values = values.astype(data.dtype, copy=False)
         inverse = inverse.reshape(-1)
         if not self.sorted:
             order = np.argsort(first, kind="stable")
