@@ -30,9 +30,9 @@ NO_DERIVATIVE = """
 AffineGrid And ArgMax ArgMin AveragePoolInteger BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
 BoxNMS Ceil ConstantOfShape ConvInteger ConvTransposeInteger CumProd CumSum DequantizeLinear
 DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal EyeLike Floor GlobalLpPool Greater
-GreaterOrEqual GridSample Hardmax IsInf IsNaN L2NormalizeInteger Less LessOrEqual LpPool MaxRoiPool
-Mod MultiBoxDetection NonMaxSuppression NonZero Not OneHot Or QuantizeLinear Range ReduceProd
-Requantize ResizeInteger RoiAlign Round ScatterElements ScatterND Shape Shrink Sign Size
+GreaterOrEqual GridSample Hardmax If IsInf IsNaN L2NormalizeInteger Less LessOrEqual Loop LpPool
+MaxRoiPool Mod MultiBoxDetection NonMaxSuppression NonZero Not OneHot Or QuantizeLinear Range
+ReduceProd Requantize ResizeInteger RoiAlign Round ScatterElements ScatterND Shape Shrink Sign Size
 SoftmaxInteger ThresholdedRelu TopK Unique WinogradConv Xor
 """
 """Operators without a derivative rule: regions that hold them are judged by Monte Carlo."""

@@ -14,13 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import verax
-from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.errors import InputError, ModelError, UnsupportedError, UsageError
 from verax.cli.console import parse_values
-from verax.frontends.common.foreign import ForeignNode
-from verax.frontends.common.ledger import Ledger
+from verax.frontends.common.control import MAX_DEPTH, Branch, Scope, unfold
 from verax.frontends.onnx import load_onnx
-from verax.frontends.onnx.control import MAX_DEPTH, Scope, unfold
 from verax.ir.types import TensorType
+from verax.ops.control import control
 
 Node = onnx.NodeProto
 F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -117,15 +116,22 @@ def test_a_choice_between_shapes_is_refused_unless_the_input_is_given() -> None:
     agree(proto, {"x": X, "c": np.array(True)}, values={"c": np.array(True)})
 
 
-def test_a_branch_that_does_not_fit_says_what_to_give() -> None:
+def test_a_branch_that_does_not_fit_is_an_error_of_whoever_chooses_it() -> None:
     then = body([node("MatMul", ["x", "x"], ["t"])], [], [value("t")])
-    other = body([node("Identity", ["x"], ["t"])], [], [value("t")])
+    other = body([node("Neg", ["x"], ["t"])], [], [value("t")])
     chosen = node("If", ["c"], ["y"], "choice", then_branch=then, else_branch=other)
     proto = model([chosen], [value("x", F, [3, 5]), value("c", B, [])], ["y"])
+    found = load_onnx(proto)
+    exe = verax.compile(found, opt_level=1, threads=1)
+    for run in (lambda feed: verax.reference(found, feed), exe.run):
+        (array,) = run({"x": X, "c": np.array(False)}).values()
+        assert np.array_equal(array, -X)
+        with pytest.raises(InputError, match="does not fit their sizes"):
+            run({"x": X, "c": np.array(True)})
+    neither = node("If", ["c"], ["y"], "choice", then_branch=then, else_branch=then)
     with pytest.raises(UnsupportedError, match="does not fit") as caught:
-        load_onnx(proto)
+        load_onnx(model([neither], [value("x", F, [3, 5]), value("c", B, [])], ["y"]))
     assert "--value" in str(caught.value)
-    assert load_onnx(proto, values={"c": np.array(False)}).graph.nodes
 
 
 def test_what_a_dropped_branch_lacks_does_not_matter() -> None:
@@ -211,32 +217,65 @@ def test_a_loop_ends_when_its_condition_does() -> None:
     assert sum(n.op.kind == "Add" for n in found.graph.nodes) >= 3
 
 
-@pytest.mark.parametrize(
-    ("inputs", "match"),
-    [
-        ([value("x", F, [3, 5]), value("m", I, [])], "only running tells how often"),
-        ([value("x", F, [3, 5]), value("c", B, [])], "depends on what it computes"),
-    ],
-)
-def test_a_loop_that_only_running_ends_is_refused(inputs: list[Any], match: str) -> None:
-    known = {} if any(v.name == "m" for v in inputs) else {"m": np.array(7)}
-    goes_on = "" if any(v.name == "m" for v in inputs) else "c"
-    proto = model([loop(goes_on)], inputs, ["y", "all"], **known)
-    with pytest.raises(UnsupportedError, match=match):
-        load_onnx(proto)
-    name = next(v.name for v in inputs if v.name != "x")
-    decided = {"m": np.array(2), "c": np.array(True)}[name]
-    agree(proto, {"x": X, name: decided}, values={name: decided})
+@pytest.mark.parametrize("runs", [0, 1, 5])
+def test_a_loop_that_only_running_counts(runs: int) -> None:
+    inputs = [value("x", F, [3, 5]), value("m", I, [])]
+    proto = model([loop(stacked=False)], inputs, ["y"])
+    found = agree(proto, {"x": X, "m": np.array(runs)})
+    assert "Loop" in {n.op.kind for n in found.graph.nodes}
+    assert "Loop" not in {
+        n.op.kind for n in load_onnx(proto, values={"m": np.array(2)}).graph.nodes
+    }
 
 
-def test_a_loop_without_end_is_refused() -> None:
+def test_rows_of_a_loop_that_only_running_counts() -> None:
+    inputs = [value("x", F, [3, 5]), value("m", I, [])]
+    proto = model([loop()], inputs, ["y", "all"])
+    agree(proto, {"x": X, "m": np.array(3)})
+
+
+@pytest.mark.parametrize("far", [1.5, 40.0])
+def test_a_loop_that_ends_when_what_it_computes_is_large(far: float) -> None:
+    """It doubles; weights, the limit and what is compared come from outside."""
+    nodes = [
+        node("Mul", ["a", "w"], ["a2"]), node("ReduceMax", ["a2"], ["most"], keepdims=0),
+        node("Less", ["most", "far"], ["go2"]), node("Add", ["k", "x"], ["k2"]),
+        node("Identity", ["same"], ["same2"]),
+    ]  # fmt: skip
+    inputs = [value("i", I, []), value("go", B, []), value("a"), value("k"), value("same")]
+    outputs = [value("go2", B, []), value("a2"), value("k2"), value("same2")]
+    run = body(nodes, inputs, outputs, w=np.float32(2.0))
+    many = node("Loop", ["m", "c", "x", "x", "x"], ["y", "k3", "s3"], "until", body=run)
+    given = [value("x", F, [3, 5]), value("far", F, []), value("c", B, [])]
+    proto = model([many], given, ["y", "k3", "s3"], m=np.array(9))
+    feed = {"x": np.abs(X) + np.float32(0.1), "far": np.array(far, np.float32)}
+    for c in (True, False):
+        agree(proto, {**feed, "c": np.array(c)})
+    found = agree(proto, {**feed, "c": np.array(True)}, values={"c": np.array(True)})
+    assert "Loop" in {n.op.kind for n in found.graph.nodes}
+
+
+def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run = body(
-        [node("Identity", ["a"], ["a2"]), node("Identity", ["go"], ["go2"])],
+        [node("Neg", ["a"], ["a2"]), node("Identity", ["go"], ["go2"])],
         [value("i", I, []), value("go", B, []), value("a")], [value("go2", B, []), value("a2")],
     )  # fmt: skip
     endless = node("Loop", ["", "", "x"], ["y"], body=run)
-    with pytest.raises(UnsupportedError, match="more than 1000 times"):
+    with pytest.raises(UnsupportedError, match="nothing ends"):
         load_onnx(model([endless], [value("x", F, [3, 5])], ["y"]))
+    monkeypatch.setattr(control, "MOST_RUNS", 50)
+    ever = body(
+        [node("Abs", ["a"], ["a2"]), node("ReduceMin", ["a2"], ["m"], keepdims=0),
+         node("Less", ["none", "m"], ["go2"])],
+        [value("i", I, []), value("go", B, []), value("a")], [value("go2", B, []), value("a2")],
+        none=np.float32(0),
+    )  # fmt: skip
+    found = load_onnx(model([node("Loop", ["", "", "x"], ["y"], body=ever)],
+                            [value("x", F, [3, 5])], ["y"]))  # fmt: skip
+    exe = verax.compile(found, opt_level=1, threads=1)
+    for called in (lambda feed: verax.reference(found, feed), exe.run):
+        with pytest.raises(InputError, match="not done after"):
+            called({"x": X})
 
 
 @pytest.mark.parametrize("backwards", [0, 1])
@@ -290,10 +329,10 @@ def test_a_damaged_branch_is_named(spoil: Any) -> None:
 
 def test_bodies_that_lie_too_deep_are_refused() -> None:
     """protobuf refuses such files by itself; functions may still nest them."""
-    deep = ForeignNode("If", ("c",), ("y",), {}, "deep", version=17, depth=MAX_DEPTH)
-    scope = Scope(lambda name: None, lambda name: TensorType.parse("bool[]"), str, [])
+    deep = Branch("If", ("c",), ("y",), {}, "deep", depth=MAX_DEPTH)
+    scope = Scope(lambda name: None, lambda name: TensorType.parse("bool[]"), str)
     with pytest.raises(ModelError, match="too deep"):
-        unfold(deep, Ledger().attributes(deep.place, "If", {}), scope)
+        unfold(deep, scope)
 
 
 def test_values_are_taken_by_load_and_the_command_line(tmp_path: Path) -> None:

@@ -57,5 +57,9 @@ class CompileError(VeraxError):
     """Code generation or loading failed."""
 
 
+class OpenChoiceError(VeraxError):
+    """What a network chooses inside is decided by rounding: nothing can be said of the results."""
+
+
 class MissingPackageError(VeraxError):
     """An optional package is needed and is not installed."""

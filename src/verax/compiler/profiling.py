@@ -8,7 +8,7 @@ from verax.base.settings import Settings
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.emit import runs_alone
-from verax.compiler.lower.lowering import KernelCall, ReferenceCall
+from verax.compiler.lower.lowering import BranchCall, KernelCall, LoopCall, ReferenceCall
 from verax.compiler.lower.program import LoweredProgram
 from verax.compiler.peak import peak_gflops
 from verax.records.profile import Profile, StepTime
@@ -25,6 +25,10 @@ def profile_of(
     threads = settings.thread_count
     steps = []
     for i, (step, taken) in enumerate(zip(lowered.steps, microseconds, strict=True)):
+        if isinstance(step, BranchCall | LoopCall):
+            name = "branch" if isinstance(step, BranchCall) else "loop"
+            steps.append(StepTime(step.label, name, float(taken), 0, 0, "kernels inside"))
+            continue
         if not isinstance(step, KernelCall):
             name = "reference" if isinstance(step, ReferenceCall) else "counted"
             why = step.why if isinstance(step, ReferenceCall) else "rows that kernels counted"

@@ -11,7 +11,7 @@ from verax.compiler.decide.steps import STEPS
 from verax.compiler.driver import Specialised
 from verax.compiler.injected import with_injected
 from verax.compiler.levels import FIRST_LEVEL, PIPELINE, kinds_of
-from verax.compiler.lower.lowering import CountedCall, KernelCall
+from verax.compiler.lower.lowering import CountedCall, KernelCall, Native, ReferenceCall
 from verax.compiler.passes.base import PassClass
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.ir.graph import Graph, Node
@@ -86,10 +86,14 @@ Kernels = Counter[tuple[str, str]]
 def _kernels(made: Specialised) -> Kernels:
     """(label, what it is) of every kernel call and reference step."""
     return Counter(
-        (s.label, type(s.spec).__name__ if isinstance(s, KernelCall) else "reference")
+        (s.label, "reference" if isinstance(s, ReferenceCall) else _kind(s))
         for s in made.lowered.steps
         if not isinstance(s, CountedCall)
     )
+
+
+def _kind(step: Native) -> str:
+    return type(step.spec if isinstance(step, KernelCall) else step).__name__
 
 
 def kernel_lines(made: Specialised) -> str:

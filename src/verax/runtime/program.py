@@ -280,7 +280,8 @@ class _Place:
         if self._checks and self._status.any():
             failed = self._checks[int(self._status.argmax())]
             self._status[:] = 0
-            raise InputError("an index lies outside of the tensor it indexes", place=failed)
+            cause, _, place = failed.rpartition("\n")
+            raise InputError(cause or "an index lies outside of the tensor it indexes", place=place)
         outputs = callers[len(arrays) :]
         if self.image.python_outputs:
             return [values.get(n, o) for n, o in zip(self.image.python_outputs, outputs)]

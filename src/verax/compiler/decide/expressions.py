@@ -147,10 +147,10 @@ def without_spare_roundings(expr: Expr) -> Expr:
                     found = float(np.asarray(e.value).astype(numpy_dtype(half))) == e.value
             elif isinstance(e, Apply) and e.function == "convert":
                 found = e.args[0].dtype == half
+            elif isinstance(e, Apply) and e.function in KEEPING:
+                found = all(holds(a, half) for a in e.args[KEEPING[e.function] :])
             else:
-                found = isinstance(e, Apply) and e.function in KEEPING
-                if found:
-                    found = all(holds(a, half) for a in e.args[KEEPING[e.function] :])
+                found = False
             held[e, half] = found
         return held[e, half]
 

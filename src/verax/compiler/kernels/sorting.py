@@ -132,7 +132,7 @@ class Row:
         last = b.block
         b.branch(after)
         b.position_at_end(after)
-        sides = []
+        sides: list[ir.Value] = []
         for kept, swapped in zip(
             (*self.sources, *self.targets), (*self.targets, *self.sources), strict=True
         ):

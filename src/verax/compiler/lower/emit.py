@@ -4,23 +4,36 @@ the weights."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from verax.compiler.kernels import llvm_text as ir
-from verax.compiler.kernels.builder import I8, I64, KERNEL_TYPE, PTR, VOID, Kernel, ModuleBuilder
+from verax.compiler.kernels.builder import (
+    I8,
+    I32,
+    I64,
+    KERNEL_TYPE,
+    PTR,
+    VOID,
+    Kernel,
+    ModuleBuilder,
+)
 from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool
 from verax.compiler.lower.assembly import Assembly
 from verax.compiler.lower.lowering import (
+    BranchCall,
     CountedCall,
     Dynamic,
     KernelCall,
+    LoopCall,
     Lowering,
+    Native,
     ReferenceCall,
     Step,
+    kernel_calls,
 )
 from verax.compiler.lower.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.lower.storage import Buffer, MemorySpace, Placed, Pointer
@@ -75,12 +88,19 @@ def _built(
         for i, step in enumerate(steps)
         if isinstance(step, KernelCall)
     }
+    inner = {
+        id(call): assembly.kernel(call.spec, call.schedule)
+        for step in steps
+        if isinstance(step, BranchCall | LoopCall)
+        for call in kernel_calls([step])
+    }
+    inner |= {id(steps[i]): kernel for i, kernel in kernels.items()}
     lifetimes = _lifetimes(steps)
     arena_bytes = plan_arena(lifetimes, start=lowering.status_bytes)
     weights = _room_for_weights(lowering)
     threads = lowering.settings.thread_count
     schedule: list[Scheduled] = []
-    run: list[tuple[KernelCall, Kernel]] = []
+    run: list[Native] = []
     module, pool = assembly.module, None
     if threads > 1:
         assembly.common(emit_thread_pool)
@@ -89,13 +109,13 @@ def _built(
     def close_run() -> None:
         if run:
             name = f"segment_{len(schedule)}"
-            _emit_segment(module, name, run, pool)
+            _Segment(module, name, run, inner, pool).emit()
             schedule.append(Segment(name))
             run.clear()
 
-    for i, step in enumerate(steps):
-        if isinstance(step, KernelCall):
-            run.append((step, kernels[i]))
+    for step in steps:
+        if isinstance(step, Native):
+            run.append(step)
             if separate or len(run) == MAX_RUN:
                 close_run()
             continue
@@ -135,30 +155,54 @@ def _signature(name: str, type_: TensorType) -> Signature:
 
 
 def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
-    """First and last step that touches each arena buffer."""
+    """First and last time that each arena buffer is touched; calls inside of branches and loops
+    have times of their own."""
     found: dict[Buffer, Lifetime] = {}
-    for i, step in enumerate(steps):
-        if isinstance(step, KernelCall):
-            buffers = [p.buffer for p in step.args]
-        elif isinstance(step, CountedCall):
-            buffers = [step.rows.buffer, step.count.buffer]
-        else:
-            buffers = [v.buffer for v in (*step.inputs, *step.outputs) if isinstance(v, Placed)]
+    now = 0
+
+    def touch(buffers: Iterable[Buffer]) -> None:
         for buffer in buffers:
             if buffer.space is MemorySpace.arena and buffer.nbytes:
-                found[buffer] = (found.get(buffer, (i, i))[0], i)
+                found[buffer] = (found.get(buffer, (now, now))[0], now)
+
+    def walk(steps: Iterable[Step]) -> None:
+        nonlocal now
+        for step in steps:
+            touch(_buffers(step))
+            start = now
+            now += 1
+            if isinstance(step, BranchCall):
+                walk(step.then or ())
+                walk(step.other or ())
+            elif isinstance(step, LoopCall):
+                walk(step.body)
+                touch(_buffers(step))
+                # What comes from before the loop is read again by the next run.
+                touch([b for b, (first, last) in found.items() if first <= start <= last])
+                now += 1
+
+    walk(steps)
     return found
+
+
+def _buffers(step: Step) -> list[Buffer]:
+    """What a step itself touches."""
+    if isinstance(step, KernelCall):
+        return [p.buffer for p in step.args]
+    if isinstance(step, BranchCall):
+        return [step.condition.buffer]
+    if isinstance(step, LoopCall):
+        pointers = (step.limit, step.first, step.number, step.going)
+        return [p.buffer for p in pointers if p is not None]
+    if isinstance(step, CountedCall):
+        return [step.rows.buffer, step.count.buffer]
+    return [v.buffer for v in (*step.inputs, *step.outputs) if isinstance(v, Placed)]
 
 
 def _room_for_weights(lowering: Lowering) -> np.ndarray:
     """Offsets for the weights that steps read, and an array of zeros that will hold them."""
-    used = {p.buffer for s in lowering.steps if isinstance(s, KernelCall) for p in s.args} | {
-        v.buffer
-        for s in lowering.steps
-        if isinstance(s, ReferenceCall)
-        for v in s.inputs
-        if isinstance(v, Placed)
-    }
+    used = {p.buffer for call in kernel_calls(lowering.steps) for p in call.args}
+    used |= {buffer for step in lowering.steps for buffer in _touched(step)}
     end = 0
     lowering.weights = [(b, made) for b, made in lowering.weights if b in used]
     for buffer, _ in lowering.weights:
@@ -167,6 +211,18 @@ def _room_for_weights(lowering: Lowering) -> np.ndarray:
     raw = np.zeros(end + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + end]
+
+
+def _touched(step: Step) -> Iterator[Buffer]:
+    """What a step and those inside of it touch, kernel calls aside."""
+    yield from _buffers(step)
+    inside: Iterable[Step] = ()
+    if isinstance(step, BranchCall):
+        inside = (*(step.then or ()), *(step.other or ()))
+    elif isinstance(step, LoopCall):
+        inside = step.body
+    for each in inside:
+        yield from _touched(each)
 
 
 def _lay_out_weights(lowering: Lowering, weights: np.ndarray) -> None:
@@ -198,49 +254,131 @@ def _counted_step(step: CountedCall) -> CountedStep:
     return CountedStep(_tensor(step.rows), _tensor(step.count), _tensor(step.output), step.axis)
 
 
-def _emit_segment(
-    module: ModuleBuilder,
-    name: str,
-    calls: Sequence[tuple[KernelCall, Kernel]],
-    pool: ir.Function | None,
-) -> None:
-    """`void name(ptr ctx)`: the kernel calls one after the other."""
-    fn = module.function(name, VOID, [PTR])
-    b = ir.IRBuilder(fn.append_basic_block("entry"))
+class _Segment:
+    """`void name(ptr ctx)`: calls one after the other, chosen and repeated as they say."""
 
-    def constant(value: int) -> ir.Constant:
-        return ir.Constant(I64, value)
+    def __init__(
+        self,
+        module: ModuleBuilder,
+        name: str,
+        steps: Sequence[Native],
+        kernels: Mapping[int, Kernel],
+        pool: ir.Function | None,
+    ) -> None:
+        self.module, self.steps, self.kernels, self.pool = module, steps, kernels, pool
+        self.fn = module.function(name, VOID, [PTR])
+        self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
+        self.bases: dict[int, ir.Value] = {}
+        self.runs: list[ir.Value] = []  # of the loops around, how often they ran
 
-    def load(slot: int) -> ir.Value:
-        return b.load(b.gep(fn.args[0], [constant(slot)], source_etype=PTR), typ=PTR)
+    def emit(self) -> None:
+        calls = list(kernel_calls(self.steps))
+        most = max((len(c.args) for c in calls), default=1)
+        self.table = self.b.alloca(PTR, size=_number(most))
+        for buffer in (b for step in self.steps for b in _touched(step)):
+            self._base(buffer)
+        for flag in _flags(self.steps):
+            self._base(flag.buffer)
+        self.workers = self._slot(CTX_POOL) if self.pool else None
+        mode = enter_default_mode(self.module, self.b)
+        for step in self.steps:
+            self._step(step)
+        leave_default_mode(self.module, self.b, mode)
+        self.b.ret_void()
 
-    most = max(len(c.args) for c, _ in calls)
-    table = b.alloca(PTR, size=constant(most))
-    bases: dict[int, ir.Value] = {}
+    def _slot(self, slot: int) -> ir.Value:
+        address = self.b.gep(self.fn.args[0], [_number(slot)], source_etype=PTR)
+        return self.b.load(address, typ=PTR)
 
-    def base(pointer: Pointer) -> ir.Value:
+    def _base(self, buffer: Buffer) -> ir.Value:
         slot = {MemorySpace.arena: CTX_ARENA, MemorySpace.weights: CTX_WEIGHTS}.get(
-            pointer.buffer.space, CTX_ARRAYS + pointer.buffer.slot
+            buffer.space, CTX_ARRAYS + buffer.slot
         )
-        if slot not in bases:
-            bases[slot] = load(slot)
-        return bases[slot]
+        if slot not in self.bases:
+            self.bases[slot] = self._slot(slot)
+        return self.bases[slot]
 
-    for call, _ in calls:
-        for pointer in call.args:
-            base(pointer)
-    workers = load(CTX_POOL) if pool else None
-    mode = enter_default_mode(module, b)
-    for call, kernel in calls:
-        for i, pointer in enumerate(call.args):
-            offset = max(pointer.buffer.offset, 0) + pointer.byte_offset
-            address = b.gep(base(pointer), [constant(offset)], source_etype=I8)
-            b.store(address, b.gep(table, [constant(i)], source_etype=PTR))
-        target = module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
-        items = known(kernel.items)
-        if pool is None or workers is None or runs_alone(kernel):
-            b.call(target, [table, constant(0), constant(items)])
+    def _address(self, pointer: Pointer) -> ir.Value:
+        offset: ir.Value = _number(max(pointer.buffer.offset, 0) + pointer.byte_offset)
+        if pointer.step:
+            offset = self.b.add(offset, self.b.mul(self.runs[-1], _number(pointer.step)))
+        return self.b.gep(self._base(pointer.buffer), [offset], source_etype=I8)
+
+    def _step(self, step: Native) -> None:
+        if isinstance(step, BranchCall):
+            self._branch(step)
+        elif isinstance(step, LoopCall):
+            self._loop(step)
         else:
-            b.call(pool, [workers, target, table, constant(items)])
-    leave_default_mode(module, b, mode)
-    b.ret_void()
+            self._call(step, self.kernels[id(step)])
+
+    def _call(self, call: KernelCall, kernel: Kernel) -> None:
+        b = self.b
+        for i, pointer in enumerate(call.args):
+            slot = b.gep(self.table, [_number(i)], source_etype=PTR)
+            b.store(self._address(pointer), slot)
+        target = self.module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
+        items = known(kernel.items)
+        if self.pool is None or self.workers is None or runs_alone(kernel):
+            b.call(target, [self.table, _number(0), _number(items)])
+        else:
+            b.call(self.pool, [self.workers, target, self.table, _number(items)])
+
+    def _truth(self, pointer: Pointer) -> ir.Value:
+        byte = self.b.load(self._address(pointer), typ=I8)
+        return self.b.icmp_unsigned("!=", byte, ir.Constant(I8, 0))
+
+    def _fail(self, flag: Pointer) -> None:
+        self.b.store(ir.Constant(I32, 1), self._address(flag))
+
+    def _branch(self, step: BranchCall) -> None:
+        with self.b.if_else(self._truth(step.condition)) as sides:
+            for side, calls in zip(sides, (step.then, step.other)):
+                with side:
+                    if calls is None:
+                        self._fail(step.flag)
+                    for call in calls or ():
+                        self._step(call)
+
+    def _loop(self, step: LoopCall) -> None:
+        b, most = self.b, _number(step.most)
+        wanted = b.load(self._address(step.limit), typ=I64) if step.limit else most
+        first = self._truth(step.first) if step.first else ir.Constant(ir.IntType(1), 1)
+        limit = b.select(b.icmp_signed("<", wanted, most), wanted, most)
+        head, body, end = (self.fn.append_basic_block(f"loop_{n}") for n in ("head", "body", "end"))
+        before = b.block
+        b.branch(head)
+        b.position_at_end(head)
+        run, going = b.phi(I64), b.phi(ir.IntType(1))
+        run.add_incoming(_number(0), before)
+        going.add_incoming(first, before)
+        b.cbranch(b.and_(going, b.icmp_signed("<", run, limit)), body, end)
+        b.position_at_end(body)
+        b.store(run, self._address(step.number))
+        self.runs.append(run)
+        for call in step.body:
+            self._step(call)
+        self.runs.pop()
+        again = self._truth(step.going)
+        run.add_incoming(b.add(run, _number(1)), b.block)
+        going.add_incoming(again, b.block)
+        b.branch(head)
+        b.position_at_end(end)
+        left = b.icmp_signed("<", run, wanted) if step.limit else ir.Constant(ir.IntType(1), 1)
+        endless = b.and_(going, b.and_(left, b.icmp_signed(">=", run, most)))
+        with b.if_then(endless):
+            self._fail(step.flag)
+
+
+def _number(value: int) -> ir.Constant:
+    return ir.Constant(I64, value)
+
+
+def _flags(steps: Iterable[Native]) -> Iterator[Pointer]:
+    for step in steps:
+        if isinstance(step, BranchCall):
+            yield step.flag
+            yield from _flags((*(step.then or ()), *(step.other or ())))
+        elif isinstance(step, LoopCall):
+            yield step.flag
+            yield from _flags(step.body)

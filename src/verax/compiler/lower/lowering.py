@@ -68,12 +68,41 @@ class CountedCall:
     axis: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class BranchCall:
+    """One of two lists of calls, by a bool in memory. Where nothing may be done, `then` or `other`
+    is None and `flag` is set."""
+
+    condition: Pointer
+    then: tuple[Native, ...] | None
+    other: tuple[Native, ...] | None
+    flag: Pointer
+    label: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopCall:
+    """Calls that are repeated: at most `limit` (int64) and `most` times, as long as `going` (bool)
+    is true after a run and `first` before all. `number` (int64) counts. `flag` is set when it is
+    not done after `most` runs."""
+
+    limit: Pointer | None
+    first: Pointer | None
+    most: int
+    number: Pointer
+    going: Pointer
+    body: tuple[Native, ...]
+    flag: Pointer
+    label: str
+
+
 class NoKernel(Exception):
     """Raised by a lowering function: no kernel takes this node, and the message, which the plan
     prints, says why. What the function did before is undone."""
 
 
-Step = KernelCall | ReferenceCall | CountedCall
+Native = KernelCall | BranchCall | LoopCall
+Step = Native | ReferenceCall | CountedCall
 ScheduleOf = Callable[[Spec], Schedule | None]
 LowerGroup = Callable[["Lowering", Group], None]
 
@@ -140,8 +169,7 @@ class Lowering:
         self._tuned = tuned
         self.steps: list[Step] = []
         self.weights: list[tuple[Buffer, np.ndarray | Callable[[], np.ndarray]]] = []
-        self.decided = decided or Decided(graph)
-        self.blocked, self.borders = self.decided.blocked, self.decided.borders
+        self.decide(decided or Decided(graph))
         self.placed: dict[str, list[Placed]] = {}
         self.dynamic: dict[str, Dynamic] = {}
         # values as integer kernels read them
@@ -157,10 +185,26 @@ class Lowering:
             self.io.append(Buffer(MemorySpace.io, nbytes, slot=len(self.io)))
         self.checks: list[str] = []
         self._status = Buffer(MemorySpace.arena, 0, offset=0)
+        self.lower_body: Callable[[Lowering], None] | None = None
         for value, buffer in zip(graph.inputs, self.io):
             self.placed[value] = [Placed(Physical(graph.types[value]), buffer)]
         for value, buffer in zip(graph.outputs, self.io[len(graph.inputs) :]):
             self._output_buffers[value] = buffer
+
+    def decide(self, decided: Decided) -> None:
+        """Follow layouts that were decided."""
+        self.decided = decided
+        self.blocked, self.borders = decided.blocked, decided.borders
+
+    def inside(self, graph: Graph) -> Lowering:
+        """The lowering of a body, whose weights and checks are this program's."""
+        assert self.lower_body is not None, "set by `program.lower`"
+        inner = Lowering(graph, self.target, self.settings, None, self._tuned)
+        inner.weights, inner._buffers = self.weights, self._buffers
+        inner.checks, inner._status = self.checks, self._status
+        inner.lower_body = self.lower_body
+        self.lower_body(inner)
+        return inner
 
     # --- where values lie
 
@@ -384,6 +428,17 @@ class Lowering:
                 target = Placed(Physical(self.graph.types[value]), buffer)
                 source = self.placed.get(value) or [self.constant(self.graph.constants[value])]
                 self.copy(source[0], target, f"{value}: output")
+
+
+def kernel_calls(steps: Iterable[Step]) -> Iterator[KernelCall]:
+    """Every kernel call, those inside of branches and loops too, in order."""
+    for step in steps:
+        if isinstance(step, KernelCall):
+            yield step
+        elif isinstance(step, BranchCall):
+            yield from kernel_calls((*(step.then or ()), *(step.other or ())))
+        elif isinstance(step, LoopCall):
+            yield from kernel_calls(step.body)
 
 
 def _same_bytes(sources: Sequence[Placed], type_: TensorType, layout: Layout) -> Placed | None:

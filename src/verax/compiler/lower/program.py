@@ -15,6 +15,7 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     attention,
     chosen,
+    control,
     convolution,
     einsum,
     extremes,
@@ -45,13 +46,16 @@ from verax.compiler.lower.integer.bytes import stored_in_bytes
 from verax.compiler.lower.integer.convolution import takes_bytes
 from verax.compiler.lower.lowering import (
     RULES,
+    BranchCall,
     CountedCall,
+    LoopCall,
     Lowering,
     NoKernel,
     ReferenceCall,
     ScheduleOf,
     Step,
     is_static,
+    kernel_calls,
 )
 from verax.ir.graph import Graph, Node, walk_values
 from verax.ops.pointwise.elementwise import Elementwise
@@ -95,20 +99,27 @@ def lower(
     decisions = decisions or Decisions()
     if target.dots:
         graph = stored_in_bytes(graph, takes_bytes)
-    groups = group_nodes(graph, _takes_epilogue, _joins, decisions)
-    decided = decide_layouts(
-        graph, groups, _wanted_layouts, prefers_blocked, decisions, target.dots
-    )
-    lowering = Lowering(graph, target, settings, decided, tuned)
-    for group in groups:
-        _lower_group(lowering, group)
-    lowering.finish_outputs()
+    lowering = Lowering(graph, target, settings, None, tuned)
+    lowering.lower_body = lambda inner: _lower_all(inner, Decisions())
+    _lower_all(lowering, decisions)
     image, kernels = build_image(lowering, separate)
     steps = tuple(lowering.steps)
     lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
     on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
     trace = Trace({v: v for v in walk_values(graph)}, len(decisions.notes), tuple(decisions.notes))
     return LoweredProgram(graph, image, lines, on_reference, steps, kernels, trace)
+
+
+def _lower_all(lowering: Lowering, decisions: Decisions) -> None:
+    graph = lowering.graph
+    groups = group_nodes(graph, _takes_epilogue, _joins, decisions)
+    dots = lowering.target.dots
+    lowering.decide(
+        decide_layouts(graph, groups, _wanted_layouts, prefers_blocked, decisions, dots)
+    )
+    for group in groups:
+        _lower_group(lowering, group)
+    lowering.finish_outputs()
 
 
 def _takes_epilogue(graph: Graph, node: Node) -> bool:
@@ -203,6 +214,10 @@ def _line(number: int, step: Step, kernel: Kernel | None) -> str:
     if isinstance(step, CountedCall):
         most = step.rows.physical.shape[step.axis]
         return f"{number:4} {'counted':<18} {1:5} items  {step.label}: of {most} rows those found"
+    if isinstance(step, BranchCall | LoopCall):
+        kind = "branch" if isinstance(step, BranchCall) else "loop"
+        count = sum(1 for _ in kernel_calls([step]))
+        return f"{number:4} {kind:<18} {count:5} kernels {step.label}: native"
     if isinstance(step, ReferenceCall) or kernel is None:
         why = f": {step.why}" if isinstance(step, ReferenceCall) else ""
         return f"{number:4} reference  {step.label}{why}"

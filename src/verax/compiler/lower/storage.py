@@ -45,10 +45,12 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True)
 class Pointer:
-    """A pointer a kernel gets: a buffer and a byte offset into it."""
+    """A pointer a kernel gets: a buffer and a byte offset into it; inside of a loop `step` bytes
+    further at each run."""
 
     buffer: Buffer
     byte_offset: int = 0
+    step: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from verax.export.onnx.attention import attention
+from verax.export.onnx.control import branches, loops
 from verax.export.onnx.detection import box_nms, multibox_detection
 from verax.export.onnx.emission import (
     Group,
@@ -293,6 +294,8 @@ def _space_to_depth(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 
 SPECIAL: dict[str, Maker] = {
+    "If": branches(emission_of),
+    "Loop": loops(emission_of),
     "Attention": attention,
     "MaxPool": _pool,
     "AveragePool": _pool,

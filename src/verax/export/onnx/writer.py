@@ -7,7 +7,7 @@ oldest operator set that can say everything is chosen, so that most runtimes can
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -147,7 +147,7 @@ def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
         constants |= emission.constants
         nodes += emission.nodes
     _name_once(nodes)
-    read = {*graph.outputs, *(name for node in nodes for name in node.input)}
+    read = {*graph.outputs, *_read(nodes)}
     body = helper.make_graph(
         nodes,
         graph.name,
@@ -162,6 +162,14 @@ def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
         ir_version=helper.find_min_ir_version_for(imports),
         producer_name="verax",
     )
+
+
+def _read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """Names that nodes read, those in their bodies too."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from _read(attribute.g.node)
 
 
 def _name_once(nodes: Sequence[onnx.NodeProto]) -> None:

@@ -49,6 +49,19 @@ class ForeignNode:
 
 
 @dataclass(frozen=True)
+class Subgraph:
+    """A graph that is part of a node. What it reads and does not define comes from outside."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Any]
+    nodes: tuple[ForeignNode, ...]
+
+    def __repr__(self) -> str:
+        return f"a graph of {len(self.nodes)} nodes"
+
+
+@dataclass(frozen=True)
 class ForeignValue:
     """A declared value: dims are sizes, names of sizes, or None; `dims` is None when unranked.
 

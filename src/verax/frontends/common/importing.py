@@ -17,7 +17,17 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from verax.base.errors import GraphError, ModelError, UnsupportedError, UsageError
+from verax.frontends.common.bodies import keep, knowing
 from verax.frontends.common.context import Conversion, Row, ValueNeededError, convert
+from verax.frontends.common.control import (
+    ROWS,
+    Branch,
+    KeptBranch,
+    KeptRepeat,
+    Repeat,
+    Scan,
+    unfold,
+)
 from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.ledger import Attributes, Ledger
 from verax.frontends.model import Model
@@ -49,22 +59,27 @@ class Importer:
         shapes: Shapes | None = None,
         values: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        self.foreign, self.table = foreign, table
+        self.foreign, self.table = foreign, {**ROWS, **table}
         self.shapes, self.values = shapes or {}, values or {}
         self.builder = Builder(foreign.name)
         self.ledger = Ledger()
         self.metadata = dict(foreign.metadata)
         self.names: dict[str, str] = {}
+        self.scope = knowing(self)
         self.taken = {*foreign.constants, *(v.name for v in foreign.inputs)}
         self.taken.update(o for node in foreign.nodes for o in node.outputs)
 
     def can_convert(self, node: ForeignNode) -> bool:
         """Whether the node has a row or can be expanded."""
-        return (node.domain, node.op_type) in self.table
+        is_control = isinstance(node, Branch | Repeat | Scan)
+        return is_control or (node.domain, node.op_type) in self.table
 
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
         """The nodes that `node` stands for, None when its row is to convert it."""
-        return None
+        nodes = unfold(node, self.scope)
+        if nodes is not None:
+            self.refuse_unsupported(nodes, f"inside {node.place}")
+        return nodes
 
     def run(self, source: str, format: str) -> Model:
         """Convert every node. `format` is the model's, with version, for the reader.
@@ -77,9 +92,19 @@ class Importer:
         self._inputs()
         for name, array in self.foreign.constants.items():
             self._constant(name, array)
+        self.walk(self.foreign.nodes)
+        outputs = [self._output(v.name) for v in self.foreign.outputs]
+        self._updates_must_fit()
+        graph = self.builder.graph(outputs, self.foreign.updates, self.foreign.initial)
+        _must_have_room(graph.types)
+        modules = {self.names[v]: call for v, call in self.foreign.modules.items()}
+        return Model(graph, self.ledger, format, source, self.metadata, modules)
+
+    def walk(self, nodes: Sequence[ForeignNode]) -> None:
+        """Convert nodes and what they stand for, in order."""
         refusals: list[UnsupportedError] = []
         lost: set[str] = set()
-        pending = list(reversed(self.foreign.nodes))
+        pending = list(reversed(nodes))
         done = 0
         while pending:
             node = pending.pop()
@@ -100,12 +125,6 @@ class Importer:
                 lost.update(o for o in node.outputs if o)
         if refusals:
             raise _together(refusals)
-        outputs = [self._output(v.name) for v in self.foreign.outputs]
-        self._updates_must_fit()
-        graph = self.builder.graph(outputs, self.foreign.updates, self.foreign.initial)
-        _must_have_room(graph.types)
-        modules = {self.names[v]: call for v, call in self.foreign.modules.items()}
-        return Model(graph, self.ledger, format, source, self.metadata, modules)
 
     def _must_be_sane(self) -> None:
         """Refuse a model that computes nothing, and names that no text can hold."""
@@ -274,6 +293,11 @@ class Importer:
         return self.ledger.attributes(node.place, node.operator, node.attributes)
 
     def _convert(self, node: ForeignNode) -> None:
+        if isinstance(node, KeptBranch | KeptRepeat):
+            for name in filter(None, node.inputs):
+                self._named(name, node)
+            self.names.update(keep(self, node))
+            return
         inputs = tuple(self._named(i, node) for i in node.inputs)
         conversion = Conversion(node, inputs, self.attributes(node), self.builder, self.fresh)
         made = convert(self.table[node.domain, node.op_type], conversion)

@@ -11,14 +11,13 @@ import onnx
 from onnx import helper, numpy_helper
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.foreign import MAX_NODES, ForeignNode
+from verax.frontends.common.control import renamed
+from verax.frontends.common.foreign import MAX_NODES, ForeignNode, Subgraph
 from verax.frontends.common.ledger import Attributes
-from verax.frontends.onnx.control import renamed
 from verax.frontends.onnx.reader import (
     Function,
     Opaque,
     Reference,
-    Subgraph,
     read_attribute,
     read_function,
 )

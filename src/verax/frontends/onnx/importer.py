@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from verax.base.errors import GraphError, ModelError, UnsupportedError
+from verax.frontends.common.control import Branch, Repeat, Scan
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
-from verax.frontends.onnx.control import GIVE, Scope, is_control, unfold
+from verax.frontends.onnx.control import control_of, is_control
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline
 from verax.frontends.onnx.reader import Function, parse, read_model
 from verax.frontends.onnx.records import NOTE, inferred_otherwise, note
@@ -62,7 +62,6 @@ class _OnnxImporter(Importer):
         self.functions = functions
         self.versions = {"": NEWEST, **foreign.versions}
         self.overruled: list[tuple[str, str, str]] = []
-        self.scope = Scope(self._known, self._type, self.fresh, [])
 
     def can_convert(self, node: ForeignNode) -> bool:
         is_function = (node.domain, node.op_type) in self.functions
@@ -84,9 +83,9 @@ class _OnnxImporter(Importer):
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
         key = (node.domain, node.op_type)
         if key not in self.functions and is_control(node):
-            nodes = unfold(node, self.attributes(node), self.scope)
-            self.refuse_unsupported(nodes, f"inside {node.place}")
-            return nodes
+            return [control_of(node, self.attributes(node))]
+        if isinstance(node, Branch | Repeat | Scan):
+            return super().expand(node)
         if key not in self.functions and key in self.table:
             return None
         inputs = tuple(self.names[i] if i else None for i in node.inputs)
@@ -95,27 +94,3 @@ class _OnnxImporter(Importer):
         nodes = inline(node, function, self.attributes(node), self.fresh)
         self.refuse_unsupported(nodes, f"inside {node.place}")
         return nodes
-
-    def _convert(self, node: ForeignNode) -> None:
-        try:
-            super()._convert(node)
-        except (ModelError, GraphError) as error:
-            if not node.name.startswith(tuple(self.scope.open_branches)):
-                raise
-            raise UnsupportedError(
-                "a branch that is chosen while running is not supported where it does not fit "
-                f"these sizes: {error.cause}",
-                place=error.place,
-                next_step=GIVE,
-            ) from error
-
-    def _value(self, name: str) -> str:
-        if name not in self.names:
-            raise ModelError(f"{name!r} is read before it is defined", place="a branch or loop")
-        return self.names[name]
-
-    def _known(self, name: str) -> np.ndarray | None:
-        return self.builder.known.get(self._value(name))
-
-    def _type(self, name: str) -> TensorType:
-        return self.builder.types[self._value(name)]

@@ -19,7 +19,13 @@ from onnx import AttributeProto
 
 from verax.base.errors import ModelError, UnsupportedError
 from verax.base.reading import plain_bytes
-from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, refuse_many
+from verax.frontends.common.foreign import (
+    ForeignModel,
+    ForeignNode,
+    ForeignValue,
+    Subgraph,
+    refuse_many,
+)
 from verax.frontends.onnx.tensors import MAX_ELEMENTS, TensorReader
 from verax.onnx_format.dtypes import DTYPES, NEWEST, OLDEST, dtype_name
 
@@ -36,19 +42,6 @@ class Opaque:
     """An attribute that no supported operator has: a graph, a type, a sparse tensor."""
 
     kind: str
-
-
-@dataclass(frozen=True)
-class Subgraph:
-    """A graph that is an attribute. What it reads and does not define comes from outside."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    constants: Mapping[str, Any]
-    nodes: tuple[ForeignNode, ...]
-
-    def __repr__(self) -> str:
-        return f"a graph of {len(self.nodes)} nodes"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.errors import VeraxError
+from verax.base.errors import OpenChoiceError, VeraxError
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import DType, TensorType
@@ -79,6 +79,8 @@ def meaning(
             roundings = tuple(node.op.error(_in_float32(ev), wide, expected))
     except NotImplementedError:
         return Meaning(ev, expected, (None,) * len(expected), "the operator has no error model")
+    except OpenChoiceError as error:
+        return Meaning(ev, expected, (None,) * len(expected), error.cause)
     return Meaning(
         ev, expected, tuple(stored(r, y, t.dtype) for r, y, t in zip(roundings, expected, shaped))
     )

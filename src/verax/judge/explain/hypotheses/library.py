@@ -9,6 +9,7 @@ from verax.judge.explain.hypotheses.attention import attention
 from verax.judge.explain.hypotheses.attributes import by_attributes
 from verax.judge.explain.hypotheses.base import Family, Hypothesis, Suspect
 from verax.judge.explain.hypotheses.batch_norm import batch_norm
+from verax.judge.explain.hypotheses.control import branch, loop
 from verax.judge.explain.hypotheses.convolution import convolution
 from verax.judge.explain.hypotheses.elementwise import binary, variadic
 from verax.judge.explain.hypotheses.generic import generic
@@ -64,6 +65,8 @@ FAMILIES: dict[Family, str] = {
     split: "Split",
     gather: "Gather",
     resize: "Resize",
+    branch: "If",
+    loop: "Loop",
     quantise: "QuantizeLinear",
     dequantise: "DequantizeLinear",
 }

@@ -1,0 +1,192 @@
+"""Branches and loops: the calls of their bodies, chosen and repeated by the program's own code.
+
+A body is lowered like a network of its own whose inputs and outputs are values of the one around
+it: constants among them are its constants, the rest lies where the program has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.lower.copies import copies
+from verax.compiler.lower.lowering import (
+    BranchCall,
+    KernelCall,
+    LoopCall,
+    Lowering,
+    Native,
+    NoKernel,
+    ReferenceCall,
+    lowers,
+)
+from verax.compiler.lower.storage import Buffer, MemorySpace, Physical, Placed, Pointer
+from verax.ir.graph import Builder, Graph, Node
+from verax.ir.operator import Evaluation, as_tuple
+from verax.ir.types import DType, TensorType
+from verax.ops.control import control
+from verax.ops.control.bodies import body_of
+from verax.ops.control.control import ENDLESS, MISFIT, If, Loop
+
+SIZE_LIMIT = 1 << 24
+"""Constants with more elements are not made while lowering."""
+
+
+@lowers(If)
+def lower_if(lowering: Lowering, group: Group) -> None:
+    """The branches write to the same places."""
+    node, op, constants = group.root, group.root.op, lowering.graph.constants
+    assert isinstance(op, If)
+    condition, *given = (v or "" for v in node.inputs)
+    texts = [op.then_branch, op.else_branch]
+    if condition in constants:
+        texts = [texts[not constants[condition].reshape(-1)[0]]]
+        if not texts[0]:
+            raise NoKernel(MISFIT)
+    places = [lowering.write_contiguous(v) for v in node.outputs]
+    inputs: list[str | Placed] = list(given)
+    sides = [_calls(lowering, t, inputs, places) if t else None for t in texts]
+    if len(sides) == 1:
+        lowering.steps += sides[0] or ()
+        return
+    flag = lowering.flag(f"{MISFIT}\n{node.place}")
+    truth = lowering.read_contiguous(condition).pointer
+    lowering.steps.append(BranchCall(truth, sides[0], sides[1], flag, group.label))
+
+
+@lowers(Loop)
+def lower_loop(lowering: Lowering, group: Group) -> None:
+    """Carried values are read in one place and written in another, and copied back after a run."""
+    node, op, types = group.root, group.root.op, lowering.graph.types
+    assert isinstance(op, Loop)
+    limit, first = (v and lowering.read_contiguous(v).pointer for v in node.inputs[:2])
+    start = [v or "" for v in node.inputs[2 : 2 + op.carried]]
+    outside = [v or "" for v in node.inputs[2 + op.carried :]]
+    number = lowering.allocate(Physical(TensorType(DType.int64, ())))
+    going = lowering.allocate(Physical(TensorType(DType.bool_, ())))
+    results = [lowering.write_contiguous(v) for v in node.outputs]
+    made = [lowering.allocate(Physical(_row(types[v]))) for v in node.outputs[op.carried :]]
+    carried, stacked = results[: op.carried], results[op.carried :]
+    for value, place in zip(start, carried):
+        lowering.copy(lowering.read_contiguous(value), place, f"{group.label}: {value}")
+    after = [lowering.allocate(place.physical) for place in carried]
+    inputs: list[str | Placed] = [number, *carried, *outside]
+    calls = list(_calls(lowering, op.body, inputs, [going, *after, *made]))
+    for source, place in zip(after, carried):
+        calls += _copied(lowering, source, place, place.pointer, group.label)
+    for source, place in zip(made, stacked):
+        step = source.physical.nbytes
+        moving = Pointer(place.buffer, place.byte_offset, step)
+        calls += _copied(lowering, source, source, moving, group.label)
+    most = control.MOST_RUNS
+    flag = lowering.flag(f"{ENDLESS.format(most)}\n{node.place}")
+    lowering.steps.append(
+        LoopCall(
+            limit or None, first or None, most, number.pointer, going.pointer, tuple(calls), flag,
+            group.label,
+        )
+    )  # fmt: skip
+
+
+def _row(stacked: TensorType) -> TensorType:
+    return TensorType(stacked.dtype, stacked.dims[1:])
+
+
+def _copied(
+    lowering: Lowering, source: Placed, like: Placed, to: Pointer, label: str
+) -> list[KernelCall]:
+    """Calls that copy a value to an address where it lies as `like`."""
+    return [
+        KernelCall(spec, lowering.schedule(spec), (source.pointer, to), f"{label}: next")
+        for spec in copies(source.physical, like.physical)
+    ]
+
+
+def _calls(
+    lowering: Lowering, text: str, given: Sequence[str | Placed], places: Sequence[Placed]
+) -> tuple[Native, ...]:
+    """The calls of a body on values of the program, or what lies in places, writing to `places`.
+
+    `NoKernel` where a part of it has none.
+    """
+    graph = _graph(lowering, text, given)
+    inner = lowering.inside(graph)
+    for step in inner.steps:
+        if not isinstance(step, Native):
+            why = step.why if isinstance(step, ReferenceCall) else "it counts"
+            raise NoKernel(f"inside of it, {step.label}: {why}")
+    body = body_of(text)
+    at: dict[Buffer, Placed] = {}
+    slots = dict(zip((*graph.inputs, *graph.outputs), inner.io))
+    for name, value in zip(body.inputs, given):
+        if name in graph.inputs:
+            at[slots[name]] = lowering.read_contiguous(value) if isinstance(value, str) else value
+    at |= dict(zip(inner.io[len(graph.inputs) :], places, strict=True))
+    return tuple(_moved(step, at) for step in inner.steps if isinstance(step, Native))
+
+
+def _graph(lowering: Lowering, text: str, given: Sequence[str | Placed]) -> Graph:
+    """A body with the program's constants, what follows from types and constants computed."""
+    body, outer = body_of(text), lowering.graph
+    b = Builder(body.name)
+    for name, value in zip(body.inputs, given, strict=True):
+        if isinstance(value, Placed):
+            b.input(name, value.physical.type)
+        elif value in outer.constants:
+            b.constant(outer.constants[value], name)
+        else:
+            b.input(name, outer.types[value])
+    for node in body.nodes:
+        values = b.add_all(node.op, node.inputs, node.outputs, node.name)
+        found = _computed(b, b.nodes[-1])
+        if found is not None:
+            b.nodes.pop()
+            b.constants.update(zip(values, found))
+    return b.graph(body.outputs)
+
+
+def _computed(b: Builder, node: Node) -> list[np.ndarray] | None:
+    """What a node makes of constants, in promised bits; None where it reads something else."""
+    known = [b.known.get(v) for v in node.outputs]
+    if all(k is not None and k.dtype != object for k in known):
+        return [np.asarray(k, order="C") for k in known]
+    if any(v is not None and v not in b.constants for v in node.inputs):
+        return None
+    outputs = tuple(b.types[v] for v in node.outputs)
+    if not node.inputs or any(not t.is_static or int(t.size) > SIZE_LIMIT for t in outputs):
+        return None
+    types = tuple(None if v is None else b.types[v] for v in node.inputs)
+    given = [None if v is None else b.constants[v] for v in node.inputs]
+    with np.errstate(all="ignore"):
+        results = as_tuple(node.op.canonical(Evaluation(types, outputs), *given))
+    return [np.asarray(r, t.dtype.numpy, order="C") for r, t in zip(results, outputs)]
+
+
+def _moved(step: Native, at: Mapping[Buffer, Placed]) -> Native:
+    """A call of a body on the places of the program around it."""
+
+    def move(pointer: Pointer) -> Pointer:
+        if pointer.buffer.space is not MemorySpace.io or pointer.buffer not in at:
+            return pointer
+        place = at[pointer.buffer].pointer
+        return Pointer(place.buffer, place.byte_offset + pointer.byte_offset, pointer.step)
+
+    if isinstance(step, KernelCall):
+        return dataclasses.replace(step, args=tuple(map(move, step.args)))
+    if isinstance(step, BranchCall):
+        sides = [
+            None if calls is None else tuple(_moved(c, at) for c in calls)
+            for calls in (step.then, step.other)
+        ]
+        return dataclasses.replace(
+            step, condition=move(step.condition), then=sides[0], other=sides[1]
+        )
+    return dataclasses.replace(
+        step,
+        limit=step.limit and move(step.limit),
+        first=step.first and move(step.first),
+        body=tuple(_moved(c, at) for c in step.body),
+    )

@@ -1,0 +1,1 @@
+"""Parts of a network that are chosen or repeated while it runs."""
