@@ -207,3 +207,36 @@ def test_what_chooses_among_halves_is_not_rounded_again() -> None:
         assert without_spare_roundings(again) is again
     other = m.convert(m.convert(relu, "bfloat16"), "float32")
     assert without_spare_roundings(other) is other
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_what_only_moves_numbers_does_not_part_a_pad_from_its_convolution(kind: str) -> None:
+    rng, b = np.random.default_rng(72), Builder("net")
+
+    def add(op: str, *inputs: str | None, **attributes: Any) -> str:
+        return b.add(REGISTRY[op](**attributes), list(inputs))
+
+    def normal(*shape: int) -> str:
+        return b.constant((rng.standard_normal(shape) / 9).astype(TYPES[kind]))
+
+    x = rng.standard_normal((2, 18, 11, 7)).astype(TYPES[kind])
+    h = add("Relu", add("Conv", b.input("x", TensorType.of(x)), normal(20, 18, 1, 1)))
+    widths, fill = b.constant(np.array([0, 0, 1, 0, 0, 0, 0, 2])), b.constant(TYPES[kind](0))
+    padded = add("Conv", add("Pad", h, widths, fill), normal(24, 20, 3, 2), strides=(2, 1))
+    joined = add("Concat", padded, add("Relu", padded), axis=1)
+    graph = b.graph([add("Conv", joined, normal(5, 48, 2, 1)), add("Reshape", h, b.constant([-1]))])
+    exe = compile(graph, Settings(opt_level=1, threads=1))
+    got, wanted = exe.run({"x": x}), promised(graph, {"x": x})
+    for value in graph.outputs:
+        assert bits(got[value]) == bits(np.asarray(wanted[value]))
+    _, trace = run_passes(graph, Settings(passes=("widen_halves",)))
+    for count in range(trace.rewrites + 1):
+        asked = Settings(passes=("widen_halves",), checked=True, stop_after=count)
+        after, stopped = run_passes(graph, asked)
+        assert stopped.notes == trace.notes[:count]
+        found = promised(after, {"x": x})
+        for old, new in zip(graph.outputs, after.outputs, strict=True):
+            assert bits(np.asarray(found[new])) == bits(np.asarray(wanted[old]))
+    kinds = [n.op.kind for n in exe.specialised.graph.nodes]
+    assert "Pad" not in kinds
+    assert kinds.index("Concat") > len(kinds) - 5 and kinds[kinds.index("Concat") + 1] == "Conv"

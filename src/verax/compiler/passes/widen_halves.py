@@ -22,8 +22,14 @@ WIDENED = frozenset({
     "ScatterElements", "ScatterND", "Softmax",
 })  # fmt: skip
 """Operators whose kernels take no halves; all of them promise `Operator.in_float32`."""
+MOVING = frozenset({
+    "Concat", "DepthToSpace", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice",
+    "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""Operators that move float32 where all that read the result compute in it: a Pad can then be part
+of the convolution behind it."""
 CHOOSING = frozenset({"GlobalMaxPool", "MaxPool"})
-"""Those of them that make no new number: their results in float32 are halves as they are."""
+"""Widened ones that make no new number: their results in float32 are halves as they are."""
 
 
 def widen_halves(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -40,12 +46,15 @@ def widen_halves(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     rounded once.
     """
     rewriter, wide = Rewriter(graph, limit), dict[str, str]()
-    shared = {v for v in graph.producers if _is_read_both_ways(graph, v)}
+    taken = _taken(graph)
+    shared = {v for v in graph.producers if _is_read_both_ways(graph, v, taken)}
     for node in graph.nodes:
         if rewriter.spent:
+            for value in {*node.inputs} & wide.keys() - rewriter.values.keys():
+                rewriter.values[value or ""] = _halved(rewriter, value, wide) or ""
             rewriter.keep(node)
             continue
-        if _is_widened(graph, node):
+        if node.outputs[0] in taken:
             _compute_wide(rewriter, node, wide)
         elif any(v in wide for v in node.inputs) and isinstance(node.op, Elementwise):
             halves = [_halved(rewriter, v, wide) for v in node.inputs]
@@ -63,6 +72,10 @@ def _compute_wide(rewriter: Rewriter, node: Node, wide: dict[str, str]) -> None:
     graph that the new one has in float32; what only chooses among its inputs makes another."""
     types = rewriter.old.types
     inputs = [wide[v] if v in wide else _widened(rewriter, v) for v in node.inputs]
+    if node.op.kind in MOVING:
+        wide.update(zip(node.outputs, rewriter.add_all(node.op, inputs, node.name)))
+        rewriter.drop(node, "widen_halves")
+        return
     results, names = rewriter.add_all(node.op, inputs), rewriter.names(node)
     made = [
         rewriter.add(Cast(to=types[old].dtype), [new], node.name if not i else "", [name])
@@ -97,11 +110,24 @@ def _is_widened(graph: Graph, node: Node) -> bool:
     return not isinstance(node.op, ScatterElements | ScatterND) or node.op.reduction != "none"
 
 
-def _is_read_both_ways(graph: Graph, value: str) -> bool:
+def _taken(graph: Graph) -> set[str]:
+    """The nodes that are computed in float32, by their first outputs."""
+    found: set[str] = set()
+    kept = {*graph.outputs, *graph.updates.values()}
+    for node in reversed(graph.nodes):
+        halves = [v for v in node.outputs if graph.types[v].dtype in HALVES]
+        readers = [n for v in halves for n in graph.consumers.get(v, ())]
+        moved = node.op.kind in MOVING and readers and not kept & {*halves}
+        if _is_widened(graph, node) or (moved and all(n.outputs[0] in found for n in readers)):
+            found.add(node.outputs[0])
+    return found
+
+
+def _is_read_both_ways(graph: Graph, value: str, taken: set[str]) -> bool:
     """Whether a value of 16 bits is read in float32 and, by elementwise operators alone, as it
     is."""
     readers = graph.consumers.get(value, ())
-    wide = [_is_widened(graph, node) for node in readers]
+    wide = [node.outputs[0] in taken for node in readers]
     if value in graph.outputs or graph.types[value].dtype not in HALVES or not any(wide):
         return False
     return not all(wide) and all(w or isinstance(n.op, Elementwise) for n, w in zip(readers, wide))
