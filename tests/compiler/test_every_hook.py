@@ -90,7 +90,7 @@ def look(hook: str, name: str) -> None:
         last = made_by(name, b, x)
         if name in INTEGERS:
             return [add(b, "Mul", last, b.constant(np.array(3, np.int32)))]
-        if hook == "fits" and name.startswith("Conv"):  # another type than the default's float32
+        if hook == "fits" and "Conv" in name:  # another type than the default's float32
             return [add(b, "Cast", last, to="float16")]
         if hook == "fits":  # one value per column, which products alone take
             return [add(b, "Mul", last, random(b, b.types[last].shape[-1]))]

@@ -14,7 +14,7 @@ from verax.ops.pointwise.elementwise import Elementwise
 from verax.records.trace import Trace
 
 WIDENED = frozenset({
-    "Attention", "AveragePool", "BatchNormalization", "BoxNMS", "Conv", "ConvTranspose", "Einsum",
+    "AffineGrid", "Attention", "AveragePool", "BatchNormalization", "BoxNMS", "Conv", "ConvTranspose", "Einsum",
     "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample",
     "GroupNormalization", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization",
     "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "MaxPool", "MaxRoiPool",
