@@ -14,8 +14,9 @@ from verax.ops.pointwise.elementwise import Elementwise
 from verax.records.trace import Trace
 
 WIDENED = frozenset({
-    "AffineGrid", "Attention", "AveragePool", "BatchNormalization", "BoxNMS", "Conv", "ConvTranspose", "Einsum",
-    "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample",
+    "AffineGrid", "Attention", "AveragePool", "BatchNormalization", "BoxNMS", "Conv",
+    "ConvTranspose", "Einsum", "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool",
+    "GridSample",
     "GroupNormalization", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization",
     "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "MaxPool", "MaxRoiPool",
     "MeanVarianceNormalization", "RMSNormalization", "RNN", "Resize", "RoiAlign",
