@@ -23,6 +23,7 @@ from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool
 from verax.compiler.lower.assembly import Assembly
+from verax.compiler.lower.borders import write_borders
 from verax.compiler.lower.lowering import (
     BranchCall,
     CountedCall,
@@ -82,6 +83,7 @@ def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict
 def _built(
     lowering: Lowering, assembly: Assembly, separate: bool
 ) -> tuple[Image, dict[int, Kernel]]:
+    write_borders(lowering, _lifetimes(lowering.steps))
     steps = lowering.steps
     kernels = {
         i: assembly.kernel(step.spec, step.schedule)

@@ -1,22 +1,29 @@
 """The memory plan: offsets for arena buffers so that values alive together never overlap.
 
 Greedy by size, as published for on-device inference (Pisarchyk and Lee, 2020, "Greedy by Size for
-Offset Calculation"). Bordered buffers lie in a part of their own, where one offset is shared only
-by buffers of the same geometry, so that borders zeroed when the program is loaded stay zero.
+Offset Calculation"), and a few other orders after it. Bordered buffers lie in a part of their own,
+where one offset is shared only by buffers of the same geometry, so that borders zeroed when the
+program is loaded stay zero.
 """
 
 from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
-from verax.compiler.lower.storage import ALIGNMENT, Buffer
+from verax.compiler.lower.storage import ALIGNMENT, Buffer, Geometry
 
 Lifetime = tuple[int, int]
 MANY = 2000
 """Buffers from which on they are placed in the order of their first use: by size, each is held
 against all others."""
+
+
+TRIES, CLOSE, MOST_PAIRS = 24, 1.05, 1_000_000
+"""Orders in which buffers are placed until the plan is `CLOSE` to what lives at once; fewer where
+there are so many pairs of buffers."""
 
 
 def align(size: int, to: int = ALIGNMENT) -> int:
@@ -38,15 +45,35 @@ def plan_arena(lifetimes: Mapping[Buffer, Lifetime], start: int = 0) -> int:
 def kept_bytes(buffers: Iterable[Buffer], start: int = 0) -> int:
     """Bytes at the front of a planned arena whose zeros must stay: what was left free, and buffers
     with borders. The rest holds nothing between runs."""
-    ends = (b.offset + align(b.nbytes) + ALIGNMENT for b in buffers if b.bordered)
+    ends = (_end(b) for b in buffers if b.bordered)
     return max(ends, default=start)
 
 
+def most_alive(lifetimes: Mapping[Buffer, Lifetime]) -> int:
+    """Bytes that live at once in the step where they are most: no plan takes less."""
+    changes: dict[int, int] = {}
+    for buffer, (first, last) in lifetimes.items():
+        changes[first] = changes.get(first, 0) + buffer.nbytes
+        changes[last + 1] = changes.get(last + 1, 0) - buffer.nbytes
+    return max(itertools.accumulate(changes[step] for step in sorted(changes)), default=0)
+
+
+def bordered_bytes(lifetimes: Mapping[Buffer, Lifetime]) -> int:
+    """What buffers of one geometry take if they share memory with each other alone."""
+    ends: list[int] = []
+    for first, last in sorted(lifetimes.values()):
+        if ends and ends[0] < first:
+            heapq.heapreplace(ends, last)
+        else:
+            heapq.heappush(ends, last)
+    return len(ends) * max(b.nbytes for b in lifetimes)
+
+
 def _place_bordered(lifetimes: Mapping[Buffer, Lifetime], end: int) -> int:
-    slots: dict[tuple[object, ...], list[tuple[int, int]]] = {}  # geometry -> (offset, free from)
+    slots: dict[Geometry, list[tuple[int, int]]] = {}  # geometry -> (offset, free from)
     for buffer, (first, last) in sorted(lifetimes.items(), key=lambda item: item[1]):
         assert buffer.geometry is not None
-        pool = slots.setdefault((buffer.geometry, buffer.nbytes), [])
+        pool = slots.setdefault(buffer.geometry, [])
         reusable = [i for i, (_, free) in enumerate(pool) if free < first]
         if reusable:
             buffer.offset = pool[reusable[0]][0]
@@ -59,18 +86,39 @@ def _place_bordered(lifetimes: Mapping[Buffer, Lifetime], end: int) -> int:
 
 
 def _place_by_size(lifetimes: Mapping[Buffer, Lifetime], start: int) -> int:
-    placed: list[tuple[Buffer, Lifetime]] = []
+    """The largest first. While the plan is larger than it need be, the buffer that ends last is
+    placed before all others, a few times; the smallest plan counts."""
+    order = sorted(lifetimes.items(), key=lambda i: (-i[0].nbytes, i[1]))
+    enough = start + most_alive(lifetimes) * CLOSE
+    best, found = _placed(order, start), [b.offset for b, _ in order]
+    first, end = list(order), best
+    for _ in range(min(TRIES, MOST_PAIRS // max(1, len(order) ** 2))):
+        if best <= enough:
+            break
+        top = next(i for i, (b, _) in enumerate(first) if _end(b) == end)
+        first.insert(0, first.pop(top))
+        end = _placed(first, start)
+        if end < best:
+            best, found = end, [b.offset for b, _ in order]
+    for (buffer, _), offset in zip(order, found, strict=True):
+        buffer.offset = offset
+    return best
+
+
+def _placed(order: Sequence[tuple[Buffer, Lifetime]], start: int) -> int:
+    """Each buffer at the first place that is free while it lives."""
+    placed: list[tuple[int, int, Lifetime]] = []
     end = start
-    for buffer, (first, last) in sorted(lifetimes.items(), key=lambda i: (-i[0].nbytes, i[1])):
-        busy = sorted(
-            (b.offset, b.offset + align(b.nbytes) + ALIGNMENT)
-            for b, (f, t) in placed
-            if f <= last and first <= t
-        )
+    for buffer, (first, last) in order:
+        busy = sorted((a, b) for a, b, (f, t) in placed if f <= last and first <= t)
         buffer.offset = _first_gap(busy, align(buffer.nbytes) + ALIGNMENT, start)
-        placed.append((buffer, (first, last)))
-        end = max(end, buffer.offset + align(buffer.nbytes) + ALIGNMENT)
+        placed.append((buffer.offset, _end(buffer), (first, last)))
+        end = max(end, _end(buffer))
     return end
+
+
+def _end(buffer: Buffer) -> int:
+    return buffer.offset + align(buffer.nbytes) + ALIGNMENT
 
 
 def _place_in_order(lifetimes: Mapping[Buffer, Lifetime], start: int) -> int:

@@ -27,15 +27,27 @@ class MemorySpace(enum.StrEnum):
     io = "io"  # the caller's arrays: one slot per graph input and output
 
 
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """What two bordered values must share to share a buffer: sizes with borders, axis by axis, and
+    zeros before and after each spatial axis (the third and those that follow)."""
+
+    layout: Layout
+    itemsize: int
+    extents: tuple[int, ...]
+    borders: Pads
+
+
 @dataclasses.dataclass(eq=False)
 class Buffer:
     """`nbytes` of a memory space. `slot` numbers a caller's array. `bordered` buffers hold zero
-    borders: they are shared only by values of the same geometry and never overlap others."""
+    borders that nobody writes: they are shared only by values of the same geometry and never
+    overlap others (but see `lower.borders`)."""
 
     space: MemorySpace
     nbytes: int
     slot: int = -1
-    geometry: tuple[object, ...] | None = None
+    geometry: Geometry | None = None
     offset: int = -1
 
     @property
@@ -115,11 +127,11 @@ class Physical:
         return any(a or b for a, b in self.borders)
 
     @property
-    def geometry(self) -> tuple[object, ...] | None:
-        """What two bordered values must share to share a buffer."""
+    def geometry(self) -> Geometry | None:
+        """Of a value with a border."""
         if not self.has_border:
             return None
-        return (self.layout, self.type.dtype, self.extents, self.borders)
+        return Geometry(self.layout, self.type.dtype.itemsize, self.extents, self.borders)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,75 @@
+"""Which buffers with borders of zeros keep memory of their own, and which have them written anew.
+
+A border that nobody writes stays zero if nothing else ever lies there: that costs no time, but such
+buffers share memory with their own kind alone, and made arenas two to three times as large as what
+lives at once. So only small buffers keep theirs. Of the others, the large images, a border is a
+small part: it is written in every run, just before the step that writes what it surrounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.lower.lowering import KernelCall, Lowering, Step
+from verax.compiler.lower.memory import Lifetime, bordered_bytes, most_alive
+from verax.compiler.lower.storage import Buffer, Geometry, Pointer
+from verax.numerics.expr import Const
+
+KEPT_SHARE = 0.1
+"""What buffers that keep their borders may take, as a share of the bytes that live at once."""
+SLACK = 1 << 20
+"""Bytes more than live at once that are not worth a step."""
+_ZEROS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
+
+
+def write_borders(lowering: Lowering, lifetimes: Mapping[Buffer, Lifetime]) -> None:
+    """Add the steps that write borders, and take the mark of one from the buffers that have them.
+
+    lifetimes: of all arena buffers, in the steps there are.
+    """
+    least = most_alive(lifetimes)
+    kinds: dict[Geometry, dict[Buffer, Lifetime]] = {}
+    for buffer, alive in lifetimes.items():
+        if buffer.geometry is not None:
+            kinds.setdefault(buffer.geometry, {})[buffer] = alive
+    sizes = {kind: bordered_bytes(buffers) for kind, buffers in kinds.items()}
+    others = most_alive({b: t for b, t in lifetimes.items() if not b.bordered})
+    if others + sum(sizes.values()) <= least * (1 + KEPT_SHARE) + SLACK:
+        return
+    before: dict[int, list[Step]] = {}
+    kept = 0
+    for kind in sorted(kinds, key=lambda kind: sizes[kind]):
+        kept += sizes[kind]
+        if kept <= KEPT_SHARE * least:
+            continue
+        for buffer, (first, _) in kinds[kind].items():
+            before.setdefault(first, []).extend(_zeroing(lowering, buffer, kind))
+            buffer.geometry = None
+    lowering.steps = [
+        one for i, step in enumerate(lowering.steps) for one in (*before.get(i, ()), step)
+    ]
+
+
+def _zeroing(lowering: Lowering, buffer: Buffer, kind: Geometry) -> Iterator[KernelCall]:
+    """The calls that write the border of a buffer."""
+    dtype = _ZEROS[kind.itemsize]
+    strides = [math.prod(kind.extents[i + 1 :]) for i in range(len(kind.extents))]
+    for offset, dims in _sides(kind, strides):
+        spec = LoopSpec(dims, (), (Access(dtype, tuple(strides)),), (Const(0, dtype),))
+        target = Pointer(buffer, offset * kind.itemsize)
+        yield KernelCall(spec, lowering.schedule(spec), (target,), "zeros around an image")
+
+
+def _sides(kind: Geometry, strides: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(elements before it, dims) of the boxes that a border is made of: before and after the first
+    spatial axis, then of what lies between along the next one."""
+    dims, offset = list(kind.extents), 0
+    for axis, (begin, end) in enumerate(kind.borders, start=2):
+        inside = dims[axis] - begin - end
+        for start, count in ((0, begin), (begin + inside, end)):
+            if count:
+                yield offset + start * strides[axis], (*dims[:axis], count, *dims[axis + 1 :])
+        dims[axis] = inside
+        offset += begin * strides[axis]
