@@ -35,15 +35,15 @@ class Decided:
     """Where the values of a graph shall lie.
 
     blocked: values that are made blocked and stay so; row_major: those that could and do not.
-    borders: zeros that readers of a value in a layout want around it. dots: whether kernels take
-    bytes as they are (`Target.dots`).
+    borders: zeros that readers of a value in a layout want around it. byte_products: how kernels
+    multiply bytes (`Target.byte_products`).
     """
 
     graph: Graph
     blocked: set[str] = field(default_factory=set)
     row_major: set[str] = field(default_factory=set)
     borders: dict[tuple[str, Layout], Pads] = field(default_factory=dict)
-    dots: bool = False
+    byte_products: str = ""
 
 
 WantedLayouts = Callable[[Decided, Node], Layouts | None]
@@ -56,10 +56,10 @@ def decide_layouts(
     wanted_by: WantedLayouts,
     prefers_blocked: Callable[[Decided, Group], bool],
     decisions: Decisions,
-    dots: bool = False,
+    byte_products: str = "",
 ) -> Decided:
     """Decide group by group, in the order in which they run."""
-    found = Decided(graph, dots=dots)
+    found = Decided(graph, byte_products=byte_products)
     for group in groups:
         wanted = wanted_by(found, group.root)
         if wanted is None:

@@ -14,7 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from verax.compiler.kernels import llvm_text as ir
-from verax.compiler.kernels.builder import FunctionBuilder, Index, Kernel, ModuleBuilder, Term
+from verax.compiler.kernels.builder import (
+    I64,
+    FunctionBuilder,
+    Index,
+    Kernel,
+    ModuleBuilder,
+    Term,
+)
 from verax.compiler.kernels.conv_pack import sections
 from verax.compiler.kernels.conv_schedule import (
     ConvSchedule,
@@ -26,7 +33,8 @@ from verax.compiler.kernels.conv_schedule import (
 )
 from verax.compiler.kernels.conv_spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Sizes, finish_value, is_long, load_lanes, load_operands
-from verax.compiler.kernels.products import products
+from verax.compiler.kernels.paired_bytes import BLOCK, ENTRY, QUADS, SHUFFLES, entries_at
+from verax.compiler.kernels.products import Paired, products
 from verax.compiler.kernels.sizes import Size, ceil_div, known, least
 from verax.compiler.kernels.target import LANES
 
@@ -34,8 +42,7 @@ from verax.compiler.kernels.target import LANES
 def emit_direct(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel for an aligned `spec`; arguments as `ConvSpec` lists them."""
     operands = spec.epilogue.operands if spec.epilogue else ()
-    has_start = bool(spec.bias or spec.initial)
-    f = module.kernel(("conv", spec, schedule), 3 + has_start + len(operands))
+    f = module.kernel(("conv", spec, schedule), 3 + spec.extra_arguments + len(operands))
     if f.kernel is not None:
         return f.kernel
     items: Size = 0
@@ -87,11 +94,13 @@ class _Section:
         else:  # there may be no full tile at all
             self.chunks = ceil_div(ceil_div(self.rows, self.tile_rows), schedule.chunk)
         self.items = spec.batch * phase.count[0] * self.chunks * spec.groups * block_groups
-        self.types, self.products = spec.types, products(f, spec.types)
+        self.types, self.products = spec.types, products(f, spec.types, spec.paired)
         self.width = blocks * LANES
         self.step_width = self.width * spec.step
         steps = spec.steps(spec.group_channels) * math.prod(phase.tap_counts)
         self.weights_per_item = steps * self.step_width
+        if spec.paired:
+            self.weights_per_item = self.weights_per_item // (BLOCK - SHUFFLES) * BLOCK
         self.passes = passes(spec, schedule)
         self.weights_per_pass = self.weights_per_item // self.passes
         self.flat, self.dense = flattened(spec, phase), written_densely(spec, phase)
@@ -133,7 +142,7 @@ class _Section:
         first = sum(a * s for a, s in zip(phase.first, x.space, strict=True))
         depth = (d, phase.step[0] * x.depth)
         self.x = f.at(inputs, (n, x.batch), depth, (group, per_group), first, dtype=self.types.x)
-        order = f.iadd(f.imul(group, self.block_groups), kgroup)
+        self.order = order = f.iadd(f.imul(group, self.block_groups), kgroup)
         shared = zip((n, d), spec.weight_strides, strict=True)
         self.w = self._weight(
             f.args[1], (order, self.weights_per_item), *shared, self.weight_offset
@@ -206,6 +215,8 @@ class _Section:
             state = block.results
         if rest != 0:
             state = self._emit_taps(self._input(x, full * spec.x.block), rest, pixels, state)
+        if spec.paired:
+            state = self._emit_further(x, pixels, state)
         acc = state[1 + bool(self.ahead) :]
         outputs = list(self._outputs(row, col, pixels))
         if self.passes == 1:
@@ -277,6 +288,8 @@ class _Section:
         self, x: ir.Value, channels: Size, pixels: list[tuple[int, int]], state: list[ir.Value]
     ) -> list[ir.Value]:
         """One kernel position: `channels` channels of the reduction."""
+        if self.spec.paired:
+            return self._emit_block(x, pixels, state)
         f, lane = self.f, self.spec.x.lane * self.spec.step
         fetch = self.schedule.fetch_block and channels == LANES
         steps = self.spec.steps(channels)
@@ -307,6 +320,36 @@ class _Section:
             state = trip.results
         return state
 
+    def _emit_block(
+        self, x: ir.Value, pixels: list[tuple[int, int]], state: list[ir.Value]
+    ) -> list[ir.Value]:
+        """One kernel position of a block of bytes, which is shuffled for every step."""
+        assert isinstance(self.products, Paired)
+        source, (w, *acc) = self.f.anchor(x), state
+        for step in range(QUADS):
+            self.products.shuffle(self._weight(w, step * LANES))
+            place = SHUFFLES + step * self.step_width
+            source, w = self._emit_products(source, w, 0, [place], pixels, acc)
+        return [self._weight(w, BLOCK), *acc]
+
+    def _emit_further(
+        self, x: ir.Value, pixels: list[tuple[int, int]], state: list[ir.Value]
+    ) -> list[ir.Value]:
+        """The steps of weights that are in no safe pair."""
+        assert isinstance(self.products, Paired)
+        f, b = self.f, self.f.b
+        table = f.args[2 + bool(self.spec.bias)]
+        ends = [f.at(table, (self.order, 4), at, dtype="int8") for at in (0, 4)]
+        start, stop = (b.sext(f.load(end, "int32", lanes=0), I64) for end in ends)
+        entries = f.at(table, entries_at(known(self.block_groups)), dtype="int8")
+        with f.loop(stop, start=start, carry=state[1:]) as step:
+            acc, entry = list(step.values), f.at(entries, (step.index, ENTRY), dtype="int8")
+            offset = f.load(entry, "int64", lanes=0)
+            self.products.shuffle(f.at(entry, 16, dtype="int8"))
+            self._emit_products(self._input(x, (offset, 1)), entry, 0, [64], pixels, acc)
+            step.next(acc)
+        return [state[0], *step.results]
+
     def _fetch_block(
         self, source: ir.Value, pixels: list[tuple[int, int]], trip: Index, trips: Size
     ) -> None:
@@ -333,10 +376,22 @@ class _Section:
         f, spec = self.f, self.spec
         offset, here = step * spec.x.lane * spec.step, step * self.step_width
         places = [here + j * LANES * spec.step for j in range(self.blocks)]
-        weights = [self.products.weights(self._weight(w, place)) for place in places]
         if self.schedule.near:
             for place in places:
                 f.prefetch(self._weight(w, self.schedule.near * self.step_width + place))
+        return self._emit_products(x, w, offset, places, pixels, acc)
+
+    def _emit_products(
+        self,
+        x: ir.Value,
+        w: ir.Value,
+        offset: Size,
+        places: Sequence[Size],
+        pixels: list[tuple[int, int]],
+        acc: list[ir.Value],
+    ) -> tuple[ir.Value, ir.Value]:
+        """acc += x * w, the data `offset` behind each pixel's, weights at `places`."""
+        weights = [self.products.weights(self._weight(w, place)) for place in places]
         for i, (r, c) in enumerate(pixels):
             value = self.products.value(self._input(x, r * self.x_row + c * self.x_col + offset))
             for j, weight in enumerate(weights):
@@ -386,7 +441,7 @@ class _Section:
         acc: Sequence[ir.Value],
     ) -> None:
         f, spec = self.f, self.spec
-        operands = f.args[2 + bool(spec.bias or spec.initial) : -1]
+        operands = f.args[2 + spec.extra_arguments : -1]
         if len(acc) > self.blocks and self.finishes_later:
             for where, value in zip(outputs, acc, strict=True):
                 self._store(value, *where)

@@ -98,14 +98,19 @@ def filter_blocks(spec: ConvSpec) -> Size:
     return ceil_div(spec.group_filters, LANES)
 
 
-def step_cycles(blocks: int, pixels: int, target: Target) -> float:
+def step_cycles(blocks: int, pixels: int, target: Target, paired: bool = False) -> float:
     """Cycles of one channel step of a tile: multiply-adds, loads, or latency."""
     vectors = blocks * target.physical
+    if paired:  # two multiplications for each, and the shuffle and the weights are loaded too
+        return max(vectors * pixels, (pixels + vectors + 1) / 2)
     return max(vectors * pixels / 2, (pixels + vectors) / 2, 4.0)
 
 
-def fits(blocks: int, pixels: int, target: Target) -> bool:
-    """Whether a tile's accumulators, weights and two inputs fit the register file."""
+def fits(blocks: int, pixels: int, target: Target, paired: bool = False) -> bool:
+    """Whether a tile's accumulators, weights and two inputs fit the register file; of paired bytes
+    one block of filters; six registers are for what is between."""
+    if paired:
+        return blocks == 1 and target.physical * (pixels + 2) + 4 <= target.registers
     return blocks * target.physical * (pixels + 1) + 2 <= target.registers
 
 
@@ -132,7 +137,7 @@ def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     most = _most_pixels(spec)
     best: tuple[float, ConvSchedule] | None = None
     straight = _fetches(spec, phase) and target.registers <= FEW_REGISTERS
-    for cost, tile in _tiles(rows, cols, total, most, target):
+    for cost, tile in _tiles(rows, cols, total, most, target, spec.paired):
         if straight and tile.rows > 1 and tile.cols > 1:
             continue
         if best is None or cost < best[0] - 1e-9:
@@ -146,7 +151,8 @@ def direct_tiles(spec: ConvSpec, target: Target) -> list[ConvSchedule]:
     rest of each is chosen by rule. For known sizes."""
     target, phase = for_sums(spec, target), largest_phase(spec)
     rows, cols = map(known, grid(spec, phase))
-    found = list(_tiles(rows, cols, known(filter_blocks(spec)), MOST_OUTPUTS, target))
+    blocks = known(filter_blocks(spec))
+    found = list(_tiles(rows, cols, blocks, MOST_OUTPUTS, target, spec.paired))
     return [_arrange(spec, phase, tile) for _, tile in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -160,18 +166,18 @@ MOST_BLOCKS, MOST_OUTPUTS = 4, 30
 
 
 def _tiles(
-    rows: int, cols: int, total: int, most: int, target: Target
+    rows: int, cols: int, total: int, most: int, target: Target, paired: bool
 ) -> Iterator[tuple[float, ConvSchedule]]:
     """Tiles of at most `most` pixels that fit the register file, with their cost."""
     for blocks in range(1, min(MOST_BLOCKS, total) + 1):
-        if not fits(blocks, 1, target):
+        if not fits(blocks, 1, target, paired):
             break
         for tile_cols in range(1, min(cols, MOST_OUTPUTS) + 1):
             for tile_rows in range(1, min(rows, MOST_OUTPUTS) + 1):
                 pixels = tile_rows * tile_cols
-                if pixels > most or not fits(blocks, pixels, target):
+                if pixels > most or not fits(blocks, pixels, target, paired):
                     break
-                cost = _cost(blocks, tile_rows, tile_cols, rows, cols, total, target)
+                cost = _cost(blocks, tile_rows, tile_cols, rows, cols, total, target, paired)
                 yield cost, ConvSchedule(blocks, tile_rows, tile_cols)
 
 
@@ -193,7 +199,14 @@ def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:
 
 
 def _cost(
-    blocks: int, tile_rows: int, tile_cols: int, rows: int, cols: int, total: int, target: Target
+    blocks: int,
+    tile_rows: int,
+    tile_cols: int,
+    rows: int,
+    cols: int,
+    total: int,
+    target: Target,
+    paired: bool,
 ) -> float:
     """Cycles per channel step for one image, plus a little for each tile and block change."""
     cost = 0.0
@@ -201,7 +214,7 @@ def _cost(
         for n_rows, r in _pieces(rows, tile_rows):
             for n_cols, c in _pieces(cols, tile_cols):
                 trips = n_blocks * n_rows * n_cols
-                cost += trips * (step_cycles(b, r * c, target) + 0.3)
+                cost += trips * (step_cycles(b, r * c, target, paired) + 0.3)
                 cost += trips * 0.02 * b * r  # a wide row beats a tall tile, few weights win
     return cost
 
@@ -210,6 +223,11 @@ def _fetches(spec: ConvSpec, phase: Phase) -> bool:
     """Whether inputs are fetched ahead: each is used once, and blocks lie far apart."""
     pointwise, deep = phase.tap_counts == (1, 1, 1), known(spec.group_channels) >= 2 * LANES
     return pointwise and deep and spec.x.lane == 1 and spec.step == 1
+
+
+def _waits(spec: ConvSpec) -> bool:
+    """Whether partial sums may wait in y."""
+    return spec.types.sum == spec.types.y and not spec.paired
 
 
 def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
@@ -245,5 +263,5 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
         filters_outer=filters_outer and spec.weight_strides == (0, 0),
         fetch_block=_fetches(spec, phase),
         ahead=pointwise and filters_outer and several and spec.step == 1,
-        pass_blocks=1 if few_tiles and not pointwise and spec.types.sum == spec.types.y else 0,
+        pass_blocks=1 if few_tiles and not pointwise and _waits(spec) else 0,
     )

@@ -138,11 +138,11 @@ def _admits(spec: ConvSpec, target: Target, asked: object) -> bool:
     phase = largest_phase(spec)
     pointwise = phase.tap_counts == (1, 1, 1) and spec.step == 1
     deep = known(spec.group_channels) >= 2 * LANES and spec.x.lane == 1
-    stored = spec.types.sum == spec.types.y
+    stored = spec.types.sum == spec.types.y and not spec.paired
     return (
         asked.blocks <= min(MOST_BLOCKS, known(filter_blocks(spec)))
         and max(asked.rows, asked.cols) <= MOST_OUTPUTS
-        and fits(asked.blocks, outputs, target)
+        and fits(asked.blocks, outputs, target, spec.paired)
         and ((pointwise and deep) or not asked.fetch_block)
         and (pointwise or not asked.ahead)
         and ((stored and not pointwise) or not asked.pass_blocks)

@@ -66,6 +66,8 @@ class ConvSpec:
     a tensor with these strides (lane 0: one value for all filters). weight_strides: elements from
     the packed weights of one image, and of one depth, to the next. exact: y ends with its last
     filter, so spare lanes are neither stored nor read from operands.
+
+    paired: bytes by `paired_bytes`, whose further steps come in place of a tensor of `initial`.
     """
 
     batch: Size
@@ -85,11 +87,13 @@ class ConvSpec:
     initial: Strides | None = None
     weight_strides: tuple[Size, Size] = (0, 0)
     exact: bool = False
+    paired: bool = False
     types: ContractionTypes = dataclasses.field(kw_only=True)
 
     def __str__(self) -> str:
         """Channels, kernel, output, and what is not ordinary; the algorithm first."""
         kind = "depthwise" if self.depthwise else "direct" if self.aligned else "grouped"
+        kind = "paired" if self.paired else kind
         turned = " transposed" if self.transposed else ""
         groups = f" in {self.groups} groups" if self.groups > 1 and not self.depthwise else ""
         return (
@@ -109,6 +113,11 @@ class ConvSpec:
         have it."""
         factors = self.types.x, self.types.weights
         return {("int16", "int16"): 2, ("uint8", "int8"): 4}.get(factors, 1)
+
+    @property
+    def extra_arguments(self) -> int:
+        """Between the weights and the epilogue's operands."""
+        return bool(self.bias) + bool(self.initial or self.paired)
 
     def steps(self, channels: Size) -> Size:
         """Steps that so many channels take."""

@@ -36,8 +36,10 @@ class Products(Protocol):
         """The same values, instructions kept in order where that matters: the sum, then loads."""
 
 
-def products(f: FunctionBuilder, types: ContractionTypes) -> Products:
+def products(f: FunctionBuilder, types: ContractionTypes, paired: bool = False) -> Products:
     """The products of `types`: floats, pairs of int16, or whatever widens to the sum."""
+    if paired:
+        return Paired(f, types)
     if types.sum.startswith("float"):
         return _Floats(f, types)
     if (types.x, types.weights) == ("uint8", "int8"):
@@ -188,6 +190,38 @@ class _Pairs:
         tied = self.f.b.call(ir.InlineAsm(kind, "", code), values)
         found = [self.f.b.extract_value(tied, i) for i in range(len(values))]
         return found[:count], self._joined(found[count:])
+
+
+class Paired(_Pairs):
+    """Four channels a step, which `shuffle` has named: unsigned bytes by signed ones, added up in
+    pairs in 16 bits, which none of them leaves (`paired_bytes`); weights [16 filters][4]."""
+
+    def shuffle(self, pointer: ir.Value) -> None:
+        """The channels of what follows: 16 numbers, four times the same four."""
+        self.order = self._both(pointer)
+
+    def _both(self, pointer: ir.Value) -> ir.Value:
+        """16 bytes, in both halves of a register."""
+        return self.f.shuffle(self.f.load(pointer, "int8"), [*range(LANES)] * 2)
+
+    def weights(self, pointer: ir.Value) -> Any:
+        places = [pointer, self.f.at(pointer, PAIRS, dtype="int8")]
+        return [self.f.load(place, "int8", PAIRS) for place in places]
+
+    def value(self, pointer: ir.Value) -> Any:
+        data = self._both(pointer)
+        return self._call("llvm.x86.avx2.pshuf.b", data.type, data, self.order)
+
+    def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
+        f, parts = self.f, []
+        words, sums = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(I32, LANES // 2)
+        for w in weights:
+            pairs = self._call("llvm.x86.avx2.pmadd.ub.sw", words, value, w)
+            parts.append(self._call("llvm.x86.avx2.pmadd.wd", sums, pairs, f.constant(1, "int16")))
+        return f.b.add(total, self._joined(parts))
+
+    def _call(self, name: str, result: ir.Type, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.f.b.call(self.f.module.intrinsic(name, result, [a.type, b.type]), [a, b])
 
 
 class _Quads:

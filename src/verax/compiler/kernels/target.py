@@ -114,6 +114,12 @@ class Target:
         return runs_here(self.name)
 
     @property
+    def byte_products(self) -> str:
+        """How kernels multiply bytes by bytes: "dots" by VNNI, "pairs" by AVX2's instruction where
+        it is exact (`paired_bytes`), "" not at all."""
+        return "dots" if self.dots else "pairs" if self.name == "avx2" else ""
+
+    @property
     def makes_elf(self) -> bool:
         """Whether object files for it are ELF, as everywhere but on macOS and Windows."""
         return not any(system in self.triple for system in ("darwin", "macos", "windows"))

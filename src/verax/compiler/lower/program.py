@@ -97,8 +97,9 @@ def lower(
     tuned: schedules that measuring found; it is asked once for each kernel.
     """
     decisions = decisions or Decisions()
-    if target.dots:
-        graph = stored_in_bytes(graph, takes_bytes)
+    how = target.byte_products
+    if how:
+        graph = stored_in_bytes(graph, lambda graph, node: takes_bytes(graph, node, how))
     lowering = Lowering(graph, target, settings, None, tuned)
     lowering.lower_body = lambda inner: _lower_all(inner, Decisions())
     _lower_all(lowering, decisions)
@@ -113,10 +114,8 @@ def lower(
 def _lower_all(lowering: Lowering, decisions: Decisions) -> None:
     graph = lowering.graph
     groups = group_nodes(graph, _takes_epilogue, _joins, decisions)
-    dots = lowering.target.dots
-    lowering.decide(
-        decide_layouts(graph, groups, _wanted_layouts, prefers_blocked, decisions, dots)
-    )
+    how = lowering.target.byte_products
+    lowering.decide(decide_layouts(graph, groups, _wanted_layouts, prefers_blocked, decisions, how))
     for group in groups:
         _lower_group(lowering, group)
     lowering.finish_outputs()

@@ -21,6 +21,7 @@ from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.kernels.layout import Epilogue
+from verax.compiler.kernels.paired_bytes import pack_paired
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.sizes import known
 
@@ -46,6 +47,8 @@ def arguments(spec: Spec) -> list[Argument]:
     schedules."""
     if isinstance(spec, ConvSpec):
         start = bool(spec.bias or spec.initial)
+        if spec.paired:
+            return _of_paired(spec)
         return _of_sum(spec, spec.epilogue, start, lambda s: _conv_weights(spec, s))
     if isinstance(spec, GemmSpec):
         return _of_sum(spec, spec.epilogue, bool(spec.bias), lambda s: _factors(spec, s))
@@ -83,6 +86,16 @@ def _of_sum(
         *(Argument(o.dtype) for o in operands),
         Argument(spec.types.y, written=True),
     ]
+
+
+def _of_paired(spec: ConvSpec) -> list[Argument]:
+    shape = known(spec.filters), known(spec.channels), *spec.kernel
+    size = int(np.prod(shape))
+    made = pack_paired(drawn("int8", size, seed_of("weights 0")).reshape(shape), spec)
+    first, _, *rest = _of_sum(spec, spec.epilogue, spec.bias, lambda _: made.main)
+    at = 2 + spec.bias
+    found = [first, Argument("int8", lambda _: made.main), *rest]
+    return [*found[:at], Argument("int8", lambda _: made.further), *found[at:]]
 
 
 def _conv_weights(spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:

@@ -4,7 +4,7 @@ The kernels take 16 bits: the data minus its zero point, so that a border of zer
 by the weights minus theirs, centred when the network is compiled. Sums are exact in 32 bits (as far
 as the operator's own are), so instructions do not matter. Data of 16 bits around a zero point takes
 32. Where groups have a few channels and no sum can leave 24 bits, lanes are summed in float32.
-Where the machine multiplies bytes (`Target.dots`), they take those (`bytes`).
+Where the machine multiplies bytes (`Target.byte_products`), they take those (`bytes`).
 Windows of 3x3 go by Winograd's filtering where that saves work (`winograd`).
 """
 
@@ -23,6 +23,9 @@ from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import Strides
+from verax.compiler.kernels.paired_bytes import OFTEN, pack_paired, safe_share
+from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.integer.bytes import moved_into_bytes, starting_sums, subtracted
 from verax.compiler.lower.integer.winograd import border, lower_tiles, tile_of
@@ -124,18 +127,20 @@ def _data(graph: Graph, node: Node) -> tuple[int, int]:
     return low - zero, high - zero
 
 
-def _tile(graph: Graph, node: Node, dots: bool) -> int:
+def _tile(graph: Graph, node: Node, how: str) -> int:
     """Of Winograd's filtering; 0 for direct summation."""
     if _carried(graph, node) is not DType.int16:
         return 0
     weights, data = _centred_weights(graph, node), _data(graph, node)
-    return tile_of(graph, node, weights, data, quick=dots and takes_bytes(graph, node))
+    return tile_of(
+        graph, node, weights, data, quick=how == "dots" and takes_bytes(graph, node, how)
+    )
 
 
-def _tile_and_pads(graph: Graph, node: Node, dots: bool) -> tuple[int, Pads | None]:
+def _tile_and_pads(graph: Graph, node: Node, how: str) -> tuple[int, Pads | None]:
     """The tile, and the border of zeros that the kernel reads around the data; None for a border
     out of proportion."""
-    tile = _tile(graph, node, dots)
+    tile = _tile(graph, node, how)
     return tile, border(graph, node, tile) if tile else _direct_pads(graph, node)
 
 
@@ -158,8 +163,8 @@ def _base(graph: Graph, node: Node) -> int | None:
     return subtracted(data, int(_zero(graph, node, 2)))
 
 
-def takes_bytes(graph: Graph, node: Node) -> bool:
-    """Whether the products of bytes suit that `Target.dots` stands for.
+def takes_bytes(graph: Graph, node: Node, how: str) -> bool:
+    """Whether the products of bytes suit that the machine has (`Target.byte_products`).
 
     A border of zeros is right where the byte 0 stands for 0. Elsewhere there must be none, and
     each filter's sums start from what the others' zero adds to them.
@@ -171,14 +176,22 @@ def takes_bytes(graph: Graph, node: Node) -> bool:
     base, pads = _base(graph, node), _direct_pads(graph, node)
     if spec.types.sum != "int32" or not spec.aligned or spec.depthwise:
         return False
-    if base is None or pads is None:
+    if not how or base is None or pads is None:
         return False
     weights = _centred_weights(graph, node)
     if weights.min(initial=0) < -128 or weights.max(initial=0) > 127:
         return False
+    if how == "pairs" and not (_pairs_up(spec, weights) and _tile(graph, node, how) == 0):
+        return False
     if int(_zero(graph, node, 2)) == base:
         return True
     return not spec.transposed and not any(a or b for a, b in pads)
+
+
+def _pairs_up(spec: ConvSpec, weights: np.ndarray) -> bool:
+    """Whether channels are put together in pairs (`paired_bytes`)."""
+    whole = spec.groups == 1 and not spec.transposed and known(spec.channels) % LANES == 0
+    return whole and safe_share(weights) >= OFTEN
 
 
 def layouts(decided: Decided, node: Node) -> Layouts | None:
@@ -186,11 +199,12 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     graph = decided.graph
     if not is_compiled(graph, node):
         return None
-    tile, pads = _tile_and_pads(graph, node, decided.dots)
+    how = decided.byte_products
+    tile, pads = _tile_and_pads(graph, node, how)
     if pads is None:
         return None
     ready = _is_ready(graph, node)
-    if decided.dots and not tile and takes_bytes(graph, node):
+    if how and not tile and takes_bytes(graph, node, how):
         data = graph.types[node.inputs[0] or ""].dtype
         ready = data is DType.uint8 and _base(graph, node) == 0
     return Layouts({0: (Layout.blocked, pads)} if ready else {}, Layout.blocked)
@@ -208,8 +222,8 @@ def _is_ready(graph: Graph, node: Node) -> bool:
 def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     """x, weights, operands, y."""
     graph, node = lowering.graph, group.root
-    dots = lowering.target.dots
-    tile, pads = _tile_and_pads(graph, node, dots) if is_compiled(graph, node) else (0, None)
+    how = lowering.target.byte_products
+    tile, pads = _tile_and_pads(graph, node, how) if is_compiled(graph, node) else (0, None)
     if pads is None:
         raise NoKernel(
             "convolutions of integers take constant weights and zero points, one to three axes and "
@@ -220,7 +234,7 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
         x = _centred_data(lowering, node, pads)
         lower_tiles(lowering, group, x, weights, tile, _as_declared(graph, node, "int32"))
         return
-    base = _base(graph, node) if dots and takes_bytes(graph, node) else None
+    base = _base(graph, node) if takes_bytes(graph, node, how) else None
     if base is None:
         x = _centred_data(lowering, node, pads)
     else:
@@ -231,15 +245,23 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     zero = 0 if base is None else int(_zero(graph, node, 2)) - base
     if base is not None:
         types = ContractionTypes("uint8", "int8", "int32", str(stored))
-        spec = dataclasses.replace(spec, types=types, bias=zero != 0)
+        paired = how == "pairs"
+        spec = dataclasses.replace(spec, types=types, bias=zero != 0, paired=paired)
     fused, operands = epilogue(lowering, group, _as_declared(graph, node, spec.types.sum))
     spec = dataclasses.replace(spec, epilogue=fused)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     arguments: list[Pointer | Placed] = [x]
-    arguments.append(lowering.packed(pack_conv_weights(weights, spec, schedule)))
+    further: list[Pointer | Placed] = []
+    if spec.paired:
+        packed = pack_paired(weights, spec)
+        arguments.append(lowering.packed(packed.main))
+        further.append(lowering.packed(packed.further))
+    else:
+        arguments.append(lowering.packed(pack_conv_weights(weights, spec, schedule)))
     if spec.bias:
         arguments.append(lowering.packed(pack_channels(starting_sums(weights, zero))))
+    arguments += further
     lowering.call(spec, [*arguments, *operands, y], group.label, schedule)
 
 
