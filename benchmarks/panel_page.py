@@ -212,7 +212,8 @@ def cause(failure: str) -> str:
     telling = [line for line in lines if not NOISE.match(line)]
     if telling and telling[0] != lines[0]:
         telling = telling[-1:]
-    said = re.sub(r"^(RuntimeError|Exception): *(?=\S)", "", (telling or lines or ["nothing"])[0])
+    said = " ".join((telling or lines or ["nothing"])[0].replace("what(): ", "").split())
+    said = re.sub(r"^(RuntimeError|Exception): *(?=\S)", "", said)
     if len(telling) > 1 and said.endswith(":"):
         said += f" {telling[1]}"
     if len(said) > LONGEST:

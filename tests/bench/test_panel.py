@@ -103,6 +103,7 @@ Summary:
          "It is odd"),
         ("IndexError: list index out of range", "IndexError: list index out of range"),
         ("RuntimeError: it's a shape\nof another kind", "it's a shape"),
+        ("its converter refused: what():  a::b  at", "its converter refused: a::b at"),
         ("it refuses these:\n  Loop, If\nand more", "it refuses these: Loop, If"),
         ("", "nothing"),
     ],

@@ -199,6 +199,10 @@ def divides(exe: Executable) -> bool:
     return any(graph.constants[n.inputs[1] or ""] != 1 for n in made)
 
 
+def three_factors(b: Builder, x: str) -> list[str]:
+    return [add(b, "Einsum", x, random(b, 7, 5), random(b, 5, 9), equation="abcd,de,ec->ab")]
+
+
 def kinds(exe: Executable) -> list[str]:
     return [n.op.kind for n in exe.specialised.graph.nodes]
 
@@ -226,6 +230,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "recognise_lp_norm": (unit_length, lambda exe: kinds(exe) == ["LpNormalization"]),
     "recognise_attention": (attended, lambda exe: kinds(exe) == ["Tanh", "Exp", "Attention"]),
     "recognise_softmax": (exponentials, lambda exe: kinds(exe) == ["Softmax"]),
+    "split_einsum": (three_factors, lambda exe: kinds(exe) == ["Einsum", "Einsum"]),
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),
     "merge_linear": (narrowed, lambda exe: kinds(exe) == ["Conv"]),
     "choose_winograd": (wide, lambda exe: kinds(exe) == ["Conv", "Tanh", "WinogradConv"]),

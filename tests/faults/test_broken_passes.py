@@ -24,6 +24,7 @@ from verax.compiler.passes import fold_pads as pads
 from verax.compiler.passes import recognise_attention as attention
 from verax.compiler.passes import reduce_strength as strength
 from verax.compiler.passes import share_constants as sharing
+from verax.compiler.passes import split_einsum as split
 from verax.compiler.passes.affine import Affine
 from verax.compiler.passes.base import Pass
 from verax.compiler.passes.canonicalise import _Canonical
@@ -274,6 +275,22 @@ def filled() -> Graph:
     return s.graph(s.add("Mul", s.add("Pad", conv(s, s.x), widths, fill), scale))
 
 
+# --- split_einsum: a label that is summed too early
+
+
+def forgets_the_others(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Keep the labels of the output only, whoever else has them."""
+    left = split._left
+    with patch.object(split, "_left", lambda a, b, others: left(a, b, others[-1:])):
+        return split.split_einsum(graph, limit)
+
+
+def three_factors() -> Graph:
+    s = Sketch()
+    factors = (s.x, s.normal(7, 5), s.normal(3, 5))
+    return s.graph(s.add("Einsum", *factors, equation="abcd,de,be->ac"))
+
+
 # --- choose_winograd: pads made equal
 
 
@@ -416,6 +433,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("fold_scales", any_sign, negative_scale, ""),
     ("fold_scales", any_sign, negative_maximum, ""),
     ("fold_scales", any_fill, filled, ""),
+    ("split_einsum", forgets_the_others, three_factors, ""),
     ("recognise_attention", any_divisor, attended, BITS),
     ("choose_winograd", equal_pads, wide, ""),
     ("choose_winograd", next_groups, wide_groups, ""),

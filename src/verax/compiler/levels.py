@@ -34,6 +34,7 @@ from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.remove_identity import remove_identity
 from verax.compiler.passes.scale_quantised import scale_quantised
 from verax.compiler.passes.share_constants import share_constants
+from verax.compiler.passes.split_einsum import split_einsum
 from verax.compiler.passes.widen_halves import widen_halves
 from verax.ir import checker
 from verax.ir.graph import Graph, walk_values
@@ -53,6 +54,7 @@ PIPELINE: tuple[Pass, ...] = (
         after=("fold_constants", "integer_products", "remove_identity"),
     ),
     Pass(share_constants, PassClass.exact, after=("fold_constants",)),
+    Pass(split_einsum, PassClass.reassociates, after=("fold_constants", "widen_halves")),
     Pass(canonicalise, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(reduce_strength, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(cancel_transposes, PassClass.exact, after=("fold_constants", "remove_identity")),

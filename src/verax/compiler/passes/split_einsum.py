@@ -1,0 +1,107 @@
+"""A sum of products of three tensors and more as products of two, which kernels compute."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+from itertools import combinations
+
+from verax.ir.graph import Graph, Node
+from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
+from verax.ir.types import DType
+from verax.ops.sums.einsum import Einsum
+from verax.records.trace import Trace
+
+Term = tuple[str, ...]
+
+
+def split_einsum(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Split an Einsum of three or more inputs into a chain of Einsums of two.
+
+    Given:  %y = Einsum(equation="ab,bc,cd->ad")(%u, %v, %w)
+    Result: %t = Einsum(equation="ab,bc->ac")(%u, %v); %y = Einsum(equation="cd,ac->ad")(%w, %t)
+
+    The pair that takes the fewest multiplications comes first, of equal ones the earliest; labels
+    that neither the output nor another input has are summed at once. float32 and float64 with known
+    sizes; no input has a label twice.
+
+    Numeric effect: the same sum over the reals, its parts rounded between the products, by the
+    distributive law. A part may overflow where the whole does not.
+    """
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        steps = None if rewriter.spent else chain(graph, node)
+        if steps is None:
+            rewriter.keep(node)
+            continue
+        values = [rewriter.map(v) for v in node.inputs]
+        for number, (first, second, equation) in enumerate(steps, 1):
+            pair = [values[first], values[second]]
+            values = [v for i, v in enumerate(values) if i not in (first, second)]
+            names = rewriter.names(node) if number == len(steps) else []
+            name = node.name if number == len(steps) else ""
+            values.append(rewriter.add(Einsum(equation=equation), pair, name, names))
+        (made,) = values
+        assert made is not None
+        rewriter.replace(node, made, "split_einsum")
+    return rewriter.finish()
+
+
+def chain(graph: Graph, node: Node) -> list[tuple[int, int, str]] | None:
+    """(place, place, equation) of each product: the two places go, the result comes last. None for
+    nodes that stay as they are."""
+    types = graph.input_types(node)
+    if not isinstance(node.op, Einsum) or len(types) < 3:
+        return None
+    known = [t for t in types if t is not None and t.is_static and 0 not in t.shape]
+    if len(known) < len(types) or known[0].dtype not in (DType.float32, DType.float64):
+        return None
+    named, output = node.op.axis_labels([t.rank for t in known])
+    labels = list(dict.fromkeys(label for term in (*named, output) for label in term))
+    if len(labels) > len(string.ascii_letters) or any(len(set(t)) < len(t) for t in named):
+        return None
+    letter = dict(zip(labels, string.ascii_letters))
+    sizes: dict[str, int] = {}
+    for term, type_ in zip(named, known, strict=True):
+        for label, size in zip(term, type_.shape, strict=True):
+            sizes[letter[label]] = max(size, sizes.get(letter[label], 1))
+    terms: list[Term] = [tuple(letter[label] for label in term) for term in named]
+    last = tuple(letter[label] for label in output)
+    steps = []
+    while len(terms) > 1:
+        first, second = min(
+            combinations(range(len(terms)), 2), key=lambda p: _cost(terms, p, sizes)
+        )
+        rest = [t for i, t in enumerate(terms) if i not in (first, second)]
+        made = _left(terms[first], terms[second], [*rest, last]) if rest else last
+        given = ",".join("".join(terms[i]) for i in (first, second))
+        steps.append((first, second, f"{given}->{''.join(made)}"))
+        terms = [*rest, made]
+    return steps
+
+
+def _cost(terms: Sequence[Term], pair: tuple[int, int], sizes: dict[str, int]) -> int:
+    """Multiplications that the product of a pair takes."""
+    return math.prod(sizes[label] for label in {*terms[pair[0]], *terms[pair[1]]})
+
+
+def _left(first: Term, second: Term, others: Sequence[Term]) -> Term:
+    """What the product of two keeps: labels that another has, in the order of their appearance."""
+    wanted = {label for term in others for label in term}
+    return tuple(label for label in dict.fromkeys((*first, *second)) if label in wanted)
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "split_einsum"
+        input %u: float32[2, 3]
+        input %v: float32[3, 5]
+        input %w: float32[5, 7]
+        %y: float32[2, 7] = Einsum(equation="ab,bc,cd->ad")(%u, %v, %w)
+        output %y
+        """
+    )
