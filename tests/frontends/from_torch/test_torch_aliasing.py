@@ -155,16 +155,10 @@ def test_sub_programs_that_set_a_mode_are_read_through() -> None:
     agree(model, arrays(model, (X,)), list(modes(X)))
 
 
-def test_autocast_and_control_flow_are_refused_by_name() -> None:
+def test_autocast_is_refused_by_name() -> None:
     def cast(x: Any) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return x @ x.transpose(2, 3)
 
     with pytest.raises(UnsupportedError, match="autocast is on for cpu"):
         load_torch(saved(export(Call(cast), (X,))))
-
-    def choice(x: Any) -> Any:
-        return torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
-
-    with pytest.raises(UnsupportedError, match="higher_order::cond"):
-        load_torch(saved(export(Call(choice), (X,))))

@@ -58,6 +58,15 @@ class Repeat(ForeignNode):
 
 
 @dataclass(frozen=True)
+class While(ForeignNode):
+    """A loop as functions have it. inputs: the carried values; `test` takes them and gives whether
+    the body runs (again), the body takes them and gives them anew."""
+
+    test: Subgraph = NOTHING
+    body: Subgraph = NOTHING
+
+
+@dataclass(frozen=True)
 class Scan(ForeignNode):
     """A loop over slices. inputs: `kept` carried values, what is sliced along `axes` (from its end
     where `backwards`), further values. The body takes carried values, slices, further values, and
@@ -69,6 +78,9 @@ class Scan(ForeignNode):
     backwards: tuple[int, ...] = ()
     out_axes: tuple[int, ...] = ()
     out_backwards: tuple[int, ...] = ()
+
+
+Control = Branch | Repeat | While | Scan
 
 
 @dataclass(frozen=True)
@@ -100,12 +112,14 @@ def unfold(node: ForeignNode, scope: Scope) -> list[ForeignNode] | None:
     Raises `UnsupportedError` when it cannot be expressed, `ModelError` when its bodies do not fit
     it.
     """
-    if isinstance(node, KeptBranch | KeptRepeat) or not isinstance(node, Branch | Repeat | Scan):
+    if isinstance(node, KeptBranch | KeptRepeat) or not isinstance(node, Control):
         return None
     if node.depth >= MAX_DEPTH:
         raise ModelError("bodies of If and Loop lie too deep in each other", place=node.place)
     if isinstance(node, Branch):
         return _branch(node, scope)
+    if isinstance(node, While):
+        return _while(node, scope)
     return _repeat(node, scope) if isinstance(node, Repeat) else _scan(node, scope)
 
 
@@ -123,7 +137,7 @@ def _on(node: ForeignNode, names: Mapping[str, str], **changes: Any) -> ForeignN
     """A node on values of other names."""
     bodies = {
         name: renamed(getattr(node, name), names)
-        for name in ("then", "other", "body")
+        for name in ("then", "other", "test", "body")
         if hasattr(node, name)
     }
     return replace(
@@ -251,6 +265,25 @@ def _branch(node: Branch, scope: Scope) -> list[ForeignNode]:
         return [KeptBranch(**fields)]
     part, graph = ("then", node.then) if chosen else ("else", node.other)
     return placed(node, graph, node.inputs[1:], node.outputs, scope, part)
+
+
+def _while(node: While, scope: Scope) -> list[ForeignNode]:
+    """The loop with its condition at the end of its body, and once before it."""
+    hint = node.name or node.op_type
+    first, again, run, go = (scope.fresh(f"{hint}/{n}") for n in ("first", "again", "run", "go"))
+    before = placed(node, node.test, node.inputs, [first], scope, "first")
+    after = placed(node, node.test, node.body.outputs, [again], scope, "again")
+    body = Subgraph(
+        (run, go, *node.body.inputs),
+        (again, *node.body.outputs),
+        node.body.constants,
+        (*node.body.nodes, *after),
+    )
+    loop = Repeat(
+        node.op_type, ("", first, *node.inputs), node.outputs, {}, node.name, depth=node.depth,
+        body=body,
+    )  # fmt: skip
+    return [*before, loop]
 
 
 def invariant(body: Subgraph) -> set[int]:

@@ -21,11 +21,9 @@ from verax.frontends.common.bodies import keep, knowing
 from verax.frontends.common.context import Conversion, Row, ValueNeededError, convert
 from verax.frontends.common.control import (
     ROWS,
-    Branch,
+    Control,
     KeptBranch,
     KeptRepeat,
-    Repeat,
-    Scan,
     unfold,
 )
 from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
@@ -71,7 +69,7 @@ class Importer:
 
     def can_convert(self, node: ForeignNode) -> bool:
         """Whether the node has a row or can be expanded."""
-        is_control = isinstance(node, Branch | Repeat | Scan)
+        is_control = isinstance(node, Control)
         return is_control or (node.domain, node.op_type) in self.table
 
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from verax.frontends.common.control import Branch, Repeat, Scan
+from verax.frontends.common.control import Control
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
@@ -84,7 +84,7 @@ class _OnnxImporter(Importer):
         key = (node.domain, node.op_type)
         if key not in self.functions and is_control(node):
             return [control_of(node, self.attributes(node))]
-        if isinstance(node, Branch | Repeat | Scan):
+        if isinstance(node, Control):
             return super().expand(node)
         if key not in self.functions and key in self.table:
             return None

@@ -1,8 +1,8 @@
 """Sub-programs that only set a mode (no gradients, no autocast) are put in the place of their call.
 
 Names inside get the sub-program's name in front, as programs use the same names inside and outside.
-Sub-programs that are chosen or repeated while running (cond, while_loop, ...) are left as they are;
-the importer lists them as operators that are not supported.
+Sub-programs that are chosen or repeated while running (cond, while_loop, ...) are left as they are:
+see `control`.
 """
 
 from __future__ import annotations

@@ -8,14 +8,23 @@ renamed, so that a value never changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.foreign import UNBOUNDED, ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.control import constant
+from verax.frontends.common.foreign import (
+    UNBOUNDED,
+    ForeignModel,
+    ForeignNode,
+    ForeignValue,
+    Subgraph,
+)
 from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import COMPLEX_TYPES, SCALAR_TYPES, Archive
 from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names
+from verax.frontends.torch.control import CONTROL, branch, scan, while_loop
 from verax.frontends.torch.inlining import inlined
 from verax.frontends.torch.module_calls import Call, calls_of, given_by_modules
 from verax.frontends.torch.mutation import (
@@ -190,6 +199,9 @@ class _Reader:
     def _read(self, node: Any, position: int) -> None:
         """Append a node, and what has to be computed again before it."""
         domain, op_type = _target(node["target"])
+        if (domain, op_type) in CONTROL:
+            self.nodes.append(self._control(node, op_type))
+            return
         inputs: list[str] = []
         attributes: dict[str, Any] = {}
         for i, argument in enumerate(node["inputs"]):
@@ -225,6 +237,50 @@ class _Reader:
         else:
             self.nodes.append(made)
             self.aliases.note(made, tuple(inputs), names)
+
+    def _control(self, node: Any, op_type: str) -> ForeignNode:
+        """A branch or loop: its sub-programs take all that they read."""
+        graphs = [a["arg"]["as_graph"] for a in node["inputs"] if "as_graph" in a["arg"]]
+        bodies = [self._body(g["graph"]) for g in graphs]
+        given: list[list[str]] = []
+        for argument in node["inputs"]:
+            if "as_graph" not in argument["arg"]:
+                names: list[str] = []
+                value = self._argument(argument["arg"], names)
+                if isinstance(value, bool):
+                    names = [f"{node['name']}.condition"]
+                    self.nodes.append(constant(names[0], value))
+                given.append([self.aliases.read(n) for n in names])
+        outputs = tuple(n for output in node["outputs"] for n in output_names(output))
+        name = str(node.get("name") or outputs[0])
+        if op_type == "cond":
+            return branch(op_type, name, given, outputs, bodies)
+        if op_type == "while_loop":
+            return while_loop(op_type, name, given, outputs, bodies)
+        return scan(op_type, name, given, outputs, bodies)
+
+    def _body(self, graph: Any) -> Subgraph:
+        """A sub-program."""
+        inside = copy(self)
+        inside.graph = inlined(graph)
+        inside.nodes, inside.calls = [], []
+        inside.last_read = {
+            n: i for i, node in enumerate(graph["nodes"]) for n in names_of(node["inputs"])
+        }
+        results = [_tensor(value) for value in graph["outputs"]]
+        inside.last_read |= dict.fromkeys(results, len(graph["nodes"]))
+        inside.aliases = Aliases(graph["tensor_values"], inside.last_read, inside.nodes.append)
+        for position, node in enumerate(inside.graph["nodes"]):
+            inside._read(node, position)
+        formal = tuple(_tensor(value) for value in graph["inputs"])
+        made = tuple(inside.aliases.read(name) for name in results)
+        written = [n for n in formal if inside.aliases.read(n) != n]
+        if written:
+            raise UnsupportedError(
+                f"a sub-program writes to {written[0]!r}, which it is given",
+                place=self.archive.place,
+            )
+        return Subgraph(formal, made, {}, tuple(inside.nodes))
 
     def _is_complex(self, name: str) -> bool:
         meta = self.graph["tensor_values"].get(name)
@@ -272,6 +328,14 @@ class _Reader:
     def _symbolic(value: Mapping[str, Any], ref: Any) -> Any:
         ((kind, content),) = value.items()
         return ref(name_in(value, kind)) if kind == "as_name" else content
+
+
+def _tensor(value: Mapping[str, Any]) -> str:
+    """The name of a tensor that a sub-program takes or gives."""
+    ((kind, content),) = value.items()
+    if kind != "as_tensor":
+        raise UnsupportedError(f"a sub-program takes or gives {kind}, not a tensor")
+    return name_in(content)
 
 
 def _writes_in_place(node: ForeignNode) -> bool:
