@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from verax.compiler.decide.fusion import Group
@@ -35,14 +35,16 @@ class Decided:
     """Where the values of a graph shall lie.
 
     blocked: values that are made blocked and stay so; row_major: those that could and do not.
-    borders: zeros that readers of a value in a layout want around it. dots: whether kernels take
-    bytes as they are (`Target.dots`).
+    borders: zeros that readers of a value in a layout want around it. parts: values that are made
+    in their place in a blocked concatenation: its result, and the first block there. dots: whether
+    kernels take bytes as they are (`Target.dots`).
     """
 
     graph: Graph
     blocked: set[str] = field(default_factory=set)
     row_major: set[str] = field(default_factory=set)
     borders: dict[tuple[str, Layout], Pads] = field(default_factory=dict)
+    parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     dots: bool = False
 
 

@@ -32,6 +32,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     suppression,
     winograd,
 )
+from verax.compiler.lower.concatenation import parts_of_results
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
 from verax.compiler.lower.emit import build_image
 from verax.compiler.lower.epilogues import fits_epilogue
@@ -98,6 +99,7 @@ def lower(
     decided = decide_layouts(
         graph, groups, _wanted_layouts, prefers_blocked, decisions, target.dots
     )
+    decided.parts = parts_of_results(graph, decided)
     lowering = Lowering(graph, target, settings, decided, tuned)
     for group in groups:
         _lower_group(lowering, group)
