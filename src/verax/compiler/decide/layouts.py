@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from verax.compiler.decide.fusion import Group
@@ -35,8 +35,9 @@ class Decided:
     """Where the values of a graph shall lie.
 
     blocked: values that are made blocked and stay so; row_major: those that could and do not.
-    borders: zeros that readers of a value in a layout want around it. byte_products: how kernels
-    multiply bytes (`Target.byte_products`).
+    borders: zeros that readers of a value in a layout want around it. parts: values that are made
+    in their place in a blocked concatenation: its result, and the first block there.
+    byte_products: how kernels multiply bytes (`Target.byte_products`).
     """
 
     graph: Graph
@@ -44,6 +45,7 @@ class Decided:
     row_major: set[str] = field(default_factory=set)
     borders: dict[tuple[str, Layout], Pads] = field(default_factory=dict)
     byte_products: str = ""
+    parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
 WantedLayouts = Callable[[Decided, Node], Layouts | None]

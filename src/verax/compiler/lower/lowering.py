@@ -171,6 +171,7 @@ class Lowering:
         self.weights: list[tuple[Buffer, np.ndarray | Callable[[], np.ndarray]]] = []
         self.decide(decided or Decided(graph))
         self.placed: dict[str, list[Placed]] = {}
+        self._joined: dict[str, Placed] = {}  # concatenations whose parts are made in their place
         self.dynamic: dict[str, Dynamic] = {}
         # values as integer kernels read them
         self.centred: dict[tuple[str, str], list[Placed]] = {}
@@ -265,12 +266,26 @@ class Lowering:
     def write(self, value: str, layout: Layout = Layout.plain) -> Placed:
         """Where the kernel that makes `value` is to write it: a new placement."""
         physical = Physical(self.graph.types[value], layout, self.borders.get((value, layout), ()))
-        if layout is Layout.plain and not physical.has_border and value in self._output_buffers:
+        if layout is Layout.blocked and (value in self.decided.parts or value in self._joined):
+            placed = self._place_in_result(value)
+        elif layout is Layout.plain and not physical.has_border and value in self._output_buffers:
             placed = Placed(physical, self._output_buffers[value])
         else:
             placed = self.allocate(physical)
         self.placed.setdefault(value, []).append(placed)
         return placed
+
+    def _place_in_result(self, value: str) -> Placed:
+        """A blocked value that is part of a concatenation, or the result of one."""
+        if value in self.decided.parts:
+            joined, first = self.decided.parts[value]
+            return self._place_in_result(joined).blocks(self.graph.types[value], first)
+        if value not in self._joined:
+            pads = self.borders.get((value, Layout.blocked), ())
+            self._joined[value] = self.allocate(
+                Physical(self.graph.types[value], Layout.blocked, pads)
+            )
+        return self._joined[value]
 
     def alias(self, value: str, source: str) -> None:
         """`value` is `source` with other dimensions: the same bytes, row-major."""

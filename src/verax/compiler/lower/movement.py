@@ -13,6 +13,7 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
+from verax.compiler.lower.concatenation import join_blocks, joins_blocks
 from verax.compiler.lower.copies import View, copy_view, fill, view
 from verax.compiler.lower.index_maps import StridedMap, strided_map
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
@@ -260,12 +261,15 @@ def lower_range(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [start, delta, numbers, y], group.label)
 
 
-@lowers("Concat")
+@lowers("Concat", layouts=joins_blocks)
 def lower_concat(lowering: Lowering, group: Group) -> None:
     """One copy per input, into its part of the output."""
     graph, node = lowering.graph, group.root
     if len(node.inputs) > MOST_PARTS:
         raise NoKernel(f"more than {MOST_PARTS} inputs")
+    if node.outputs[0] in lowering.blocked:
+        join_blocks(lowering, node)
+        return
     output = graph.types[node.outputs[0]]
     axis = node.op.attributes()["axis"] % output.rank
     target = view(lowering.write(node.outputs[0]))

@@ -34,6 +34,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     suppression,
     winograd,
 )
+from verax.compiler.lower.concatenation import parts_of_results
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
 from verax.compiler.lower.emit import build_image
 from verax.compiler.lower.epilogues import fits_epilogue
@@ -115,7 +116,9 @@ def _lower_all(lowering: Lowering, decisions: Decisions) -> None:
     graph = lowering.graph
     groups = group_nodes(graph, _takes_epilogue, _joins, decisions)
     how = lowering.target.byte_products
-    lowering.decide(decide_layouts(graph, groups, _wanted_layouts, prefers_blocked, decisions, how))
+    decided = decide_layouts(graph, groups, _wanted_layouts, prefers_blocked, decisions, how)
+    decided.parts = parts_of_results(graph, decided)
+    lowering.decide(decided)
     for group in groups:
         _lower_group(lowering, group)
     lowering.finish_outputs()

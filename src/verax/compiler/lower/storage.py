@@ -149,3 +149,12 @@ class Placed:
             self.buffer,
             self.byte_offset + self.physical.origin * self.physical.type.dtype.itemsize,
         )
+
+    def blocks(self, type_: TensorType, first: int) -> Placed:
+        """The channels of a blocked value from block `first` on, as a value of `type_`.
+
+        Its images are as far apart as those of the whole, which its strides do not tell.
+        """
+        physical = Physical(type_, Layout.blocked, self.physical.pads)
+        offset = first * self.physical.strides[1] * type_.dtype.itemsize
+        return Placed(physical, self.buffer, self.byte_offset + offset)
