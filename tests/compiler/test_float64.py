@@ -28,6 +28,7 @@ CASES: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any]]] = {
     "groups of 4": ("Conv", [(1, 16, 9, 7), (16, 4, 3, 2), (16,)], {"groups": 4}),
     "turned": ("ConvTranspose", [X, (19, 5, 3, 2), (5,)], {"strides": (2, 3)}),
     "three axes": ("Conv", [(1, 3, 5, 4, 6), (4, 3, 2, 3, 2)], {}),
+    "largest": ("MaxPool", [X], {"kernel_shape": (3, 2), "pads": ((1, 0), (0, 1))}),
     "matrix": ("MatMul", [(2, 3, 37), (37, 53)], {}),
     "batches": ("MatMul", [(2, 5, 7, 19), (5, 19, 35)], {}),
     "row": ("MatMul", [(1, 64), (64, 257)], {}),
@@ -68,7 +69,7 @@ def test_they_are_native_with_the_promised_bits(name: str, constant: bool, targe
         assert bits(got) == bits(np.asarray(wanted))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [n for n in CASES if n != "largest"])
 def test_the_promise_is_the_meaning_within_rounding(name: str) -> None:
     """NumPy adds in another order; both err by less than all terms' roundings together."""
     _, fed = network(name, False)

@@ -14,6 +14,7 @@ from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.passes.choose_winograd import best_tile, choose_winograd
 from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.judge.check import check
 from verax.ops.pointwise.activation import Relu
@@ -188,3 +189,27 @@ def test_the_judge_names_it(filters: int, groups: int) -> None:
     assert verdict.exit_code == 0
     assert verdict.kind is Kind.precision
     assert [p.format for p in verdict.precisions] == ["Winograd F(4x4, 3x3)"]
+
+
+@pytest.mark.parametrize("kind", ["uint8", "float16", "int32"])
+def test_outputs_of_other_types_are_made_where_the_tiles_end(kind: str) -> None:
+    """A tensor of that type is read there, too."""
+    rng, b = np.random.default_rng(53), Builder("net")
+    x = rng.standard_normal((2, 32, 23, 19)).astype(np.float32)
+    other = rng.integers(0, 90, (2, 48, 23, 19)).astype(kind)
+    w = b.constant((rng.standard_normal((48, 32, 3, 3)) / 17).astype(np.float32))
+    made = b.add(Conv(pads=PADS), [b.input("x", TensorType.of(x)), w], [], "conv")
+    if kind == "uint8":
+        step, zero = b.constant(np.array(0.03, np.float32)), b.constant(np.array(99, np.uint8))
+        made = b.add(REGISTRY["QuantizeLinear"](), [made, step, zero])
+    else:
+        made = b.add(REGISTRY["Cast"](to=kind), [made])
+    made = b.add(REGISTRY["Max"](), [made, b.input("other", TensorType.of(other))])
+    graph = b.graph([made])
+    exe = compile(graph, Settings(3, threads=1))
+    assert exe.recipe.algorithms
+    meant = promised(exe.specialised.graph, {"x": x, "other": other})
+    (got,), (wanted,) = exe.run({"x": x, "other": other}).values(), meant.values()
+    assert got.tobytes() == np.asarray(wanted).tobytes()
+    assert sum(f"to {kind} output transform" in line for line in exe.plan.lines) == 1
+    assert not any(" operations on" in line for line in exe.plan.lines)

@@ -31,6 +31,7 @@ from verax.compiler.kernels.layout import (
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
 from verax.compiler.kernels.tiles import choose_chunk, place, splits_channels
+from verax.numerics.formats import FLOATS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +125,7 @@ TILE = 8
 """Outputs of a row computed together: enough chains to hide latency."""
 
 
-KNOWN = ("float32", "int8", "uint8", "int16", "int32")
+KNOWN = ("float32", "float64", "int8", "uint8", "int16", "int32")
 """Element types of pools."""
 
 
@@ -232,8 +233,8 @@ def _start(f: FunctionBuilder, spec: PoolSpec) -> ir.Value:
     """What a window starts from."""
     if spec.kind == "rounded":
         return f.constant(0, "int32")
-    if spec.dtype == "float32":
-        return f.constant(-math.inf if spec.kind == "max" else 0.0)
+    if spec.dtype in FLOATS:
+        return f.constant(-math.inf if spec.kind == "max" else 0.0, spec.dtype)
     return f.constant(int(np.iinfo(spec.dtype).min), spec.dtype)
 
 

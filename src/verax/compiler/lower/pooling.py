@@ -91,8 +91,8 @@ def lower_pool(lowering: Lowering, group: Group) -> None:
         return
     if not is_compiled(graph, node):
         raise NoKernel(
-            "pools take one to three axes, norms 1 and 2, of float32 or, for the largest, integers "
-            "up to 32 bits"
+            "pools take one to three axes, norms 1 and 2, of float32 or, for the largest, float64 "
+            "and integers up to 32 bits"
         )
     x = lowering.read(node.inputs[0] or "", Layout.blocked)
     fused, operands = epilogue(lowering, group)
