@@ -172,6 +172,7 @@ def _arguments() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     given = _arguments().parse_args(arguments)
     given.folder = given.folder.resolve()
+    given.folder.mkdir(parents=True, exist_ok=True)
     console, kept = Console(), given.folder / "panel.json"
     if given.quick:
         given.rounds, given.seconds, given.batches = 3, 0.05, [1]

@@ -241,9 +241,10 @@ def _onnx(loaded: Model, source: Path, stem: Path) -> Path:
 
 
 def _program(source: Path, graph: Graph, stem: Path) -> Path:
-    """A .vx program for all cores, at the default level."""
-    path = stem.with_suffix(".vx")
-    if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
+    """A .vx program for all cores, at the default level, by the Verax that is measured."""
+    path, own = stem.with_suffix(".vx"), Path(verax.__file__).parent.rglob("*.py")
+    newest = max(f.stat().st_mtime for f in (source, *own))
+    if not path.exists() or path.stat().st_mtime < newest:
         verax.compile(graph, cache=False).save(path)
     return path
 
@@ -264,7 +265,7 @@ def _tool(command: Sequence[str | os.PathLike[str]], made: Path, folder: Path) -
     if done.returncode or not made.exists():
         said = [x.strip() for x in (done.stdout + done.stderr).splitlines() if x.strip()]
         telling = [x for x in said if re.search("not support|what\\(\\)|error", x, re.IGNORECASE)]
-        words = (telling or said or ["it said nothing"])[-1]
+        words = (telling or ["it wrote no file and gave no reason"])[-1]
         raise Skipped(f"its converter refused: {words}")
 
 
