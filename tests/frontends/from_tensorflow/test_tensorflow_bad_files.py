@@ -47,10 +47,10 @@ def test_unknown_operators_are_listed_at_once_with_counts() -> None:
     graph = small()
     node(graph, "a", "Strange", "c")
     node(graph, "b", "Strange", "a")
-    node(graph, "d", "While", "b")
+    node(graph, "d", "Case", "b")
     with pytest.raises(UnsupportedError) as caught:
         load_tensorflow(graph.SerializeToString())
-    assert "Strange (2)" in caught.value.cause and "While (1)" in caught.value.cause
+    assert "Strange (2)" in caught.value.cause and "Case (1)" in caught.value.cause
 
 
 def test_dishonest_constants_are_refused() -> None:

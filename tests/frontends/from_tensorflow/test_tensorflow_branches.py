@@ -7,7 +7,6 @@ import pytest
 from tf_graphs import constant, empty, node, placeholder
 
 import verax
-from verax.base.errors import UnsupportedError
 from verax.frontends.tensorflow import load_tensorflow
 
 X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
@@ -52,7 +51,13 @@ def test_a_constant_decides(choice: bool, negated: bool) -> None:
     assert list(found) == (["y"] if choice != negated else ["c/left_over", "y"])
 
 
-def test_a_choice_made_while_running_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"Merge \(1\), Switch \(\d\)") as caught:
-        load_tensorflow(branched(None))
-    assert "freeze it for inference" in str(caught.value.next_step)
+@pytest.mark.parametrize("choice", [False, True])
+def test_a_choice_made_while_running(choice: bool) -> None:
+    """What lies on one side alone and leads nowhere is not an output."""
+    model = load_tensorflow(branched(None), shapes={"training": ()})
+    feed = {"x": X, "training": np.array(choice)}
+    want = (np.maximum(X, 0) if choice else X * 10) + X
+    exe = verax.compile(model, opt_level=1, threads=1)
+    for found in (verax.reference(model, feed), exe.run(feed)):
+        assert list(found) == ["y"]
+        np.testing.assert_allclose(found["y"], want, rtol=1e-6)

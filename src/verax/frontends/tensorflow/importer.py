@@ -10,21 +10,22 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.reading import open_bytes
-from verax.frontends.common.foreign import ForeignNode
+from verax.frontends.common.context import Row
+from verax.frontends.common.foreign import ForeignModel, ForeignNode
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
+from verax.frontends.tensorflow.lists import List, is_of_lists, of_lists
 from verax.frontends.tensorflow.reader import read_graph, read_saved_model
 from verax.frontends.tensorflow.table import TABLE
 
 ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
-        ("While", "StatelessWhile", "TensorList", "Enter", "LoopCond", "NextIteration"),
-        "loops (tf.while_loop, tf.map_fn, recurrent layers) are not followed: export the network "
-        "unrolled, or the part before the loop",
+        ("TensorList", "TensorArray", "Enter", "LoopCond", "NextIteration"),
+        "this loop cannot be followed: export the network unrolled, or the part before the loop",
     ),
     (
-        ("If", "StatelessIf", "Case", "StatelessCase", "Switch", "Merge", "RefSwitch"),
-        "branches that the network chooses itself are not followed: freeze it for inference",
+        ("Case", "StatelessCase", "Switch", "Merge", "RefSwitch"),
+        "this branch cannot be followed: freeze the network for inference",
     ),
     (
         ("HashTable", "MutableHashTable", "LookupTable", "InitializeTable", "String", "Regex"),
@@ -70,7 +71,27 @@ def load_tensorflow(
 
 
 class TensorFlowImporter(Importer):
-    """The importer, which knows what to do about operators that no table row can convert."""
+    """The importer, which knows what to do about operators that no table row can convert, and
+    which tensors lie in which list."""
+
+    lists: dict[str, List]
+
+    def __init__(
+        self,
+        foreign: ForeignModel,
+        table: Mapping[tuple[str, str], Row],
+        shapes: Shapes | None = None,
+        values: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        super().__init__(foreign, table, shapes, values)
+        self.lists = {}
+
+    def can_convert(self, node: ForeignNode) -> bool:
+        return is_of_lists(node) or super().can_convert(node)
+
+    def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
+        nodes = of_lists(self, node)
+        return super().expand(node) if nodes is None else nodes
 
     def refuse_unsupported(self, nodes: Sequence[ForeignNode], place: str) -> None:
         missing = {node.op_type for node in nodes if not self.can_convert(node)}

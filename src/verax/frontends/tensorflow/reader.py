@@ -18,9 +18,11 @@ from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.reading import companion, open_bytes
-from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.control import Branch, While
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tensorflow.branches import SWITCH, taken_branches
 from verax.frontends.tensorflow.bundle import Bundle
+from verax.frontends.tensorflow.frames import structured
 from verax.frontends.tensorflow.lifting import lifted
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.names import in_function, node_of, plain, port_of
@@ -36,6 +38,14 @@ from verax.ir.types import DType
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+BRANCHES, LOOPS = ("If", "StatelessIf"), ("While", "StatelessWhile")
+CONTROL = {
+    **dict.fromkeys(BRANCHES, ("then_branch", "else_branch")),
+    **dict.fromkeys(LOOPS, ("cond", "body")),
+}
+"""Operators that call functions as branches or loops, and the attributes that name these."""
+UNUSED = "unused_control_flow_input"
+"""Placeholders that TensorFlow leaves where it takes functions apart; nobody reads them."""
 NO_VALUE = ("NoOp", "Assert", "SaveV2", "RestoreV2", "MergeV2Checkpoints", "AssignVariableOp")
 MAX_NODES = 200_000
 MAX_DEPTH, MAX_CALLS = 32, 10_000
@@ -106,8 +116,9 @@ class _Reader:
             self.nodes, self.constants, self.controls, self._resolved
         )
         self.alias |= branches
+        structured(self)
         if signature is None:
-            inputs = tuple((name, name) for name in self.placeholders)
+            inputs = tuple((n, n) for n in self.placeholders if not n.startswith(UNUSED))
             outputs = tuple((o, o) for o in self._unread())
             types: Mapping[str, ForeignValue] = {}
         else:
@@ -177,6 +188,8 @@ class _Reader:
             inputs = tuple(value(i) for i in node.input if not i.startswith("^"))
             if node.op in CALLS:
                 self._call(node, name, inputs, depth)
+            elif node.op in CONTROL:
+                self._control(node, name, inputs, depth)
             elif node.op not in NO_VALUE:
                 self._enter(node, name, inputs)
                 waits = tuple(f"{prefix}{i[1:]}" for i in node.input if i.startswith("^"))
@@ -203,6 +216,42 @@ class _Reader:
             source = body(function.ret[result.name])
             target = given.get(source, f"{prefix}{source}")
             self.alias[name if port == 0 else f"{name}:{port}"] = target
+
+    def _control(self, node: Any, name: str, inputs: tuple[str, ...], depth: int) -> None:
+        """A branch or loop, whose functions take all that they read."""
+        parts = [self._function(node, part, name, depth) for part in CONTROL[node.op]]
+        count = len(parts[1].outputs)
+        outputs = (name, *(f"{name}:{port}" for port in range(1, count)))
+        place = f"node {name!r} ({node.op})"
+        if name in self.nodes:
+            raise ModelError("the name is used twice", place=place)
+        if node.op in BRANCHES:
+            self.nodes[name] = Branch(
+                node.op, inputs, outputs, {}, name, then=parts[0], other=parts[1]
+            )
+        else:
+            self.nodes[name] = While(
+                node.op, inputs, outputs, {}, name, test=parts[0], body=parts[1]
+            )
+
+    def _function(self, node: Any, part: str, name: str, depth: int) -> Subgraph:
+        """A function of the library as a graph of its own."""
+        function = self.functions.get(node.attr[part].func.name)
+        if function is None or depth > MAX_DEPTH:
+            raise ModelError(f"it has no function {part}", place=f"node {name!r}")
+        inside = _Reader(self.graph, self.contents, self.bundle, self.place)
+        inside.keys = self.keys
+        arguments = tuple(a.name for a in function.signature.input_arg)
+        operators = {n.name: n.op for n in function.node_def}
+        body = partial(in_function, operators)
+        inside._add(function.node_def, "", body, dict(zip(arguments, arguments)), depth + 1)
+        wanted = [
+            inside._resolved(body(function.ret[r.name])) for r in function.signature.output_arg
+        ]
+        nodes = inside._ordered(wanted, {})
+        read = {v for n in nodes for v in n.inputs} | set(wanted)
+        constants = {v: a for v, a in inside.constants.items() if v in read}
+        return Subgraph(arguments, tuple(wanted), constants, tuple(nodes))
 
     def _enter(self, node: Any, name: str, inputs: tuple[str, ...]) -> None:
         place = f"node {name!r} ({node.op})"
@@ -260,6 +309,10 @@ class _Reader:
             value = self.alias[value]
         return value
 
+    def _is_read(self, name: str) -> bool:
+        values = (v for node in self.nodes.values() for v in node.inputs)
+        return any(node_of(self._resolved(v)) == name for v in values)
+
     def _unread(self) -> list[str]:
         """Nodes that nobody reads or waits for, dead ones aside; what chooses a branch is read."""
         alive = [n for n in self.nodes.values() if n.name not in self.dead]
@@ -301,6 +354,8 @@ class _Reader:
             node = self.nodes[name]
             inputs = [self._resolved(v) for v in node.inputs]
             outputs = (name, *(f"{name}:{p}" for p in range(1, ports.get(name, 0) + 1)))
+            if isinstance(node, Branch | While):
+                outputs = node.outputs
             made.append(
                 replace(node, inputs=tuple(public.get(v, v) for v in inputs), outputs=outputs)
             )

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.control import Branch, While
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tflite.flatbuffer import Table, damaged, root
 from verax.frontends.tflite.flexbuffer import read_map
 from verax.frontends.tflite.pixels import ENTRY, read_pixels
@@ -44,6 +45,13 @@ MAX_RANK = 16
 MAX_NAME = 4096
 KEPT = {"LSTM": 2}
 """How many outputs of an operator hold results; the rest is memory to work in."""
+CONTROL = {
+    "IF": ("then_subgraph_index", "else_subgraph_index"),
+    "WHILE": ("cond_subgraph_index", "body_subgraph_index"),
+}
+"""Operators that run other subgraphs, and the options that name these."""
+MAX_DEPTH = 16
+"""Subgraphs within subgraphs."""
 TYPED_BY_OUTPUT = ("CAST", "QUANTIZE")
 """Operators whose output tensor's type says what they do: it becomes the attribute output_type."""
 
@@ -99,7 +107,8 @@ def read_model(data: memoryview) -> ForeignModel:
     graph = graphs[0]
     tensors = _tensors(graph, buffers)
     state = State([t.value for t in tensors if t.is_variable], {t.name for t in tensors})
-    nodes = tuple(state.threaded(_nodes(graph, codes, tensors)))
+    bodies = Bodies(graphs, codes, buffers)
+    nodes = tuple(bodies.placed(n) for n in state.threaded(_nodes(graph, codes, tensors)))
     inputs = [_operand(i, tensors) for i in graph.array(1, "int32")]
     outputs = [_operand(i, tensors) for i in graph.array(2, "int32")]
     _check_names(inputs, outputs, nodes)
@@ -123,6 +132,45 @@ def read_model(data: memoryview) -> ForeignModel:
         updates=state.updates,
         initial=state.initial,
     )
+
+
+class Bodies:
+    """The further subgraphs of a file, which branches and loops run."""
+
+    def __init__(
+        self,
+        graphs: list[Table],
+        codes: list[tuple[str, str, int]],
+        buffers: list[memoryview],
+        depth: int = 0,
+    ) -> None:
+        self.graphs, self.codes, self.buffers, self.depth = graphs, codes, buffers, depth
+
+    def placed(self, node: ForeignNode) -> ForeignNode:
+        """A node with the subgraphs that it runs, if it runs any."""
+        if node.domain or node.op_type not in CONTROL:
+            return node
+        first, second = (self._body(node, node.attributes[name]) for name in CONTROL[node.op_type])
+        made = (node.op_type, node.inputs, node.outputs, {}, node.name, "", node.version)
+        if node.op_type == "IF":
+            return Branch(*made, then=first, other=second)
+        return While(*made, test=first, body=second)
+
+    def _body(self, node: ForeignNode, index: int) -> Subgraph:
+        if not 0 < index < len(self.graphs) or self.depth > MAX_DEPTH:
+            raise damaged(f"{node.op_type} runs the subgraph {index}")
+        graph = self.graphs[index]
+        tensors = _tensors(graph, self.buffers)
+        if any(t.is_variable for t in tensors):
+            raise UnsupportedError("a branch or loop has variable tensors", place=node.place)
+        inside = Bodies(self.graphs, self.codes, self.buffers, self.depth + 1)
+        nodes = tuple(inside.placed(n) for n in _nodes(graph, self.codes, tensors))
+        inputs, outputs = (
+            tuple(_operand(i, tensors).name for i in graph.array(slot, "int32")) for slot in (1, 2)
+        )
+        read = {v for n in nodes for v in n.inputs} | set(outputs)
+        constants = {t.name: _constant(t) for t in tensors if t.data and t.name in read}
+        return Subgraph(inputs, outputs, constants, nodes)
 
 
 def _limited(tables: Iterable[Table], what: str) -> Iterator[Table]:

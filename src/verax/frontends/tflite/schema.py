@@ -199,6 +199,8 @@ OPTIONS: dict[str, Options] = {
     "COS": _options(84, ""),
     "QUANTIZE": _options(89, ""),
     "HARD_SWISH": _options(91, ""),
+    "IF": _options(92, "then_subgraph_index else_subgraph_index"),
+    "WHILE": _options(93, "cond_subgraph_index body_subgraph_index"),
     "DEPTH_TO_SPACE": _options(94, "block_size"),
     "SELECT_V2": _options(98, ""),
     "BATCH_MATMUL": _options(101, "adj_x:bool adj_y:bool asymmetric_quantize_inputs:bool"),

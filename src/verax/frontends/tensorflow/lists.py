@@ -1,0 +1,198 @@
+"""Lists of tensors (TensorList, TensorArray): what loops read their slices from and put their
+results into. They hold no numbers: which tensor lies at which place is known while the loop is
+unrolled, so that they are gone when the network is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from verax.base.errors import ModelError, UnsupportedError
+from verax.frontends.common.control import DOMAIN, Scope, constant, identity, stack
+from verax.frontends.common.foreign import ForeignNode
+from verax.frontends.common.ledger import Attributes
+
+MOST = 10_000
+"""Tensors of one list."""
+NEXT = "give the sizes when loading, so that the loop's length is known"
+List = tuple[str | None, ...]
+"""Names of the tensors, None where none was put yet."""
+
+
+class Importing(Protocol):
+    """What lists need of an import."""
+
+    lists: dict[str, List]
+    scope: Scope
+
+    def attributes(self, node: ForeignNode) -> Attributes: ...
+
+
+Rule = Callable[[Importing, ForeignNode], list[ForeignNode]]
+
+
+def of_lists(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+    """The nodes that one on lists stands for, None for another one."""
+    passes = node.op_type == "Identity" and node.domain in ("", DOMAIN)
+    if passes and node.inputs[0] in importer.lists:
+        importer.lists[node.outputs[0]] = importer.lists[node.inputs[0]]
+        return []
+    rule = RULES.get(node.op_type) if not node.domain else None
+    if rule is None:
+        if any(v in importer.lists for v in node.inputs) and not _hands_on(node):
+            raise UnsupportedError("it takes a list of tensors", place=node.place, next_step=NEXT)
+        return None
+    attributes = importer.attributes(node)
+    for name in node.attributes:
+        attributes.irrelevant(name, "the tensors of the list say it")
+    return rule(importer, node)
+
+
+def _hands_on(node: ForeignNode) -> bool:
+    return type(node).__name__ in ("Branch", "While", "Repeat")
+
+
+def _known(importer: Importing, node: ForeignNode, name: str) -> np.ndarray:
+    found = importer.scope.known(name)
+    if found is None or found.dtype == object:
+        raise UnsupportedError(
+            "a place in a list of tensors, or its length, is decided only while running",
+            place=node.place,
+            next_step=NEXT,
+        )
+    return found.reshape(-1)
+
+
+def _list(importer: Importing, node: ForeignNode, name: str) -> List:
+    if name not in importer.lists:
+        raise ModelError(f"{name!r} is no list of tensors", place=node.place)
+    return importer.lists[name]
+
+
+def _item(importer: Importing, node: ForeignNode, name: str, place: int) -> str:
+    items = _list(importer, node, name)
+    found = items[place] if 0 <= place < len(items) else None
+    if found is None:
+        raise UnsupportedError(f"nothing was put at place {place} of a list", place=node.place)
+    return found
+
+
+def _made(importer: Importing, node: ForeignNode, count: str, output: str) -> list[ForeignNode]:
+    size = int(_known(importer, node, count)[0])
+    if not 0 <= size <= MOST:
+        raise UnsupportedError(f"a list of {size} tensors is not supported", place=node.place)
+    importer.lists[output] = (None,) * size
+    return []
+
+
+def _reserve(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    return _made(importer, node, node.inputs[1], node.outputs[0])
+
+
+def _array(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    importer.lists[node.outputs[0]] = ()
+    return _made(importer, node, node.inputs[0], node.outputs[-1])
+
+
+def _sliced(
+    importer: Importing, node: ForeignNode, source: str, places: Sequence[int], into: List
+) -> list[ForeignNode]:
+    items, nodes = list(into), []
+    for row, place in enumerate(places):
+        name = importer.scope.fresh(f"{node.outputs[0]}/{place}")
+        attributes = {"axis": 0, "index": row}
+        nodes.append(ForeignNode("Row", (source,), (name,), attributes, domain=DOMAIN))
+        if not 0 <= place < len(items):
+            raise ModelError(f"place {place} of a list of {len(items)}", place=node.place)
+        items[place] = name
+    importer.lists[node.outputs[0]] = tuple(items)
+    return nodes
+
+
+def _from_tensor(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    size = importer.scope.type(node.inputs[0]).dims[0]
+    if not isinstance(size, int) or size > MOST:
+        raise UnsupportedError(
+            f"a list of {size} tensors is not supported", place=node.place, next_step=NEXT
+        )
+    return _sliced(importer, node, node.inputs[0], range(size), (None,) * size)
+
+
+def _scatter(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    _, indices, value, flow = node.inputs
+    places = [int(i) for i in _known(importer, node, indices)]
+    return _sliced(importer, node, value, places, _list(importer, node, flow))
+
+
+def _get(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    place = int(_known(importer, node, node.inputs[1])[0])
+    return [identity(_item(importer, node, node.inputs[0], place), node.outputs[0])]
+
+
+def _read(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    place = int(_known(importer, node, node.inputs[1])[0])
+    return [identity(_item(importer, node, node.inputs[2], place), node.outputs[0])]
+
+
+def _put(
+    importer: Importing, node: ForeignNode, source: str, index: str, item: str
+) -> list[ForeignNode]:
+    items, place = list(_list(importer, node, source)), int(_known(importer, node, index)[0])
+    if not 0 <= place < len(items):
+        raise ModelError(f"place {place} of a list of {len(items)}", place=node.place)
+    items[place] = item
+    importer.lists[node.outputs[0]] = tuple(items)
+    return []
+
+
+def _set(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    return _put(importer, node, node.inputs[0], node.inputs[1], node.inputs[2])
+
+
+def _write(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    return _put(importer, node, node.inputs[3], node.inputs[1], node.inputs[2])
+
+
+def _stack(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    size = len(_list(importer, node, node.inputs[0]))
+    items = [_item(importer, node, node.inputs[0], i) for i in range(size)]
+    if not items:
+        raise UnsupportedError("an empty list is stacked", place=node.place)
+    return [stack(items, node.outputs[0])]
+
+
+def _gather(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    places = _known(importer, node, node.inputs[1])
+    items = [_item(importer, node, node.inputs[2], int(i)) for i in places]
+    if not items:
+        raise UnsupportedError("an empty list is stacked", place=node.place)
+    return [stack(items, node.outputs[0])]
+
+
+def _length(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    size = len(_list(importer, node, node.inputs[-1]))
+    return [constant(node.outputs[0], np.array(size, np.int32))]
+
+
+RULES: Mapping[str, Rule] = {
+    "TensorListReserve": _reserve,
+    "TensorListFromTensor": _from_tensor,
+    "TensorListGetItem": _get,
+    "TensorListSetItem": _set,
+    "TensorListStack": _stack,
+    "TensorListLength": _length,
+    "TensorArrayV3": _array,
+    "TensorArrayScatterV3": _scatter,
+    "TensorArrayReadV3": _read,
+    "TensorArrayWriteV3": _write,
+    "TensorArrayGatherV3": _gather,
+    "TensorArraySizeV3": _length,
+}
+
+
+def is_of_lists(node: Any) -> bool:
+    """Whether `of_lists` knows the operator."""
+    return not node.domain and node.op_type in RULES

@@ -1,0 +1,44 @@
+"""Branches and loops of TensorFlow: functions (If, While), frames of nodes (Switch, Merge, Enter)
+as freezing makes them and as TensorFlow 1 built them, lists of tensors; against its own answers
+(make_control.py)."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import verax
+from verax.frontends.tensorflow import load_tensorflow
+
+STORED = Path(__file__).with_name("control.npz")
+NETWORKS = ("choice", "within", "until", "counted", "nested", "mapped")
+KEPT = {"choice": {"If"}, "within": {"If"}, "until": {"Loop"}}
+"""What only running decides; the others are unrolled."""
+FORMS = [f"{name}.{form}" for name in NETWORKS for form in ("functions", "frames", "old")]
+
+
+@cache
+def stored() -> dict[str, np.ndarray]:
+    with np.load(STORED) as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("name", [*FORMS, "arrays.old"])
+def test_it_gives_what_tensorflow_gives(name: str) -> None:
+    network = name.partition(".")[0]
+    found = load_tensorflow(stored()[name].tobytes())
+    kinds = {n.op.kind for n in found.graph.nodes} & {"If", "Loop"}
+    assert kinds == KEPT.get(network, set())
+    exe = verax.compile(found, opt_level=1, threads=1)
+    assert not exe.plan.on_reference
+    x = stored()["x"]
+    assert list(found.inputs) == ["x"]
+    for number, given in enumerate((x, -x, x * np.float32(0.1) + np.float32(0.2))):
+        right = stored()[f"{network}.answer{number}"]
+        for made in (exe.run({"x": given}), verax.reference(found, {"x": given})):
+            fitting = [a for a in made.values() if a.shape == right.shape]
+            assert len(fitting) == 1, {k: v.shape for k, v in made.items()}
+            np.testing.assert_allclose(fitting[0], right, rtol=2e-5, atol=1e-5)
