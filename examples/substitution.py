@@ -10,13 +10,16 @@ both networks still learn, and both are found by name.
 
     python examples/substitution.py             # an epoch of each, about a minute
     python examples/substitution.py --batches 4
+    python examples/substitution.py --plot docs/tutorials/substitution.svg
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,9 +113,11 @@ def without_bias(g: Array, x: Array, weight: Array, stride: Any, padding: Any) -
 
 @dataclass(frozen=True)
 class Training:
-    """An epoch: the loss of every batch, the accuracy on held-out digits, and what was found."""
+    """An epoch: the loss of every batch and the share of its digits that were told rightly, the
+    accuracy on held-out digits, and what was found."""
 
     losses: Array
+    shares: Array
     accuracy: float
     found: Any
 
@@ -129,25 +134,25 @@ def train(
     optimiser = torch.optim.Adam(net.parameters(), 0.04)
     x, y = digits(batches * BATCH, seed=1)
     exchanged = {} if replacement is None else {nn.Conv2d: replacement}
-    losses = []
+    losses, shares = [], []
     options: dict[str, Any] = {"backward": backward, "calls": calls, "compare": False}
     with verax.torch.substitute(net, exchanged, **options) as run:
         for start in range(0, len(x), BATCH):
             optimiser.zero_grad()
-            loss = nn.functional.cross_entropy(
-                net(x[start : start + BATCH]), y[start : start + BATCH]
-            )
+            answers, wanted = net(x[start : start + BATCH]), y[start : start + BATCH]
+            loss = nn.functional.cross_entropy(answers, wanted)
             loss.backward()
             optimiser.step()
             losses.append(float(loss.detach()))
+            shares.append(float((answers.argmax(1) == wanted).double().mean()))
     x, y = digits(500, seed=2)
     with torch.no_grad():
         right = float((net(x).argmax(1) == y).double().mean())
-    return Training(np.array(losses), right, run)
+    return Training(np.array(losses), np.array(shares), right, run)
 
 
-def story(batches: int, show: Callable[[str], Any] = print) -> int:
-    """Print the experiment; 0 when the verdicts are what this file says."""
+def story(batches: int, show: Callable[[str], Any] = print, plot: Path | None = None) -> int:
+    """Print the experiment, and draw it; 0 when the verdicts are what this file says."""
     plain = train(batches=batches)
     loops = train(seven_loops, batches=batches)
     drawn = [train(verax.torch.perturbed(s), batches=batches, calls=0) for s in PERTURBED]
@@ -169,6 +174,8 @@ def story(batches: int, show: Callable[[str], Any] = print) -> int:
     told(show, "The seven loops", loops, plain, spread)
     told(show, "A wrong tap", tap, plain, spread)
     told(show, "No gradient of the bias", bias, plain, spread)
+    if plot is not None:
+        plot.write_text(drawing(rows), encoding="utf-8")
     kinds = [one.found.kind for one in (loops, tap, bias)]
     return 0 if kinds == [Kind.rounding, Kind.mistake, Kind.mistake] else 1
 
@@ -193,10 +200,82 @@ def told(
                 show(f"  layer {layer.name}: the gradient of {name} is {found.words}")
 
 
+COLOURS = {"PyTorch": "#333", "seven loops": "#1f77b4", "a wrong tap": "#ff7f0e",
+           "no gradient of bias": "#d62728"}  # fmt: skip
+DRAWN = "#bbb"
+WIDTH, HEIGHT, ROOM, TOP = 250, 190, 52, 56
+
+
+def drawing(rows: Mapping[str, Training]) -> str:
+    """The trainings as SVG, side by side: losses, shares of right digits, and how far each loss is
+    from PyTorch's, on a logarithmic axis, where the grey lines are what rounding alone does."""
+    plain = rows["PyTorch"]
+    apart = {name: np.abs(one.losses / plain.losses - 1) for name, one in rows.items()}
+    panels = [
+        ("loss", {name: one.losses for name, one in rows.items()}, False),
+        ("share of right digits", {name: one.shares for name, one in rows.items()}, False),
+        ("loss, relative to PyTorch's", {n: v for n, v in apart.items() if n != "PyTorch"}, True),
+    ]
+    whole, bottom = len(panels) * (WIDTH + ROOM) + 8, TOP + HEIGHT
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} {bottom + 32}" '
+        'font-family="sans-serif" font-size="11">',
+        f'<rect width="{whole}" height="{bottom + 32}" fill="white"/>',
+    ]
+    for i, (words, colour) in enumerate([*COLOURS.items(), ("rounding drawn at random", DRAWN)]):
+        x = ROOM + 150 * i
+        lines.append(f'<rect x="{x}" y="8" width="18" height="4" fill="{colour}"/>')
+        lines.append(f'<text x="{x + 24}" y="14">{words}</text>')
+    for i, (title, curves, logarithmic) in enumerate(panels):
+        lines += _panel(ROOM + i * (WIDTH + ROOM), title, curves, logarithmic)
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def _panel(left: float, title: str, curves: Mapping[str, Array], logarithmic: bool) -> list[str]:
+    """One drawing of the row; zeros of a logarithmic one lie at its foot."""
+    bottom = TOP + HEIGHT
+    if logarithmic:
+        low, ticks = -9.0, [float(k) for k in range(-9, 1)]
+        curves = {name: np.log10(np.maximum(v, 1e-9)) for name, v in curves.items()}
+    else:
+        highest = max(float(v.max()) for v in curves.values())
+        step = 0.25 if highest <= 1 else 0.5
+        low, ticks = 0.0, [step * k for k in range(math.ceil(highest / step) + 1)]
+    high = ticks[-1]
+
+    def up(value: float) -> float:
+        return bottom - HEIGHT * (min(value, high) - low) / (high - low)
+
+    lines = [f'<text x="{left}" y="{TOP - 10}" font-weight="bold">{title}</text>']
+    for tick in ticks:
+        words = f"1e{tick:.0f}" if logarithmic else f"{tick:g}"
+        ends = f'x1="{left}" x2="{left + WIDTH}" y1="{up(tick):.1f}" y2="{up(tick):.1f}"'
+        lines.append(f'<line {ends} stroke="#eee"/>')
+        lines.append(
+            f'<text x="{left - 5}" y="{up(tick) + 4:.1f}" text-anchor="end">{words}</text>'
+        )
+    for name in sorted(curves, key=lambda n: n in COLOURS):  # the drawn ones behind
+        values = curves[name]
+        across = WIDTH / max(len(values) - 1, 1)
+        points = " ".join(
+            f"{left + across * k:.1f},{up(float(v)):.1f}" for k, v in enumerate(values)
+        )
+        lines.append(
+            f'<polyline points="{points}" fill="none" stroke="{COLOURS.get(name, DRAWN)}" '
+            f'stroke-width="1.5"><title>{name}</title></polyline>'
+        )
+    lines.append(
+        f'<text x="{left + WIDTH / 2}" y="{bottom + 20}" text-anchor="middle">batch</text>'
+    )
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--batches", type=int, default=32, help="batches of an epoch")
-    return story(parser.parse_args().batches)
+    parser.add_argument("--plot", type=Path, help="draw the trainings into this file (SVG)")
+    given = parser.parse_args()
+    return story(given.batches, plot=given.plot)
 
 
 if __name__ == "__main__":

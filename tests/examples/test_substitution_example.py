@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,9 +13,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import substitution
 
 
-def test_the_experiment_tells_rounding_from_mistakes() -> None:
+def test_the_experiment_tells_rounding_from_mistakes(tmp_path: Path) -> None:
     said: list[str] = []
-    assert substitution.story(2, said.append) == 0
+    assert substitution.story(2, said.append, tmp_path / "plot.svg") == 0
+    drawn = ElementTree.parse(tmp_path / "plot.svg").getroot()
+    lines = [e for e in drawn.iter() if e.tag.endswith("polyline")]
+    assert len(lines) == 3 * 7 - 1  # PyTorch is not drawn against itself
     text = "\n".join(said)
     assert "The seven loops: the losses part by" in text and "by rounding alone" in text
     assert "layer 0: weight (1, 0, 2, 1): off by" in text

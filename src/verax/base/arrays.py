@@ -20,7 +20,8 @@ from verax.base.optional import optional
 def as_array(value: Any, place: str = "") -> np.ndarray:
     """`value` as an array, in the tensor's own memory where that can be.
 
-    Gradients are left behind; bfloat16 keeps its bits. place: for errors. Raises `InputError` for
+    Gradients are left behind; bfloat16 keeps its bits; a complex tensor becomes pairs, a last axis
+    of two numbers. place: for errors. Raises `InputError` for
     what holds no array (sparse tensors, ragged lists).
     """
     if isinstance(value, np.ndarray):
@@ -31,7 +32,10 @@ def as_array(value: Any, place: str = "") -> np.ndarray:
             if str(tensor.dtype) == "torch.bfloat16":
                 integers = tensor.contiguous().view(optional("torch", "to read a tensor").int16)
                 return np.asarray(integers.numpy()).view(ml_dtypes.bfloat16)
-            return np.asarray(tensor.resolve_conj().resolve_neg().numpy())
+            tensor = tensor.resolve_conj().resolve_neg()
+            if tensor.is_complex():
+                tensor = optional("torch", "to read a tensor").view_as_real(tensor)
+            return np.asarray(tensor.numpy())
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0][:200]

@@ -38,8 +38,15 @@ def in_its_form(program: Any, arrays: Sequence[np.ndarray]) -> Any:
     torch = optional("torch", PURPOSE)
     specs = [s for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
     left = iter(arrays)
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes}
+
+    def tensor(name: str) -> Any:
+        pair = getattr(values.get(name), "is_complex", bool)()
+        made = to_torch(next(left))
+        return torch.view_as_complex(made) if pair else made
+
     leaves = [
-        to_torch(next(left)) if type(s.arg).__name__ == "TensorArgument" else s.arg.value
+        tensor(s.arg.name) if type(s.arg).__name__ == "TensorArgument" else s.arg.value
         for s in specs
     ]
     return torch.utils._pytree.tree_unflatten(leaves, program.call_spec.out_spec)

@@ -50,13 +50,24 @@ def _user_inputs(program: Any) -> list[tuple[Any, bool]]:
 def _shape(value: Any) -> Shape:
     if not hasattr(value, "shape"):
         return None
-    return tuple(d if isinstance(d, int) else None for d in value.shape)
+    pair = (2,) * value.dtype.is_complex
+    return tuple(d if isinstance(d, int) else None for d in (*value.shape, *pair))
 
 
 def flat_inputs(program: Any, inputs: Mapping[str, np.ndarray]) -> list[Any]:
     """What the program takes, flat: arrays under the program's own names as tensors, and what was
     fixed when it was exported."""
-    return [to_torch(inputs[n]) if given else n for n, given in _user_inputs(program)]
+    pairs = {
+        n.name
+        for n in program.graph.nodes
+        if n.op == "placeholder" and getattr(n.meta.get("val"), "is_complex", bool)()
+    }
+    torch = optional("torch", PURPOSE)
+    found = []
+    for name, given in _user_inputs(program):
+        value = to_torch(inputs[name]) if given else name
+        found.append(torch.view_as_complex(value) if name in pairs else value)
+    return found
 
 
 def arguments(program: Any, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -18,7 +18,7 @@ from verax.base.errors import CompileError, VeraxError
 from verax.base.optional import optional
 from verax.torch.options import CompileOptions
 from verax.torch.reporting import GraphReport
-from verax.torch.tensors import Witness, array_of, tensor_of, with_strides
+from verax.torch.tensors import Witness, array_of, of_kind, tensor_of, with_strides
 from verax.torch.tracing import Computed, Fixed, trace
 
 torch: Any = optional("torch", "to use verax.torch")
@@ -83,11 +83,13 @@ class Program:
             tensors = [tensor_of(answers[v]) for v in self.results]
             for i, new in self.changed:
                 with torch.no_grad():
-                    arguments[i].copy_(tensor_of(answers[new]))
+                    after = tensor_of(answers[new])
+                    arguments[i].copy_(of_kind(after, arguments[i].is_complex()))
         found = []
         for output in self.outputs:
             if isinstance(output, Computed):
-                found.append(with_strides(tensors[output.number], output.strides))
+                made = of_kind(tensors[output.number], output.pair)
+                found.append(with_strides(made, output.strides))
             elif isinstance(output, Fixed):
                 found.append(output.value)
             elif output.itself:

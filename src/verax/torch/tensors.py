@@ -40,6 +40,11 @@ def tensor_of(array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
+def of_kind(tensor: Any, pair: bool) -> Any:
+    """The tensor itself, or the complex numbers whose pairs it holds."""
+    return torch.view_as_complex(tensor.contiguous()) if pair else tensor
+
+
 def with_strides(tensor: Any, strides: Sequence[int] | None) -> Any:
     """The tensor, laid out as eager PyTorch would give it; None for dense in the usual order."""
     if strides is None:

@@ -27,11 +27,12 @@ torch: Any = optional("torch", "to use verax.torch")
 
 @dataclass(frozen=True)
 class Computed:
-    """An output that the program computes: its number among those, and strides that are not the
-    usual ones."""
+    """An output that the program computes: its number among those, strides that are not the usual
+    ones, and whether it is complex, of which the program computes pairs."""
 
     number: int
     strides: tuple[int, ...] | None
+    pair: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def _outputs(graph: Any, arguments: Sequence[Any]) -> list[Output]:
             found.append(ViewOf(source, same, shape, strides, int(value.storage_offset())))
         else:
             usual = value.is_contiguous() or value.numel() == 0
-            found.append(Computed(count, None if usual else strides))
+            found.append(Computed(count, None if usual else strides, value.is_complex()))
             count += 1
     return found
 

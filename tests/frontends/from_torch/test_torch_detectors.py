@@ -11,7 +11,7 @@ from torch_programs import agree, agree_inside, arrays, export, saved, torch
 from torch_vision_operators import nms
 
 import verax
-from verax.base.errors import UnsupportedError
+from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.torch import load_torch
 
 nn = torch.nn
@@ -181,7 +181,57 @@ def test_regions_are_pooled_as_torchvision_does(aligned: bool, sampling_ratio: i
     agree(model, arrays(model, (x, regions)), [pooled(x, regions)])
 
 
-def test_deformable_convolution_is_refused_by_name() -> None:
-    program = export(torch.ops.torchvision.deform_conv2d, (torch.rand(2, 3, 5, 6), torch.rand(4)))
-    with pytest.raises(UnsupportedError, match=r"torchvision::deform_conv2d\.default \(1\)"):
+def test_what_is_lacking_is_refused_by_name() -> None:
+    program = export(torch.ops.torchvision.ps_roi_pool, (torch.rand(2, 3, 5, 6), torch.rand(4)))
+    with pytest.raises(UnsupportedError, match=r"torchvision::ps_roi_pool\.default \(1\)"):
         load_torch(saved(program))
+
+
+def test_regions_of_a_channel_for_each_bin_and_whole_pixels() -> None:
+    torch.manual_seed(6)
+    regions = torch.tensor([[0, 1.0, 2.5, 9.0, 14.0], [1, -3.0, 0.0, 21.5, 6.0], [0, 5, 5, 5, 5]])
+    x = torch.randn(2, 12, 9, 11)
+
+    def pooled(x: Any, regions: Any) -> Any:
+        own, _ = torch.ops.torchvision.ps_roi_align(x, regions, 0.5, 2, 3, 2)
+        whole, _ = torch.ops.torchvision.roi_pool(x, regions, 0.5, 4, 3)
+        return own, whole
+
+    model = load_torch(saved(export(pooled, (x, regions))))
+    agree(model, arrays(model, (x, regions)), list(pooled(x, regions)))
+
+
+@pytest.mark.parametrize(
+    ("channels", "out", "steps", "groups", "parts", "masked"),
+    [
+        (3, 4, (1, 1, 0, 0, 1, 1), 1, 1, False),
+        (4, 6, (2, 1, 1, 2, 1, 2), 2, 1, True),
+        (6, 3, (1, 2, 1, 0, 2, 1), 1, 3, True),
+    ],
+)
+def test_deformable_convolutions(
+    channels: int, out: int, steps: tuple[int, ...], groups: int, parts: int, masked: bool
+) -> None:
+    torch.manual_seed(7)
+    x, weight = torch.randn(2, channels, 6, 7), torch.randn(out, channels // groups, 3, 2)
+    sh, sw, ph, pw, dh, dw = steps
+    rows, columns = (6 + 2 * ph - 2 * dh - 1) // sh + 1, (7 + 2 * pw - dw - 1) // sw + 1
+    offset = 1.7 * torch.randn(2, 2 * parts * 6, rows, columns)
+    mask, bias = torch.rand(2, parts * 6, rows, columns), torch.randn(out)
+
+    def deformed(x: Any, weight: Any, offset: Any, mask: Any, bias: Any) -> Any:
+        given = (x, weight, offset, mask, bias, *steps, groups, parts, masked)
+        return torch.ops.torchvision.deform_conv2d(*given)
+
+    tensors = (x, weight, offset, mask, bias)
+    model = load_torch(saved(export(deformed, tensors)))
+    wanted = deformed(*tensors)
+    agree(model, arrays(model, tensors), [wanted])
+    exe = verax.compile(model)
+    assert not exe.plan.on_reference
+    np.testing.assert_allclose(
+        exe.run(arrays(model, tensors))[next(iter(model.outputs))], wanted, rtol=1e-4, atol=1e-5
+    )
+    wrong = (*tensors[:2], offset[:, :, :-1], *tensors[3:])
+    with pytest.raises(ModelError, match=r"the offsets are .* they must be"):
+        load_torch(saved(export(deformed, wrong)))

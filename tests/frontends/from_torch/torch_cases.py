@@ -13,6 +13,7 @@ from torch_index_cases import formula_calls, index_calls, order_calls
 from torch_programs import torch
 from torch_quantised_cases import quantised_calls
 from torch_recurrent_cases import recurrent_calls
+from torch_scatter_cases import scatter_calls
 
 F = torch.nn.functional
 
@@ -68,6 +69,7 @@ def _calls() -> list[Any]:
         *_making(),
         *index_calls(),
         *order_calls(),
+        *scatter_calls(),
         *formula_calls(),
         *recurrent_calls(),
         *complex_calls(),
@@ -272,7 +274,11 @@ def _windows() -> list[Any]:
         ("avg_pool2d_ceil", lambda x: F.avg_pool2d(x, 3, 2, 1, True, True), draw(2, 4, 8, 10)),
         ("avg_pool2d_inner", lambda x: F.avg_pool2d(x, 3, 2, 1, True, False), draw(2, 4, 8, 10)),
         ("avg_pool3d", lambda x: F.avg_pool3d(x, 3, 2, 1), draw(2, 3, 4, 5, 6)),
-        ("avg_pool_divisor", lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=5), IMAGE),
+        (
+            "avg_pool_divisor",
+            lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=5),
+            draw(2, 4, 6, 8),
+        ),
         ("adaptive_avg_pool1", lambda x: F.adaptive_avg_pool2d(x, 1), IMAGE),
         ("adaptive_avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, (3, 5)), IMAGE),
         ("adaptive_avg_pool1d", lambda x: F.adaptive_avg_pool1d(x, 4), draw(2, 3, 8)),

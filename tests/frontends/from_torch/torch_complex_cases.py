@@ -54,6 +54,69 @@ def complex_calls() -> list[Any]:
             X,
         ),
         (
+            "hfft",
+            lambda x: (
+                fft.hfft(fft.fft(x), 7, 1, "ortho"),
+                fft.hfft(x),
+                pairs(fft.ihfft(x, 5, norm="forward").resolve_conj()),
+                fft.irfft(x, 9),
+            ),
+            X,
+        ),
+        (
+            "hfft2",
+            lambda x: (
+                fft.hfft2(fft.fft(x), (3, 6)),
+                pairs(fft.ihfft2(x).resolve_conj()),
+                fft.hfft2(x),
+            ),
+            X,
+        ),
+        (
+            "hfftn",
+            lambda x: (
+                fft.hfftn(fft.fft(x), (3, 5)),
+                pairs(fft.ihfftn(x).resolve_conj()),
+                fft.hfftn(x),
+            ),
+            X,
+        ),
+        ("real_irfft", lambda x: (fft.irfft2(x), fft.irfftn(x, (3, 5), norm="ortho")), X),
+        (
+            "istft",
+            lambda x: torch.istft(
+                torch.stft(x, 6, 2, window=torch.ones(6), return_complex=True, normalized=True),
+                6,
+                2,
+                window=torch.ones(6),
+                normalized=True,
+                length=17,
+            ),
+            draw(3, 16),
+        ),
+        (
+            "istft_two_sided",
+            lambda x: torch.istft(
+                torch.stft(x, 6, 2, 4, torch.ones(4), onesided=False, return_complex=True),
+                6,
+                2,
+                4,
+                torch.ones(4),
+                onesided=False,
+            ),
+            draw(16),
+        ),
+        (
+            "complex_to",
+            lambda x: (
+                pairs(x.to(torch.complex64) * x),
+                pairs(aten._to_copy(fft.fft(x), dtype=torch.complex128)),
+                fft.fft(x).to(torch.float64),
+            ),
+            X,
+        ),
+        ("complex_parts", lambda a, b: pairs(torch.complex(a, b)), draw(3, 5), draw(2, 1, 5)),
+        (
             "stft",
             lambda x: torch.stft(x, 4, 1, window=WINDOW, center=False, return_complex=True).abs(),
             X[0],

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.deformable import Taps, deformable_convolution
 from verax.frontends.common.table import Fields, flag, integer, integers
 from verax.frontends.onnx.rows import TABLE, pairs, row, window_pads
 
@@ -48,6 +49,25 @@ TABLE.operator(
     strides=integers(()),
     pads=lambda c: pairs(c, c.integers("pads", ())),
 )
+
+
+@row("DeformConv")
+def deform_conv(c: Conversion) -> Result:
+    """Inputs: image, weights, offsets, bias, mask."""
+    a, x, weight = c.attributes, c.required(0), c.required(1)
+    if c.rank(x) != 4 or c.rank(weight) != 4:
+        c.refuse("an image of another number of axes than two")
+    kernel = c.known_sizes(weight, (2, 3), "its windows")
+    if a.integers("kernel_shape", kernel) != kernel:
+        c.refuse(f"the kernel {a.integers('kernel_shape')} with weights of {kernel}")
+    taps = Taps(
+        a.integers("strides", (1, 1)),
+        pairs(c, a.integers("pads", (0, 0, 0, 0))),
+        a.integers("dilations", (1, 1)),
+        a.integer("group", 1),
+        a.integer("offset_group", 1),
+    )
+    return deformable_convolution(c, x, weight, c.required(2), c.input(3), c.input(4), taps)
 
 
 @row("Col2Im")

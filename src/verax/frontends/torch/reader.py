@@ -2,7 +2,7 @@
 
 Every argument of a node is one of its attributes, tensors and symbolic sizes as a `Ref` to one of
 its inputs, so that the ledger holds each of them to account. What a program writes in place is
-renamed, so that a value never changes.
+renamed, so that a value never changes. Complex tensors are pairs: a last axis of two numbers.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from verax.frontends.torch.mutation import (
     with_changes,
 )
 from verax.frontends.torch.output_names import output_keys, with_keys
+from verax.frontends.torch.single_numbers import lengthened
 
 SCHEMA = 8
 """Major version of the program's schema that is understood."""
@@ -149,14 +150,7 @@ class _Reader:
     def _user_input(self, argument: Mapping[str, Any]) -> str | None:
         ((kind, content),) = argument.items()
         if kind == "as_tensor":
-            name = name_in(content)
-            if self._is_complex(name):
-                raise UnsupportedError(
-                    f"the input {name!r} is complex",
-                    place=self.archive.place,
-                    next_step="give its parts, and torch.complex in the module",
-                )
-            return name
+            return name_in(content)
         if kind in FIXED:
             return None
         raise UnsupportedError(f"an input that is no tensor ({kind})", place=self.archive.place)
@@ -172,12 +166,6 @@ class _Reader:
                     f"the program has an output of kind {kind}", place=self.archive.place
                 )
             ((form, value),) = content["arg"].items()
-            if form == "as_tensor" and self._is_complex(name_in(value)):
-                raise UnsupportedError(
-                    f"the output {name_in(value)!r} is complex",
-                    place=self.archive.place,
-                    next_step="return torch.view_as_real of it",
-                )
             if form == "as_tensor":
                 names.append(name_in(value))
             elif form not in FIXED:
@@ -208,7 +196,7 @@ class _Reader:
             value = self._argument(argument["arg"], inputs)
             if value is not None:
                 attributes[name_in(argument) or f"argument{i}"] = value
-        if op_type == "as_strided.default":
+        if op_type in ("as_strided.default", "as_strided_scatter.default"):
             recorded = self.graph["tensor_values"][inputs[0]]
             attributes["recorded_strides"] = tuple(dim(s) for s in recorded["strides"])
             attributes["recorded_offset"] = dim(recorded["storage_offset"])
@@ -235,7 +223,7 @@ class _Reader:
         elif _writes_in_place(made):
             self.aliases.write(made, inputs[0], position)
         else:
-            self.nodes.append(made)
+            self.nodes += lengthened(made, self._sizes)
             self.aliases.note(made, tuple(inputs), names)
 
     def _control(self, node: Any, op_type: str) -> ForeignNode:
@@ -281,6 +269,11 @@ class _Reader:
                 place=self.archive.place,
             )
         return Subgraph(formal, made, {}, tuple(inside.nodes))
+
+    def _sizes(self, name: str) -> tuple[Any, ...] | None:
+        """Recorded sizes of a tensor; None for what is none."""
+        meta = self.graph["tensor_values"].get(name)
+        return None if meta is None else tuple(dim(d) for d in meta["sizes"])
 
     def _is_complex(self, name: str) -> bool:
         meta = self.graph["tensor_values"].get(name)

@@ -1,8 +1,7 @@
 """ATen operators on complex numbers, which are pairs here: a last axis of two, real and imaginary.
 
 The reader gives operators that take or give complex tensors the domain "complex" and says which of
-their inputs are such (`complex_inputs`), so that none is read as if its tensors were real. Fourier
-transforms are products with constant matrices, one for each axis.
+their inputs are such (`complex_inputs`), so that none is read as if its tensors were real.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.rows import Aten
@@ -22,8 +20,6 @@ from verax.frontends.torch.table_order import angle_of
 from verax.ir.types import DType
 
 DOMAIN = "complex"
-LONGEST = 4096
-"""Elements of an axis that is transformed: the matrix has four times their square."""
 
 
 def row(*operators: str) -> Callable[[Callable[[Aten], Result]], Callable[[Aten], Result]]:
@@ -40,185 +36,45 @@ def row(*operators: str) -> Callable[[Callable[[Aten], Result]], Callable[[Aten]
     return entered
 
 
-def _is_pair(t: Aten, name: str) -> bool:
+def is_pair(t: Aten, name: str) -> bool:
     value = t.a.get(name)
     return isinstance(value, Ref) and value.index in t.a.get("complex_inputs", ())
 
 
-def _rank(t: Aten, x: str, pair: bool) -> int:
+def rank_of(t: Aten, x: str, pair: bool) -> int:
     return t.rank(x) - pair
 
 
 def _paired(t: Aten, parts: Sequence[str]) -> Result:
-    """Real and imaginary parts as one tensor."""
+    """Real and imaginary parts, broadcast to each other, as one tensor."""
     behind = t.ints([-1])
+    if len({t.type(p).dims for p in parts}) > 1:
+        shape = t.ints(np.broadcast_shapes(*(t.known_sizes(p) for p in parts)))
+        parts = [t.add("Expand", [p, shape]) for p in parts]
     return t.result("Concat", [t.add("Unsqueeze", [p, behind]) for p in parts], axis=-1)
 
 
-def _parts(t: Aten, x: str) -> list[str]:
+def parts_of(t: Aten, x: str) -> list[str]:
     """Real and imaginary part of a pair."""
     return [t.add("Gather", [x, t.constant(i, np.int64)], axis=-1) for i in (0, 1)]
 
 
-def _dtype(t: Aten, x: str) -> np.dtype:
+def widened(t: Aten, x: str, dtype: DType) -> str:
+    """Real numbers as pairs."""
+    x = t.cast(x, dtype)
+    zeros = t.add("Mul", [x, t.constant(0, dtype.numpy)])
+    return t.add("Concat", [t.add("Unsqueeze", [v, t.ints([-1])]) for v in (x, zeros)], axis=-1)
+
+
+def conjugate_of(t: Aten, x: str) -> str:
+    return t.add("Mul", [x, t.constant([1, -1], part_type(t, x))])
+
+
+def part_type(t: Aten, x: str) -> np.dtype:
     found = t.type(x).dtype
     if found not in (DType.float32, DType.float64):
         t.refuse(f"complex numbers of {found}")
     return found.numpy
-
-
-# Fourier transforms
-
-
-def _matrix(
-    size: int, given: int, bins: int, sign: int, scale: float, pair: bool, real: bool
-) -> np.ndarray:
-    """[given (2), bins (2)]: exp(sign 2 pi i j k / size) for positions j and bins k. given: how
-    many of the positions there are, the others being zeros; real: only the real parts, of a result
-    whose other half mirrors `given`."""
-    j, k = np.arange(given)[:, None], np.arange(bins)[None]
-    angle = sign * 2 * np.pi * ((j * k) % size) / size
-    cos, sin = scale * np.cos(angle), scale * np.sin(angle)
-    if real:  # bins above the middle are conjugates of those below
-        single = (j == 0) | ((size % 2 == 0) & (j == size // 2))
-        weight = np.where(single, 1.0, 2.0)
-        return np.stack([cos * weight, -sin * weight], 1).reshape(2 * given, bins)
-    of_real = np.stack([cos, sin], -1).reshape(given, 2 * bins)
-    if not pair:
-        return of_real
-    of_imaginary = np.stack([-sin, cos], -1).reshape(given, 2 * bins)
-    return np.stack([of_real, of_imaginary], 1).reshape(2 * given, 2 * bins)
-
-
-def _transformed(
-    t: Aten, x: str, axis: int, pair: bool, size: int | None, sign: int, norm: Any,
-    onesided: bool = False, real: bool = False,
-) -> str:  # fmt: skip
-    """x, transformed along an axis (of its rank without the pairs' own). size: of the transform,
-    by default as long as the axis, or for a real result as long as onesided bins tell."""
-    rank, dtype = _rank(t, x, pair), _dtype(t, x)
-    length = t.known_size(x, axis)
-    size = size if size is not None else 2 * (length - 1) if real else length
-    most = size // 2 + 1 if real else size
-    if size < 1 or size > LONGEST:
-        t.refuse(f"a transform of {size} elements; 1 to {LONGEST} are supported")
-    given = min(length, most)
-    if given < length:
-        x = t.add("Slice", [x, t.ints([0]), t.ints([given]), t.ints([axis])])
-    bins = size // 2 + 1 if onesided else size
-    scale = {None: 1.0, 0: 1.0, 1: size**-0.5, 2: 1 / size}[norm]
-    matrix = t.constant(_matrix(size, given, bins, sign, scale, pair, real), dtype)
-    order = [a for a in range(rank) if a != axis]
-    last = axis == rank - 1
-    if not last:
-        behind = [rank] if pair else []
-        x = t.add("Transpose", [x], perm=(*order, axis, *behind))
-    front = t.add("Shape", [x], end=rank - 1)
-    if pair:
-        x = t.add("Reshape", [x, t.add("Concat", [front, t.ints([2 * given])], axis=0)])
-    y = t.add("MatMul", [x, matrix])
-    if not real:
-        y = t.add("Reshape", [y, t.add("Concat", [front, t.ints([bins, 2])], axis=0)])
-    if last:
-        return y
-    back = [0] * rank
-    for new, old in enumerate([*order, axis]):
-        back[old] = new
-    return t.add("Transpose", [y], perm=(*back, *([] if real else [rank])))
-
-
-NORMS = {
-    **{(None, False): 0, ("backward", False): 0, ("ortho", False): 1, ("forward", False): 2},
-    **{(None, True): 2, ("backward", True): 2, ("ortho", True): 1, ("forward", True): 0},
-}
-"""(norm, whether it is an inverse) -> 0: as it is, 1: by the root of the size, 2: by the size."""
-NAMES = [f"fft_{kind}fft{axes}.default" for kind in ("", "i", "r", "ir") for axes in ("", "2", "n")]
-
-
-@row(*NAMES)
-def fourier(t: Aten) -> Result:
-    """fft, ifft, rfft, irfft, along one axis, two or several."""
-    kind = t.kind.removeprefix("fft_").rstrip("2n")
-    inverse, pair = kind.startswith("i"), _is_pair(t, "self")
-    x = t.tensor("self")
-    rank = _rank(t, x, pair)
-    norm = NORMS.get((t.text("norm"), inverse))
-    if norm is None:
-        t.wrong("norm", t.text("norm"), "backward, ortho or forward")
-    axes: Any
-    sizes: Any
-    if t.kind.endswith("fft"):
-        axes, sizes = (t.integer("dim", -1),), (t.integer("n"),)
-    else:
-        axes, sizes = t.integers("dim", (-2, -1) if t.kind.endswith("2") else None), t.integers("s")
-        if axes is None:
-            axes = tuple(range(rank))[-len(sizes) if sizes else 0 :]
-        sizes = sizes or (None,) * len(axes)
-    if any(not -rank <= a < rank for a in axes) or len(sizes) != len(axes):
-        t.wrong("dim", axes, f"axes of rank {rank}, one for each size")
-    steps = [(a % rank, None if n == -1 else n) for a, n in zip(axes, sizes)]
-    if kind == "irfft" and not pair:
-        t.refuse("a real input")
-    if kind == "rfft":  # the real axis first, then those of complex numbers
-        axis, size = steps.pop()
-        x = _transformed(t, x, axis, False, size, -1, norm, onesided=True)
-        pair = True
-    end = steps.pop() if kind == "irfft" else None
-    for axis, size in steps:
-        x = _transformed(t, x, axis, pair, size, 1 if inverse else -1, norm)
-        pair = True
-    if end is not None:
-        x = _transformed(t, x, end[0], True, end[1], 1, norm, real=True)
-    return t.result("Identity", [x])
-
-
-@row("_fft_r2c.default", "_fft_c2c.default", "_fft_c2r.default")
-def core_fourier(t: Aten) -> Result:
-    """What decompositions leave: along the axes `dim`, the last one being the real one."""
-    x, pair, norm = t.tensor("self"), t.kind != "_fft_r2c", t.integer("normalization")
-    rank = _rank(t, x, pair)
-    axes = [a % rank for a in t.integers("dim")]
-    sign = -1 if t.kind == "_fft_r2c" else 1
-    if t.kind == "_fft_c2c" and t.flag("forward"):
-        sign = -1
-    if not pair:
-        x = _transformed(t, x, axes.pop(), False, None, -1, norm, onesided=t.flag("onesided"))
-    real = axes.pop() if t.kind == "_fft_c2r" else None
-    for axis in axes:
-        x = _transformed(t, x, axis, True, None, sign, norm)
-    if real is not None:
-        size = t.integer("last_dim_size")
-        x = _transformed(t, x, real, True, size, 1, norm, real=True)
-    return t.result("Identity", [x])
-
-
-@row("stft.default")
-def short_time_fourier(t: Aten) -> Result:
-    """Windows along the last axis, each transformed: [.., bins, windows]. Padding came before."""
-    if _is_pair(t, "self"):
-        t.refuse("a complex input")
-    size, x = t.integer("n_fft"), t.tensor("self")
-    hop, width = t.integer("hop_length"), t.integer("win_length")
-    hop, width = hop if hop is not None else size // 4, width if width is not None else size
-    if t.flag("return_complex", True) is False:
-        t.a.refuse("return_complex", "results are complex")
-    if t.a.get("align_to_window") not in (None, False):
-        t.a.refuse("align_to_window", "windows begin where the transform does")
-    rank = t.rank(x)
-    x = t.append(shapes.windows_along(t, x, rank - 1, size, hop))
-    window = t.maybe("window")
-    before = (size - width) // 2
-    if window is None:
-        ones = np.pad(np.ones(width), (before, size - width - before))
-        window = t.constant(ones, _dtype(t, x))
-    elif width != size:
-        zero = t.constant(0, _dtype(t, x))
-        window = t.add("Pad", [window, t.ints([before, size - width - before]), zero])
-    onesided = t.a.get("onesided") is not False
-    norm = 1 if t.flag("normalized") else 0
-    windowed = t.add("Mul", [x, window])
-    y = _transformed(t, windowed, rank, False, None, -1, norm, onesided=onesided)
-    return t.result("Transpose", [y], perm=(*range(rank - 1), rank, rank - 1, rank + 1))
 
 
 # Between real and complex numbers
@@ -260,14 +116,41 @@ def magnitude(t: Aten) -> Result:
 
 @row("angle.default")
 def angle(t: Aten) -> Result:
-    real, imaginary = _parts(t, t.tensor("self"))
+    real, imaginary = parts_of(t, t.tensor("self"))
     return angle_of(t, imaginary, real)
 
 
 @row("_conj.default", "conj.default", "_conj_physical.default", "conj_physical.default")
 def conjugate(t: Aten) -> Result:
-    x = t.tensor("self")
-    return t.result("Mul", [x, t.constant([1, -1], _dtype(t, x))])
+    return t.result("Identity", [conjugate_of(t, t.tensor("self"))])
+
+
+PARTS = {"element type 10": DType.float32, "element type 11": DType.float64}
+"""Complex types as the file has them, with the type of their parts."""
+
+
+@row("to.dtype", "_to_copy.default")
+def converted(t: Aten) -> Result:
+    """To complex numbers of another size, from real ones, or to their real parts."""
+    names = ("layout", "device", "pin_memory", "non_blocking", "copy", "memory_format")
+    t.irrelevant(*names, reason="it says where or how a tensor is stored")
+    x, pair, given = t.tensor("self"), is_pair(t, "self"), t.text("dtype")
+    wanted = PARTS.get(given)
+    if wanted is None and (not pair or given not in {str(d) for d in DType}):
+        t.a.refuse("dtype")
+    if wanted is None:
+        t.a.get("dtype")
+        return t.result("Cast", [parts_of(t, x)[0]], to=DType(given))
+    if pair:
+        return t.result("Cast", [x], to=wanted)
+    return t.result("Identity", [widened(t, x, wanted)])
+
+
+@row("_assert_tensor_metadata.default")
+def assertion(t: Aten) -> Result:
+    for name in list(t.a.values):
+        t.irrelevant(name, reason="an assertion computes nothing")
+    return ()
 
 
 # Arithmetic
@@ -282,7 +165,7 @@ def _operand(t: Aten, name: str) -> tuple[str, bool]:
         kind = next(t.type(v).dtype.numpy for v in t.inputs if v is not None)
         return t.constant(value, kind), False
     found = t.tensor(name)
-    if _is_pair(t, name):
+    if is_pair(t, name):
         return found, True
     return t.add("Unsqueeze", [found, t.ints([-1])]), False
 
@@ -294,14 +177,14 @@ def arithmetic(t: Aten) -> Result:
         if t.number("alpha", 1) != 1:
             t.a.refuse("alpha", "sums of complex numbers have no factor")
         if not left or not right:
-            first = t.constant([1, 0], _dtype(t, a if left else b))
+            first = t.constant([1, 0], part_type(t, a if left else b))
             a, b = (a, t.add("Mul", [b, first])) if left else (t.add("Mul", [a, first]), b)
         return t.result("Add" if t.kind == "add" else "Sub", [a, b])
     if t.kind == "div" or not left or not right:
         if right and t.kind == "div":
             t.refuse("a division by complex numbers")
         return t.result("Mul" if t.kind == "mul" else "Div", [a, b])
-    (p, q), (r, s) = _parts(t, a), _parts(t, b)
+    (p, q), (r, s) = parts_of(t, a), parts_of(t, b)
     real = t.add("Sub", [t.add("Mul", [p, r]), t.add("Mul", [q, s])])
     imaginary = t.add("Add", [t.add("Mul", [p, s]), t.add("Mul", [q, r])])
     return _paired(t, [real, imaginary])

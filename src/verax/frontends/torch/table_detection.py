@@ -1,10 +1,12 @@
-"""torchvision's operators of detectors: nms and roi_align."""
+"""torchvision's operators: nms, regions pooled (roi_align, ps_roi_align, roi_pool), and deformable
+convolutions."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from verax.frontends.common.context import Result
+from verax.frontends.common.context import Applied, Result
+from verax.frontends.common.deformable import Taps, deformable_convolution
 from verax.frontends.torch.rows import Aten, row
 from verax.ir.types import DType
 
@@ -42,14 +44,65 @@ def _columns(t: Aten, x: str, start: int, end: int) -> str:
 @row("roi_align.default", domain="torchvision")
 def roi_align(t: Aten) -> Result:
     """Regions [n, 5]: the image's number, then two corners; `aligned` shifts by half a pixel."""
+    return _aligned(t, "half_pixel" if t.flag("aligned") else "output_half_pixel")
+
+
+def _aligned(t: Aten, mode: str) -> Applied:
     regions = t.tensor("rois")
     image = t.add("Squeeze", [_columns(t, regions, 0, 1), t.ints([1])])
-    return t.result(
+    return t.apply(
         "RoiAlign",
         [t.tensor("input"), _columns(t, regions, 1, 5), t.cast(image, DType.int64)],
-        coordinate_transformation_mode="half_pixel" if t.flag("aligned") else "output_half_pixel",
+        coordinate_transformation_mode=mode,
         output_height=t.integer("pooled_height"),
         output_width=t.integer("pooled_width"),
         sampling_ratio=max(t.integer("sampling_ratio"), 0),
         spatial_scale=float(t.number("spatial_scale")),
     )
+
+
+@row("ps_roi_align.default", domain="torchvision")
+def position_sensitive_align(t: Aten) -> Result:
+    """roi_align with a channel of its own for every bin: bin k of output c is that of channel
+    c * bins + k."""
+    if t.output_used(1):
+        t.refuse("its mapping of channels is used")
+    bins = t.integer("pooled_height") * t.integer("pooled_width")
+    every = t.append(_aligned(t, "half_pixel"))
+    (channels,) = t.known_sizes(every, (1,), "its channels")
+    if channels % bins:
+        t.wrong("input", str(t.type(t.tensor("input"))), f"one of a multiple of {bins} channels")
+    apart = t.add("Reshape", [every, t.ints([-1, channels // bins, bins * bins])])
+    own = t.add("Gather", [apart, t.constant(np.arange(bins) * (bins + 1))], axis=2)
+    shape = [-1, channels // bins, t.integer("pooled_height"), t.integer("pooled_width")]
+    return t.result("Reshape", [own, t.ints(shape)])
+
+
+@row("roi_pool.default", domain="torchvision")
+def roi_pool(t: Aten) -> Result:
+    """Largest elements of bins whose edges are whole pixels."""
+    if t.output_used(1):
+        t.refuse("its positions are used")
+    return t.result(
+        "MaxRoiPool",
+        [t.tensor("input"), t.tensor("rois")],
+        pooled_shape=(t.integer("pooled_height"), t.integer("pooled_width")),
+        spatial_scale=float(t.number("spatial_scale")),
+    )
+
+
+@row("deform_conv2d.default", domain="torchvision")
+def deform_conv2d(t: Aten) -> Result:
+    """A convolution whose taps read where their offsets say."""
+
+    def both(name: str) -> tuple[int, int]:
+        return t.integer(f"{name}_h"), t.integer(f"{name}_w")
+
+    mask = t.tensor("mask") if t.flag("use_mask") else None
+    if mask is None:
+        t.irrelevant("mask", reason="use_mask is false")
+    pads = tuple((p, p) for p in both("pad"))
+    groups = t.integer("groups"), t.integer("offset_groups")
+    taps = Taps(both("stride"), pads, both("dilation"), *groups)
+    x, weight, offset = (t.tensor(name) for name in ("input", "weight", "offset"))
+    return deformable_convolution(t, x, weight, offset, t.tensor("bias"), mask, taps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,28 @@ def truth(t: Aten, value: str) -> str:
 def logic(t: Aten) -> Result:
     kind = t.kind.removeprefix("logical_").title()
     return t.result(kind, [truth(t, t.tensor("self")), truth(t, t.tensor("other"))])
+
+
+SHIFTS = ("left_shift", "right_shift")
+
+
+@row(*(f"bitwise_{s}.{o}" for s in SHIFTS for o in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")))
+@row(*(f"__{s}shift__.{o}" for s in "lr" for o in ("Tensor", "Scalar")))
+def shifted(t: Aten) -> Result:
+    """Bits moved by as many places as the other integer says."""
+    x, by = operand(t, "self"), operand(t, "other")
+    dtype = promoted(t, [x, by])
+    direction = "LEFT" if t.kind in ("bitwise_left_shift", "__lshift__") else "RIGHT"
+    operands = [t.cast(in_type(t, v, dtype), dtype) for v in (x, by)]
+    return t.result("BitShift", operands, direction=direction)
+
+
+@row("angle.default")
+def angle(t: Aten) -> Result:
+    """Half a turn for negative numbers, none for others."""
+    x = t.tensor("self")
+    half = t.add("Where", [t.add("Less", [x, t.like(0, x)]), t.like(math.pi, x), t.like(0, x)])
+    return t.result("Where", [t.add("IsNaN", [x]), x, half])
 
 
 @row("logical_not.default", "bitwise_not.default")

@@ -345,7 +345,8 @@ def channel_shuffle(t: Aten) -> Result:
 
 @row("meshgrid.indexing", "meshgrid.default")
 def meshgrid(t: Aten) -> Result:
-    values = [v for v in t.tensors("tensors") if v is not None]
+    given = [v for v in t.tensors("tensors") if v is not None]
+    values = [v if t.rank(v) else t.add("Unsqueeze", [v, t.ints([0])]) for v in given]
     indexing = t.choice("indexing", ("ij", "xy"), "ij")
     xy = indexing == "xy" and len(values) > 1
     order = [1, 0, *range(2, len(values))] if xy else list(range(len(values)))

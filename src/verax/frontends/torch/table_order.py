@@ -62,8 +62,11 @@ def distances(t: Aten, apart: str, p: float) -> Result:
     size = t.add("Abs", [apart])
     if p == math.inf:
         return t.apply("ReduceMax", [size, axes], keepdims=False)
-    if p <= 0:
-        t.a.refuse("p", "norms of 1, 2, other positive numbers and infinity are known")
+    if p == 0:
+        there = t.cast(t.add("Greater", [size, t.like(0, size)]), t.type(size).dtype)
+        return t.apply("ReduceSum", [there, axes], keepdims=False)
+    if p == -math.inf:
+        return t.apply("ReduceMin", [size, axes], keepdims=False)
     total = t.add("ReduceSum", [t.add("Pow", [size, t.like(p, size)]), axes], keepdims=False)
     return t.apply("Pow", [total, t.like(1 / p, size)])
 
@@ -156,16 +159,17 @@ def search(t: Aten) -> Result:
     given = t.kind == "searchsorted"
     numbers = t.tensor("sorted_sequence" if given else "boundaries")
     values = t.tensor("self")
-    for name in ("side", "sorter"):
-        if t.a.get(name) is not None and not (name == "side" and t.text("side") == "left"):
-            t.a.refuse(name)
-    if t.rank(numbers) != 1:
-        t.refuse("sorted numbers of more than one axis")
+    if t.a.get("sorter") is not None:
+        t.a.refuse("sorter")
+    behind = t.flag("right") or (given and t.text("side") == "right")
+    lines = t.rank(numbers) > 1
     sizes = [d for d in (*t.type(values).dims, *t.type(numbers).dims) if isinstance(d, int)]
     t.must_be_few(math.prod(sizes), MOST_PAIRS)
     dtype = promoted(t, [numbers, values])
     each = t.add("Unsqueeze", [t.cast(values, dtype), t.ints([-1])])
-    kind = "LessOrEqual" if t.flag("right") else "Less"
+    if lines:  # each line of values has sorted numbers of its own
+        numbers = t.add("Unsqueeze", [numbers, t.ints([-2])])
+    kind = "LessOrEqual" if behind else "Less"
     before = t.cast(t.add(kind, [t.cast(numbers, dtype), each]), "int64")
     count = t.add("ReduceSum", [before, t.ints([-1])], keepdims=False)
     return t.result("Cast", [count], to=DType.int32 if t.flag("out_int32") else DType.int64)

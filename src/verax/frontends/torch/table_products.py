@@ -103,3 +103,42 @@ def attention(t: Aten) -> Result:
         scores = t.add("Add", [scores, t.cast(mask, dtype)])
     weights = t.add("Softmax", [scores], axis=t.rank(scores) - 1)
     return t.result("MatMul", [weights, v])
+
+
+@row("_grouped_mm.default")
+def grouped_product(t: Aten) -> Result:
+    """Products of groups: of rows of the first matrix, of columns of the second, of what is summed,
+    or of a batch of each. `offs` has the end of every group; what lies behind the last is zero."""
+    a, b, ends = t.tensor("self"), t.tensor("mat2"), t.maybe("offs")
+    if t.maybe("bias") is not None:
+        t.a.refuse("bias")
+    dtype = t.type(a).dtype
+    if t.text("out_dtype", str(dtype)) != str(dtype):
+        t.a.refuse("out_dtype", "products stay in their inputs' type")
+    if ends is None:
+        return t.result("MatMul", [a, b])
+    (groups,) = t.known_sizes(ends, what="how many groups there are")
+    axis = {(2, 3): 0, (3, 2): 1, (2, 2): 1}.get((t.rank(a), t.rank(b)))
+    if axis is None:
+        t.refuse(f"groups of {t.type(a)} and {t.type(b)}")
+    ends = t.add("Unsqueeze", [t.cast(ends, DType.int64), t.ints([1])])
+    zero = t.constant(np.zeros((1, 1)), np.int64)
+    starts = t.add("Slice", [ends, t.ints([0]), t.ints([groups - 1]), t.ints([0])])
+    starts = t.add("Concat", [zero, starts], axis=0)
+    (count,) = t.known_sizes(b if t.rank(a) == 3 else a, (axis,), "how long the groups are")
+    t.must_be_few(count * groups)
+    places = t.constant(np.arange(count)[None], np.int64)
+    below = t.add("Less", [places, ends])
+    inside = t.add("And", [below, t.add("Not", [t.add("Less", [places, starts])])])
+    nothing = t.constant(0, dtype.numpy)
+    if (t.rank(a), t.rank(b)) == (2, 2):  # elements of a sum belong to one group
+        mine = t.add("Unsqueeze", [inside, t.ints([1])])
+        parts = t.add("Where", [mine, t.add("Unsqueeze", [a, t.ints([0])]), nothing])
+        turned = t.add("Unsqueeze", [inside, t.ints([2])])
+        others = t.add("Where", [turned, t.add("Unsqueeze", [b, t.ints([0])]), nothing])
+        return t.result("MatMul", [parts, others])
+    every = t.add("MatMul", [a, b])  # [groups, rows, columns]
+    mine = t.add("Unsqueeze", [inside, t.ints([2 if axis == 0 else 1])])
+    # At most one group is not zero at a place, so that the sum rounds nothing.
+    own = t.add("Where", [mine, every, nothing])
+    return t.apply("ReduceSum", [own, t.ints([0])], keepdims=False)

@@ -12,7 +12,7 @@ from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, row
 
 
-@row("unfold.default")
+@row("unfold.default", "unfold_copy.default")
 def unfold(t: Aten) -> Result:
     """Windows along one axis, their elements on a new last axis."""
     x = t.tensor("self")

@@ -134,11 +134,21 @@ def average_pool(t: Aten) -> Result:
     return t.unbatched("AveragePool", [x], added, count_include_pad=include, **fields)
 
 
+def _behind(size: int, kernel: int, stride: int, pad: int) -> int:
+    """Zeros behind an axis for the last window that begins inside of it."""
+    count = -(-(size + 2 * pad - kernel) // stride) + 1
+    if (count - 1) * stride >= size + pad:
+        count -= 1
+    return max((count - 1) * stride + kernel - size - pad, 0)
+
+
 def _fixed_divisor(t: Aten, rank: int, fields: dict[str, Any], divisor: int) -> Result:
     """Sums of windows over a given number: a depthwise convolution with equal weights."""
-    if fields.pop("ceil_mode"):
-        t.a.refuse("divisor_override", "together with ceil_mode")
     x, added = t.batched(t.tensor("self"), rank + 2)
+    if fields.pop("ceil_mode"):  # windows that begin inside may end beyond the padding
+        sizes = t.known_sizes(x, range(2, rank + 2), "how many windows there are")
+        each = zip(sizes, fields["kernel_shape"], fields["strides"], fields["pads"])
+        fields["pads"] = tuple((p, _behind(n, k, s, p)) for n, k, s, (p, _) in each)
     channels = t.known_size(x, 1, "the sums of windows")
     if divisor == 0:
         t.a.refuse("divisor_override", "a division by 0")
@@ -175,10 +185,10 @@ def adaptive_average_pool(t: Aten) -> Result:
 @row(*(f"adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
 def adaptive_max_pool(t: Aten) -> Result:
     rank = int(t.kind[len("adaptive_max_pool")])
-    if t.output_used(1):
-        t.refuse("its indices are used: they count within one channel")
     output = t.integers("output_size", None, rank)
     x, added = t.batched(t.tensor("self"), rank + 2)
+    if t.output_used(1):
+        return _adaptive_with_indices(t, x, added, output)
     sizes, whole = _adaptive(t, x, added, output, "Max")
     if whole is not None:
         return whole
@@ -186,6 +196,31 @@ def adaptive_max_pool(t: Aten) -> Result:
         windows = t.add("Gather", [x, t.constant(_adaptive_places(n, m))], axis=axis)
         x = t.add("ReduceMax", [windows, t.ints([axis + 1])], keepdims=False)
     return t.result("Squeeze", [x, t.ints([0])]) if added else t.result("Identity", [x])
+
+
+def _adaptive_with_indices(t: Aten, x: str, added: bool, output: tuple[int, ...]) -> Result:
+    """Windows laid out as a last axis; its largest element, and where that is in the channel."""
+    rank = len(output)
+    sizes = t.known_sizes(x, range(2, rank + 2), "its windows")
+    if min(output, default=0) < 1:
+        t.a.refuse("output_size", "nothing would be left")
+    lead = t.known_sizes(x, (0, 1), "its windows")
+    places = np.zeros((1,) * (2 * rank), np.int64)
+    for axis, (n, m) in enumerate(zip(sizes, output)):
+        own = _adaptive_places(n, m)
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = own.shape
+        places = places * n + own.reshape(shape)
+    places = places.reshape(*output, -1)
+    flat = t.add("Reshape", [x, t.ints([*lead, -1])])
+    windows = t.add("Gather", [flat, t.constant(places)], axis=2)
+    best = t.add("ArgMax", [windows], axis=-1, keepdims=True)
+    every = t.add("Expand", [t.constant(places), t.add("Shape", [windows])])
+    found = [t.add("GatherElements", [v, best], axis=rank + 2) for v in (windows, every)]
+    found = [t.add("Squeeze", [v, t.ints([-1])]) for v in found]
+    if not added:
+        return t.each("Identity", [[v] for v in found])
+    return t.each("Squeeze", [[v, t.ints([0])] for v in found])
 
 
 def _adaptive(
