@@ -151,7 +151,7 @@ class Bodies:
         if node.domain or node.op_type not in CONTROL:
             return node
         first, second = (self._body(node, node.attributes[name]) for name in CONTROL[node.op_type])
-        made = (node.op_type, node.inputs, node.outputs, {}, node.name, "", node.version)
+        made: Any = (node.op_type, node.inputs, node.outputs, {}, node.name, "", node.version)
         if node.op_type == "IF":
             return Branch(*made, then=first, other=second)
         return While(*made, test=first, body=second)
