@@ -151,10 +151,10 @@ class Bodies:
         if node.domain or node.op_type not in CONTROL:
             return node
         first, second = (self._body(node, node.attributes[name]) for name in CONTROL[node.op_type])
-        made: Any = (node.op_type, node.inputs, node.outputs, {}, node.name, "", node.version)
+        ends = node.inputs, node.outputs
         if node.op_type == "IF":
-            return Branch(*made, then=first, other=second)
-        return While(*made, test=first, body=second)
+            return Branch("IF", *ends, {}, node.name, "", node.version, then=first, other=second)
+        return While("WHILE", *ends, {}, node.name, "", node.version, test=first, body=second)
 
     def _body(self, node: ForeignNode, index: int) -> Subgraph:
         if not 0 < index < len(self.graphs) or self.depth > MAX_DEPTH:
