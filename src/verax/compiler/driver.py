@@ -71,6 +71,9 @@ class Plan:
             head += f"\nschedules: {self.tuning}"
         return "\n".join([head, *self.lines])
 
+    def _repr_html_(self) -> str:
+        return of_text(f"plan of {len(self.lines)} steps", str(self))
+
 
 @dataclasses.dataclass(frozen=True)
 class Translation:

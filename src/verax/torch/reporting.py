@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from verax.base.notebooks import of_text
 from verax.records.verdict import Kind, Verdict
 
 
@@ -104,6 +105,9 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.graphs)) or "no graph has been compiled"
+
+    def _repr_html_(self) -> str:
+        return of_text(f"{len(self.graphs)} graphs of torch.compile", str(self))
 
 
 _graphs: list[GraphReport] = []

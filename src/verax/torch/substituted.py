@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.notebooks import of_text
 from verax.records.verdict import Kind, Verdict
 from verax.torch.gradients import GradientFinding
 
@@ -121,6 +122,9 @@ class SubstitutionReport:
         for words, sides in (("loss", self.loss), ("accuracy", self.accuracy)):
             lines += [] if sides is None else [f"{words}: {sides}"]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return of_text(f"{len(self.layers)} layers exchanged: {self.kind}", str(self))
 
 
 def _mean(sides: list[Sides]) -> Sides | None:

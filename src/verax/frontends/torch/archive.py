@@ -30,6 +30,11 @@ SCALAR_TYPES = {
 """Numbers of torch's element types in the file."""
 COMPLEX_TYPES = {10: DType.float32, 11: DType.float64}
 """Those of complex numbers, with the type of their two parts."""
+OTHER_TYPES = {
+    **{9: "complex32", 29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz"},
+    **{32: "float8_e5m2fnuz", 33: "float8_e8m0fnu"},
+}
+"""Those that Verax has not, by name."""
 MAX_JSON = 256 << 20
 MAX_RATIO = 200
 """Largest JSON file, and how much an entry may grow when it is unpacked."""
@@ -46,6 +51,12 @@ UNWRAPPED = (
     "a weight of a type of its own (torchao's) is stored in parts after "
     "torch.export.save(program.run_decompositions({}), 'net.pt2')"
 )
+
+
+def type_name(number: Any) -> str:
+    """An element type as PyTorch calls it."""
+    found = SCALAR_TYPES.get(number)
+    return str(found) if found is not None else OTHER_TYPES.get(number, f"number {number}")
 
 
 class Archive:
@@ -145,7 +156,9 @@ class Archive:
             raise ModelError(f"its record is incomplete ({error!r})", place=place) from error
         if dtype is None:
             raise UnsupportedError(
-                f"its element type {meta['dtype']} is not supported", place=place
+                f"its element type {type_name(meta['dtype'])} is not supported",
+                place=place,
+                next_step="give the module in float32, float16 or bfloat16, or weights in int8",
             )
         flat = self._flat(path, dtype.numpy, place)
         if len(sizes) != len(strides) or min([*sizes, *strides, offset, 0]) < 0:

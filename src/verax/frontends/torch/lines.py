@@ -35,8 +35,20 @@ def line_of(node: Any) -> str:
     return found
 
 
+def module_of(node: Any) -> str:
+    """The path of the module that a node was traced in ("block.1"); "" in the outermost one."""
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = [entry[0] for entry in stack.values() if isinstance(entry, tuple)]
+    return str(paths[-1]).removeprefix("L['self']").removeprefix(".") if paths else ""
+
+
+def _place(node: Any) -> str:
+    module, line = module_of(node), line_of(node)
+    return f"module {module}, {line}" if module and line else line
+
+
 def with_line(error: Error, program: Any) -> Error:
-    """The same error, with the user's lines of the nodes that it names in its place.
+    """The same error, with modules and the user's lines of the nodes that it names in its place.
 
     program: the ExportedProgram that was being read, None for one from a file.
     """
@@ -46,7 +58,7 @@ def with_line(error: Error, program: Any) -> Error:
     named = [m["name"] for m in _NODE.finditer(f"{error.place} {error.cause}")]
     kinds = {m["operator"] for m in _LISTED.finditer(error.cause)}
     named += [n for n, node in nodes.items() if _operator(node) in kinds]
-    lines = list(dict.fromkeys(line_of(nodes[n]) for n in named if n in nodes))
+    lines = list(dict.fromkeys(_place(nodes[n]) for n in named if n in nodes))
     shown = "; ".join(line for line in lines[:3] if line)
     if not shown or shown in error.place:
         return error
