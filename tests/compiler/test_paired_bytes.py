@@ -3,6 +3,7 @@ the data, and the promised bits."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import numpy as np
@@ -32,6 +33,8 @@ from verax.compiler.kernels.paired_bytes import (
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.assembly import KEPT
 from verax.compiler.lower.integer import convolution as lowering
+from verax.compiler.lower.integer import weights
+from verax.compiler.lower.integer.weights import facts_of
 from verax.compiler.lower.program import lower
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
@@ -160,9 +163,9 @@ def at_the_edge(first: int, second: int) -> Network:
 
 
 @needs_avx2
-@pytest.mark.parametrize("weights", [(64, 64), (65, 63), (65, 64), (127, 1), (127, 2), (127, 127)])
-def test_no_sum_saturates_at_the_edge(always: None, weights: tuple[int, int]) -> None:
-    holds(at_the_edge(*weights), AVX2)
+@pytest.mark.parametrize("pair", [(64, 64), (65, 63), (65, 64), (127, 1), (127, 2), (127, 127)])
+def test_no_sum_saturates_at_the_edge(always: None, pair: tuple[int, int]) -> None:
+    holds(at_the_edge(*pair), AVX2)
 
 
 @needs_avx2
@@ -216,3 +219,18 @@ def test_bytes_stay_bytes_between_convolutions() -> None:
     assert kinds[at : at + 2] == ["conv", "conv"]
     for choice in CHOICES:
         holds((graph, {"x": x}), choice)
+
+
+def test_what_is_asked_of_weights_is_found_once_and_forgotten_with_them() -> None:
+    w = np.arange(-120, 120, dtype=np.int8).reshape(3, 16, 5, 1)
+    none, zeros = np.zeros((), np.int64), np.array([1, 0, -9])
+    facts = facts_of(w, none, 0)
+    assert facts is facts_of(w, none, 0) and (facts.lowest, facts.highest) == (-120, 119)
+    assert facts.most == sum(range(41, 121)) and facts.share == safe_share(w)
+    other = facts_of(w, zeros, 0)
+    assert (other.lowest, other.highest, other.share) == (-121, 128, 0)
+    assert facts_of(w, none, 1).most == np.abs(w.astype(int)).sum(axis=(0, 2, 3)).max()
+    held = len(weights._known)
+    del w
+    gc.collect()
+    assert len(weights._known) == held - 3

@@ -23,17 +23,19 @@ from verax.compiler.kernels.conv_schedule import ConvSchedule
 from verax.compiler.kernels.conv_spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import Strides
-from verax.compiler.kernels.paired_bytes import OFTEN, pack_paired, safe_share
+from verax.compiler.kernels.paired_bytes import OFTEN, pack_paired
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.integer.bytes import moved_into_bytes, starting_sums, subtracted
+from verax.compiler.lower.integer.weights import WeightFacts, centred, facts_of
 from verax.compiler.lower.integer.winograd import border, lower_tiles, tile_of
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
+from verax.numerics import winograd
 from verax.numerics.expr import Expr, trace
 from verax.ops.windows.integer_convolution import ConvInteger, ConvTransposeInteger
 from verax.ops.windows.windows import border_is_modest
@@ -59,9 +61,12 @@ def _zero(graph: Graph, node: Node, index: int) -> np.ndarray:
 
 def _centred_weights(graph: Graph, node: Node) -> np.ndarray:
     """int64, as the operator has them."""
-    weights = graph.constants[node.inputs[1] or ""].astype(np.int64)
-    zero = _zero(graph, node, 3)
-    return weights - (zero.reshape(-1, *(1,) * (weights.ndim - 1)) if zero.ndim else zero)
+    return centred(graph.constants[node.inputs[1] or ""], _zero(graph, node, 3))
+
+
+def _facts(graph: Graph, node: Node) -> WeightFacts:
+    filters = 1 if isinstance(node.op, ConvTransposeInteger) else 0
+    return facts_of(graph.constants[node.inputs[1] or ""], _zero(graph, node, 3), filters)
 
 
 def _largest(graph: Graph, node: Node) -> int:
@@ -79,13 +84,11 @@ def _carried(graph: Graph, node: Node) -> DType:
 
 def _types(graph: Graph, node: Node, spec: ConvSpec, stored: DType) -> ContractionTypes:
     """What factors and sums are carried in."""
-    op, weights = node.op, _centred_weights(graph, node)
+    op, most = node.op, _facts(graph, node).most
     assert isinstance(op, ConvInteger | ConvTransposeInteger)
-    filters = 1 if spec.transposed else 0
-    most = np.abs(weights).sum(axis=tuple(a for a in range(weights.ndim) if a != filters))
     if spec.transposed and spec.groups > 1:  # the same index of every group
         most = most * spec.groups
-    bound = int(most.max(initial=0)) * _largest(graph, node)
+    bound = most * _largest(graph, node)
     data = str(_carried(graph, node))
     if not spec.aligned or spec.depthwise:
         total = "float32" if bound < EXACT else str(op.output_dtype)
@@ -130,6 +133,8 @@ def _data(graph: Graph, node: Node) -> tuple[int, int]:
 def _tile(graph: Graph, node: Node, how: str) -> int:
     """Of Winograd's filtering; 0 for direct summation."""
     if _carried(graph, node) is not DType.int16:
+        return 0
+    if graph.types[node.inputs[1] or ""].shape[2:] != (winograd.KERNEL,) * 2:
         return 0
     weights, data = _centred_weights(graph, node), _data(graph, node)
     return tile_of(
@@ -178,20 +183,20 @@ def takes_bytes(graph: Graph, node: Node, how: str) -> bool:
         return False
     if not how or base is None or pads is None:
         return False
-    weights = _centred_weights(graph, node)
-    if weights.min(initial=0) < -128 or weights.max(initial=0) > 127:
+    facts = _facts(graph, node)
+    if facts.lowest < -128 or facts.highest > 127:
         return False
-    if how == "pairs" and not (_pairs_up(spec, weights) and _tile(graph, node, how) == 0):
+    if how == "pairs" and not (_pairs_up(spec, facts) and _tile(graph, node, how) == 0):
         return False
     if int(_zero(graph, node, 2)) == base:
         return True
     return not spec.transposed and not any(a or b for a, b in pads)
 
 
-def _pairs_up(spec: ConvSpec, weights: np.ndarray) -> bool:
+def _pairs_up(spec: ConvSpec, facts: WeightFacts) -> bool:
     """Whether channels are put together in pairs (`paired_bytes`)."""
     whole = spec.groups == 1 and not spec.transposed and known(spec.channels) % LANES == 0
-    return whole and safe_share(weights) >= OFTEN
+    return whole and facts.share >= OFTEN
 
 
 def layouts(decided: Decided, node: Node) -> Layouts | None:

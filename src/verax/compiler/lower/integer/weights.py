@@ -1,0 +1,51 @@
+"""What a lowering asks of a convolution's integer weights, found once for each array."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+
+import numpy as np
+
+from verax.compiler.kernels.paired_bytes import safe_share
+
+
+def centred(weights: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """Weights minus their zero points, int64. zero: one, or one for each filter (axis 0)."""
+    wide = weights.astype(np.int64)
+    return wide - (zero.reshape(-1, *(1,) * (weights.ndim - 1)) if zero.ndim else zero)
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightFacts:
+    """lowest, highest: of the centred weights, 0 if there are none. most: the largest sum of a
+    filter's, in size. share: of neighbouring channels that are a safe pair (`safe_share`), 0 where
+    they do not fit into signed bytes or not into blocks."""
+
+    lowest: int
+    highest: int
+    most: int
+    share: float
+
+
+_known: dict[tuple[int, bytes, int], WeightFacts] = {}
+"""By the array's identity, the zero points and the axis of filters, while the array lives."""
+
+
+def facts_of(weights: np.ndarray, zero: np.ndarray, filters: int) -> WeightFacts:
+    """filters: the axis of the filters."""
+    key = id(weights), zero.tobytes(), filters
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = _found(centred(weights, zero), filters)
+        weakref.finalize(weights, _known.pop, key, None)
+    return found
+
+
+def _found(w: np.ndarray, filters: int) -> WeightFacts:
+    if not w.size:
+        return WeightFacts(0, 0, 0, 0.0)
+    low, high = int(w.min()), int(w.max())
+    most = int(np.abs(w).sum(axis=tuple(a for a in range(w.ndim) if a != filters)).max())
+    pairs = low >= -128 and high < 128 and filters == 0 and w.shape[1] % 16 == 0
+    return WeightFacts(low, high, most, safe_share(w) if pairs else 0.0)
