@@ -57,6 +57,8 @@ def made_by(name: str, b: Builder, h: str) -> str:
         return add(b, name, h, b.constant(np.array([2, 3], np.int64)))
     if name in ("MatMul", "Gemm"):
         return add(b, name, h, random(b, 7, 17))
+    if name == "Concat":
+        return add(b, name, h, h, axis=1)
     if name == "Einsum":
         return add(b, name, h, random(b, 7, 17), equation="bij,jk->bik")
     if name == "InstanceNormalization":
@@ -81,8 +83,8 @@ def look(hook: str, name: str) -> None:
 
     def behind(b: Builder, x: str) -> list[str]:
         if hook == "layouts":  # between kernels that keep blocks of channels
-            full = name in ("GroupNormalization", "InstanceNormalization")  # blocks without a rest
-            channels = 32 if full else 21
+            full = ("Concat", "GroupNormalization", "InstanceNormalization")  # no rest of a block
+            channels = 32 if name in full else 21
             h = made_by(name, b, add(b, "Conv", x, random(b, channels, 3, 2, 2)))
             h = add(b, "Cast", h, to="float32") if name in INTEGERS else h
             h = add(b, "Mul", add(b, "Tanh", h), add(b, "Neg", h))  # read twice: nothing is fused

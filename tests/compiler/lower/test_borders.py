@@ -15,15 +15,28 @@ from verax.compiler.lower import borders, memory
 from verax.compiler.lower.memory import most_alive, plan_arena
 from verax.compiler.lower.storage import Buffer, MemorySpace
 from verax.ir.graph import Builder, Graph
+from verax.ir.printer import print_graph
 from verax.ir.types import TensorType
+from verax.ops.control.control import If
+from verax.ops.pointwise.arithmetic import Add, Mul
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.deconvolution import ConvTranspose
 from verax.ops.windows.pooling import MaxPool
 from verax.reference import promised
 
 
-def network() -> Graph:
-    """Images of five sizes, blocked and as NumPy has them, with unequal borders."""
+def branch(by: int) -> str:
+    """The text of a body: three operations, `by` of which are additions."""
+    b = Builder("body")
+    value = b.input("given", TensorType.parse("float32[2, 3, 19, 26]"))
+    for i in range(3):
+        value = b.add(Add() if i < by else Mul(), [value, value])
+    return print_graph(b.graph([value]))
+
+
+def network(chooses: bool = False) -> Graph:
+    """Images of five sizes, blocked and as NumPy has them, with unequal borders; behind a branch if
+    it chooses."""
     rng = np.random.default_rng(31)
     b = Builder("images")
 
@@ -31,6 +44,9 @@ def network() -> Graph:
         return b.constant(rng.standard_normal(shape).astype(np.float32))
 
     value = b.input("x", TensorType.parse("float32[2, 3, 19, 26]"))
+    if chooses:
+        truth = b.input("truth", TensorType.parse("bool[1]"))
+        value = b.add(If(then_branch=branch(1), else_branch=branch(3)), [truth, value])
     value = b.add(Conv(pads=((1, 2), (2, 0))), [value, weights(17, 3, 3, 3)])
     value = b.add(Conv(pads=((2, 2), (1, 1))), [value, weights(11, 17, 5, 3)])
     value = b.add(MaxPool(kernel_shape=(2, 3), strides=(2, 2)), [value])
@@ -66,6 +82,18 @@ def test_borders_are_zeros_when_they_are_read(kept_share: float, threads: int) -
     exe = compile(graph, Settings(opt_level=1, threads=threads))
     assert any("zeros around" in line for line in exe.plan.lines)
     for got in poisoned(exe, x):
+        assert all(got[name].tobytes() == array.tobytes() for name, array in want.items())
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_borders_behind_a_branch_are_written(monkeypatch: pytest.MonkeyPatch, truth: bool) -> None:
+    monkeypatch.setattr(borders, "SLACK", 0)
+    monkeypatch.setattr(borders, "KEPT_SHARE", 0.0)
+    graph = network(chooses=True)
+    x = {"x": np.random.default_rng(34).standard_normal((2, 3, 19, 26)).astype(np.float32)}
+    x["truth"] = np.array([truth])
+    want = promised(graph, x)
+    for got in poisoned(compile(graph, Settings(opt_level=1, threads=1)), x):
         assert all(got[name].tobytes() == array.tobytes() for name, array in want.items())
 
 

@@ -24,10 +24,13 @@ SLACK = 1 << 20
 _ZEROS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 
-def write_borders(lowering: Lowering, lifetimes: Mapping[Buffer, Lifetime]) -> None:
+def write_borders(
+    lowering: Lowering, lifetimes: Mapping[Buffer, Lifetime], times: Mapping[int, int]
+) -> None:
     """Add the steps that write borders, and take the mark of one from the buffers that have them.
 
-    lifetimes: of all arena buffers, in the steps there are.
+    lifetimes: of all arena buffers, in the steps there are. times: the step that begins at a time.
+    What is first written inside of a branch or loop keeps its border.
     """
     least = most_alive(lifetimes)
     kinds: dict[Geometry, dict[Buffer, Lifetime]] = {}
@@ -45,8 +48,9 @@ def write_borders(lowering: Lowering, lifetimes: Mapping[Buffer, Lifetime]) -> N
         if kept <= KEPT_SHARE * least:
             continue
         for buffer, (first, _) in kinds[kind].items():
-            before.setdefault(first, []).extend(_zeroing(lowering, buffer, kind))
-            buffer.geometry = None
+            if first in times:
+                before.setdefault(times[first], []).extend(_zeroing(lowering, buffer, kind))
+                buffer.geometry = None
     lowering.steps = [
         one for i, step in enumerate(lowering.steps) for one in (*before.get(i, ()), step)
     ]

@@ -4,6 +4,7 @@ the weights."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -83,7 +84,7 @@ def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict
 def _built(
     lowering: Lowering, assembly: Assembly, separate: bool
 ) -> tuple[Image, dict[int, Kernel]]:
-    write_borders(lowering, _lifetimes(lowering.steps))
+    write_borders(lowering, _lifetimes(lowering.steps), _times(lowering.steps))
     steps = lowering.steps
     kernels = {
         i: assembly.kernel(step.spec, step.schedule)
@@ -185,6 +186,20 @@ def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
 
     walk(steps)
     return found
+
+
+def _times(steps: Sequence[Step]) -> dict[int, int]:
+    """The number of each step by its time, as `_lifetimes` counts; not of those inside others."""
+    ends = itertools.accumulate(map(_duration, steps), initial=0)
+    return {time: i for i, time in zip(range(len(steps)), ends)}
+
+
+def _duration(step: Step) -> int:
+    if isinstance(step, BranchCall):
+        return 1 + sum(map(_duration, (*(step.then or ()), *(step.other or ()))))
+    if isinstance(step, LoopCall):
+        return 2 + sum(map(_duration, step.body))
+    return 1
 
 
 def _buffers(step: Step) -> list[Buffer]:
