@@ -151,10 +151,9 @@ class Bodies:
         if node.domain or node.op_type not in CONTROL:
             return node
         first, second = (self._body(node, node.attributes[name]) for name in CONTROL[node.op_type])
-        made = (node.op_type, node.inputs, node.outputs, {}, node.name, "", node.version)
         if node.op_type == "IF":
-            return Branch(*made, then=first, other=second)
-        return While(*made, test=first, body=second)
+            return Branch("IF", node.inputs, node.outputs, then=first, other=second)
+        return While("WHILE", node.inputs, node.outputs, test=first, body=second)
 
     def _body(self, node: ForeignNode, index: int) -> Subgraph:
         if not 0 < index < len(self.graphs) or self.depth > MAX_DEPTH:
