@@ -26,7 +26,7 @@ def normalization_orders(op: Operator, inputs: Arrays) -> Iterator[np.ndarray]:
 
     inputs: in their declared dtypes; only float32 ones are computed.
     """
-    if inputs[0].dtype != np.float32 or inputs[0].size == 0:
+    if inputs[0] is None or inputs[0].dtype != np.float32 or inputs[0].size == 0:
         return
     if isinstance(op, LRN):
         yield _running_sum(op, inputs[0])
