@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.test_bits import bits
-from tests.compiler.test_every_pass import LEVEL, SHOWN, network
+from tests.compiler.test_every_pass import ALLOW, LEVEL, SHOWN, network
 from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
 from verax.compiler import levels
@@ -74,12 +74,12 @@ def test_each_decision_can_be_left_out() -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_single_step_is_done_alone(name: str) -> None:
     graph = network(SHOWN[name][0])
-    level = LEVEL.get(name, 1)
-    notes = compile(graph, Settings(level, threads=1)).trace.notes
+    asked = Settings(LEVEL.get(name, 1), threads=1, allow=ALLOW.get(name, ()))
+    notes = compile(graph, asked).trace.notes
     first = next(n for n in notes if n.startswith(f"{name}: "))
-    found = compile(graph, Settings(level, threads=1, steps=(first,))).trace.notes
+    found = compile(graph, dataclasses.replace(asked, steps=(first,))).trace.notes
     assert {*found} <= {first}
-    assert compile(graph, Settings(level, threads=1, steps=())).trace.notes == ()
+    assert compile(graph, dataclasses.replace(asked, steps=())).trace.notes == ()
 
 
 def test_a_pass_that_rewrites_outputs_cannot_be_held_back() -> None:

@@ -103,9 +103,9 @@ def test_an_emitter_refuses_an_unknown_type_by_name(kind: type) -> None:
 def test_an_operand_of_an_unknown_type_is_refused_as_well() -> None:
     pool = call_of(PoolSpec)[2].spec
     assert isinstance(pool, PoolSpec) and pool.dtypes == ("float32",)
-    add = trace(lambda m, acc, o: m.add(acc, m.convert(o, "float32")), ["float32", "float64"])
-    fused = Epilogue(add, (Operand("channel", dtype="float64"),))
-    assert "float64" in refusal(dataclasses.replace(pool, epilogue=fused), Target.host())
+    add = trace(lambda m, acc, o: m.add(acc, m.convert(o, "float32")), ["float32", "int64"])
+    fused = Epilogue(add, (Operand("channel", dtype="complex64"),))
+    assert "complex64" in refusal(dataclasses.replace(pool, epilogue=fused), Target.host())
 
 
 def test_the_sum_of_products_has_the_canonical_type() -> None:
