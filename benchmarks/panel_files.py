@@ -294,8 +294,8 @@ def _ncnn(
         scratch.mkdir(exist_ok=True)
         shapes = ",".join(f"[{','.join(map(str, a.shape))}]{_letters(a)}" for a in inputs.values())
         copy = scratch / f"{stem.name}.onnx"
-        if not copy.exists():
-            copy.symlink_to(onnx.resolve())
+        copy.unlink(missing_ok=True)  # of a folder that was elsewhere, perhaps
+        copy.symlink_to(onnx.resolve())
         made = scratch / path.name
         _tool([tool, copy.name, "fp16=0", f"inputshape={shapes}"], made, scratch)
         made.with_suffix(".bin").rename(path.with_suffix(".bin"))

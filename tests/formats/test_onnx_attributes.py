@@ -214,12 +214,14 @@ WITHOUT_A_CASE: set[str] = set()
 ACCEPTED: set[Spot] = {
     ("Conv", "kernel_shape"),
     ("ConvTranspose", "kernel_shape"),
+    *(("DeformConv", name) for name in ("kernel_shape", "strides", "pads", "dilations")),
     ("ConvInteger", "kernel_shape"),
     ("QLinearConv", "kernel_shape"),
     ("TopK", "sorted"),
 }
-"""Attributes whose every accepted value means the same: sizes that the weights have anyway, and
-leave to give the best numbers in any order."""
+"""Attributes whose every accepted value means the same: sizes that the weights have anyway,
+or the offsets of a deformable convolution (other values are refused), and leave to give the best
+numbers in any order."""
 
 
 def test_every_row_has_a_case() -> None:

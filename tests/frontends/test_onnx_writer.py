@@ -38,6 +38,7 @@ WRITTEN_OTHERWISE = {
         "LpPool",
     ),
     *("Mod", "Rsqrt", "Where", "Conv", "SpaceToDepth", "LpNormalization", "Attention"),
+    *("If", "Loop"),  # values of bodies have other names
 }
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""
 
@@ -73,7 +74,11 @@ def test_every_case_of_every_operator_is_valid_and_comes_back(kind):
             assert is_refused(case, graph), case.op
             continue
         onnx.checker.check_model(proto, full_check=kind != "Einsum")
-        back = load_onnx(proto).graph
+        try:
+            back = load_onnx(proto).graph
+        except UnsupportedError as error:
+            assert kind == "Loop" and "never runs" in str(error), case.op
+            continue
         if in_float32(back) == in_float32(graph):
             continue
         assert kind in WRITTEN_OTHERWISE, case.op

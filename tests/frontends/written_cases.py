@@ -54,6 +54,7 @@ def is_refused(case: Case, graph: Graph) -> bool:
     op: Any = case.op
     own = op.kind == "LSTM" and (op.cell_clip is not None or op.input_from_forget)
     own |= op.kind == "LSTM" and len(case.inputs) > 8
+    own |= op.kind == "If" and "" in (op.then_branch, op.else_branch)
     return own or (op.kind, first_type(graph)) in NOT_IN_ONNX
 
 

@@ -33,7 +33,7 @@ def as_array(value: Any, place: str = "") -> np.ndarray:
                 integers = tensor.contiguous().view(optional("torch", "to read a tensor").int16)
                 return np.asarray(integers.numpy()).view(ml_dtypes.bfloat16)
             tensor = tensor.resolve_conj().resolve_neg()
-            if tensor.is_complex():
+            if "complex" in str(tensor.dtype):
                 tensor = optional("torch", "to read a tensor").view_as_real(tensor)
             return np.asarray(tensor.numpy())
         return np.asarray(value)

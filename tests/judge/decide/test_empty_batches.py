@@ -36,9 +36,10 @@ FINE = (Kind.identical, Kind.rounding)
 NEEDS_ELEMENTS = {
     *("RoiAlign", "MaxRoiPool", "Gather", "GatherElements", "GatherND", "Compress"),
     *("ReverseSequence", "ScatterElements", "ScatterND", "Reshape", "Expand", "Tile", "Split"),
-    *("AffineGrid", "RNN", "GRU", "LSTM"),
+    *("AffineGrid", "RNN", "GRU", "LSTM", "Loop"),
 }
-"""Indices, counts or sizes in an input that stays as it is tell of elements that are gone."""
+"""Indices, counts or sizes in an input that stays as it is tell of elements that are gone; a loop
+that elements would end has none."""
 KERNELS = (
     *("Conv", "ConvTranspose", "ConvInteger", "Gemm", "MatMul", "MaxPool", "GroupNormalization"),
     *("BatchNormalization", "Softmax", "ReduceSum", "Concat", "Resize"),

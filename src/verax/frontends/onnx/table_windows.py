@@ -60,10 +60,14 @@ def deform_conv(c: Conversion) -> Result:
     kernel = c.known_sizes(weight, (2, 3), "its windows")
     if a.integers("kernel_shape", kernel) != kernel:
         c.refuse(f"the kernel {a.integers('kernel_shape')} with weights of {kernel}")
+    strides, dilations = a.integers("strides", (1, 1)), a.integers("dilations", (1, 1))
+    pads = pairs(c, a.integers("pads", (0, 0, 0, 0)))
+    if not len(strides) == len(dilations) == len(pads) == 2 or min(*strides, *dilations) < 1:
+        c.refuse("strides, dilations and pads that are not those of two axes")
     taps = Taps(
-        a.integers("strides", (1, 1)),
-        pairs(c, a.integers("pads", (0, 0, 0, 0))),
-        a.integers("dilations", (1, 1)),
+        strides,
+        pads,
+        dilations,
         a.integer("group", 1),
         a.integer("offset_group", 1),
     )

@@ -209,8 +209,8 @@ class Loop(Control):
             after = built.types[name]
             if before != after:
                 ctx.fail(
-                    f"the carried value {i} is {before} before a run and {after} after it: it must "
-                    "keep its type"
+                    f"the carried value {i} is {before} before a run and {after} after it: a value "
+                    "that changes its type is not supported"
                 )
         rows = [built.types[v] for v in made[self.carried :]]
         count = self._count(ctx, built.known.get(going)) if rows else 0
