@@ -13,9 +13,9 @@ import sys
 
 import numpy as np
 
-from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.loops import Access, LoopSpec, emit_loop
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
+from verax.compiler.kernels.loops.loop import Access, LoopSpec, emit_loop
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import trace
 from verax.numerics.functions import ULPS

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
-from verax.compiler.kernels.conv import default_schedule, emit_conv, pack_conv_weights
-from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.convolution.emit import default_schedule, emit_conv, pack_conv_weights
+from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import blocked_strides, planar_strides
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.runtime.engine import LoadedObject, load_object
 

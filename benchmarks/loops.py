@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop
-from verax.compiler.kernels.object_code import object_code
-from verax.compiler.kernels.reduce import ReduceSpec, Stage, emit_reduce
+from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
+from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec, emit_loop
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage, emit_reduce
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import Input, trace
 from verax.runtime.engine import load_object

@@ -15,8 +15,8 @@ from tests.compiler.test_bits import bits, runnable
 from tests.compiler.test_integer_kernels import Network, convolutions, holds
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels.object_code import code_of
-from verax.compiler.kernels.products import _Quads
+from verax.compiler.kernels.llvm.object_code import code_of
+from verax.compiler.kernels.products.steps import _Quads
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.assembly import KEPT
 from verax.compiler.lower.integer import winograd

@@ -11,17 +11,17 @@ import pytest
 
 from tests.compiler.test_bits import bits
 from tests.compiler.test_every_lowering import USES, compiled, native_case
-from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.chosen import PlacesSpec, UniqueSpec
-from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.convolution.pooling import PoolSpec
+from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32, contraction
-from verax.compiler.kernels.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.layout import Epilogue, Operand
-from verax.compiler.kernels.pooling import PoolSpec
-from verax.compiler.kernels.regions_of_interest import AlignSpec
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, emit, refusal, schedules
-from verax.compiler.kernels.scatter import ScatterSpec
-from verax.compiler.kernels.suppress import TakenSpec
+from verax.compiler.kernels.search.chosen import PlacesSpec, UniqueSpec
+from verax.compiler.kernels.search.regions_of_interest import AlignSpec
+from verax.compiler.kernels.search.scatter import ScatterSpec
+from verax.compiler.kernels.search.suppress import TakenSpec
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall
 from verax.ir.graph import Builder, Graph

@@ -22,23 +22,23 @@ from verax.compiler.decide.fusion import group_nodes
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
-from verax.compiler.kernels.attention import AttentionSpec
-from verax.compiler.kernels.chosen import KeptSpec, PlacesSpec, UniqueSpec
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_spec import ConvSpec
-from verax.compiler.kernels.gemm import GemmSpec, PackSpec
-from verax.compiler.kernels.loops import LoopSpec
-from verax.compiler.kernels.pooling import PoolSpec
-from verax.compiler.kernels.reduce import ReduceSpec
-from verax.compiler.kernels.regions_of_interest import AlignSpec, RoiPoolSpec
+from verax.compiler.kernels.convolution.pooling import PoolSpec
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.convolution.winograd import WinogradInput, WinogradOutput
+from verax.compiler.kernels.loops.loop import LoopSpec
+from verax.compiler.kernels.products.attention import AttentionSpec
+from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
+from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
+from verax.compiler.kernels.reduce.rows import ReduceSpec
+from verax.compiler.kernels.reduce.running import RunningSpec
 from verax.compiler.kernels.registry import EMITTERS
-from verax.compiler.kernels.running import RunningSpec
-from verax.compiler.kernels.scatter import ScatterSpec
-from verax.compiler.kernels.stored_product import RowsSpec, WidenSpec
-from verax.compiler.kernels.suppress import SuppressSpec, TakenSpec
+from verax.compiler.kernels.search.chosen import KeptSpec, PlacesSpec, UniqueSpec
+from verax.compiler.kernels.search.regions_of_interest import AlignSpec, RoiPoolSpec
+from verax.compiler.kernels.search.scatter import ScatterSpec
+from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
+from verax.compiler.kernels.search.top import TopSpec
 from verax.compiler.kernels.target import Target
-from verax.compiler.kernels.top import TopSpec
-from verax.compiler.kernels.winograd import WinogradInput, WinogradOutput
 from verax.compiler.lower.lowering import RULES, KernelCall, Lowering
 from verax.compiler.lower.program import MOVING
 from verax.ir.graph import Graph

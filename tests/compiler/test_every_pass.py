@@ -20,8 +20,8 @@ from verax.base.settings import Settings
 from verax.compiler import levels
 from verax.compiler.decide import fusion, layouts, steps
 from verax.compiler.driver import Executable, compile
-from verax.compiler.kernels.attention import AttentionSchedule, AttentionSpec
-from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, Emitter
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall

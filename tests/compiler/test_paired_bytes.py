@@ -16,11 +16,10 @@ from tests.compiler.test_integer_kernels import Network, holds
 from tests.compiler.test_integer_winograd import network
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels import paired_bytes
-from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import blocked_strides
-from verax.compiler.kernels.paired_bytes import (
+from verax.compiler.kernels.products.paired_bytes import (
     BLOCK,
     ENTRY,
     MOST,
@@ -30,6 +29,7 @@ from verax.compiler.kernels.paired_bytes import (
     pack_paired,
     safe_share,
 )
+from verax.compiler.kernels.products.steps import paired_bytes
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.assembly import KEPT
 from verax.compiler.lower.integer import convolution as lowering

@@ -9,7 +9,7 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels.tiles import splits_channels
+from verax.compiler.kernels.convolution.tiles import splits_channels
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.pointwise.activation import Relu

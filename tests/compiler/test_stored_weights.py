@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
-from verax.compiler.kernels import stored_product
-from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.products.steps import stored as stored_product
+from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS
-from verax.compiler.kernels.stored_product import RowsSpec, WidenSpec
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import stored_weights
 from verax.compiler.lower.assembly import KEPT

@@ -11,7 +11,7 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels import arith
+from verax.compiler.kernels.llvm import arith
 from verax.compiler.lower.assembly import KEPT
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY

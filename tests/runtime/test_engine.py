@@ -11,9 +11,9 @@ import pytest
 from llvmlite.binding import ffi
 
 from verax.base.errors import CompileError
-from verax.compiler.kernels import object_code as making
-from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm import object_code as making
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.runtime.engine import load_object
 

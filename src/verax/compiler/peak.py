@@ -12,8 +12,8 @@ import time
 
 import numpy as np
 
-from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.runtime.engine import load_object
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.layout import Strides, blocked_strides, planar_strides
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.numerics.fma import fma32
 from verax.runtime.engine import load_object

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.runtime.engine import load_object
 

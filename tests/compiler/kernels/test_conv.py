@@ -10,14 +10,19 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.compiler.kernels import harness as h
 
-from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.conv import default_schedule, emit_conv, is_direct, pack_conv_weights
-from verax.compiler.kernels.conv_pack import direct_elements, pack_channels
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.convolution.emit import (
+    default_schedule,
+    emit_conv,
+    is_direct,
+    pack_conv_weights,
+)
+from verax.compiler.kernels.convolution.pack import direct_elements, pack_channels
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import Epilogue, Operand
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.numerics import functions
 from verax.numerics.arith_numpy import NumpyArith

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.compiler.kernels import harness as h
 from tests.compiler.kernels.test_conv import Case, cases, grouped_cases, transposed_cases
 
-from verax.compiler.kernels.conv import default_schedule, pack_conv_weights
-from verax.compiler.kernels.conv_moves import Move, weight_moves
+from verax.compiler.kernels.convolution.emit import default_schedule, pack_conv_weights
+from verax.compiler.kernels.convolution.moves import Move, weight_moves
 from verax.compiler.kernels.target import Target
 
 

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.compiler.kernels import harness as h
 
-from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.convolution.pack import pack_channels
 from verax.compiler.kernels.dtypes import FLOAT32
-from verax.compiler.kernels.gemm import (
+from verax.compiler.kernels.layout import Epilogue
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.products.gemm import (
     GemmSpec,
     Matrix,
     PackSpec,
@@ -23,7 +24,6 @@ from verax.compiler.kernels.gemm import (
     pack_b,
     tensor_operand,
 )
-from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import trace
 from verax.numerics.fma import fma32

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from native import TARGETS, Native, assert_same_bits
 
-from verax.compiler.kernels.arith import LlvmArith, why_unsupported
-from verax.compiler.kernels.builder import I1, Kernel, ModuleBuilder
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm.arith import LlvmArith, why_unsupported
+from verax.compiler.kernels.llvm.builder import I1, Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics.arith import ARITHMETIC, BITWISE, COMPARISONS, PRIMITIVES, ROUNDINGS, SHIFTS
 from verax.numerics.arith_numpy import NumpyArith

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from llvmlite import binding as llvm
 from llvmlite import ir as objects
 
-from verax.compiler.kernels import llvm_text as texts
-from verax.compiler.kernels.builder import VOID, ModuleBuilder
-from verax.compiler.kernels.object_code import code_of
+from verax.compiler.kernels.llvm import text as texts
+from verax.compiler.kernels.llvm.builder import VOID, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import code_of
 from verax.compiler.kernels.target import Target
 
 FLOATS = {"HalfType": np.float16, "FloatType": np.float32, "DoubleType": np.float64}

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from native import GUARDS, TARGETS, Native, assert_same_bits, guarded
 
-from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec, emit_loop, plan_loop
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
+from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec, emit_loop, plan_loop
 from verax.compiler.kernels.target import Target
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Const, Input, evaluate_all, trace

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.compiler.kernels import harness as h
 
-from verax.compiler.kernels.builder import ModuleBuilder
+from verax.compiler.kernels.convolution.pooling import PoolSpec, emit_pool
 from verax.compiler.kernels.layout import Epilogue
-from verax.compiler.kernels.pooling import PoolSpec, emit_pool
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import trace
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from native import GUARDS, TARGETS, Native, assert_same_bits, guarded
 
-from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.loops import Access
-from verax.compiler.kernels.object_code import object_code
-from verax.compiler.kernels.reduce import ReduceSpec, Stage, emit_reduce
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
+from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage, emit_reduce
 from verax.compiler.kernels.target import Target
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Input, evaluate, trace

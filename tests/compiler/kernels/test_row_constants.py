@@ -7,10 +7,10 @@ import pytest
 from tests.compiler.native import agree
 
 import verax.ops  # noqa: F401  (registers the operators)
-from verax.compiler.kernels.builder import ModuleBuilder
-from verax.compiler.kernels.loops import Access
-from verax.compiler.kernels.reduce import ReduceSpec, Stage
-from verax.compiler.kernels.reduce_plan import is_slow, row_constants
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.plan import is_slow, row_constants
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.kernels.registry import emit
 from verax.compiler.kernels.target import Target
 from verax.ir.operator import REGISTRY

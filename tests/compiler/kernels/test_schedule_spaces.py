@@ -15,11 +15,11 @@ import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable
 from verax.compiler.kernels import registry
-from verax.compiler.kernels.attention import AttentionSchedule, AttentionSpec
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_space import NEAR, UNROLLS
-from verax.compiler.kernels.conv_spec import ConvSpec
-from verax.compiler.kernels.gemm import GemmSpec
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.space import NEAR, UNROLLS
+from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec
+from verax.compiler.kernels.products.gemm import GemmSpec
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from native import GUARDS, TARGETS, Native, assert_same_bits, guarded
 
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
-from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.convolution.pack import pack_channels
 from verax.compiler.kernels.dtypes import FLOAT32
-from verax.compiler.kernels.gemm import GemmSpec, Matrix, PackSpec, pack_b, tensor_operand
 from verax.compiler.kernels.layout import Epilogue
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
+from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec, pack_b, tensor_operand
 from verax.compiler.kernels.registry import Schedule, Spec, emit, schedules
 from verax.compiler.kernels.sizes import (
     Dim,

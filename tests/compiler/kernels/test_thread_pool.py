@@ -11,11 +11,11 @@ import time
 import numpy as np
 import pytest
 
-from verax.compiler.kernels import llvm_text as ir
-from verax.compiler.kernels.builder import I64, PTR, VOID, Kernel, ModuleBuilder
-from verax.compiler.kernels.object_code import object_code
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.builder import I64, PTR, VOID, Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import object_code
+from verax.compiler.kernels.llvm.thread_pool import emit_thread_pool
 from verax.compiler.kernels.target import Target
-from verax.compiler.kernels.thread_pool import emit_thread_pool
 from verax.runtime.engine import LoadedObject, load_object
 from verax.runtime.threads import ThreadPool
 

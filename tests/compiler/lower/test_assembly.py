@@ -13,9 +13,9 @@ import pytest
 from verax.base.errors import CompileError
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels import llvm_text as ir
-from verax.compiler.kernels.builder import VOID, ModuleBuilder
-from verax.compiler.kernels.gemm import GemmSpec
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.builder import VOID, ModuleBuilder
+from verax.compiler.kernels.products.gemm import GemmSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import assembly

@@ -11,7 +11,7 @@ from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
-from verax.compiler.kernels.attention import (
+from verax.compiler.kernels.products.attention import (
     KNOWN,
     MOST_ITEMS,
     AttentionSchedule,

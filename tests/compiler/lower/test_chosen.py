@@ -15,8 +15,8 @@ import verax
 import verax.ops
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels.chosen import KeptSpec
 from verax.compiler.kernels.registry import EMITTERS
+from verax.compiler.kernels.search.chosen import KeptSpec
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import TensorType

@@ -8,8 +8,8 @@ from tests.compiler.test_bits import bits, runnable
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels import conv_direct
-from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.convolution import direct as conv_direct
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.lower.lowering import KernelCall
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.compiler.native import agree, seeds, shapes, values
 
-from verax.compiler.kernels.sorting import SORTED
+from verax.compiler.kernels.search.sorting import SORTED
 from verax.ops.sums.arg import TopK
 
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-import verax.compiler.kernels.conv  # noqa: F401  (registers its emitter)
+import verax.compiler.kernels.convolution.emit  # noqa: F401  (registers its emitter)
 from verax.base.errors import UsageError
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.canonical import canonical, digest
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
-from verax.compiler.kernels.gemm import GemmSpec, Matrix
 from verax.compiler.kernels.layout import Epilogue, Operand, blocked_strides
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune import lookup
 from verax.compiler.tune.history import Chosen, Contents, History, chosen_line

@@ -11,7 +11,7 @@ from tests.compiler.tune.test_tuning_lookup import SPEC, TARGET
 
 from verax.base.errors import CompileError
 from verax.compiler.kernels import registry
-from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.registry import Schedule
 from verax.compiler.tune.race import MARGIN, duel, race
 from verax.compiler.tune.search import OTHER_BITS, search

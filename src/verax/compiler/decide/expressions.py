@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.compiler.kernels.arith import SHORT, why_unsupported
+from verax.compiler.kernels.llvm.arith import SHORT, why_unsupported
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith_numpy import NumpyArith

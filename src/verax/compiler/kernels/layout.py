@@ -12,9 +12,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from verax.compiler.kernels import llvm_text as ir
-from verax.compiler.kernels.arith import LlvmArith
-from verax.compiler.kernels.builder import FunctionBuilder, Index
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.arith import LlvmArith
+from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
 from verax.numerics.arith import PRIMITIVES

@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.dtypes import unknown
+from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.target import Target
 
 ANY_TARGET = ""

@@ -19,8 +19,8 @@ from types import TracebackType
 from verax.base.cores import deciding
 from verax.base.forks import on_fork
 from verax.base.memory import give_back
-from verax.compiler.kernels.builder import Kernel, ModuleBuilder
-from verax.compiler.kernels.object_code import AT_A_TIME, code_of
+from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import AT_A_TIME, code_of
 from verax.compiler.kernels.registry import Schedule, Spec, emit, emitter
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.joined import joined

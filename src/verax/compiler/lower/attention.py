@@ -8,17 +8,17 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.attention import (
+from verax.compiler.kernels.dtypes import contraction
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.kernels.products.attention import (
     AttentionSchedule,
     AttentionSpec,
     Mask,
     Shared,
     panels,
 )
-from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.dtypes import contraction
-from verax.compiler.kernels.gemm import GemmSpec, Matrix, PackSpec
-from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.copies import broadcast_strides

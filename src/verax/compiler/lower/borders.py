@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.lower.lowering import KernelCall, Lowering, Step
 from verax.compiler.lower.memory import Lifetime, bordered_bytes, most_alive
 from verax.compiler.lower.storage import Buffer, Geometry, Pointer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.chosen import KeptSpec, PlacesSpec, UniqueSpec
+from verax.compiler.kernels.search.chosen import KeptSpec, PlacesSpec, UniqueSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.movement import lower_movement
 from verax.compiler.lower.storage import Physical, Placed

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.conv import is_direct, pack_conv_weights
-from verax.compiler.kernels.conv_moves import Move, weight_moves
-from verax.compiler.kernels.conv_pack import direct_elements, direct_order, pack_channels
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_spec import ConvSpec
-from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.convolution.emit import is_direct, pack_conv_weights
+from verax.compiler.kernels.convolution.moves import Move, weight_moves
+from verax.compiler.kernels.convolution.pack import direct_elements, direct_order, pack_channels
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.numerics.expr import Const, Input

@@ -7,8 +7,8 @@ import dataclasses
 from verax.compiler.decide.expressions import element_expr
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.layout import Strides, calls_function
 from verax.compiler.lower.conv_weights import packed_bias, packed_weights

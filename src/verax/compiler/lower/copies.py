@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from verax.compiler.decide.layouts import Layout
-from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.numerics.expr import Const, Expr, Input
 

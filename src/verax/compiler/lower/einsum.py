@@ -16,11 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.dtypes import contraction
-from verax.compiler.kernels.gemm import GemmSpec, Matrix, PackSpec
-from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.linear import fits, packed_factor, product_epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers

@@ -7,8 +7,8 @@ import numpy as np
 from verax.compiler.decide.expressions import Chain, Operand, chain_expr, operands
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, can_block
-from verax.compiler.kernels.conv_pack import pack_channels
-from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.convolution.pack import pack_channels
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.epilogues import is_per_channel
 from verax.compiler.lower.lowering import Lowering, is_static

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from verax.compiler.kernels import llvm_text as ir
-from verax.compiler.kernels.builder import (
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.builder import (
     I8,
     I32,
     I64,
@@ -20,9 +20,9 @@ from verax.compiler.kernels.builder import (
     Kernel,
     ModuleBuilder,
 )
-from verax.compiler.kernels.float_mode import enter_default_mode, leave_default_mode
+from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
+from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool
 from verax.compiler.kernels.sizes import known
-from verax.compiler.kernels.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool
 from verax.compiler.lower.assembly import Assembly
 from verax.compiler.lower.borders import write_borders
 from verax.compiler.lower.lowering import (

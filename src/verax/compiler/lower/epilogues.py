@@ -7,7 +7,7 @@ import numpy as np
 from verax.compiler.decide.expressions import chain_expr, operands
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Layout, can_block
-from verax.compiler.kernels.conv_pack import pack_channels
+from verax.compiler.kernels.convolution.pack import pack_channels
 from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.layout import Operand as EpilogueOperand
 from verax.compiler.lower.lowering import Lowering

@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access
-from verax.compiler.kernels.reduce import ReduceSpec, Stage
-from verax.compiler.kernels.top import TopSpec
+from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
+from verax.compiler.kernels.search.top import TopSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.numerics.formats import FLOATS

@@ -12,8 +12,8 @@ import math
 from verax.compiler.decide.expressions import chain_expr
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
-from verax.compiler.kernels.loops import Access, LoopSpec
-from verax.compiler.kernels.reduce import ReduceSpec, Stage
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.reduction import lower_normalisation

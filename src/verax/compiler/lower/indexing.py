@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
-from verax.compiler.kernels.scatter import ScatterSpec
+from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
+from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.lower.copies import copy_view, fill, view
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical, Placed

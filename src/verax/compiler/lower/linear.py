@@ -10,11 +10,13 @@ import numpy as np
 from verax.compiler.decide.expressions import chain_expr, operands
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.ranges import range_of
-from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.conv_pack import direct_elements, direct_order, pack_channels
-from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.convolution.pack import direct_elements, direct_order, pack_channels
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.dtypes import ContractionTypes, contraction
-from verax.compiler.kernels.gemm import (
+from verax.compiler.kernels.layout import Epilogue, Operand
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.kernels.products.gemm import (
     KNOWN,
     GemmSpec,
     Matrix,
@@ -22,10 +24,8 @@ from verax.compiler.kernels.gemm import (
     pack_b,
     tensor_operand,
 )
-from verax.compiler.kernels.layout import Epilogue, Operand
-from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.products.stored import MOST_ROWS
 from verax.compiler.kernels.sizes import known
-from verax.compiler.kernels.stored_product import MOST_ROWS
 from verax.compiler.lower.integer.bytes import starting_sums, subtracted
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer

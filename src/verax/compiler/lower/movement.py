@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
+from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.lower.concatenation import join_blocks, joins_blocks
 from verax.compiler.lower.copies import View, copy_view, fill, view
 from verax.compiler.lower.index_maps import StridedMap, strided_map

@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access
-from verax.compiler.kernels.reduce import ReduceSpec
+from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.lower.copies import copy_view, fill, view
 from verax.compiler.lower.extremes import FARTHEST, INDEX, M, extreme_stages
 from verax.compiler.lower.lowering import Lowering, NoKernel

@@ -6,8 +6,8 @@ import dataclasses
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.kernels.convolution.pooling import KNOWN, PoolSpec
 from verax.compiler.kernels.layout import Epilogue, Strides
-from verax.compiler.kernels.pooling import KNOWN, PoolSpec
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.pool_positions import lower_with_positions

@@ -10,7 +10,7 @@ from verax.compiler.decide.expressions import is_elementwise
 from verax.compiler.decide.fusion import Group, group_nodes
 from verax.compiler.decide.layouts import Decided, Layouts, decide_layouts
 from verax.compiler.decide.steps import Decisions
-from verax.compiler.kernels.builder import Kernel
+from verax.compiler.kernels.llvm.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     attention,

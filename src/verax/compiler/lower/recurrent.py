@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.conv_pack import pack_channels
-from verax.compiler.kernels.conv_schedule import ConvSchedule
+from verax.compiler.kernels.convolution.pack import pack_channels
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.dtypes import FLOAT32
-from verax.compiler.kernels.gemm import GemmSpec, Matrix, pack_b
-from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.types import DType

@@ -14,8 +14,8 @@ import numpy as np
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
-from verax.compiler.kernels.loops import Access
-from verax.compiler.kernels.reduce import ReduceSpec, Stage
+from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Physical, Placed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.regions_of_interest import AlignSpec, RoiPoolSpec
+from verax.compiler.kernels.search.regions_of_interest import AlignSpec, RoiPoolSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.ir.types import DType
 from verax.ops.images.detection import MaxRoiPool, RoiAlign

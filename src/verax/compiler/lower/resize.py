@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
+from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.dim import DimLike

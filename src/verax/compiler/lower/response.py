@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access, LoopSpec
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.lower.copies import copy_view, fill, view
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access
-from verax.compiler.kernels.running import RunningSpec
+from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.running import RunningSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical
 from verax.ops.sums.cumulative import Cumulative

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Sequence
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
+from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.types import DType, TensorType

@@ -12,11 +12,10 @@ import dataclasses
 import ml_dtypes
 import numpy as np
 
-from verax.compiler.kernels.conv_pack import direct_elements, direct_order
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.gemm import GemmSpec
-from verax.compiler.kernels.sizes import known
-from verax.compiler.kernels.stored_product import (
+from verax.compiler.kernels.convolution.pack import direct_elements, direct_order
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.products.gemm import GemmSpec
+from verax.compiler.kernels.products.stored import (
     HALVES,
     MOST_ROWS,
     RowsSpec,
@@ -24,6 +23,7 @@ from verax.compiler.kernels.stored_product import (
     WidenSpec,
     pack_stored,
 )
+from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES, Placed, Pointer
 from verax.ir.graph import Graph, Node

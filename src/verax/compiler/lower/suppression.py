@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.suppress import SuppressSpec, TakenSpec
+from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.ir.types import DType, TensorType

@@ -6,12 +6,9 @@ import numpy as np
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads
-from verax.compiler.kernels.builder import ELEMENT_SIZES
-from verax.compiler.kernels.conv_pack import direct_elements, direct_order, pack_channels
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
-from verax.compiler.kernels.target import LANES
-from verax.compiler.kernels.winograd import (
+from verax.compiler.kernels.convolution.pack import direct_elements, direct_order, pack_channels
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.winograd import (
     STORED,
     Tiling,
     WinogradInput,
@@ -19,6 +16,9 @@ from verax.compiler.kernels.winograd import (
     pack_filters,
     product,
 )
+from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
+from verax.compiler.kernels.target import LANES
 from verax.compiler.lower import convolution
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers

@@ -14,14 +14,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from verax.compiler.kernels.attention import AttentionSchedule, AttentionSpec, panels
-from verax.compiler.kernels.conv import pack_conv_weights
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.convolution.emit import pack_conv_weights
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
-from verax.compiler.kernels.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.kernels.layout import Epilogue
-from verax.compiler.kernels.paired_bytes import pack_paired
+from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec, panels
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
+from verax.compiler.kernels.products.paired_bytes import pack_paired
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.sizes import known
 

@@ -53,7 +53,7 @@ def code_digest() -> str:
     """SHA-256 of the source of the kernels, and of LLVM's version: not of times or places of files,
     so that equal versions are equal everywhere."""
     digest = hashlib.sha256(f"llvmlite {llvmlite.__version__}\n".encode())
-    for path in sorted(Path(str(kernels.__file__)).parent.glob("*.py")):
+    for path in sorted(Path(str(kernels.__file__)).parent.rglob("*.py")):
         digest.update(f"{path.name}\n".encode())
         digest.update(path.read_bytes().replace(b"\r\n", b"\n"))
     return digest.hexdigest()

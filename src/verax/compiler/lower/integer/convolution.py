@@ -17,13 +17,13 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block, widest
 from verax.compiler.decide.ranges import range_of
-from verax.compiler.kernels.conv import pack_conv_weights
-from verax.compiler.kernels.conv_pack import pack_channels
-from verax.compiler.kernels.conv_schedule import ConvSchedule
-from verax.compiler.kernels.conv_spec import ConvSpec
+from verax.compiler.kernels.convolution.emit import pack_conv_weights
+from verax.compiler.kernels.convolution.pack import pack_channels
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import Strides
-from verax.compiler.kernels.paired_bytes import OFTEN, pack_paired
+from verax.compiler.kernels.products.paired_bytes import OFTEN, pack_paired
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.epilogues import epilogue, fits_any_type

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access
-from verax.compiler.kernels.reduce import ReduceSpec, Stage
+from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.numerics.arith import Arith
 from verax.numerics.expr import Expr, Input, TracingArith

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access
-from verax.compiler.kernels.reduce import ReduceSpec, Stage
+from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.numerics.expr import Input, TracingArith
 from verax.ops.quantized.lengths import LONGEST, RowLength

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.kernels.loops import Access, Lookup, LoopSpec
-from verax.compiler.kernels.reduce import ReduceSpec, Stage
+from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.types import DType, TensorType

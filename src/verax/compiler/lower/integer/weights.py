@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 
-from verax.compiler.kernels.paired_bytes import safe_share
+from verax.compiler.kernels.products.paired_bytes import safe_share
 
 
 def centred(weights: np.ndarray, zero: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Layout, Pads
-from verax.compiler.kernels.winograd import WHOLE, WinogradOutput
+from verax.compiler.kernels.convolution.winograd import WHOLE, WinogradOutput
 from verax.compiler.lower.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES, Placed

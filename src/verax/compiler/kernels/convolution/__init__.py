@@ -1,0 +1,1 @@
+"""Convolutions and what else walks windows of blocked activations: schedules, packing, emitters."""

@@ -1,0 +1,198 @@
+"""Depthwise convolution: every channel has its own filter, so lanes never mix.
+
+Sixteen channels are computed side by side. An input is loaded once per tile and given to every
+output and kernel position that needs it; running over inputs in ascending order is running over
+each output's kernel positions in ascending order, so the canonical order holds. Integers are summed
+in float32 where no sum can leave its 24 bits: every step is exact then.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.compiler.kernels.convolution.schedule import ConvSchedule, for_sums
+from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.convolution.tiles import (
+    Tile,
+    Walk,
+    choose_chunk,
+    choose_tile,
+    splits_channels,
+)
+from verax.compiler.kernels.layout import Triple, finish_value, load_operands
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.builder import FunctionBuilder, Kernel, ModuleBuilder, Term
+from verax.compiler.kernels.products.steps import multiply_add, products, widened
+from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.target import LANES, Target
+
+MOST_UNROLLED = 640
+"""Multiply-adds written out in a tile; larger ones loop over kernel positions."""
+
+IN_FLIGHT = 4
+"""Registers with inputs and weights on their way, where weights are loaded as they are needed: with
+sums in these, too, AVX2 spilled, and took 1.4 times as long for 3x3, 1.5 times for 7x7."""
+
+WIDEST = 8
+"""Outputs in a row of a tile; wider ones were no faster."""
+
+
+def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
+    """A tile that reuses inputs and fits the registers."""
+    target = for_sums(spec, target)
+    taps, most = math.prod(spec.kernel), most_outputs(spec, target)
+    held = _holds_weights(spec, target)
+    (_, kh, kw), (_, sh, sw), (_, dh, dw) = spec.kernel, spec.strides, spec.dilations
+
+    def cycles(rows: int, cols: int) -> float:
+        inputs = ((rows - 1) * sh + (kh - 1) * dh + 1) * ((cols - 1) * sw + (kw - 1) * dw + 1)
+        loads = inputs * spec.kernel[0] + rows * cols * (0 if held else taps)
+        work = max(rows * cols * taps / 2, loads / 2, taps * 4) * target.physical
+        return work + rows * cols * target.physical + 6
+
+    count = _outputs(spec)
+    rows, cols = choose_tile(count, most, WIDEST, cycles)
+    others = known(spec.batch) * _blocks(spec) * count[0]
+    outer = splits_channels(count[1], count[2])
+    chunk = choose_chunk(others, count[1] // rows, outer)
+    return ConvSchedule(1, rows, cols, chunk, filters_outer=outer)
+
+
+def most_outputs(spec: ConvSpec, target: Target) -> int:
+    """Outputs of a tile whose sums fit the register file, beside its weights or those in flight."""
+    taps = math.prod(spec.kernel)
+    held = taps * target.physical if _holds_weights(spec, target) else IN_FLIGHT
+    return max(1, min(14, (target.registers - 3 - held) // target.physical))
+
+
+def _outputs(spec: ConvSpec) -> Triple:
+    depth, rows, cols = map(known, spec.output)
+    return depth, rows, cols
+
+
+def _blocks(spec: ConvSpec) -> int:
+    return -(-known(spec.channels) // LANES)
+
+
+def _holds_weights(spec: ConvSpec, target: Target) -> bool:
+    """Whether all weights of a block stay in registers."""
+    return math.prod(spec.kernel) * target.physical <= target.registers // 2
+
+
+def pack_depthwise_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
+    """[block][kernel position][16] from (channels, 1, kd, kh, kw), zero beyond the channels."""
+    w = np.asarray(weights, spec.types.weights).reshape(known(spec.channels), -1)
+    w = np.pad(w, ((0, -known(spec.channels) % LANES), (0, 0)))
+    return np.ascontiguousarray(w.reshape(-1, LANES, w.shape[1]).swapaxes(1, 2)).reshape(-1)
+
+
+def emit_depthwise(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> Kernel:
+    """The kernel for a `spec.depthwise` convolution; arguments as `ConvSpec` lists them."""
+    operands = spec.epilogue.operands if spec.epilogue else ()
+    f = module.kernel(("depthwise", spec, schedule), 3 + spec.bias + len(operands))
+    if f.kernel is not None:
+        return f.kernel
+    count = _outputs(spec)
+    walk = Walk(
+        known(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk,
+        schedule.filters_outer,
+    )  # fmt: skip
+    walk.emit(f, lambda tile: _emit_tile(f, spec, tile))
+    outputs = spec.batch * spec.channels * math.prod(spec.output)
+    inputs = spec.batch * spec.channels * math.prod(hi - lo for lo, hi in spec.input_extent())
+    return f.finish(walk.items, spec.flops, 4 * (inputs + outputs))
+
+
+def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile) -> None:
+    taps = math.prod(spec.kernel)
+    first = sum(-p * s for p, s in zip(spec.pads, spec.x.space, strict=True))
+    moved = [
+        f.imul(i, s) for i, s in zip((tile.depth, tile.row, tile.col), spec.strides, strict=True)
+    ]
+    kind = spec.types.x
+    origin = spec.x.at(f, f.args[0], tile.batch, tile.block, moved, dtype=kind)
+    x = f.anchor(f.at(origin, first, dtype=kind))
+    w = f.at(f.args[1], (tile.block, taps * LANES), dtype=spec.types.weights)
+    if spec.bias:
+        bias = f.at(f.args[2], (tile.block, LANES), dtype=spec.types.sum)
+        start = f.load(bias, spec.types.sum)
+    else:
+        start = products(f, spec.types).zero()
+    acc = {pixel: start for pixel in tile.pixels()}
+    if taps * len(acc) <= MOST_UNROLLED:
+        _emit_unrolled(f, spec, x, w, acc)
+    else:
+        _emit_looped(f, spec, x, w, acc)
+    place = [tile.depth, tile.row, tile.col]
+    for (r, c), value in acc.items():
+        where = (tile.batch, tile.block, place, (0, r, c))
+        loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
+        address = spec.y.at(f, f.args[-1], *where, dtype=spec.types.y)
+        f.store(finish_value(f, spec.epilogue, value, loaded), address)
+
+
+def _load(f: FunctionBuilder, spec: ConvSpec, x: ir.Value, *terms: Term) -> ir.Value:
+    """Sixteen channels of the input, as wide as the sum."""
+    kind = spec.types.x
+    return widened(f, f.load(f.at(x, *terms, dtype=kind), kind), spec.types)
+
+
+def _weight(f: FunctionBuilder, spec: ConvSpec, w: ir.Value, *terms: Term) -> ir.Value:
+    kind = spec.types.weights
+    return f.load(f.at(w, *terms, dtype=kind), kind)
+
+
+def _emit_unrolled(
+    f: FunctionBuilder,
+    spec: ConvSpec,
+    x: ir.Value,
+    w: ir.Value,
+    acc: dict[tuple[int, int], ir.Value],
+) -> None:
+    """Inputs in ascending order, each loaded once."""
+    (kd, kh, kw), (_, sh, sw), (dd, dh, dw) = spec.kernel, spec.strides, spec.dilations
+    held = {}
+    if _holds_weights(spec, f.module.target):
+        held = {tap: _weight(f, spec, w, tap * LANES) for tap in range(kd * kh * kw)}
+    for z in range(kd):
+        users: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = {}
+        for (r, c), ky, kx in ((p, a, b) for p in acc for a in range(kh) for b in range(kw)):
+            there = r * sh + ky * dh, c * sw + kx * dw
+            users.setdefault(there, []).append(((r, c), (z * kh + ky) * kw + kx))
+        for (iy, ix), uses in sorted(users.items()):
+            offset = z * dd * spec.x.depth + iy * spec.x.row + ix * spec.x.pixel
+            value = _load(f, spec, x, offset)
+            for pixel, tap in uses:
+                weight = held[tap] if held else _weight(f, spec, w, tap * LANES)
+                acc[pixel] = multiply_add(f, spec.types, value, weight, acc[pixel])
+
+
+def _emit_looped(
+    f: FunctionBuilder,
+    spec: ConvSpec,
+    x: ir.Value,
+    w: ir.Value,
+    acc: dict[tuple[int, int], ir.Value],
+) -> None:
+    """Kernel positions in ascending order, in loops."""
+    pixels, values = list(acc), list(acc.values())
+    steps = [d * s for d, s in zip(spec.dilations, spec.x.space, strict=True)]
+    (kd, kh, kw), (_, sh, sw) = spec.kernel, spec.strides
+    with f.loop(kd, carry=values) as z:
+        with f.loop(kh, carry=z.values) as y:
+            with f.loop(kw, carry=y.values) as k:
+                terms = zip((z.index, y.index, k.index), steps, strict=True)
+                source = f.anchor(f.at(x, *terms, dtype=spec.types.x))
+                tap = f.iadd(f.imul(f.iadd(f.imul(z.index, kh), y.index), kw), k.index)
+                weight = _weight(f, spec, w, (tap, LANES))
+                inputs = [
+                    _load(f, spec, source, r * sh * spec.x.row + c * sw * spec.x.pixel)
+                    for r, c in pixels
+                ]
+                both = zip(inputs, k.values, strict=True)
+                k.next([multiply_add(f, spec.types, v, weight, a) for v, a in both])
+            y.next(k.results)
+        z.next(y.results)
+    acc.update(zip(pixels, z.results, strict=True))

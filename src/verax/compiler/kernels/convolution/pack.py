@@ -1,0 +1,113 @@
+"""Weights and biases in the order in which the convolution kernels read them: strictly forward.
+
+Per phase, per section of output channel blocks (all full groups of `schedule.blocks`, then the
+rest), per group, per group of blocks: [input block][tap][channel of the block][blocks * 16], or
+where channels are taken in pairs [pair of the block][blocks * 16][2]. Output channels beyond the
+real ones are zero; input channels beyond the real ones do not exist, but for the other of a pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+import numpy as np
+
+from verax.compiler.kernels.convolution.schedule import ConvSchedule, filter_blocks
+from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.sizes import Size, equal, known
+from verax.compiler.kernels.target import LANES
+
+
+def sections(spec: ConvSpec, schedule: ConvSchedule) -> list[tuple[Size, Size, int]]:
+    """(first block, groups of blocks, blocks in each) of one group's output channel blocks.
+
+    When their number is known when the kernel runs there is a section for every rest, of which one
+    at most has a group.
+    """
+    total, blocks = filter_blocks(spec), schedule.blocks
+    full, rest = divmod(total, blocks)
+    found: list[tuple[Size, Size, int]] = [(0, full, blocks)]
+    if isinstance(rest, int):
+        found.append((full * blocks, 1, rest))
+    else:
+        found += [(full * blocks, equal(rest, few), few) for few in range(1, blocks)]
+    return [s for s in found if s[1] != 0 and s[2]]
+
+
+def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
+    """The weights as one vector, for `spec.aligned` convolutions and `schedule`.
+
+    weights: (filters, channels / groups, kd, kh, kw), or (channels, filters / groups, kd, kh, kw)
+    when transposed. Kernel axes that the spec has and the array lacks may be missing in front.
+    """
+    w = weights_by_group(weights, spec)
+    parts = []
+    for phase in spec.phases():
+        taps = w
+        for axis, indices in enumerate(phase.taps):
+            if indices != tuple(range(spec.kernel[axis])):
+                taps = np.take(taps, indices, axis=3 + axis)
+        steps = int(np.prod(taps.shape[3:]))
+        for first, count, blocks in sections(spec, schedule):
+            part = taps.reshape(*w.shape[:3], steps)
+            parts += _pack_section(part, known(first), known(count), blocks, spec.step)
+    return np.concatenate(parts) if parts else np.zeros(0, w.dtype)
+
+
+def direct_elements(spec: ConvSpec, schedule: ConvSchedule) -> int:
+    """Length of what `pack_direct_weights` gives."""
+    groups, channels = spec.groups, known(spec.group_channels)
+    steps = sum(math.prod(phase.tap_counts) for phase in spec.phases())
+    blocks = sum(known(count) * each for _, count, each in sections(spec, schedule))
+    return groups * blocks * LANES * (channels + -channels % spec.step) * steps
+
+
+def direct_order(spec: ConvSpec, schedule: ConvSchedule) -> Hashable:
+    """All that decides what `pack_direct_weights` makes of an array."""
+    shape = spec.groups, known(spec.group_filters), known(spec.group_channels), spec.kernel
+    taps = tuple(phase.taps for phase in spec.phases())
+    return shape, spec.transposed, taps, schedule.blocks, spec.step, spec.types.weights
+
+
+def weights_by_group(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
+    """The weights as (groups, filters of a group, channels of a group, kd, kh, kw)."""
+    g, k, c = spec.groups, known(spec.group_filters), known(spec.group_channels)
+    w = np.asarray(weights, spec.types.weights)
+    if spec.transposed:
+        return w.reshape(g, c, k, *spec.kernel).swapaxes(1, 2)
+    return w.reshape(g, k, c, *spec.kernel)
+
+
+def _pack_section(
+    w: np.ndarray, first: int, count: int, blocks: int, step: int
+) -> list[np.ndarray]:
+    """w: (groups, filters, channels, taps). step: channels taken together."""
+    groups, _, channels, taps = w.shape
+    width = blocks * LANES
+    part = w[:, first * LANES : first * LANES + count * width]
+    missing = count * width - part.shape[1], -channels % step
+    if any(missing):
+        part = np.pad(part, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
+    channels = part.shape[2]
+    part = part.reshape(groups, count, width, channels, taps)
+    out = np.empty((groups, count, channels * taps * width), w.dtype)
+    full, rest = divmod(channels, LANES)
+    edge = full * LANES * taps * width
+    if full:
+        source = part[:, :, :, : full * LANES]
+        source = source.reshape(groups, count, width, full, LANES // step, step, taps)
+        shape = (groups, count, full, taps, LANES // step, width, step)
+        out[:, :, :edge].reshape(shape)[...] = source.transpose(0, 1, 3, 6, 4, 2, 5)
+    if rest:
+        tail = part[:, :, :, full * LANES :]
+        tail = tail.reshape(groups, count, width, rest // step, step, taps)
+        target = out[:, :, edge:].reshape(groups, count, taps, rest // step, width, step)
+        target[...] = tail.transpose(0, 1, 5, 3, 2, 4)
+    return [out.reshape(-1)]
+
+
+def pack_channels(values: np.ndarray) -> np.ndarray:
+    """One number per channel, padded with zeros to whole blocks of 16."""
+    flat = np.asarray(values).reshape(-1)
+    return np.pad(flat, (0, -flat.size % LANES))

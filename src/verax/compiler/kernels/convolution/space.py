@@ -1,0 +1,167 @@
+"""The schedules that may be tried for a convolution or a product of matrices, and which are sound.
+
+No schedule changes a bit; what is refused here would be slow beyond measure, too long to compile,
+or is meant for another kind of kernel. Sizes must be known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from verax.compiler.kernels.convolution.depthwise import most_outputs
+from verax.compiler.kernels.convolution.schedule import (
+    MOST_BLOCKS,
+    MOST_OUTPUTS,
+    ConvSchedule,
+    direct_tiles,
+    filter_blocks,
+    fits,
+    grid,
+    largest_phase,
+)
+from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.registry import Space, Stage
+from verax.compiler.kernels.sizes import entries, known
+from verax.compiler.kernels.target import LANES, Target
+
+UNROLLS = (1, 2, 4, 8, 16)
+NEAR = (0, 8, 16, 32, 64)
+"""Steps that are written out, and steps that weights are fetched ahead."""
+MOST_NEAR = 256
+CHEAPEST = 9
+"""Tiles that are tried, of those that the model finds cheapest; of each number of blocks
+`BY_BLOCKS`."""
+BY_BLOCKS = 2
+SPILLED = 2
+"""Outputs of a depthwise tile beyond those that fit the registers."""
+
+
+def _is_depthwise(spec: ConvSpec) -> bool:
+    return spec.depthwise and spec.x.lane == 1
+
+
+def _stages(spec: ConvSpec, target: Target) -> tuple[Stage, ...]:
+    """What is searched for `spec`, one respect after the other."""
+    if entries(spec):
+        return ()
+    if _is_depthwise(spec):
+        return _depthwise_tiles(spec, target), _chunks(spec)
+    if not spec.aligned:
+        return ()  # that kernel takes no schedule
+
+    def tiles() -> list[ConvSchedule]:
+        return direct_tiles(spec, target)
+
+    return (
+        lambda best: _few(tiles()),
+        _chunks(spec),
+        lambda best: (dataclasses.replace(best, unroll=n) for n in UNROLLS),
+        lambda best: (dataclasses.replace(best, near=n) for n in NEAR),
+        lambda best: _flags(spec, best),
+        lambda best: _retiled(tiles(), best),
+    )
+
+
+def _few(tiles: list[ConvSchedule]) -> Iterator[ConvSchedule]:
+    """The cheapest by the model, and the cheapest of each number of blocks."""
+    yield from tiles[:CHEAPEST]
+    for blocks in range(1, MOST_BLOCKS + 1):
+        yield from [t for t in tiles if t.blocks == blocks][:BY_BLOCKS]
+
+
+def _retiled(tiles: list[ConvSchedule], best: ConvSchedule) -> Iterator[ConvSchedule]:
+    """Cheap tiles with all that was found for another one."""
+    for tile in tiles[:3]:
+        kept = ("unroll", "near", "ahead", "fetch_block", "pass_blocks", "filters_outer")
+        yield dataclasses.replace(tile, **{name: getattr(best, name) for name in kept})
+
+
+def _chunks(spec: ConvSpec) -> Stage:
+    """Rows of tiles in an item, and what changes last."""
+
+    def stage(best: ConvSchedule) -> Iterator[ConvSchedule]:
+        tiles = _tile_rows(spec, best)
+        counts = {1, best.chunk // 4, best.chunk // 2, best.chunk * 2, best.chunk * 4, tiles}
+        both = (False, True) if not _is_depthwise(spec) else (best.filters_outer,)
+        for outer in both:
+            for chunk in sorted({*counts, best.chunk}):
+                if 1 <= chunk <= tiles:
+                    yield dataclasses.replace(best, chunk=chunk, filters_outer=outer)
+
+    return stage
+
+
+def _tile_rows(spec: ConvSpec, schedule: ConvSchedule) -> int:
+    """Whole rows of tiles of one image, at least 1."""
+    if _is_depthwise(spec):
+        return max(1, known(spec.output[1]) // schedule.rows)
+    rows, _ = grid(spec, largest_phase(spec))
+    return max(1, known(rows) // schedule.rows)
+
+
+def _flags(spec: ConvSpec, best: ConvSchedule) -> Iterator[ConvSchedule]:
+    """What is fetched ahead, and in how many passes channels are taken."""
+    for ahead in (False, True):
+        for fetch in (False, True):
+            yield dataclasses.replace(best, ahead=ahead, fetch_block=fetch)
+    for blocks in (0, 1, 2, 4):
+        yield dataclasses.replace(best, pass_blocks=blocks)
+
+
+def _depthwise_tiles(spec: ConvSpec, target: Target) -> Stage:
+    _, rows, cols = map(known, spec.output)
+    most = most_outputs(spec, target) + SPILLED
+
+    def stage(best: ConvSchedule) -> Iterator[ConvSchedule]:
+        for r in range(1, min(rows, most) + 1):
+            for c in range(1, min(cols, most // r) + 1):
+                if r * c * 2 >= min(most, rows * cols):
+                    share = max(1, best.chunk * best.rows // r)
+                    yield dataclasses.replace(best, rows=r, cols=c, chunk=min(share, rows // r))
+
+    return stage
+
+
+def _admits(spec: ConvSpec, target: Target, asked: object) -> bool:
+    """Whether the kernel of `spec` may have a schedule."""
+    if not isinstance(asked, ConvSchedule) or entries(spec) or not _are_numbers(asked):
+        return False
+    if not spec.aligned and not _is_depthwise(spec):
+        return False
+    if not 1 <= asked.chunk <= _tile_rows(spec, asked):
+        return False
+    outputs = asked.rows * asked.cols
+    if _is_depthwise(spec):
+        inside = asked.rows <= known(spec.output[1]) and asked.cols <= known(spec.output[2])
+        return asked.blocks == 1 and inside and outputs <= most_outputs(spec, target) + SPILLED
+    phase = largest_phase(spec)
+    pointwise = phase.tap_counts == (1, 1, 1) and spec.step == 1
+    deep = known(spec.group_channels) >= 2 * LANES and spec.x.lane == 1
+    stored = spec.types.sum == spec.types.y and not spec.paired
+    return (
+        asked.blocks <= min(MOST_BLOCKS, known(filter_blocks(spec)))
+        and max(asked.rows, asked.cols) <= MOST_OUTPUTS
+        and fits(asked.blocks, outputs, target, spec.paired)
+        and ((pointwise and deep) or not asked.fetch_block)
+        and (pointwise or not asked.ahead)
+        and ((stored and not pointwise) or not asked.pass_blocks)
+    )
+
+
+def _are_numbers(asked: ConvSchedule) -> bool:
+    """Whether the fields are what they should be: a file may say anything."""
+    counts = asked.blocks, asked.rows, asked.cols, asked.chunk
+    flags = asked.filters_outer, asked.ahead, asked.fetch_block
+    return (
+        all(type(n) is int and 1 <= n < 1 << 20 for n in counts)
+        and asked.unroll in UNROLLS
+        and type(asked.near) is int
+        and 0 <= asked.near <= MOST_NEAR
+        and all(type(flag) is bool for flag in flags)
+        and type(asked.pass_blocks) is int
+        and 0 <= asked.pass_blocks < 1 << 10
+    )
+
+
+CONVOLUTION = Space(ConvSchedule, _stages, _admits)

@@ -1,0 +1,146 @@
+"""The walk over outputs that the window kernels share: blocks of channels, rows, tiles.
+
+Work items are (batch, channel block, depth, chunk of tile rows). Remainders at the right and at the
+bottom are emitted as smaller tiles, so that a tile never has a condition inside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
+
+from verax.compiler.kernels.layout import Triple
+from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """Outputs computed together: `rows` x `cols` from (row, col), of one block of channels."""
+
+    batch: Index
+    block: Index
+    depth: Index
+    row: Index
+    col: Index
+    rows: int
+    cols: int
+
+    def pixels(self) -> list[tuple[int, int]]:
+        return [(r, c) for r in range(self.rows) for c in range(self.cols)]
+
+
+EmitTile: TypeAlias = Callable[[Tile], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """batch, blocks, count: what there is. rows, cols: a tile. chunk: rows of tiles per item.
+    blocks_outer: an item's block changes after its rows, not before."""
+
+    batch: int
+    blocks: int
+    count: Triple
+    rows: int
+    cols: int
+    chunk: int = 1
+    blocks_outer: bool = True
+
+    @property
+    def full(self) -> int:
+        """Whole rows of tiles."""
+        return self.count[1] // min(self.rows, self.count[1])
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.full // self.chunk)
+
+    @property
+    def items(self) -> int:
+        return self.batch * self.blocks * self.count[0] * self.chunks
+
+    def emit(self, f: FunctionBuilder, tile: EmitTile) -> None:
+        """The loop over this call's items; `tile` emits one tile."""
+        rows = min(self.rows, self.count[1])
+        rest = self.count[1] - self.full * rows
+        with f.items() as item:
+            n, block, d, chunk = place(
+                f, item.index, self.blocks, self.count[0], self.chunks, self.blocks_outer
+            )
+            trips: Index = min(self.chunk, self.full)
+            if self.full % self.chunk and self.chunks > 1:
+                left = f.iadd(self.full, f.imul(chunk, -self.chunk))
+                trips = f.clamp(left, 0, self.chunk)
+            with f.loop(trips) as t:
+                row = f.imul(f.iadd(f.imul(chunk, self.chunk), t.index), rows)
+                self._emit_row(f, tile, Tile(n, block, d, row, 0, rows, 0))
+            if rest:
+                last = Tile(n, block, d, self.full * rows, 0, rest, 0)
+                if isinstance(chunk, int):
+                    self._emit_row(f, tile, last)
+                else:
+                    with f.when(f.b.icmp_signed("==", f.i64(chunk), f.i64(self.chunks - 1))):
+                        self._emit_row(f, tile, last)
+
+    def _emit_row(self, f: FunctionBuilder, tile: EmitTile, place: Tile) -> None:
+        across = self.count[2]
+        cols = min(self.cols, across)
+        full, rest = divmod(across, cols)
+        with f.loop(full) as c:
+            tile(dataclasses.replace(place, col=f.imul(c.index, cols), cols=cols))
+        if rest:
+            tile(dataclasses.replace(place, col=full * cols, cols=rest))
+
+
+def choose_tile(
+    count: Triple, most: int, widest: int, cycles: Callable[[int, int], float]
+) -> tuple[int, int]:
+    """(rows, cols) of at most `most` outputs, `widest` in a row, whose tiles walk `count` in the
+    fewest `cycles`."""
+    best: tuple[float, int, int] | None = None
+    for rows in range(1, min(count[1], most) + 1):
+        for cols in range(1, min(count[2], widest, most // rows) + 1):
+            cost = 0.0
+            for n_rows, r in _pieces(count[1], rows):
+                for n_cols, c in _pieces(count[2], cols):
+                    cost += n_rows * n_cols * cycles(r, c)
+            if best is None or cost < best[0]:
+                best = cost, rows, cols
+    assert best is not None
+    return best[1:]
+
+
+def place(
+    f: FunctionBuilder, item: Index, blocks: int, depth: int, chunks: int, blocks_outer: bool
+) -> tuple[Index, Index, Index, Index]:
+    """Image, block of channels, depth and chunk of rows of an item."""
+    if blocks_outer:
+        n, block, d, chunk = f.split(item, blocks, depth, chunks)
+    else:
+        n, d, chunk, block = f.split(item, depth, chunks, blocks)
+    return n, block, d, chunk
+
+
+FEW_PIXELS = 64
+"""Images of no more are split by channels. In larger ones a thread has all channels of some rows,
+as in convolutions: what one writes the same one reads, and no line goes from core to core."""
+
+
+def splits_channels(rows: int, cols: int) -> bool:
+    """Whether threads have channels of an image of this size, and not rows."""
+    return rows * cols <= FEW_PIXELS
+
+
+def choose_chunk(items: int, tile_rows: int, blocks_outer: bool = True) -> int:
+    """Rows of tiles per item, so that `items` others times the chunks reach `ITEMS`; where rows are
+    outer, at least `PARTS` chunks, if there are as many rows."""
+    wanted = max(1 if blocks_outer else PARTS, -(-ITEMS // items))
+    return -(-tile_rows // min(tile_rows, wanted))
+
+
+ITEMS, PARTS = 16, 4
+"""Items that split well over a few threads, and parts of an image: an item of few rows is slow."""
+
+
+def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:
+    return [(n, size) for n, size in ((extent // tile, tile), (1, extent % tile)) if n and size]

@@ -1,0 +1,1 @@
+"""How kernels are written: text and types of LLVM, functions, object files, threads."""

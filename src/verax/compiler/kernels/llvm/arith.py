@@ -1,0 +1,328 @@
+"""`LlvmArith`: the arithmetic of operators as LLVM code, with the bits of `NumpyArith`.
+
+Values are vectors of 16 lanes (or scalars) with a dtype: LLVM's types do not tell int32 from
+uint32. A bool is a vector of i1, a bfloat16 its 16 bits. No fast-math flag is ever set, and no
+operation can trap or be undefined, whatever the lanes hold: divisors are made safe, shift counts
+are masked, conversions to integers saturate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, FunctionBuilder
+from verax.compiler.kernels.target import LANES
+from verax.numerics import functions
+from verax.numerics.arith import COMPARISONS, PRIMITIVES, ROUNDINGS, Arith, result_dtype
+from verax.numerics.expr import Apply, Expr, nodes
+from verax.numerics.formats import FLOATS, SIGNED, numpy_dtype
+from verax.numerics.functions_double import SHORTER
+
+SHORT = ("float16", "bfloat16")
+_SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_INTRINSICS = {"floor": "floor", "ceil": "ceil", "rint": "roundeven", "trunc": "trunc",
+               "sqrt": "sqrt", "min": "minimum", "max": "maximum"}  # fmt: skip
+_QUOTIENT_BITS = 28  # of a part of a remainder's quotient
+_BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64, "bool": 1}
+
+
+def bits_of(dtype: str) -> int:
+    """Width of a value in a register: 1 for bool."""
+    return _BITS.get(dtype) or int(dtype.lstrip("uint"))
+
+
+def why_unsupported(expr: Expr) -> str:
+    """Why `expr` has no native code, in words; empty when it has."""
+    for node in nodes(expr):
+        if isinstance(node, Apply):
+            if node.function == "rem" and node.dtype == "float64":
+                return "the remainder of float64 has no kernel"
+            if node.function not in PRIMITIVES and node.dtype == "float64":
+                return f"{node.function} of float64 has no kernel"
+    return ""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """An LLVM value and the dtype it stands for."""
+
+    value: ir.Value
+    dtype: str
+
+
+class LlvmArith(Arith[Typed]):
+    """Emits code at the position of `fb.b`. lanes: lanes of the vectors; 0 for scalars."""
+
+    def __init__(self, fb: FunctionBuilder, lanes: int = LANES) -> None:
+        self.fb, self.b, self.lanes = fb, fb.b, lanes
+
+    # --- types and constants
+
+    def register_type(self, dtype: str) -> ir.Type:
+        """LLVM type of a value of `dtype`."""
+        element = ir.IntType(1) if dtype == "bool" else ELEMENT_TYPES[dtype]
+        return ir.VectorType(element, self.lanes) if self.lanes else element
+
+    def bind(self, raw: Any, dtype: str) -> Typed:
+        if raw.type != self.register_type(dtype):
+            raise TypeError(f"expected {self.register_type(dtype)} for {dtype}, got {raw.type}")
+        return Typed(raw, dtype)
+
+    def unbind(self, value: Typed) -> ir.Value:
+        return value.value
+
+    def dtype(self, x: Typed) -> str:
+        return x.dtype
+
+    def const(self, value: float | int | bool, dtype: str) -> Typed:
+        plain: float | int
+        if dtype == "bfloat16":
+            plain = int(np.asarray(value).astype(numpy_dtype(dtype)).view(np.int16))
+        elif dtype in FLOATS:
+            with np.errstate(over="ignore"):
+                plain = float(np.asarray(value).astype(numpy_dtype(dtype)))
+        else:
+            plain = int(value)
+        kind = self.register_type(dtype)
+        return Typed(kind(plain), dtype)
+
+    def call(self, function: str, *args: Typed) -> Typed:
+        if function not in SHORTER or not self.lanes or args[0].dtype != "float32":
+            return functions.call(self, function, args)
+        limit, shorter = SHORTER[function]
+        near = self.le(self.abs(args[0]), self.const(limit, "float32"))
+        lanes = self.b.bitcast(near.value, ir.IntType(self.lanes))
+        all_near = self.b.icmp_unsigned("==", lanes, lanes.type(-1))
+        found = []
+        with self.b.if_else(all_near) as branches:
+            for branch, way in zip(branches, (shorter, functions.FUNCTIONS[function])):
+                with branch:
+                    found.append((way(self, *args).value, self.b.block))
+        phi = self.b.phi(found[0][0].type)
+        for value, block in found:
+            phi.add_incoming(value, block)
+        return Typed(phi, "float32")
+
+    def primitive(self, name: str, args: tuple[Typed, ...], target: str | None = None) -> Typed:
+        dtype = result_dtype(name, tuple(a.dtype for a in args), target)
+        if name == "select":
+            return Typed(self.b.select(*(a.value for a in args)), dtype)
+        if name == "convert":
+            return self._convert(args[0], dtype)
+        if name == "bitcast":
+            return self._bitcast(args[0], dtype)
+        source = args[0].dtype
+        if source in SHORT:
+            wide = self.primitive(name, tuple(self._convert(a, "float32") for a in args))
+            return wide if name in COMPARISONS else self._convert(wide, source)
+        values = [a.value for a in args]
+        if name in COMPARISONS:
+            return Typed(self._compare(name, source, values), dtype)
+        emit = self._float if source in FLOATS else self._integer
+        return Typed(emit(name, source, values), dtype)
+
+    # --- primitives by kind
+
+    def _intrinsic(self, name: str, *values: ir.Value, over: tuple[ir.Type, ...] = ()) -> ir.Value:
+        kinds = over or (values[0].type,)
+        full = f"llvm.{name}." + ".".join(_suffix(k) for k in kinds)
+        fn = self.fb.module.intrinsic(full, kinds[0], [v.type for v in values])
+        return self.b.call(fn, values)
+
+    def _float(self, name: str, dtype: str, v: list[ir.Value]) -> ir.Value:
+        b = self.b
+        if name in _INTRINSICS:
+            return self._intrinsic(_INTRINSICS[name], *v)
+        if name == "fma":
+            return self._intrinsic("fma", *v)
+        if name == "abs":
+            return self._intrinsic("fabs", *v)
+        if name == "rem":
+            return self._remainder(dtype, *v)
+        if name == "neg":
+            return b.fneg(*v)
+        return {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}[name](*v)
+
+    def _compare(self, name: str, dtype: str, v: list[ir.Value]) -> ir.Value:
+        if dtype in FLOATS:
+            ordered = self.b.fcmp_unordered if name == "ne" else self.b.fcmp_ordered
+            return ordered(_SYMBOLS[name], *v)
+        compare = self.b.icmp_signed if dtype in SIGNED else self.b.icmp_unsigned
+        return compare(_SYMBOLS[name], *v)
+
+    def _integer(self, name: str, dtype: str, v: list[ir.Value]) -> ir.Value:
+        b, signed = self.b, dtype in SIGNED
+        zero = self.const(0, dtype).value
+        if name in ("add", "sub", "mul", "and_", "or_", "xor"):
+            plain = {"add": b.add, "sub": b.sub, "mul": b.mul}
+            bitwise = {"and_": b.and_, "or_": b.or_, "xor": b.xor}
+            return {**plain, **bitwise}[name](*v)
+        if name == "not_":
+            return b.xor(v[0], self.const(1 if dtype == "bool" else -1, dtype).value)
+        if name == "neg":
+            return b.sub(zero, v[0])
+        if name == "abs":
+            return b.select(b.icmp_signed("<", v[0], zero), b.sub(zero, v[0]), v[0]) if (
+                signed
+            ) else v[0]  # fmt: skip
+        if name in ("min", "max"):
+            return self._intrinsic(f"{'s' if signed else 'u'}{name}", *v)
+        if name in ("shift_left", "shift_right"):
+            count = b.and_(v[1], self.const(bits_of(dtype) - 1, dtype).value)
+            if name == "shift_left":
+                return b.shl(v[0], count)
+            return b.ashr(v[0], count) if signed else b.lshr(v[0], count)
+        quotient = self._divide(dtype, *v)
+        return quotient if name == "div" else b.sub(v[0], b.mul(quotient, v[1]))
+
+    def _divide(self, dtype: str, a: ir.Value, d: ir.Value) -> ir.Value:
+        b = self.b
+        zero, one = self.const(0, dtype).value, self.const(1, dtype).value
+        by_zero = b.icmp_signed("==", d, zero)
+        if dtype not in SIGNED:
+            return b.select(by_zero, zero, b.udiv(a, b.select(by_zero, one, d)))
+        by_minus_one = b.icmp_signed("==", d, self.const(-1, dtype).value)
+        quotient = b.sdiv(a, b.select(b.or_(by_zero, by_minus_one), one, d))
+        quotient = b.select(by_minus_one, b.sub(zero, a), quotient)
+        return b.select(by_zero, zero, quotient)
+
+    def _remainder(self, dtype: str, a: ir.Value, d: ir.Value) -> ir.Value:
+        """fmod of float32, exactly, in float64.
+
+        A quotient of at most 28 bits times a divisor of 24 is exact, and so is what is left; while
+        a lane has more left than 2**28 divisors, it is as many doublings of the divisor that go.
+        """
+        if dtype != "float32":
+            raise TypeError(f"the remainder of {dtype} has no kernel")
+        x = self.convert(self.abs(Typed(a, dtype)), "float64")
+        divisor = self.convert(self.abs(Typed(d, dtype)), "float64")
+        before, again, end = self.b.block, self.fb.block("reduce"), self.fb.block("reduced")
+        self.b.branch(again)
+        self.b.position_at_end(again)
+        rest = self.b.phi(x.value.type)
+        rest.add_incoming(x.value, before)
+        r = Typed(rest, "float64")
+        doublings = self.sub(self._exponent(r), self._exponent(divisor))
+        least, none = self.const(_QUOTIENT_BITS, "int64"), self.const(0, "int64")
+        doublings = self.sub(doublings, least)
+        far = self.gt(doublings, none)
+        scale = self.shift_left(
+            self.add(doublings, self.const(1023, "int64")), self.const(52, "int64")
+        )
+        scale = self.select(far, self.bitcast(scale, "float64"), self.const(1.0, "float64"))
+        unit = self.mul(divisor, scale)
+        left = self.sub(r, self.mul(self.trunc(self.div(r, unit)), unit))
+        left = self.select(self.lt(left, self.const(0.0, "float64")), self.add(left, unit), left)
+        # an infinite divisor leaves all of it; by zero, or of infinity, there is none: NaN
+        whole = self.lt(r, divisor)
+        left = self.select(whole, r, left)
+        rest.add_incoming(left.value, self.b.block)
+        more = self.and_(far, self.lt(r, self.const(math.inf, "float64")))
+        lanes = more.value
+        if self.lanes:
+            bits = self.b.bitcast(lanes, ir.IntType(self.lanes))
+            lanes = self.b.icmp_unsigned("!=", bits, bits.type(0))
+        self.b.cbranch(lanes, again, end)
+        self.b.position_at_end(end)
+        return self.copysign(self.convert(left, "float32"), Typed(a, dtype)).value
+
+    def _exponent(self, x: Typed) -> Typed:
+        """Of a float64 that is not negative, biased."""
+        return self.shift_right(self.bitcast(x, "int64"), self.const(52, "int64"))
+
+    # --- conversions
+
+    def _bitcast(self, x: Typed, dtype: str) -> Typed:
+        kind = self.register_type(dtype)
+        return Typed(x.value if x.value.type == kind else self.b.bitcast(x.value, kind), dtype)
+
+    def _convert(self, x: Typed, dtype: str) -> Typed:
+        b, v, source, kind = self.b, x.value, x.dtype, self.register_type(dtype)
+        if source == dtype:
+            return x
+        if source == "bfloat16":
+            word = b.shl(b.zext(v, self.register_type("uint32")), self.const(16, "uint32").value)
+            return self._convert(self._bitcast(Typed(word, "uint32"), "float32"), dtype)
+        if source == "float16" and dtype not in ("float32", "float64"):
+            return self._convert(self._convert(x, "float32"), dtype)
+        if dtype == "bool":
+            return self.ne(x, self.const(0, source))
+        if source in FLOATS:
+            if dtype in FLOATS:
+                return self._refloat(x, dtype)
+            sign = "s" if dtype in SIGNED else "u"
+            return Typed(self._intrinsic(f"fpto{sign}i.sat", v, over=(kind, v.type)), dtype)
+        if dtype in SHORT:
+            return self._refloat(self._integer_to_odd_float32(x), dtype)
+        if dtype in FLOATS:
+            convert = b.sitofp if source in SIGNED else b.uitofp
+            return Typed(convert(v, kind), dtype)
+        if bits_of(dtype) > bits_of(source):
+            return Typed((b.sext if source in SIGNED else b.zext)(v, kind), dtype)
+        return Typed(b.trunc(v, kind) if bits_of(dtype) < bits_of(source) else v, dtype)
+
+    def _refloat(self, x: Typed, dtype: str) -> Typed:
+        """Between float formats; x is float16, float32 or float64."""
+        if dtype in SHORT and x.dtype == "float64":
+            x = self._to_odd_float32(x)
+        if dtype == "bfloat16":
+            return self._round_bfloat16(x)
+        kind = self.register_type(dtype)
+        wider = bits_of(dtype) > bits_of(x.dtype)
+        return Typed((self.b.fpext if wider else self.b.fptrunc)(x.value, kind), dtype)
+
+    def _round_bfloat16(self, x: Typed) -> Typed:
+        word = self.bitcast(x, "uint32")
+        sixteen, one = self.const(16, "uint32"), self.const(1, "uint32")
+        odd = self.and_(self.shift_right(word, sixteen), one)
+        rounded = self.add(word, self.add(self.const(0x7FFF, "uint32"), odd))
+        rounded = self.select(self.is_nan(x), self.const(0x7FC00000, "uint32"), rounded)
+        half = self.convert(self.shift_right(rounded, sixteen), "int16")
+        return Typed(half.value, "bfloat16")
+
+    def _to_odd_float32(self, x: Typed) -> Typed:
+        """float64 -> float32 with an odd last bit if inexact: a later rounding is the only one."""
+        near = Typed(self.b.fptrunc(x.value, self.register_type("float32")), "float32")
+        back = self.convert(near, "float64")
+        bits = self.bitcast(near, "int32")
+        zero = self.const(0.0, "float64")
+        error = self.sub(x, back)
+        even = self.eq(self.and_(bits, self.const(1, "int32")), self.const(0, "int32"))
+        finite = self.lt(self.abs(near), self.const(math.inf, "float32"))
+        inexact = self.or_(self.lt(error, zero), self.gt(error, zero))
+        outward = self.eq(self.gt(error, zero), self.gt(x, zero))
+        step = self.select(outward, self.const(1, "int32"), self.const(-1, "int32"))
+        fixed = self.select(self.and_(self.and_(finite, inexact), even), self.add(bits, step), bits)
+        return self.bitcast(fixed, "float32")
+
+    def _integer_to_odd_float32(self, x: Typed) -> Typed:
+        if x.dtype not in ("int64", "uint64"):
+            return self._to_odd_float32(self.convert(x, "float64"))
+        limit = self.const(2**53, x.dtype)
+        exact = self.lt(x, limit)
+        if x.dtype == "int64":
+            exact = self.and_(exact, self.gt(x, self.const(-(2**53), x.dtype)))
+        high = self.convert(self.shift_right(x, self.const(12, x.dtype)), "float64")
+        high = self.mul(high, self.const(4096.0, "float64"))
+        low = self.and_(x, self.const(0xFFF, x.dtype))
+        sticky = self.select(
+            self.ne(low, self.const(0, x.dtype)),
+            self.const(2048.0, "float64"),
+            self.const(0.0, "float64"),
+        )
+        wide = self.select(exact, self.convert(x, "float64"), self.add(high, sticky))
+        return self._to_odd_float32(wide)
+
+
+def _suffix(kind: ir.Type) -> str:
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{_suffix(kind.element)}"
+    return {"float": "f32", "double": "f64", "half": "f16"}.get(str(kind), str(kind))
+
+
+assert set(_INTRINSICS) >= set(ROUNDINGS)

@@ -1,0 +1,102 @@
+"""LLVM IR into the bytes of object files, several at a time, and LLVM when this process forks.
+
+llvmlite lets one thread at a time into LLVM. LLVM itself asks for no more than a context for each
+thread, and every call here has its own; so its longest call, which makes the code, is made beside
+that lock (LLVM Programmer's Manual, "Threads and LLVM").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+from llvmlite import binding as llvm
+from llvmlite.binding import ffi
+
+from verax.base.errors import CompileError
+from verax.base.forks import on_fork
+from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.target import Target
+
+AT_A_TIME = 4
+"""Objects that LLVM may be making at a time in this process."""
+FORK_SECONDS = 60.0
+"""How long a fork waits for a call into LLVM to end."""
+_llvm_lock: Any = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
+_making = threading.Semaphore(AT_A_TIME)
+_held = 0
+_llvm_is_quiet = False
+
+
+def _await_quiet() -> None:
+    """Before a fork: wait until no thread is inside LLVM, whose own locks cannot be made anew."""
+    global _llvm_is_quiet, _held
+    _held = sum(_making.acquire(timeout=FORK_SECONDS) for _ in range(AT_A_TIME))
+    _llvm_is_quiet = _llvm_lock is not None and _llvm_lock.acquire(timeout=FORK_SECONDS)
+
+
+def _go_on() -> None:
+    if _llvm_is_quiet:
+        _llvm_lock.release()
+    _making.release(_held)
+
+
+def _go_on_in_child() -> None:
+    global _llvm_lock, _making
+    _making = threading.Semaphore(AT_A_TIME)
+    if _llvm_is_quiet:
+        _llvm_lock.release()
+    elif _llvm_lock is not None:
+        ffi.lib._lock._lock = _llvm_lock = threading.RLock()
+
+
+on_fork(_go_on_in_child, before=_await_quiet, parent=_go_on)
+
+_emit_to_memory = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+_emit_to_memory.argtypes = [
+    ffi.LLVMTargetMachineRef, ffi.LLVMModuleRef, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p),
+]  # fmt: skip
+_emit_to_memory.restype = ffi.LLVMMemoryBufferRef
+
+
+def object_code(module: ModuleBuilder) -> bytes:
+    """The relocatable object file of `module`, for its own target, which need not be this one.
+
+    CompileError: LLVM refuses the code.
+    """
+    return code_of(module.ir_text(), module.target)
+
+
+def code_of(text: str, target: Target) -> bytes:
+    """The relocatable object file of a module's IR. Threads may call this side by side.
+
+    LLVM's memory for the module is freed before this returns. CompileError: LLVM refuses the code.
+    """
+    machine = target.machine()
+    context = llvm.create_context()
+    try:
+        with llvm.parse_assembly(text, context) as parsed:
+            parsed.triple = machine.triple
+            parsed.data_layout = str(machine.target_data)
+            return _emitted(machine, parsed)
+    except RuntimeError as error:
+        raise CompileError(
+            f"LLVM refused the generated code: {error}",
+            place=machine.triple,
+            next_step="this is a defect of Verax: report it with the model",
+        ) from error
+
+
+def _emitted(machine: llvm.TargetMachine, parsed: llvm.ModuleRef) -> bytes:
+    """What `machine.emit_object(parsed)` gives."""
+    with ffi.OutputString() as error:
+        with _making:
+            buffer = _emit_to_memory(machine, parsed, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    try:
+        start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)

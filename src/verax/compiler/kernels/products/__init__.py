@@ -1,0 +1,1 @@
+"""Products of matrices and attention, and how one step of a sum multiplies and adds."""

@@ -1,0 +1,471 @@
+"""Attention without its scores in memory: a few queries at a time, against all keys.
+
+A work unit is a group of neighbouring queries of one head. Its scores, a row for each query, are
+computed tile by tile into scratch memory that stays in cache, where the mask and Softmax are
+applied; the rows are then multiplied with the values. Keys and values are packed in panels of
+columns ahead (`gemm.PackSpec`, with `panels`), once for all groups of queries.
+
+Bits: a score is one FMA per feature from +0, ascending, times the scale, by the divisor, plus the
+mask; Softmax is the maximum, exp of the differences, their sum in the order of
+`numerics.reductions`, a division; a result is one FMA per key from +0, ascending. Neither the tiles
+nor the groups decide any of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+from verax.compiler.kernels.convolution.schedule import ConvSchedule, fits
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.arith import LlvmArith
+from verax.compiler.kernels.llvm.builder import (
+    ELEMENT_SIZES,
+    I1,
+    I32,
+    FunctionBuilder,
+    Index,
+    Kernel,
+    ModuleBuilder,
+)
+from verax.compiler.kernels.products.gemm import Matrix
+from verax.compiler.kernels.registry import Space, Stage, emits
+from verax.compiler.kernels.sizes import Size
+from verax.compiler.kernels.target import LANES, Target
+from verax.numerics import functions
+
+F32 = "float32"
+_Store = Callable[[list[list[ir.Value]], Index, Index], None]
+_Join = Callable[[ir.Value, ir.Value], ir.Value]
+MOST_ITEMS = 32
+"""Each has scratch memory of its own, if it is the first of its thread's."""
+SCORES_BYTES = 1 << 16
+"""What the scores of a group may take of the caches nearest to a core."""
+KNOWN = (F32, "bool")
+UNROLL = 4
+"""Steps of a sum that are written out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """Which of the packed matrices a head reads: number outer * `outer` + head // `repeats`."""
+
+    outer: int
+    repeats: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Mask:
+    """What is added to scores (float32), or where they are kept (bool). Where `at` has columns that
+    are neighbours, every row can be read up to a multiple of 16 columns."""
+
+    at: Matrix
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionSpec:
+    """y = softmax(q k^T * scale / divisor, masked) v, for i < outer and every head j < inner.
+
+    n queries and m keys of d features, values of e; columns of q and y are neighbours. keys,
+    values: whose packed matrices a head reads.
+
+    Arguments of the kernel: q, packed keys, packed values, the mask if there is one, scratch
+    (`scratch_bytes`), y.
+    """
+
+    outer: int
+    inner: int
+    n: int
+    m: int
+    d: int
+    e: int
+    q: Matrix
+    y: Matrix
+    keys: Shared
+    values: Shared
+    scale: float = 1.0
+    divisor: float = 1.0
+    mask: Mask | None = None
+    hidden: float = -math.inf
+    causal: bool = False
+    nan_to_zero: bool = False
+
+    def __str__(self) -> str:
+        masked = f", {self.mask.dtype} mask" if self.mask else ""
+        queries = f"{self.outer * self.inner} x [{self.n}, {self.d}]"
+        causal = ", causal" if self.causal else ""
+        return f"{F32} attention {queries} to [{self.m}, {self.e}]{masked}{causal}"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of everything read, added in and written."""
+        return (F32, self.mask.dtype) if self.mask else (F32,)
+
+    @property
+    def row(self) -> int:
+        """Elements from one row of scores to the next: no power of two, so that rows do not evict
+        one another."""
+        return -(-self.m // LANES) * LANES + LANES
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionSchedule:
+    """A tile of scores is `rows` queries by `blocks` * 16 keys, and likewise of results; `tiles`
+    such tiles of queries share their scratch memory and each panel that is read."""
+
+    rows: int
+    blocks: int
+    tiles: int
+
+    def __str__(self) -> str:
+        return f"tile {self.rows} by {self.blocks * LANES}, {self.tiles} together"
+
+    def groups(self, spec: AttentionSpec) -> int:
+        """Groups of queries of one head."""
+        return -(-spec.n // (self.rows * self.tiles))
+
+    def items(self, spec: AttentionSpec) -> int:
+        return min(MOST_ITEMS, spec.outer * spec.inner * self.groups(spec))
+
+    def scratch_elements(self, spec: AttentionSpec) -> int:
+        """Of one item: the rows, and a spare one."""
+        return (self.rows * self.tiles + 1) * spec.row
+
+    def scratch_bytes(self, spec: AttentionSpec) -> int:
+        return self.items(spec) * self.scratch_elements(spec) * ELEMENT_SIZES[F32]
+
+
+def attention_schedule(spec: AttentionSpec, target: Target) -> AttentionSchedule:
+    """A schedule by rule: the tiles of products of matrices, as many as scratch memory allows."""
+    blocks = 2 if target.registers * target.vector_bits >= 32 * 512 else 1
+    rows = max(r for r in range(1, 13) if fits(blocks, r, target))
+    rows = min(rows, spec.n)
+    most = SCORES_BYTES // (rows * spec.row * ELEMENT_SIZES[F32])
+    return AttentionSchedule(rows, blocks, max(1, min(most, 4, spec.n // rows)))
+
+
+def _admits(spec: AttentionSpec, target: Target, asked: object) -> bool:
+    """Whether the kernel may have a schedule: tiles in registers, scores in cache."""
+    if not isinstance(asked, AttentionSchedule):
+        return False
+    scores = asked.rows * asked.tiles * spec.row * ELEMENT_SIZES[F32]
+    return (
+        asked.rows >= 1
+        and 1 <= asked.blocks <= 4
+        and fits(asked.blocks, asked.rows, target)
+        and 1 <= asked.tiles <= max(1, spec.n // asked.rows)
+        and asked.rows <= spec.n
+        and (asked.tiles == 1 or scores <= 16 * SCORES_BYTES)
+    )
+
+
+def _stages(spec: AttentionSpec, target: Target) -> tuple[Stage, ...]:
+    """Tiles of scores, then how many share a panel."""
+
+    def tiles(best: AttentionSchedule) -> Iterator[AttentionSchedule]:
+        for blocks in (1, 2, 3, 4):
+            most = [r for r in range(1, 31) if fits(blocks, r, target)]
+            for rows in most[-3:]:
+                together = max(1, min(best.tiles, spec.n // rows))
+                yield AttentionSchedule(rows, blocks, together)
+
+    def together(best: AttentionSchedule) -> Iterator[AttentionSchedule]:
+        for count in (1, 2, 3, 4, 6, 8, 12):
+            yield dataclasses.replace(best, tiles=count)
+
+    return tiles, together
+
+
+def panels(schedule: AttentionSchedule) -> ConvSchedule:
+    """How keys and values are packed for it."""
+    return ConvSchedule(blocks=schedule.blocks)
+
+
+@emits(
+    AttentionSpec,
+    dtypes=KNOWN,
+    schedules=lambda spec, target: (attention_schedule(spec, target),),
+    space=Space(AttentionSchedule, _stages, _admits),
+)
+def emit_attention(
+    module: ModuleBuilder, spec: AttentionSpec, schedule: AttentionSchedule
+) -> Kernel:
+    """Items: some neighbouring groups of queries."""
+    f = module.kernel(("attention", spec, schedule), 5 + (spec.mask is not None))
+    if f.kernel is not None:
+        return f.kernel
+    units, items = spec.outer * spec.inner * schedule.groups(spec), schedule.items(spec)
+    # One call runs its items one after the other: they share the first one's memory.
+    scratch = f.at(f.args[-2], (f.begin, schedule.scratch_elements(spec)))
+    first, last = (f.idiv(f.imul(at, units), items) for at in (f.begin, f.end))
+    with f.loop(last, start=first) as unit:
+        outer, head, group = f.split(unit.index, spec.inner, schedule.groups(spec))
+        _Group(f, spec, schedule, scratch, outer, head, group).emit()
+    heads = spec.outer * spec.inner
+    flops = heads * spec.n * spec.m * (2 * spec.d + 2 * spec.e + 24)
+    touched = heads * (spec.n * (spec.d + spec.e) + spec.m * (spec.d + spec.e))
+    return f.finish(items, flops, touched * ELEMENT_SIZES[F32])
+
+
+class _Group:
+    """A group of queries of one head, being emitted."""
+
+    def __init__(
+        self,
+        f: FunctionBuilder,
+        spec: AttentionSpec,
+        schedule: AttentionSchedule,
+        scratch: ir.Value,
+        outer: Index,
+        head: Index,
+        group: Index,
+    ) -> None:
+        self.f, self.spec, self.schedule, self.scratch = f, spec, schedule, scratch
+        self.arith = LlvmArith(f)
+        self.first = f.imul(group, schedule.rows * schedule.tiles)
+        left = f.iadd(spec.n, f.imul(self.first, -1))
+        self.count = f.clamp(left, 0, schedule.rows * schedule.tiles)
+        self.tiles = f.idiv(self.count, schedule.rows)
+        self.q, self.y = (
+            f.at(pointer, (outer, at.outer), (head, at.inner), (self.first, at.row))
+            for pointer, at in ((f.args[0], spec.q), (f.args[-1], spec.y))
+        )
+        self.k, self.v = (
+            f.at(pointer, (which, -(-columns // LANES) * LANES * depth))
+            for pointer, which, columns, depth in (
+                (f.args[1], self._which(spec.keys, outer, head), spec.m, spec.d),
+                (f.args[2], self._which(spec.values, outer, head), spec.e, spec.m),
+            )
+        )
+        if spec.mask:
+            at = spec.mask.at
+            terms = (outer, at.outer), (head, at.inner), (self.first, at.row)
+            self.mask = f.at(f.args[3], *terms, dtype=spec.mask.dtype)
+
+    def _which(self, shared: Shared, outer: Index, head: Index) -> Index:
+        return self.f.iadd(self.f.imul(outer, shared.outer), self.f.idiv(head, shared.repeats))
+
+    def emit(self) -> None:
+        spec = self.spec
+        self._multiply(self.q, spec.q.row, self.k, spec.m, spec.d, self._store_scores)
+        self._softmax()
+        self._multiply(self.scratch, spec.row, self.v, spec.e, spec.m, self._store_result)
+
+    # --- products
+
+    def _multiply(
+        self, a: ir.Value, row: Size, b: ir.Value, columns: int, depth: int, store: _Store
+    ) -> None:
+        """All tiles of rows of `a` [count, depth] by the packed `b` [depth, columns]."""
+        f, blocks = self.f, self.schedule.blocks
+        total = -(-columns // LANES)
+        for start, panels, width in (
+            (0, total // blocks, blocks),
+            (total // blocks * blocks, 1, total % blocks),
+        ):
+            if not panels or not width:
+                continue
+            with f.loop(panels) as panel:
+                column = f.iadd(f.imul(panel.index, width * LANES), start * LANES)
+                source = f.at(b, (column, depth))
+                self._tiles(a, row, source, depth, width, column, store)
+
+    def _tiles(
+        self,
+        a: ir.Value,
+        row: Size,
+        b: ir.Value,
+        depth: int,
+        width: int,
+        column: Index,
+        store: _Store,
+    ) -> None:
+        f, rows = self.f, self.schedule.rows
+        rest = self.spec.n % rows
+        if self.spec.n >= rows:
+            with f.loop(self.tiles) as tile:
+                at = f.imul(tile.index, rows)
+                store(self._tile(f.at(a, (at, row)), row, b, depth, rows, width), at, column)
+        if rest:
+            with f.when(f.b.icmp_signed("<", f.i64(self.tiles), f.i64(self.schedule.tiles))):
+                at = f.imul(self.tiles, rows)
+                store(self._tile(f.at(a, (at, row)), row, b, depth, rest, width), at, column)
+
+    def _tile(
+        self, a: ir.Value, row: Size, b: ir.Value, depth: int, rows: int, width: int
+    ) -> list[list[ir.Value]]:
+        """By row, the vectors of sums."""
+        f, step = self.f, width * LANES
+        state = [b, *[f.constant(0.0)] * (rows * width)]
+        for first, trips, size in (
+            (0, depth // UNROLL, UNROLL),
+            (depth // UNROLL * UNROLL, 1, depth % UNROLL),
+        ):
+            if not trips or not size:
+                continue
+            with f.loop(trips, carry=state) as trip:
+                source = f.anchor(f.at(a, (trip.index, size), first))
+                pointer, *sums = trip.values
+                for k in range(size):
+                    factors = [f.load(f.at(pointer, k * step + j * LANES)) for j in range(width)]
+                    for r in range(rows):
+                        value = f.broadcast(f.at(source, (r, row), k))
+                        for j, factor in enumerate(factors):
+                            place = r * width + j
+                            sums[place] = f.fma(value, factor, sums[place])
+                trip.next([f.at(pointer, size * step), *sums])
+            state = trip.results
+        return [state[1 + r * width : 1 + (r + 1) * width] for r in range(rows)]
+
+    def _store_scores(self, sums: list[list[ir.Value]], first: Index, column: Index) -> None:
+        """Scaled and masked, into scratch memory."""
+        f = self.f
+        for r, vectors in enumerate(sums):
+            row = f.iadd(first, r)
+            for j, value in enumerate(vectors):
+                at = f.iadd(column, j * LANES)
+                value = self._masked(value, row, at)
+                f.store(value, f.at(self.scratch, (row, self.spec.row), at))
+
+    def _masked(self, score: ir.Value, row: Index, column: Index) -> ir.Value:
+        f, spec = self.f, self.spec
+        if spec.scale != 1:
+            score = f.b.fmul(score, self.arith.const(spec.scale, F32).value)
+        if spec.divisor != 1:
+            score = f.b.fdiv(score, self.arith.const(spec.divisor, F32).value)
+        hidden = self.arith.const(spec.hidden, F32).value
+        if spec.mask:
+            at, kind = spec.mask.at, spec.mask.dtype
+            pointer = f.at(self.mask, (row, at.row), (column, at.col), dtype=kind)
+            value = f.load(pointer, kind) if at.col else f.broadcast(pointer, kind)
+            if kind == "bool":
+                kept = f.b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
+                score = f.b.select(kept, score, hidden)
+            else:
+                score = f.b.fadd(score, value)
+        if spec.causal:
+            key = f.b.trunc(f.i64(f.iadd(column, f.imul(f.iadd(self.first, row), -1))), I32)
+            lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+            ahead = f.b.add(f.splat(key), lanes)
+            seen = f.b.icmp_signed("<=", ahead, ir.Constant(ahead.type, None))
+            score = f.b.select(seen, score, hidden)
+        return score
+
+    def _store_result(self, sums: list[list[ir.Value]], first: Index, column: Index) -> None:
+        f, spec = self.f, self.spec
+        for r, vectors in enumerate(sums):
+            for j, value in enumerate(vectors):
+                at = f.iadd(column, j * LANES)
+                pointer = f.at(self.y, (f.iadd(first, r), spec.y.row), at)
+                if spec.e % LANES == 0:
+                    f.store(value, pointer)
+                else:
+                    left = f.clamp(f.iadd(spec.e, f.imul(at, -1)), 0, LANES)
+                    f.store_first(value, pointer, left)
+
+    # --- softmax
+
+    def _softmax(self) -> None:
+        """Of every row of scores, in place. While exponentials are taken of one row, the one before
+        is divided by its sum, which units that are idle meanwhile do."""
+        f = self.f
+        spare = f.at(self.scratch, self.schedule.rows * self.schedule.tiles * self.spec.row)
+        with f.loop(self.count, carry=[spare, f.constant(1.0)]) as loop:
+            row = f.at(self.scratch, (loop.index, self.spec.row))
+            before, sum_before = loop.values
+            total = self._exponentials(row, self._top(row), before, sum_before)
+            loop.next([row, total])
+        last, total = loop.results
+        with f.loop(-(-self.spec.m // LANES)) as part:
+            self._divide(f.at(last, (part.index, LANES)), total)
+
+    def _top(self, row: ir.Value) -> ir.Value:
+        """The largest score, in every lane; perhaps no NaN where there is one, for whose sake all
+        is NaN anyway."""
+        f, (full, rest) = self.f, divmod(self.spec.m, LANES)
+
+        def larger(a: ir.Value, b: ir.Value) -> ir.Value:
+            return f.b.select(f.b.fcmp_ordered(">", a, b), a, b)
+
+        lowest = f.constant(-math.inf)
+        ways = min(4, full)
+        tops, done = [lowest] * max(1, ways), 0
+        if ways:
+            done = full // ways * ways
+            with f.loop(done, step=ways, carry=tops) as loop:
+                at = f.imul(loop.index, LANES)
+                values = [f.load(f.at(row, at, j * LANES)) for j in range(ways)]
+                loop.next([larger(*pair) for pair in zip(values, loop.values, strict=True)])
+            tops = list(loop.results)
+        for k in range(done, full):
+            tops[0] = larger(f.load(f.at(row, k * LANES)), tops[0])
+        if rest:
+            last = f.load(f.at(row, full * LANES))
+            tops[0] = larger(f.b.select(f.first(rest), last, lowest), tops[0])
+        while len(tops) > 1:
+            tops = [larger(*tops[:2]), *tops[2:]]
+        return self._joined(tops[0], larger)
+
+    def _exponentials(
+        self, row: ir.Value, top: ir.Value, before: ir.Value, sum_before: ir.Value
+    ) -> ir.Value:
+        """exp(score - top) in place of the scores; their sum, in every lane."""
+        f, (full, rest) = self.f, divmod(self.spec.m, LANES)
+
+        def step(at: Index) -> ir.Value:
+            self._divide(f.at(before, at), sum_before)
+            place = f.at(row, at)
+            e = self._exp(f.b.fsub(f.load(place), top))
+            f.store(e, place)
+            return e
+
+        total = f.constant(0.0)
+        if full:
+            with f.loop(full, carry=[total]) as loop:
+                e = step(f.imul(loop.index, LANES))
+                loop.next([f.b.fadd(loop.values[0], e)])
+            (total,) = loop.results
+        if rest:
+            e = f.b.select(f.first(rest), step(full * LANES), f.constant(0.0))
+            total = f.b.fadd(total, e)
+        return self._joined(total, f.b.fadd)
+
+    def _exp(self, x: ir.Value) -> ir.Value:
+        """exp of what is not positive, or NaN: the short way where no result can be subnormal."""
+        f, m = self.f, self.arith
+        half = LANES // 2
+        parts = (f.shuffle(x, list(range(i, i + half))) for i in (0, half))
+        limit = f.constant(-87.0, lanes=half)
+        low = f.b.or_(*(f.b.fcmp_unordered("<", part, limit) for part in parts))
+        any_of = f.module.intrinsic("llvm.vector.reduce.or.v8i1", I1, [low.type])
+        short, long, after = (f.block(name) for name in ("normal", "subnormal", "exp"))
+        f.b.cbranch(f.b.call(any_of, [low]), long, short)
+        ends = []
+        for block, way in ((short, functions.exp_normal), (long, functions.exp)):
+            f.b.position_at_end(block)
+            e = way(m, m.bind(x, F32)).value
+            ends.append((e, f.b.block))
+            f.b.branch(after)
+        f.b.position_at_end(after)
+        found = f.b.phi(x.type)
+        for e, block in ends:
+            found.add_incoming(e, block)
+        return found
+
+    def _divide(self, at: ir.Value, total: ir.Value) -> None:
+        """Exponentials by their sum, in place."""
+        f = self.f
+        share = f.b.fdiv(f.load(at), total)
+        if self.spec.nan_to_zero:
+            unseen = f.b.fcmp_unordered("!=", total, total)
+            share = f.b.select(unseen, f.constant(0.0), share)
+        f.store(share, at)
+
+    def _joined(self, value: ir.Value, join: _Join) -> ir.Value:
+        """The tree over the lanes, in every lane."""
+        for distance in (8, 4, 2, 1):
+            lanes = [(distance + j) % LANES for j in range(LANES)]
+            value = join(value, self.f.shuffle(value, lanes))
+        return self.f.shuffle(value, [0] * LANES)

@@ -1,0 +1,276 @@
+"""How a kernel multiplies and adds: one step of a sum of products, by element types.
+
+Floats are multiplied and added by one FMA per channel. Integers of 16 bits are taken in pairs of
+neighbouring channels, x0 w0 + x1 w1 into 32 bits: x86 has an instruction for that (pmaddwd, with
+the addition vpdpwssd), which unlike its 8-bit relative (vpmaddubsw) does not saturate in between;
+other machines widen and multiply. Where there is VNNI, four neighbouring channels of unsigned bytes
+are taken by signed ones (vpdpbusd, which does not saturate either). All give the same integers,
+whatever the order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from verax.compiler.kernels.dtypes import ContractionTypes
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder
+from verax.compiler.kernels.target import LANES
+
+
+class Products(Protocol):
+    """The steps of a sum over 16 filters. zero: what sums start from."""
+
+    def zero(self) -> ir.Value: ...
+
+    def weights(self, pointer: ir.Value) -> Any:
+        """The weights of one step for 16 filters."""
+
+    def value(self, pointer: ir.Value) -> Any:
+        """The input of one step, for all filters."""
+
+    def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
+        """total + value * weights."""
+
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        """The same values, instructions kept in order where that matters: the sum, then loads."""
+
+
+def products(f: FunctionBuilder, types: ContractionTypes, paired: bool = False) -> Products:
+    """The products of `types`: floats, pairs of int16, or whatever widens to the sum."""
+    if paired:
+        return Paired(f, types)
+    if types.sum.startswith("float"):
+        return _Floats(f, types)
+    if (types.x, types.weights) == ("uint8", "int8"):
+        return _Quads(f)
+    pairs = types.x == types.weights == "int16"
+    return _Pairs(f, types) if pairs else _Wide(f, types)
+
+
+class _Floats:
+    def __init__(self, f: FunctionBuilder, types: ContractionTypes) -> None:
+        self.f, self.types = f, types
+
+    def zero(self) -> ir.Value:
+        return self.f.constant(0.0, self.types.sum)
+
+    def weights(self, pointer: ir.Value) -> ir.Value:
+        return self.f.load(pointer, self.types.weights)
+
+    def value(self, pointer: ir.Value) -> ir.Value:
+        return self.f.broadcast(pointer, self.types.x)
+
+    def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        return self.f.fma(value, weights, total)
+
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        return pointers, total
+
+
+class _Wide:
+    """Every factor is widened to the sum first."""
+
+    def __init__(self, f: FunctionBuilder, types: ContractionTypes) -> None:
+        self.f, self.types = f, types
+
+    def zero(self) -> ir.Value:
+        return self.f.constant(0, self.types.sum)
+
+    def weights(self, pointer: ir.Value) -> ir.Value:
+        return widened(self.f, self.f.load(pointer, self.types.weights), self.types)
+
+    def value(self, pointer: ir.Value) -> ir.Value:
+        return widened(self.f, self.f.broadcast(pointer, self.types.x), self.types)
+
+    def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        return self.f.b.add(total, self.f.b.mul(value, weights))
+
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        return pointers, total
+
+
+def widened(f: FunctionBuilder, vector: ir.Value, types: ContractionTypes) -> ir.Value:
+    """Signed integers as the sum has them."""
+    kind = f.vector_type(types.sum)
+    if vector.type == kind:
+        return vector
+    return (f.b.sitofp if types.sum.startswith("float") else f.b.sext)(vector, kind)
+
+
+def multiply_add(
+    f: FunctionBuilder, types: ContractionTypes, x: ir.Value, w: ir.Value, total: ir.Value
+) -> ir.Value:
+    """total + x w, lane by lane, of factors as wide as the sum."""
+    if types.sum.startswith("float"):
+        return f.fma(x, w, total)
+    return f.b.add(total, f.b.mul(x, w))
+
+
+PAIRS = 2 * LANES
+_EVEN, _ODD = list(range(0, PAIRS, 2)), list(range(1, PAIRS, 2))
+X86 = {
+    256: ("llvm.x86.avx2.pmadd.wd", 16),
+    512: ("llvm.x86.avx512.pmaddw.d.512", 32),
+}
+"""By width of x86's registers the instruction on pairs, and how many int16 it takes. LLVM makes one
+of it and the addition where the machine has that."""
+
+
+class _Pairs:
+    """Two neighbouring channels a step; weights [16 filters][2]."""
+
+    def __init__(self, f: FunctionBuilder, types: ContractionTypes) -> None:
+        self.f, self.types = f, types
+        self.name, self.width = X86.get(f.module.target.vector_bits, ("", 0))
+
+    def zero(self) -> ir.Value:
+        return self.f.constant(0, "int32")
+
+    def weights(self, pointer: ir.Value) -> Any:
+        w = self.f.load(pointer, "int16", PAIRS)
+        if self.name:
+            return w
+        return [self._wide(self.f.shuffle(w, lanes)) for lanes in (_EVEN, _ODD)]
+
+    def value(self, pointer: ir.Value) -> Any:
+        f = self.f
+        if self.name:
+            pair = f.b.load(pointer, align=2, typ=I32)
+            return f.b.bitcast(f.splat(pair), f.vector_type("int16", PAIRS))
+        places = pointer, f.at(pointer, 1, dtype="int16")
+        return [self._wide(f.broadcast(place, "int16")) for place in places]
+
+    def _wide(self, vector: ir.Value) -> ir.Value:
+        return self.f.b.sext(vector, self.f.vector_type("int32"))
+
+    def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
+        b = self.f.b
+        if self.name:
+            whole = self._joined(
+                [self._multiply(*halves) for halves in self._split(value, weights)]
+            )
+            return b.add(total, whole)
+        for x, w in zip(value, weights, strict=True):
+            total = b.add(total, b.mul(x, w))
+        return total
+
+    def _split(self, *vectors: ir.Value) -> list[list[ir.Value]]:
+        """Parts as wide as a register."""
+        if self.width == PAIRS:
+            return [list(vectors)]
+        starts = range(0, PAIRS, self.width)
+        lanes = [list(range(first, first + self.width)) for first in starts]
+        return [[self.f.shuffle(v, some) for v in vectors] for some in lanes]
+
+    def _joined(self, parts: list[ir.Value]) -> ir.Value:
+        if len(parts) == 1:
+            return parts[0]
+        whole = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        return self.f.b.shuffle_vector(parts[0], parts[1], whole)
+
+    def _multiply(self, x: ir.Value, w: ir.Value) -> ir.Value:
+        sums = ir.VectorType(I32, self.width // 2)
+        instruction = self.f.module.intrinsic(self.name, sums, [x.type, w.type])
+        return self.f.b.call(instruction, [x, w])
+
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        """An instruction that is none takes them all, so that what is loaded from `pointers` comes
+        after the sum: else LLVM multiplies ahead of sums, in more registers than there are."""
+        if not self.name:
+            return pointers, total
+        half = self.width // 2
+        lanes = [list(range(first, first + half)) for first in range(0, LANES, half)]
+        parts = [self.f.shuffle(total, some) if len(lanes) > 1 else total for some in lanes]
+        values, count = [*pointers, *parts], len(pointers)
+        types = [v.type for v in values]
+        held = ["=r" if i < count else "=v" for i in range(len(values))]
+        code = ",".join([*held, *map(str, range(len(values)))])
+        kind = ir.FunctionType(ir.LiteralStructType(types), types)
+        tied = self.f.b.call(ir.InlineAsm(kind, "", code), values)
+        found = [self.f.b.extract_value(tied, i) for i in range(len(values))]
+        return found[:count], self._joined(found[count:])
+
+
+class Paired(_Pairs):
+    """Four channels a step, which `shuffle` has named: unsigned bytes by signed ones, added up in
+    pairs in 16 bits, which none of them leaves (`paired_bytes`); weights [16 filters][4]."""
+
+    def shuffle(self, pointer: ir.Value) -> None:
+        """The channels of what follows: 16 numbers, four times the same four."""
+        self.order = self._both(pointer)
+
+    def _both(self, pointer: ir.Value) -> ir.Value:
+        """16 bytes, in both halves of a register."""
+        return self.f.shuffle(self.f.load(pointer, "int8"), [*range(LANES)] * 2)
+
+    def weights(self, pointer: ir.Value) -> Any:
+        places = [pointer, self.f.at(pointer, PAIRS, dtype="int8")]
+        return [self.f.load(place, "int8", PAIRS) for place in places]
+
+    def value(self, pointer: ir.Value) -> Any:
+        data = self._both(pointer)
+        return self._call("llvm.x86.avx2.pshuf.b", data.type, data, self.order)
+
+    def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
+        f, parts = self.f, []
+        words, sums = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(I32, LANES // 2)
+        for w in weights:
+            pairs = self._call("llvm.x86.avx2.pmadd.ub.sw", words, value, w)
+            parts.append(self._call("llvm.x86.avx2.pmadd.wd", sums, pairs, f.constant(1, "int16")))
+        return f.b.add(total, self._joined(parts))
+
+    def _call(self, name: str, result: ir.Type, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.f.b.call(self.f.module.intrinsic(name, result, [a.type, b.type]), [a, b])
+
+
+class _Quads:
+    """Four neighbouring channels a step: unsigned bytes by signed ones; weights [16 filters][4]."""
+
+    def __init__(self, f: FunctionBuilder) -> None:
+        self.f, self.target = f, f.module.target
+
+    def zero(self) -> ir.Value:
+        return self.f.constant(0, "int32")
+
+    def weights(self, pointer: ir.Value) -> ir.Value:
+        """The four of a filter in one number of 32 bits."""
+        return self.f.b.load(pointer, align=4, typ=ir.VectorType(I32, LANES))
+
+    def value(self, pointer: ir.Value) -> ir.Value:
+        return self.f.splat(self.f.b.load(pointer, align=1, typ=I32))
+
+    def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        if not self.target.dots:
+            return self._plainly(value, weights, total)
+        bits = self.target.vector_bits
+        part = bits // 32
+        kind = ir.VectorType(I32, part)
+        name = f"llvm.x86.avx512.vpdpbusd.{bits}"
+        instruction = self.f.module.intrinsic(name, kind, [kind] * 3)
+        found = []
+        for first in range(0, LANES, part):
+            lanes = list(range(first, first + part))
+            whole = part == LANES
+            of = [v if whole else self.f.shuffle(v, lanes) for v in (total, value, weights)]
+            found.append(self.f.b.call(instruction, of))
+        if len(found) == 1:
+            return found[0]
+        every = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        return self.f.b.shuffle_vector(found[0], found[1], every)
+
+    def _plainly(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        """What the instruction does, in ordinary ones: slow, and right on every machine."""
+        b, kind = self.f.b, ir.VectorType(I32, LANES)
+
+        def all_lanes(number: int) -> ir.Constant:
+            return ir.Constant(kind, [number] * LANES)
+
+        for place in range(0, 32, 8):
+            x = b.and_(b.lshr(value, all_lanes(place)), all_lanes(255))
+            w = b.ashr(b.shl(weights, all_lanes(24 - place)), all_lanes(24))
+            total = b.add(total, b.mul(x, w))
+        return total
+
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        return pointers, total

@@ -1,0 +1,1 @@
+"""Reductions, normalisations and running sums in the canonical order: spec, plan and code."""

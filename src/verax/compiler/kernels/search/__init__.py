@@ -1,0 +1,1 @@
+"""Kernels that compare, sort, choose and place: TopK, NonZero, scatters, boxes, regions."""

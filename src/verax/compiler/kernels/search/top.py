@@ -1,0 +1,294 @@
+"""The first elements of a row in order, and where they are: TopK.
+
+An element and its position become one 64-bit number whose order is the order that is asked for: the
+element's rank as 32 bits, then the position, so that of equals the lower one is first. A handful is
+kept sorted in registers, few of many in a heap whose root is the worst of them; most of them, and
+elements of 64 bits, are sorted by their bytes (`sorting`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.arith import LlvmArith
+from verax.compiler.kernels.llvm.builder import (
+    ELEMENT_SIZES,
+    I32,
+    I64,
+    FunctionBuilder,
+    Index,
+    Kernel,
+    ModuleBuilder,
+)
+from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.search.sorting import SORTED, Row, rank, rank_bits
+from verax.compiler.kernels.target import LANES
+
+MOST_ITEMS = 32
+"""Each has scratch memory of its own."""
+_HANDFUL = 16  # numbers that stay in registers, or nearly
+_SHORT = 32  # rows that are not worth the counting of digits
+
+
+@dataclasses.dataclass(frozen=True)
+class TopSpec:
+    """values[row, j], indices[row, j] = the j-th of x[row] and its place, j < k.
+
+    rows: outer dims, with strides in elements of x and of both outputs; length: elements of a row,
+    `step` apart; results are `to` apart. largest: from the largest on, else from the smallest; NaN
+    is larger than all. Arguments of the kernel: x, scratch (`scratch_bytes`), values, indices.
+    """
+
+    rows: tuple[int, ...]
+    length: int
+    k: int
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+    step: int
+    to: int
+    largest: bool
+    dtype: str
+
+    def __str__(self) -> str:
+        rows = math.prod(self.rows)
+        how = "largest" if self.largest else "smallest"
+        return f"{self.k} {how} of {self.length} {self.dtype}, {rows} rows"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of the elements."""
+        return (self.dtype,)
+
+    @property
+    def sorts(self) -> bool:
+        """Whether the whole row is sorted: ranks of 64 bits leave no room for a place in a heap."""
+        many = self.length > _SHORT and 8 * self.k > self.length
+        return many or (rank_bits(self.dtype) == 64 and self.k > _HANDFUL)
+
+    @property
+    def items(self) -> int:
+        return min(math.prod(self.rows), MOST_ITEMS)
+
+    @property
+    def item_bytes(self) -> int:
+        """Scratch memory of one item: a heap, or what sorting a row needs."""
+        if self.sorts:
+            return Row.bytes(self.length, self.dtype)
+        return -(-8 * self.k // 64) * 64
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.items * self.item_bytes
+
+
+@emits(TopSpec, dtypes=SORTED)
+def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
+    """Items: some neighbouring rows."""
+    f = module.kernel(spec, 4, hint="top")
+    if f.kernel is not None:
+        return f.kernel
+    rows = math.prod(spec.rows)
+    each = -(-rows // spec.items)
+    with f.items() as item:
+        scratch = f.at(f.args[1], (item.index, spec.item_bytes), dtype="int8")
+        start = f.imul(item.index, each)
+        end = f.clamp(f.iadd(start, each), 0, rows)
+        with f.loop(end, start=start) as row:
+            place = f.split(row.index, *spec.rows[1:]) if spec.rows else []
+            x = f.at(f.args[0], *zip(place, spec.x), dtype=spec.dtype)
+            if spec.sorts:
+                sorted_row = Row(f, spec.length, spec.dtype, scratch)
+                sorted_row.sort(x, spec.step, spec.largest)
+                _write(f, spec, x, sorted_row.place_at, place)
+            else:
+                find = _handful if spec.k <= _HANDFUL else _heap
+                numbers = find(f, spec, x, scratch)
+                _write(f, spec, x, partial(_place_of, f, numbers), place)
+    count = rows * spec.length
+    return f.finish(spec.items, count * 4, count * ELEMENT_SIZES[spec.dtype])
+
+
+# --- elements as numbers that are ordered as asked
+
+
+def _place_of(f: FunctionBuilder, numbers: ir.Value, j: Index) -> ir.Value:
+    return f.b.and_(f.load(_at(f, numbers, j), "int64", lanes=0), f.i64((1 << 32) - 1))
+
+
+def _rank(spec: TopSpec, m: LlvmArith, loaded: ir.Value) -> ir.Value:
+    """The lowest comes first."""
+    return rank(m, m.bind(loaded, spec.dtype), spec.dtype, spec.largest)
+
+
+def _number(f: FunctionBuilder, spec: TopSpec, x: ir.Value, i: Index) -> ir.Value:
+    """Rank and place of element i as one i64."""
+    m = LlvmArith(f, lanes=0)
+    at = f.at(x, (i, spec.step), dtype=spec.dtype)
+    found = _rank(spec, m, f.load(at, spec.dtype, lanes=0))
+    high = f.b.shl(f.b.zext(found, I64), f.i64(32))
+    return f.b.or_(high, f.i64(i))
+
+
+def _at(f: FunctionBuilder, base: ir.Value, i: Index) -> ir.Value:
+    return f.at(base, (i, 1), dtype="int64")
+
+
+def _write(
+    f: FunctionBuilder,
+    spec: TopSpec,
+    x: ir.Value,
+    found: Callable[[Index], ir.Value],
+    place: Sequence[Index],
+) -> None:
+    """The elements at the places that `found` tells, and the places."""
+    values = f.at(f.args[2], *zip(place, spec.y), dtype=spec.dtype)
+    indices = f.at(f.args[3], *zip(place, spec.y), dtype="int64")
+    with f.loop(spec.k) as j:
+        index = found(j.index)
+        value = f.load(f.at(x, (index, spec.step), dtype=spec.dtype), spec.dtype, lanes=0)
+        f.store(value, f.at(values, (j.index, spec.to), dtype=spec.dtype))
+        f.store(index, f.at(indices, (j.index, spec.to), dtype="int64"))
+
+
+# --- a handful
+
+
+def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) -> ir.Value:
+    """The k smallest numbers, sorted at every moment; of 64-bit ranks, which lie beside their
+    places, the places."""
+    b, wide = f.b, rank_bits(spec.dtype) == 64
+    parts = 2 if wide else 1
+    best: list[ir.Value] = [f.i64(-1)] * (spec.k * parts)
+
+    def one_by_itself(i: Index) -> list[ir.Value]:
+        if not wide:
+            return [_number(f, spec, x, i)]
+        at = f.at(x, (i, spec.step), dtype=spec.dtype)
+        return [_rank(spec, LlvmArith(f, lanes=0), f.load(at, spec.dtype, lanes=0)), f.i64(i)]
+
+    def inserted(new: list[ir.Value], best: Sequence[ir.Value]) -> list[ir.Value]:
+        found = []
+        for k in range(0, len(best), parts):
+            old = best[k : k + parts]
+            smaller = b.icmp_unsigned("<", new[0], old[0])
+            if wide:
+                earlier = b.icmp_unsigned("<", new[1], old[1])
+                equal = b.icmp_unsigned("==", new[0], old[0])
+                smaller = b.or_(smaller, b.and_(equal, earlier))
+            found += [b.select(smaller, n, o) for n, o in zip(new, old)]
+            new = [b.select(smaller, o, n) for n, o in zip(new, old)]
+        return found
+
+    full = spec.length // LANES * LANES if spec.step == 1 else 0
+    if full:
+        with f.loop(full, step=LANES, carry=best) as group:
+            m = LlvmArith(f)
+            loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
+            ranks = _rank(spec, m, loaded)
+            worst = group.values[-parts]
+            worst = worst if wide else b.trunc(b.lshr(worst, f.i64(32)), I32)
+            some = b.bitcast(b.icmp_unsigned("<=", ranks, f.splat(worst)), ir.IntType(LANES))
+            mask = b.zext(some, I32)
+            before, walk, after = b.block, f.block("walk"), f.block("after")
+            b.cbranch(b.icmp_unsigned("!=", mask, I32(0)), walk, after)
+            b.position_at_end(walk)  # the lanes that may be better, one by one
+            left, kept = b.phi(I32), [b.phi(I64) for _ in best]
+            lane = b.zext(b.cttz(left, ir.Constant(ir.IntType(1), 1)), I64)
+            found = inserted(one_by_itself(b.add(f.i64(group.index), lane)), kept)
+            fewer = b.and_(left, b.sub(left, I32(1)))
+            for phi, start, again in zip(
+                (left, *kept), (mask, *group.values), (fewer, *found), strict=True
+            ):
+                phi.add_incoming(start, before)
+                phi.add_incoming(again, walk)
+            b.cbranch(b.icmp_unsigned("!=", fewer, I32(0)), walk, after)
+            b.position_at_end(after)
+            merged = []
+            for old, new in zip(group.values, found, strict=True):
+                phi = b.phi(I64)
+                phi.add_incoming(old, before)
+                phi.add_incoming(new, walk)
+                merged.append(phi)
+            group.next(merged)
+        best = group.results
+    if spec.length > full:
+        with f.loop(spec.length, start=full, carry=best) as one:
+            one.next(inserted(one_by_itself(one.index), one.values))
+        best = one.results
+    for j, number in enumerate(best[parts - 1 :: parts]):
+        f.store(number, _at(f, scratch, j))
+    return scratch
+
+
+# --- few of many
+
+
+def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.Value:
+    """The k smallest numbers, sorted; no parent in the heap is smaller than its children."""
+    b = f.b
+    with f.loop(spec.k) as j:
+        f.store(f.i64(-1), _at(f, heap, j.index))
+
+    def offer(i: Index) -> None:
+        number = _number(f, spec, x, i)
+        root = f.load(heap, "int64", lanes=0)
+        with f.when(b.icmp_unsigned("<", number, root)):
+            sift(f, heap, f.i64(spec.k), number)
+
+    full = spec.length // LANES * LANES if spec.step == 1 else 0
+    if full:
+        with f.loop(full, step=LANES) as group:
+            m = LlvmArith(f)
+            loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
+            ranks = _rank(spec, m, loaded)
+            root = b.trunc(b.lshr(f.load(heap, "int64", lanes=0), f.i64(32)), I32)
+            better = b.icmp_unsigned("<=", ranks, f.splat(root))
+            some = b.bitcast(better, ir.IntType(LANES))
+            any_ = b.icmp_unsigned("!=", some, some.type(0))
+            with f.when(any_), f.loop(LANES) as lane:
+                offer(f.iadd(group.index, lane.index))
+    if spec.length > full:
+        with f.loop(spec.length, start=full) as one:
+            offer(one.index)
+    if spec.k > 1:  # the worst goes to the end, and the heap is one shorter
+        with f.loop(spec.k - 1) as done:
+            size = b.sub(f.i64(spec.k - 1), f.i64(done.index))
+            last, root = (
+                f.load(_at(f, heap, size), "int64", lanes=0),
+                f.load(heap, "int64", lanes=0),
+            )
+            f.store(root, _at(f, heap, size))
+            sift(f, heap, size, last)
+    return heap
+
+
+def sift(
+    f: FunctionBuilder, heap: ir.Value, size: ir.Value, number: ir.Value, start: Index = 0
+) -> None:
+    """Put `number` at `start` (the root) in a heap of `size` and let it sink to where it belongs:
+    no parent is smaller than its children."""
+    b = f.b
+    before, walk, inside, sink, end = b.block, *(f.block(n) for n in ("walk", "in", "sink", "end"))
+    b.branch(walk)
+    b.position_at_end(walk)
+    at = b.phi(I64)
+    at.add_incoming(f.i64(start), before)
+    left = b.add(b.shl(at, f.i64(1)), f.i64(1))
+    b.cbranch(b.icmp_signed("<", left, size), inside, end)
+    b.position_at_end(inside)
+    right = b.add(left, f.i64(1))
+    right = b.select(b.icmp_signed("<", right, size), right, left)
+    first, second = (f.load(_at(f, heap, i), "int64", lanes=0) for i in (left, right))
+    other = b.icmp_unsigned(">", second, first)
+    child, worst = b.select(other, right, left), b.select(other, second, first)
+    b.cbranch(b.icmp_unsigned(">", worst, number), sink, end)
+    b.position_at_end(sink)
+    f.store(worst, _at(f, heap, at))
+    at.add_incoming(child, sink)
+    b.branch(walk)
+    b.position_at_end(end)
+    f.store(number, _at(f, heap, at))
