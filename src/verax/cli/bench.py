@@ -130,7 +130,7 @@ def command(
         arrays = {name: drawn[name] for name in loaded.graph.arguments}  # engines keep the state
         for name in arrays:
             output.print(Text(f"input {name}: {words[name]}"), soft_wrap=True)
-    arrays = {n: np.ascontiguousarray(a) for n, a in arrays.items()}
+    arrays = {n: np.asarray(a, order="C") for n, a in arrays.items()}
     if profiled:
         _profile(loaded, arrays, counts, settings, rounds, json, trace)
         return

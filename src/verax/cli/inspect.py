@@ -25,6 +25,7 @@ from verax.compiler.saved import SavedExecutable
 from verax.frontends.model import Model as Loaded
 from verax.ir.types import TensorType
 from verax.loading import load
+from verax.ops.control.control import kinds_inside
 from verax.records.codec import to_plain
 
 Types = dict[str, TensorType]
@@ -64,6 +65,10 @@ def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
     _signature(model.inputs, model.outputs, model.state)
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     output.print(Text(f"{len(net.nodes)} nodes: {listed}"))
+    inside = Counter(kind for node in net.nodes for kind in kinds_inside(node.op))
+    if inside:
+        listed = ", ".join(f"{count} {kind}" for kind, count in inside.most_common())
+        output.print(Text(f"{inside.total()} nodes inside of branches and loops: {listed}"))
     output.print(f"{parameters:,} parameters, {weights / 1e6:.2f} MB of constants")
     counts = model.ledger.counts()
     words = ", ".join(f"{n} {outcome}" for outcome, n in counts.items()) or "none in the file"

@@ -90,7 +90,7 @@ def _layer_texts(
         yield f"{shortened(layer.node)} ({layer.operator}) -> {value}: {layer.type}"
         known = {a for o, a in differing if o == layer.operator}
         for name, value in layer.attributes.items():
-            if verbose or not known or name in known:
+            if verbose or not known or any(k == name or k.startswith(f"{name}: ") for k in known):
                 yield f"  {name} = {value}"
 
 

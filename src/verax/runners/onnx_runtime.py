@@ -76,7 +76,7 @@ def _into_poisoned(
     """Run once more, into output arrays that were filled with the byte `fill`."""
     binding = session.io_binding()
     for name, array in inputs.items():
-        binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        binding.bind_cpu_input(name, np.asarray(array, order="C"))
     buffers: list[Any] = []
     for name, result in zip(names, results):
         if not isinstance(result, np.ndarray) or result.dtype.kind not in "fiu" or not result.size:

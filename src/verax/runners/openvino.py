@@ -52,7 +52,7 @@ def answer(
         compiled = engine.compiled(model.SerializeToString(), *asked, **request["switches"])
         if request.get("show"):
             said["runtime model"] = json.dumps(engine.runtime_model(compiled))
-        return _results(compiled({n: np.ascontiguousarray(a) for n, a in arrays.items()}))
+        return _results(compiled({n: np.asarray(a, order="C") for n, a in arrays.items()}))
 
     joined = request.get("joined")
     if joined is None or not joints(source.proto):

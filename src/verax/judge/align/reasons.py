@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from verax.ir.graph import Node
-from verax.ir.operator import Operator
 from verax.ir.types import TensorType
+from verax.judge.align.bodies import Change, changes, shown
 from verax.judge.align.permutations import Arrangement
 from verax.judge.align.remedies import Remedy, evaluate_changed, folded_epsilon
 from verax.judge.align.values import Found, Side, compare
@@ -25,6 +25,7 @@ from verax.judge.align.weights import (
     weight_differences,
 )
 from verax.numerics import statistics as st
+from verax.ops.control.control import Control
 from verax.records.alignment import AttributeDifference, Divergence, Layer, WeightDifference
 
 MOVES = frozenset(
@@ -64,19 +65,20 @@ def explain(
         if remedy is not None:
             return _folded(plain, remedy), remedy
         return recognised_weights(plain, first, second, cores), None
-    attributes: list[AttributeDifference] = []
+    differing: list[Change] = []
     weights: list[WeightDifference] = []
     wiring: list[str] = []
     for a, b in zip(*cores):
-        attributes += attribute_differences(a.op, b.op)
+        differing += changes(a.op, b.op)
         weights += weight_differences(first, second, a, b)
         wiring += _wiring(first, second, a, b, matches)
     proof = ""
     if len(cores[0]) == 1 and arrangement is not None:
-        enough = _enough(attributes, first, second, cores, ends, arrangement)
+        enough = _enough(differing, first, second, cores, ends, arrangement)
         proof = "attributes" if enough else ""
-        attributes = enough or attributes
+        differing = enough or differing
         proof = proof or _proof(first, second, cores[0][0], cores[1][0], ends, arrangement)
+    attributes = [c.difference for c in differing]
     causes = {
         "attributes": [say_attribute(d) for d in attributes],
         "weights": [say_weight(d) for d in weights],
@@ -96,9 +98,9 @@ def explain(
         weights=tuple(weights),
         proved=bool(proof),
     )
-    if proof != "attributes" or len(attributes) != 1:
+    if proof != "attributes" or len(attributes) != 1 or isinstance(cores[0][0].op, Control):
         return place, None
-    name = attributes[0].attribute
+    name = differing[0].attribute
     old, new = (getattr(nodes[0].op, name) for nodes in cores)
     return place, Remedy(cores[0][0].op.kind, name, old, new)
 
@@ -118,7 +120,7 @@ def layers(side: Side, nodes: Nodes) -> tuple[Layer, ...]:
         Layer(
             n.name or n.outputs[0],
             n.op.kind,
-            {k: repr(v) for k, v in n.op.attributes().items()} | _settings(side, n),
+            {k: shown(n.op, v) for k, v in n.op.attributes().items()} | _settings(side, n),
             n.outputs[0],
             str(
                 TensorType.of(side.values[n.outputs[0]]).with_dtype(
@@ -190,16 +192,6 @@ def _where(
     return f"only in {' and '.join(parts)}" if parts else ""
 
 
-def attribute_differences(a: Operator, b: Operator) -> list[AttributeDifference]:
-    """Attributes that two operators of one kind do not share."""
-    own, other = a.attributes(), b.attributes()
-    return [
-        AttributeDifference(a.kind, name, repr(own[name]), repr(other[name]))
-        for name in own
-        if own[name] != other[name]
-    ]
-
-
 def say_attribute(d: AttributeDifference) -> str:
     """A difference of attributes as a sentence."""
     return f"{d.operator}: {d.attribute} is {d.first} in the first and {d.second} in the second"
@@ -252,23 +244,20 @@ def _proof(
 
 
 def _enough(
-    found: list[AttributeDifference],
+    found: list[Change],
     first: Side,
     second: Side,
     cores: Sequence[Nodes],
     ends: tuple[str, str],
     arrangement: Arrangement,
-) -> list[AttributeDifference]:
+) -> list[Change]:
     """The one attribute that is enough to explain the place, if there is one."""
-    a, b = cores[0][0], cores[1][0]
-    for difference in found:
-        name = difference.attribute
-        output = evaluate_changed(
-            first, a, dataclasses.replace(a.op, **{name: getattr(b.op, name)})
-        )
+    a = cores[0][0]
+    for change in found:
+        output = evaluate_changed(first, a, change.apply(a.op))
         if output is None or output.shape != arrangement.shape:
             continue
         trial = dataclasses.replace(first, values={**first.values, ends[0]: output})
         if compare(trial, ends[0], second, ends[1], arrangement):
-            return [difference]
+            return [change]
     return []

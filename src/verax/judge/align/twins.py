@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from verax.ir.graph import Node
-from verax.judge.align.reasons import MOVES, attribute_differences, layers, say_attribute
+from verax.judge.align.bodies import changes
+from verax.judge.align.reasons import MOVES, layers, say_attribute
 from verax.judge.align.remedies import evaluate_changed
 from verax.judge.align.values import Found, Side, compare
 from verax.judge.align.weights import CAUSES_SAID, say_weight, weight_differences
@@ -46,7 +47,7 @@ def idle_attributes(
     random = np.random.default_rng(seed)
     notes = []
     for node, other in _twins(first, second, matches):
-        differing = attribute_differences(node.op, other.op)
+        differing = [c.difference for c in changes(node.op, other.op)]
         if not differing:
             continue
         fresh = {

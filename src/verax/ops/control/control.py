@@ -322,3 +322,12 @@ output %go
 output %y
 output %v
 """
+
+
+def kinds_inside(op: Operator) -> Iterator[str]:
+    """Kinds of the nodes in an operator's bodies, and in the bodies of those."""
+    if isinstance(op, Control):
+        for text in op.attributes().values():
+            for node in body_of(text).nodes if isinstance(text, str) and text else ():
+                yield node.op.kind
+                yield from kinds_inside(node.op)

@@ -51,7 +51,8 @@ def _given(inputs: Inputs, name: str, model: str) -> np.ndarray:
 
 def _variable(package: Any, array: np.ndarray, layout: Any) -> Any:
     """An array in MNN's memory. Integers are 32 bits wide in MNN, but bytes."""
-    wide = np.ascontiguousarray(array.astype(np.int32) if array.dtype == np.int64 else array)
+    narrow = array.astype(np.int32) if array.dtype == np.int64 else array
+    wide = np.asarray(narrow, order="C")
     kinds = {"float32": "float", "int32": "int", "int8": "int8", "uint8": "uint8"}
     if wide.dtype.name not in kinds:
         raise UsageError(f"MNN takes no inputs of {wide.dtype}")

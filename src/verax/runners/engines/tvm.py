@@ -34,7 +34,7 @@ def call(
     with tvm.transform.PassContext(opt_level=opt_level):
         executable = tvm.compile(module, target="llvm")
     machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
-    arguments = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs.values()]
+    arguments = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs.values()]
 
     def run() -> list[np.ndarray]:
         results = machine["main"](*arguments)
