@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.compiler.test_bits import bits, runnable
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels.products.steps import steps as products
+from verax.compiler.kernels.products import steps as products
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

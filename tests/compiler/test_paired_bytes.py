@@ -29,7 +29,7 @@ from verax.compiler.kernels.products.paired_bytes import (
     pack_paired,
     safe_share,
 )
-from verax.compiler.kernels.products.steps import paired_bytes
+from verax.compiler.kernels.products import paired_bytes
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.assembly import KEPT
 from verax.compiler.lower.integer import convolution as lowering

@@ -15,7 +15,7 @@ from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
-from verax.compiler.kernels.products.steps import stored as stored_product
+from verax.compiler.kernels.products import stored as stored_product
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS
 from verax.compiler.kernels.target import Target

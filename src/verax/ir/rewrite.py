@@ -71,7 +71,8 @@ class Rewriter:
                 some_unknown = True
             elif content is not self.old.constants.get(before):
                 return None
-            if new.types[now] != types[before]:
+            mine, theirs = new.types[now], types[before]
+            if mine is not theirs and mine != theirs:
                 return None
         return tuple(types[v] for v in node.outputs) if some_unknown else None
 

@@ -13,6 +13,7 @@ kernel that reads some has one pointer more, behind the tensors, to an array of 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -295,7 +296,7 @@ class FunctionBuilder:
     def i64(self, value: Index) -> ir.Value:
         if isinstance(value, Dim):
             return self.size(value)
-        return ir.Constant(I64, value) if isinstance(value, int) else value
+        return _number(value) if isinstance(value, int) else value
 
     def imul(self, a: Index, b: Index) -> Index:
         if isinstance(a, int | Dim) and isinstance(b, int | Dim):
@@ -392,7 +393,7 @@ class FunctionBuilder:
     # --- vectors
 
     def vector_type(self, dtype: str = "float32", lanes: int = LANES) -> ir.VectorType:
-        return ir.VectorType(ELEMENT_TYPES[dtype], lanes)
+        return _vector_type(dtype, lanes)
 
     def load(self, pointer: ir.Value, dtype: str = "float32", lanes: int = LANES) -> ir.Value:
         """`lanes` consecutive elements; a scalar for lanes = 0. No alignment is assumed."""
@@ -484,3 +485,13 @@ def _suffix(kind: ir.Type) -> str:
         return f"v{kind.count}{_suffix(kind.element)}"
     names = {"float": "f32", "double": "f64", "half": "f16"}
     return names.get(str(kind), str(kind))
+
+
+@functools.lru_cache(maxsize=4096)
+def _number(value: int) -> ir.Value:
+    return ir.Constant(I64, value)
+
+
+@functools.cache
+def _vector_type(dtype: str, lanes: int) -> ir.VectorType:
+    return ir.VectorType(ELEMENT_TYPES[dtype], lanes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -394,18 +395,23 @@ def transpose(fb: FunctionBuilder, lines: Sequence[ir.Value]) -> list[ir.Value]:
     """The transpose of 16 vectors of 16 lanes, in four rounds of swapping half blocks."""
     lines = list(lines)
     for distance in (8, 4, 2, 1):
-        low = [k if not k & distance else LANES + k - distance for k in range(LANES)]
-        high = [k + distance if not k & distance else LANES + k for k in range(LANES)]
+        low, high = _swapping(distance)
         for i in range(LANES):
             if not i & distance:
                 pair = lines[i], lines[i + distance]
-                lines[i] = _shuffle(fb, *pair, low)
-                lines[i + distance] = _shuffle(fb, *pair, high)
+                lines[i] = fb.b.shuffle_vector(*pair, low)
+                lines[i + distance] = fb.b.shuffle_vector(*pair, high)
     return lines
 
 
-def _shuffle(fb: FunctionBuilder, a: ir.Value, b: ir.Value, lanes: list[int]) -> ir.Value:
-    return fb.b.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, LANES), lanes))
+@functools.cache
+def _swapping(distance: int) -> tuple[ir.Constant, ir.Constant]:
+    """Lanes of two vectors whose half blocks of that many lanes are swapped: the first's, the
+    second's."""
+    low = [k if not k & distance else LANES + k - distance for k in range(LANES)]
+    high = [k + distance if not k & distance else LANES + k for k in range(LANES)]
+    kind = ir.VectorType(I32, LANES)
+    return ir.Constant(kind, low), ir.Constant(kind, high)
 
 
 def wide(fb: FunctionBuilder, sizes: Sequence[Size]) -> ir.Value:
