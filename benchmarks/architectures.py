@@ -145,7 +145,8 @@ def page(found: Sequence[Row]) -> str:
 
 def main() -> int:
     def names(asked: Sequence[str]) -> list[str]:
-        return [name for name in registry() if not asked or name in asked]
+        known = registry()
+        return list(rows.among(known, asked) or known)
 
     return rows.run(__doc__, Row, names, lambda name: measure(registry()[name]), page)
 

@@ -151,7 +151,11 @@ def main() -> int:
     known = registry()
     first = list(dict.fromkeys([*(n for n in NETWORKS if n in known), *known]))[:30]
     return rows.run(
-        __doc__, Row, lambda asked: asked or first, lambda name: measure(known[name]), page
+        __doc__,
+        Row,
+        lambda asked: rows.among(known, asked) or first,
+        lambda name: measure(known[name]),
+        page,
     )
 
 

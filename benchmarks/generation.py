@@ -210,7 +210,9 @@ def page(found: Sequence[Row]) -> str:
 
 
 def main() -> int:
-    return rows.run(__doc__, Row, lambda asked: asked or list(MODELS), measure, page)
+    return rows.run(
+        __doc__, Row, lambda asked: rows.among(MODELS, asked) or list(MODELS), measure, page
+    )
 
 
 if __name__ == "__main__":

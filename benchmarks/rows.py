@@ -7,10 +7,12 @@ takes long can be stopped and taken up.
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
+import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -66,6 +68,16 @@ def run(
     if asked.write is not None:
         asked.write.write_text(page(rows))
     return 0 if rows else 2
+
+
+def among(known: Collection[str], asked: Sequence[str]) -> Sequence[str]:
+    """What was asked for. Ends the program, exit code 2, at a name that is not known."""
+    for name in asked:
+        if name not in known:
+            close = ", ".join(difflib.get_close_matches(name, known)) or ", ".join(sorted(known))
+            print(f"error: there is no {name!r}\n  next: choose {close}", file=sys.stderr)
+            raise SystemExit(2)
+    return asked
 
 
 def table(head: Sequence[str], rows: Sequence[Measured]) -> list[str]:
