@@ -42,7 +42,19 @@ class Control(Operator):
     max_inputs: ClassVar[int | None] = None
     through_float32: ClassVar[bool] = False
 
+    fields: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are bodies."""
+
     def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    @property
+    def own_inputs(self) -> int:
+        """How many inputs stand before those that every body takes from outside."""
+        raise NotImplementedError
+
+    def formal(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """Types of what a body takes before that, by those of the operator's inputs."""
         raise NotImplementedError
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
@@ -111,6 +123,15 @@ class If(Control):
 
     then_branch: str = ""
     else_branch: str = ""
+
+    fields: ClassVar[tuple[str, ...]] = ("then_branch", "else_branch")
+
+    @property
+    def own_inputs(self) -> int:
+        return 1
+
+    def formal(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        return ()
 
     @property
     def output_count(self) -> int:
@@ -182,6 +203,16 @@ class Loop(Control):
     carried: int = 0
 
     min_inputs: ClassVar[int] = 2
+    fields: ClassVar[tuple[str, ...]] = ("body",)
+
+    @property
+    def own_inputs(self) -> int:
+        return 2 + self.carried
+
+    def formal(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """The number of the run, the carried values."""
+        carried = (t for t in inputs[2 : self.own_inputs] if t is not None)
+        return (TensorType(DType.int64, ()), *carried)
 
     @property
     def output_count(self) -> int:
