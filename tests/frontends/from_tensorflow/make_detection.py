@@ -18,7 +18,7 @@ import numpy as np
 from tf_cases import tf
 
 v1 = tf.compat.v1
-SIZE, CLASSES, PER_CLASS, TOTAL = 32, 3, 4, 6
+SIZE, CLASSES, PER_CLASS, TOTAL, LEAST = 32, 3, 4, 6, 0.626
 IMAGES = {"one": (1, 45, 37), "two": (2, 40, 53)}
 
 
@@ -89,14 +89,17 @@ def suppressed(image: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
     for number in range(CLASSES):
         with tf.name_scope(f"class{number}"):
             own = scores[:, number]
-            most = tf.minimum(PER_CLASS, tf.shape(boxes)[0])
-            places = tf.image.non_max_suppression(boxes, own, most, 0.5)
-            above = tf.gather(own, places)
-            kept.append((tf.gather(boxes, places), above, tf.zeros_like(above) + float(number)))
+            above = tf.cast(tf.reshape(tf.where(tf.greater(own, LEAST)), [-1]), tf.int32)
+            good, own = tf.gather(boxes, above), tf.gather(own, above)
+            most = tf.minimum(PER_CLASS, tf.shape(good)[0])
+            places = tf.image.non_max_suppression(good, own, most, 0.5)
+            own = tf.gather(own, places)
+            kept.append((tf.gather(good, places), own, tf.zeros_like(own) + float(number)))
     found = [tf.concat(part, 0) for part in zip(*kept)]
-    good = tf.squeeze(tf.where(tf.greater(found[1], 0.626)), 1)
-    found = [tf.gather(part, good) for part in found]
-    order = tf.nn.top_k(found[1], tf.shape(found[1])[0], sorted=True)[1]
+    count = tf.shape(found[0])[0]
+    as_many = v1.Assert(tf.equal(count, tf.size(found[1])), ["sizes differ", count])
+    with tf.control_dependencies([as_many]):
+        order = tf.nn.top_k(found[1], count, sorted=True)[1]
     boxes, scores, classes = (tf.gather(part, order) for part in found)
     boxes = tf.clip_by_value(boxes, 0.0, 1.0)
     count = tf.minimum(TOTAL, tf.shape(scores)[0])
