@@ -106,8 +106,7 @@ def nested() -> Graph:
     return b.graph([b.add(op, [yes, x, k, *given], ["out"], "branch")])
 
 
-RANDOM = np.random.default_rng(8202)
-X = RANDOM.standard_normal((1, 16, 11, 14)).astype(np.float32)
+X = np.random.default_rng(8202).standard_normal((1, 16, 11, 14)).astype(np.float32)
 ONE = Settings(opt_level=1, threads=1, checked=True)
 
 
