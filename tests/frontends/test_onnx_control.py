@@ -22,6 +22,7 @@ from verax.frontends.onnx import load_onnx
 from verax.ir.dim import symbol
 from verax.ir.types import TensorType
 from verax.ops.control import control
+from verax.records.verdict import Kind
 
 Node = onnx.NodeProto
 F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -108,7 +109,9 @@ def test_an_input_made_constant_decides(chosen: bool) -> None:
 
 
 def test_a_choice_between_ranks_is_refused_unless_the_input_is_given() -> None:
-    then = body([node("Flatten", ["x"], ["u"]), node("Gather", ["u", "k"], ["t"])], [], [value("t")])
+    then = body(
+        [node("Flatten", ["x"], ["u"]), node("Gather", ["u", "k"], ["t"])], [], [value("t")]
+    )
     other = body([node("Identity", ["x"], ["t"])], [], [value("t")])
     chosen = node("If", ["c"], ["y"], then_branch=then, else_branch=other)
     inputs = [value("x", F, [3, 5]), value("c", B, [])]
@@ -122,10 +125,10 @@ def test_a_choice_between_ranks_is_refused_unless_the_input_is_given() -> None:
 @pytest.mark.parametrize("chosen", [True, False])
 def test_a_choice_between_sizes_leaves_those_open_in_which_they_differ(chosen: bool) -> None:
     """[3, 5] or [3, 10], and what is computed from it."""
-    then = body([node("Identity", ["x"], ["t"])], [], [value("t")])
+    then = body([node("Exp", ["x"], ["t"])], [], [value("t")])
     other = body([node("Concat", ["x", "x"], ["t"], axis=1)], [], [value("t")])
     choice = node("If", ["c"], ["h"], "choice", then_branch=then, else_branch=other)
-    after = node("Relu", ["h"], ["y"])
+    after = node("Sigmoid", ["h"], ["y"])
     proto = model([choice, after], [value("x", F, [3, 5]), value("c", B, [])], ["y"])
     inputs = {"x": X, "c": np.array(chosen)}
     found = load_onnx(proto)
@@ -135,8 +138,8 @@ def test_a_choice_between_sizes_leaves_those_open_in_which_they_differ(chosen: b
     (right,) = answers(proto, inputs)
     for array in (exe.run(inputs)["y"], verax.reference(found, inputs)["y"]):
         assert array.shape == right.shape
-        np.testing.assert_array_equal(array, right)
-    assert verax.check(found, exe, inputs).kind.value == "identical"
+        np.testing.assert_allclose(array, right, rtol=1e-6)
+    assert verax.check(found, exe, inputs).kind is Kind.rounding
 
 
 def test_a_branch_that_does_not_fit_is_an_error_of_whoever_chooses_it() -> None:

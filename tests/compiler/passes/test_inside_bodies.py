@@ -91,7 +91,7 @@ def nested() -> Graph:
             "input %k: float32[]",
             *lines,
             f"%loop: float32[{SHAPE}] = {node.op}"
-            f"({', '.join('_' if v is None else f'%{v}' for v in node.inputs)}) @ \"loop\"",
+            f'({", ".join("_" if v is None else f"%{v}" for v in node.inputs)}) @ "loop"',
             "output %loop",
         ]
     )

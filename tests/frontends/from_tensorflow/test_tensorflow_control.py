@@ -1,6 +1,6 @@
 """Branches and loops of TensorFlow: functions (If, While), frames of nodes (Switch, Merge, Enter)
-as freezing makes them and as TensorFlow 1 built them, lists of tensors, Case; against its own answers
-(make_control.py)."""
+as freezing makes them and as TensorFlow 1 built them, lists of tensors, Case; against its own
+answers (make_control.py)."""
 
 from __future__ import annotations
 

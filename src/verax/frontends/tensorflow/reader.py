@@ -250,7 +250,7 @@ class _Reader:
         for part in chosen_by(inputs[0], inputs[1:], parts, made):
             if part.outputs[0] in self.nodes:
                 raise ModelError("the name is used twice", place=place)
-            self.nodes[part.outputs[0]] = part
+            self.nodes[part.outputs[0]] = replace(part, name=part.outputs[0])
 
     def _function(self, called: str, name: str, depth: int) -> Subgraph:
         """A function of the library as a graph of its own."""
