@@ -16,10 +16,13 @@ from onnx.reference import ReferenceEvaluator
 import verax
 from verax.base.errors import InputError, ModelError, UnsupportedError, UsageError
 from verax.cli.console import parse_values
+from verax.frontends.common import control as common_control
 from verax.frontends.common.control import MAX_DEPTH, Branch, Scope, unfold
 from verax.frontends.onnx import load_onnx
+from verax.ir.dim import symbol
 from verax.ir.types import TensorType
 from verax.ops.control import control
+from verax.records.verdict import Kind
 
 Node = onnx.NodeProto
 F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -105,15 +108,38 @@ def test_an_input_made_constant_decides(chosen: bool) -> None:
     assert list(found.inputs) == ["x"]
 
 
-def test_a_choice_between_shapes_is_refused_unless_the_input_is_given() -> None:
-    then = body([node("Transpose", ["x"], ["t"])], [], [value("t")])
+def test_a_choice_between_ranks_is_refused_unless_the_input_is_given() -> None:
+    then = body(
+        [node("Flatten", ["x"], ["u"]), node("Gather", ["u", "k"], ["t"])], [], [value("t")]
+    )
     other = body([node("Identity", ["x"], ["t"])], [], [value("t")])
     chosen = node("If", ["c"], ["y"], then_branch=then, else_branch=other)
-    proto = model([chosen], [value("x", F, [3, 5]), value("c", B, [])], ["y"])
-    with pytest.raises(UnsupportedError, match=r"float32\[5, 3\] or float32\[3, 5\]") as caught:
+    inputs = [value("x", F, [3, 5]), value("c", B, [])]
+    proto = model([chosen], inputs, ["y"], k=np.array(1, np.int64))
+    with pytest.raises(UnsupportedError, match=r"float32\[5\] or float32\[3, 5\]") as caught:
         load_onnx(proto)
     assert "values=" in str(caught.value)
     agree(proto, {"x": X, "c": np.array(True)}, values={"c": np.array(True)})
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_choice_between_sizes_leaves_those_open_in_which_they_differ(chosen: bool) -> None:
+    """[3, 5] or [3, 10], and what is computed from it."""
+    then = body([node("Exp", ["x"], ["t"])], [], [value("t")])
+    other = body([node("Concat", ["x", "x"], ["t"], axis=1)], [], [value("t")])
+    choice = node("If", ["c"], ["h"], "choice", then_branch=then, else_branch=other)
+    after = node("Sigmoid", ["h"], ["y"])
+    proto = model([choice, after], [value("x", F, [3, 5]), value("c", B, [])], ["y"])
+    inputs = {"x": X, "c": np.array(chosen)}
+    found = load_onnx(proto)
+    rows, columns = found.outputs["y"].dims
+    assert rows == 3 and not isinstance(columns, int)
+    exe = verax.compile(found, opt_level=1, threads=1)
+    (right,) = answers(proto, inputs)
+    for array in (exe.run(inputs)["y"], verax.reference(found, inputs)["y"]):
+        assert array.shape == right.shape
+        np.testing.assert_allclose(array, right, rtol=1e-6)
+    assert verax.check(found, exe, inputs).kind is Kind.rounding
 
 
 def test_a_branch_that_does_not_fit_is_an_error_of_whoever_chooses_it() -> None:
@@ -304,6 +330,43 @@ def test_scan(backwards: int, axis: int) -> None:
     np.testing.assert_allclose(given["d"], stacked, rtol=1e-6)
     for array, right in zip(given.values(), answers(proto, {"x": X}), strict=True):
         np.testing.assert_allclose(array, right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("axis", "backwards"), [(0, 0), (1, 0), (0, 1), (-1, 1)])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_scan_over_a_size_that_is_open_or_long_stays_a_loop(
+    axis: int, backwards: int, is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it stacks is turned round and moved, so that its rows lie where others may, too."""
+    if not is_open:
+        monkeypatch.setattr(common_control, "MAX_RUNS", 2)
+    nodes = [node("Add", ["s", "row"], ["s2"]), node("Mul", ["row", "w"], ["d"])]
+    run = body(nodes, [value("s"), value("row")], [value("s2"), value("d")])
+    scan = node(
+        "Scan", ["s0", "x"], ["s", "d"], body=run, num_scan_inputs=1, scan_input_axes=[axis],
+        scan_input_directions=[backwards], scan_output_axes=[1],
+        scan_output_directions=[1 - backwards],
+    )  # fmt: skip
+    dims: list[int | str] = [3, 5]
+    size = dims[1 - axis % 2]
+    if is_open:
+        dims[axis] = "n"
+    random = np.random.default_rng(9303)
+    start = random.standard_normal(size).astype(np.float32)
+    proto = model([scan], [value("x", F, dims)], ["s", "d"], s0=start, w=start + 1)
+    found = load_onnx(proto)
+    assert "Loop" in [n.op.kind for n in found.graph.nodes]
+    assert found.outputs["d"].dims == (size, symbol("n") if is_open else 8 - size)
+    exe = verax.compile(found, opt_level=1, threads=1)
+    for given in (X, random.standard_normal(X.shape).astype(np.float32)):
+        made = exe.run({"x": given})
+        assert not exe.plan.on_reference
+        meant = verax.reference(found, {"x": given})
+        right = answers(proto, {"x": given})
+        for a, b, c in zip(made.values(), meant.values(), right, strict=True):
+            assert a.shape == c.shape
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(a, c, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

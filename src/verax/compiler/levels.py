@@ -9,6 +9,7 @@ from verax.base.settings import LEVELS, Settings
 from verax.compiler.chosen import run_chosen
 from verax.compiler.decide.steps import STEPS
 from verax.compiler.injected import passes_of, with_injected
+from verax.compiler.inside import Bodies
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.canonicalise import canonicalise
@@ -186,9 +187,11 @@ def run_passes(
     """Run the level's passes; in checked mode the graph is verified before and after each.
 
     `settings.stop_after` rewrites are done over all passes, of `settings.steps` if there are any;
-    the trace names each one. changes: gets those that may change numbers.
+    the trace names each one. A pass runs in the bodies of branches and loops right behind the rest
+    (`inside`). changes: gets those that may change numbers.
     """
     trace = Trace({v: v for v in walk_values(graph)})
+    bodies = Bodies(settings.steps)
     for step in passes_for(settings):
         if settings.checked:
             checker.check(graph)
@@ -199,6 +202,8 @@ def run_passes(
             graph, change = step.apply(graph, left, settings.keep_exact)
         else:
             graph, change = run_chosen(step, graph, left, settings.steps, settings.keep_exact)
+        graph, inner = bodies.apply(step, graph, None if left is None else left - change.rewrites)
+        change = change.then(inner) if inner.rewrites else change
         if change.rewrites and step.kind is not PassClass.exact and changes is not None:
             changes.append(Change(step.name, before, graph, change.notes))
         trace = trace.then(change)

@@ -62,10 +62,32 @@ def arrays(x: Any) -> Any:
     return made.stack()
 
 
-def frozen(function: Any, frames: bool) -> bytes:
+def cases(x: Any) -> Any:
+    """One of three by number; the last one for a number that no branch has."""
+    ways = [lambda: (x * W, -x), lambda: (tf.sin(x), x - W), lambda: (tf.nn.relu(x) - W, x * x)]
+    first, second = tf.switch_case(tf.cast(tf.floor(tf.reduce_sum(x)), tf.int32), ways)
+    return first + 2.0 * second
+
+
+def inputs(x: np.ndarray) -> np.ndarray:
+    """Of both signs, and with sums of half, one and a half, ..., so that `cases` is asked for every
+    number."""
+    shifted = [x - x.mean() + (i + 0.5) / x.size for i in range(4)]
+    return np.stack([x, -x, x * 0.1 + 0.2, *shifted]).astype(np.float32)
+
+
+def concrete(function: Any) -> Any:
     signature = [tf.TensorSpec(SHAPE, tf.float32, name="x")]
-    concrete = tf.function(function, input_signature=signature).get_concrete_function()
-    made = convert_variables_to_constants_v2(concrete, lower_control_flow=frames)
+    return tf.function(function, input_signature=signature).get_concrete_function()
+
+
+def traced(function: Any) -> bytes:
+    """As a SavedModel has it."""
+    return bytes(concrete(function).graph.as_graph_def().SerializeToString())
+
+
+def frozen(function: Any, frames: bool) -> bytes:
+    made = convert_variables_to_constants_v2(concrete(function), lower_control_flow=frames)
     return bytes(made.graph.as_graph_def().SerializeToString())
 
 
@@ -80,14 +102,18 @@ def old(function: Any) -> bytes:
 
 def main() -> None:
     x = np.random.default_rng(7301).standard_normal(SHAPE).astype(np.float32)
-    stored: dict[str, Any] = {"x": x}
-    for function in (choice, within, until, counted, nested, mapped, arrays):
+    stored: dict[str, Any] = {"inputs": inputs(x)}
+    for function in (choice, within, until, counted, nested, mapped, arrays, cases):
         name = function.__name__
-        stored[f"{name}.old"] = np.frombuffer(old(function), np.uint8)
-        if function is not arrays:
+        if function is not cases:
+            stored[f"{name}.old"] = np.frombuffer(old(function), np.uint8)
+        if function is cases:  # freezing takes it apart
+            stored[f"{name}.functions"] = np.frombuffer(traced(function), np.uint8)
+        elif function is not arrays:
             stored[f"{name}.functions"] = np.frombuffer(frozen(function, False), np.uint8)
+        if function not in (arrays, cases):
             stored[f"{name}.frames"] = np.frombuffer(frozen(function, True), np.uint8)
-        for number, given in enumerate((x, -x, x * 0.1 + 0.2)):
+        for number, given in enumerate(stored["inputs"]):
             found = tf.nest.flatten(tf.function(function)(tf.constant(given)))
             stored[f"{name}.answer{number}"] = found[-1].numpy()
     np.savez_compressed(Path(__file__).with_name("control.npz"), **stored)

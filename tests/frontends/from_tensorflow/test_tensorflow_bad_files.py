@@ -47,10 +47,17 @@ def test_unknown_operators_are_listed_at_once_with_counts() -> None:
     graph = small()
     node(graph, "a", "Strange", "c")
     node(graph, "b", "Strange", "a")
-    node(graph, "d", "Case", "b")
+    node(graph, "d", "Odd", "b")
     with pytest.raises(UnsupportedError) as caught:
         load_tensorflow(graph.SerializeToString())
-    assert "Strange (2)" in caught.value.cause and "Case (1)" in caught.value.cause
+    assert "Strange (2)" in caught.value.cause and "Odd (1)" in caught.value.cause
+
+
+def test_a_case_without_branches_is_damage() -> None:
+    graph = small()
+    node(graph, "d", "StatelessCase", "c")
+    with pytest.raises(ModelError, match="it has no branches"):
+        load_tensorflow(graph.SerializeToString())
 
 
 def test_dishonest_constants_are_refused() -> None:

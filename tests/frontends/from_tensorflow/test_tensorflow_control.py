@@ -1,6 +1,6 @@
 """Branches and loops of TensorFlow: functions (If, While), frames of nodes (Switch, Merge, Enter)
-as freezing makes them and as TensorFlow 1 built them, lists of tensors; against its own answers
-(make_control.py)."""
+as freezing makes them and as TensorFlow 1 built them, lists of tensors, Case; against its own
+answers (make_control.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from verax.frontends.tensorflow import load_tensorflow
 
 STORED = Path(__file__).with_name("control.npz")
 NETWORKS = ("choice", "within", "until", "counted", "nested", "mapped")
-KEPT = {"choice": {"If"}, "within": {"If"}, "until": {"Loop"}}
+KEPT = {"choice": {"If"}, "within": {"If"}, "until": {"Loop"}, "cases": {"If"}}
 """What only running decides; the others are unrolled."""
 FORMS = [f"{name}.{form}" for name in NETWORKS for form in ("functions", "frames", "old")]
 
@@ -26,7 +26,7 @@ def stored() -> dict[str, np.ndarray]:
         return dict(file)
 
 
-@pytest.mark.parametrize("name", [*FORMS, "arrays.old"])
+@pytest.mark.parametrize("name", [*FORMS, "arrays.old", "cases.functions"])
 def test_it_gives_what_tensorflow_gives(name: str) -> None:
     network = name.partition(".")[0]
     found = load_tensorflow(stored()[name].tobytes())
@@ -34,9 +34,8 @@ def test_it_gives_what_tensorflow_gives(name: str) -> None:
     assert kinds == KEPT.get(network, set())
     exe = verax.compile(found, opt_level=1, threads=1)
     assert not exe.plan.on_reference
-    x = stored()["x"]
     assert list(found.inputs) == ["x"]
-    for number, given in enumerate((x, -x, x * np.float32(0.1) + np.float32(0.2))):
+    for number, given in enumerate(stored()["inputs"]):
         right = stored()[f"{network}.answer{number}"]
         for made in (exe.run({"x": given}), verax.reference(found, {"x": given})):
             fitting = [a for a in made.values() if a.shape == right.shape]

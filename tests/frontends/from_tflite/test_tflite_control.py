@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.frontends.from_tflite.tflite_writer import Op, T, const, model
 
 import verax
-from verax.base.errors import ModelError
+from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.tflite import load_tflite
 from verax.frontends.tflite.reader import CONTROL, Bodies
 
@@ -44,7 +45,7 @@ def test_a_subgraph_that_is_not_there_is_damage(
     depth: int, graphs: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A branch that runs what the file lacks, or itself without end."""
-    assert set(CONTROL) == {"IF", "WHILE"}
+    assert set(CONTROL) == {"IF", "WHILE", "CALL", "CALL_ONCE"}
 
     def made(self: Bodies, given: list, codes: list, buffers: list, level: int = 0) -> None:
         self.graphs = given[:graphs]
@@ -53,3 +54,42 @@ def test_a_subgraph_that_is_not_there_is_damage(
     monkeypatch.setattr(Bodies, "__init__", made)
     with pytest.raises(ModelError, match="runs the subgraph"):
         load_tflite(stored()["choice"].tobytes())
+
+
+def calling(kind: str, index: int = 1) -> bytes:
+    """y = (exp x) * w, the product in a graph that is called twice; or Exp behind CALL_ONCE."""
+    w = const(np.linspace(0.5, 1.5, 5).astype(np.float32))
+    product = Op("MUL", [0, 1], [2])
+    part = ([T((3, 5), name="a"), w, T((3, 5), name="b")], [product], [0], [2])
+    tensors = [T((3, 5), name=n) for n in ("x", "h", "once", "y")]
+    if kind == "CALL_ONCE":
+        ops = [Op(kind, [], [], {"init_subgraph_index": index}), Op("EXP", [0], [3])]
+    else:
+        calls = [Op(kind, [i], [i + 1], {"subgraph": index}) for i in (1, 2)]
+        ops = [Op("EXP", [0], [1]), *calls]
+    return model(tensors, ops, [0], [3], more=[part])
+
+
+@pytest.mark.parametrize("kind", ["CALL", "CALL_ONCE"])
+def test_a_graph_that_is_called_stands_where_it_is_called(kind: str) -> None:
+    found = load_tflite(calling(kind))
+    x = stored()["x"]
+    factor = np.linspace(0.5, 1.5, 5) ** 2 if kind == "CALL" else 1.0
+    (made,) = verax.compile(found, opt_level=1, threads=1).run({"x": x}).values()
+    np.testing.assert_allclose(made, np.exp(x) * factor, rtol=1e-6)
+    assert [n.op.kind for n in found.graph.nodes].count("Mul") == 2 * (kind == "CALL")
+
+
+@pytest.mark.parametrize("kind", ["CALL", "CALL_ONCE"])
+def test_a_call_of_no_graph_is_damage(kind: str) -> None:
+    for index in (0, 2):
+        with pytest.raises(ModelError, match=f"{kind} runs the subgraph {index}"):
+            load_tflite(calling(kind, index))
+
+
+def test_what_fills_variables_once_is_refused() -> None:
+    fills = ([T((), name="r"), T((3, 5), name="v")], [Op("ASSIGN_VARIABLE", [0, 1], [])], [], [])
+    ops = [Op("CALL_ONCE", [], [], {"init_subgraph_index": 1}), Op("EXP", [0], [1])]
+    data = model([T((3, 5), name="x"), T((3, 5), name="y")], ops, [0], [1], more=[fills])
+    with pytest.raises(UnsupportedError, match="ASSIGN_VARIABLE once"):
+        load_tflite(data)

@@ -62,6 +62,10 @@ class Op:
     custom: bytes = b""
 
 
+Part = tuple[Sequence[T], Sequence[Op], Sequence[int], Sequence[int]]
+"""A graph: its tensors, operators, and which tensors are its inputs and outputs."""
+
+
 def one(
     kind: str, operands: Sequence[T | None], result: T, version: int = 1, **options: Any
 ) -> bytes:
@@ -103,47 +107,53 @@ def model(
     outputs: Sequence[int],
     behind: bool = False,
     entries: Mapping[str, bytes] | None = None,
+    more: Sequence[Part] = (),
 ) -> bytes:
-    """The bytes of a model with one graph. behind: constants lie after the FlatBuffer, as in files
-    of more than 2 GB. entries: metadata by name."""
+    """The bytes of a model. behind: constants lie after the FlatBuffer, as in files of more than
+    2 GB. entries: metadata by name. more: graphs behind the first, which operators run."""
     b = flatbuffers.Builder(1024)
     moved: list[bytes] = []
-    buffers, made = [_table(b, {})], []
-    for i, t in enumerate(tensors):
-        buffer = 0
-        if t.data is not None:
-            buffer = len(buffers)
-            raw = np.ascontiguousarray(t.data).tobytes()
-            if behind:
-                fields = {1: ("uint64", PLACE + len(moved)), 2: ("uint64", len(raw))}
-                moved.append(raw)
-            else:
-                fields = {0: ("offset", b.CreateByteVector(raw))}
-            buffers.append(_table(b, fields))
-        made.append(_tensor(b, t, t.name if t.name is not None else f"t{i}", buffer))
+    buffers = [_table(b, {})]
+    parts = [(tensors, ops, inputs, outputs), *more]
+    listed = []
+    for own, *_ in parts:
+        made = []
+        for i, t in enumerate(own):
+            buffer = 0
+            if t.data is not None:
+                buffer = len(buffers)
+                raw = np.ascontiguousarray(t.data).tobytes()
+                if behind:
+                    fields = {1: ("uint64", PLACE + len(moved)), 2: ("uint64", len(raw))}
+                    moved.append(raw)
+                else:
+                    fields = {0: ("offset", b.CreateByteVector(raw))}
+                buffers.append(_table(b, fields))
+            made.append(_tensor(b, t, t.name if t.name is not None else f"t{i}", buffer))
+        listed.append(made)
     notes = []
     for name, content in (entries or {}).items():
         buffers.append(_table(b, {0: ("offset", b.CreateByteVector(content))}))
         fields = {0: ("offset", b.CreateString(name)), 1: ("uint32", len(buffers) - 1)}
         notes.append(_table(b, fields))
-    kinds = sorted({(op.kind, op.version) for op in ops})
+    kinds = sorted({(op.kind, op.version) for part in parts for op in part[1]})
     codes = [_code(b, *kind) for kind in kinds]
-    operators = [_operator(b, op, kinds.index((op.kind, op.version))) for op in ops]
-    graph = _table(
-        b,
-        {
+    graphs = []
+    for made, (_, own_ops, ins, outs) in zip(listed, parts):
+        operators = [_operator(b, op, kinds.index((op.kind, op.version))) for op in own_ops]
+        fields = {
             0: ("offset", _vector(b, made)),
-            1: ("offset", b.CreateNumpyVector(np.array(inputs, np.int32))),
-            2: ("offset", b.CreateNumpyVector(np.array(outputs, np.int32))),
+            1: ("offset", b.CreateNumpyVector(np.array(ins, np.int32))),
+            2: ("offset", b.CreateNumpyVector(np.array(outs, np.int32))),
             3: ("offset", _vector(b, operators)),
-        },
-    )
+        }
+        graphs.append(_table(b, fields))
     root = _table(
         b,
         {
             0: ("uint32", 3),
             1: ("offset", _vector(b, codes)),
-            2: ("offset", _vector(b, [graph])),
+            2: ("offset", _vector(b, graphs)),
             4: ("offset", _vector(b, buffers)),
             **({6: ("offset", _vector(b, notes))} if notes else {}),
         },

@@ -6,7 +6,7 @@ search for a faulty optimisation can stop between two of them, as it can between
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from verax.base.settings import Settings
 from verax.compiler.passes.base import PassClass
@@ -43,12 +43,18 @@ class Decisions:
 
     names: the steps that run. limit: decisions that are left to be made, None for all. notes: each
     that was made, in words. chosen: the only ones that may be made, in these words, None for all.
+    where: behind the words, of decisions in a body of a branch or loop.
     """
 
     names: frozenset[str] = frozenset(s.name for s in STEPS)
     limit: int | None = None
     notes: list[str] = field(default_factory=list)
     chosen: tuple[str, ...] | None = None
+    where: str = ""
+
+    def inside(self, place: str) -> Decisions:
+        """Of a body at this place; they are counted with the others."""
+        return replace(self, where=f"{self.where} (in {place})")
 
     @staticmethod
     def of(settings: Settings, classes: frozenset[PassClass], done: int) -> Decisions:
@@ -74,7 +80,7 @@ class Decisions:
         """Whether this one decision may be made; it counts as made then."""
         if not self.runs(step) or (self.limit is not None and len(self.notes) >= self.limit):
             return False
-        note = f"{step.name}: {what}"
+        note = f"{step.name}: {what}{self.where}"
         if self.chosen is not None and note not in self.chosen:
             return False
         self.notes.append(note)

@@ -41,14 +41,14 @@ def lower_if(lowering: Lowering, group: Group) -> None:
     node, op, constants = group.root, group.root.op, lowering.graph.constants
     assert isinstance(op, If)
     condition, *given = (v or "" for v in node.inputs)
-    texts = [op.then_branch, op.else_branch]
+    texts = [(f"{field} of {node.place}", getattr(op, field)) for field in op.fields]
     if condition in constants:
         texts = [texts[not constants[condition].reshape(-1)[0]]]
-        if not texts[0]:
+        if not texts[0][1]:
             raise NoKernel(MISFIT)
     places = [lowering.write_contiguous(v) for v in node.outputs]
     inputs: list[str | Placed] = list(given)
-    sides = [_calls(lowering, t, inputs, places) if t else None for t in texts]
+    sides = [_calls(lowering, t, inputs, places, what) if t else None for what, t in texts]
     if len(sides) == 1:
         lowering.steps += sides[0] or ()
         return
@@ -74,7 +74,8 @@ def lower_loop(lowering: Lowering, group: Group) -> None:
         lowering.copy(lowering.read_contiguous(value), place, f"{group.label}: {value}")
     after = [lowering.allocate(place.physical) for place in carried]
     inputs: list[str | Placed] = [number, *carried, *outside]
-    calls = list(_calls(lowering, op.body, inputs, [going, *after, *made]))
+    where = f"body of {node.place}"
+    calls = list(_calls(lowering, op.body, inputs, [going, *after, *made], where))
     for source, place in zip(after, carried):
         calls += _copied(lowering, source, place, place.pointer, group.label)
     for source, place in zip(made, stacked):
@@ -106,14 +107,18 @@ def _copied(
 
 
 def _calls(
-    lowering: Lowering, text: str, given: Sequence[str | Placed], places: Sequence[Placed]
+    lowering: Lowering,
+    text: str,
+    given: Sequence[str | Placed],
+    places: Sequence[Placed],
+    what: str,
 ) -> tuple[Native, ...]:
     """The calls of a body on values of the program, or what lies in places, writing to `places`.
 
     `NoKernel` where a part of it has none.
     """
     graph = _graph(lowering, text, given)
-    inner = lowering.inside(graph)
+    inner = lowering.inside(graph, what)
     for step in inner.steps:
         if not isinstance(step, Native):
             why = step.why if isinstance(step, ReferenceCall) else "it counts"

@@ -180,7 +180,10 @@ def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
             elif isinstance(step, LoopCall):
                 walk(step.body)
                 touch(_buffers(step))
-                # What comes from before the loop is read again by the next run.
+                # What comes from before the loop is read again by the next run, and rows that were
+                # stacked have to outlive it.
+                stacked = {p.buffer for c in kernel_calls([step]) for p in c.args if p.step}
+                found.update({b: (start, found[b][1]) for b in stacked & found.keys()})
                 touch([b for b, (first, last) in found.items() if first <= start <= last])
                 now += 1
 

@@ -15,6 +15,7 @@ import numpy as np
 from verax.base.settings import Settings
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Pads, WantedLayouts, can_block, widest
+from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.copies import copies
@@ -186,7 +187,9 @@ class Lowering:
             self.io.append(Buffer(MemorySpace.io, nbytes, slot=len(self.io)))
         self.checks: list[str] = []
         self._status = Buffer(MemorySpace.arena, 0, offset=0)
-        self.lower_body: Callable[[Lowering], None] | None = None
+        self.decisions = Decisions()
+        self.lower_body: Callable[[Lowering, Decisions], None] | None = None
+        self.prepare_body: Callable[[Graph], Graph] = lambda graph: graph
         for value, buffer in zip(graph.inputs, self.io):
             self.placed[value] = [Placed(Physical(graph.types[value]), buffer)]
         for value, buffer in zip(graph.outputs, self.io[len(graph.inputs) :]):
@@ -197,14 +200,16 @@ class Lowering:
         self.decided = decided
         self.blocked, self.borders = decided.blocked, decided.borders
 
-    def inside(self, graph: Graph) -> Lowering:
-        """The lowering of a body, whose weights and checks are this program's."""
+    def inside(self, graph: Graph, place: str) -> Lowering:
+        """The lowering of a body, whose weights and checks are this program's; `place` names it."""
         assert self.lower_body is not None, "set by `program.lower`"
+        graph = self.prepare_body(graph)
         inner = Lowering(graph, self.target, self.settings, None, self._tuned)
         inner.weights, inner._buffers = self.weights, self._buffers
         inner.checks, inner._status = self.checks, self._status
-        inner.lower_body = self.lower_body
-        self.lower_body(inner)
+        inner.lower_body, inner.prepare_body = self.lower_body, self.prepare_body
+        inner.decisions = self.decisions.inside(place)
+        self.lower_body(inner, inner.decisions)
         return inner
 
     # --- where values lie
@@ -357,14 +362,15 @@ class Lowering:
 
     @contextmanager
     def attempt(self, group: Group) -> Iterator[None]:
-        """Where `NoKernel` leaves nothing behind: no step, no placement of the group's values."""
+        """Where `NoKernel` leaves nothing behind: no step, no decision, no placement of values."""
         values = {v for n in group.nodes for v in (*n.inputs, *n.outputs) if v is not None}
         before = {v: list(self.placed[v]) for v in values if v in self.placed}
         steps, centred = len(self.steps), {k: list(v) for k, v in self.centred.items()}
+        made = len(self.decisions.notes)
         try:
             yield
         except NoKernel:
-            del self.steps[steps:]
+            del self.steps[steps:], self.decisions.notes[made:]
             self.centred = centred
             for value in values:
                 self.placed.pop(value, None)

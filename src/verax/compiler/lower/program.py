@@ -99,10 +99,15 @@ def lower(
     """
     decisions = decisions or Decisions()
     how = target.byte_products
-    if how:
-        graph = stored_in_bytes(graph, lambda graph, node: takes_bytes(graph, node, how))
+
+    def in_bytes(graph: Graph) -> Graph:
+        return stored_in_bytes(graph, lambda graph, node: takes_bytes(graph, node, how))
+
+    graph = in_bytes(graph) if how else graph
     lowering = Lowering(graph, target, settings, None, tuned)
-    lowering.lower_body = lambda inner: _lower_all(inner, Decisions())
+    lowering.prepare_body = in_bytes if how else lambda graph: graph
+    lowering.lower_body = _lower_all
+    lowering.decisions = decisions
     _lower_all(lowering, decisions)
     image, kernels = build_image(lowering, separate)
     steps = tuple(lowering.steps)

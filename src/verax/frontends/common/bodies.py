@@ -14,16 +14,16 @@ import numpy as np
 
 from verax.base.errors import GraphError, ModelError, UnsupportedError
 from verax.frontends.common.context import ValueNeededError
-from verax.frontends.common.control import DOMAIN as CONTROL
 from verax.frontends.common.control import (
     GIVE,
     KeptBranch,
     KeptRepeat,
     Scope,
-    constant,
     invariant,
     placed,
 )
+from verax.frontends.common.control_nodes import DOMAIN as CONTROL
+from verax.frontends.common.control_nodes import constant
 from verax.frontends.common.foreign import ForeignNode, Subgraph
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.printer import print_graph
@@ -129,7 +129,7 @@ def _keep_branch(importer: Importing, node: KeptBranch) -> dict[str, str]:
         )
     types = [[b.builder.types[v] for v in b.outputs] for b in bodies]
     for one, two in zip(types[0], types[-1]):
-        if one != two:
+        if one.dtype is not two.dtype or one.rank != two.rank:
             raise UnsupportedError(
                 f"a branch that is chosen while running is not supported where it gives {one} or "
                 f"{two}",
@@ -284,7 +284,7 @@ def knowing(importer: Any) -> Scope:
 
     def known(name: str) -> np.ndarray | None:
         found: np.ndarray | None = importer.builder.known.get(value(name))
-        return found
+        return None if found is None or found.dtype == object else found
 
     def type_of(name: str) -> TensorType:
         found: TensorType = importer.builder.types[value(name)]

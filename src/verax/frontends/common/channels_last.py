@@ -88,7 +88,12 @@ def longs(c: Conversion, index: int) -> str:
 
 
 def pads(c: Conversion) -> str:
-    """Operand 1, (begin, end) per axis, as `Pad` takes it: all begins, then all ends."""
+    """Operand 1, (begin, end) per axis, as `Pad` takes it: all begins, then all ends. It may be
+    computed: detectors fill up with zeros what was kept."""
+    known = c.known(1)
+    if known is None or known.dtype == object:
+        turned = c.add("Transpose", [c.cast(c.required(1), DType.int64)], perm=(1, 0))
+        return c.add("Reshape", [turned, c.ints((-1,))])
     flat = np.array(constant_ints(c, 1, "the paddings"), np.int64)
     if flat.size != 2 * c.rank(0) or (flat < 0).any():
         raise ModelError(f"paddings {flat.tolist()} for {c.type(0)}", place=c.node.place)

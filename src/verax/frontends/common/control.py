@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.context import Conversion, Result, Row
+from verax.frontends.common import control_nodes as made_of
+from verax.frontends.common.control_nodes import constant, identity, stack
 from verax.frontends.common.foreign import ForeignNode, Subgraph
 from verax.ir.types import TensorType
 
-DOMAIN = "control"
-"""Of the nodes that are made here; `ROWS` converts them, in every format."""
 MAX_RUNS = 1000
 """How often the body of a loop may be repeated in the graph."""
 MAX_COPIES = 20_000
@@ -67,6 +66,13 @@ class While(ForeignNode):
 
 
 @dataclass(frozen=True)
+class Call(ForeignNode):
+    """A graph that runs once. inputs: what it takes."""
+
+    body: Subgraph = NOTHING
+
+
+@dataclass(frozen=True)
 class Scan(ForeignNode):
     """A loop over slices. inputs: `kept` carried values, what is sliced along `axes` (from its end
     where `backwards`), further values. The body takes carried values, slices, further values, and
@@ -80,7 +86,7 @@ class Scan(ForeignNode):
     out_backwards: tuple[int, ...] = ()
 
 
-Control = Branch | Repeat | While | Scan
+Control = Branch | Repeat | While | Call | Scan
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,8 @@ def unfold(node: ForeignNode, scope: Scope) -> list[ForeignNode] | None:
         raise ModelError("bodies of If and Loop lie too deep in each other", place=node.place)
     if isinstance(node, Branch):
         return _branch(node, scope)
+    if isinstance(node, Call):
+        return placed(node, node.body, node.inputs, node.outputs, scope, "call")
     if isinstance(node, While):
         return _while(node, scope)
     return _repeat(node, scope) if isinstance(node, Repeat) else _scan(node, scope)
@@ -188,64 +196,6 @@ def placed(
         if result:
             nodes.append(identity(names.get(formal, formal), result))
     return nodes
-
-
-# Nodes of every format
-
-
-def identity(source: str, result: str) -> ForeignNode:
-    return ForeignNode("Identity", (source,), (result,), domain=DOMAIN)
-
-
-def constant(name: str, array: Any) -> ForeignNode:
-    return ForeignNode("Constant", (), (name,), {"value": np.asarray(array)}, domain=DOMAIN)
-
-
-def stack(values: Sequence[str], result: str, axis: int = 0) -> ForeignNode:
-    """One tensor of equal ones, along a new axis."""
-    return ForeignNode("Stack", tuple(values), (result,), {"axis": axis}, domain=DOMAIN)
-
-
-def _row(source: str, result: str, axis: int, index: int) -> ForeignNode:
-    return ForeignNode("Row", (source,), (result,), {"axis": axis, "index": index}, domain=DOMAIN)
-
-
-def _convert_identity(c: Conversion) -> Result:
-    return c.operator("Identity")
-
-
-def _convert_constant(c: Conversion) -> Result:
-    return c.named_constant(c.attributes.get("value"))
-
-
-def _convert_stack(c: Conversion) -> Result:
-    axis = c.integer("axis")
-    axes = c.ints([axis])
-    rows = [c.add("Unsqueeze", [value, axes]) for value in c.operands]
-    return c.result("Concat", rows, axis=axis)
-
-
-def _convert_row(c: Conversion) -> Result:
-    index = c.constant(c.integer("index"), np.int64)
-    return c.apply("Gather", [c.required(0), index], axis=c.integer("axis"))
-
-
-def _convert_join(c: Conversion) -> Result:
-    return c.operator("Concat", axis=0)
-
-
-def _convert_add(c: Conversion) -> Result:
-    return c.operator("Add")
-
-
-ROWS: dict[tuple[str, str], Row] = {
-    (DOMAIN, "Identity"): _convert_identity,
-    (DOMAIN, "Constant"): _convert_constant,
-    (DOMAIN, "Stack"): _convert_stack,
-    (DOMAIN, "Row"): _convert_row,
-    (DOMAIN, "Join"): _convert_join,
-    (DOMAIN, "Add"): _convert_add,
-}
 
 
 def condition(name: str, node: ForeignNode, scope: Scope) -> bool | None:
@@ -367,7 +317,7 @@ def _kept(node: Repeat, scope: Scope) -> list[ForeignNode]:
         if result:
             first = scope.fresh(f"{result}/first")
             nodes.append(stack(values, first))
-            nodes.append(ForeignNode("Join", (first, row), (result,), domain=DOMAIN))
+            nodes.append(ForeignNode("Join", (first, row), (result,), domain=made_of.DOMAIN))
     return nodes
 
 
@@ -391,13 +341,15 @@ def _scan(node: Scan, scope: Scope) -> list[ForeignNode]:
     carried, sources = list(node.inputs[:kept]), node.inputs[kept : kept + sliced]
     further = node.inputs[kept + sliced :]
     length = _length(node, sources, scope)
+    if length is None:
+        return _scan_while_running(node, scope)
     collected: list[list[str]] = [[] for _ in range(stacked)]
     nodes: list[ForeignNode] = []
     for run in range(length):
         rows = []
         for source, axis, back in zip(sources, node.axes, node.backwards):
             row = scope.fresh(f"{source}/{run}")
-            nodes.append(_row(source, row, axis, length - 1 - run if back else run))
+            nodes.append(made_of.row(source, row, axis, length - 1 - run if back else run))
             rows.append(row)
         results = [scope.fresh(f"{node.outputs[0]}/{run}") for _ in node.body.outputs]
         given = (*carried, *rows, *further)
@@ -411,7 +363,43 @@ def _scan(node: Scan, scope: Scope) -> list[ForeignNode]:
     return nodes
 
 
-def _length(node: Scan, sources: Sequence[str], scope: Scope) -> int:
+def _scan_while_running(node: Scan, scope: Scope) -> list[ForeignNode]:
+    """The loop over a size that is open, or too long to be written out."""
+    kept, sliced, hint = node.kept, len(node.axes), node.outputs[0]
+    sources = [scope.fresh(f"{hint}/{v}") for v in node.inputs[kept:]]
+    nodes = [identity(v, to) for v, to in zip(node.inputs[kept:], sources)]
+    size = scope.fresh(f"{hint}/length")
+    nodes.append(made_of.length(sources[0], size, node.axes[0]))
+    body, run, go = node.body, scope.fresh(f"{hint}/run"), scope.fresh(f"{hint}/go")
+    if len(body.inputs) != len(node.inputs) or len(body.outputs) != len(node.outputs):
+        raise ModelError("its body does not take what it gives it", place=node.place)
+    slices = [
+        made_of.row_at(source, run, formal, axis, size if back else "")
+        for source, formal, axis, back in zip(
+            sources, body.inputs[kept:], node.axes, node.backwards
+        )
+    ]
+    handed = [identity(v, to) for v, to in zip(sources[sliced:], body.inputs[kept + sliced :])]
+    inner = Subgraph(
+        (run, go, *body.inputs[:kept]),
+        (go, *body.outputs),
+        body.constants,
+        (*slices, *handed, *body.nodes),
+    )
+    rows = [scope.fresh(f"{o}/rows") if o else "" for o in node.outputs[kept:]]
+    nodes.append(
+        KeptRepeat(
+            node.op_type, (size, "", *node.inputs[:kept]), (*node.outputs[:kept], *rows), {},
+            node.name, depth=node.depth, body=inner, collected=((),) * len(rows),
+        )
+    )  # fmt: skip
+    ends = zip(rows, node.outputs[kept:], node.out_axes, node.out_backwards)
+    nodes += [made_of.unrolled(r, o, axis, back) for r, o, axis, back in ends if o]
+    return nodes
+
+
+def _length(node: Scan, sources: Sequence[str], scope: Scope) -> int | None:
+    """How often it runs; None where that is open, or more often than is written out."""
     found = set()
     for source, axis in zip(sources, node.axes):
         type_ = scope.type(source)
@@ -421,14 +409,35 @@ def _length(node: Scan, sources: Sequence[str], scope: Scope) -> int:
     if len(found) != 1:
         raise ModelError(f"it scans along sizes {found} at once", place=node.place)
     (size,) = found
-    if not isinstance(size, int):
-        raise UnsupportedError(
-            f"Scan is not supported along a size that is open ({size})",
-            place=node.place,
-            next_step="give the shapes when loading",
-        )
-    if not 0 < size <= MAX_RUNS:
-        raise UnsupportedError(
-            f"running {size} times is not supported; 1 to {MAX_RUNS} are", place=node.place
-        )
-    return size
+    if not isinstance(size, int) or not 0 < size <= MAX_RUNS:
+        return None
+    return size if size * len(node.body.nodes) <= MAX_COPIES else None
+
+
+def chosen_by(
+    index: str, given: Sequence[str], branches: Sequence[Subgraph], node: ForeignNode
+) -> list[ForeignNode]:
+    """A chain of branches: the one whose number `index` is, the last one for any other number.
+
+    node: what it is in the file, for names and outputs; its inputs are not read. The nodes are in
+    an order in which they can run, and the last one makes the outputs.
+    """
+    names = tuple(f"{node.name}/is {i}" for i in range(len(branches) - 1))
+    nodes = [made_of.equals(index, i, truth) for i, truth in enumerate(names)]
+    *first, other = [replace(g, inputs=(*names, *g.inputs)) for g in branches]
+    formal = (*names, *(f"{node.name}/given {i}" for i in range(len(given))))
+    for i in range(len(first) - 1, 0, -1):
+        outputs = tuple(f"{node.name}/{i} gives {k}" for k in range(len(node.outputs)))
+        inner = Branch(
+            node.op_type, (names[i], *formal), outputs, {}, f"{node.name}/{i}",
+            then=first[i], other=other,
+        )  # fmt: skip
+        other = Subgraph(formal, outputs, {}, (inner,))
+    given = (*names, *given)
+    if first:
+        choice = Branch(
+            node.op_type, (names[0], *given), node.outputs, {}, node.name,
+            then=first[0], other=other,
+        )  # fmt: skip
+        return [*nodes, choice]
+    return [Call(node.op_type, given, node.outputs, {}, node.name, body=other)]

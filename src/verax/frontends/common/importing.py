@@ -20,12 +20,12 @@ from verax.base.errors import GraphError, ModelError, UnsupportedError, UsageErr
 from verax.frontends.common.bodies import keep, knowing
 from verax.frontends.common.context import Conversion, Row, ValueNeededError, convert
 from verax.frontends.common.control import (
-    ROWS,
     Control,
     KeptBranch,
     KeptRepeat,
     unfold,
 )
+from verax.frontends.common.control_nodes import ROWS
 from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.ledger import Attributes, Ledger
 from verax.frontends.model import Model

@@ -8,6 +8,7 @@ of two ways by Switch, and Merge takes what arrives. Each becomes one node with 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -92,6 +93,16 @@ def _forget(reader: Any, roots: Iterable[str], kept: str) -> None:
         reader.nodes.pop(name, None)
 
 
+def _forget_unread(reader: Any, nodes: Sequence[ForeignNode]) -> None:
+    """Drop those of a body's nodes, which stand in order, that nobody reads now: what it makes of
+    constants alone."""
+    resolved = reader._resolved
+    read = Counter(node_of(resolved(v)) for n in reader.nodes.values() for v in n.inputs)
+    for node in reversed(nodes):
+        if node.name in reader.nodes and not read[node.name]:
+            read.subtract(node_of(resolved(v)) for v in reader.nodes.pop(node.name).inputs)
+
+
 def _source(reader: Any, value: str) -> str:
     """A truth value, whatever Identity hands it on."""
     value = str(reader._resolved(value))
@@ -153,6 +164,7 @@ def _loop(reader: Any, name: str) -> bool:
         test=Subgraph((*merges, *leaves), (truth,), {}, tuple(test)),
         body=Subgraph((*ways, *leaves), (*results, *leaves), {}, tuple(body)),
     )  # fmt: skip
+    _forget_unread(reader, [*test, *body])
     return True
 
 

@@ -24,7 +24,7 @@ ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
         "this loop cannot be followed: export the network unrolled, or the part before the loop",
     ),
     (
-        ("Case", "StatelessCase", "Switch", "Merge", "RefSwitch"),
+        ("Switch", "Merge", "RefSwitch"),
         "this branch cannot be followed: freeze the network for inference",
     ),
     (

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.control import DOMAIN, Scope, constant, identity, stack
+from verax.frontends.common.control import Scope
+from verax.frontends.common.control_nodes import DOMAIN, constant, identity, stack
 from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.common.ledger import Attributes
 
@@ -52,7 +53,7 @@ def of_lists(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
 
 
 def _hands_on(node: ForeignNode) -> bool:
-    return type(node).__name__ in ("Branch", "While", "Repeat")
+    return type(node).__name__ in ("Branch", "Call", "While", "Repeat")
 
 
 def _known(importer: Importing, node: ForeignNode, name: str) -> np.ndarray:

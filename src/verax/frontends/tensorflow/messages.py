@@ -35,7 +35,7 @@ MESSAGES: dict[str, str] = {
     "int64_val=10:*int64 bool_val=11:*bool uint32_val=16:*uint32 uint64_val=17:*uint64 "
     "lifted=1000:int64",
     "List": "s=2:*bytes i=3:*int64 f=4:*float b=5:*bool type=6:*enum shape=7:*Shape "
-    "tensor=8:*Tensor",
+    "tensor=8:*Tensor func=9:*NamedFunction",
     "NamedFunction": "name=1:string",
     "Attribute": "list=1:List s=2:bytes i=3:int64 f=4:float b=5:bool type=6:enum shape=7:Shape "
     "tensor=8:Tensor placeholder=9:string func=10:NamedFunction",

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.reading import companion, open_bytes
-from verax.frontends.common.control import Branch, While
+from verax.frontends.common.control import Branch, Call, While, chosen_by
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tensorflow.branches import SWITCH, taken_branches
 from verax.frontends.tensorflow.bundle import Bundle
@@ -39,6 +39,7 @@ from verax.ir.types import DType
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 BRANCHES, LOOPS = ("If", "StatelessIf"), ("While", "StatelessWhile")
+CASES = ("Case", "StatelessCase")
 CONTROL = {
     **dict.fromkeys(BRANCHES, ("then_branch", "else_branch")),
     **dict.fromkeys(LOOPS, ("cond", "body")),
@@ -188,6 +189,8 @@ class _Reader:
             inputs = tuple(value(i) for i in node.input if not i.startswith("^"))
             if node.op in CALLS:
                 self._call(node, name, inputs, depth)
+            elif node.op in CASES:
+                self._cases(node, name, inputs, depth)
             elif node.op in CONTROL:
                 self._control(node, name, inputs, depth)
             elif node.op not in NO_VALUE:
@@ -219,7 +222,8 @@ class _Reader:
 
     def _control(self, node: Any, name: str, inputs: tuple[str, ...], depth: int) -> None:
         """A branch or loop, whose functions take all that they read."""
-        parts = [self._function(node, part, name, depth) for part in CONTROL[node.op]]
+        called = [node.attr[part].func.name for part in CONTROL[node.op]]
+        parts = [self._function(function, name, depth) for function in called]
         count = len(parts[1].outputs)
         outputs = (name, *(f"{name}:{port}" for port in range(1, count)))
         place = f"node {name!r} ({node.op})"
@@ -234,11 +238,25 @@ class _Reader:
                 node.op, inputs, outputs, {}, name, test=parts[0], body=parts[1]
             )
 
-    def _function(self, node: Any, part: str, name: str, depth: int) -> Subgraph:
+    def _cases(self, node: Any, name: str, inputs: tuple[str, ...], depth: int) -> None:
+        """One of several branches, by number."""
+        place = f"node {name!r} ({node.op})"
+        called = [f.name for f in node.attr["branches"].list.func]
+        parts = [self._function(function, name, depth) for function in called]
+        if not parts or not inputs:
+            raise ModelError("it has no branches, or nothing chooses one", place=place)
+        outputs = (name, *(f"{name}:{port}" for port in range(1, len(parts[0].outputs))))
+        made = ForeignNode(node.op, inputs, outputs, {}, name)
+        for part in chosen_by(inputs[0], inputs[1:], parts, made):
+            if part.outputs[0] in self.nodes:
+                raise ModelError("the name is used twice", place=place)
+            self.nodes[part.outputs[0]] = replace(part, name=part.outputs[0])
+
+    def _function(self, called: str, name: str, depth: int) -> Subgraph:
         """A function of the library as a graph of its own."""
-        function = self.functions.get(node.attr[part].func.name)
+        function = self.functions.get(called)
         if function is None or depth > MAX_DEPTH:
-            raise ModelError(f"it has no function {part}", place=f"node {name!r}")
+            raise ModelError(f"there is no function {called!r}", place=f"node {name!r}")
         inside = _Reader(self.graph, self.contents, self.bundle, self.place)
         inside.keys = self.keys
         arguments = tuple(a.name for a in function.signature.input_arg)
@@ -354,7 +372,7 @@ class _Reader:
             node = self.nodes[name]
             inputs = [self._resolved(v) for v in node.inputs]
             outputs = (name, *(f"{name}:{p}" for p in range(1, ports.get(name, 0) + 1)))
-            if isinstance(node, Branch | While):
+            if isinstance(node, Branch | Call | While):
                 outputs = node.outputs
             made.append(
                 replace(node, inputs=tuple(public.get(v, v) for v in inputs), outputs=outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verax.frontends.common import formulas
-from verax.frontends.common.channels_last import constant_ints, running_sum
+from verax.frontends.common.channels_last import constant_ints, longs, running_sum
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tensorflow.rows import TABLE, row
 from verax.ir.types import DType
@@ -55,14 +55,18 @@ row("Cumprod")(lambda c: running_sum(c, "CumProd"))
 
 @row("TopKV2")
 def top_k(c: Conversion) -> Result:
-    """Places are int32."""
-    count = constant_ints(c, 1, "k")
+    """Places are int32. k may be computed: detectors sort as many boxes as were kept."""
+    k = c.known(1)
+    if k is None or k.dtype == object:
+        count = c.add("Reshape", [longs(c, 1), c.ints((1,))])
+    else:
+        count = c.ints(constant_ints(c, 1, "k"))
     kept = c.flag("sorted", True)
     target = c.text("index_type", "int32")
     b, names = c.builder, [*c.node.outputs, c.fresh("places")][:2]
     op = c.operator("TopK", axis=-1, largest=True, sorted=kept)
     values, places = b.add_all(
-        op, [c.required(0), c.ints(count)], [names[0], c.fresh(f"{names[0]}/long")], c.node.name
+        op, [c.required(0), count], [names[0], c.fresh(f"{names[0]}/long")], c.node.name
     )
     return values, b.add(c.operator("Cast", to=DType(target)), [places], [names[1]], c.node.name)
 

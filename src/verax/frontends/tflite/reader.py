@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.control import Branch, While
+from verax.frontends.common.control import Branch, Call, While
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tflite.flatbuffer import Table, damaged, root
 from verax.frontends.tflite.flexbuffer import read_map
@@ -48,8 +48,12 @@ KEPT = {"LSTM": 2}
 CONTROL = {
     "IF": ("then_subgraph_index", "else_subgraph_index"),
     "WHILE": ("cond_subgraph_index", "body_subgraph_index"),
+    "CALL": ("subgraph",),
+    "CALL_ONCE": ("init_subgraph_index",),
 }
 """Operators that run other subgraphs, and the options that name these."""
+FILLING = ("ASSIGN_VARIABLE", "HASHTABLE_IMPORT")
+"""Operators that write to what outlives a call."""
 MAX_DEPTH = 16
 """Subgraphs within subgraphs."""
 TYPED_BY_OUTPUT = ("CAST", "QUANTIZE")
@@ -150,11 +154,15 @@ class Bodies:
         """A node with the subgraphs that it runs, if it runs any."""
         if node.domain or node.op_type not in CONTROL:
             return node
-        first, second = (self._body(node, node.attributes[name]) for name in CONTROL[node.op_type])
+        first, *more = (self._body(node, node.attributes[name]) for name in CONTROL[node.op_type])
         ends = node.inputs, node.outputs
+        if node.op_type == "CALL_ONCE":
+            return _made_once(node, first)
+        if node.op_type == "CALL":
+            return Call("CALL", *ends, {}, node.name, "", node.version, body=first)
         if node.op_type == "IF":
-            return Branch("IF", *ends, {}, node.name, "", node.version, then=first, other=second)
-        return While("WHILE", *ends, {}, node.name, "", node.version, test=first, body=second)
+            return Branch("IF", *ends, {}, node.name, "", node.version, then=first, other=more[0])
+        return While("WHILE", *ends, {}, node.name, "", node.version, test=first, body=more[0])
 
     def _body(self, node: ForeignNode, index: int) -> Subgraph:
         if not 0 < index < len(self.graphs) or self.depth > MAX_DEPTH:
@@ -171,6 +179,21 @@ class Bodies:
         read = {v for n in nodes for v in n.inputs} | set(outputs)
         constants = {t.name: _constant(t) for t in tensors if t.data and t.name in read}
         return Subgraph(inputs, outputs, constants, nodes)
+
+
+def _made_once(node: ForeignNode, graph: Subgraph) -> ForeignNode:
+    """A graph that runs before the first call, for what it writes to: nothing where it only
+    computes. Raises `UnsupportedError` where it fills variables or tables."""
+    filled = sorted({n.op_type for n in graph.nodes if n.op_type in FILLING})
+    if filled:
+        raise UnsupportedError(
+            f"it runs {', '.join(filled)} once: resources that outlive a call are not supported",
+            place=node.place,
+            next_step="export the model with its variables frozen",
+        )
+    if node.inputs or node.outputs:
+        raise damaged("CALL_ONCE has operands")
+    return Call("CALL_ONCE", (), (), {}, node.name, "", node.version)
 
 
 def _limited(tables: Iterable[Table], what: str) -> Iterator[Table]:

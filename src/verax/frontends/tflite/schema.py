@@ -199,6 +199,8 @@ OPTIONS: dict[str, Options] = {
     "COS": _options(84, ""),
     "QUANTIZE": _options(89, ""),
     "HARD_SWISH": _options(91, ""),
+    "CALL": _options(16, "subgraph:uint32"),
+    "CALL_ONCE": _options(103, "init_subgraph_index"),
     "IF": _options(92, "then_subgraph_index else_subgraph_index"),
     "WHILE": _options(93, "cond_subgraph_index body_subgraph_index"),
     "DEPTH_TO_SPACE": _options(94, "block_size"),

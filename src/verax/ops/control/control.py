@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError, OpenChoiceError
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, maximum
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding
@@ -42,7 +42,19 @@ class Control(Operator):
     max_inputs: ClassVar[int | None] = None
     through_float32: ClassVar[bool] = False
 
+    fields: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are bodies."""
+
     def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    @property
+    def own_inputs(self) -> int:
+        """How many inputs stand before those that every body takes from outside."""
+        raise NotImplementedError
+
+    def formal(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """Types of what a body takes before that, by those of the operator's inputs."""
         raise NotImplementedError
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
@@ -104,13 +116,23 @@ class If(Control):
     """One of two bodies, by a condition.
 
     Inputs: the condition (bool, one element), then what the bodies take: the same values in the
-    same order for both. Outputs: those of the body that is chosen, of the same types for both
-    unless the condition is known. then_branch, else_branch: their text forms; one may be "", where
-    it does not fit the sizes at hand: choosing it is an error of whoever gives the inputs.
+    same order for both. Outputs: those of the body that is chosen, for both of the same element
+    types and as many axes; a size in which they differ is known when it runs. then_branch,
+    else_branch: their text forms; one may be "", where it does not fit the sizes at hand: choosing
+    it is an error of whoever gives the inputs.
     """
 
     then_branch: str = ""
     else_branch: str = ""
+
+    fields: ClassVar[tuple[str, ...]] = ("then_branch", "else_branch")
+
+    @property
+    def own_inputs(self) -> int:
+        return 1
+
+    def formal(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        return ()
 
     @property
     def output_count(self) -> int:
@@ -136,15 +158,20 @@ class If(Control):
         built = [instantiated(ctx, t, types, ctx.known[1:], what) for what, t in texts.items()]
         outputs = [body_of(t).outputs for t in texts.values()]
         found = [[b.types[v] for v in names] for b, names in zip(built, outputs)]
-        if found[0] != found[-1]:
+        if [(t.dtype, t.rank) for t in found[0]] != [(t.dtype, t.rank) for t in found[-1]]:
             listed = [", ".join(map(str, side)) for side in found]
             ctx.fail(
                 f"its branches give {listed[0]} and {listed[-1]}: a branch that is chosen while "
-                "running must give what the other gives"
+                "running must give as many axes as the other gives, of the same type"
             )
-        nothing: tuple[np.ndarray | None, ...] = (None,) * len(found[0])
         if chosen is None:
-            return found[0], nothing
+            either = [
+                one.with_dims(
+                    [a if a == b else ctx.fresh("chosen") for a, b in zip(one.dims, two.dims)]
+                )
+                for one, two in zip(found[0], found[-1])
+            ]
+            return either, (None,) * len(either)
         return found[0], tuple(built[0].known.get(v) for v in outputs[0])
 
     def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -182,6 +209,16 @@ class Loop(Control):
     carried: int = 0
 
     min_inputs: ClassVar[int] = 2
+    fields: ClassVar[tuple[str, ...]] = ("body",)
+
+    @property
+    def own_inputs(self) -> int:
+        return 2 + self.carried
+
+    def formal(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """The number of the run, the carried values."""
+        carried = (t for t in inputs[2 : self.own_inputs] if t is not None)
+        return (TensorType(DType.int64, ()), *carried)
 
     @property
     def output_count(self) -> int:
@@ -227,9 +264,11 @@ class Loop(Control):
         if ctx.has(1) and first is not None and not first.reshape(-1)[0]:
             return 0
         goes_on = going is not None and bool(going.reshape(-1)[0])
-        if limit is None or limit.dtype == object or not goes_on or (ctx.has(1) and first is None):
+        if limit is None or not goes_on or (ctx.has(1) and first is None):
             return ctx.fresh("runs")
-        return max(0, int(limit.reshape(-1)[0]))
+        return maximum(
+            0, limit.reshape(-1)[0] if limit.dtype == object else int(limit.reshape(-1)[0])
+        )
 
     def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
         limit, first, *given = inputs
