@@ -1,6 +1,7 @@
 """Writes quantised.npz: programs that PT2E and torchao quantised, with what PyTorch answers.
 
-Run by hand where torch and torchao are installed; the tests read the file, and need neither. A case
+Run by hand where torch and torchao are installed, with the names of the cases to write again, or of
+none for all; the tests read the file, and need neither. A case
 holds the bytes of a `.pt2` file without sample inputs and lines of Python, an input, and the answer
 of PyTorch's own run.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -77,6 +79,22 @@ def torchao(config: Any) -> Any:
     return make
 
 
+def static(granularity: Any, scale: Any, zero: Any = None) -> Any:
+    """Both layers' inputs quantised by the same scales, which a calibration would have chosen."""
+    mapping = ao.MappingType.SYMMETRIC if zero is None else ao.MappingType.ASYMMETRIC
+    config = ao.Int8StaticActivationInt8WeightConfig(
+        act_quant_scale=scale,
+        act_quant_zero_point=zero,
+        granularity=granularity,
+        act_mapping_type=mapping,
+    )
+    return torchao(config)
+
+
+ONE_SCALE = torch.full((1, 1, 1), 0.025)
+"""Some of the normal numbers saturate."""
+BY_ROW = torch.linspace(0.02, 0.03, 10).view(2, 5, 1)
+BOTH = [ao.granularity.PerTensor(), ao.granularity.PerRow()]
 SYMMETRIC = ao.granularity.PerGroup(16)
 CASES = {
     "pt2e, static": pt2e(False),
@@ -96,6 +114,12 @@ CASES = {
         ao.Int8DynamicActivationIntxWeightConfig(
             weight_dtype=torch.int8, weight_granularity=ao.granularity.PerAxis(0)
         )
+    ),
+    "int8 weights, static int8": static(ao.granularity.PerTensor(), ONE_SCALE),
+    "int8 weights by channel, static int8": static(BOTH, ONE_SCALE),
+    "int8 weights by channel, static int8 by row": static(ao.granularity.PerRow(), BY_ROW),
+    "int8 weights by channel, static int8 around 7": static(
+        BOTH, ONE_SCALE, torch.full((1, 1, 1), 7, dtype=torch.int8)
     ),
 }
 
@@ -120,8 +144,11 @@ def stored(program: Any) -> np.ndarray:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    found: dict[str, np.ndarray] = {}
+    path, asked = Path(__file__).with_name("quantised.npz"), sys.argv[1:] or [*CASES]
+    found = dict(np.load(path)) if sys.argv[1:] else {}
     for i, (name, make) in enumerate(CASES.items()):
+        if name not in asked:
+            continue
         torch.manual_seed(80 + i)
         net, x = make()
         program = torch.export.export(net, (x,), strict=False)
@@ -130,7 +157,7 @@ def main() -> None:
         # Without this the weights that torchao wraps are stored as pickles.
         found[f"{name}|program"] = stored(program.run_decompositions({}))
         found[f"{name}|x"], found[f"{name}|y"] = x.numpy(), answer.numpy()
-    np.savez_compressed(Path(__file__).with_name("quantised.npz"), **found)
+    np.savez_compressed(path, **found)
 
 
 if __name__ == "__main__":

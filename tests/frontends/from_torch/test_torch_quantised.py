@@ -61,7 +61,42 @@ def test_weights_stay_integers(name: str) -> None:
         assert weight is None or weight.dtype.kind == "i", node.place
 
 
-@pytest.mark.parametrize("name", ["pt2e, static", "int8 weights, dynamic int8"])
+STATIC = sorted(n for n in NAMES if ", static int8" in n)
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_scales_that_were_chosen_before_are_constants(name: str) -> None:
+    """Nothing of the input decides how it is quantised, and products are of whole numbers."""
+    graph = model(name).graph
+    quantised = [n for n in graph.nodes if n.op.kind == "QuantizeLinear"]
+    assert len(quantised) == 2
+    made = {o for n in graph.nodes for o in n.outputs if _reads(graph, n, {*graph.inputs})}
+    for node in quantised:
+        assert made.isdisjoint(str(v) for v in node.inputs[1:]), node.place
+    products = [n for n in graph.nodes if n.op.kind == "MatMul"]
+    assert products and all(str(graph.types[n.outputs[0]].dtype) == "int32" for n in products)
+
+
+def _reads(graph: Any, node: Any, wanted: set[str]) -> bool:
+    """Whether something that a node is computed from is among `wanted`."""
+    made = {o: n for n in graph.nodes for o in n.outputs}
+    names = [str(v) for v in node.inputs]
+    return any(n in wanted or (n in made and _reads(graph, made[n], wanted)) for n in names)
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_another_scale_is_a_mistake(name: str) -> None:
+    """The witness can fail: with scales of the inputs a hundredth larger."""
+    graph = model(name).graph
+    scales = {k for k, c in graph.constants.items() if c.dtype == np.float32 and c.ndim == 3}
+    assert scales
+    wrong = {k: (c * np.float32(1.01) if k in scales else c) for k, c in graph.constants.items()}
+    other = dataclasses.replace(graph, constants=wrong)
+    answers = {next(iter(graph.outputs)): STORED[f"{name}|y"]}
+    assert verax.check(other, answers, given(name)).kind is Kind.mistake
+
+
+@pytest.mark.parametrize("name", ["pt2e, static", "int8 weights, dynamic int8", *STATIC])
 def test_another_weight_is_a_mistake(name: str) -> None:
     """The witness can fail: with small weights one larger PyTorch's answers fit no more."""
     graph = model(name).graph

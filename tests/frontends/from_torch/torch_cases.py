@@ -14,6 +14,7 @@ from torch_programs import torch
 from torch_quantised_cases import quantised_calls
 from torch_recurrent_cases import recurrent_calls
 from torch_scatter_cases import scatter_calls
+from torch_special_cases import special_calls
 
 F = torch.nn.functional
 
@@ -70,6 +71,7 @@ def _calls() -> list[Any]:
         *index_calls(),
         *order_calls(),
         *scatter_calls(),
+        *special_calls(),
         *formula_calls(),
         *recurrent_calls(),
         *complex_calls(),

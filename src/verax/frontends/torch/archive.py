@@ -28,10 +28,10 @@ SCALAR_TYPES = {
     **{13: DType.bfloat16, 28: DType.uint16, 34: DType.uint32, 35: DType.uint64},
 }
 """Numbers of torch's element types in the file."""
-COMPLEX_TYPES = {10: DType.float32, 11: DType.float64}
+COMPLEX_TYPES = {9: DType.float16, 10: DType.float32, 11: DType.float64}
 """Those of complex numbers, with the type of their two parts."""
 OTHER_TYPES = {
-    **{9: "complex32", 29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz"},
+    **{29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz"},
     **{32: "float8_e5m2fnuz", 33: "float8_e8m0fnu"},
 }
 """Those that Verax has not, by name."""

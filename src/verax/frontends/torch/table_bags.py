@@ -62,11 +62,22 @@ def embedding_bag(t: Aten) -> Result:
     return t.output(0, "Where", [t.add("Greater", [sizes, zero]), y, zero]), "", "", ""
 
 
+def _grows(t: Aten, x: str, mask: str) -> bool:
+    """Whether a mask has axes, or sizes of them, to which `x` is broadcast."""
+    own, other = t.type(x).dims, t.type(mask).dims
+    behind = own[len(own) - len(other) :] if len(other) <= len(own) else ()
+    return len(other) > len(own) or any(a == 1 and b != 1 for a, b in zip(behind, other))
+
+
 @row("masked_scatter.default")
 def masked_scatter(t: Aten) -> Result:
     """Where the mask holds, the elements of `source` in their order."""
     x, mask, source = (t.tensor(n) for n in ("self", "mask", "source"))
+    dims = np.broadcast_shapes(t.known_sizes(x), t.known_sizes(mask)) if _grows(t, x, mask) else ()
     shape = t.add("Shape", [x])
+    if dims:
+        shape = t.ints(dims)
+        x = t.add("Expand", [x, shape])
     mask = t.add("Expand", [mask, shape])
     flat = t.cast(t.add("Reshape", [mask, t.ints([-1])]), "int64")
     place = t.add("CumSum", [flat, t.constant(0, np.int64)])

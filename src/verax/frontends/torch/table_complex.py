@@ -125,7 +125,10 @@ def conjugate(t: Aten) -> Result:
     return t.result("Identity", [conjugate_of(t, t.tensor("self"))])
 
 
-PARTS = {"element type 10": DType.float32, "element type 11": DType.float64}
+PARTS = {
+    **{"element type 9": DType.float16, "element type 10": DType.float32},
+    "element type 11": DType.float64,
+}
 """Complex types as the file has them, with the type of their parts."""
 
 
@@ -144,6 +147,16 @@ def converted(t: Aten) -> Result:
     if pair:
         return t.result("Cast", [x], to=wanted)
     return t.result("Identity", [widened(t, x, wanted)])
+
+
+@row("chalf.default")
+def halved(t: Aten) -> Result:
+    """To complex numbers of two float16."""
+    t.irrelevant("memory_format", reason="it says how a tensor is stored")
+    x = t.tensor("self")
+    if is_pair(t, "self"):
+        return t.result("Cast", [x], to=DType.float16)
+    return t.result("Identity", [widened(t, x, DType.float16)])
 
 
 @row("_assert_tensor_metadata.default")

@@ -170,6 +170,8 @@ def multilabel_margin(t: Aten) -> Result:
     PyTorch's own decomposition gives other numbers than PyTorch for some targets.
     """
     x, target = t.tensor("self"), t.cast(t.tensor("target"), DType.int64)
+    if not t.rank(x):
+        x, target = (t.add("Reshape", [v, t.ints([1])]) for v in (x, target))
     dtype, count = t.type(x).dtype, t.known_size(x, -1)
     end = t.cast(t.add("Equal", [target, t.constant(-1, "int64")]), DType.int32)
     before = t.add("CumSum", [end, t.constant(t.rank(x) - 1, "int64")])
@@ -185,4 +187,8 @@ def multilabel_margin(t: Aten) -> Result:
     loss = t.add("Relu", [_less(t, 1, apart)])
     counted = t.cast(t.add("And", [valid, t.add("Not", [taken])]), dtype)
     total = t.add("ReduceSum", [t.add("Mul", [loss, counted]), t.ints([-2, -1])], keepdims=False)
-    return _reduced(t, t.add("Div", [total, t.like(count, x)]))
+    mean = t.add("Div", [total, t.like(count, x)])
+    if not t.rank(t.tensor("self")):
+        t.irrelevant("reduction", reason="there is one loss")
+        return t.result("Identity", [mean])
+    return _reduced(t, mean)

@@ -267,8 +267,8 @@ def unbind(t: Aten) -> Result:
 MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-def _pads(t: Aten, x: str) -> str:
-    """torch lists (begin, end) from the last axis forwards; negative ones crop."""
+def _widths(t: Aten, x: str) -> tuple[list[Any], list[Any]]:
+    """Pads before and behind every axis: torch lists (begin, end) from the last axis forwards."""
     name = "pad" if t.a.has("pad") else "padding"
     widths, rank = t.a.get(name, ()), t.rank(x)
     if not isinstance(widths, tuple) or len(widths) % 2 or len(widths) > 2 * rank:
@@ -276,13 +276,41 @@ def _pads(t: Aten, x: str) -> str:
     begins, ends = [0] * rank, [0] * rank
     for i, (begin, end) in enumerate(zip(widths[::2], widths[1::2])):
         begins[rank - 1 - i], ends[rank - 1 - i] = begin, end
+    return begins, ends
+
+
+def _pads(t: Aten, x: str) -> str:
+    """The same as the operator has them; negative ones crop."""
+    begins, ends = _widths(t, x)
     return t.vector([*begins, *ends])
+
+
+def _crops(t: Aten, x: str) -> bool:
+    """Whether some pad is negative."""
+    return any(type(n) is int and n < 0 for side in _widths(t, x) for n in side)
+
+
+def _edges(t: Aten, x: str) -> Result:
+    """The numbers at the ends repeated, and what negative pads name cropped from that: torch lets
+    them crop all that was there, too."""
+    both = _widths(t, x)
+    if not all(type(n) is int for side in both for n in side):
+        t.refuse("a pad that is not known, beside one that crops")
+    wide = t.add("Pad", [x, t.ints([max(n, 0) for side in both for n in side])], mode="edge")
+    begins, ends = ([max(-n, 0) for n in side] for side in both)
+    axes = [a for a, cut in enumerate(zip(begins, ends)) if any(cut)]
+    if not axes:
+        return t.result("Identity", [wide])
+    last = [-ends[a] if ends[a] else LAST for a in axes]
+    return shapes.sliced(t, wide, axes, [begins[a] for a in axes], last)
 
 
 @row("pad.default", "constant_pad_nd.default")
 def pad(t: Aten) -> Result:
     x = t.tensor("self")
     mode, value = t.choice("mode", MODES, "constant"), t.number("value", 0)
+    if mode == "replicate" and not value and _crops(t, x):
+        return _edges(t, x)
     inputs = [x, _pads(t, x)]
     if mode == "constant":
         inputs.append(t.constant(value or 0, t.type(x).dtype.numpy))
@@ -295,6 +323,8 @@ def pad(t: Aten) -> Result:
 def edge_pad(t: Aten) -> Result:
     x = t.tensor("self")
     mode = "reflect" if t.kind.startswith("reflection") else "edge"
+    if mode == "edge" and _crops(t, x):
+        return _edges(t, x)
     return t.result("Pad", [x, _pads(t, x)], mode=mode)
 
 
@@ -309,6 +339,9 @@ def flip(t: Aten) -> Result:
 def roll(t: Aten) -> Result:
     """Elements shifted beyond the end come in at the front, axis by axis."""
     x = t.tensor("self")
+    if 0 in t.type(x).dims:
+        t.irrelevant("shifts", "dims", reason="there are no elements to shift")
+        return t.result("Identity", [x])
     shifts, axes = t.integers("shifts"), t.integers("dims", ())
     shape = None if axes else t.add("Shape", [x])
     if shape is not None:

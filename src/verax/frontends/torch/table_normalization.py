@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from verax.frontends.common.context import Result
+from verax.frontends.common.context import Applied, Result
 from verax.frontends.torch.rows import Aten, row
 from verax.ir.types import DType
 
@@ -37,6 +37,18 @@ def batch_norm(t: Aten) -> Result:
     t.irrelevant("momentum", reason=ONLY_TRAINING)
     t.irrelevant("cudnn_enabled", reason="it chooses an implementation")
     return _by_own_statistics(t, x) if own else _normalised(t, x)
+
+
+@row("native_batch_norm.default")
+def native_batch_norm(t: Aten) -> Result:
+    """By running statistics; those that it saves are empty then. Training is read as
+    `_native_batch_norm_legit_functional` (`mutation`)."""
+    x = t.tensor("input")
+    if t.flag("training"):
+        t.refuse("statistics that nothing keeps")
+    t.irrelevant("momentum", reason=ONLY_TRAINING)
+    y = t.append(_normalised(t, x))
+    return t.named([y, *(t.constant(np.zeros(0), np.float32) for _ in range(2))])
 
 
 def _by_own_statistics(t: Aten, x: str) -> Result:
@@ -85,10 +97,10 @@ def _unbiasing(t: Aten, x: str, dtype: DType) -> str:
     return t.add("Div", [count_, t.add("Sub", [count_, t.constant(1, dtype.numpy)])])
 
 
-def _normalised(t: Aten, x: str) -> Result:
+def _normalised(t: Aten, x: str) -> Applied:
     mean, variance = t.tensor("running_mean"), t.tensor("running_var")
     scale, bias = _scale_and_bias(t, x)
-    return t.result(
+    return t.apply(
         "BatchNormalization", [x, scale, bias, mean, variance], epsilon=t.number("eps", 1e-5)
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, row
+from verax.frontends.torch.table_unfolding import places_of
 from verax.ir.types import DType
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
@@ -114,12 +115,7 @@ def as_strided_scatter(t: Aten) -> Result:
     usual = [math.prod(dims[a + 1 :]) for a in range(len(dims))]
     if any(n != 1 and s != u for n, s, u in zip(dims, own, usual)):
         t.refuse(f"an input of strides {own}")
-    t.must_be_few(math.prod(sizes))
-    places = np.full(sizes, offset)
-    for axis, (n, stride) in enumerate(zip(sizes, strides)):
-        places += (np.arange(n) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))
-    if places.size and not 0 <= places.min() <= places.max() < math.prod(dims):
-        t.refuse("places outside of its input")
+    places = places_of(t, sizes, strides, offset, math.prod(dims))
     return _written_flat(t, x, t.constant(places, np.int64), t.tensor("src"))
 
 

@@ -90,6 +90,20 @@ def col2im(t: Aten) -> Result:
     )
 
 
+def places_of(
+    t: Aten, sizes: Sequence[int], strides: Sequence[int], offset: int, count: int
+) -> np.ndarray:
+    """For a tensor of these sizes the place of every element among `count` that lie in memory, all
+    in steps of `strides` from `offset`. Refuses places that are not there."""
+    t.must_be_few(math.prod(sizes))
+    places = np.full(sizes, offset)
+    for axis, (n, stride) in enumerate(zip(sizes, strides)):
+        places += (np.arange(n) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))
+    if places.size and not 0 <= places.min() <= places.max() < count:
+        t.refuse("places outside of its input")
+    return places
+
+
 @row("as_strided.default")
 def as_strided(t: Aten) -> Result:
     """Elements by their places in memory, which follow from the strides that the program records
@@ -106,11 +120,6 @@ def as_strided(t: Aten) -> Result:
     expected = [math.prod(dims[a] for a in order[i + 1 :]) for i in range(len(order))]
     if any(dims[a] != 1 and own[a] != stride for a, stride in zip(order, expected)):
         t.refuse(f"an input of strides {own}, which has gaps")
-    t.must_be_few(math.prod(sizes))
-    places = np.full(sizes, offset)
-    for axis, (n, stride) in enumerate(zip(sizes, strides)):
-        places += (np.arange(n) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))
-    if places.size and not 0 <= places.min() <= places.max() < math.prod(dims):
-        t.refuse("places outside of its input")
+    places = places_of(t, sizes, strides, offset, math.prod(dims))
     flat = t.add("Reshape", [t.add("Transpose", [x], perm=tuple(order)), t.ints([-1])])
     return t.result("Gather", [flat, t.constant(places, np.int64)], axis=0)
