@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from types import FrameType
 from typing import Any
@@ -10,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from verax.base.arrays import write_addresses
+from verax.base.arrays import address_writer
 from verax.base.errors import InputError
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
@@ -100,9 +101,10 @@ def test_addresses_are_those_that_numpy_tells(dtype: Any) -> None:
     fixed = array.copy()
     fixed.flags.writeable = False
     found = [array, array[1:], array[:0], array[2, 3:], np.zeros((), dtype), fixed]
-    table = [0] * 8
-    write_addresses(table, 2, found)
-    assert table == [0, 0, *(a.__array_interface__["data"][0] for a in found)]
+    table = (ctypes.c_void_p * 8)()
+    address_writer(table, 2)(found)
+    wanted = [a.__array_interface__["data"][0] for a in found]
+    assert list(table) == [None, None, *wanted]
 
 
 def test_what_is_no_plain_array_is_read_as_before() -> None:

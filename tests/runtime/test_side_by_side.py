@@ -62,14 +62,14 @@ def test_two_callers_are_inside_at_the_same_time() -> None:
     program = exe.specialised.program
     together, seen = threading.Barrier(2, timeout=60), []
     place = type(program._places[0])
-    plain = place.run
+    plain = place._run
 
     def meeting(self: object, arrays: object) -> object:
         together.wait()
         seen.append(self)
         return plain(self, arrays)  # type: ignore[arg-type]
 
-    place.run = meeting  # type: ignore[method-assign]
+    place._run = meeting  # type: ignore[method-assign]
     try:
         workers = [threading.Thread(target=exe.run, args=(given(n),)) for n in range(2)]
         for worker in workers:
@@ -77,7 +77,7 @@ def test_two_callers_are_inside_at_the_same_time() -> None:
         for worker in workers:
             worker.join()
     finally:
-        place.run = plain  # type: ignore[method-assign]
+        place._run = plain  # type: ignore[method-assign]
     assert len({id(s) for s in seen}) == 2
 
 
@@ -97,6 +97,34 @@ def test_arenas_are_made_when_they_are_needed_and_are_few() -> None:
     assert len(program._places) <= MOST_ARENAS
     assert len(program._free) == len(program._places)
     assert program._free[-1] is program._places[0]  # the one with the worker threads is next
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_arena_whose_taker_was_interrupted_is_found_again(threads: int) -> None:
+    """Ctrl-C may come after the arena was taken and before anybody knows it."""
+    exe = network(threads)
+    wanted, program = exe.run(given(1))["y"].tobytes(), exe.specialised.program
+    for _ in range(MOST_ARENAS - 1):
+        program._free.pop()
+        assert exe.run(given(1))["y"].tobytes() == wanted
+    assert len(program._places) == len(program._free) == 1
+
+
+def test_an_arena_that_somebody_uses_is_not_taken_for_lost() -> None:
+    exe = network(1)
+    program = exe.specialised.program
+    held = [program._take() for _ in range(3)]
+    exe.run(given(1))
+    assert len({id(place) for place in held}) == 3
+    assert len(program._places) == 4
+    assert all(place not in program._free for place in held)
+    for place in held:
+        program._give_back(place)
+    del place, held
+    program._free.clear()
+    exe.run(given(1))
+    assert sorted(map(id, program._free)) == sorted(map(id, program._places))
+    assert program._free[-1] is program._places[0]
 
 
 def test_closing_waits_for_those_who_run() -> None:

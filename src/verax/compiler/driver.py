@@ -160,6 +160,7 @@ class Executable(Remembers):
         set."""
         super().__init__(graph.state, graph.initial)
         self.graph = graph
+        self._output_names = graph.outputs
         self.settings = settings if recipe is None else follow(recipe, settings)
         self._wanted = recipe
         self._cache = cache if is_cached(self.settings) else None
@@ -239,7 +240,8 @@ class Executable(Remembers):
         if last is not None and self._by_types_alone:
             outputs = last[1].program.run_if_taken(inputs)
             if outputs is not None:
-                return dict(zip(self.graph.outputs, outputs))
+                names = self._output_names
+                return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
         found = self._lookup(inputs)
         arrays = [inputs[v] for v in found.inputs]

@@ -169,27 +169,6 @@ def _quadrant(m: Arith[V], x: V) -> tuple[V, V]:
     return j, m.mul(f, _d(m, math.pi / 2))
 
 
-NEAR = 2.0**20
-"""Up to here one piece of 2/pi is reduced modulo 4, and three are enough."""
-
-
-def _near_quadrant(m: Arith[V], x: V) -> tuple[V, V]:
-    """`_quadrant` for |x| <= NEAR: sine, cosine and tangent are the same numbers after it, which
-    was found on every float32 (tests/numerics/test_near.py)."""
-    q = m.mul(x, _d(m, _TWO_OVER_PI[0]))
-    total = m.sub(q, m.mul(m.rint(m.mul(q, _d(m, 0.25))), _d(m, 4.0)))
-    error = _d(m, 0.0)
-    for piece in _TWO_OVER_PI[1:3]:
-        q = m.mul(x, _d(m, piece))
-        s = m.add(total, q)
-        error = m.add(error, m.sub(q, m.sub(s, total)))
-        total = s
-    n = m.rint(total)
-    f = m.add(m.sub(total, n), error)
-    j = m.sub(n, m.mul(m.floor(m.mul(n, _d(m, 0.25))), _d(m, 4.0)))
-    return j, m.mul(f, _d(m, math.pi / 2))
-
-
 def _sin_cos(m: Arith[V], r: V) -> tuple[V, V]:
     z = m.mul(r, r)
     s = _series(m, z, [(-1.0) ** k / math.factorial(2 * k + 1) for k in range(8)])
@@ -197,26 +176,26 @@ def _sin_cos(m: Arith[V], r: V) -> tuple[V, V]:
     return m.mul(r, s), c
 
 
-def sin_d(m: Arith[V], x: V, quadrant: Callable[..., Any] = _quadrant) -> V:
+def sin_d(m: Arith[V], x: V) -> V:
     """Sine of any float32 value, by exact argument reduction."""
-    j, r = quadrant(m, x)
+    j, r = _quadrant(m, x)
     s, c = _sin_cos(m, r)
     value = m.select(m.or_(m.eq(j, _d(m, 1.0)), m.eq(j, _d(m, 3.0))), c, s)
     value = m.select(m.ge(j, _d(m, 2.0)), m.neg(value), value)
     return m.select(m.eq(x, _d(m, 0.0)), x, value)
 
 
-def cos_d(m: Arith[V], x: V, quadrant: Callable[..., Any] = _quadrant) -> V:
+def cos_d(m: Arith[V], x: V) -> V:
     """Cosine of any float32 value, by exact argument reduction."""
-    j, r = quadrant(m, x)
+    j, r = _quadrant(m, x)
     s, c = _sin_cos(m, r)
     value = m.select(m.or_(m.eq(j, _d(m, 1.0)), m.eq(j, _d(m, 3.0))), s, c)
     return m.select(m.or_(m.eq(j, _d(m, 1.0)), m.eq(j, _d(m, 2.0))), m.neg(value), value)
 
 
-def tan_d(m: Arith[V], x: V, quadrant: Callable[..., Any] = _quadrant) -> V:
+def tan_d(m: Arith[V], x: V) -> V:
     """Tangent of any float32 value, by exact argument reduction."""
-    j, r = quadrant(m, x)
+    j, r = _quadrant(m, x)
     s, c = _sin_cos(m, r)
     odd = m.or_(m.eq(j, _d(m, 1.0)), m.eq(j, _d(m, 3.0)))
     value = m.div(m.select(odd, m.neg(c), s), m.select(odd, s, c))
@@ -296,13 +275,3 @@ _ROUTINES: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {n: _via_double(f) for n, f in _ROUTINES.items()}
-
-
-def _near(function: Callable[..., Any]) -> Callable[..., Any]:
-    return _via_double(lambda m, x: function(m, x, _near_quadrant))
-
-
-SHORTER: dict[str, tuple[float, Callable[..., Any]]] = {
-    "sin": (NEAR, _near(sin_d)), "cos": (NEAR, _near(cos_d)), "tan": (NEAR, _near(tan_d)),
-}  # fmt: skip
-"""By name: up to which |x|, and how, kernels have the same float32 with fewer operations."""

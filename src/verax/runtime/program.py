@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import ctypes
 import math
+import sys
 import threading
 import time
 import weakref
@@ -16,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base import memory
-from verax.base.arrays import as_array, write_addresses
+from verax.base.arrays import address_writer, as_array
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.runtime.engine import LoadedObject, load_object
@@ -83,7 +84,6 @@ class Program:
         """
         self.image = image
         self._python_call = python_call
-        self._wanted = [(s.name, s.shape, numpy_dtype(s.dtype)) for s in image.inputs]
         memory.require(sum(map(_bytes, image.outputs)), "the network's outputs")
         self._weights = _aligned(image.weights)
         self._library = load_object(image.object_code) if image.object_code else None
@@ -112,12 +112,30 @@ class Program:
         try:
             return self._free.pop()
         except IndexError:
-            pass
+            return self._another()
+
+    def _another(self) -> _Place:
+        """An arena when none is free."""
         with self._lock:
+            self._find_lost()
+            with contextlib.suppress(IndexError):
+                return self._free.pop()
             if len(self._places) < MOST_ARENAS:
                 self._places.append(self._new_place(1))
                 return self._places[-1]
             return self._wait()
+
+    def _find_lost(self) -> None:
+        """Lay down arenas whose takers were interrupted (Ctrl-C) before they knew what they had.
+
+        Whoever uses an arena refers to it; one that only this program knows is nobody's. Where
+        threads count references without the interpreter's lock, it stays lost.
+        """
+        if getattr(sys, "_is_gil_enabled", lambda: True)():
+            (known,) = _references([object()])
+            for i, count in enumerate(_references(self._places)):
+                if count == known + (i == 0):  # the first has a name, too
+                    self._lay_down(self._places[i])
 
     def _wait(self) -> _Place:
         """An arena as soon as one is free; the lock is held.
@@ -137,12 +155,18 @@ class Program:
     def _give_back(self, place: _Place) -> None:
         self._lay_down(place)
         if self._waiting:
-            with self._lock:
-                self._given_back.notify_all()
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        with self._lock:
+            self._given_back.notify_all()
 
     def _lay_down(self, place: _Place) -> None:
         """Among the free ones: the first is taken before others."""
-        self._free.insert(len(self._free) if place is self._first else 0, place)
+        if place is self._first:
+            self._free.append(place)
+        else:
+            self._free.insert(0, place)
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs in the image's order; shapes and dtypes are already checked.
@@ -159,21 +183,19 @@ class Program:
     def run_if_taken(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
         """As `run`, by name; None unless the values are arrays of exactly the types that it takes
         and no others, and whoever asked finds out what is to be done."""
-        if len(values) != len(self._wanted):
-            return None
-        arrays = []
-        for name, shape, dtype in self._wanted:
-            array = values.get(name)
-            if type(array) is not np.ndarray or array.shape != shape:
-                return None
-            if array.dtype is not dtype and array.dtype != dtype:
-                return None
-            arrays.append(array)
-        place = self._take()
         try:
-            return place.run(arrays)
+            place = self._free.pop()
+        except IndexError:
+            place = self._another()
+        try:
+            return place.run_if_taken(values)
         finally:
-            self._give_back(place)
+            if place is self._first:
+                self._free.append(place)
+            else:
+                self._free.insert(0, place)
+            if self._waiting:
+                self._tell_waiting()
 
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255).
@@ -236,19 +258,22 @@ class _Place:
         """pools: where its workers are entered, for whoever stops them."""
         self.image, self._library, self._pools = image, library, pools
         self._weights, self._python_call = weights, python_call
+        self._wanted = [(s.name, s.shape, numpy_dtype(s.dtype)) for s in image.inputs]
         self._made = [(s.shape, numpy_dtype(s.dtype)) for s in image.outputs]
         self.arena = aligned_zeros(image.arena_bytes)
         self._pool_is_lost = False
         self._in_flight: Sequence[np.ndarray] = ()
+        self._count = len(image.inputs)
         count = len(image.inputs) + len(image.outputs)
         self._context = (ctypes.c_void_p * (CTX_ARRAYS + count))()
         self._context[CTX_ARENA] = self.arena.ctypes.data
         self._context[CTX_WEIGHTS] = weights.ctypes.data
+        self._write_addresses = address_writer(self._context, CTX_ARRAYS)
         self._checks = image.checks
         self._status = self.arena[: 4 * len(image.checks)].view(np.int32)
         self._schedule = [self._bind(step) for step in image.schedule]
         self._is_native = all(isinstance(step, Segment) for step in image.schedule)
-        self._address = ctypes.addressof(self._context)
+        self._argument = ctypes.byref(self._context)
         self.start_workers(threads)
 
     def start_workers(self, threads: int) -> None:
@@ -268,21 +293,45 @@ class _Place:
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """As `Program.run`, here."""
-        callers = self._hand_over(arrays)
-        values: dict[str, np.ndarray] = {}
+        return self._run([a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays])
+
+    def run_if_taken(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """As `Program.run_if_taken`, here."""
+        if len(values) != self._count:
+            return None
+        callers = []
+        for name, shape, dtype in self._wanted:
+            array = values.get(name)
+            if type(array) is not np.ndarray or array.shape != shape:
+                return None
+            if array.dtype is not dtype and array.dtype != dtype:
+                return None
+            callers.append(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+        return self._run(callers)
+
+    def _run(self, callers: list[np.ndarray]) -> list[np.ndarray]:
+        """Outputs for inputs that are contiguous, to which they are added."""
+        self._hand_over(callers)
         if self._is_native:
             for step in self._schedule:
-                step(self._address)
+                step(self._argument)
+            outputs = callers[self._count :]
         else:
-            for step in self._schedule:
-                self._execute(step, values, callers)
+            outputs = self._run_steps(callers)
         self._in_flight = ()
         if self._checks and self._status.any():
             failed = self._checks[int(self._status.argmax())]
             self._status[:] = 0
             cause, _, place = failed.rpartition("\n")
             raise InputError(cause or "an index lies outside of the tensor it indexes", place=place)
-        outputs = callers[len(arrays) :]
+        return outputs
+
+    def _run_steps(self, callers: list[np.ndarray]) -> list[np.ndarray]:
+        """Outputs of a network that has steps in Python."""
+        values: dict[str, np.ndarray] = {}
+        for step in self._schedule:
+            self._execute(step, values, callers)
+        outputs = callers[self._count :]
         if self.image.python_outputs:
             return [values.get(n, o) for n, o in zip(self.image.python_outputs, outputs)]
         return outputs
@@ -290,7 +339,8 @@ class _Place:
     def time_steps(self, arrays: Sequence[np.ndarray], runs: int, clock: Clock) -> list[list[int]]:
         """As `Program.time_steps`, here."""
         times: list[list[int]] = []
-        callers = self._hand_over(arrays)
+        callers = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+        self._hand_over(callers)
         for _ in range(runs):
             values: dict[str, np.ndarray] = {}
             taken = []
@@ -302,9 +352,8 @@ class _Place:
         self._in_flight = ()
         return times
 
-    def _hand_over(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The caller's arrays: inputs, then new outputs, with their addresses in the context."""
-        callers = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+    def _hand_over(self, callers: list[np.ndarray]) -> None:
+        """Add new outputs to the caller's inputs; the addresses of all go into the context."""
         try:
             for shape, dtype in self._made:
                 callers.append(np.empty(shape, dtype))
@@ -312,12 +361,11 @@ class _Place:
             raise InputError(
                 "there is not enough memory for the outputs", next_step="run it on smaller inputs"
             ) from error
-        write_addresses(self._context, CTX_ARRAYS, callers)
+        self._write_addresses(callers)
         if self._pool_is_lost:
             self.start_workers(self._threads)
             self._pool_is_lost = False
         self._in_flight = callers
-        return callers
 
     def _execute(
         self, step: Any, values: dict[str, np.ndarray], callers: Sequence[np.ndarray]
@@ -325,16 +373,22 @@ class _Place:
         if isinstance(step, _BoundPython | _BoundCount):
             step(values, callers)
         else:
-            step(self._address)
+            step(self._argument)
 
     def _bind(self, step: Scheduled) -> Any:
         if isinstance(step, CountedStep):
             return _BoundCount(step, self.arena)
         if isinstance(step, Segment):
             assert self._library is not None
-            return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address(step.function))
+            # Its argument is made once (`byref`); a declared one would be converted every time.
+            return ctypes.CFUNCTYPE(None)(self._library.address(step.function))
         assert self._python_call is not None
         return _BoundPython(step, self._python_call, self.arena, self._weights)
+
+
+def _references(found: Sequence[object]) -> list[int]:
+    """How often each is referred to, by that sequence and by this function among others."""
+    return [sys.getrefcount(one) for one in found]
 
 
 def _close_all(pools: list[ThreadPool]) -> None:

@@ -82,3 +82,16 @@ def _factor(line: np.ndarray) -> list[tuple[int, int]] | None:
         return None
     outer = _factor(folded[:, 0])
     return None if outer is None else [*outer, (run, stride)]
+
+
+def beginnings(positions: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
+    """(begins, steps): positions[i, j] = begins[i] + sum(steps * j), with as many of the last
+    axes in j as can be; the first stays in i."""
+    steps: list[int] = []
+    while positions.ndim > 1:
+        step = int(np.diff(positions).flat[0]) if positions.shape[-1] > 1 else 0
+        if (np.diff(positions) != step).any():
+            break
+        steps.insert(0, step)
+        positions = positions[..., 0]
+    return positions, tuple(steps)

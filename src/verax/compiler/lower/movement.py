@@ -15,7 +15,7 @@ from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.lower.concatenation import join_blocks, joins_blocks
 from verax.compiler.lower.copies import View, copy_view, fill, view
-from verax.compiler.lower.index_maps import StridedMap, strided_map
+from verax.compiler.lower.index_maps import StridedMap, beginnings, strided_map
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
@@ -144,15 +144,18 @@ def _copy(
 def _table(
     lowering: Lowering, positions: np.ndarray, source: Placed, target: View, label: str
 ) -> None:
-    """Every element through a table of positions."""
-    dtype, shape = str(source.physical.type.dtype), positions.shape
-    table = lowering.constant(positions.astype(np.int32))
+    """Through a table of positions: of every element, or of where the last axes begin if their
+    elements lie alike behind each beginning."""
+    dtype, dims = str(source.physical.type.dtype), positions.shape
+    begins, steps = beginnings(positions)
+    table = lowering.constant(begins.astype(np.int32))
     size = math.prod(source.physical.shape)
+    still = (0,) * len(steps)
     spec = LoopSpec(
-        shape,
+        dims,
         (
-            Access("int32", table.physical.strides),
-            Access(dtype, (0,) * len(shape), 0, (Lookup(0, size, 1, checked=False),)),
+            Access("int32", (*table.physical.strides, *still)),
+            Access(dtype, (*(0,) * begins.ndim, *steps), 0, (Lookup(0, size, 1, checked=False),)),
         ),
         (Access(dtype, target.strides),),
         (Input(1, dtype),),

@@ -21,7 +21,7 @@ from verax.numerics import functions
 from verax.numerics.arith import COMPARISONS, PRIMITIVES, ROUNDINGS, Arith, result_dtype
 from verax.numerics.expr import Apply, Expr, nodes
 from verax.numerics.formats import FLOATS, SIGNED, numpy_dtype
-from verax.numerics.functions_double import SHORTER
+from verax.numerics.functions_short import SHORT_WAYS, certain
 
 SHORT = ("float16", "bfloat16")
 _SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -92,20 +92,17 @@ class LlvmArith(Arith[Typed]):
         return Typed(kind(plain), dtype)
 
     def call(self, function: str, *args: Typed) -> Typed:
-        if function not in SHORTER or not self.lanes or args[0].dtype != "float32":
+        if function not in SHORT_WAYS or not self.lanes or args[0].dtype != "float32":
             return functions.call(self, function, args)
-        limit, shorter = SHORTER[function]
-        near = self.le(self.abs(args[0]), self.const(limit, "float32"))
-        lanes = self.b.bitcast(near.value, ir.IntType(self.lanes))
-        all_near = self.b.icmp_unsigned("==", lanes, lanes.type(-1))
-        found = []
-        with self.b.if_else(all_near) as branches:
-            for branch, way in zip(branches, (shorter, functions.FUNCTIONS[function])):
-                with branch:
-                    found.append((way(self, *args).value, self.b.block))
-        phi = self.b.phi(found[0][0].type)
-        for value, block in found:
-            phi.add_incoming(value, block)
+        known, short = certain(self, SHORT_WAYS[function], args[0])
+        lanes = self.b.bitcast(known.value, ir.IntType(self.lanes))
+        before = self.b.block
+        with self.b.if_then(self.b.icmp_unsigned("!=", lanes, lanes.type(-1))):
+            promised = functions.call(self, function, args)
+            there = self.b.block
+        phi = self.b.phi(short.value.type)
+        phi.add_incoming(short.value, before)
+        phi.add_incoming(promised.value, there)
         return Typed(phi, "float32")
 
     def primitive(self, name: str, args: tuple[Typed, ...], target: str | None = None) -> Typed:
