@@ -244,6 +244,19 @@ def test_reset_makes_it_compile_again() -> None:
     assert [g.programs for g in vt.report()] == [1]
 
 
+@pytest.mark.parametrize("name", ["verax", "verax_judge"])
+def test_dynamos_own_reset_resets_the_backends_too(name: str) -> None:
+    net, x = seeded(lambda: nn.Linear(5, 3)).eval(), drawn(4, 5)
+    options = {"inner": "eager"} if name == "verax_judge" else {"opt_level": 1}
+    with torch.no_grad():
+        for _ in range(2):  # PyTorch writes down at torch.compile which backends to reset
+            fast = torch.compile(net, backend=name, options=options)
+            torch.testing.assert_close(fast(x), net(x))
+            assert [g.runs for g in vt.report()] == [1]
+            torch._dynamo.reset()
+            assert not list(vt.report())
+
+
 def test_the_backends_are_registered_once_and_verax_alone_does_not_import_torch() -> None:
     code = (
         "import sys, verax; assert 'torch' not in sys.modules; verax.torch; verax.torch;"

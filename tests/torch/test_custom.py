@@ -144,10 +144,52 @@ def test_networks_that_hold_it_are_read_as_what_it_means() -> None:
     assert verax.check(net, "torch", x).kind in FINE
 
 
-def test_a_wrong_operator_is_named_by_the_judge() -> None:
-    def halved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        return looped(x, weight, bias / 2)
+def halved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    return looped(x, weight, bias / 2)
 
+
+@pytest.mark.parametrize("function", [looped, halved])
+def test_the_backend_compiles_a_graph_that_holds_it_as_what_it_means(function: Any) -> None:
+    conv = vt.operator(fresh_name(), function, like=F.conv2d, tensors=3)
+    net, meaning, x = Around(conv), Around(F.conv2d), drawn(2, 2, 7, 8)
+    torch.compiler.reset()
+    vt.reset()
+    fast = torch.compile(net, backend="verax", fullgraph=True, options={"require_native": True})
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), meaning(x))
+        off = (net(x) - meaning(x)).abs().max()  # of the function itself, which did not run above
+        assert (off < 1e-3) if function is looped else (off > 0.1)
+    (graph,) = vt.report()
+    assert (graph.kind, graph.programs, graph.fallback) == ("inference", 1, "")
+    assert not graph.on_reference
+
+
+def test_a_graph_that_holds_it_is_trained_by_the_backend() -> None:
+    net, wide, x = Around(convolution()[0]), Around(F.conv2d).double(), drawn(2, 2, 7, 8)
+    torch.compiler.reset()
+    vt.reset()
+    with pytest.warns(UserWarning, match="gradients of graph 1 are computed by eager PyTorch"):
+        torch.compile(net, backend="verax", fullgraph=True)(x).square().sum().backward()
+    wide(x.double()).square().sum().backward()
+    for given, wanted in zip(net.parameters(), wide.parameters()):
+        size = wanted.grad.abs().max()
+        torch.testing.assert_close(given.grad / size, (wanted.grad / size).float())
+    forward, backward = vt.report()
+    assert (forward.kind, forward.programs, forward.fallback) == ("forward", 1, "")
+    assert backward.kind == "backward" and backward.fallback  # some of it is in float64
+
+
+def test_dynamo_explains_a_graph_that_holds_it_without_a_break() -> None:
+    conv, _ = convolution()
+    torch.compiler.reset()
+    with torch.no_grad():
+        told = torch._dynamo.explain(Around(conv))(drawn(2, 2, 7, 8))
+    assert (told.graph_count, told.graph_break_count, told.break_reasons) == (1, 0, [])
+    (held,) = [f for ops in told.ops_per_graph for f in ops if vt.custom.custom_of(f) is not None]
+    assert held is conv._opoverload
+
+
+def test_a_wrong_operator_is_named_by_the_judge() -> None:
     wrong = vt.operator(fresh_name(), halved, like=F.conv2d, tensors=3)
     with vt.substitute(Around(F.conv2d), {"first": wrong}) as run:
         run.net(drawn(2, 2, 7, 8))

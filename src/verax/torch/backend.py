@@ -51,7 +51,8 @@ def verax(
 
 def reset() -> None:
     """Forget every program and the report; the next runs compile. `torch.compiler.reset()` does it
-    for modules that were compiled by this backend."""
+    too, once behind each `torch.compile` with this backend: PyTorch writes down there which
+    backends to reset, and forgets it at each reset."""
     for programs in list(_live):
         programs.clear()
     reporting.forget()

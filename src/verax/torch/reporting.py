@@ -124,7 +124,7 @@ def opened(kind: str, operators: int) -> GraphReport:
 
 def report() -> Report:
     """What the backends "verax" and "verax_judge" did since the process began, or since
-    `torch.compiler.reset()`."""
+    `verax.torch.reset()`."""
     with _lock:
         return Report(tuple(_graphs))
 
