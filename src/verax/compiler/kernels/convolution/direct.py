@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from verax.compiler.kernels.convolution.pack import sections
 from verax.compiler.kernels.convolution.schedule import (
@@ -22,6 +23,7 @@ from verax.compiler.kernels.convolution.schedule import (
     passes,
     written_densely,
 )
+from verax.compiler.kernels.convolution.spare import computed, whole
 from verax.compiler.kernels.convolution.spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Sizes, finish_value, is_long, load_lanes, load_operands
 from verax.compiler.kernels.llvm import text as ir
@@ -96,6 +98,8 @@ class _Section:
         self.items = spec.batch * phase.count[0] * self.chunks * spec.groups * block_groups
         self.types, self.products = spec.types, products(f, spec.types, spec.paired)
         self.width = blocks * LANES
+        last = first_block + block_groups * blocks == filter_blocks(spec)
+        self.spare = schedule.spare if last else 0
         self.step_width = self.width * spec.step
         steps = spec.steps(spec.group_channels) * math.prod(phase.tap_counts)
         self.weights_per_item = steps * self.step_width
@@ -110,6 +114,9 @@ class _Section:
         self.ahead = self._ahead() if schedule.ahead else 0
         same = self.types.sum == self.types.y and spec.y.lane == 1
         self.finishes_later = same and is_long(spec.epilogue)
+
+    def _computed(self, vectors: list[Any]) -> list[Any]:
+        return computed(self.f, vectors, self.blocks, self.spare)
 
     def _ahead(self) -> int:
         """Elements of the next item's weights to be prefetched per channel step."""
@@ -201,7 +208,7 @@ class _Section:
         f, spec = self.f, self.spec
         x = self._input(self.pass_x, (row, self.x_row), (col, self.x_col))
         pixels = [(r, c) for r in range(rows) for c in range(cols)]
-        state = [self.pass_w, *self._initial(row, col, pixels)]
+        state = [self.pass_w, *self._computed(self._initial(row, col, pixels))]
         if self.ahead:
             per_tile = self.weights_per_item // self.width * self.ahead
             soon = self._weight(self.pass_w, self.weights_per_item, (tile, per_tile))
@@ -217,7 +224,7 @@ class _Section:
             state = self._emit_taps(self._input(x, full * spec.x.block), rest, pixels, state)
         if spec.paired:
             state = self._emit_further(x, pixels, state)
-        acc = state[1 + bool(self.ahead) :]
+        acc = whole(f, state[1 + bool(self.ahead) :], self.blocks, self.spare)
         outputs = list(self._outputs(row, col, pixels))
         if self.passes == 1:
             self._emit_final(row, col, pixels, outputs, acc)
@@ -391,12 +398,13 @@ class _Section:
         acc: list[ir.Value],
     ) -> tuple[ir.Value, ir.Value]:
         """acc += x * w, the data `offset` behind each pixel's, weights at `places`."""
-        weights = [self.products.weights(self._weight(w, place)) for place in places]
+        weights = self._computed([self.products.weights(self._weight(w, p)) for p in places])
         for i, (r, c) in enumerate(pixels):
             value = self.products.value(self._input(x, r * self.x_row + c * self.x_col + offset))
-            for j, weight in enumerate(weights):
+            values = self._computed([value] * self.blocks)
+            for j, (one, weight) in enumerate(zip(values, weights, strict=True)):
                 k = i * self.blocks + j
-                acc[k] = self.products.add(value, weight, acc[k])
+                acc[k] = self.products.add(one, weight, acc[k])
             ends = i == len(pixels) - 1
             for k in range(i * self.blocks, (i + 1) * self.blocks):
                 (x, *more), acc[k] = self.products.after([x, w] if ends else [x], acc[k])

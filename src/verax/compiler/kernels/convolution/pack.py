@@ -23,13 +23,15 @@ def sections(spec: ConvSpec, schedule: ConvSchedule) -> list[tuple[Size, Size, i
     """(first block, groups of blocks, blocks in each) of one group's output channel blocks.
 
     When their number is known when the kernel runs there is a section for every rest, of which one
-    at most has a group.
+    at most has a group. A block with spare lanes is in a section that has one group.
     """
     total, blocks = filter_blocks(spec), schedule.blocks
     full, rest = divmod(total, blocks)
     found: list[tuple[Size, Size, int]] = [(0, full, blocks)]
     if isinstance(rest, int):
         found.append((full * blocks, 1, rest))
+        if schedule.spare and not rest:
+            found = [(0, full - 1, blocks), ((full - 1) * blocks, 1, blocks)]
     else:
         found += [(full * blocks, equal(rest, few), few) for few in range(1, blocks)]
     return [s for s in found if s[1] != 0 and s[2]]

@@ -31,6 +31,7 @@ class ConvSchedule:
     weights are prefetched ahead into L1 (0: none). ahead: prefetch the next item's weights into L2.
     fetch_block: prefetch the next input block into L1. pass_blocks: input blocks per walk over an
     item's tiles, partial sums waiting in y (0: all at once; y must then not overlap an operand).
+    spare: lanes of the last block that are not computed, as no filter has them.
     """
 
     blocks: int = 2
@@ -43,6 +44,7 @@ class ConvSchedule:
     ahead: bool = False
     fetch_block: bool = False
     pass_blocks: int = 0
+    spare: int = 0
 
     def __str__(self) -> str:
         """The tile, and whatever is not as it is by default."""
@@ -98,20 +100,38 @@ def filter_blocks(spec: ConvSpec) -> Size:
     return ceil_div(spec.group_filters, LANES)
 
 
-def step_cycles(blocks: int, pixels: int, target: Target, paired: bool = False) -> float:
+def spare_lanes(spec: ConvSpec, target: Target) -> int:
+    """Lanes of the last block, in whole registers, that no filter has. Only sums of floats are
+    written for a part of a block."""
+    if spec.groups > 1 or spec.types.sum != "float32" or not isinstance(spec.filters, int):
+        return 0
+    each = LANES // target.physical
+    return -spec.filters % LANES // each * each
+
+
+def registers_of(blocks: int, target: Target, spare: int = 0) -> int:
+    """Registers that a vector of so many blocks takes, less `spare` lanes."""
+    return blocks * target.physical - spare * target.physical // LANES
+
+
+def step_cycles(
+    blocks: int, pixels: int, target: Target, paired: bool = False, spare: int = 0
+) -> float:
     """Cycles of one channel step of a tile: multiply-adds, loads, or latency."""
-    vectors = blocks * target.physical
+    vectors = registers_of(blocks, target, spare)
     if paired:  # two multiplications for each, and the shuffle and the weights are loaded too
         return max(vectors * pixels, (pixels + vectors + 1) / 2)
     return max(vectors * pixels / 2, (pixels + vectors) / 2, 4.0)
 
 
-def fits(blocks: int, pixels: int, target: Target, paired: bool = False) -> bool:
+def fits(blocks: int, pixels: int, target: Target, paired: bool = False, spare: int = 0) -> bool:
     """Whether a tile's accumulators, weights and two inputs fit the register file; of paired bytes
-    one block of filters; six registers are for what is between."""
+    one block of filters; six registers are for what is between. spare: as `ConvSchedule` has it, of
+    a tile with all filters; one input will do then."""
     if paired:
         return blocks == 1 and target.physical * (pixels + 2) + 4 <= target.registers
-    return blocks * target.physical * (pixels + 1) + 2 <= target.registers
+    vectors = registers_of(blocks, target, spare)
+    return vectors * (pixels + 1) + (1 if spare else 2) <= target.registers
 
 
 FEW_REGISTERS = 16
@@ -130,6 +150,7 @@ def for_sums(spec: ConvSpec, target: Target) -> Target:
 def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A schedule by rule."""
     target = for_sums(spec, target)
+    spare = spare_lanes(spec, target)
     spec = with_dims(spec, [TYPICAL] * entries(spec))
     phase = largest_phase(spec)
     rows, cols = map(known, grid(spec, phase))
@@ -137,7 +158,7 @@ def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     most = _most_pixels(spec)
     best: tuple[float, ConvSchedule] | None = None
     straight = _fetches(spec, phase) and target.registers <= FEW_REGISTERS
-    for cost, tile in _tiles(rows, cols, total, most, target, spec.paired):
+    for cost, tile in _tiles(rows, cols, total, most, target, spec.paired, spare):
         if straight and tile.rows > 1 and tile.cols > 1:
             continue
         if best is None or cost < best[0] - 1e-9:
@@ -152,7 +173,8 @@ def direct_tiles(spec: ConvSpec, target: Target) -> list[ConvSchedule]:
     target, phase = for_sums(spec, target), largest_phase(spec)
     rows, cols = map(known, grid(spec, phase))
     blocks = known(filter_blocks(spec))
-    found = list(_tiles(rows, cols, blocks, MOST_OUTPUTS, target, spec.paired))
+    spare = spare_lanes(spec, target)
+    found = list(_tiles(rows, cols, blocks, MOST_OUTPUTS, target, spec.paired, spare))
     return [_arrange(spec, phase, tile) for _, tile in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -166,19 +188,20 @@ MOST_BLOCKS, MOST_OUTPUTS = 4, 30
 
 
 def _tiles(
-    rows: int, cols: int, total: int, most: int, target: Target, paired: bool
+    rows: int, cols: int, total: int, most: int, target: Target, paired: bool, spare: int
 ) -> Iterator[tuple[float, ConvSchedule]]:
     """Tiles of at most `most` pixels that fit the register file, with their cost."""
     for blocks in range(1, min(MOST_BLOCKS, total) + 1):
-        if not fits(blocks, 1, target, paired):
+        left = spare if blocks == total else 0
+        if not fits(blocks, 1, target, paired, left):
             break
         for tile_cols in range(1, min(cols, MOST_OUTPUTS) + 1):
             for tile_rows in range(1, min(rows, MOST_OUTPUTS) + 1):
                 pixels = tile_rows * tile_cols
-                if pixels > most or not fits(blocks, pixels, target, paired):
+                if pixels > most or not fits(blocks, pixels, target, paired, left):
                     break
-                cost = _cost(blocks, tile_rows, tile_cols, rows, cols, total, target, paired)
-                yield cost, ConvSchedule(blocks, tile_rows, tile_cols)
+                tile = ConvSchedule(blocks, tile_rows, tile_cols, spare=spare)
+                yield _cost(tile, rows, cols, total, target, paired), tile
 
 
 def _most_pixels(spec: ConvSpec) -> int:
@@ -199,22 +222,19 @@ def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:
 
 
 def _cost(
-    blocks: int,
-    tile_rows: int,
-    tile_cols: int,
-    rows: int,
-    cols: int,
-    total: int,
-    target: Target,
-    paired: bool,
+    tile: ConvSchedule, rows: int, cols: int, total: int, target: Target, paired: bool
 ) -> float:
     """Cycles per channel step for one image, plus a little for each tile and block change."""
     cost = 0.0
-    for n_blocks, b in _pieces(total, blocks):
-        for n_rows, r in _pieces(rows, tile_rows):
-            for n_cols, c in _pieces(cols, tile_cols):
+    groups = [(n, b, 0) for n, b in _pieces(total, tile.blocks)]
+    if tile.spare:  # in the last group of blocks
+        n, b, _ = groups.pop()
+        groups += [(n - 1, b, 0), (1, b, tile.spare)]
+    for n_blocks, b, spare in groups:
+        for n_rows, r in _pieces(rows, tile.rows):
+            for n_cols, c in _pieces(cols, tile.cols):
                 trips = n_blocks * n_rows * n_cols
-                cost += trips * (step_cycles(b, r * c, target, paired) + 0.3)
+                cost += trips * (step_cycles(b, r * c, target, paired, spare) + 0.3)
                 cost += trips * 0.02 * b * r  # a wide row beats a tall tile, few weights win
     return cost
 

@@ -19,6 +19,7 @@ from verax.compiler.kernels.convolution.schedule import (
     fits,
     grid,
     largest_phase,
+    spare_lanes,
 )
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.registry import Space, Stage
@@ -139,10 +140,12 @@ def _admits(spec: ConvSpec, target: Target, asked: object) -> bool:
     pointwise = phase.tap_counts == (1, 1, 1) and spec.step == 1
     deep = known(spec.group_channels) >= 2 * LANES and spec.x.lane == 1
     stored = spec.types.sum == spec.types.y and not spec.paired
+    left = asked.spare if asked.blocks == known(filter_blocks(spec)) else 0
     return (
         asked.blocks <= min(MOST_BLOCKS, known(filter_blocks(spec)))
         and max(asked.rows, asked.cols) <= MOST_OUTPUTS
-        and fits(asked.blocks, outputs, target, spec.paired)
+        and asked.spare in (0, spare_lanes(spec, target))
+        and fits(asked.blocks, outputs, target, spec.paired, left)
         and ((pointwise and deep) or not asked.fetch_block)
         and (pointwise or not asked.ahead)
         and ((stored and not pointwise) or not asked.pass_blocks)
@@ -160,6 +163,7 @@ def _are_numbers(asked: ConvSchedule) -> bool:
         and 0 <= asked.near <= MOST_NEAR
         and all(type(flag) is bool for flag in flags)
         and type(asked.pass_blocks) is int
+        and type(asked.spare) is int
         and 0 <= asked.pass_blocks < 1 << 10
     )
 
