@@ -45,22 +45,23 @@ def changes(a: Operator, b: Operator) -> list[Change]:
     for name in own:
         if own[name] == other[name]:
             continue
-        if is_body(a, own[name]) and is_body(b, other[name]):
+        if is_body(a, name) and own[name] and other[name]:
             found += _within(a.kind, name, body_of(own[name]), body_of(other[name]))
         else:
-            said = (shown(op, each[name]) for op, each in ((a, own), (b, other)))
+            said = (shown(op, name) for op in (a, b))
             found.append(Change(AttributeDifference(a.kind, name, *said), name, other[name]))
     return found
 
 
-def is_body(op: Operator, value: object) -> bool:
-    """Whether an attribute's value is a body in text form."""
-    return isinstance(op, Control) and isinstance(value, str) and bool(value)
+def is_body(op: Operator, name: str) -> bool:
+    """Whether an attribute is a body in text form."""
+    return isinstance(op, Control) and name in op.fields
 
 
-def shown(op: Operator, value: object) -> str:
-    """An attribute's value as a reader sees it: of a body what it consists of."""
-    return _summary(body_of(str(value))) if is_body(op, value) else repr(value)
+def shown(op: Operator, name: str) -> str:
+    """An attribute as a reader sees it: of a body what it consists of."""
+    value = op.attributes()[name]
+    return _summary(body_of(value)) if value and is_body(op, name) else repr(value)
 
 
 def _summary(body: Graph) -> str:

@@ -120,7 +120,7 @@ def layers(side: Side, nodes: Nodes) -> tuple[Layer, ...]:
         Layer(
             n.name or n.outputs[0],
             n.op.kind,
-            {k: shown(n.op, v) for k, v in n.op.attributes().items()} | _settings(side, n),
+            {k: shown(n.op, k) for k in n.op.attributes()} | _settings(side, n),
             n.outputs[0],
             str(
                 TensorType.of(side.values[n.outputs[0]]).with_dtype(

@@ -365,8 +365,7 @@ output %v
 
 def kinds_inside(op: Operator) -> Iterator[str]:
     """Kinds of the nodes in an operator's bodies, and in the bodies of those."""
-    if isinstance(op, Control):
-        for text in op.attributes().values():
-            for node in body_of(text).nodes if isinstance(text, str) and text else ():
-                yield node.op.kind
-                yield from kinds_inside(node.op)
+    for text in [getattr(op, f) for f in op.fields] if isinstance(op, Control) else ():
+        for node in body_of(text).nodes if text else ():
+            yield node.op.kind
+            yield from kinds_inside(node.op)
