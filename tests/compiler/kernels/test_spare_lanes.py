@@ -34,6 +34,9 @@ def test_whole_registers_are_spared(filters: int, avx2: int, avx512: int) -> Non
     spec = spec_of(pointwise(filters))
     assert default_schedule(spec, Target.avx2()).spare == avx2
     assert default_schedule(spec, Target.avx512()).spare == avx512
+    deep = spec_of(make(4, 1, filters, filters, (1, 5, 7), (1, 3, 3), groups=filters))
+    assert default_schedule(deep, Target.avx2()).spare == avx2
+    assert default_schedule(deep, Target.avx512()).spare == avx512
 
 
 @pytest.mark.parametrize("filters", [8, 21, 24, 40, 56])
@@ -45,6 +48,20 @@ def test_spare_lanes_change_no_bit(filters: int, blocks: int, passes: int) -> No
     schedule = ConvSchedule(blocks, 2, 3, chunk=2, pass_blocks=passes, spare=spare)
     for parts in (1, 3):
         got = compute(case, h.TARGETS[0], schedule, parts=parts)
+        assert h.same_bits(got, case.expected())
+
+
+@pytest.mark.parametrize("channels", [8, 21, 24, 40])
+@pytest.mark.parametrize("kernel", [(1, 3, 2), (1, 9, 9)])
+def test_spare_channels_change_no_bit(channels: int, kernel: tuple[int, int, int]) -> None:
+    """By themselves, and in loops over kernel positions that are not written out."""
+    pads = 0, kernel[1] // 2, kernel[2] // 2
+    size = 1, 11, 13
+    case = make(channels, 2, channels, channels, size, kernel, pads=pads, groups=channels)
+    for rows, cols, outer in ((2, 3, False), (3, 4, True)):
+        spare = -channels % 16 // 4 * 4
+        schedule = ConvSchedule(1, rows, cols, 2, filters_outer=outer, spare=spare)
+        got = compute(case, h.TARGETS[0], schedule, parts=3)
         assert h.same_bits(got, case.expected())
 
 

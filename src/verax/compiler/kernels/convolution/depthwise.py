@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule, for_sums
+from verax.compiler.kernels.convolution.spare import computed, whole
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.convolution.tiles import (
     Tile,
@@ -57,7 +58,18 @@ def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     others = known(spec.batch) * _blocks(spec) * count[0]
     outer = splits_channels(count[1], count[2])
     chunk = choose_chunk(others, count[1] // rows, outer)
-    return ConvSchedule(1, rows, cols, chunk, filters_outer=outer)
+    return ConvSchedule(
+        1, rows, cols, chunk, filters_outer=outer, spare=spare_channels(spec, target)
+    )
+
+
+def spare_channels(spec: ConvSpec, target: Target) -> int:
+    """Lanes of the last block, in whole registers, that are no channels. Only floats are computed
+    for a part of a block."""
+    if {spec.types.x, spec.types.weights, spec.types.sum} != {"float32"}:
+        return 0
+    each = LANES // target.physical
+    return -known(spec.channels) % LANES // each * each
 
 
 def most_outputs(spec: ConvSpec, target: Target) -> int:
@@ -99,13 +111,27 @@ def emit_depthwise(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule
         known(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk,
         schedule.filters_outer,
     )  # fmt: skip
-    walk.emit(f, lambda tile: _emit_tile(f, spec, tile))
+    walk.emit(f, lambda tile: _emit_any(f, spec, schedule.spare, tile))
     outputs = spec.batch * spec.channels * math.prod(spec.output)
     inputs = spec.batch * spec.channels * math.prod(hi - lo for lo, hi in spec.input_extent())
     return f.finish(walk.items, spec.flops, 4 * (inputs + outputs))
 
 
-def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile) -> None:
+def _emit_any(f: FunctionBuilder, spec: ConvSpec, spare: int, tile: Tile) -> None:
+    """A tile of any block; of the last one without its `spare` lanes."""
+    last = _blocks(spec) - 1
+    if not spare or isinstance(tile.block, int):
+        _emit_tile(f, spec, tile, spare if tile.block == last else 0)
+        return
+    with f.b.if_else(f.b.icmp_signed("==", f.i64(tile.block), f.i64(last))) as (narrow, full):
+        with narrow:
+            _emit_tile(f, spec, tile, spare)
+        with full:
+            _emit_tile(f, spec, tile, 0)
+
+
+def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile, spare: int) -> None:
+    lanes = LANES - spare
     taps = math.prod(spec.kernel)
     first = sum(-p * s for p, s in zip(spec.pads, spec.x.space, strict=True))
     moved = [
@@ -117,31 +143,33 @@ def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile) -> None:
     w = f.at(f.args[1], (tile.block, taps * LANES), dtype=spec.types.weights)
     if spec.bias:
         bias = f.at(f.args[2], (tile.block, LANES), dtype=spec.types.sum)
-        start = f.load(bias, spec.types.sum)
+        start = f.load(bias, spec.types.sum, lanes)
     else:
-        start = products(f, spec.types).zero()
+        (start,) = computed(f, [products(f, spec.types).zero()], 1, spare)
     acc = {pixel: start for pixel in tile.pixels()}
     if taps * len(acc) <= MOST_UNROLLED:
-        _emit_unrolled(f, spec, x, w, acc)
+        _emit_unrolled(f, spec, x, w, acc, lanes)
     else:
-        _emit_looped(f, spec, x, w, acc)
+        _emit_looped(f, spec, x, w, acc, lanes)
     place = [tile.depth, tile.row, tile.col]
-    for (r, c), value in acc.items():
+    sums = whole(f, list(acc.values()), 1, spare)
+    for (r, c), value in zip(acc, sums, strict=True):
         where = (tile.batch, tile.block, place, (0, r, c))
         loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
         address = spec.y.at(f, f.args[-1], *where, dtype=spec.types.y)
         f.store(finish_value(f, spec.epilogue, value, loaded), address)
 
 
-def _load(f: FunctionBuilder, spec: ConvSpec, x: ir.Value, *terms: Term) -> ir.Value:
-    """Sixteen channels of the input, as wide as the sum."""
+def _load(f: FunctionBuilder, spec: ConvSpec, lanes: int, x: ir.Value, *terms: Term) -> ir.Value:
+    """The channels of the input, as wide as the sum."""
     kind = spec.types.x
-    return widened(f, f.load(f.at(x, *terms, dtype=kind), kind), spec.types)
+    value = f.load(f.at(x, *terms, dtype=kind), kind, lanes)
+    return widened(f, value, spec.types) if lanes == LANES else value
 
 
-def _weight(f: FunctionBuilder, spec: ConvSpec, w: ir.Value, *terms: Term) -> ir.Value:
+def _weight(f: FunctionBuilder, spec: ConvSpec, lanes: int, w: ir.Value, *terms: Term) -> ir.Value:
     kind = spec.types.weights
-    return f.load(f.at(w, *terms, dtype=kind), kind)
+    return f.load(f.at(w, *terms, dtype=kind), kind, lanes)
 
 
 def _emit_unrolled(
@@ -150,12 +178,13 @@ def _emit_unrolled(
     x: ir.Value,
     w: ir.Value,
     acc: dict[tuple[int, int], ir.Value],
+    lanes: int,
 ) -> None:
     """Inputs in ascending order, each loaded once."""
     (kd, kh, kw), (_, sh, sw), (dd, dh, dw) = spec.kernel, spec.strides, spec.dilations
     held = {}
     if _holds_weights(spec, f.module.target):
-        held = {tap: _weight(f, spec, w, tap * LANES) for tap in range(kd * kh * kw)}
+        held = {tap: _weight(f, spec, lanes, w, tap * LANES) for tap in range(kd * kh * kw)}
     for z in range(kd):
         users: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = {}
         for (r, c), ky, kx in ((p, a, b) for p in acc for a in range(kh) for b in range(kw)):
@@ -163,9 +192,9 @@ def _emit_unrolled(
             users.setdefault(there, []).append(((r, c), (z * kh + ky) * kw + kx))
         for (iy, ix), uses in sorted(users.items()):
             offset = z * dd * spec.x.depth + iy * spec.x.row + ix * spec.x.pixel
-            value = _load(f, spec, x, offset)
+            value = _load(f, spec, lanes, x, offset)
             for pixel, tap in uses:
-                weight = held[tap] if held else _weight(f, spec, w, tap * LANES)
+                weight = held[tap] if held else _weight(f, spec, lanes, w, tap * LANES)
                 acc[pixel] = multiply_add(f, spec.types, value, weight, acc[pixel])
 
 
@@ -175,6 +204,7 @@ def _emit_looped(
     x: ir.Value,
     w: ir.Value,
     acc: dict[tuple[int, int], ir.Value],
+    lanes: int,
 ) -> None:
     """Kernel positions in ascending order, in loops."""
     pixels, values = list(acc), list(acc.values())
@@ -186,9 +216,9 @@ def _emit_looped(
                 terms = zip((z.index, y.index, k.index), steps, strict=True)
                 source = f.anchor(f.at(x, *terms, dtype=spec.types.x))
                 tap = f.iadd(f.imul(f.iadd(f.imul(z.index, kh), y.index), kw), k.index)
-                weight = _weight(f, spec, w, (tap, LANES))
+                weight = _weight(f, spec, lanes, w, (tap, LANES))
                 inputs = [
-                    _load(f, spec, source, r * sh * spec.x.row + c * sw * spec.x.pixel)
+                    _load(f, spec, lanes, source, r * sh * spec.x.row + c * sw * spec.x.pixel)
                     for r, c in pixels
                 ]
                 both = zip(inputs, k.values, strict=True)

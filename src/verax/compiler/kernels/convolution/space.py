@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from verax.compiler.kernels.convolution.depthwise import most_outputs
+from verax.compiler.kernels.convolution.depthwise import most_outputs, spare_channels
 from verax.compiler.kernels.convolution.schedule import (
     MOST_BLOCKS,
     MOST_OUTPUTS,
@@ -135,7 +135,9 @@ def _admits(spec: ConvSpec, target: Target, asked: object) -> bool:
     outputs = asked.rows * asked.cols
     if _is_depthwise(spec):
         inside = asked.rows <= known(spec.output[1]) and asked.cols <= known(spec.output[2])
-        return asked.blocks == 1 and inside and outputs <= most_outputs(spec, target) + SPILLED
+        spared = asked.spare in (0, spare_channels(spec, target))
+        few = outputs <= most_outputs(spec, target) + SPILLED
+        return asked.blocks == 1 and inside and few and spared
     phase = largest_phase(spec)
     pointwise = phase.tap_counts == (1, 1, 1) and spec.step == 1
     deep = known(spec.group_channels) >= 2 * LANES and spec.x.lane == 1
