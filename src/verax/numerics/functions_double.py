@@ -59,7 +59,7 @@ def exp_d(m: Arith[V], x: V) -> V:
     return m.mul(p, m.bitcast(bits, "float64"))
 
 
-def _log_parts(m: Arith[V], x: V) -> tuple[V, V]:
+def log_parts(m: Arith[V], x: V) -> tuple[V, V]:
     """(k, y) with x = 2**k y and y in [sqrt(1/2), sqrt(2)), for normal positive x."""
     bits = m.bitcast(x, "int64")
     # Biased by 2048 to stay positive, so that the shift may be logical.
@@ -87,7 +87,7 @@ def _log_edges(m: Arith[V], x: V, value: V) -> V:
 
 def log_d(m: Arith[V], x: V) -> V:
     """log(x); float64 subnormals are not handled (no float32 becomes one)."""
-    k, y = _log_parts(m, x)
+    k, y = log_parts(m, x)
     return _log_edges(m, x, _log_of(m, k, m.sub(y, _d(m, 1.0))))
 
 
@@ -99,7 +99,7 @@ def log2_d(m: Arith[V], x: V) -> V:
 def log1p_d(m: Arith[V], x: V) -> V:
     """log(1 + x), accurate for small x."""
     u = m.add(_d(m, 1.0), x)
-    k, y = _log_parts(m, u)
+    k, y = log_parts(m, u)
     f = m.select(m.eq(k, _d(m, 0.0)), x, m.sub(y, _d(m, 1.0)))
     value = _log_edges(m, u, _log_of(m, k, f))
     return m.select(m.eq(x, _d(m, 0.0)), x, value)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from verax.numerics.arith import Arith
+from verax.numerics.functions_double import log_parts
 
 V = TypeVar("V")
 
@@ -32,6 +33,9 @@ _ATAN = (-0.3333333329645787, 0.19999994409367747, -0.14285426759638523, 0.11104
 _ASIN = (0.16666666626723012, 0.07500005042181108, 0.044640687673922715,
          0.03042684327741203, 0.021862995906628994, 0.02065910073295076,
          0.0019482941311782275, 0.0329419215228471)  # fmt: skip
+_ATANH = (0.33333333340666577, 0.19999998744694628, 0.14285788136014776,
+          0.11108988926704313, 0.09125193102412635, 0.07361282168820027,
+          0.08599231952413294, -0.006638474989841861, 0.1636939725946126)  # fmt: skip
 _ROUND = 1.5 * 2.0**52  # adding it rounds to an integer, kept in the low bits
 _HALF_PI = math.pi / 2
 _HALF_PI_REST = 6.123233995736766e-17  # of pi/2, beyond its float64
@@ -136,9 +140,23 @@ def _acos(m: Arith[V], x: V) -> V:
     return m.select(large, m.fma(y, _d(m, 2.0), opposite), m.sub(_d(m, _HALF_PI), y))
 
 
+def _atanh(m: Arith[V], x: V) -> V:
+    """1 - |x| = 2**k u: half of log((1 + |x|) / u) - k log 2, by artanh of s = (q - 1) / (q + 1)
+    for the quotient q, so that there is one division. While k is 0, s is |x| and exact."""
+    a, one = m.abs(x), _d(m, 1.0)
+    k, u = log_parts(m, m.sub(one, a))
+    above = m.add(one, a)
+    difference = m.select(m.eq(k, _d(m, 0.0)), m.add(a, a), m.sub(above, u))
+    s = m.div(difference, m.add(above, u))
+    z = m.mul(s, s)
+    y = m.fma(m.mul(s, z), _polynomial(m, z, _ATANH), s)
+    return m.copysign(m.fma(k, _d(m, -0.5 * math.log(2.0)), y), x)
+
+
 SHORT_WAYS: dict[str, Short] = {
     "sin": Short(_sin, NEAR), "cos": Short(_cos, NEAR), "tan": Short(_tan, NEAR),
     "atan": Short(_atan), "asin": Short(_asin), "acos": Short(_acos),
+    "atanh": Short(_atanh, 1.0 - 2.0**-24),
 }  # fmt: skip
 """By name of the function."""
 
