@@ -62,6 +62,13 @@ def arrays(x: Any) -> Any:
     return made.stack()
 
 
+def both(x: Any) -> Any:
+    """Two results of one branch."""
+    return tf.cond(
+        tf.reduce_sum(x) > 0, lambda: (tf.sin(x), x * W), lambda: (x * 2.0, tf.nn.relu(x))
+    )
+
+
 def cases(x: Any) -> Any:
     """One of three by number; the last one for a number that no branch has."""
     ways = [lambda: (x * W, -x), lambda: (tf.sin(x), x - W), lambda: (tf.nn.relu(x) - W, x * x)]
@@ -103,7 +110,7 @@ def old(function: Any) -> bytes:
 def main() -> None:
     x = np.random.default_rng(7301).standard_normal(SHAPE).astype(np.float32)
     stored: dict[str, Any] = {"inputs": inputs(x)}
-    for function in (choice, within, until, counted, nested, mapped, arrays, cases):
+    for function in (choice, within, until, counted, nested, mapped, arrays, both, cases):
         name = function.__name__
         if function is not cases:
             stored[f"{name}.old"] = np.frombuffer(old(function), np.uint8)
@@ -116,6 +123,8 @@ def main() -> None:
         for number, given in enumerate(stored["inputs"]):
             found = tf.nest.flatten(tf.function(function)(tf.constant(given)))
             stored[f"{name}.answer{number}"] = found[-1].numpy()
+            if function is both:
+                stored[f"{name}.first{number}"] = found[0].numpy()
     np.savez_compressed(Path(__file__).with_name("control.npz"), **stored)
 
 

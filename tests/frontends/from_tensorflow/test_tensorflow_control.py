@@ -41,3 +41,15 @@ def test_it_gives_what_tensorflow_gives(name: str) -> None:
             fitting = [a for a in made.values() if a.shape == right.shape]
             assert len(fitting) == 1, {k: v.shape for k, v in made.items()}
             np.testing.assert_allclose(fitting[0], right, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["functions", "frames", "old"])
+def test_a_branch_of_two_results_has_both(form: str) -> None:
+    found = load_tensorflow(stored()[f"both.{form}"].tobytes())
+    exe = verax.compile(found, opt_level=1, threads=1)
+    for number, given in enumerate(stored()["inputs"]):
+        made = list(exe.run({"x": given}).values())
+        right = [stored()[f"both.{part}{number}"] for part in ("first", "answer")]
+        assert len(made) == 2
+        for array, meant in zip(made, right, strict=True):
+            np.testing.assert_allclose(array, meant, rtol=2e-5, atol=1e-5)

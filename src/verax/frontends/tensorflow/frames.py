@@ -35,11 +35,18 @@ def structured(reader: Any) -> None:
             break  # what it is is said when the nodes are ordered
         waiting = left
     merges = [n.name for n in reader.nodes.values() if n.op_type in MERGE]
+    ends: dict[str, set[str]] = {}
     while merges:
-        left = [name for name in merges if not _branch(reader, name)]
+        left = [name for name in merges if not _branch(reader, name, ends)]
         if len(left) == len(merges):
             break
         merges = left
+    for truth, names in ends.items():
+        used = {
+            n.name for n in reader.nodes.values()
+            if n.op_type in SWITCH and len(n.inputs) == 2 and _source(reader, n.inputs[1]) == truth
+        }  # fmt: skip
+        reader.dead |= _after(reader, used, {*names, *merges})
     reader.dead |= _marks(reader)
 
 
@@ -72,13 +79,13 @@ def _leaves(nodes: Sequence[ForeignNode], outputs: Sequence[str], formal: set[st
     return [v for v in dict.fromkeys(read) if v not in made and v not in formal]
 
 
-def _after(reader: Any, roots: set[str], kept: str) -> set[str]:
-    """Nodes and all that is computed from them, but not by way of `kept`."""
-    gone, found = roots - {kept}, True
+def _after(reader: Any, roots: set[str], kept: set[str]) -> set[str]:
+    """Nodes and all that is computed from them, but not by way of those in `kept`."""
+    gone, found = roots - kept, True
     while found:
         more = {
             name for name, node in reader.nodes.items()
-            if name != kept and name not in gone
+            if name not in kept and name not in gone
             and any(node_of(reader._resolved(v)) in gone for v in node.inputs)
         }  # fmt: skip
         found = bool(more)
@@ -88,7 +95,7 @@ def _after(reader: Any, roots: set[str], kept: str) -> set[str]:
 
 def _forget(reader: Any, roots: Iterable[str], kept: str) -> None:
     """Drop nodes and all that was computed from them; `kept` stands for them now."""
-    gone = _after(reader, set(roots), kept)
+    gone = _after(reader, set(roots), {kept})
     for name in gone:
         reader.nodes.pop(name, None)
 
@@ -168,8 +175,9 @@ def _loop(reader: Any, name: str) -> bool:
     return True
 
 
-def _branch(reader: Any, name: str) -> bool:
-    """Whether the Merge `name` was put into one node with what leads to it from a Switch."""
+def _branch(reader: Any, name: str, ends: dict[str, set[str]]) -> bool:
+    """Whether the Merge `name` was put into one node with what leads to it from a Switch. ends: by
+    what chooses, the nodes that were made so; a branch has as many as results."""
     nodes, resolved = reader.nodes, reader._resolved
     if len(nodes[name].inputs) != 2:
         return False
@@ -205,9 +213,5 @@ def _branch(reader: Any, name: str) -> bool:
     nodes[name] = Branch("If", (truth, *outer), (name,), {}, name, then=then, other=other)
     if {_source(reader, v) for v in outer} <= {truth} and not reader._is_read(name):
         reader.dead.add(name)  # it only marks that a branch ran
-    used = {
-        n.name for n in nodes.values()
-        if n.op_type in SWITCH and len(n.inputs) == 2 and _source(reader, n.inputs[1]) == truth
-    }  # fmt: skip
-    reader.dead |= _after(reader, used, name)
+    ends.setdefault(truth, set()).add(name)
     return True
