@@ -43,6 +43,7 @@ def special_calls() -> list[Any]:
             whole(5, low=-9, high=40),
         ),
         ("divisors_of_bytes", torch.gcd, integers.to(torch.int8), integers.flip(1).to(torch.int8)),
+        ("erfc", torch.erfc, X),
         *_polynomials(),
         ("roll_of_nothing", lambda x: (x.roll(3, 1), x.roll(2)), torch.empty(2, 0, 5)),
         ("masked_scatter_wider", torch.masked_scatter, draw(3, 1), mask, draw(40)),

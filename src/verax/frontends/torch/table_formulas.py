@@ -45,6 +45,7 @@ def vector_product(t: Aten) -> Result:
     return t.result("Mul" if t.kind == "outer" else "MatMul", [x, y])
 
 
+TABLE.formula(formulas.erfc, "erfc.default")
 TABLE.formula(formulas.is_finite, "isfinite.default")
 TABLE.formula(formulas.log_add_exp, "logaddexp.default", inputs=("self", "other"))
 
