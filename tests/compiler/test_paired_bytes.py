@@ -19,6 +19,7 @@ from verax.compiler.driver import compile
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import blocked_strides
+from verax.compiler.kernels.products import paired_bytes
 from verax.compiler.kernels.products.paired_bytes import (
     BLOCK,
     ENTRY,
@@ -29,7 +30,6 @@ from verax.compiler.kernels.products.paired_bytes import (
     pack_paired,
     safe_share,
 )
-from verax.compiler.kernels.products import paired_bytes
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.assembly import KEPT
 from verax.compiler.lower.integer import convolution as lowering
