@@ -36,8 +36,6 @@ from verax.torch.tensors import Witness, array_of, tensor_of
 from verax.torch.tracing import Computed, trace, with_outputs, written_by
 
 torch: Any = optional("torch", "to use verax.torch")
-_spent = 0.0
-"""Seconds that judging has taken, of the budget."""
 
 
 def verax_judge(
@@ -60,8 +58,6 @@ def verax_judge(
 
 def reset() -> None:
     """Begin a new report and a new budget."""
-    global _spent
-    _spent = 0.0
     reporting.forget()
 
 
@@ -100,7 +96,7 @@ class Judging:
         if self.casts or (not first and self._random.random() >= self.options.rate):
             self.report.unjudged += 1
             return self.compiled(*arguments)
-        if _spent >= self.options.budget:
+        if reporting.spent() >= self.options.budget:
             self.report.unjudged += 1
             self.report.note("the budget is spent")
             return self.compiled(*arguments)
@@ -110,7 +106,6 @@ class Judging:
         return results
 
     def _judge(self, arguments: list[Any], results: list[Any], after: list[Any]) -> None:
-        global _spent
         begin = time.perf_counter()
         with self._lock, torch.no_grad():
             try:
@@ -125,7 +120,7 @@ class Judging:
                          if b.node in meaning.lines]  # fmt: skip
                 judged = Judged(self.report.runs, verdict, tuple(dict.fromkeys(where)))
                 self.report.verdicts.append(judged)
-        _spent += time.perf_counter() - begin
+        reporting.spend(time.perf_counter() - begin)
 
     def _meant(self, arguments: list[Any]) -> _Meaning:
         key = tuple((a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments)

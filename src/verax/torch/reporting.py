@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from verax.base.notebooks import of_text
 from verax.records.verdict import Kind, Verdict
 
+_spent = 0.0
+
 
 @dataclass
 class GraphReport:
@@ -130,6 +132,20 @@ def report() -> Report:
 
 
 def forget() -> None:
-    """Begin a new report."""
+    """Begin a new report, and a new budget for judging."""
+    global _spent
     with _lock:
+        _spent = 0.0
         _graphs.clear()
+
+
+def spend(seconds: float) -> None:
+    """Count seconds that judging has taken."""
+    global _spent
+    with _lock:
+        _spent += seconds
+
+
+def spent() -> float:
+    """Seconds that judging has taken since the report began."""
+    return _spent
