@@ -30,6 +30,7 @@ from verax.ir.types import DType, TensorType
 from verax.ops.control import control
 from verax.ops.control.bodies import body_of
 from verax.ops.control.control import ENDLESS, MISFIT, If, Loop
+from verax.ops.pointwise.identity import Identity
 
 SIZE_LIMIT = 1 << 24
 """Constants with more elements are not made while lowering."""
@@ -125,7 +126,7 @@ def _calls(
             raise NoKernel(f"inside of it, {step.label}: {why}")
     body = body_of(text)
     at: dict[Buffer, Placed] = {}
-    slots = dict(zip((*graph.inputs, *graph.outputs), inner.io))
+    slots = dict(zip(graph.inputs, inner.io))
     for name, value in zip(body.inputs, given):
         if name in graph.inputs:
             at[slots[name]] = lowering.read_contiguous(value) if isinstance(value, str) else value
@@ -150,7 +151,11 @@ def _graph(lowering: Lowering, text: str, given: Sequence[str | Placed]) -> Grap
         if found is not None:
             b.nodes.pop()
             b.constants.update(zip(values, found))
-    return b.graph(body.outputs)
+    outputs: list[str] = []
+    for name in body.outputs:  # each lies in a place of its own, which is nothing that is read
+        own = name not in b.inputs and name not in outputs
+        outputs.append(name if own else b.add(Identity(), [name]))
+    return b.graph(outputs)
 
 
 def _computed(b: Builder, node: Node) -> list[np.ndarray] | None:
