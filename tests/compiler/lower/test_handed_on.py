@@ -28,16 +28,20 @@ input %x: float32[4, 7]
 input %y: float32[4, 7]
 input %w: float32[4, 7]
 """
-RANDOM = np.random.default_rng(9127)
-X, Y = (RANDOM.standard_normal((4, 7)).astype(np.float32) for _ in range(2))
-WEIGHT = RANDOM.standard_normal((4, 7)).astype(np.float32)
+
+
+def drawn(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-0.7, 0.6, shape).astype(np.float32)
+
+
+X, Y, WEIGHT = drawn(9127, 4, 7), drawn(9128, 4, 7), drawn(9129, 4, 7)
 
 
 def looping(outputs: str) -> Graph:
     """Five runs of a body that gives these two values."""
     b = Builder("handed on")
     x, y = (b.input(name, TensorType.parse("float32[4, 7]")) for name in "xy")
-    m = b.constant(RANDOM.uniform(-0.5, 0.5, (7, 7)).astype(np.float32), "m")
+    m = b.constant(drawn(9130, 7, 7), "m")
     count, w = b.constant(np.array(5, np.int64), "count"), b.constant(WEIGHT, "w")
     body = HEAD + "".join(f"output %{name}\n" for name in outputs.split())
     given = [count, None, x, y, m, w]

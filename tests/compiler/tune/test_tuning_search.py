@@ -72,12 +72,16 @@ def test_respects_are_searched_one_after_the_other() -> None:
     assert not found.faults
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_faster_one_is_found_through_noise(seed: int) -> None:
-    found = search(SPEC, TARGET, Fake(cost, noise=0.03, seed=seed))
-    assert cost(found.best) < 0.9 * cost(RULE)  # type: ignore[arg-type]
-    assert found.last is not None
-    assert found.last.is_won
+def test_the_faster_one_is_found_through_noise() -> None:
+    """The first round is short, so that the fastest may leave in it; who wins is faster always."""
+    gains = []
+    for seed in range(20):
+        found = search(SPEC, TARGET, Fake(cost, noise=0.03, seed=seed))
+        assert found.last is not None and found.last.is_won
+        gains.append(cost(found.best) / cost(RULE))  # type: ignore[arg-type]
+    possible = 1e-3 / cost(RULE)
+    assert max(gains) < 1
+    assert sum(gain <= possible * 1.001 for gain in gains) >= 12
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -145,11 +145,11 @@ def test_constants_behind_the_flatbuffer() -> None:
 
 
 def test_control_flow_and_variables_are_listed_with_their_counts() -> None:
-    kinds = ("CALL_ONCE", "CALL", "STABLEHLO_COMPOSITE", "VAR_HANDLE", "CALL", "FlexRoll")
+    kinds = ("READ_VARIABLE", "VAR_HANDLE", "STABLEHLO_COMPOSITE", "VAR_HANDLE", "FlexRoll")
     tensors = [T((2, 3), name=f"v{i}") for i in range(1 + len(kinds))]
     ops = [Op(kind, [i], [i + 1]) for i, kind in enumerate(kinds)]
     listed = (
-        r"CALL \(2\), CALL_ONCE \(1\), STABLEHLO_COMPOSITE \(1\), VAR_HANDLE \(1\), "
+        r"READ_VARIABLE \(1\), STABLEHLO_COMPOSITE \(1\), VAR_HANDLE \(2\), "
         r"custom::FlexRoll \(1\)"
     )
     with pytest.raises(UnsupportedError, match=listed):

@@ -28,6 +28,7 @@ def _polynomials() -> list[Any]:
         found += [
             (name, lambda x, own=own: tuple(own(x, n) for n in (-1, 0, 1, 2, 5)), X),
             (f"{name}_computed", lambda x, n, own=own: own(x, n), draw(2, 5), DEGREES),
+            (f"{name}_of_a_number", lambda n, own=own: own(0.625, n), DEGREES),
         ]
     return found
 
