@@ -21,7 +21,6 @@ from verax.ir.printer import print_graph
 from verax.ir.types import TensorType
 from verax.ops.control.bodies import body_of
 from verax.ops.control.control import Control
-from verax.records.trace import Trace
 
 Key = tuple[object, ...]
 
@@ -34,8 +33,9 @@ class Bodies:
     steps: tuple[str, ...] | None = None
     opened: dict[Key, Graph | None] = dataclasses.field(default_factory=dict)
 
-    def apply(self, step: Pass, graph: Graph, limit: int | None) -> tuple[Graph, Trace]:
-        """Run a pass in every body, at most `limit` rewrites in all; notes name the body."""
+    def apply(self, step: Pass, graph: Graph, limit: int | None) -> tuple[Graph, list[str]]:
+        """Run a pass in every body, at most `limit` rewrites in all; also a note of each rewrite,
+        which names the body. No value outside gets another name."""
         notes: list[str] = []
         nodes: list[Node] = []
         new: dict[str, np.ndarray] = {}
@@ -45,11 +45,11 @@ class Bodies:
             inside = enters and isinstance(node.op, Control) and (left is None or left > 0)
             nodes.append(self._node(step, graph, node, left, new, notes) if inside else node)
         if not notes:
-            return graph, Trace({v: v for v in graph.types})
+            return graph, notes
         types = {**graph.types, **{v: TensorType.of(a) for v, a in new.items()}}
         constants = {**graph.constants, **new}
         graph = dataclasses.replace(graph, nodes=tuple(nodes), constants=constants, types=types)
-        return graph, Trace({v: v for v in graph.types}, len(notes), tuple(notes))
+        return graph, notes
 
     def _node(
         self,
@@ -87,7 +87,7 @@ class Bodies:
             made, change = run_chosen(step, body, limit, own)
         left = None if limit is None else limit - change.rewrites
         made, more = inner.apply(step, made, left)
-        return made, [note + where for note in (*change.notes, *more.notes)]
+        return made, [note + where for note in (*change.notes, *more)]
 
     def _opened(self, graph: Graph, node: Node, text: str) -> Graph | None:
         """A body as a graph; None where it does not fit these sizes."""
@@ -153,7 +153,9 @@ def _closed(
                 kept[i] = name
         for name, array in body.constants.items():
             if name in used and name not in kept.values():
-                value = _fresh(f"{node.name or node.outputs[0]}/{name}", graph, new)
+                value = _free(
+                    f"{node.name or node.outputs[0]}/{name}", graph.types.keys() | new.keys()
+                )
                 new[value] = array
                 kept[len(given)] = name
                 given.append(value)
@@ -165,10 +167,6 @@ def _closed(
         changed[field] = _text(body, count, {i: types[i] for i in read}, names[field])
     inputs = (*node.inputs[: op.own_inputs], *(given[i] for i in read))
     return dataclasses.replace(node, op=dataclasses.replace(op, **changed), inputs=inputs)
-
-
-def _fresh(hint: str, graph: Graph, new: Mapping[str, np.ndarray]) -> str:
-    return _free(hint, {*graph.types, *new})
 
 
 def _free(hint: str, taken: Container[str]) -> str:

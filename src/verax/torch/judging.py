@@ -56,12 +56,7 @@ def verax_judge(
     return Judging(graph, arguments, inner, chosen, report)
 
 
-def reset() -> None:
-    """Begin a new report and a new budget."""
-    reporting.forget()
-
-
-verax_judge.reset = reset  # type: ignore[attr-defined]  # where PyTorch looks for it
+verax_judge.reset = reporting.forget  # type: ignore[attr-defined]  # where PyTorch looks for it
 
 
 class Judging:

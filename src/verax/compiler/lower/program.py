@@ -101,11 +101,13 @@ def lower(
     how = target.byte_products
 
     def in_bytes(graph: Graph) -> Graph:
+        if not how:
+            return graph
         return stored_in_bytes(graph, lambda graph, node: takes_bytes(graph, node, how))
 
-    graph = in_bytes(graph) if how else graph
+    graph = in_bytes(graph)
     lowering = Lowering(graph, target, settings, None, tuned)
-    lowering.prepare_body = in_bytes if how else lambda graph: graph
+    lowering.prepare_body = in_bytes
     lowering.lower_body = _lower_all
     lowering.decisions = decisions
     _lower_all(lowering, decisions)

@@ -28,8 +28,7 @@ def looped(
     number = built.input(c.fresh("run"), TensorType(DType.int64, ()))
     formal = [built.input(c.fresh(f"{v}/inside"), c.type(v)) for v in (*carried, *outside)]
     going, made = step(inside, number, formal[: len(carried)], formal[len(carried) :])
-    # What a body gives is computed in it, and no constants are its own.
-    made = [inside.add("Identity", [v]) if v in formal else v for v in made]
+    # No constants are a body's own.
     fixed = {c.constant(array): name for name, array in built.constants.items()}
     graph = Graph(
         (number, *formal, *fixed.values()),

@@ -3,8 +3,8 @@
 A tile of outputs (a few pixels by a few blocks of 16 filters) is accumulated in registers over the
 whole reduction: per step, of one channel or a pair of integers, one load of weights for each block,
 one broadcast of the input for each pixel, and a multiply-add for each of both. Bias starts the sum
-and the epilogue ends it, so every output is written once. See `conv_spec` for the order of
-summation and `conv_schedule` for tiles.
+and the epilogue ends it, so every output is written once. See `spec` for the order of summation
+and `schedule` for tiles.
 """
 
 from __future__ import annotations

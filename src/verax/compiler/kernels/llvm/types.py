@@ -1,4 +1,4 @@
-"""Types of LLVM IR, and constants of them, as text. See `llvm_text`."""
+"""Types of LLVM IR, and constants of them, as text. See `text`."""
 
 from __future__ import annotations
 
