@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import verax
 from verax.base.errors import UsageError
 from verax.bench import rounds
 from verax.bench.rounds import Contestant, race
-from verax.bench.worker import serve
+from verax.bench.worker import serve, watched
 from verax.records.benchmark import Benchmark, Timing
 from verax.report.benchmark import benchmark_table
 from verax.runners.registry import ENGINES, ENTRIES, TIMED_ONLY
@@ -159,6 +160,19 @@ def test_a_worker_answers_in_the_protocol(tmp_path: Path) -> None:
     assert len(turn["times"]) == 4
     with np.load(tmp_path / "out.npz") as stored:
         assert stored["arr_0"].shape == (2, 10)
+
+
+def test_who_is_late_is_said_to_stand_somewhere(tmp_path: Path) -> None:
+    order = {"limit": 0.1, "standing": str(tmp_path / "standing")}
+    with watched(order):
+        time.sleep(0.3)
+    said = rounds._standing(Path(order["standing"]))
+    assert said.startswith("; it stood at ")
+    assert f"{Path(__file__).name}, line " in said
+    with watched({**order, "limit": 60.0}):
+        pass
+    assert rounds._standing(Path(order["standing"])) == ""  # it was in time
+    assert rounds._standing(tmp_path / "none") == ""
 
 
 @pytest.mark.parametrize("name", sorted({e.module for e in ENGINES.values()}))

@@ -31,6 +31,8 @@ BUSY = 0.25
 """Load per core, before the race, from which figures are doubtful."""
 TIMEOUT = 300.0
 """Seconds that an engine may take to get ready, or for a turn."""
+LONGEST_WATCH = 1e6
+"""Seconds; for whoever may take longer, nobody looks where it stands."""
 HELD_TO_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 """Variables that keep oneDNN (of PyTorch and OpenVINO) and PyTorch's own kernels from using more
 than AVX2. The other peers know no such switch."""
@@ -73,11 +75,18 @@ class _Lane:
     peak_memory: float = 0.0
     spent: float = 0.0
 
+    @property
+    def standing(self) -> Path:
+        """Where its process writes what it is doing when it is late."""
+        return self.outputs.with_suffix(".standing")
+
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
         """Send an order, wait for the answer; a process that died answers with a failure, and one
         that takes too long is ended and does so as well."""
         orders, answers = self.process.process.stdin, self.process.process.stdout
         assert orders is not None and answers is not None
+        if self.timeout < LONGEST_WATCH:
+            order |= {"limit": self.timeout, "standing": str(self.standing)}
         limit = threading.Timer(min(self.timeout, threading.TIMEOUT_MAX), self.process.cut)
         limit.start()
         try:
@@ -92,7 +101,8 @@ class _Lane:
             found: dict[str, Any] = json.loads(line)
             return found
         if self.process.was_cut:
-            return {"failure": f"it gave no answer in {self.timeout:g} s and was stopped"}
+            where = _standing(self.standing)
+            return {"failure": f"it gave no answer in {self.timeout:g} s and was stopped{where}"}
         try:
             how = Ended(self.process.wait(self.timeout), "").how
         except SubjectError as error:
@@ -275,6 +285,21 @@ def _timing(lane: _Lane, first: Path | None) -> Timing:
 def _without_ones(array: np.ndarray) -> tuple[int, ...]:
     """The shape without axes of one, which some engines drop."""
     return tuple(n for n in array.shape if n != 1)
+
+
+def _standing(path: Path) -> str:
+    """What a worker that is late was doing, for the end of a sentence: the innermost line of each
+    thread, the main one's last. "" where it had no time to write that."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return ""
+    inner = [
+        line.strip().removeprefix("File ").replace('"', "")
+        for before, line in zip(lines, lines[1:])
+        if before.startswith(("Thread ", "Current thread "))
+    ]
+    return f"; it stood at {'; '.join(inner)}" if inner else ""
 
 
 def _difference(path: Path, first: Path) -> float:

@@ -6,18 +6,21 @@ Spoken on standard input and output, one JSON object a line. First the parent se
 {"version", "imports", "prepare", "first"}, seconds (to import the runtime, to load and compile the
 model with that, for the first run), or {"failure"}. Then for each {"seconds", "calls"} it runs at
 least that many calls for at least that long and answers {"times": milliseconds of each call,
-"memory", "peak_memory"}: megabytes now and at most.
+"memory", "peak_memory"}: megabytes now and at most. With {"limit": seconds, "standing": a file} in
+an order, where each thread stands is written there shortly before the limit is over.
 It leaves when its input closes. What libraries print goes to standard error.
 """
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import importlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,6 +29,8 @@ import numpy as np
 from verax.base.errors import VeraxError
 
 WARM_SECONDS = 0.5
+LATE = 0.9
+"""Share of the time that an order may take after which it is noted where each thread stands."""
 
 
 def resident_megabytes(field: str = "VmRSS") -> float:
@@ -60,6 +65,20 @@ def prepare(order: dict[str, Any]) -> tuple[Callable[[], Sequence[np.ndarray]], 
     }
 
 
+@contextlib.contextmanager
+def watched(order: dict[str, Any]) -> Iterator[None]:
+    """While an order is followed: see the protocol for "limit" and "standing"."""
+    if not order.get("limit"):
+        yield
+        return
+    with open(order["standing"], "w") as stream:
+        faulthandler.dump_traceback_later(order["limit"] * LATE, file=stream)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
 def turn(run: Callable[[], object], seconds: float, calls: int) -> list[float]:
     """Times of single calls, milliseconds."""
     times: list[float] = []
@@ -81,8 +100,10 @@ def serve(orders: TextIO, answers: TextIO) -> None:
     first = orders.readline()
     if not first:
         return
+    order = json.loads(first)
     try:
-        run, ready = prepare(json.loads(first))
+        with watched(order):
+            run, ready = prepare(order)
     except VeraxError as error:
         answer({"failure": str(error)})
         return
@@ -92,7 +113,8 @@ def serve(orders: TextIO, answers: TextIO) -> None:
     answer(ready)
     for line in orders:
         order = json.loads(line)
-        times = turn(run, order["seconds"], order["calls"])
+        with watched(order):
+            times = turn(run, order["seconds"], order["calls"])
         most = resident_megabytes("VmHWM")
         answer({"times": times, "memory": resident_megabytes(), "peak_memory": most})
 
