@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -296,7 +297,7 @@ def _standing(path: Path) -> str:
         return ""
     inner = [
         line.strip().removeprefix("File ").replace('"', "")
-        for before, line in zip(lines, lines[1:])
+        for before, line in itertools.pairwise(lines)
         if before.startswith(("Thread ", "Current thread "))
     ]
     return f"; it stood at {'; '.join(inner)}" if inner else ""

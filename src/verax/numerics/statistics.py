@@ -26,7 +26,7 @@ WINOGRAD_T = 8.0
 WINOGRAD_REGION_T = 4.0
 """The same in regions, where noise of the size of own errors is the scale: honest ones reached 1.6,
 behind a saturated Tanh 2.7."""
-WINOGRAD_POOL = {2: 7, 4: 11}
+WINOGRAD_POOL = {2: 7, 4: 11, 6: 15}
 """Output tile of F(m x m, 3 x 3) to the window in which Winograd mixes magnitudes."""
 FFT_T = 2.0
 """Limit of T under the errors of an own convolution by Fourier transforms."""

@@ -1,6 +1,9 @@
 """Coarser arithmetics are named by recomputing in them; mistakes of the same size are not."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,6 +207,65 @@ def by_fourier(x: Array, w: Array, b: Array, tile: int) -> Array:
     return (y + t(b).reshape(1, -1, 1, 1)).numpy()
 
 
+POINTS = {
+    2: (0, 1, -1),
+    4: (0, 1, -1, 2, -2),
+    6: (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2)),
+}
+"""Where polynomials are interpolated, beside infinity."""
+
+
+def by_interpolation(x: Array, w: Array, tile: int) -> Array:
+    """A valid 3x3 correlation in float32 by F(tile x tile), by matrices made from the points (Toom
+    and Cook's construction)."""
+    points = POINTS[tile]
+
+    def product(roots: Sequence[Any]) -> list[Any]:
+        found = [Fraction(1)]
+        for r in roots:
+            found = [a - r * b for a, b in zip([Fraction(0), *found], [*found, Fraction(0)])]
+        return found
+
+    others = [[q for q in points if q != p] for p in points]
+    into = [[*product(rest), Fraction(0)] for rest in others] + [product(points)]
+    kernel = [
+        [Fraction(p) ** k / math.prod(p - q for q in rest) for k in range(3)]
+        for p, rest in zip(points, others)
+    ] + [[0, 0, 1]]
+    back = [[*(Fraction(p) ** i for p in points), int(i == tile - 1)] for i in range(tile)]
+    b, g, a = (np.array([[float(v) for v in row] for row in m], np.float32)
+               for m in (into, kernel, back))  # fmt: skip
+    down, across = (-(-(n - 2) // tile) for n in x.shape[2:])
+    wide = np.pad(x, ((0, 0), (0, 0), (0, down * tile + 2 - x.shape[2]),
+                      (0, across * tile + 2 - x.shape[3])))  # fmt: skip
+    seen = np.lib.stride_tricks.sliding_window_view(wide, (tile + 2,) * 2, axis=(2, 3))
+    d = b @ seen[:, :, ::tile, ::tile] @ b.T
+    u = g @ w @ g.T
+    sums = np.zeros((len(x), len(w), *d.shape[2:]), np.float32)
+    for c in range(w.shape[1]):
+        sums += u[:, c, None, None] * d[:, None, c]
+    y = (a @ sums @ a.T).transpose(0, 1, 2, 4, 3, 5)
+    whole = y.reshape(len(x), len(w), down * tile, across * tile)
+    return whole[:, :, : x.shape[2] - 2, : x.shape[3] - 2]
+
+
+@pytest.mark.parametrize("tile", sorted(POINTS))
+@pytest.mark.parametrize("seed", range(3))
+def test_tiles_of_every_size_are_precision_and_mistakes_in_them_are_not(
+    tile: int, seed: int
+) -> None:
+    rng = np.random.default_rng(100 * tile + seed)
+    x = rng.standard_normal((2, 83, 31, 29)).astype(np.float32) + np.float32(0.5)
+    w = (rng.standard_normal((13, 83, 3, 3)) / 20).astype(np.float32)
+    found = judged(Conv(), (x, w), by_interpolation(x, w, tile))
+    assert found.kind in (Kind.precision, Kind.rounding), found
+    if tile > 2:
+        assert (found.kind, found.test) == (Kind.precision, f"Winograd F({tile}x{tile}, 3x3)")
+    wrong = w.copy()
+    wrong[7, 11, 2, 0] *= np.float32(1.01)
+    assert judged(Conv(), (x, w), by_interpolation(x, wrong, tile)).kind is Kind.mistake
+
+
 @pytest.mark.parametrize("tile", [16, 32, 64])
 @pytest.mark.parametrize("seed", range(4))
 def test_fourier_transforms_are_named_unless_ruled_out(tile: int, seed: int) -> None:
@@ -229,7 +291,8 @@ def test_what_was_ruled_out_is_said() -> None:
     op, types = Conv(pads=((1, 1), (1, 1))), (TensorType.of(x), TensorType.of(w))
     node, outputs = Node(op, ("x", "w"), ("y",)), tuple(op.infer(Inference(types)))
     (free,) = check_node(node, [x, w], [given], outputs)
-    assert "Winograd F(2x2, 3x3) and Winograd F(4x4, 3x3) would not err like this" in free.reason
+    tried = " and ".join(f"Winograd F({n}x{n}, 3x3)" for n in (2, 4, 6))
+    assert f"{tried} would not err like this" in free.reason
     (bound,) = check_node(node, [x, w], [given], outputs, winograd=False)
     assert "Winograd was ruled out" in bound.reason
     assert free.kind is bound.kind is Kind.mistake

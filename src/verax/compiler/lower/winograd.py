@@ -1,6 +1,11 @@
-"""Winograd's convolution: transform the input, multiply position by position, transform back."""
+"""Winograd's convolution: transform the input, multiply position by position, transform back.
+
+Large images go through in bands of tiles, so that the matrices stay in a cache.
+"""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 
@@ -18,6 +23,7 @@ from verax.compiler.kernels.convolution.winograd import (
 )
 from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
+from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower import convolution
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
@@ -25,8 +31,13 @@ from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
+from verax.numerics.expr import Expr
 from verax.ops.windows.windows import Windows, border_is_modest
 from verax.ops.windows.winograd import WinogradConv
+
+BAND_BYTES = 3 << 20
+"""Of the matrices of a band, and of weights that are read again for each: they stay in the last
+cache, beside what else is there. Twice as much is still taken at once."""
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
@@ -79,7 +90,8 @@ def fits(graph: Graph, value: str, node: Node) -> bool:
 
 @lowers(WinogradConv, epilogue=is_compiled, layouts=layouts, fits=fits)
 def lower_winograd(lowering: Lowering, group: Group) -> None:
-    """Three calls: x to matrices; matrices times weights; sums, bias and operands to y."""
+    """Three calls, band by band: x to matrices; matrices times weights; sums, bias and operands to
+    y."""
     graph, node = lowering.graph, group.root
     wanted = layouts(lowering.decided, node)
     if wanted is None:
@@ -89,40 +101,108 @@ def lower_winograd(lowering: Lowering, group: Group) -> None:
         )
     assert isinstance(node.op, WinogradConv)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    tiling = tiling_of(graph, node, node.op.tile)
     x = lowering.read(node.inputs[0] or "", *wanted.inputs[0])
     windows = node.op.spatial(graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""])
-    sums = sums_of_tiles(lowering, group, x, windows, weights, node.op.groups, tiling)
-    fused, operands = epilogue(lowering, group)
-    y = lowering.write(group.output, Layout.blocked)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    arguments: list[Pointer | Placed] = [sums]
-    if bias is not None:
-        arguments.append(lowering.packed(pack_channels(graph.constants[bias])))
-    stored = str(graph.types[group.output].dtype)
-    strides = kernel_strides(y.physical)
-    back = WinogradOutput(tiling, weights.shape[0], strides, bias is not None, fused, stored=stored)
-    lowering.call(back, [*arguments, *operands, y], group.label)
+    packed = None if bias is None else lowering.packed(pack_channels(graph.constants[bias]))
+    lower_in_bands(lowering, group, x, windows, weights, node.op.groups, node.op.tile, bias=packed)
 
 
-def sums_of_tiles(
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """Some tiles of a convolution: of so many images from number `image` on, from output row `row`
+    on, as `tiling` has them."""
+
+    tiling: Tiling
+    image: int
+    row: int
+
+    def part(self, whole: Placed | Pointer) -> Pointer:
+        """Where the band begins in a blocked tensor, which has a pixel for each output; what has no
+        pixels is the same for every band."""
+        if isinstance(whole, Pointer):
+            return whole
+        strides, start = kernel_strides(whole.physical), whole.pointer
+        elements = known(self.image * strides.batch + self.row * strides.row)
+        offset = elements * whole.physical.type.dtype.itemsize
+        return Pointer(start.buffer, start.byte_offset + offset, start.step)
+
+
+def bands(tiling: Tiling, tile_bytes: int, weight_bytes: int) -> list[Band]:
+    """The tiles in bands whose matrices fit into a cache, as the weights do: what one call writes
+    the next then reads from there. One band where they fit, or where the weights, which every band
+    reads again, do not. tile_bytes: of what all matrices hold for one tile."""
+    image_bytes = tiling.down * tiling.across * tile_bytes
+    if tiling.batch * image_bytes <= 2 * BAND_BYTES or weight_bytes > BAND_BYTES:
+        return [Band(tiling, 0, 0)]
+    images = max(1, BAND_BYTES // image_bytes)
+    rows = tiling.down if images > 1 else max(1, BAND_BYTES // (tiling.across * tile_bytes))
+    found = []
+    for image in range(0, tiling.batch, images):
+        for row in range(0, tiling.rows, rows * tiling.tile):
+            left = min(rows * tiling.tile, tiling.rows - row)
+            part = dataclasses.replace(tiling, batch=min(images, tiling.batch - image), rows=left)
+            found.append(Band(part, image, row))
+    return found
+
+
+def lower_in_bands(
     lowering: Lowering,
     group: Group,
     x: Placed,
     windows: Windows,
     weights: np.ndarray,
     groups: int,
-    tiling: Tiling,
+    tile: int,
     types: ContractionTypes = FLOAT32,
+    declared: Expr | None = None,
+    bias: Pointer | None = None,
+) -> None:
+    """The calls of every band. x: with its border; weights: [o, c / groups, 3, 3], of the data's
+    kind; declared: as `epilogue` takes it; bias: packed."""
+    graph = lowering.graph
+    filters, channels = weights.shape[0], weights.shape[1] * groups
+    tiling = tiling_of(graph, group.root, tile)
+    fused, operands = epilogue(lowering, group, declared)
+    y = lowering.write(group.output, Layout.blocked)
+    stored, width = str(graph.types[group.output].dtype), ELEMENT_SIZES[types.x]
+    tile_bytes = tiling.positions * (width * channels + ELEMENT_SIZES[types.sum] * filters)
+    weight_bytes = tiling.positions * weights[..., 0, 0].size * ELEMENT_SIZES[types.weights]
+    parts = bands(tiling, tile_bytes, weight_bytes)
+    for number, band in enumerate(parts):
+        label = f"{group.label}, band {number + 1} of {len(parts)}" if number else group.label
+        sums = _sums_of_tiles(lowering, label, x, windows, weights, groups, band, types)
+        back = WinogradOutput(
+            band.tiling,
+            filters,
+            kernel_strides(y.physical),
+            bias is not None,
+            fused,
+            types.sum,
+            stored,
+        )
+        read = [sums, *([] if bias is None else [bias]), *map(band.part, operands)]
+        lowering.call(back, [*read, band.part(y)], label)
+
+
+def _sums_of_tiles(
+    lowering: Lowering,
+    label: str,
+    x: Placed,
+    windows: Windows,
+    weights: np.ndarray,
+    groups: int,
+    band: Band,
+    types: ContractionTypes,
 ) -> Pointer:
-    """The first two calls. weights: [o, c / groups, 3, 3], of the data's kind. The result is what
-    the output transform reads."""
+    """The first two calls of a band. The result is what the output transform reads."""
+    tiling = band.tiling
     filters, channels = weights.shape[0], weights.shape[1] * groups
     begin = windows.pads[0][0], windows.pads[1][0]
     width = ELEMENT_SIZES[types.x]
     seen = lowering.scratch(width * tiling.elements(channels))
     into = WinogradInput(tiling, channels, kernel_strides(x.physical), begin, types.x)
-    lowering.call(into, [x, seen], f"{group.label}: input transform")
+    lowering.call(into, [band.part(x), seen], f"{label}: input transform")
     spec = product(tiling, channels, filters, groups, types)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
@@ -134,5 +214,5 @@ def sums_of_tiles(
     how = tiling.tile, direct_order(spec, schedule)
     packed = lowering.packed_later(weights, how, size * ELEMENT_SIZES[types.weights], pack)
     sums = lowering.scratch(4 * tiling.elements(filters))
-    lowering.call(spec, [seen, packed, sums], f"{group.label}: products", schedule)
+    lowering.call(spec, [seen, packed, sums], f"{label}: products", schedule)
     return sums

@@ -21,6 +21,9 @@ from verax.numerics.error_model import TINY
 from verax.numerics.winograd import NAMES
 from verax.records.verdict import Kind
 
+USUAL = 4
+"""The largest tile of most who take this algorithm."""
+
 
 def fast_decision(
     sampler: Sampler, value: str, error: np.ndarray, sigma: np.ndarray
@@ -44,6 +47,8 @@ def fast_decision(
             return None
         wide = st.sampled_sigma(np.mean([d * d for d in distances], axis=0))
         found[tile] = st.group_test(st.standardised(error, wide + TINY))
+        if tile >= USUAL and found[tile].statistic <= st.WINOGRAD_REGION_T:
+            break  # larger tiles need not be looked at
     fitting = [t for t, test in found.items() if test.statistic <= st.WINOGRAD_REGION_T]
     if not fitting:
         return None

@@ -9,13 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Layout, Pads
-from verax.compiler.kernels.convolution.winograd import WHOLE, WinogradOutput
-from verax.compiler.lower.epilogues import epilogue
+from verax.compiler.decide.layouts import Pads
+from verax.compiler.kernels.convolution.winograd import WHOLE
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES, Placed
-from verax.compiler.lower.strides import kernel_strides
-from verax.compiler.lower.winograd import sums_of_tiles, tiling_of, zeros_around
+from verax.compiler.lower.winograd import lower_in_bands, tiling_of, zeros_around
 from verax.ir.graph import Graph, Node
 from verax.numerics import winograd, winograd_integers
 from verax.numerics.expr import Expr
@@ -98,20 +96,8 @@ def lower_tiles(
     tile: int,
     declared: Expr | None,
 ) -> None:
-    """The three calls. x: centred, int16, with its border. declared: as `epilogue` takes it."""
-    graph, node = lowering.graph, group.root
+    """The calls. x: centred, int16, with its border. declared: as `epilogue` takes it."""
+    node = group.root
     assert isinstance(node.op, ConvInteger)
-    tiling, windows = tiling_of(graph, node, tile), windows_of(graph, node)
-    sums = sums_of_tiles(lowering, group, x, windows, weights, node.op.groups, tiling, WHOLE)
-    fused, operands = epilogue(lowering, group, declared)
-    y = lowering.write(group.output, Layout.blocked)
-    back = WinogradOutput(
-        tiling,
-        weights.shape[0],
-        kernel_strides(y.physical),
-        bias=False,
-        epilogue=fused,
-        sums=WHOLE.sum,
-        stored=str(graph.types[group.output].dtype),
-    )
-    lowering.call(back, [sums, *operands, y], group.label)
+    windows, groups = windows_of(lowering.graph, node), node.op.groups
+    lower_in_bands(lowering, group, x, windows, weights, groups, tile, WHOLE, declared)
