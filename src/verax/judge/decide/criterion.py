@@ -344,16 +344,15 @@ class _Fast:
 def _winograd(error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers) -> _Fast:
     if tiers.winograd is None:
         return _Fast("")
-    runs = tiers.winograd()
-    tests = {
-        tile: _winograd_test(error, run.astype(np.float64) - expected, sigma, tile)
-        for tile, run in runs.items()
-    }
+    own = {tile: run.astype(np.float64) - expected for tile, run in tiers.winograd().items()}
+    tests = {tile: _winograd_test(error, errors, sigma, tile) for tile, errors in own.items()}
     fitting = [tile for tile, test in tests.items() if test.statistic <= st.WINOGRAD_T]
     if not fitting:
-        return _Fast(" and ".join(NAMES[tile] for tile in runs))
+        return _Fast(" and ".join(NAMES[tile] for tile in own))
     # the one whose own errors are of this size
-    tile = min(fitting, key=lambda t: abs(np.log(max(tests[t].statistic, 1e-9))))
+    sizes = {tile: max(st.root_mean_square(np.nan_to_num(own[tile])), TINY) for tile in fitting}
+    size = max(st.root_mean_square(np.nan_to_num(error)), TINY)
+    tile = min(fitting, key=lambda t: abs(np.log(size / sizes[t])))
     algorithm = f"Winograd's algorithm F({tile}x{tile}, 3x3)"
     reason = f"the errors fit {algorithm}, which trades accuracy for speed"
     return _Fast("", NAMES[tile], reason, tests[tile], st.WINOGRAD_T)
