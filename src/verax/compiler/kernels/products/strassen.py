@@ -49,8 +49,8 @@ class StrassenSpec:
     """y [m, n] = a [m, k] @ b [k, n], all row-major and dense, float32; k is even, n a multiple of
     32. epilogue: as that of `whole`.
 
-    Arguments of the kernel: a, sums of its quarters (of `left_sums`), packed b, room for the sums of
-    items (`room_elements` for each), epilogue operands, y.
+    Arguments of the kernel: a, sums of its quarters (of `left_sums`), packed b, room for sums
+    (`room_elements`), epilogue operands, y.
     """
 
     m: int
@@ -149,12 +149,20 @@ def right_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
     return strassen.PRODUCTS * direct_elements(spec.half, schedule)
 
 
-def room_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+def sums_of_item(spec: StrassenSpec, schedule: ConvSchedule) -> int:
     """Elements that the sums of an item take."""
     rows = min(schedule.rows, spec.upper)
     full, rest = divmod(spec.upper, rows)
     tiles = min(schedule.chunk, full) + bool(rest)
     return tiles * rows * len(strassen.OUTPUT) * schedule.blocks * LANES
+
+
+def room_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+    """Elements of the room that the kernel needs: each of its calls takes the part of its first
+    item, again for each item, so that it stays in the cache."""
+    full = spec.upper // min(schedule.rows, spec.upper)
+    panels = sum(known(count) for _, count, _ in sections(spec.half, schedule))
+    return panels * -(-full // schedule.chunk) * sums_of_item(spec, schedule)
 
 
 def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
@@ -224,7 +232,7 @@ class _Columns(Section):
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
         self.order, self.turn, self.n, self.d = kgroup, 0, 0, 0
-        self.room = self.f.at(self.f.args[3], (self.f.begin, room_elements(self.whole, self.schedule)))
+        self.room = self.f.at(self.f.args[3], (self.f.begin, sums_of_item(self.whole, self.schedule)))
         self.block = self.f.iadd(self.f.imul(kgroup, self.blocks), self.first_block)
         for product in range(strassen.PRODUCTS):
             self._take(product)
