@@ -62,8 +62,8 @@ def choose_strassen(
 def example() -> Graph:
     """What `verax passes` shows."""
     b = Builder("choose_strassen")
-    x = b.input("x", TensorType.parse("float32[3, 51, 256]"))
-    weights = np.random.default_rng(6).standard_normal((256, 512)).astype(np.float32) / 16
+    x = b.input("x", TensorType.parse("float32[3, 67, 512]"))
+    weights = np.random.default_rng(6).standard_normal((512, 512)).astype(np.float32) / 22
     return b.graph([b.add(MatMul(), [x, b.constant(weights, "w")], ["y"])])
 
 
