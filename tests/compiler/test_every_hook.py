@@ -77,8 +77,12 @@ def made_by(name: str, b: Builder, h: str) -> str:
 def shape_for(hook: str, name: str) -> str:
     if hook == "layouts":
         return "2, 3, 9, 7"
-    return {"Gemm": "5, 7", "MatMul": "2, 5, 7", "Einsum": "2, 5, 7",
-            "StrassenMatMul": "2, 5, 8"}.get(name, "2, 21, 9, 7")
+    return {
+        "Gemm": "5, 7",
+        "MatMul": "2, 5, 7",
+        "Einsum": "2, 5, 7",
+        "StrassenMatMul": "2, 5, 8",
+    }.get(name, "2, 21, 9, 7")
 
 
 def look(hook: str, name: str) -> None:

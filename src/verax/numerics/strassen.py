@@ -69,41 +69,37 @@ OUTPUT_OF: tuple[Terms, ...] = tuple(
 
 def left_factor(m: Arith[V], product: int, quarters: Sequence[V]) -> V:
     """What a product has on the left, of A's quarters."""
-    return _added(m, LEFT[product], quarters)
-
-
-def _added(m: Arith[V], terms: Terms, values: Sequence[V]) -> V:
-    """Their sum, rounded after each addition. The first sign is +."""
-    total = values[terms[0][0]]
-    for number, sign in terms[1:]:
-        total = (m.add if sign > 0 else m.sub)(total, values[number])
+    (first, _), *rest = LEFT[product]
+    total = quarters[first]
+    for number, sign in rest:
+        total = (m.add if sign > 0 else m.sub)(total, quarters[number])
     return total
 
 
 def quarters(matrix: np.ndarray) -> list[np.ndarray]:
     """Of the last two axes, which are even: upper left, upper right, lower left, lower right."""
     m, n = (size // 2 for size in matrix.shape[-2:])
-    return [matrix[..., r, c] for r in (slice(m), slice(m, None)) for c in (slice(n), slice(n, None))]
+    return [
+        matrix[..., r, c] for r in (slice(m), slice(m, None)) for c in (slice(n), slice(n, None))
+    ]
 
 
 def right_factors(b: np.ndarray) -> list[np.ndarray]:
     """What all products have on the right, in the type of b, which is rounded to."""
-    parts, found = quarters(b), []
-    for terms in RIGHT:
-        total = parts[terms[0][0]]
-        for number, sign in terms[1:]:
-            total = total + parts[number] if sign > 0 else total - parts[number]
-        found.append(total)
-    return found
+    parts = quarters(b)
+    return [_added(terms, parts) for terms in RIGHT]
 
 
 def joined(products: Sequence[np.ndarray]) -> np.ndarray:
     """C of the seven products, rounded after each addition."""
-    parts = []
-    for terms in OUTPUT:
-        total = products[terms[0][0]]
-        for number, sign in terms[1:]:
-            total = total + products[number] if sign > 0 else total - products[number]
-        parts.append(total)
+    parts = [_added(terms, products) for terms in OUTPUT]
     rows = [np.concatenate(parts[i : i + 2], axis=-1) for i in (0, 2)]
     return np.concatenate(rows, axis=-2)
+
+
+def _added(terms: Terms, values: Sequence[np.ndarray]) -> np.ndarray:
+    """Their sum, in order. The first sign is +."""
+    total = values[terms[0][0]]
+    for number, sign in terms[1:]:
+        total = total + values[number] if sign > 0 else total - values[number]
+    return total

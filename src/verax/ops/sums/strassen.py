@@ -89,9 +89,9 @@ class StrassenMatMul(Operator):
                     sum(weights[i] for i, _ in strassen.RIGHT[p]),
                 )
             )
-        found = []
+        found: list[tuple[np.ndarray, np.ndarray]] = []
         for terms in strassen.OUTPUT:
-            total, size, variance = 0.0, 0.0, 0.0
+            total, size, variance = (np.zeros(()) for _ in range(3))
             for i, (p, sign) in enumerate(terms):
                 total = total + sign * sums[p]
                 variance = variance + variances[p] + (total**2 if i else 0.0)
@@ -109,8 +109,8 @@ class StrassenMatMul(Operator):
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
         shapes = {
-            "few": ((3, 6), (6, 4)), "odd rows": ((2, 5, 7, 10), (10, 34)), "one row": ((1, 14), (14, 32)),
-            "blocks": ((1, 38, 70), (70, 96)), "odd rows, blocks": ((3, 13, 36), (36, 64)),
+            "few": ((3, 6), (6, 4)), "odd rows": ((2, 5, 7, 10), (10, 34)),
+            "one row": ((1, 14), (14, 32)), "blocks": ((1, 38, 70), (70, 96)), "odd rows, blocks": ((3, 13, 36), (36, 64)),
         }  # fmt: skip
         for label, (a, w) in shapes.items():
             yield Case(cls(), (draw(rng, a, "float32"), draw(rng, w, "float32")), label=label)

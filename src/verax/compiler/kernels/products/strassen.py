@@ -221,9 +221,7 @@ class _Columns(Section):
     ) -> None:
         conv = spec.half
         (phase,) = conv.phases()
-        super().__init__(
-            f, conv, schedule, phase, first_block, panels, blocks, first_item, weights
-        )
+        super().__init__(f, conv, schedule, phase, first_block, panels, blocks, first_item, weights)
         self.whole = spec
         self.product: int | None = None
         self.finishes_later = is_long(spec.epilogue)
@@ -232,7 +230,9 @@ class _Columns(Section):
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
         self.order, self.turn, self.n, self.d = kgroup, 0, 0, 0
-        self.room = self.f.at(self.f.args[3], (self.f.begin, sums_of_item(self.whole, self.schedule)))
+        self.room = self.f.at(
+            self.f.args[3], (self.f.begin, sums_of_item(self.whole, self.schedule))
+        )
         self.block = self.f.iadd(self.f.imul(kgroup, self.blocks), self.first_block)
         for product in range(strassen.PRODUCTS):
             self._take(product)
@@ -285,11 +285,12 @@ class _Columns(Section):
         acc: Sequence[ir.Value],
     ) -> None:
         """Add a tile of this product to the quarters that it belongs to."""
+        assert self.product is not None
         f, lower = self.f, self.whole.lower
         tile = f.at(self.room, (self.tile, self.tile_elements))
         for quarter, sign in strassen.OUTPUT_OF[self.product]:
             terms = [p for p, _ in strassen.OUTPUT[quarter]]
-            down, right = divmod(quarter, 2)
+            down = quarter // 2
             for i, (r, _) in enumerate(pixels):
                 last = self.product == terms[-1]
                 inside = None
@@ -298,7 +299,7 @@ class _Columns(Section):
                     if isinstance(at, int) and at >= lower:
                         continue
                     if not isinstance(at, int) and r == len(pixels) - 1:
-                        inside = f.b.icmp_signed("<", at, f.i64(lower))
+                        inside = f.b.icmp_signed("<", f.i64(at), f.i64(lower))
                 with nullcontext() if inside is None else f.when(inside):
                     for j in range(self.blocks):
                         value = acc[i * self.blocks + j]
@@ -330,4 +331,3 @@ class _Columns(Section):
         """The epilogue of all tiles of an item, whose sums are complete."""
         self.product = None
         self._emit_pass(chunk)
-
