@@ -41,6 +41,8 @@ def network(rows: tuple[int, ...], k: int, n: int, behind: str) -> Graph:
         y = b.add(REGISTRY["Add"](), [other, b.add(REGISTRY["Relu"](), [y])])
     if behind == "gelu":
         y = b.add(REGISTRY["Gelu"](), [y])
+    if behind == "half":
+        y = b.add(REGISTRY["Cast"](to="float16"), [y])
     return b.graph([y])
 
 
@@ -56,7 +58,7 @@ def bits(graph: Graph, **options: object) -> bytes:
     return found.tobytes()
 
 
-@pytest.mark.parametrize("behind", ["", "bias", "residual", "gelu"])
+@pytest.mark.parametrize("behind", ["", "bias", "residual", "gelu", "half"])
 @pytest.mark.parametrize(("rows", "k", "n"), SHAPES)
 def test_the_promised_bits(rows: tuple[int, ...], k: int, n: int, behind: str) -> None:
     graph = network(rows, k, n, behind)

@@ -16,6 +16,7 @@ from verax.ir.types import TensorType
 from verax.judge.check import check
 from verax.numerics import strassen
 from verax.ops.sums.linear import MatMul
+from verax.records.recipe import BFLOAT16_PRODUCTS
 from verax.records.verdict import Kind
 from verax.runners.own import VeraxRunner
 
@@ -74,6 +75,11 @@ def test_computed_and_infinite_factors_are_left() -> None:
     w[3, 5] = np.inf
     infinite = dataclasses.replace(graph, constants={**graph.constants, "w": w})
     assert "StrassenMatMul" not in kinds(infinite)
+
+
+def test_products_in_bfloat16_are_left() -> None:
+    exe = verax.compile(network(), opt_level=3, allow=("bf16",), threads=1)
+    assert exe.recipe.algorithms == {"product": BFLOAT16_PRODUCTS}
 
 
 def test_the_gain_by_counting() -> None:

@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 
-from verax.compiler.decide.expressions import operands
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.convolution.pack import direct_order
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
@@ -33,15 +32,7 @@ def is_compiled(graph: Graph, node: Node) -> bool:
     return 0 not in types[0].shape and types[1].shape[1] % COLUMNS == 0
 
 
-def fits(graph: Graph, accumulator: str, node: Node) -> bool:
-    """As behind other products, all of it float32."""
-    values = [v for v in operands(graph, node).values() if isinstance(v, str)]
-    if any(str(graph.types[v].dtype) != "float32" for v in (*node.outputs, *values)):
-        return False
-    return linear.fits(graph, accumulator, node)
-
-
-@lowers(StrassenMatMul, epilogue=is_compiled, fits=fits)
+@lowers(StrassenMatMul, epilogue=is_compiled, fits=linear.fits)
 def lower_strassen(lowering: Lowering, group: Group) -> None:
     """Loops that add up the left factor's quarters; one kernel for all else."""
     graph, node = lowering.graph, group.root

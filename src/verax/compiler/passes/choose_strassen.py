@@ -10,6 +10,7 @@ import numpy as np
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType, TensorType
+from verax.ops.pointwise.factors import Bfloat16Factor
 from verax.ops.sums.linear import MatMul
 from verax.ops.sums.strassen import StrassenMatMul
 from verax.records.trace import Trace
@@ -40,7 +41,7 @@ def choose_strassen(
 
     Seven products of halves take the place of eight. Whether that saves time is decided by counting
     work, sums and weights from the shapes alone, so that it is the same on every machine. Nodes
-    named in `keep` stay as they are.
+    named in `keep` stay as they are, and products of factors in bfloat16.
 
     Numeric effect: the same product over the reals; in float32 an error that is measured by the
     sizes of all four quarters of the factors and not of one row and one column, on even data one to
@@ -73,6 +74,9 @@ def is_worth(graph: Graph, node: Node) -> bool:
     if not isinstance(node.op, MatMul) or node.inputs[1] not in graph.constants:
         return False
     if any(t is None or not t.is_static or t.dtype is not DType.float32 for t in types):
+        return False
+    maker = graph.producers.get(node.inputs[0] or "")
+    if maker is not None and isinstance(maker.op, Bfloat16Factor):
         return False
     a, w = (graph.types[v].shape for v in node.inputs if v is not None)
     if len(a) < 2 or len(w) != 2 or w[0] % 2 or w[1] % COLUMNS or 0 in (*a, *w):

@@ -110,7 +110,8 @@ class StrassenMatMul(Operator):
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
         shapes = {
             "few": ((3, 6), (6, 4)), "odd rows": ((2, 5, 7, 10), (10, 34)),
-            "one row": ((1, 14), (14, 32)), "blocks": ((1, 38, 70), (70, 96)), "odd rows, blocks": ((3, 13, 36), (36, 64)),
+            "one row": ((1, 14), (14, 32)), "blocks": ((1, 38, 70), (70, 96)),
+            "odd rows, blocks": ((3, 13, 36), (36, 64)),
         }  # fmt: skip
         for label, (a, w) in shapes.items():
             yield Case(cls(), (draw(rng, a, "float32"), draw(rng, w, "float32")), label=label)

@@ -32,7 +32,7 @@ from verax.compiler.kernels.layout import (
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
+from verax.compiler.kernels.products.gemm import KNOWN, GemmSpec, Matrix
 from verax.compiler.kernels.registry import Space, emits
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES, Target
@@ -47,7 +47,7 @@ COLUMNS = 2 * LANES
 @dataclasses.dataclass(frozen=True)
 class StrassenSpec:
     """y [m, n] = a [m, k] @ b [k, n], all row-major and dense, float32; k is even, n a multiple of
-    32. epilogue: as that of `whole`.
+    32. epilogue: as that of `whole`; y has its type.
 
     Arguments of the kernel: a, sums of its quarters (of `left_sums`), packed b, room for sums
     (`room_elements`), epilogue operands, y.
@@ -64,6 +64,11 @@ class StrassenSpec:
     @property
     def dtypes(self) -> tuple[str, ...]:
         return F32, *operand_dtypes(self.epilogue)
+
+    @property
+    def stored(self) -> str:
+        """Element type of y."""
+        return self.epilogue.expr.dtype if self.epilogue else F32
 
     @property
     def upper(self) -> int:
@@ -177,7 +182,7 @@ def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
 
 @emits(
     StrassenSpec,
-    dtypes=(F32,),
+    dtypes=KNOWN,
     schedules=lambda spec, target: (strassen_schedule(spec, target),),
     space=Space(
         ConvSchedule,
@@ -325,7 +330,8 @@ class _Columns(Section):
         place, offset = [0, 0, row], (0, 0, r + down * self.whole.upper)
         operands = load_operands(f, epilogue, f.args[4:-1], 0, block, place, offset)
         value = finish_value(f, epilogue, value, operands)
-        f.store(value, self.spec.y.at(f, f.args[-1], 0, block, place, offset))
+        y = self.spec.y.at(f, f.args[-1], 0, block, place, offset, self.whole.stored)
+        f.store(value, y)
 
     def _emit_finish(self, chunk: Index) -> None:
         """The epilogue of all tiles of an item, whose sums are complete."""
