@@ -64,10 +64,10 @@ def multiplied(b: Builder, x: str) -> list[str]:
 
 
 def large(b: Builder, x: str) -> list[str]:
-    """189 rows of 512, by 512 columns."""
-    rows = add(b, "Reshape", x, b.constant(np.array([189, 2])))
-    rows = add(b, "Tanh", add(b, "MatMul", rows, random(b, 2, 512)))
-    return [add(b, "MatMul", rows, random(b, 512, 512))]
+    """126 rows of 640, by 768 columns."""
+    rows = add(b, "Reshape", x, b.constant(np.array([126, 3])))
+    rows = add(b, "Tanh", add(b, "MatMul", rows, random(b, 3, 640)))
+    return [add(b, "MatMul", rows, random(b, 640, 768))]
 
 
 def turned(b: Builder, x: str) -> list[str]:

@@ -354,8 +354,8 @@ def other_half(
 
 
 def large() -> Graph:
-    s = Sketch("3, 67, 512")
-    return s.graph(s.add("MatMul", s.add("Relu", s.x), s.normal(512, 512)))
+    s = Sketch("2, 35, 896")
+    return s.graph(s.add("MatMul", s.add("Relu", s.x), s.normal(896, 896)))
 
 
 # --- choose_bfloat16: the rounded weights of the filter beside
