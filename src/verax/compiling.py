@@ -122,7 +122,7 @@ def compile(
     model: a `Model`, a graph, or whatever `load` reads. inputs: what a `torch.nn.Module` is
     exported with, as `load` takes them.
     opt_level: 0 (every node by itself), 1 (fused; the same bits), 2 (scales folded into weights:
-    within rounding) or 3 (Winograd's algorithm: approximate), which is the default. All give the
+    within rounding) or 3 (fast algorithms: approximate), which is the default. All give the
     same bits on every machine. threads: None for as many as this process has cores, fewer under a
     CPU quota or OMP_NUM_THREADS. disable, require: names of passes. allow: ("bf16",) lets O3 round
     the factors of products to bfloat16; the certificate says what it costs. checked: verify the

@@ -57,6 +57,8 @@ def made_by(name: str, b: Builder, h: str) -> str:
         return add(b, name, h, b.constant(np.array([2, 3], np.int64)))
     if name in ("MatMul", "Gemm"):
         return add(b, name, h, random(b, 7, 17))
+    if name == "StrassenMatMul":
+        return add(b, name, h, random(b, 8, 32))
     if name == "Concat":
         return add(b, name, h, h, axis=1)
     if name == "Einsum":
@@ -75,7 +77,12 @@ def made_by(name: str, b: Builder, h: str) -> str:
 def shape_for(hook: str, name: str) -> str:
     if hook == "layouts":
         return "2, 3, 9, 7"
-    return {"Gemm": "5, 7", "MatMul": "2, 5, 7", "Einsum": "2, 5, 7"}.get(name, "2, 21, 9, 7")
+    return {
+        "Gemm": "5, 7",
+        "MatMul": "2, 5, 7",
+        "Einsum": "2, 5, 7",
+        "StrassenMatMul": "2, 5, 8",
+    }.get(name, "2, 21, 9, 7")
 
 
 def look(hook: str, name: str) -> None:

@@ -30,6 +30,7 @@ from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.attention import AttentionSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
+from verax.compiler.kernels.products.strassen import StrassenSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.kernels.reduce.running import RunningSpec
 from verax.compiler.kernels.registry import EMITTERS
@@ -51,6 +52,7 @@ TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here
 
 
 USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
+        StrassenSpec: "StrassenMatMul",
         ReduceSpec: "Softmax", LoopSpec: "Relu", WinogradInput: "WinogradConv",
         WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
         RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention",

@@ -63,6 +63,13 @@ def multiplied(b: Builder, x: str) -> list[str]:
     ]
 
 
+def large(b: Builder, x: str) -> list[str]:
+    """126 rows of 640, by 768 columns."""
+    rows = add(b, "Reshape", x, b.constant(np.array([126, 3])))
+    rows = add(b, "Tanh", add(b, "MatMul", rows, random(b, 3, 640)))
+    return [add(b, "MatMul", rows, random(b, 640, 768))]
+
+
 def turned(b: Builder, x: str) -> list[str]:
     last = add(b, "Abs", add(b, "Transpose", x, perm=(0, 2, 3, 1)))
     return [add(b, "Relu", add(b, "Transpose", last, perm=(0, 3, 1, 2)))]
@@ -235,6 +242,8 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "merge_linear": (narrowed, lambda exe: kinds(exe) == ["Conv"]),
     "choose_winograd": (wide, lambda exe: kinds(exe) == ["Conv", "Tanh", "WinogradConv"]),
     "choose_bfloat16": (multiplied, lambda exe: "Bfloat16Factor" in kinds(exe)),
+    "choose_strassen": (large, lambda exe: kinds(exe) == ["Reshape", "MatMul", "Tanh",
+                                                    "StrassenMatMul"]),
     "integer_products": (on_bytes, lambda exe: "ConvInteger" in kinds(exe)),
     "widen_halves": (in_halves, lambda exe: kinds(exe).count("Cast") == 3),
     "move_dequantise": (pooled_bytes, lambda exe: kinds(exe) == ["QuantizeLinear", "MaxPool"]),

@@ -29,6 +29,7 @@ from verax.compiler.passes.affine import Affine
 from verax.compiler.passes.base import Pass
 from verax.compiler.passes.canonicalise import _Canonical
 from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
+from verax.compiler.passes.choose_strassen import choose_strassen
 from verax.compiler.passes.choose_winograd import choose_winograd
 from verax.compiler.passes.fold_scales import _Backward, fold_scales
 from verax.ir.graph import Builder, Graph
@@ -336,6 +337,27 @@ def wide_groups() -> Graph:
     return s.graph(conv(s, s.add("Relu", s.x), (32, 16), **more))
 
 
+# --- choose_strassen: the halves of the weights exchanged
+
+
+def other_half(
+    graph: Graph, limit: int | None = None, keep: Sequence[str] = ()
+) -> tuple[Graph, Trace]:
+    """Take the columns of the right half for those of the left one."""
+    graph, trace = choose_strassen(graph, limit, keep)
+    constants = dict(graph.constants)
+    for node in graph.nodes:
+        if node.op.kind == "StrassenMatMul":
+            w = constants[node.inputs[1]]
+            constants[node.inputs[1]] = np.roll(w, w.shape[1] // 2, axis=1)
+    return dataclasses.replace(graph, constants=constants), trace
+
+
+def large() -> Graph:
+    s = Sketch("2, 35, 896")
+    return s.graph(s.add("MatMul", s.add("Relu", s.x), s.normal(896, 896)))
+
+
 # --- choose_bfloat16: the rounded weights of the filter beside
 
 
@@ -437,6 +459,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("recognise_attention", any_divisor, attended, BITS),
     ("choose_winograd", equal_pads, wide, ""),
     ("choose_winograd", next_groups, wide_groups, ""),
+    ("choose_strassen", other_half, large, ""),
     ("choose_bfloat16", next_filters, many_terms, ""),
     ("merge_common", merged_by_kind, two_slopes, ""),
     ("remove_dead_code", without_optional, biased, ""),

@@ -76,7 +76,7 @@ _LEVEL = typer.Option(
     "-O",
     "--opt-level",
     help="0: every node by itself. 1: fused, same bits. 2: scales folded, within rounding. "
-    "3: Winograd's algorithm, approximate. By default 3.",
+    "3: Winograd's and Strassen's algorithms, approximate. By default 3.",
     show_default=False,
 )
 Level = Annotated[int, _LEVEL]

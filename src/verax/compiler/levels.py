@@ -15,6 +15,7 @@ from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.canonicalise import canonicalise
 from verax.compiler.passes.centre_integers import centre_integers
 from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
+from verax.compiler.passes.choose_strassen import choose_strassen
 from verax.compiler.passes.choose_winograd import choose_winograd
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
@@ -91,6 +92,11 @@ PIPELINE: tuple[Pass, ...] = (
         PassClass.approximates,
         after=("fold_constants", "fold_scales", "merge_linear", "choose_winograd"),
         allowance="bf16",
+    ),
+    Pass(
+        choose_strassen,
+        PassClass.approximates,
+        after=("fold_constants", "fold_scales", "merge_linear", "choose_bfloat16"),
     ),
     Pass(centre_integers, PassClass.exact, after=("fold_constants", "integer_products")),
     Pass(

@@ -14,10 +14,12 @@ from verax.base.errors import CompileError
 from verax.base.settings import Settings
 from verax.compiler.levels import Change
 from verax.ir.graph import Graph, Node
+from verax.numerics import strassen
 from verax.numerics.version import ARITHMETIC
 from verax.numerics.winograd import NAMES
 from verax.ops.pointwise.factors import Bfloat16Factor
 from verax.ops.sums.linear import Gemm, MatMul
+from verax.ops.sums.strassen import StrassenMatMul
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.winograd import WinogradConv
 from verax.records.environment import array_hash
@@ -61,6 +63,8 @@ def _algorithm(graph: Graph, node: Node) -> str:
     """How a node is computed that is not in its canonical order, "" for one that is."""
     if isinstance(node.op, WinogradConv):
         return NAMES[node.op.tile]
+    if isinstance(node.op, StrassenMatMul):
+        return strassen.NAME
     maker = graph.producers.get(node.inputs[0] or "") if node.inputs else None
     product = isinstance(node.op, Conv | MatMul | Gemm)
     factors = product and maker is not None and isinstance(maker.op, Bfloat16Factor)

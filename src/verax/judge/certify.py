@@ -2,7 +2,7 @@
 
 Stricter than a verdict where a layer is approximated: the judge accepts whatever errs as the fast
 algorithm does, a certificate only what errs no more than direct summation in its worst order might
-have, in the tiles around (the error of a tile is spread over it).
+have, in the tiles around, or in the four quarters (errors are spread over these).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from verax.ir.operator import Evaluation, as_tuple
 from verax.judge.decide.criterion import pooled_maximum
 from verax.judge.decide.local import meaning
 from verax.judge.decide.precision import PRODUCTS
+from verax.judge.decide.strassen import quarters_maximum
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import held_to_memory, in_context
 from verax.judge.regions.network import Ahead, Progress, Survey, survey, survey_ahead
 from verax.numerics import statistics as st
+from verax.numerics import strassen
 from verax.numerics.error_model import TINY
 from verax.numerics.formats import BFLOAT16
 from verax.numerics.winograd import NAMES
@@ -128,6 +130,8 @@ def examine(
 def _is_fast(node: Node, algorithms: Mapping[str, str]) -> bool:
     """Whether a node is computed by a fast algorithm. Names need not be of one node."""
     how = algorithms.get(node.name or node.outputs[0])
+    if how == strassen.NAME:
+        return node.op.kind == "MatMul"
     return node.op.kind in (PRODUCTS if how == BFLOAT16_PRODUCTS else ("Conv",)) and how is not None
 
 
@@ -173,6 +177,8 @@ def _share(
             how = algorithms[node.name or node.outputs[0]]
             if how == BFLOAT16_PRODUCTS:
                 reach = rounding.bound + _factors_bound(node, arrays, found.ev)
+            elif how == strassen.NAME:
+                reach = quarters_maximum(rounding.bound)
             else:
                 reach = pooled_maximum(rounding.bound, WINDOWS[how])
         for sign, side in zip((1, -1), moved, strict=True):

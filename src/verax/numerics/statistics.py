@@ -28,6 +28,9 @@ WINOGRAD_REGION_T = 4.0
 behind a saturated Tanh 2.7."""
 WINOGRAD_POOL = {2: 7, 4: 11, 6: 15}
 """Output tile of F(m x m, 3 x 3) to the window in which Winograd mixes magnitudes."""
+STRASSEN_T = 2.0
+"""Limit of T under the largest sigma among the places that share products, times the spread of an
+own run by Strassen's algorithm, also in regions; honest ones of one level and of two reached 1."""
 FFT_T = 2.0
 """Limit of T under the errors of an own convolution by Fourier transforms."""
 FFT_BOUND = 2.0

@@ -104,6 +104,12 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "Winograd of integers": lambda: network(
         18, (1, 48, 16, 16), (REGISTRY["ConvInteger"](pads=PAD), (64, 48, 3, 3)), dtype="int8"
     ),
+    "Strassen": lambda: network(
+        20, (3, 13, 52), (REGISTRY["StrassenMatMul"](), (52, 160)), SIGMOID
+    ),
+    "Strassen, short epilogue": lambda: network(
+        21, (2, 15, 36), (REGISTRY["StrassenMatMul"](), (36, 96)), RELU
+    ),
     "attention": lambda: network(
         14, (2, 3, 29, 24), (REGISTRY["Attention"](scale=0.2, causal=True), None, None)
     ),

@@ -31,6 +31,7 @@ from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
     response,
     running,
     sampling,
+    strassen,
     suppression,
     winograd,
 )

@@ -22,6 +22,7 @@ from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec, panels
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.kernels.products.paired_bytes import pack_paired
+from verax.compiler.kernels.products.strassen import StrassenSpec, pack_right, room_elements
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.sizes import known
 
@@ -54,6 +55,8 @@ def arguments(spec: Spec) -> list[Argument]:
         return _of_sum(spec, spec.epilogue, bool(spec.bias), lambda s: _factors(spec, s))
     if isinstance(spec, AttentionSpec):
         return _of_attention(spec)
+    if isinstance(spec, StrassenSpec):
+        return _of_strassen(spec)
     raise TypeError(f"{type(spec).__name__} has one schedule")
 
 
@@ -139,6 +142,22 @@ def _of_attention(spec: AttentionSpec) -> list[Argument]:
         packed("values", spec.e, spec.m),
         *([Argument(spec.mask.dtype)] if spec.mask else []),
         Argument("float32", scratch=lambda schedule: schedule.scratch_bytes(spec)),
+        Argument("float32", written=True),
+    ]
+
+
+def _of_strassen(spec: StrassenSpec) -> list[Argument]:
+    def content(schedule: ConvSchedule) -> np.ndarray:
+        factor = drawn("float32", spec.k * spec.n, seed_of("factor"))
+        return pack_right(factor.reshape(spec.k, spec.n), spec, schedule)
+
+    operands = spec.epilogue.operands if spec.epilogue else ()
+    return [
+        Argument("float32"),
+        Argument("float32"),
+        Argument("float32", content),
+        Argument("float32", scratch=lambda schedule: 4 * room_elements(spec, schedule)),
+        *(Argument(o.dtype) for o in operands),
         Argument("float32", written=True),
     ]
 

@@ -39,6 +39,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.ops.pointwise.factors import SMALLEST_FACTOR
 from verax.ops.sums.response_normalization import LpNormalization
+from verax.ops.sums.strassen import StrassenMatMul
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.winograd import WinogradConv
 
@@ -259,6 +260,12 @@ def _winograd(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return _conv(dataclasses.replace(node, op=node.op.plain), graph, version)
 
 
+def _strassen(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """The product that it means."""
+    assert isinstance(node.op, StrassenMatMul)
+    return emission_of(dataclasses.replace(node, op=node.op.plain), graph, version)
+
+
 def _bfloat16_factor(node: Node, graph: Graph, version: int) -> OnnxEmission:
     g = Group(node, graph)
     rounded = g.cast(g.cast(g.input(0), DType.bfloat16), DType.float32)
@@ -320,6 +327,7 @@ SPECIAL: dict[str, Maker] = {
     "Where": _where,
     "Conv": _conv,
     "WinogradConv": _winograd,
+    "StrassenMatMul": _strassen,
     "Bfloat16Factor": _bfloat16_factor,
     "SpaceToDepth": _space_to_depth,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.numerics import statistics as st
+from verax.numerics import strassen
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import FLUSHED, TINY, Rounding
 from verax.numerics.formats import FloatFormat, round_to
@@ -30,7 +31,8 @@ class Tiers:
 
     orders: the node in float32 in several honest orders of summation; promised: in the order that
     it promises, one FMA per product, which NumPy takes seconds for. winograd: own runs of
-    F(m x m, 3 x 3) by m. fft: an own run by Fourier transforms, and its bound. precisions: the
+    F(m x m, 3 x 3) by m. strassen: given sigma, own runs by Strassen's algorithm, each with
+    the sigma that it spreads. fft: an own run by Fourier transforms, and its bound. precisions: the
     value under coarser arithmetics, as `given` suggests them. ruled_out: fast algorithms that could
     compute the node and that the caller excludes, in words.
     """
@@ -38,6 +40,7 @@ class Tiers:
     orders: Callable[[], Iterable[np.ndarray]] | None = None
     promised: Callable[[], np.ndarray] | None = None
     winograd: Callable[[], Mapping[int, np.ndarray]] | None = None
+    strassen: Callable[[np.ndarray], Iterable[tuple[np.ndarray, np.ndarray]]] | None = None
     fft: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
     precisions: Callable[[np.ndarray], Iterable[Coarse]] | None = None
     ruled_out: str = ""
@@ -287,6 +290,8 @@ def _decide_rounding(
     if decided is not None:
         return decided
     fast = _winograd(error, expected, sigma, tiers)
+    if not fast.name:
+        fast = _strassen(error, expected, sigma, tiers, fast.tried)
     if fast.name:
         return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
     last = (run() for run in [tiers.promised] if bounded and run is not None)
@@ -356,6 +361,26 @@ def _winograd(error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers:
     algorithm = f"Winograd's algorithm F({tile}x{tile}, 3x3)"
     reason = f"the errors fit {algorithm}, which trades accuracy for speed"
     return _Fast("", NAMES[tile], reason, tests[tile], st.WINOGRAD_T)
+
+
+def _strassen(
+    error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers, tried: str
+) -> _Fast:
+    """tried: what was, before."""
+    if tiers.strassen is None:
+        return _Fast(tried)
+    for run, wide in tiers.strassen(np.broadcast_to(sigma, error.shape)):
+        wide = strassen_sigma(run.astype(np.float64) - expected, wide)
+        found = st.group_test(st.standardised(error, wide))
+        if found.statistic <= st.STRASSEN_T:
+            reason = "the errors fit Strassen's algorithm, which trades accuracy for speed"
+            return _Fast("", strassen.NAME, reason, found, st.STRASSEN_T)
+    return _Fast(tried)
+
+
+def strassen_sigma(own: np.ndarray, wide: np.ndarray) -> np.ndarray:
+    """The sigma `wide`, times how far an own run's errors spread beyond it."""
+    return wide * max(1.0, st.root_mean_square(np.nan_to_num(st.standardised(own, wide))))
 
 
 def _fourier(

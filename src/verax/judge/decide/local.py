@@ -26,6 +26,7 @@ from verax.judge.decide.orders import (
     winograd_runs,
 )
 from verax.judge.decide.precision import candidates, to_float64, unit_roundoff
+from verax.judge.decide.strassen import strassen_applies, strassen_runs
 from verax.judge.decide.ties import behind_nan, near_tie
 from verax.numerics.compare import plain_figures, worst_places
 from verax.numerics.error_model import KAPPA, Rounding, U
@@ -138,7 +139,7 @@ def check_node(
     """Judge the outputs that are given (None: not shown) of one node on its actual inputs.
 
     inputs: arrays in their declared dtypes. winograd: whether the subject may use fast algorithms
-    (Winograd's, Fourier transforms), which err more. region:
+    (Winograd's, Strassen's, Fourier transforms), which err more. region:
     exact nodes judged along, when their values were not shown.
     """
     try:
@@ -181,11 +182,13 @@ def exactly_equal(given: np.ndarray, expected: np.ndarray) -> bool:
 
 def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool) -> Tiers:
     winograd, fft = winograd_applies(node, inputs), fft_applies(node, inputs)
-    names = " and ".join([*["Winograd"] * winograd, *["FFT"] * fft])
+    divided = strassen_applies(node, inputs)
+    names = " and ".join([*["Winograd"] * winograd, *["Strassen"] * divided, *["FFT"] * fft])
     return Tiers(
         orders=lambda: float32_runs(node, ev, inputs, i, promised=False),
         promised=lambda: promised_run(node, ev, inputs, i),
         winograd=(lambda: winograd_runs(node, inputs)) if winograd and fast else None,
+        strassen=(lambda s: strassen_runs(node, inputs, s)) if divided and fast else None,
         fft=(lambda: fft_run(node, inputs)) if fft and fast else None,
         precisions=lambda given: candidates(node, ev, inputs, i, given),
         ruled_out=f"; {names} was ruled out" if names and not fast else "",

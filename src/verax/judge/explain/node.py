@@ -25,6 +25,7 @@ from verax.ir.types import TensorType
 from verax.judge.decide.criterion import Tiers, decide
 from verax.judge.decide.local import conform, meaning
 from verax.judge.decide.orders import float32_runs, winograd_applies, winograd_runs
+from verax.judge.decide.strassen import strassen_applies, strassen_runs
 from verax.judge.explain.hypotheses.base import Hypothesis, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.narrow import Narrowed, narrowed
@@ -328,6 +329,8 @@ def _single_elements_fit(suspect: Suspect, found: Prediction) -> bool:
         return True
     if winograd_applies(suspect.node, suspect.inputs):
         return True
+    if strassen_applies(suspect.node, suspect.inputs):
+        return True
     with np.errstate(all="ignore"):
         error = np.abs(suspect.wide - found.value)
         limit = st.WINOGRAD_T * st.group_limit(1) * (found.rounding.sigma + TINY)
@@ -357,14 +360,18 @@ def _differs(a: np.ndarray, b: np.ndarray, sigma: np.ndarray | float) -> bool:
 
 
 def _tiers(suspect: Suspect, hypothesis: Hypothesis) -> Tiers:
-    """Winograd with the rival's weights."""
+    """Fast algorithms with the rival's weights."""
     node = dataclasses.replace(suspect.node, op=hypothesis.op or suspect.op)
     arrays = list(suspect.inputs)
     if hypothesis.inputs is not None:
         arrays = hypothesis.inputs(arrays)
-    if hypothesis.after is not None or hypothesis.crop or not winograd_applies(node, arrays):
+    if hypothesis.after is not None or hypothesis.crop:
         return Tiers()
-    return Tiers(winograd=lambda: winograd_runs(node, arrays))
+    if winograd_applies(node, arrays):
+        return Tiers(winograd=lambda: winograd_runs(node, arrays))
+    if strassen_applies(node, arrays):
+        return Tiers(strassen=lambda sigma: strassen_runs(node, arrays, sigma))
+    return Tiers()
 
 
 def separated(a: Prediction, b: Prediction) -> bool:

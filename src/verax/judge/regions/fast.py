@@ -1,26 +1,40 @@
-"""The tier of fast algorithms in regions: noise as large as that of own runs by Winograd's.
+"""The tier of fast algorithms in regions: noise as large as that of own runs by Winograd's, or by
+Strassen's.
 
 Where the ordinary noise does not explain an error, the region's 3x3 convolutions are computed by
-Winograd's algorithm. How far that lies from their meaning is the noise that samples are drawn with
-then, each convolution's spread over its tiles; all else is as in `region`.
+Winograd's algorithm, its matrix products and 1x1 convolutions by Strassen's. How far that lies from
+their meaning is the noise that samples are drawn with then, each convolution's spread over its
+tiles, each product's over the quarters; all else is as in `region`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from verax.ir.graph import Node
-from verax.judge.decide.criterion import Decision, channel_rms, pooled_maximum
+from verax.judge.decide.criterion import (
+    Decision,
+    channel_rms,
+    pooled_maximum,
+    strassen_sigma,
+)
 from verax.judge.decide.orders import WINOGRAD_MATRICES, winograd_applies, winograd_runs
+from verax.judge.decide.strassen import strassen_applies, strassen_run
 from verax.judge.regions.sampler import Sampler, Values
 from verax.numerics import statistics as st
+from verax.numerics import strassen
 from verax.numerics.error_model import TINY
 from verax.numerics.winograd import NAMES
 from verax.records.verdict import Kind
 
+LIMITS = {
+    **dict.fromkeys(NAMES.values(), st.WINOGRAD_REGION_T),
+    strassen.NAME: st.STRASSEN_T,
+}
+"""Of T, by algorithm."""
 USUAL = 4
 """The largest tile of most who take this algorithm."""
 
@@ -28,16 +42,13 @@ USUAL = 4
 def fast_decision(
     sampler: Sampler, value: str, error: np.ndarray, sigma: np.ndarray
 ) -> Decision | None:
-    """`precision` where the error of a shown value is what Winograd's algorithm inside gives.
+    """`precision` where the error of a shown value is what a fast algorithm inside gives.
 
-    sigma: of its ordinary rounding, for the record. None when the region has no convolution that it
-    applies to, or when the errors are larger.
+    sigma: of its ordinary rounding, for the record. None when the region has no node that they
+    apply to, or when the errors are larger.
     """
-    found: dict[int, st.GroupTest] = {}
-    for tile in WINOGRAD_MATRICES:
-        noise = _noise(sampler, tile)
-        if not noise:
-            return None
+    found: dict[str, st.GroupTest] = {}
+    for name, noise in _ways(sampler):
         distances = [
             np.nan_to_num(sample[value] - sampler.expected[value])
             for sample in _samples(sampler, noise, error.size)
@@ -46,24 +57,35 @@ def fast_decision(
         if not distances:
             return None
         wide = st.sampled_sigma(np.mean([d * d for d in distances], axis=0))
-        found[tile] = st.group_test(st.standardised(error, wide + TINY))
-        if tile >= USUAL and found[tile].statistic <= st.WINOGRAD_REGION_T:
+        found[name] = st.group_test(st.standardised(error, wide + TINY))
+        if name == NAMES[USUAL] and found[name].statistic <= LIMITS[name]:
             break  # larger tiles need not be looked at
-    fitting = [t for t, test in found.items() if test.statistic <= st.WINOGRAD_REGION_T]
+    fitting = [n for n, test in found.items() if test.statistic <= LIMITS[n]]
     if not fitting:
         return None
-    tile = min(fitting, key=lambda t: abs(np.log(max(found[t].statistic, 1e-9))))
-    test = found[tile]
+    name = min(fitting, key=lambda n: abs(np.log(max(found[n].statistic, 1e-9))))
+    test = found[name]
     return Decision(
         Kind.precision,
-        f"the errors fit {NAMES[tile]} inside these {len(sampler.region.nodes)} nodes",
-        NAMES[tile],
+        f"the errors fit {name} inside these {len(sampler.region.nodes)} nodes",
+        name,
         test.statistic,
         test.group,
         None,
         st.root_mean_square(sigma),
         st.root_mean_square(error),
     )
+
+
+def _ways(sampler: Sampler) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Algorithms by name, with the sigma that results inside have by them."""
+    products = _noise_of_products(sampler)
+    if products:
+        yield strassen.NAME, products
+    for tile in WINOGRAD_MATRICES:
+        noise = _noise(sampler, tile)
+        if noise:
+            yield NAMES[tile], {**products, **noise}
 
 
 def _noise(sampler: Sampler, tile: int) -> dict[str, np.ndarray]:
@@ -80,6 +102,23 @@ def _noise(sampler: Sampler, tile: int) -> dict[str, np.ndarray]:
         own = np.nan_to_num(made - outputs[0])
         spread = np.maximum(1.0, channel_rms(st.standardised(own, pooled)))
         found[node.outputs[0]] = pooled * np.maximum(spread, np.median(spread))
+        return outputs
+
+    run: Callable[..., Values] = sampler.run
+    run(fast)
+    return found
+
+
+def _noise_of_products(sampler: Sampler) -> dict[str, np.ndarray]:
+    """By result of a product, the sigma of its errors by Strassen's algorithm."""
+    found: dict[str, np.ndarray] = {}
+
+    def fast(node: Node, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
+        outputs = sampler.evaluate(node, arrays).outputs
+        sigma = sampler.sigma.get(node.outputs[0])
+        if sigma is not None and sigma.shape == outputs[0].shape and strassen_applies(node, arrays):
+            run, wide = strassen_run(node, arrays, sigma)
+            found[node.outputs[0]] = strassen_sigma(run - outputs[0], wide)
         return outputs
 
     run: Callable[..., Values] = sampler.run

@@ -31,6 +31,7 @@ from verax.judge.regions.int8 import Way, best_mixture, mixed, ways
 from verax.judge.regions.int8_products import PRODUCTS
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
+from verax.numerics import strassen
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import TINY, Quantity, U
 from verax.numerics.winograd import NAMES
@@ -444,7 +445,7 @@ def recorded(found: Finding) -> Finding:
     if found.kind is not Kind.precision or found.precision is not None:
         return found
     unit = INTEGER_UNIT
-    if found.test in NAMES.values():
+    if found.test in (*NAMES.values(), strassen.NAME):
         unit = U * max(1.0, found.error / found.sigma) if found.sigma else U
     return replace(found, precision=Precision(found.value, found.node, found.test, unit, True))
 

@@ -50,10 +50,10 @@ def emit_direct(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -
     items: Size = 0
     weights: Size = 0
     phases = [r for r in spec.phases() if math.prod(r.count) != 0]
-    parts: list[_Section] = []
+    parts: list[Section] = []
     for phase in phases:
         for first, count, blocks in sections(spec, schedule):
-            part = _Section(f, spec, schedule, phase, first, count, blocks, items, weights)
+            part = Section(f, spec, schedule, phase, first, count, blocks, items, weights)
             parts.append(part)
             items += part.items
             weights += spec.groups * count * part.weights_per_item
@@ -69,7 +69,7 @@ def _tile(most: int, extent: Size) -> int:
     return min(most, extent) if isinstance(extent, int) else most
 
 
-class _Section:
+class Section:
     """One phase, for output channel blocks that are taken `blocks` at a time."""
 
     def __init__(
@@ -210,9 +210,7 @@ class _Section:
         pixels = [(r, c) for r in range(rows) for c in range(cols)]
         state = [self.pass_w, *self._computed(self._initial(row, col, pixels))]
         if self.ahead:
-            per_tile = self.weights_per_item // self.width * self.ahead
-            soon = self._weight(self.pass_w, self.weights_per_item, (tile, per_tile))
-            state.insert(1, soon)
+            state.insert(1, self._soon(tile))
         full, rest = divmod(spec.group_channels, LANES)
         full = self.schedule.pass_blocks if self.passes > 1 else full
         if full != 0:
@@ -236,6 +234,11 @@ class _Section:
             with partial:
                 for where, value in zip(outputs, acc, strict=True):
                     self._store(value, *where)
+
+    def _soon(self, tile: Index) -> ir.Value:
+        """The next item's weights that the `tile`-th tile fetches."""
+        per_tile = self.weights_per_item // self.width * self.ahead
+        return self._weight(self.pass_w, self.weights_per_item, (tile, per_tile))
 
     def _initial(self, row: Index, col: Index, pixels: list[tuple[int, int]]) -> list[ir.Value]:
         """Accumulators to start from: the bias, or what the pass before has left in y."""

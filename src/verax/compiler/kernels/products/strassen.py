@@ -1,0 +1,339 @@
+"""Products of matrices by Strassen's algorithm, one level: seven products of halves, not eight.
+
+The rows of the left factor, the columns of the right one, and what is summed over are halved (see
+`numerics.strassen`). The right factor's seven sums are packed ahead, the left one's are made by a
+loop before. Then, for some columns of both halves and some rows, the seven products are taken one
+after the other by the direct kernel's tiles, and each tile of sums is added to where it belongs in
+y, which is at hand in the cache: products are never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import numpy as np
+
+from verax.compiler.kernels.convolution.direct import Section
+from verax.compiler.kernels.convolution.pack import direct_elements, pack_direct_weights, sections
+from verax.compiler.kernels.convolution.schedule import L2_BYTES, ConvSchedule, direct_schedule
+from verax.compiler.kernels.convolution.space import CONVOLUTION
+from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.layout import (
+    Epilogue,
+    finish_value,
+    fused,
+    is_long,
+    load_operands,
+    operand_dtypes,
+)
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.kernels.products.gemm import KNOWN, GemmSpec, Matrix
+from verax.compiler.kernels.registry import Space, emits
+from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.target import LANES, Target
+from verax.numerics import strassen
+from verax.numerics.expr import Const, Expr, Input, TracingArith
+
+F32 = "float32"
+COLUMNS = 2 * LANES
+"""The right factor has a multiple of so many columns."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StrassenSpec:
+    """y [m, n] = a [m, k] @ b [k, n], all row-major and dense, float32; k is even, n a multiple of
+    32. epilogue: as that of `whole`; y has its type.
+
+    Arguments of the kernel: a, sums of its quarters (of `left_sums`), packed b, room for sums
+    (`room_elements`), epilogue operands, y.
+    """
+
+    m: int
+    n: int
+    k: int
+    epilogue: Epilogue | None = None
+
+    def __str__(self) -> str:
+        return f"Strassen float32 [{self.m}, {self.k}] @ [{self.k}, {self.n}]{fused(self.epilogue)}"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return F32, *operand_dtypes(self.epilogue)
+
+    @property
+    def stored(self) -> str:
+        """Element type of y."""
+        return self.epilogue.expr.dtype if self.epilogue else F32
+
+    @property
+    def upper(self) -> int:
+        """Rows of the upper half; the lower one has one less where m is odd."""
+        return -(-self.m // 2)
+
+    @property
+    def lower(self) -> int:
+        return self.m - self.upper
+
+    @property
+    def whole(self) -> GemmSpec:
+        """The product itself."""
+        return GemmSpec(self.m, self.n, self.k, Matrix(self.k, 1), Matrix(self.n, 1), types=FLOAT32)
+
+    @property
+    def half(self) -> ConvSpec:
+        """One of the seven, its sums written where the upper left quarter of y is."""
+        left, y = Matrix(self.k // 2, 1), Matrix(self.n, 1)
+        return GemmSpec(
+            self.upper, self.n // 2, self.k // 2, left, y, types=FLOAT32
+        ).convolution()  # fmt: skip
+
+    @property
+    def summed(self) -> tuple[int, ...]:
+        """Products whose left factor is made by `left_sums`: not a quarter that a has as it is."""
+        odd = self.m % 2
+        return tuple(
+            p
+            for p, terms in enumerate(strassen.LEFT)
+            if len(terms) > 1 or (odd and terms[0][0] >= 2)
+        )
+
+    @property
+    def sum_elements(self) -> int:
+        """Elements that the sums of a take."""
+        return len(self.summed) * self.upper * (self.k // 2)
+
+
+def left_sums(spec: StrassenSpec) -> list[LoopSpec]:
+    """What makes the sums of a's quarters: arguments four times a, then the sums once for each of
+    `spec.summed`. The last upper row of an odd number stands above a row of zeros."""
+    half, row = spec.k // 2, spec.k
+    down = spec.upper * row
+    starts = (0, half, down, down + half)
+    size, m = spec.upper * half, TracingArith()
+    quarters: list[Expr] = [Input(i, F32) for i in range(4)]
+    zero = Const(0.0, F32)
+
+    def loop(first: int, rows: int, parts: list[Expr]) -> LoopSpec:
+        inputs = tuple(Access(F32, (row, 1), start + first * row) for start in starts)
+        outputs = tuple(
+            Access(F32, (half, 1), i * size + first * half) for i in range(len(spec.summed))
+        )
+        exprs = tuple(strassen.left_factor(m, p, parts) for p in spec.summed)
+        return LoopSpec((rows, half), inputs, outputs, exprs)
+
+    found = [loop(0, spec.lower, quarters)] if spec.lower else []
+    if spec.upper > spec.lower:
+        found.append(loop(spec.lower, 1, [*quarters[:2], zero, zero]))
+    return found
+
+
+def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule) -> np.ndarray:
+    """The seven sums of b's quarters, in the order that the kernel reads: for each panel of columns
+    all seven."""
+    conv = spec.half
+    packed = [
+        pack_direct_weights(np.ascontiguousarray(part.T), conv, schedule)
+        for part in strassen.right_factors(b)
+    ]
+    parts, at = [], 0
+    for _, count, blocks in sections(conv, schedule):
+        size = known(count) * blocks * LANES * (spec.k // 2)
+        panels = [one[at : at + size].reshape(known(count), -1) for one in packed]
+        parts.append(np.stack(panels, axis=1).reshape(-1))
+        at += size
+    return np.concatenate(parts)
+
+
+def right_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+    """Length of what `pack_right` gives."""
+    return strassen.PRODUCTS * direct_elements(spec.half, schedule)
+
+
+def sums_of_item(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+    """Elements that the sums of an item take."""
+    rows = min(schedule.rows, spec.upper)
+    full, rest = divmod(spec.upper, rows)
+    tiles = min(schedule.chunk, full) + bool(rest)
+    return tiles * rows * len(strassen.OUTPUT) * schedule.blocks * LANES
+
+
+def room_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+    """Elements of the room that the kernel needs: each of its calls takes the part of its first
+    item, again for each item, so that it stays in the cache."""
+    full = spec.upper // min(schedule.rows, spec.upper)
+    panels = sum(known(count) for _, count, _ in sections(spec.half, schedule))
+    return panels * -(-full // schedule.chunk) * sums_of_item(spec, schedule)
+
+
+def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
+    """As of one of the seven products, of fewer rows at a time where an item goes through all
+    factors on the left for each panel of columns."""
+    found = direct_schedule(spec.half, target)
+    if found.filters_outer:
+        return found
+    rows = strassen.PRODUCTS * found.rows * (spec.k // 2) * 4
+    return dataclasses.replace(found, chunk=max(1, min(found.chunk, L2_BYTES // 2 // rows)))
+
+
+@emits(
+    StrassenSpec,
+    dtypes=KNOWN,
+    schedules=lambda spec, target: (strassen_schedule(spec, target),),
+    space=Space(
+        ConvSchedule,
+        lambda spec, target: CONVOLUTION.stages(spec.half, target),
+        lambda spec, target, asked: CONVOLUTION.admits(spec.half, target, asked),
+    ),
+)
+def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSchedule) -> Kernel:
+    """The kernel that multiplies and adds. Items: columns of both halves, for a chunk of rows."""
+    operands = spec.epilogue.operands if spec.epilogue else ()
+    f = module.kernel(("strassen", spec, schedule), 5 + len(operands))
+    if f.kernel is not None:
+        return f.kernel
+    items, weights = 0, 0
+    parts: list[_Columns] = []
+    for first, count, blocks in sections(spec.half, schedule):
+        part = _Columns(f, spec, schedule, known(first), known(count), blocks, items, weights)
+        parts.append(part)
+        items += known(part.items)
+        weights += strassen.PRODUCTS * known(count) * known(part.weights_per_item)
+    for part in parts:
+        part.emit(alone=len(parts) == 1)
+    multiplied = strassen.PRODUCTS * spec.half.flops
+    moved = spec.m * spec.k + spec.sum_elements + weights + spec.m * spec.n
+    return f.finish(items, multiplied, 4 * moved)
+
+
+class _Columns(Section):
+    """Panels of `blocks` blocks of columns of the left half, and of the right half, of y."""
+
+    def __init__(
+        self,
+        f: FunctionBuilder,
+        spec: StrassenSpec,
+        schedule: ConvSchedule,
+        first_block: int,
+        panels: int,
+        blocks: int,
+        first_item: int,
+        weights: int,
+    ) -> None:
+        conv = spec.half
+        (phase,) = conv.phases()
+        super().__init__(f, conv, schedule, phase, first_block, panels, blocks, first_item, weights)
+        self.whole = spec
+        self.product: int | None = None
+        self.finishes_later = is_long(spec.epilogue)
+        self.tile_elements = len(strassen.OUTPUT) * self.tile_rows * self.width
+        self.across = spec.n // 2 // LANES  # blocks of columns of a half
+
+    def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
+        self.order, self.turn, self.n, self.d = kgroup, 0, 0, 0
+        self.room = self.f.at(
+            self.f.args[3], (self.f.begin, sums_of_item(self.whole, self.schedule))
+        )
+        self.block = self.f.iadd(self.f.imul(kgroup, self.blocks), self.first_block)
+        for product in range(strassen.PRODUCTS):
+            self._take(product)
+            self._emit_pass(chunk)
+        if self.finishes_later:
+            self._emit_finish(chunk)
+
+    def _take(self, product: int) -> None:
+        """What is emitted next is of this product."""
+        f, spec, half = self.f, self.whole, self.whole.k // 2
+        self.product = product
+        if product in spec.summed:
+            place = spec.summed.index(product) * spec.upper * half
+            self.pass_x, self.x_row = f.at(f.args[1], place), half
+        else:
+            ((quarter, _),) = strassen.LEFT[product]
+            down, right = divmod(quarter, 2)
+            place = down * spec.upper * spec.k + right * half
+            self.pass_x, self.x_row = f.at(f.args[0], place), spec.k
+        panel = known(self.weights_per_item)
+        start = self.weight_offset + product * panel
+        self.pass_w = f.at(f.args[2], (self.order, strassen.PRODUCTS * panel), start)
+
+    def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
+        self.tile = tile
+        super()._emit_rows(row, rows, tile)
+
+    def _emit_tile(self, row: Index, col: Index, rows: int, cols: int, tile: Index) -> None:
+        if self.product is not None:
+            super()._emit_tile(row, col, rows, cols, tile)
+            return
+        f = self.f
+        sums = f.at(self.room, (self.tile, self.tile_elements))
+        left = f.clamp(f.iadd(self.whole.lower, f.imul(row, -1)), 0, rows)
+        for quarter in range(len(strassen.OUTPUT)):
+            count = left if quarter >= 2 else rows
+            if count == 0:
+                continue
+            with f.loop(count) as r:
+                for j in range(self.blocks):
+                    value = f.load(f.at(sums, self._in_tile(quarter, r.index, j)))
+                    self._finish(value, quarter, f.iadd(row, r.index), 0, j)
+
+    def _emit_final(
+        self,
+        row: Index,
+        col: Index,
+        pixels: list[tuple[int, int]],
+        outputs: object,
+        acc: Sequence[ir.Value],
+    ) -> None:
+        """Add a tile of this product to the quarters that it belongs to."""
+        assert self.product is not None
+        f, lower = self.f, self.whole.lower
+        tile = f.at(self.room, (self.tile, self.tile_elements))
+        for quarter, sign in strassen.OUTPUT_OF[self.product]:
+            terms = [p for p, _ in strassen.OUTPUT[quarter]]
+            down = quarter // 2
+            for i, (r, _) in enumerate(pixels):
+                last = self.product == terms[-1]
+                inside = None
+                if last and not self.finishes_later and down and lower < self.whole.upper:
+                    at = f.iadd(row, r)
+                    if isinstance(at, int) and at >= lower:
+                        continue
+                    if not isinstance(at, int) and r == len(pixels) - 1:
+                        inside = f.b.icmp_signed("<", f.i64(at), f.i64(lower))
+                with nullcontext() if inside is None else f.when(inside):
+                    for j in range(self.blocks):
+                        value = acc[i * self.blocks + j]
+                        place = f.at(tile, self._in_tile(quarter, r, j))
+                        if self.product != terms[0]:
+                            before = f.load(place)
+                            value = (f.b.fadd if sign > 0 else f.b.fsub)(before, value)
+                        if last and not self.finishes_later:
+                            self._finish(value, quarter, row, r, j)
+                        else:
+                            f.store(value, place)
+
+    def _in_tile(self, quarter: int, row: Index, block: int) -> Index:
+        """Where 16 sums lie among those of a tile."""
+        rows = self.f.iadd(row, quarter * self.tile_rows)
+        return self.f.iadd(self.f.imul(rows, self.width), block * LANES)
+
+    def _finish(self, value: ir.Value, quarter: int, row: Index, r: int, j: int) -> None:
+        """The epilogue, and 16 results to y."""
+        f, epilogue = self.f, self.whole.epilogue
+        down, right = divmod(quarter, 2)
+        block = f.iadd(self.block, j + right * self.across)
+        place, offset = [0, 0, row], (0, 0, r + down * self.whole.upper)
+        operands = load_operands(f, epilogue, f.args[4:-1], 0, block, place, offset)
+        value = finish_value(f, epilogue, value, operands)
+        y = self.spec.y.at(f, f.args[-1], 0, block, place, offset, self.whole.stored)
+        f.store(value, y)
+
+    def _emit_finish(self, chunk: Index) -> None:
+        """The epilogue of all tiles of an item, whose sums are complete."""
+        self.product = None
+        self._emit_pass(chunk)

@@ -1,0 +1,105 @@
+"""Strassen's algorithm, one level: which sums of quarters are multiplied, and where products go.
+
+A product of matrices in quarters, C = A B with A = (A11 A12; A21 A22), B and C likewise, takes
+seven products instead of eight (Strassen, "Gaussian Elimination is not Optimal", 1969):
+
+    M1 = (A11 + A22)(B11 + B22)    C11 = M1 + M4 - M5 + M7
+    M2 = (A21 + A22) B11           C12 = M3 + M5
+    M3 = A11 (B12 - B22)           C21 = M2 + M4
+    M4 = A22 (B21 - B11)           C22 = M1 - M2 + M3 + M6
+    M5 = (A11 + A12) B22
+    M6 = (A21 - A11)(B11 + B12)
+    M7 = (A12 - A22)(B21 + B22)
+
+The order of additions here is what the promised bits are made of. An odd number of rows of A gets a
+row of zeros below. Winograd's variant has fewer additions, and errs more (Higham, "Accuracy and
+Stability of Numerical Algorithms", second edition, section 23.2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from verax.numerics.arith import Arith
+
+V = TypeVar("V")
+NAME = "Strassen"
+"""What recipes, certificates and verdicts call it."""
+
+Terms = tuple[tuple[int, int], ...]
+"""(number, sign) of what is added up, in order."""
+
+PRODUCTS = 7
+LEFT: tuple[Terms, ...] = (
+    ((0, 1), (3, 1)),
+    ((2, 1), (3, 1)),
+    ((0, 1),),
+    ((3, 1),),
+    ((0, 1), (1, 1)),
+    ((2, 1), (0, -1)),
+    ((1, 1), (3, -1)),
+)
+"""By product the quarters of A, which are numbered in reading order."""
+RIGHT: tuple[Terms, ...] = (
+    ((0, 1), (3, 1)),
+    ((0, 1),),
+    ((1, 1), (3, -1)),
+    ((2, 1), (0, -1)),
+    ((3, 1),),
+    ((0, 1), (1, 1)),
+    ((2, 1), (3, 1)),
+)
+"""By product the quarters of B."""
+OUTPUT: tuple[Terms, ...] = (
+    ((0, 1), (3, 1), (4, -1), (6, 1)),
+    ((2, 1), (4, 1)),
+    ((1, 1), (3, 1)),
+    ((0, 1), (1, -1), (2, 1), (5, 1)),
+)
+"""By quarter of C the products, in ascending order."""
+OUTPUT_OF: tuple[Terms, ...] = tuple(
+    tuple((q, sign) for q, terms in enumerate(OUTPUT) for p, sign in terms if p == product)
+    for product in range(PRODUCTS)
+)
+"""By product the quarters of C that it is added to."""
+
+
+def left_factor(m: Arith[V], product: int, quarters: Sequence[V]) -> V:
+    """What a product has on the left, of A's quarters."""
+    (first, _), *rest = LEFT[product]
+    total = quarters[first]
+    for number, sign in rest:
+        total = (m.add if sign > 0 else m.sub)(total, quarters[number])
+    return total
+
+
+def quarters(matrix: np.ndarray) -> list[np.ndarray]:
+    """Of the last two axes, which are even: upper left, upper right, lower left, lower right."""
+    m, n = (size // 2 for size in matrix.shape[-2:])
+    return [
+        matrix[..., r, c] for r in (slice(m), slice(m, None)) for c in (slice(n), slice(n, None))
+    ]
+
+
+def right_factors(b: np.ndarray) -> list[np.ndarray]:
+    """What all products have on the right, in the type of b, which is rounded to."""
+    parts = quarters(b)
+    return [_added(terms, parts) for terms in RIGHT]
+
+
+def joined(products: Sequence[np.ndarray]) -> np.ndarray:
+    """C of the seven products, rounded after each addition."""
+    parts = [_added(terms, products) for terms in OUTPUT]
+    rows = [np.concatenate(parts[i : i + 2], axis=-1) for i in (0, 2)]
+    return np.concatenate(rows, axis=-2)
+
+
+def _added(terms: Terms, values: Sequence[np.ndarray]) -> np.ndarray:
+    """Their sum, in order. The first sign is +."""
+    total = values[terms[0][0]]
+    for number, sign in terms[1:]:
+        total = total + values[number] if sign > 0 else total - values[number]
+    return total

@@ -1,0 +1,131 @@
+"""A product of matrices that is computed by Strassen's algorithm, one level. O3 chooses it.
+
+It means what `MatMul` means; only the bits that it promises, and how far they may err, are its own.
+No file format has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
+from verax.ir.types import DType, TensorType
+from verax.numerics import strassen
+from verax.numerics.arith_numpy import NumpyArith
+from verax.numerics.error_model import KAPPA, TINY, Rounding, U
+from verax.ops.common import draw
+from verax.ops.sums.linear import MatMul, multiply_in_order
+
+
+@operator
+class StrassenMatMul(Operator):
+    """a [..., m, k] @ w [k, n] with even k and n, in halves of k, n, and all rows of a together.
+
+    The upper half of an odd number of rows has one more; the lower one gets a row of zeros.
+    """
+
+    min_inputs: ClassVar[int] = 2
+    max_inputs: ClassVar[int | None] = 2
+
+    @property
+    def plain(self) -> MatMul:
+        """The product that it stands for."""
+        return MatMul()
+
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        a, w = ctx.type(0), ctx.type(1)
+        ctx.require(a.dtype is DType.float32, "only float32 has this algorithm")
+        ctx.require(a.rank >= 2, f"the left factor is {a}; it needs rows and columns")
+        even = w.rank == 2 and all(isinstance(d, int) and d % 2 == 0 and d for d in w.dims)
+        ctx.require(even, f"the right factor is {w}; it needs an even number of rows and columns")
+        return self.plain.infer(ctx)
+
+    def reference(self, ev: Evaluation, a: Any, w: Any) -> Any:
+        return self.plain.reference(ev, a, w)
+
+    def canonical(self, ev: Evaluation, a: Any, w: Any) -> Any:
+        """Sums of quarters, rounded; seven products, each a sum over half of k, ascending, from +0,
+        one FMA per product; these are added up in ascending order, rounded after each addition
+        (`numerics.strassen`).
+        """
+        m, rows = NumpyArith(), _rows(a)
+        parts = strassen.quarters(rows)
+        with np.errstate(all="ignore"):
+            right = strassen.right_factors(w)
+            products = [
+                multiply_in_order(strassen.left_factor(m, p, parts), right[p])
+                for p in range(strassen.PRODUCTS)
+            ]
+            y = strassen.joined(products)
+        return y[: _count(a)].reshape(*a.shape[:-1], w.shape[1])
+
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        """Roundings of the factors, of the products' sums and of adding them up.
+
+        The bound takes all magnitudes through the sums, as Higham does for norms ("Accuracy and
+        Stability of Numerical Algorithms", second edition, theorem 23.2), and counts the roundings
+        that one term goes through: each quarter of the result bears the errors of all products
+        that are added up to it. sigma takes squares instead, as independent roundings add.
+        """
+        a, w = inputs
+        n, rows = w.shape[0] // 2, _rows(a)
+        sizes, weights = (strassen.quarters(np.abs(x)) for x in (rows, w))
+        left, right = strassen.quarters(rows), strassen.right_factors(w)
+        m = NumpyArith()
+        sums, variances, bounds = [], [], []
+        for p in range(strassen.PRODUCTS):
+            u, v = strassen.left_factor(m, p, left), right[p]
+            total, squares = np.matmul(u, v), np.matmul(u * u, v * v)
+            sums.append(total)
+            variances.append(n * total**2 / 3 + squares * (n / 6 + 3))
+            bounds.append(
+                np.matmul(
+                    sum(sizes[i] for i, _ in strassen.LEFT[p]),
+                    sum(weights[i] for i, _ in strassen.RIGHT[p]),
+                )
+            )
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for terms in strassen.OUTPUT:
+            total, size, variance = (np.zeros(()) for _ in range(3))
+            for i, (p, sign) in enumerate(terms):
+                total = total + sign * sums[p]
+                variance = variance + variances[p] + (total**2 if i else 0.0)
+                size = size + bounds[p]
+            found.append((variance, size))
+        shape, count = outputs[0].shape, _count(a)
+        variance, size = (
+            _whole([part[i] for part in found])[:count].reshape(shape) for i in (0, 1)
+        )
+        y = np.abs(outputs[0])
+        steps = n + 2 + 4  # a sum, its factors, adding up
+        sigma = KAPPA * U * np.sqrt(variance + y * y)
+        return [Rounding(sigma, 1.01 * U * (steps * size + y) + 16 * steps * TINY)]
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        shapes = {
+            "few": ((3, 6), (6, 4)), "odd rows": ((2, 5, 7, 10), (10, 34)),
+            "one row": ((1, 14), (14, 32)), "blocks": ((1, 38, 70), (70, 96)),
+            "odd rows, blocks": ((3, 13, 36), (36, 64)),
+        }  # fmt: skip
+        for label, (a, w) in shapes.items():
+            yield Case(cls(), (draw(rng, a, "float32"), draw(rng, w, "float32")), label=label)
+
+
+def _count(a: np.ndarray) -> int:
+    return int(np.prod(a.shape[:-1]))
+
+
+def _rows(a: np.ndarray) -> np.ndarray:
+    """All rows of `a`, and a row of zeros if they are odd."""
+    rows = a.reshape(-1, a.shape[-1])
+    return np.pad(rows, ((0, len(rows) % 2), (0, 0)))
+
+
+def _whole(quarters: Sequence[np.ndarray]) -> np.ndarray:
+    return np.block([list(quarters[:2]), list(quarters[2:])])

@@ -1,0 +1,121 @@
+"""Which products are computed by Strassen's algorithm, and what that promises."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import verax
+from verax.base.settings import Settings
+from verax.compiler.passes.choose_strassen import WORTH, choose_strassen, gain
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY
+from verax.ir.types import TensorType
+from verax.judge.check import check
+from verax.numerics import strassen
+from verax.ops.sums.linear import MatMul
+from verax.records.recipe import BFLOAT16_PRODUCTS
+from verax.records.verdict import Kind
+from verax.runners.own import VeraxRunner
+
+
+def network(
+    m: int = 97, k: int = 896, n: int = 928, *, dtype: str = "float32", scale: bool = False
+) -> Graph:
+    """Two rows of products, bias, GELU; the second one behind values of very different sizes."""
+    rng = np.random.default_rng(m + k + n)
+    b = Builder("net")
+    x = b.input("x", TensorType.parse(f"{dtype}[{m}, {k}]"))
+    w = rng.standard_normal((k, n)) / np.sqrt(k)
+    w = w * np.exp(2 * rng.standard_normal(n)) if scale else w
+    y = b.add(MatMul(), [x, b.constant(w.astype(dtype), "w")], ["p"], "product")
+    bias = b.constant(rng.standard_normal(n).astype(dtype), "bias")
+    return b.graph([b.add(REGISTRY["Gelu"](), [b.add(REGISTRY["Add"](), [y, bias], ["a"])], ["y"])])
+
+
+def data(m: int = 97, k: int = 896) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(4)
+    spread = np.exp(rng.standard_normal((m, 1)))
+    return {"x": (rng.standard_normal((m, k)) * spread).astype(np.float32)}
+
+
+def kinds(graph: Graph) -> list[str]:
+    return [n.op.kind for n in choose_strassen(graph)[0].nodes]
+
+
+def test_a_large_product_is_taken() -> None:
+    graph, trace = choose_strassen(network())
+    assert kinds(network()) == ["StrassenMatMul", "Add", "Gelu"]
+    assert trace.rewrites == 1 and graph.nodes[0].name == "product"
+    assert choose_strassen(network(), 0)[1].rewrites == 0
+    assert choose_strassen(network(), None, ("product",))[1].rewrites == 0
+    assert choose_strassen(network(), None, ("p",))[1].rewrites == 0
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        network(16), network(97, 128), network(97, 896, 64), network(97, 897),
+        network(97, 896, 912), network(dtype="float64"),
+    ],
+    ids=["few rows", "short sums", "few columns", "odd sums", "no blocks", "float64"],
+)  # fmt: skip
+def test_others_are_left(graph: Graph) -> None:
+    assert "StrassenMatMul" not in kinds(graph)
+
+
+def test_computed_and_infinite_factors_are_left() -> None:
+    b = Builder("net")
+    x, w = (b.input(v, TensorType.parse("float32[512, 512]")) for v in ("x", "w"))
+    assert kinds(b.graph([b.add(MatMul(), [x, w])])) == ["MatMul"]
+    graph = network()
+    w = graph.constants["w"].copy()
+    w[3, 5] = np.inf
+    infinite = dataclasses.replace(graph, constants={**graph.constants, "w": w})
+    assert "StrassenMatMul" not in kinds(infinite)
+
+
+def test_products_in_bfloat16_are_left() -> None:
+    exe = verax.compile(network(), opt_level=3, allow=("bf16",), threads=1)
+    assert exe.recipe.algorithms == {"product": BFLOAT16_PRODUCTS}
+
+
+def test_the_gain_by_counting() -> None:
+    """Near 8/7 for endless sizes; none for small ones; more with every size."""
+    assert gain(1 << 20, 1 << 20, 1 << 20) == pytest.approx(8 / 7, rel=1e-3)
+    assert gain(32, 64, 64) < 1 < WORTH < gain(128, 768, 3072)
+    assert gain(200, 512, 512) < gain(400, 512, 512) < gain(400, 768, 512) < gain(400, 768, 768)
+
+
+def test_the_verdict_names_it_and_never_accuses() -> None:
+    for scale in (False, True):
+        graph, inputs = network(scale=scale), data()
+        for level in (2, 3):
+            verdict = check(graph, VeraxRunner(Settings(opt_level=level)), inputs)
+            assert verdict.kind in (Kind.identical, Kind.rounding, Kind.precision), verdict.reasons
+            named = any(strassen.NAME in reason for reason in verdict.reasons)
+            assert named == (level == 3)
+
+
+def test_a_certificate_holds_and_names_it() -> None:
+    exe = verax.compile(network(scale=True), opt_level=3, certify=True, samples=data(), threads=1)
+    held = exe.certificate
+    assert held is not None and held.holds and not held.fallbacks
+    (layer,) = held.draws[0].layers
+    assert (layer.node, layer.algorithm) == ("product", strassen.NAME) and layer.share <= 1
+    assert exe.recipe.algorithms == {"product": strassen.NAME}
+
+
+def test_a_layer_whose_approximation_is_wrong_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels and the promised bits share the fault: only the meaning can tell."""
+    healthy = strassen.right_factors
+
+    def wrong(b: np.ndarray) -> list[np.ndarray]:
+        return [f * np.float32(1.001) if p == 4 else f for p, f in enumerate(healthy(b))]
+
+    monkeypatch.setattr(strassen, "right_factors", wrong)
+    exe = verax.compile(network(), opt_level=3, certify=True, samples=data(), threads=1)
+    assert exe.certificate is not None and exe.certificate.holds
+    assert exe.certificate.fallbacks.keys() == {"product"} and exe.recipe.algorithms == {}
