@@ -14,6 +14,7 @@ import dataclasses
 
 import numpy as np
 
+from verax.compiler.decide.bounded import Bounds
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block, widest
 from verax.compiler.decide.ranges import range_of
@@ -237,7 +238,8 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     weights = _centred_weights(graph, node)
     if tile:
         x = _centred_data(lowering, node, pads)
-        lower_tiles(lowering, group, x, weights, tile, _as_declared(graph, node, "int32"))
+        declared = _as_declared(graph, node, "int32")
+        lower_tiles(lowering, group, x, weights, tile, declared, _sums(graph, node, "int32"))
         return
     base = _base(graph, node) if takes_bytes(graph, node, how) else None
     if base is None:
@@ -252,7 +254,9 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
         types = ContractionTypes("uint8", "int8", "int32", str(stored))
         paired = how == "pairs"
         spec = dataclasses.replace(spec, types=types, bias=zero != 0, paired=paired)
-    fused, operands = epilogue(lowering, group, _as_declared(graph, node, spec.types.sum))
+    total = spec.types.sum
+    declared = _as_declared(graph, node, total)
+    fused, operands = epilogue(lowering, group, declared, _sums(graph, node, total))
     spec = dataclasses.replace(spec, epilogue=fused)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
@@ -276,6 +280,19 @@ def _as_declared(graph: Graph, node: Node, total: str) -> Expr | None:
     if declared == total:
         return None
     return trace(lambda m, s: m.convert(s, declared), [total])
+
+
+def _sums(graph: Graph, node: Node, total: str) -> Bounds:
+    """What sums in `total` can be at the least and at the most."""
+    assert isinstance(node.op, ConvInteger | ConvTransposeInteger)
+    low, high = _data(graph, node)
+    groups = node.op.groups if isinstance(node.op, ConvTransposeInteger) else 1
+    most = _facts(graph, node).most * groups * max(abs(low), abs(high))
+    if total == "float32":
+        return np.float32(-most), np.float32(most)
+    ends = np.iinfo(total)
+    wraps = most > ends.max
+    return (int(ends.min), int(ends.max)) if wraps else (-most, most)
 
 
 def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.compiler.decide.bounded import Bounds
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Layout, Pads
 from verax.compiler.kernels.convolution.winograd import WHOLE, WinogradOutput
@@ -97,13 +98,15 @@ def lower_tiles(
     weights: np.ndarray,
     tile: int,
     declared: Expr | None,
+    within: Bounds,
 ) -> None:
-    """The three calls. x: centred, int16, with its border. declared: as `epilogue` takes it."""
+    """The three calls. x: centred, int16, with its border. declared, within: as `epilogue` takes
+    them."""
     graph, node = lowering.graph, group.root
     assert isinstance(node.op, ConvInteger)
     tiling, windows = tiling_of(graph, node, tile), windows_of(graph, node)
     sums = sums_of_tiles(lowering, group, x, windows, weights, node.op.groups, tiling, WHOLE)
-    fused, operands = epilogue(lowering, group, declared)
+    fused, operands = epilogue(lowering, group, declared, within)
     y = lowering.write(group.output, Layout.blocked)
     back = WinogradOutput(
         tiling,
