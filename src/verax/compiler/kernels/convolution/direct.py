@@ -119,9 +119,9 @@ class _Section:
         return computed(self.f, vectors, self.blocks, self.spare)
 
     def _ahead(self) -> int:
-        """Elements of the next item's weights to be prefetched per channel step."""
+        """Elements of the next item's weights to be prefetched per step."""
         tiles = least(self.schedule.chunk, self.full_tiles) + least(1, self.rest_rows)
-        share = ceil_div(self.width, self.tiles_across * tiles)
+        share = ceil_div(self.step_width, self.tiles_across * tiles)
         return share if isinstance(share, int) else 0
 
     def emit(self, alone: bool) -> None:
@@ -210,7 +210,7 @@ class _Section:
         pixels = [(r, c) for r in range(rows) for c in range(cols)]
         state = [self.pass_w, *self._computed(self._initial(row, col, pixels))]
         if self.ahead:
-            per_tile = self.weights_per_item // self.width * self.ahead
+            per_tile = self.weights_per_item // self.step_width * self.ahead
             soon = self._weight(self.pass_w, self.weights_per_item, (tile, per_tile))
             state.insert(1, soon)
         full, rest = divmod(spec.group_channels, LANES)
@@ -315,7 +315,7 @@ class _Section:
                 w, acc = pointers[0], list(trip.values[len(pointers) :])
                 strides = [size * self.step_width, size * self.ahead]
                 if self.ahead:
-                    for line in range(0, size * self.ahead, LANES):
+                    for line in range(0, size * self.ahead, LANES * self.spec.step):
                         f.prefetch(self._weight(pointers[1], line), locality=2)
                 if fetch:
                     self._fetch_block(source, pixels, trip.index, count)
