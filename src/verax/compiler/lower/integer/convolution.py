@@ -28,6 +28,7 @@ from verax.compiler.kernels.products.paired_bytes import OFTEN, pack_paired
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.integer.beside import beside, lie_beside, spec_beside, weights_beside
 from verax.compiler.lower.integer.bytes import moved_into_bytes, starting_sums, subtracted
 from verax.compiler.lower.integer.weights import WeightFacts, centred, facts_of
 from verax.compiler.lower.integer.winograd import border, lower_tiles, tile_of
@@ -209,7 +210,7 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     tile, pads = _tile_and_pads(graph, node, how)
     if pads is None:
         return None
-    ready = _is_ready(graph, node)
+    ready = _is_ready(graph, node) and (tile != 0 or not _side_by_side(graph, node))
     if how and not tile and takes_bytes(graph, node, how):
         data = graph.types[node.inputs[0] or ""].dtype
         ready = data is DType.uint8 and _base(graph, node) == 0
@@ -242,13 +243,20 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
         lower_tiles(lowering, group, x, weights, tile, declared, _sums(graph, node, "int32"))
         return
     base = _base(graph, node) if takes_bytes(graph, node, how) else None
-    if base is None:
+    side_by_side = base is None and _side_by_side(graph, node)
+    if side_by_side:
+        value = node.inputs[0] or ""
+        label = f"{value}: pixels side by side"
+        x = beside(lowering, lowering.read(value), pads, _centre(graph, node), label)
+    elif base is None:
         x = _centred_data(lowering, node, pads)
     else:
         x = moved_into_bytes(lowering, node.inputs[0] or "", base, pads)
     y = lowering.write(group.output, Layout.blocked)
     stored = graph.types[group.output].dtype
     spec = _spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)
+    if side_by_side:
+        spec, weights = spec_beside(spec, x), weights_beside(weights)
     zero = 0 if base is None else int(_zero(graph, node, 2)) - base
     if base is not None:
         types = ContractionTypes("uint8", "int8", "int32", str(stored))
@@ -274,6 +282,14 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [*arguments, *operands, y], group.label, schedule)
 
 
+def _side_by_side(graph: Graph, node: Node) -> bool:
+    """Whether the image's pixels are put side by side (`beside`)."""
+    nothing = Strides(0, 0, 0, 0)
+    if graph.types[node.inputs[0] or ""].rank != 4:
+        return False
+    return lie_beside(_spec(graph, node, nothing, nothing, DType.int32))
+
+
 def _as_declared(graph: Graph, node: Node, total: str) -> Expr | None:
     """The sums in the operator's own type; None where they have it."""
     declared = str(graph.types[node.outputs[0]].dtype)
@@ -295,6 +311,15 @@ def _sums(graph: Graph, node: Node, total: str) -> Bounds:
     return (int(ends.min), int(ends.max)) if wraps else (-most, most)
 
 
+def _centre(graph: Graph, node: Node) -> Expr:
+    """An element of the data minus its zero point."""
+    zero, carried = int(_zero(graph, node, 2)), str(_carried(graph, node))
+    return trace(
+        lambda m, x: m.sub(m.convert(x, carried), m.const(zero, carried)),
+        [str(graph.types[node.inputs[0] or ""].dtype)],
+    )
+
+
 def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
     """The data minus its zero point, blocked, with a border of zeros."""
     graph, value = lowering.graph, node.inputs[0] or ""
@@ -308,10 +333,6 @@ def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
     type_ = graph.types[value]
     target = lowering.allocate(Physical(type_.with_dtype(carried), Layout.blocked, pads))
     source = lowering.find(value, Layout.blocked) or lowering.read(value)
-    centre = trace(
-        lambda m, x: m.sub(m.convert(x, str(carried)), m.const(zero, str(carried))),
-        [str(type_.dtype)],
-    )
-    lowering.copy(source, target, f"{value}: minus {zero}", centre)
+    lowering.copy(source, target, f"{value}: minus {zero}", _centre(graph, node))
     lowering.centred.setdefault(key, []).append(target)
     return target
