@@ -211,6 +211,13 @@ def _wrong_filters() -> Any:
     return mock.patch.object(winograd_integers, "FILTER", rows)
 
 
+def test_the_next_weights_are_fetched_while_these_are_used() -> None:
+    """Each position of a tile has weights of its own, which are read once."""
+    lines = compile(wide()[0], ONE).plan.lines
+    (product,) = [line for line in lines if "convolution 36 x 64 to 48" in line]
+    assert product.endswith(", ahead")
+
+
 def _unshifted() -> Any:
     """Outputs that are not divided by the power of two."""
     exact = winograd_integers.unscaled

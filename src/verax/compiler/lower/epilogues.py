@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.compiler.decide.bounded import Bounds, in_bounds
 from verax.compiler.decide.expressions import chain_expr, operands
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Layout, can_block
+from verax.compiler.decide.ranges import range_of
 from verax.compiler.kernels.convolution.pack import pack_channels
 from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.layout import Operand as EpilogueOperand
@@ -16,6 +18,7 @@ from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Apply, Expr, compose, substitute
+from verax.numerics.formats import INTEGERS
 
 
 def fits_epilogue(graph: Graph, accumulator: str, node: Node) -> bool:
@@ -63,11 +66,12 @@ def is_per_channel(array: np.ndarray, rank: int) -> bool:
 
 
 def epilogue(
-    lowering: Lowering, group: Group, sums: Expr | None = None
+    lowering: Lowering, group: Group, sums: Expr | None = None, within: Bounds | None = None
 ) -> tuple[Epilogue | None, tuple[Pointer | Placed, ...]]:
     """The group's epilogue and the arguments of its operands; (None, ()) when nothing is fused.
 
     sums: the root's result as a conversion of the kernel's sums, where those have another type.
+    within: what the kernel's sums of integers can be; by default nothing is made of it.
     """
     if not group.fused:
         return (None if sums is None else Epilogue(sums)), ()
@@ -75,6 +79,7 @@ def epilogue(
     accumulator = group.root.outputs[0]
     chain = chain_expr(graph, group.fused, [accumulator])
     made: list[EpilogueOperand] = []
+    bounds: dict[int, Bounds] = {} if within is None else {0: within}
     arguments: list[Pointer | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
@@ -82,12 +87,20 @@ def epilogue(
             dtype = str(placed.physical.type.dtype)
             made.append(EpilogueOperand("tensor", kernel_strides(placed.physical), dtype=dtype))
             arguments.append(placed)
+            if dtype in INTEGERS:
+                bounds[len(made)] = range_of(graph, operand)
         else:
             channels = graph.types[accumulator].shape[1]
             full = np.broadcast_to(operand.reshape(-1), (channels,))
             made.append(EpilogueOperand("channel", dtype=full.dtype.name))
             arguments.append(lowering.packed(pack_channels(full)))
-    return Epilogue(_of_sums(chain.expr, sums), tuple(made)), tuple(arguments)
+            if full.size and np.isfinite(full).all():  # lanes without a channel hold zeros
+                zero = full.dtype.type(0)
+                bounds[len(made)] = min(full.min(), zero), max(full.max(), zero)
+    expr = _of_sums(chain.expr, sums)
+    return Epilogue(expr if within is None else in_bounds(expr, bounds), tuple(made)), tuple(
+        arguments
+    )
 
 
 def _of_sums(expr: Expr, sums: Expr | None) -> Expr:

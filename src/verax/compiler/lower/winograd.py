@@ -9,6 +9,7 @@ import dataclasses
 
 import numpy as np
 
+from verax.compiler.decide.bounded import Bounds
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads
 from verax.compiler.kernels.convolution.pack import direct_elements, direct_order, pack_channels
@@ -156,14 +157,15 @@ def lower_in_bands(
     tile: int,
     types: ContractionTypes = FLOAT32,
     declared: Expr | None = None,
+    within: Bounds | None = None,
     bias: Pointer | None = None,
 ) -> None:
     """The calls of every band. x: with its border; weights: [o, c / groups, 3, 3], of the data's
-    kind; declared: as `epilogue` takes it; bias: packed."""
+    kind; declared, within: as `epilogue` takes them; bias: packed."""
     graph = lowering.graph
     filters, channels = weights.shape[0], weights.shape[1] * groups
     tiling = tiling_of(graph, group.root, tile)
-    fused, operands = epilogue(lowering, group, declared)
+    fused, operands = epilogue(lowering, group, declared, within)
     y = lowering.write(group.output, Layout.blocked)
     stored, width = str(graph.types[group.output].dtype), ELEMENT_SIZES[types.x]
     tile_bytes = tiling.positions * (width * channels + ELEMENT_SIZES[types.sum] * filters)

@@ -119,9 +119,9 @@ class Section:
         return computed(self.f, vectors, self.blocks, self.spare)
 
     def _ahead(self) -> int:
-        """Elements of the next item's weights to be prefetched per channel step."""
+        """Elements of the next item's weights to be prefetched per step."""
         tiles = least(self.schedule.chunk, self.full_tiles) + least(1, self.rest_rows)
-        share = ceil_div(self.width, self.tiles_across * tiles)
+        share = ceil_div(self.step_width, self.tiles_across * tiles)
         return share if isinstance(share, int) else 0
 
     def emit(self, alone: bool) -> None:
@@ -237,7 +237,7 @@ class Section:
 
     def _soon(self, tile: Index) -> ir.Value:
         """The next item's weights that the `tile`-th tile fetches."""
-        per_tile = self.weights_per_item // self.width * self.ahead
+        per_tile = self.weights_per_item // self.step_width * self.ahead
         return self._weight(self.pass_w, self.weights_per_item, (tile, per_tile))
 
     def _initial(self, row: Index, col: Index, pixels: list[tuple[int, int]]) -> list[ir.Value]:
@@ -318,7 +318,7 @@ class Section:
                 w, acc = pointers[0], list(trip.values[len(pointers) :])
                 strides = [size * self.step_width, size * self.ahead]
                 if self.ahead:
-                    for line in range(0, size * self.ahead, LANES):
+                    for line in range(0, size * self.ahead, LANES * self.spec.step):
                         f.prefetch(self._weight(pointers[1], line), locality=2)
                 if fetch:
                     self._fetch_block(source, pixels, trip.index, count)

@@ -140,6 +140,7 @@ def _admits(spec: ConvSpec, target: Target, asked: object) -> bool:
         return asked.blocks == 1 and inside and few and spared
     phase = largest_phase(spec)
     pointwise = phase.tap_counts == (1, 1, 1) and spec.step == 1
+    in_pairs = phase.tap_counts == (1, 1, 1) and spec.step == 2
     deep = known(spec.group_channels) >= 2 * LANES and spec.x.lane == 1
     stored = spec.types.sum == spec.types.y and not spec.paired
     left = asked.spare if asked.blocks == known(filter_blocks(spec)) else 0
@@ -149,7 +150,7 @@ def _admits(spec: ConvSpec, target: Target, asked: object) -> bool:
         and asked.spare in (0, spare_lanes(spec, target))
         and fits(asked.blocks, outputs, target, spec.paired, left)
         and ((pointwise and deep) or not asked.fetch_block)
-        and (pointwise or not asked.ahead)
+        and (pointwise or in_pairs or not asked.ahead)
         and ((stored and not pointwise) or not asked.pass_blocks)
     )
 

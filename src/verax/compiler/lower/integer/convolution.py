@@ -14,6 +14,7 @@ import dataclasses
 
 import numpy as np
 
+from verax.compiler.decide.bounded import Bounds
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block, widest
 from verax.compiler.decide.ranges import range_of
@@ -27,6 +28,7 @@ from verax.compiler.kernels.products.paired_bytes import OFTEN, pack_paired
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.integer.beside import beside, lie_beside, spec_beside, weights_beside
 from verax.compiler.lower.integer.bytes import moved_into_bytes, starting_sums, subtracted
 from verax.compiler.lower.integer.weights import WeightFacts, centred, facts_of
 from verax.compiler.lower.integer.winograd import border, lower_tiles, tile_of
@@ -208,7 +210,7 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     tile, pads = _tile_and_pads(graph, node, how)
     if pads is None:
         return None
-    ready = _is_ready(graph, node)
+    ready = _is_ready(graph, node) and (tile != 0 or not _side_by_side(graph, node))
     if how and not tile and takes_bytes(graph, node, how):
         data = graph.types[node.inputs[0] or ""].dtype
         ready = data is DType.uint8 and _base(graph, node) == 0
@@ -237,22 +239,32 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     weights = _centred_weights(graph, node)
     if tile:
         x = _centred_data(lowering, node, pads)
-        lower_tiles(lowering, group, x, weights, tile, _as_declared(graph, node, "int32"))
+        declared = _as_declared(graph, node, "int32")
+        lower_tiles(lowering, group, x, weights, tile, declared, _sums(graph, node, "int32"))
         return
     base = _base(graph, node) if takes_bytes(graph, node, how) else None
-    if base is None:
+    side_by_side = base is None and _side_by_side(graph, node)
+    if side_by_side:
+        value = node.inputs[0] or ""
+        label = f"{value}: pixels side by side"
+        x = beside(lowering, lowering.read(value), pads, _centre(graph, node), label)
+    elif base is None:
         x = _centred_data(lowering, node, pads)
     else:
         x = moved_into_bytes(lowering, node.inputs[0] or "", base, pads)
     y = lowering.write(group.output, Layout.blocked)
     stored = graph.types[group.output].dtype
     spec = _spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)
+    if side_by_side:
+        spec, weights = spec_beside(spec, x), weights_beside(weights)
     zero = 0 if base is None else int(_zero(graph, node, 2)) - base
     if base is not None:
         types = ContractionTypes("uint8", "int8", "int32", str(stored))
         paired = how == "pairs"
         spec = dataclasses.replace(spec, types=types, bias=zero != 0, paired=paired)
-    fused, operands = epilogue(lowering, group, _as_declared(graph, node, spec.types.sum))
+    total = spec.types.sum
+    declared = _as_declared(graph, node, total)
+    fused, operands = epilogue(lowering, group, declared, _sums(graph, node, total))
     spec = dataclasses.replace(spec, epilogue=fused)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
@@ -270,12 +282,42 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [*arguments, *operands, y], group.label, schedule)
 
 
+def _side_by_side(graph: Graph, node: Node) -> bool:
+    """Whether the image's pixels are put side by side (`beside`)."""
+    nothing = Strides(0, 0, 0, 0)
+    if graph.types[node.inputs[0] or ""].rank != 4:
+        return False
+    return lie_beside(_spec(graph, node, nothing, nothing, DType.int32))
+
+
 def _as_declared(graph: Graph, node: Node, total: str) -> Expr | None:
     """The sums in the operator's own type; None where they have it."""
     declared = str(graph.types[node.outputs[0]].dtype)
     if declared == total:
         return None
     return trace(lambda m, s: m.convert(s, declared), [total])
+
+
+def _sums(graph: Graph, node: Node, total: str) -> Bounds:
+    """What sums in `total` can be at the least and at the most."""
+    assert isinstance(node.op, ConvInteger | ConvTransposeInteger)
+    low, high = _data(graph, node)
+    groups = node.op.groups if isinstance(node.op, ConvTransposeInteger) else 1
+    most = _facts(graph, node).most * groups * max(abs(low), abs(high))
+    if total == "float32":
+        return np.float32(-most), np.float32(most)
+    ends = np.iinfo(total)
+    wraps = most > ends.max
+    return (int(ends.min), int(ends.max)) if wraps else (-most, most)
+
+
+def _centre(graph: Graph, node: Node) -> Expr:
+    """An element of the data minus its zero point."""
+    zero, carried = int(_zero(graph, node, 2)), str(_carried(graph, node))
+    return trace(
+        lambda m, x: m.sub(m.convert(x, carried), m.const(zero, carried)),
+        [str(graph.types[node.inputs[0] or ""].dtype)],
+    )
 
 
 def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
@@ -291,10 +333,6 @@ def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
     type_ = graph.types[value]
     target = lowering.allocate(Physical(type_.with_dtype(carried), Layout.blocked, pads))
     source = lowering.find(value, Layout.blocked) or lowering.read(value)
-    centre = trace(
-        lambda m, x: m.sub(m.convert(x, str(carried)), m.const(zero, str(carried))),
-        [str(type_.dtype)],
-    )
-    lowering.copy(source, target, f"{value}: minus {zero}", centre)
+    lowering.copy(source, target, f"{value}: minus {zero}", _centre(graph, node))
     lowering.centred.setdefault(key, []).append(target)
     return target

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.compiler.decide.bounded import Bounds
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Pads
 from verax.compiler.kernels.convolution.winograd import WHOLE
@@ -95,9 +96,10 @@ def lower_tiles(
     weights: np.ndarray,
     tile: int,
     declared: Expr | None,
+    within: Bounds,
 ) -> None:
-    """The calls. x: centred, int16, with its border. declared: as `epilogue` takes it."""
+    """The calls. x: centred, int16, with its border. declared, within: as `epilogue` takes them."""
     node = group.root
     assert isinstance(node.op, ConvInteger)
     windows, groups = windows_of(lowering.graph, node), node.op.groups
-    lower_in_bands(lowering, group, x, windows, weights, groups, tile, WHOLE, declared)
+    lower_in_bands(lowering, group, x, windows, weights, groups, tile, WHOLE, declared, within)
