@@ -22,6 +22,7 @@ from verax.compiler.decide.fusion import group_nodes
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
+from verax.compiler.kernels.convolution.planar_pooling import PlanarMaxSpec
 from verax.compiler.kernels.convolution.pooling import PoolSpec
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
@@ -50,7 +51,8 @@ SUPPORTED = sorted(name for name, op in REGISTRY.items() if not op.unsupported)
 TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]
 
 
-USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
+USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "AveragePool",
+        PlanarMaxSpec: "MaxPool",
         ReduceSpec: "Softmax", LoopSpec: "Relu", WinogradInput: "WinogradConv",
         WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
         RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention",
