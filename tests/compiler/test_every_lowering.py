@@ -35,6 +35,7 @@ from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.kernels.reduce.running import RunningSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.search.chosen import KeptSpec, PlacesSpec, UniqueSpec
+from verax.compiler.kernels.search.detect import DetectSpec
 from verax.compiler.kernels.search.regions_of_interest import AlignSpec, RoiPoolSpec
 from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
@@ -57,7 +58,8 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Ave
         WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
         RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention",
         SuppressSpec: "BoxNMS", TakenSpec: "NonMaxSuppression", AlignSpec: "RoiAlign",
-        RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", UniqueSpec: "Unique"}  # fmt: skip
+        RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", DetectSpec: "MultiBoxDetection",
+        UniqueSpec: "Unique"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
 ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec)
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
@@ -126,8 +128,9 @@ def test_deleting_a_lowering_is_noticed(name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_network_that_must_be_native_names_what_is_not() -> None:
-    graph, fed = next((g, f) for _, g, f in networks("MultiBoxDetection"))
-    with pytest.raises(UnsupportedError, match=r"MultiBoxDetection.*: not written yet"):
+    wide = (n[1:] for n in networks("MultiBoxDetection") if n[0].inputs[0].dtype == np.float64)
+    graph, fed = next(wide)
+    with pytest.raises(UnsupportedError, match=r"MultiBoxDetection.*: it takes float32"):
         compile(graph, Settings(require_native=True)).run(fed)
     found = native_case("Relu")
     assert found is not None
