@@ -31,6 +31,7 @@ from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.attention import AttentionSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
+from verax.compiler.kernels.reduce.pairwise import PairwiseSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.kernels.reduce.running import RunningSpec
 from verax.compiler.kernels.registry import EMITTERS
@@ -61,9 +62,9 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Ave
         RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", DetectSpec: "MultiBoxDetection",
         UniqueSpec: "Unique"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
-ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec)
+ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec)
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
-tests/compiler/lower/test_chosen.py."""
+tests/compiler/lower/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:

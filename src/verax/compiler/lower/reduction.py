@@ -15,6 +15,7 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
 from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.pairwise import PairwiseSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
@@ -35,7 +36,7 @@ from verax.ops.sums.response_normalization import LpNormalization
 from verax.ops.sums.softmax import AlongAxis
 from verax.ops.windows.global_pooling import GlobalLpPool
 
-F32 = "float32"
+F32, F64 = "float32", "float64"
 M = TracingArith()
 
 
@@ -103,6 +104,27 @@ def _reduction(op: Reduction, dtype: str, axes: tuple[int, ...], count: int) -> 
     return _Rows(dtype, axes, (stage,), _as(first, dtype))
 
 
+def _pairwise(graph: Graph, node: Node) -> PairwiseSpec | None:
+    """A sum of float64 in NumPy's order; None for what else there is."""
+    op, shape = node.op, graph.types[node.inputs[0] or ""].shape
+    types = (graph.types[node.inputs[0] or ""], graph.types[node.outputs[0]])
+    if op.kind not in IN_FLOAT64 or 0 in shape or any(str(t.dtype) != F64 for t in types):
+        return None
+    assert isinstance(op, Reduction)
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is not None and given not in graph.constants:
+        return None
+    axes = op.reduced_axes(len(shape), None if given is None else graph.constants[given])
+    long = [a for a, n in enumerate(shape) if n > 1]
+    count = math.prod(shape[a] for a in axes)
+    return PairwiseSpec(
+        tuple(shape[a] for a in long),
+        tuple(i for i, a in enumerate(long) if a in axes),
+        trace(op.element, [F64]),
+        trace(lambda m, total: op.final(m, total, count), [F64]),
+    )
+
+
 def _as(x: Expr, dtype: str) -> Expr:
     return x if x.dtype == dtype else M.convert(x, dtype)
 
@@ -112,6 +134,10 @@ IN_INTEGERS = (
     "ReduceSumSquare",
 )  # fmt: skip
 """Reductions that are promised in the arithmetic of integers; others go through float64."""
+
+
+IN_FLOAT64 = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+"""Sums of float64, whose `element` and `final` are all that the meaning computes."""
 
 
 def _fits(op: Reduction, count: int, dtype: str) -> bool:
@@ -141,6 +167,15 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
 def lower_reduction(lowering: Lowering, group: Group) -> None:
     """Input, output."""
     graph, node = lowering.graph, group.root
+    pairwise = _pairwise(graph, node)
+    if pairwise is not None:
+        x, y = (
+            lowering.read_contiguous(node.inputs[0] or ""),
+            lowering.write_contiguous(node.outputs[0]),
+        )
+        table, scratch = lowering.constant(pairwise.table), lowering.scratch(pairwise.scratch_bytes)
+        lowering.call(pairwise, [x, table, scratch, y], group.label)
+        return
     rows = _reduced_rows(graph, node)
     if rows is None:
         raise NoKernel("the axes are computed, or the element type is not reduced in its own")
