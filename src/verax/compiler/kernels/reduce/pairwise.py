@@ -177,9 +177,9 @@ class _Row:
         found = blocks(max(1, spec.length))
         if len(found) <= UNROLLED:
             waiting: list[ir.Value] = []
-            for first, n, joined in found:
-                waiting.append(self._block(f.at(x, first, dtype=F64), n // SUMS, n % SUMS))
-                for _ in range(joined):
+            for place, n, pairs in found:
+                waiting.append(self._block(f.at(x, place, dtype=F64), n // SUMS, n % SUMS))
+                for _ in range(pairs):
                     high = waiting.pop()
                     waiting.append(b.fadd(waiting.pop(), high))
             return waiting[0]
@@ -196,10 +196,10 @@ class _Row:
             depth, total = j.results
             f.store(total, f.at(self.stack, (depth, 1), dtype=F64))
             i.next([b.add(depth, f.i64(1))])
-        first, n, joined = found[-1]
-        total = self._block(f.at(x, first, dtype=F64), n // SUMS, n % SUMS)
-        for k in range(joined):
-            total = b.fadd(self._waiting(f.i64(joined - 1 - k)), total)
+        begin, n, left = found[-1]
+        total = self._block(f.at(x, begin, dtype=F64), n // SUMS, n % SUMS)
+        for k in range(left):
+            total = b.fadd(self._waiting(f.i64(left - 1 - k)), total)
         return total
 
     def _waiting(self, at: ir.Value) -> ir.Value:
