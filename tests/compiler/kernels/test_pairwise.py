@@ -61,6 +61,17 @@ def test_many_rows_and_zeros() -> None:
     agree(REGISTRY["ReduceMean"](), np.full((1, 1), -0.0))
 
 
+@pytest.mark.parametrize("name", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("shape", [(3, 5, 37), (211, 2)])
+def test_extremes_of_float64_know_nan_and_zeros(name: str, shape: tuple[int, ...]) -> None:
+    for seed in (7, 8):
+        x = numbers(seed, shape)
+        x[0] = np.resize([0.0, -0.0], x[0].shape)
+        agree(REGISTRY[name](), x, np.array([len(shape) - 1]), constant=(1,))
+        agree(REGISTRY[name](keepdims=False), x, np.array([0]), constant=(1,))
+        agree(REGISTRY["GlobalMaxPool"](), x.reshape(1, *x.shape))
+
+
 def test_deleting_the_emitter_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(EMITTERS, (PairwiseSpec, ""))
     with pytest.raises(KeyError, match="PairwiseSpec"):

@@ -70,15 +70,17 @@ def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
             return None
         axes = op.reduced_axes(len(shape), None if given is None else graph.constants[given])
         return _reduction(op, dtype, axes, math.prod(shape[a] for a in axes))
-    if dtype != F32 or len(shape) < 3:
+    if len(shape) < 3:
+        return None
+    if op.kind == "GlobalMaxPool" and dtype in (F32, F64):
+        return _Rows(dtype, tuple(range(2, len(shape))), (_largest(dtype),), Input(1, dtype))
+    if dtype != F32:
         return None
     # In a ReduceSpec with one input, Input(1) is the result of stage 0.
     x, total = Input(0, F32), Input(1, F32)
     if isinstance(op, GlobalLpPool) and op.p <= 2:
         square = op.p == 2
         stage = Stage("sum", M.mul(x, x) if square else M.abs(x), M.sqrt(total) if square else None)
-    elif op.kind == "GlobalMaxPool":
-        stage = Stage("max", x)
     elif op.kind == "GlobalAveragePool":
         stage = Stage("sum", x, M.div(total, M.like(math.prod(shape[2:]), total)))
     else:
@@ -86,10 +88,14 @@ def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
     return _Rows(F32, tuple(range(2, len(shape))), (stage,), total)
 
 
+def _largest(dtype: str) -> Stage:
+    return Stage("max", Input(0, dtype))
+
+
 def _reduction(op: Reduction, dtype: str, axes: tuple[int, ...], count: int) -> _Rows | None:
     """Halves are reduced in float32 and rounded once; integers in their own type, bool as one."""
     work = {"float16": F32, "bfloat16": F32, "bool": "uint8"}.get(dtype, dtype)
-    whole = work != F32
+    whole = work != F32 and not (work == F64 and op.exact)
     if whole and (work in FLOATS or op.kind not in IN_INTEGERS or not _fits(op, count, work)):
         return None
     x, first, second = _as(Input(0, dtype), work), Input(1, work), Input(2, work)
