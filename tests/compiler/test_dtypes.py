@@ -19,6 +19,7 @@ from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, emit, refusal, schedules
 from verax.compiler.kernels.search.chosen import PlacesSpec, UniqueSpec
+from verax.compiler.kernels.search.detect import DetectSpec
 from verax.compiler.kernels.search.regions_of_interest import AlignSpec
 from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.search.suppress import TakenSpec
@@ -52,6 +53,7 @@ PLACES = {
     TakenSpec: {"int64"},
     PlacesSpec: {"float32", "int64"},
     UniqueSpec: {"float32", "int64"},
+    DetectSpec: {"float32", "float64"},
 }
 """By type of spec, the element types where places or numbers of boxes are among them."""
 

@@ -22,6 +22,7 @@ from verax.compiler.decide.fusion import group_nodes
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
+from verax.compiler.kernels.convolution.planar_pooling import PlanarMaxSpec
 from verax.compiler.kernels.convolution.pooling import PoolSpec
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
@@ -31,10 +32,12 @@ from verax.compiler.kernels.products.attention import AttentionSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.reduce.pairwise import PairwiseSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.kernels.reduce.running import RunningSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.search.chosen import KeptSpec, PlacesSpec, UniqueSpec
+from verax.compiler.kernels.search.detect import DetectSpec
 from verax.compiler.kernels.search.regions_of_interest import AlignSpec, RoiPoolSpec
 from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
@@ -51,17 +54,18 @@ SUPPORTED = sorted(name for name, op in REGISTRY.items() if not op.unsupported)
 TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]
 
 
-USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "MaxPool",
-        StrassenSpec: "StrassenMatMul",
+USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "AveragePool",
+        PlanarMaxSpec: "MaxPool", StrassenSpec: "StrassenMatMul",
         ReduceSpec: "Softmax", LoopSpec: "Relu", WinogradInput: "WinogradConv",
         WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
         RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention",
         SuppressSpec: "BoxNMS", TakenSpec: "NonMaxSuppression", AlignSpec: "RoiAlign",
-        RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", UniqueSpec: "Unique"}  # fmt: skip
+        RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", DetectSpec: "MultiBoxDetection",
+        UniqueSpec: "Unique"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
-ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec)
+ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec)
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
-tests/compiler/lower/test_chosen.py."""
+tests/compiler/lower/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:
@@ -126,8 +130,9 @@ def test_deleting_a_lowering_is_noticed(name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_network_that_must_be_native_names_what_is_not() -> None:
-    graph, fed = next((g, f) for _, g, f in networks("MultiBoxDetection"))
-    with pytest.raises(UnsupportedError, match=r"MultiBoxDetection.*: not written yet"):
+    wide = (n[1:] for n in networks("MultiBoxDetection") if n[0].inputs[0].dtype == np.float64)
+    graph, fed = next(wide)
+    with pytest.raises(UnsupportedError, match=r"MultiBoxDetection.*: it takes float32"):
         compile(graph, Settings(require_native=True)).run(fed)
     found = native_case("Relu")
     assert found is not None

@@ -151,7 +151,8 @@ class Operator:
         if self.through_float32 and HALVES & {t.dtype for t in types if t is not None}:
             return self.in_float32(ev, *inputs)
         wide = [
-            x.astype(np.float64) if x is not None and t is not None and t.dtype.is_float else x
+            # row-major: NumPy's order of adding follows what lies together in memory
+            x.astype(np.float64, "C") if x is not None and t is not None and t.dtype.is_float else x
             for x, t in zip(inputs, ev.inputs)
         ]
         results = as_tuple(self.reference(ev, *wide))

@@ -21,6 +21,8 @@ V = TypeVar("V")
 
 SLACK = 2.0**-38
 """Of the promised float64 number; the short ways are within 0.6 of it."""
+_DROPPED = 29
+_MARGIN = 1 << 15  # SLACK of a float64, at most, in its last places
 NEAR = 2.0**20
 """Up to here the reduction of sine, cosine and tangent keeps all its bits."""
 
@@ -56,6 +58,10 @@ def _d(m: Arith[V], value: float) -> V:
 
 def _l(m: Arith[V], value: int) -> V:
     return m.const(value, "int64")
+
+
+def _i(m: Arith[V], value: int) -> V:
+    return m.const(value, "int32")
 
 
 def _polynomial(m: Arith[V], x: V, coefficients: tuple[float, ...]) -> V:
@@ -118,26 +124,36 @@ def _atan(m: Arith[V], x: V) -> V:
 
 
 def _asin_parts(m: Arith[V], x: V) -> tuple[V, V]:
-    """(large, y): |x| > 1/2, and there arcsin |x| = pi/2 - 2 y, else y. NaN outside [-1, 1]."""
+    """(a, y): a = |x|; up to 1/2 arcsin a = y, then pi/2 - 2 y. NaN outside [-1, 1].
+
+    The smaller of a^2 and (1 - a) / 2, both exact, is the one that is wanted, and so is its root.
+    """
     a, half = m.abs(x), _d(m, 0.5)
-    large = m.gt(a, half)
-    z = m.select(large, m.mul(m.sub(_d(m, 1.0), a), half), m.mul(a, a))
-    s = m.select(large, m.sqrt(z), a)
-    return large, m.fma(m.mul(s, z), _polynomial(m, z, _ASIN), s)
+    near, far = m.mul(a, a), m.fma(a, _d(m, -0.5), half)
+    z = m.select(m.lt(far, near), far, near)
+    s = m.sqrt(z)
+    return a, m.fma(m.mul(s, z), _polynomial(m, z, _ASIN), s)
 
 
 def _asin(m: Arith[V], x: V) -> V:
-    large, y = _asin_parts(m, x)
+    a, y = _asin_parts(m, x)
     far = m.fma(y, _d(m, -2.0), _d(m, _HALF_PI))
-    return m.copysign(m.select(large, far, y), x)
+    return _signed(m, m.select(m.gt(a, _d(m, 0.5)), far, y), x)
 
 
 def _acos(m: Arith[V], x: V) -> V:
-    large, y = _asin_parts(m, x)
-    zero = _d(m, 0.0)
-    y = m.copysign(y, x)
-    opposite = m.select(m.lt(x, zero), _d(m, math.pi), zero)
-    return m.select(large, m.fma(y, _d(m, 2.0), opposite), m.sub(_d(m, _HALF_PI), y))
+    a, y = _asin_parts(m, x)
+    large = m.gt(a, _d(m, 0.5))
+    turned = m.lt(m.bitcast(x, "int64"), _l(m, 0))
+    opposite = m.select(turned, _d(m, math.pi), _d(m, 0.0))
+    start = m.select(large, opposite, _d(m, _HALF_PI))
+    return m.fma(_signed(m, y, x), m.select(large, _d(m, 2.0), _d(m, -1.0)), start)
+
+
+def _signed(m: Arith[V], size: V, x: V) -> V:
+    """`size`, whose sign is not set, with the sign of x."""
+    sign = m.and_(m.bitcast(x, "int64"), _l(m, -(1 << 63)))
+    return m.bitcast(m.or_(m.bitcast(size, "int64"), sign), "float64")
 
 
 def _atanh(m: Arith[V], x: V) -> V:
@@ -155,7 +171,7 @@ def _atanh(m: Arith[V], x: V) -> V:
 
 SHORT_WAYS: dict[str, Short] = {
     "sin": Short(_sin, NEAR), "cos": Short(_cos, NEAR), "tan": Short(_tan, NEAR),
-    "atan": Short(_atan), "asin": Short(_asin), "acos": Short(_acos),
+    "atan": Short(_atan), "asin": Short(_asin, 1.0), "acos": Short(_acos, 1.0),
     "atanh": Short(_atanh, 1.0 - 2.0**-24),
 }  # fmt: skip
 """By name of the function."""
@@ -164,12 +180,18 @@ SHORT_WAYS: dict[str, Short] = {
 def certain(m: Arith[V], short: Short, x: V) -> tuple[V, V]:
     """(known, value) for float32 x: where `known`, `value` has the promised bits of the function.
 
-    It is false of NaN, and beyond the limit."""
+    It is false of NaN, and beyond the limit. The bits of a float64 that float32 drops say how far
+    it is from where rounding changes, which is where the first of them is 1 and the others are 0.
+    A subnormal result is its argument, which drops none.
+    """
     y = short.compute(m, m.convert(x, "float64"))
-    one_end, other_end = (
-        m.convert(m.fma(y, _d(m, slack), y), "float32") for slack in (SLACK, -SLACK)
-    )
-    known = m.eq(one_end, other_end)
+    dropped = m.convert(m.bitcast(y, "int64"), "int32")
+    # Moved by the margin and read as a number with a sign, what is near that place comes first.
+    moved = m.shift_left(m.add(dropped, _i(m, _MARGIN)), _i(m, 32 - _DROPPED))
+    nearest = (2 * _MARGIN - (1 << (_DROPPED - 1))) << (32 - _DROPPED)
     if short.limit < math.inf:
-        known = m.and_(known, m.le(m.abs(x), m.const(short.limit, "float32")))
-    return known, one_end
+        within = m.le(m.abs(x), m.const(short.limit, "float32"))
+    else:
+        within = m.eq(x, x)
+    known = m.ge(m.select(within, moved, _i(m, -(1 << 31))), _i(m, nearest))
+    return known, m.convert(y, "float32")

@@ -17,6 +17,7 @@ from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.search.chosen import KeptSpec
+from verax.compiler.kernels.search.few import FEW
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import TensorType
@@ -80,6 +81,19 @@ def test_unique_of_every_type(dtype: str, rises: bool) -> None:
 )
 def test_unique_of_every_size(dtype: str, size: int, kinds: int, rises: bool, seed: int) -> None:
     check(REGISTRY["Unique"](axis=-1, sorted=rises), drawn(dtype, (size,), seed, kinds % 256))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint16", "float64"])
+@pytest.mark.parametrize("rises", [True, False])
+@pytest.mark.parametrize("values", [1, 2, FEW - 1, FEW, FEW + 1, 3 * FEW])
+def test_unique_around_as_many_values_as_a_table_holds(
+    values: int, rises: bool, dtype: str
+) -> None:
+    """The last one comes late, when the table has been in use for long."""
+    rng = np.random.default_rng(values)
+    seen = rng.choice(30_000, values, replace=False).astype(dtype)
+    x = np.concatenate([rng.choice(seen[:-1], 700) if values > 1 else seen, seen, seen[:3]])
+    check(REGISTRY["Unique"](sorted=rises), x)
 
 
 def test_unique_of_numbers_that_differ_in_every_byte() -> None:

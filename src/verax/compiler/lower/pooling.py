@@ -6,6 +6,7 @@ import dataclasses
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.kernels.convolution.planar_pooling import PlanarMaxSpec, blocked_cost
 from verax.compiler.kernels.convolution.pooling import KNOWN, PoolSpec
 from verax.compiler.kernels.layout import Epilogue, Strides
 from verax.compiler.lower.epilogues import epilogue
@@ -66,9 +67,11 @@ def pool_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> PoolSpec:
 
 
 def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked in and out; the kernel reads no border."""
+    """Blocked in and out, without borders; the largest of some row-major inputs row-major."""
     if not is_compiled(decided.graph, node):
         return None
+    if isinstance(node.op, MaxPool) and _stays_row_major(decided, node):
+        return Layouts({0: (Layout.plain, ())}, Layout.plain)
     return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
 
 
@@ -94,6 +97,10 @@ def lower_pool(lowering: Lowering, group: Group) -> None:
             "pools take one to three axes, norms 1 and 2, of float32 or, for the largest, float64 "
             "and integers up to 32 bits"
         )
+    alone = isinstance(node.op, MaxPool) and len(group.nodes) == 1
+    if alone and _stays_row_major(lowering.decided, node):
+        _lower_planar(lowering, group)
+        return
     x = lowering.read(node.inputs[0] or "", Layout.blocked)
     fused, operands = epilogue(lowering, group)
     if isinstance(node.op, AveragePoolInteger):
@@ -102,6 +109,31 @@ def lower_pool(lowering: Lowering, group: Group) -> None:
     spec = pool_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical))
     spec = dataclasses.replace(spec, epilogue=fused)
     lowering.call(spec, [x, *operands, y], group.label)
+
+
+def _stays_row_major(decided: Decided, node: Node) -> bool:
+    """Whether the input is row-major, and faster read so than put in blocks."""
+    if node.inputs[0] in decided.blocked:
+        return False
+    spec = _planar_spec(decided.graph, node)
+    return spec.cost <= blocked_cost(spec, decided.graph.types[node.inputs[0] or ""].shape[1])
+
+
+def _planar_spec(graph: Graph, node: Node) -> PlanarMaxSpec:
+    nothing = Strides(0, 0, 0, 0)
+    pool = pool_spec(graph, node, nothing, nothing)
+    return PlanarMaxSpec(
+        pool.batch * pool.channels, pool.size, pool.output, pool.kernel, pool.strides,
+        pool.dilations, pool.pads, pool.dtype,
+    )  # fmt: skip
+
+
+def _lower_planar(lowering: Lowering, group: Group) -> None:
+    """x, scratch memory, y."""
+    spec = _planar_spec(lowering.graph, group.root)
+    x = lowering.read_contiguous(group.root.inputs[0] or "")
+    scratch = lowering.scratch(spec.scratch_bytes)
+    lowering.call(spec, [x, scratch, lowering.write_contiguous(group.output)], group.label)
 
 
 def _clipped(op: AveragePoolInteger, dtype: str) -> Epilogue:

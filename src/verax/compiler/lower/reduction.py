@@ -15,6 +15,7 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
 from verax.compiler.kernels.loops.loop import Access
+from verax.compiler.kernels.reduce.pairwise import PairwiseSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
@@ -35,7 +36,7 @@ from verax.ops.sums.response_normalization import LpNormalization
 from verax.ops.sums.softmax import AlongAxis
 from verax.ops.windows.global_pooling import GlobalLpPool
 
-F32 = "float32"
+F32, F64 = "float32", "float64"
 M = TracingArith()
 
 
@@ -69,15 +70,17 @@ def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
             return None
         axes = op.reduced_axes(len(shape), None if given is None else graph.constants[given])
         return _reduction(op, dtype, axes, math.prod(shape[a] for a in axes))
-    if dtype != F32 or len(shape) < 3:
+    if len(shape) < 3:
+        return None
+    if op.kind == "GlobalMaxPool" and dtype in (F32, F64):
+        return _Rows(dtype, tuple(range(2, len(shape))), (_largest(dtype),), Input(1, dtype))
+    if dtype != F32:
         return None
     # In a ReduceSpec with one input, Input(1) is the result of stage 0.
     x, total = Input(0, F32), Input(1, F32)
     if isinstance(op, GlobalLpPool) and op.p <= 2:
         square = op.p == 2
         stage = Stage("sum", M.mul(x, x) if square else M.abs(x), M.sqrt(total) if square else None)
-    elif op.kind == "GlobalMaxPool":
-        stage = Stage("max", x)
     elif op.kind == "GlobalAveragePool":
         stage = Stage("sum", x, M.div(total, M.like(math.prod(shape[2:]), total)))
     else:
@@ -85,10 +88,14 @@ def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
     return _Rows(F32, tuple(range(2, len(shape))), (stage,), total)
 
 
+def _largest(dtype: str) -> Stage:
+    return Stage("max", Input(0, dtype))
+
+
 def _reduction(op: Reduction, dtype: str, axes: tuple[int, ...], count: int) -> _Rows | None:
     """Halves are reduced in float32 and rounded once; integers in their own type, bool as one."""
     work = {"float16": F32, "bfloat16": F32, "bool": "uint8"}.get(dtype, dtype)
-    whole = work != F32
+    whole = work != F32 and not (work == F64 and op.exact)
     if whole and (work in FLOATS or op.kind not in IN_INTEGERS or not _fits(op, count, work)):
         return None
     x, first, second = _as(Input(0, dtype), work), Input(1, work), Input(2, work)
@@ -103,6 +110,27 @@ def _reduction(op: Reduction, dtype: str, axes: tuple[int, ...], count: int) -> 
     return _Rows(dtype, axes, (stage,), _as(first, dtype))
 
 
+def _pairwise(graph: Graph, node: Node) -> PairwiseSpec | None:
+    """A sum of float64 in NumPy's order; None for what else there is."""
+    op, shape = node.op, graph.types[node.inputs[0] or ""].shape
+    types = (graph.types[node.inputs[0] or ""], graph.types[node.outputs[0]])
+    if op.kind not in IN_FLOAT64 or 0 in shape or any(str(t.dtype) != F64 for t in types):
+        return None
+    assert isinstance(op, Reduction)
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is not None and given not in graph.constants:
+        return None
+    axes = op.reduced_axes(len(shape), None if given is None else graph.constants[given])
+    long = [a for a, n in enumerate(shape) if n > 1]
+    count = math.prod(shape[a] for a in axes)
+    return PairwiseSpec(
+        tuple(shape[a] for a in long),
+        tuple(i for i, a in enumerate(long) if a in axes),
+        trace(op.element, [F64]),
+        trace(lambda m, total: op.final(m, total, count), [F64]),
+    )
+
+
 def _as(x: Expr, dtype: str) -> Expr:
     return x if x.dtype == dtype else M.convert(x, dtype)
 
@@ -112,6 +140,10 @@ IN_INTEGERS = (
     "ReduceSumSquare",
 )  # fmt: skip
 """Reductions that are promised in the arithmetic of integers; others go through float64."""
+
+
+IN_FLOAT64 = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+"""Sums of float64, whose `element` and `final` are all that the meaning computes."""
 
 
 def _fits(op: Reduction, count: int, dtype: str) -> bool:
@@ -141,6 +173,15 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
 def lower_reduction(lowering: Lowering, group: Group) -> None:
     """Input, output."""
     graph, node = lowering.graph, group.root
+    pairwise = _pairwise(graph, node)
+    if pairwise is not None:
+        x, y = (
+            lowering.read_contiguous(node.inputs[0] or ""),
+            lowering.write_contiguous(node.outputs[0]),
+        )
+        table, scratch = lowering.constant(pairwise.table), lowering.scratch(pairwise.scratch_bytes)
+        lowering.call(pairwise, [x, table, scratch, y], group.label)
+        return
     rows = _reduced_rows(graph, node)
     if rows is None:
         raise NoKernel("the axes are computed, or the element type is not reduced in its own")

@@ -1,4 +1,4 @@
-"""Boxes that survive others: NonMaxSuppression, BoxNMS."""
+"""Boxes that survive others: NonMaxSuppression, BoxNMS, MultiBoxDetection."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import math
 import numpy as np
 
 from verax.compiler.decide.fusion import Group
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.kernels.search.detect import DetectSpec
 from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.ir.types import DType, TensorType
+from verax.numerics.expr import Input, TracingArith
 from verax.ops.images.detection import NonMaxSuppression
-from verax.ops.images.multibox import BoxNMS
+from verax.ops.images.multibox import BoxNMS, MultiBoxDetection
 
+M = TracingArith()
 LIMIT = 1 << 22
 """Boxes that may be found, in all."""
 
@@ -103,6 +107,42 @@ def lower_non_max_suppression(lowering: Lowering, group: Group) -> None:
     listed = TakenSpec(spec.problems, most, classes)
     lowering.call(listed, [found, counts, rows, count], f"{group.label}: rows")
     lowering.counted(node.outputs[0], rows, count, group.label)
+
+
+@lowers(MultiBoxDetection)
+def lower_multi_box_detection(lowering: Lowering, group: Group) -> None:
+    """Offsets, anchors, boxes of a loop; scores, these, scratch memory, rows."""
+    node, op = group.root, group.root.op
+    assert isinstance(op, MultiBoxDetection)
+    scores = lowering.graph.types[node.inputs[0] or ""]
+    images, classes, count = scores.shape
+    if scores.dtype is not DType.float32 or not images * count:
+        raise NoKernel("it takes float32 and some anchors")
+    given = [Input(k, "float32") for k in range(8)]
+    wide = [M.convert(v, "float64") for v in given]
+    boxes = lowering.allocate(Physical(TensorType(DType.float64, (images, 4, count))))
+    read = (
+        *(Access("float32", (4 * count, 4), k) for k in range(4)),
+        *(Access("float32", (0, 4), k) for k in range(4)),
+    )
+    written = tuple(Access("float64", (4 * count, 1), k * count) for k in range(4))
+    loop = LoopSpec((images, count), read, written, tuple(op.decoded(M, wide[:4], wide[4:])))
+    x, shifts, corners = (lowering.read_contiguous(v or "") for v in node.inputs)
+    args = [*(shifts,) * 4, *(corners,) * 4, *(boxes,) * 4]
+    lowering.call(loop, args, f"{group.label}: boxes")
+    suppresses = 0 < op.nms_threshold <= 1
+    spec = DetectSpec(
+        images=images,
+        classes=classes,
+        anchors=count,
+        threshold=float(np.float32(op.threshold)),
+        overlap=float(np.float32(op.nms_threshold)) if suppresses else None,
+        topk=max(0, op.nms_topk),
+        apart=not op.force_suppress,
+    )
+    scratch = lowering.scratch(spec.scratch_bytes)
+    y = lowering.write_contiguous(node.outputs[0])
+    lowering.call(spec, [x, boxes, scratch, y], group.label)
 
 
 def _column(placed: Placed, number: int) -> Pointer:

@@ -19,7 +19,8 @@ WIDENED = frozenset({
     "GridSample",
     "GroupNormalization", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization",
     "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "MaxPool", "MaxRoiPool",
-    "MeanVarianceNormalization", "RMSNormalization", "RNN", "Resize", "RoiAlign",
+    "MeanVarianceNormalization", "MultiBoxDetection", "RMSNormalization", "RNN", "Resize",
+    "RoiAlign",
     "ScatterElements", "ScatterND", "Softmax",
 })  # fmt: skip
 """Operators whose kernels take no halves; all of them promise `Operator.in_float32`."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
+from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import KAPPA, Rounding
+from verax.numerics.functions_double import exp_d
 from verax.ops.common import constant, draw, rounding
 from verax.ops.movement.movement import agree
 from verax.ops.windows.windows import same_floats
 
+V = TypeVar("V")
 _TOGETHER = 256
 """Boxes that are compared with all others at once."""
 
@@ -33,7 +37,6 @@ class MultiBoxDetection(Operator):
     Source: src/operator/contrib/multibox_detection.cc of apache/mxnet 1.9.
     """
 
-    no_kernel: ClassVar[str] = "not written yet"
     clip: bool = True
     threshold: float = 0.01
     nms_threshold: float = 0.5
@@ -57,14 +60,53 @@ class MultiBoxDetection(Operator):
         return (scores.with_dims((batch, count, 6)),)
 
     def reference(self, ev: Evaluation, scores: Array, offsets: Array, anchors: Array) -> Array:
+        return self._detected(ev, scores, self._boxes(ev, offsets, anchors)[0])
+
+    def _detected(self, ev: Evaluation, scores: Array, boxes: Array) -> Array:
+        """The rows, of boxes [n, anchors, 4]."""
         out = np.full((scores.shape[0], scores.shape[2], 6), scores.dtype.type(-1))
-        boxes = self._boxes(ev, offsets, anchors)[0]
         for n in range(len(scores)):
             rows, classes, best = self._rows(ev, scores[n], boxes[n])
             out[n, : len(rows), 0] = classes
             out[n, : len(rows), 1] = best
             out[n, : len(rows), 2:] = boxes[n, rows]
         return out
+
+    def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
+        """Of float32: boxes as `decoded`, compared in float64, then rounded once."""
+        if inputs[0].dtype != np.float32:
+            return super().canonical(ev, *inputs)
+        scores, offsets, anchors = (a.astype(np.float64) for a in inputs)
+        shifts = offsets.reshape(len(offsets), offsets.shape[1] // 4, 4)
+        with np.errstate(all="ignore"):
+            found = self.decoded(
+                NumpyArith(),
+                [shifts[..., k] for k in range(4)],
+                [anchors[..., k] for k in range(4)],
+            )
+            return self._detected(ev, scores, np.stack(found, -1)).astype(np.float32)
+
+    def decoded(self, m: Arith[V], shift: Sequence[V], anchor: Sequence[V]) -> list[V]:
+        """x1, y1, x2, y2 of the boxes, of float64 offsets and corners of anchors.
+
+        With the exponential of `functions_double`, which every machine has alike.
+        """
+        half, zero, one = (m.const(v, "float64") for v in (0.5, 0.0, 1.0))
+        ends: list[list[V]] = [[], []]
+        for k in range(2):
+            moved, grown = (
+                m.mul(shift[j], m.const(float(np.float32(self.variances[j])), "float64"))
+                for j in (k, k + 2)
+            )
+            size = m.sub(anchor[k + 2], anchor[k])
+            centre = m.add(m.mul(moved, size), m.mul(m.add(anchor[k], anchor[k + 2]), half))
+            reach = m.mul(m.mul(exp_d(m, grown), size), half)
+            for end, value in zip(ends, (m.sub(centre, reach), m.add(centre, reach))):
+                if self.clip:
+                    value = m.select(m.le(value, zero), zero, value)
+                    value = m.select(m.gt(value, one), one, value)
+                end.append(value)
+        return [*ends[0], *ends[1]]
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -99,7 +141,8 @@ class MultiBoxDetection(Operator):
         if len(scores) < 2:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), scores[0, :0]
         known = np.where(np.isnan(scores[1:]), -np.inf, scores[1:])
-        best, classes = known.max(0), known.argmax(0)
+        classes = known.argmax(0)
+        best = np.take_along_axis(known, classes[None], 0)[0]
         found = np.flatnonzero((best > -1) & (best >= constant(ev, self.threshold)))
         if not 0 < self.nms_threshold <= 1 or not len(found):
             return found, classes[found], best[found]

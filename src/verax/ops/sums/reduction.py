@@ -108,15 +108,16 @@ class Reduction(Operator):
         return total
 
     def promised(self, x: np.ndarray, axis: Axes) -> np.ndarray:
-        """The canonical float32 result, axes kept."""
+        """The canonical float32 result, or where it is exact the float64 one, axes kept."""
         total = reductions.reduce(self.element(_NUMPY, x), axis, self.combine, keepdims=True)
         return np.asarray(self.final(_NUMPY, total, _count(x, axis)))
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         declared = ev.outputs[0].dtype
-        if not declared.is_float or declared is DType.float64:
+        wide = declared is DType.float64
+        if not declared.is_float or (wide and not self.exact):
             return super().canonical(ev, *inputs)
-        x = inputs[0].astype(np.float32)
+        x = inputs[0].astype(np.float64 if wide else np.float32)
         axis = self.reduced_axes(x.ndim, inputs[1] if len(inputs) > 1 else None)
         y = _NUMPY.convert(self.promised(x, axis), str(declared))
         return y if self.keepdims else np.squeeze(y, axis)

@@ -22,6 +22,7 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.loops.emit import store_count
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.search import few
 from verax.compiler.kernels.search.sorting import SORTED, Row, place
 from verax.compiler.kernels.target import LANES
 
@@ -134,9 +135,10 @@ def _copy(f: FunctionBuilder, source: ir.Value, target: ir.Value, count: int, dt
 class UniqueSpec:
     """The different ones of `size` elements, rising or, unless `rises`, as they first appear.
 
-    NaN are one, and so are zeros. Arguments: x, scratch (`scratch_bytes`), then, with room for
-    `size` each: values, first places, the number that each element has among the values, how often
-    each occurs (int64 all three), and how many values there are (int64 [1]).
+    NaN are one, and so are zeros. A few are looked up (`few`), more are sorted. Arguments: x,
+    scratch (`scratch_bytes`), then, with room for `size` each: values, first places, the number
+    that each element has among the values, how often each occurs (int64 all three), and how many
+    values there are (int64 [1]).
     """
 
     size: int
@@ -153,8 +155,10 @@ class UniqueSpec:
 
     @property
     def scratch_bytes(self) -> int:
-        """For sorting; else also first place, frequency and number of each in rising order."""
-        return Row.bytes(self.size, self.dtype) + (0 if self.rises else 24 * self.size)
+        """For sorting; else also first place, frequency and number of each in rising order. For
+        few values at least their tables."""
+        sorting = Row.bytes(self.size, self.dtype) + (0 if self.rises else 24 * self.size)
+        return max(sorting, few.BYTES)
 
 
 @emits(UniqueSpec, dtypes=SORTED)
@@ -164,7 +168,7 @@ def emit_unique(module: ModuleBuilder, spec: UniqueSpec) -> Kernel:
     if f.kernel is not None:
         return f.kernel
     x, scratch, values, first, inverse, counts, count = f.args
-    with f.items():
+    with f.items(), few.tried(f, spec.size, spec.rises, spec.dtype):
         row = Row(f, spec.size, spec.dtype, scratch)
         row.sort(x, 1)
         if spec.rises:
