@@ -22,7 +22,7 @@ from verax.compiler.kernels.convolution.tiles import (
     choose_tile,
     splits_channels,
 )
-from verax.compiler.kernels.layout import Triple, finish_value, load_operands
+from verax.compiler.kernels.layout import Triple, finished
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Kernel, ModuleBuilder, Term
 from verax.compiler.kernels.products.steps import multiply_add, products, widened
@@ -153,11 +153,10 @@ def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile, spare: int) -> No
         _emit_looped(f, spec, x, w, acc, lanes)
     place = [tile.depth, tile.row, tile.col]
     sums = whole(f, list(acc.values()), 1, spare)
-    for (r, c), value in zip(acc, sums, strict=True):
-        where = (tile.batch, tile.block, place, (0, r, c))
-        loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
-        address = spec.y.at(f, f.args[-1], *where, dtype=spec.types.y)
-        f.store(finish_value(f, spec.epilogue, value, loaded), address)
+    places = [(tile.batch, tile.block, place, (0, r, c)) for r, c in acc]
+    results = finished(f, spec.epilogue, f.args[2 + spec.bias : -1], sums, places)
+    for where, value in zip(places, results, strict=True):
+        f.store(value, spec.y.at(f, f.args[-1], *where, dtype=spec.types.y))
 
 
 def _load(f: FunctionBuilder, spec: ConvSpec, lanes: int, x: ir.Value, *terms: Term) -> ir.Value:
