@@ -460,7 +460,8 @@ class _Section:
                 blocks = [f.iadd(self.block, j) for j in range(self.blocks)]
                 return [(self.n, block, place, (0, 0, 0)) for block in blocks]
 
-            finish_stored(f, spec, pixels, operands, self.blocks, wheres, self._lanes, self._store)
+            size = pixels[-1][0] + 1, pixels[-1][1] + 1
+            finish_stored(f, spec, size, operands, self.blocks, wheres, self._lanes, self._store)
             return
         counts = [self._lanes(where[1]) for where in outputs]
         results = finished(f, spec.epilogue, operands, acc, outputs, counts)

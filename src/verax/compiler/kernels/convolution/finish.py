@@ -19,25 +19,25 @@ Where: TypeAlias = tuple[Index, Index, list[Index], Sizes]
 def finish_stored(
     f: FunctionBuilder,
     spec: ConvSpec,
-    pixels: Sequence[tuple[int, int]],
+    size: tuple[int, int],
     operands: Sequence[ir.Value],
     blocks: int,
     wheres: Callable[[Index, Index], list[Where]],
     lanes: Callable[[Index], Index | None],
     store: Callable[..., None],
 ) -> None:
-    """pixels: of the tile, row by row. wheres(row, column): all its `blocks`
+    """size: rows and columns of the tile. wheres(row, column): all its `blocks`
     in one. lanes(block): how
     many channels it has, None for all 16. store(value, *where): as the tile stored its sums."""
     y, kind, pointer = spec.y, spec.types.y, f.args[-1]
-    rows, cols = (n + 1 for n in pixels[-1])
+    rows, cols = size
     outer, across = (rows, cols) if cols > 1 else (1, rows)
     most = max(1, in_step(f.module.target) // blocks)
     with f.loop(outer) as o:
-        for first, count, size in parts(across, most):
+        for first, count, width in parts(across, most):
             with f.loop(count) as i:
-                start = f.iadd(f.imul(i.index, size), first)
-                along = [f.iadd(start, k) for k in range(size)]
+                start = f.iadd(f.imul(i.index, width), first)
+                along = [f.iadd(start, k) for k in range(width)]
                 here = [(o.index, k) if cols > 1 else (k, 0) for k in along]
                 places = [where for r, c in here for where in wheres(r, c)]
                 counts = [lanes(where[1]) for where in places]
