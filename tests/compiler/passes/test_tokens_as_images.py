@@ -162,19 +162,3 @@ def test_it_stops_where_it_is_told_to() -> None:
         inputs = draw_inputs(graph, 5)[0]
         (old,), (new,) = promised(graph, inputs).values(), promised(after, inputs).values()
         assert bits(np.asarray(old)) == bits(np.asarray(new))
-
-
-@pytest.mark.parametrize("channels", [16, 20, 35])
-def test_pixels_move_to_blocks_and_back_in_one_go(channels: int) -> None:
-    s = Net(channels)
-    y = s.depthwise(s.image(s.add("Tanh", s.x)))
-    turned = s.add("Transpose", s.rows(y), perm=TURN)
-    graph = s.graph(s.add("MatMul", turned, s.normal(channels, 7)))
-    exe = compile(graph, Settings(1, threads=1))
-    inputs = draw_inputs(graph, 2)[0]
-    (found,), (meant,) = exe.run(inputs).values(), promised(graph, inputs).values()
-    assert bits(found) == bits(np.asarray(meant))
-    lines = [line for line in exe.plan.lines if "move" in line and "zeros around" not in line]
-    each = 2 if channels % 16 and channels > 16 else 1
-    assert len(lines) <= 2 * each
-    assert not any("to plain" in line or "to blocked" in line for line in lines)

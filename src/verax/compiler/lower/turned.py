@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from verax.compiler.decide.expressions import is_elementwise
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.lower.lowering import RULES, Lowering
-from verax.compiler.lower.storage import LANES
+from verax.compiler.lower.lowering import RULES, Lowering, is_static
+from verax.compiler.lower.storage import LANES, Placed
+from verax.compiler.lower.strides import triple
 from verax.ir.graph import Graph, Node
 from verax.numerics.expr import Input
 from verax.ops.movement.reshaping import Transpose
@@ -40,14 +43,34 @@ def turned_to_blocks(decided: Decided, node: Node) -> Layouts | None:
     readers = graph.consumers.get(value, ())
     if not _turns(graph, node, True) or not readers or value in graph.outputs:
         return None
-    for reader in readers:
-        rule = RULES.get(reader.op.kind)
-        wanted = rule.layouts(decided, reader) if rule and rule.layouts else None
-        places = [i for i, v in enumerate(reader.inputs) if v == value]
-        layouts = [wanted.inputs.get(i) for i in places] if wanted else []
-        if not layouts or any(found is None or found[0] is Layout.plain for found in layouts):
-            return None
-    return Layouts({}, Layout.blocked)
+    blocked = all(_reads_blocks(decided, reader, value) for reader in readers)
+    return Layouts({}, Layout.blocked) if blocked else None
+
+
+def _reads_blocks(decided: Decided, reader: Node, value: str) -> bool:
+    """Whether a kernel wants blocks, or an elementwise node has another operand in blocks."""
+    graph = decided.graph
+    if is_elementwise(graph, reader):
+        shape = graph.types[value].dims
+        others = [v for v in reader.inputs if v is not None and v != value]
+        return any(graph.types[v].dims == shape and _in_blocks(decided, v) for v in others)
+    wanted = _wanted(decided, reader)
+    places = [i for i, v in enumerate(reader.inputs) if v == value]
+    layouts = [wanted.inputs.get(i) for i in places] if wanted else []
+    return bool(layouts) and all(found and found[0] is Layout.blocked for found in layouts)
+
+
+def _in_blocks(decided: Decided, value: str) -> bool:
+    """Whether a value is blocked, or will be, by a kernel that may take the sum as its epilogue."""
+    made = decided.graph.producers.get(value)
+    wanted = None if made is None or isinstance(made.op, Transpose) else _wanted(decided, made)
+    return value in decided.blocked or (wanted is not None and wanted.output is Layout.blocked)
+
+
+def _wanted(decided: Decided, node: Node) -> Layouts | None:
+    rule = RULES.get(node.op.kind)
+    known = rule is not None and rule.layouts is not None and is_static(decided.graph, node)
+    return rule.layouts(decided, node) if known and rule and rule.layouts else None
 
 
 def turn_blocks(lowering: Lowering, node: Node) -> bool:
@@ -55,6 +78,8 @@ def turn_blocks(lowering: Lowering, node: Node) -> bool:
     graph, source, value = lowering.graph, node.inputs[0] or "", node.outputs[0]
     if source in graph.constants:
         return False
+    if lowering.find(value, Layout.plain) is not None:  # `pixels_of` has made them
+        return True
     rank, label = graph.types[value].rank, node.name or value
     if value in lowering.blocked and _turns(graph, node, True):
         pixels, image = lowering.read(source), lowering.write(value, Layout.blocked)
@@ -81,6 +106,21 @@ def turn_blocks(lowering: Lowering, node: Node) -> bool:
         )
         lowering.call(spec, args, label)
     return True
+
+
+def pixels_of(lowering: Lowering, image: str) -> tuple[Placed, Strides] | None:
+    """Where a kernel that makes an image of whole blocks may write it as pixels, and how these lie
+    for it: if a Transpose to channels last is all that reads it. None where there is no such."""
+    graph = lowering.graph
+    type_, readers = graph.types[image], graph.consumers.get(image, ())
+    if image not in lowering.blocked or image in graph.outputs or len(readers) != 1:
+        return None
+    (reader,) = readers
+    if not _turns(graph, reader, False) or type_.shape[1] % LANES or reader.inputs[0] != image:
+        return None
+    placed = lowering.write(reader.outputs[0])
+    batch, *space, _ = placed.physical.strides
+    return placed, Strides(batch, LANES, *triple(space, 0))
 
 
 Walk = tuple[tuple[int, ...], tuple[tuple[int, ...], int]]
