@@ -75,6 +75,18 @@ def turned(b: Builder, x: str) -> list[str]:
     return [add(b, "Relu", add(b, "Transpose", last, perm=(0, 3, 1, 2)))]
 
 
+def tokens(b: Builder, x: str) -> list[str]:
+    rows = add(b, "Transpose", add(b, "Reshape", x, axes(b, 2, 63, 3)), perm=(0, 2, 1))
+    image = add(b, "Reshape", rows, axes(b, 2, 3, 9, 7))
+    y = add(b, "Conv", image, random(b, 3, 1, 3, 3), groups=3, pads=((1, 1), (1, 1)))
+    rows = add(b, "Relu", add(b, "Reshape", y, axes(b, 2, 3, 63)))
+    return [add(b, "Transpose", rows, perm=(0, 2, 1))]
+
+
+def axes(b: Builder, *sizes: int) -> str:
+    return b.constant(np.array(sizes, np.int64))
+
+
 def normed(b: Builder, x: str) -> list[str]:
     y = add(b, "Conv", x, random(b, 5, 3, 3, 2))
     more = [b.constant(np.arange(1, 6, dtype=np.float32) / n) for n in (3, 5, 7, 11)]
@@ -226,6 +238,8 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "share_constants": (tied, lambda exe: len(exe.specialised.graph.constants) == 1),
     "canonicalise": (reshaped, lambda exe: kinds(exe) == ["Reshape", "Relu"]),
     "reduce_strength": (halved, lambda exe: kinds(exe) == ["Mul"]),
+    "tokens_as_images": (tokens, lambda exe: kinds(exe)[-4:] == ["Conv", "Relu", "Transpose",
+                                                                 "Reshape"]),
     "cancel_transposes": (turned, lambda exe: "Transpose" not in kinds(exe)),
     "fold_pads": (padded, lambda exe: kinds(exe) == ["Conv"]),
     "recognise_layer_norm": (layer_normed, lambda exe: kinds(exe) == ["LayerNormalization"]),

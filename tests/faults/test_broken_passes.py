@@ -25,6 +25,7 @@ from verax.compiler.passes import recognise_attention as attention
 from verax.compiler.passes import reduce_strength as strength
 from verax.compiler.passes import share_constants as sharing
 from verax.compiler.passes import split_einsum as split
+from verax.compiler.passes import tokens_as_images as tokens
 from verax.compiler.passes.affine import Affine
 from verax.compiler.passes.base import Pass
 from verax.compiler.passes.canonicalise import _Canonical
@@ -217,6 +218,24 @@ def turned_twice() -> Graph:
     for _ in range(2):
         x = s.add("Transpose", x, perm=(0, 2, 3, 1))
     return s.graph(s.add("Mul", x, s.normal(5, 1, 1)))
+
+
+# --- tokens_as_images: rows for columns
+
+
+def columns_first(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Take the pixels of an image column by column."""
+
+    with patch.object(tokens, "_first", lambda axes: (0, axes + 1, *range(axes, 0, -1))):
+        return tokens.tokens_as_images(graph, limit)
+
+
+def square_image() -> Graph:
+    s = Sketch("2, 9, 3")
+    image = s.add(
+        "Reshape", s.add("Transpose", s.x, perm=(0, 2, 1)), s.array(2, 3, 3, 3, dtype=int)
+    )
+    return s.graph(conv(s, image))
 
 
 # --- fold_pads: the ends change places
@@ -451,6 +470,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("reduce_strength", unsigned_reciprocals, quotients, ""),
     ("reduce_strength", any_zero, negative_zeros, BITS),
     ("cancel_transposes", equal_permutations, turned_twice, ""),
+    ("tokens_as_images", columns_first, square_image, ""),
     ("fold_pads", swapped_ends, padded, ""),
     ("fold_scales", any_sign, negative_scale, ""),
     ("fold_scales", any_sign, negative_maximum, ""),

@@ -37,6 +37,7 @@ from verax.compiler.passes.remove_identity import remove_identity
 from verax.compiler.passes.scale_quantised import scale_quantised
 from verax.compiler.passes.share_constants import share_constants
 from verax.compiler.passes.split_einsum import split_einsum
+from verax.compiler.passes.tokens_as_images import tokens_as_images
 from verax.compiler.passes.widen_halves import widen_halves
 from verax.ir import checker
 from verax.ir.graph import Graph, walk_values
@@ -59,7 +60,12 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(split_einsum, PassClass.reassociates, after=("fold_constants", "widen_halves")),
     Pass(canonicalise, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(reduce_strength, PassClass.exact, after=("fold_constants", "remove_identity")),
-    Pass(cancel_transposes, PassClass.exact, after=("fold_constants", "remove_identity")),
+    Pass(tokens_as_images, PassClass.exact, after=("fold_constants", "remove_identity")),
+    Pass(
+        cancel_transposes,
+        PassClass.exact,
+        after=("fold_constants", "remove_identity", "tokens_as_images"),
+    ),
     Pass(
         fold_pads,
         PassClass.exact,

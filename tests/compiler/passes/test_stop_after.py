@@ -56,9 +56,12 @@ def everything() -> Graph:
     scores = b.add(REGISTRY["MatMul"](), [x, turned], [], "scores")
     shares = b.add(REGISTRY["Softmax"](axis=-1), [scores], [], "shares")
     seen = b.add(REGISTRY["MatMul"](), [shares, constant(2, 3, 9, 4)], [], "attention")
+    rows = b.add(REGISTRY["Reshape"](), [x, b.constant(np.array([2, 3, 63]))], [], "rows")
+    tokens = b.add(REGISTRY["Transpose"](perm=(0, 2, 1)), [rows], [], "to_tokens")
+    tokens = b.add(REGISTRY["MatMul"](), [tokens, constant(3, 4)], [], "tokens")
     short = b.add(REGISTRY["Cast"](to="float16"), [x], [], "short")
     mean = b.add(REGISTRY["AveragePool"](kernel_shape=(3, 2)), [short], [], "mean")
-    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p, sums, seen, mean])
+    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p, sums, seen, mean, tokens])
 
 
 def stepwise(graph: Graph) -> list[str]:

@@ -9,16 +9,15 @@ negative offsets and past the end, and is promised by whoever allocates.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
+from verax.compiler.kernels.llvm.side_by_side import evaluate_each, in_step, is_chain, parts
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
 from verax.numerics.arith import PRIMITIVES
-from verax.numerics.expr import Apply, Expr, evaluate, nodes
+from verax.numerics.expr import Apply, Expr, nodes
 
 Triple = tuple[int, int, int]
 """Depth, row, column; 1 (or 0, for pads) where a tensor has fewer axes."""
@@ -178,11 +177,28 @@ def load_lanes(
     return f.load(address, dtype) if count is None else f.load_first(address, count, dtype)
 
 
-def finish_value(
-    f: FunctionBuilder, epilogue: Epilogue | None, value: ir.Value, operands: Sequence[ir.Value]
-) -> ir.Value:
-    """`value`, a vector of 16, after `epilogue`; `operands` are loaded vectors."""
+def finished(
+    f: FunctionBuilder,
+    epilogue: Epilogue | None,
+    pointers: Sequence[ir.Value],
+    values: Sequence[ir.Value],
+    places: Sequence[tuple[Index, Index, Sequence[Index], Sizes]],
+    counts: Sequence[Index | None] = (),
+) -> Iterator[ir.Value]:
+    """`values`, vectors of 16, after `epilogue`, whose operands lie at `pointers`.
+
+    places: (batch, block, place, offset) of each. counts: what `load_operands` calls so. A vector's
+    code is written when it is asked for; with elementary functions that of a few vectors is."""
+    counts = counts or [None] * len(values)
     if epilogue is None:
-        return value
-    arith: Any = LlvmArith(f)
-    return evaluate(epilogue.expr, arith, [value, *operands])
+        yield from values
+        return
+    size = in_step(f.module.target) if is_chain([epilogue.expr]) else 1
+    for first, trips, width in parts(len(values), size):
+        for start in range(first, first + trips * width, width):
+            inputs = [
+                [values[i], *load_operands(f, epilogue, pointers, *places[i], counts[i])]
+                for i in range(start, start + width)
+            ]
+            for (value,) in evaluate_each(f, [epilogue.expr], inputs):
+                yield value

@@ -16,6 +16,7 @@ from verax.compiler.lower.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
+from verax.compiler.lower.turned import pixels_of
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.windows.convolution import Conv
@@ -119,9 +120,11 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     layout, pads = wanted.inputs[0]
     x = lowering.read(node.inputs[0] or "", layout, pads)
     fused, operands = epilogue(lowering, group)
-    y = lowering.write(group.output, Layout.blocked)
+    pixels = pixels_of(lowering, group.output)
+    y = pixels[0] if pixels else lowering.write(group.output, Layout.blocked)
+    written = pixels[1] if pixels else kernel_strides(y.physical)
     stored = graph.types[group.output].dtype
-    spec = conv_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)
+    spec = conv_spec(graph, node, kernel_strides(x.physical), written, stored)
     spec = dataclasses.replace(spec, epilogue=fused)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)

@@ -18,6 +18,7 @@ from verax.compiler.lower.copies import View, copy_view, fill, view
 from verax.compiler.lower.index_maps import StridedMap, beginnings, strided_map
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
+from verax.compiler.lower.turned import turn_blocks, turned_to_blocks
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
@@ -38,8 +39,15 @@ def lower_view(lowering: Lowering, group: Group) -> None:
     lowering.alias(group.output, source)
 
 
+@lowers("Transpose", layouts=turned_to_blocks)
+def lower_transpose(lowering: Lowering, group: Group) -> None:
+    """Source, output; from or to blocks of channels in one go, where one of them lies so."""
+    if not turn_blocks(lowering, group.root):
+        lower_movement(lowering, group)
+
+
 @lowers(
-    "Transpose", "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
+    "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
     "ReverseSequence", "CenterCropPad",
 )  # fmt: skip
 def lower_movement(lowering: Lowering, group: Group) -> None:

@@ -8,10 +8,12 @@ in float32 where no sum can leave its 24 bits: every step is exact then.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 
+from verax.compiler.kernels.convolution.finish import Where, finish_stored
 from verax.compiler.kernels.convolution.schedule import ConvSchedule, for_sums
 from verax.compiler.kernels.convolution.spare import computed, whole
 from verax.compiler.kernels.convolution.spec import ConvSpec
@@ -22,9 +24,10 @@ from verax.compiler.kernels.convolution.tiles import (
     choose_tile,
     splits_channels,
 )
-from verax.compiler.kernels.layout import Triple, finish_value, load_operands
+from verax.compiler.kernels.layout import Triple, finished
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.builder import FunctionBuilder, Kernel, ModuleBuilder, Term
+from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder, Term
+from verax.compiler.kernels.llvm.side_by_side import is_chain
 from verax.compiler.kernels.products.steps import multiply_add, products, widened
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES, Target
@@ -111,10 +114,35 @@ def emit_depthwise(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule
         known(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk,
         schedule.filters_outer,
     )  # fmt: skip
-    walk.emit(f, lambda tile: _emit_any(f, spec, schedule.spare, tile))
+    later = finishes_later(spec)
+    sums = dataclasses.replace(spec, epilogue=None) if later else spec
+    walk.emit(
+        f,
+        lambda tile: _emit_any(f, sums, schedule.spare, tile),
+        (lambda row: _finish_row(f, spec, row)) if later else None,
+    )
     outputs = spec.batch * spec.channels * math.prod(spec.output)
     inputs = spec.batch * spec.channels * math.prod(hi - lo for lo, hi in spec.input_extent())
     return f.finish(walk.items, spec.flops, 4 * (inputs + outputs))
+
+
+def finishes_later(spec: ConvSpec) -> bool:
+    """Whether sums go to the output first, and a row of them through the epilogue then."""
+    same = spec.types.sum == spec.types.y
+    return same and spec.epilogue is not None and is_chain([spec.epilogue.expr])
+
+
+def _finish_row(f: FunctionBuilder, spec: ConvSpec, row: Tile) -> None:
+    """The epilogue of a row of tiles."""
+
+    def wheres(r: Index, c: Index) -> list[Where]:
+        return [(row.batch, row.block, [row.depth, f.iadd(row.row, r), c], (0, 0, 0))]
+
+    def store(value: ir.Value, batch: Index, block: Index, at: list[Index], by: Triple) -> None:
+        f.store(value, spec.y.at(f, f.args[-1], batch, block, at, by, spec.types.y))
+
+    operands, size = f.args[2 + spec.bias : -1], (row.rows, row.cols)
+    finish_stored(f, spec, size, operands, 1, wheres, lambda block: None, store)
 
 
 def _emit_any(f: FunctionBuilder, spec: ConvSpec, spare: int, tile: Tile) -> None:
@@ -153,11 +181,10 @@ def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile, spare: int) -> No
         _emit_looped(f, spec, x, w, acc, lanes)
     place = [tile.depth, tile.row, tile.col]
     sums = whole(f, list(acc.values()), 1, spare)
-    for (r, c), value in zip(acc, sums, strict=True):
-        where = (tile.batch, tile.block, place, (0, r, c))
-        loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
-        address = spec.y.at(f, f.args[-1], *where, dtype=spec.types.y)
-        f.store(finish_value(f, spec.epilogue, value, loaded), address)
+    places = [(tile.batch, tile.block, place, (0, r, c)) for r, c in acc]
+    results = finished(f, spec.epilogue, f.args[2 + spec.bias : -1], sums, places)
+    for where, value in zip(places, results, strict=True):
+        f.store(value, spec.y.at(f, f.args[-1], *where, dtype=spec.types.y))
 
 
 def _load(f: FunctionBuilder, spec: ConvSpec, lanes: int, x: ir.Value, *terms: Term) -> ir.Value:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from verax.compiler.kernels.convolution.finish import Where, finish_stored
 from verax.compiler.kernels.convolution.pack import sections
 from verax.compiler.kernels.convolution.schedule import (
     ConvSchedule,
@@ -25,7 +26,7 @@ from verax.compiler.kernels.convolution.schedule import (
 )
 from verax.compiler.kernels.convolution.spare import computed, whole
 from verax.compiler.kernels.convolution.spec import ConvSpec, Phase
-from verax.compiler.kernels.layout import Sizes, finish_value, is_long, load_lanes, load_operands
+from verax.compiler.kernels.layout import Sizes, finished, is_long, load_lanes
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import (
     I64,
@@ -456,32 +457,19 @@ class Section:
         if len(acc) > self.blocks and self.finishes_later:
             for where, value in zip(outputs, acc, strict=True):
                 self._store(value, *where)
-            self._finish_stored(row, col, pixels, operands)
-            return
-        for where, value in zip(outputs, acc, strict=True):
-            loaded = load_operands(f, spec.epilogue, operands, *where, self._lanes(where[1]))
-            self._store(finish_value(f, spec.epilogue, value, loaded), *where)
 
-    def _finish_stored(
-        self,
-        row: Index,
-        col: Index,
-        pixels: list[tuple[int, int]],
-        operands: Sequence[ir.Value],
-    ) -> None:
-        """The epilogue of a tile whose sums are in y, vector by vector in a loop."""
-        f, spec = self.f, self.spec
-        rows, cols = (n + 1 for n in pixels[-1])
-        with f.loop(rows) as r, f.loop(cols) as c:
-            here = self._place(f.iadd(row, r.index), f.iadd(col, c.index))
-            for j in range(self.blocks):
-                where: tuple[Index, Index, list[Index], Sizes]
-                where = self.n, f.iadd(self.block, j), here, (0, 0, 0)
-                lanes = self._lanes(where[1])
-                stored = spec.y.at(f, f.args[-1], *where, dtype=self.types.y)
-                value = load_lanes(f, spec.y, stored, lanes, self.types.y)
-                loaded = load_operands(f, spec.epilogue, operands, *where, lanes)
-                self._store(finish_value(f, spec.epilogue, value, loaded), *where)
+            def wheres(r: Index, c: Index) -> list[Where]:
+                place = self._place(f.iadd(row, r), f.iadd(col, c))
+                blocks = [f.iadd(self.block, j) for j in range(self.blocks)]
+                return [(self.n, block, place, (0, 0, 0)) for block in blocks]
+
+            size = pixels[-1][0] + 1, pixels[-1][1] + 1
+            finish_stored(f, spec, size, operands, self.blocks, wheres, self._lanes, self._store)
+            return
+        counts = [self._lanes(where[1]) for where in outputs]
+        results = finished(f, spec.epilogue, operands, acc, outputs, counts)
+        for where, value in zip(outputs, results, strict=True):
+            self._store(value, *where)
 
     def _lanes(self, block: Index) -> Index | None:
         """Filters of this block that y has; None for all 16."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec, Phase
-from verax.compiler.kernels.layout import finish_value, load_operands
+from verax.compiler.kernels.layout import finished
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.products.steps import multiply_add, products, widened
@@ -173,10 +173,11 @@ class _Outputs:
             f.iadd(f.imul(i, step), first)
             for i, step, first in zip(self.position, phase.out_step, phase.out_first, strict=True)
         ]
-        for i, value in enumerate(acc):
-            where = (self.n, self.block, place, (0, 0, i * phase.out_step[2]))
-            loaded = load_operands(f, spec.epilogue, f.args[2 + spec.bias : -1], *where)
-            result = finish_value(f, spec.epilogue, value, loaded)
+        places = [
+            (self.n, self.block, place, (0, 0, i * phase.out_step[2])) for i in range(len(acc))
+        ]
+        results = finished(f, spec.epilogue, f.args[2 + spec.bias : -1], acc, places)
+        for where, result in zip(places, results, strict=True):
             f.store(result, spec.y.at(f, f.args[-1], *where, dtype=spec.types.y))
 
 

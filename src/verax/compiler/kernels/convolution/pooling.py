@@ -21,9 +21,8 @@ from verax.compiler.kernels.layout import (
     Strides,
     Triple,
     by,
-    finish_value,
+    finished,
     fused,
-    load_operands,
     operand_dtypes,
 )
 from verax.compiler.kernels.llvm import text as ir
@@ -215,18 +214,17 @@ def _emit_tile(
                 kh.next(kw.results)
             kd.next(kh.results)
         state = kd.results
+    number = math.prod(run.counted for run in runs)
     for i, value in enumerate(state):
         if spec.kind == "average":
-            number = math.prod(run.counted for run in runs)
             value = f.b.fdiv(value, f.splat(ir.Constant(F32, float(number))))
         elif spec.kind == "norm2":
             value = f.b.call(_function(f, "sqrt", value, 1), [value])
         elif spec.kind == "rounded":
-            value = _rounded_mean(f, value, math.prod(run.counted for run in runs))
+            value = _rounded_mean(f, value, number)
         where = (n, block, list(place), (0, 0, i))
-        loaded = load_operands(f, spec.epilogue, f.args[1:-1], *where)
-        address = spec.y.at(f, f.args[-1], *where, dtype=spec.stored)
-        f.store(finish_value(f, spec.epilogue, value, loaded), address)
+        (result,) = finished(f, spec.epilogue, f.args[1:-1], [value], [where])
+        f.store(result, spec.y.at(f, f.args[-1], *where, dtype=spec.stored))
 
 
 def _start(f: FunctionBuilder, spec: PoolSpec) -> ir.Value:

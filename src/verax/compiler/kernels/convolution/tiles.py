@@ -59,8 +59,9 @@ class Walk:
     def items(self) -> int:
         return self.batch * self.blocks * self.count[0] * self.chunks
 
-    def emit(self, f: FunctionBuilder, tile: EmitTile) -> None:
-        """The loop over this call's items; `tile` emits one tile."""
+    def emit(self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None = None) -> None:
+        """The loop over this call's items; `tile` emits one tile, `after` what follows a whole row
+        of them, which it is given as one tile."""
         rows = min(self.rows, self.count[1])
         rest = self.count[1] - self.full * rows
         with f.items() as item:
@@ -73,16 +74,18 @@ class Walk:
                 trips = f.clamp(left, 0, self.chunk)
             with f.loop(trips) as t:
                 row = f.imul(f.iadd(f.imul(chunk, self.chunk), t.index), rows)
-                self._emit_row(f, tile, Tile(n, block, d, row, 0, rows, 0))
+                self._emit_row(f, tile, after, Tile(n, block, d, row, 0, rows, 0))
             if rest:
                 last = Tile(n, block, d, self.full * rows, 0, rest, 0)
                 if isinstance(chunk, int):
-                    self._emit_row(f, tile, last)
+                    self._emit_row(f, tile, after, last)
                 else:
                     with f.when(f.b.icmp_signed("==", f.i64(chunk), f.i64(self.chunks - 1))):
-                        self._emit_row(f, tile, last)
+                        self._emit_row(f, tile, after, last)
 
-    def _emit_row(self, f: FunctionBuilder, tile: EmitTile, place: Tile) -> None:
+    def _emit_row(
+        self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None, place: Tile
+    ) -> None:
         across = self.count[2]
         cols = min(self.cols, across)
         full, rest = divmod(across, cols)
@@ -90,6 +93,8 @@ class Walk:
             tile(dataclasses.replace(place, col=f.imul(c.index, cols), cols=cols))
         if rest:
             tile(dataclasses.replace(place, col=full * cols, cols=rest))
+        if after is not None:
+            after(dataclasses.replace(place, cols=across))
 
 
 def choose_tile(

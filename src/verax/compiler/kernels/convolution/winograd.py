@@ -22,9 +22,8 @@ from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.layout import (
     Epilogue,
     Strides,
-    finish_value,
+    finished,
     fused,
-    load_operands,
     operand_dtypes,
 )
 from verax.compiler.kernels.llvm import text as ir
@@ -242,17 +241,23 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
         ]
         made = winograd.both_ways(lambda s: transform(m, tiling.tile, s), sums)
         bias = f.load(f.at(f.args[1], (tile.block, LANES))) if spec.bias else None
-        for r, c in tile.pixels():
+
+        def value_at(r: int, c: int) -> ir.Value:
             result = made[r][c]
             value: ir.Value = m.unbind(
                 winograd_integers.unscaled(m, tiling.tile, result) if whole else result
             )
-            if bias is not None:
-                value = f.b.fadd(value, bias)
-            where = (tile.batch, tile.block, [0, tile.row, tile.col], (0, r, c))
-            loaded = load_operands(f, spec.epilogue, f.args[1 + spec.bias : -1], *where)
-            value = finish_value(f, spec.epilogue, value, loaded)
-            f.store(value, spec.y.at(f, f.args[-1], *where, dtype=spec.stored))
+            return value if bias is None else f.b.fadd(value, bias)
+
+        for row in range(tile.rows):
+            values = [value_at(row, c) for c in range(tile.cols)]
+            places = [
+                (tile.batch, tile.block, [0, tile.row, tile.col], (0, row, c))
+                for c in range(tile.cols)
+            ]
+            results = finished(f, spec.epilogue, f.args[1 + spec.bias : -1], values, places)
+            for where, value in zip(places, results, strict=True):
+                f.store(value, spec.y.at(f, f.args[-1], *where, dtype=spec.stored))
 
     walk = _walk(tiling, blocks, tiling.rows, tiling.cols)
     walk.emit(f, emit)

@@ -8,12 +8,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I1, I32, I64, FunctionBuilder, Index
+from verax.compiler.kernels.llvm.side_by_side import evaluate_each, in_step, is_chain
 from verax.compiler.kernels.loops.spec import Access, Lookup, LoopSpec, Plan
 from verax.compiler.kernels.sizes import Size, known
 from verax.compiler.kernels.target import LANES
-from verax.numerics.expr import evaluate_all
 
 
 @dataclass
@@ -160,10 +159,10 @@ class Emitter:
             value = b.insert_element(value, one, ir.Constant(I32, lane))
         return value
 
-    def compute(self, raw: dict[int, ir.Value]) -> list[ir.Value]:
-        """The expressions over the register values of the inputs."""
-        inputs = [raw.get(i) for i in range(len(self.inputs))]
-        return evaluate_all(self.spec.exprs, LlvmArith(self.fb), inputs)
+    def compute(self, raw: Sequence[dict[int, ir.Value]]) -> list[list[ir.Value]]:
+        """The expressions over the register values of the inputs, for each of some vectors."""
+        inputs = [[one.get(i) for i in range(len(self.inputs))] for one in raw]
+        return evaluate_each(self.fb, self.spec.exprs, inputs)
 
     def store(self, cursor: Cursor, at: Index, value: ir.Value, count: Index) -> None:
         fb, access = self.fb, cursor.access
@@ -184,7 +183,7 @@ class Emitter:
 
     def vectors(self, places: Sequence[tuple[Index, Index]]) -> None:
         """Several vectors, all loaded before any is stored."""
-        results = []
+        read = []
         for at, count in places:
             raw = {}
             for number in self.spec.value_inputs:
@@ -192,14 +191,16 @@ class Emitter:
                 raw[number] = (
                     cursor.value if cursor.value is not None else self.load(cursor, at, count)
                 )
-            results.append(self.compute(raw))
-        for (at, count), values in zip(places, results, strict=True):
+            read.append(raw)
+        for (at, count), values in zip(places, self.compute(read), strict=True):
             for cursor, value in zip(self.outputs, values, strict=True):
                 self.store(cursor, at, value, count)
 
     def row(self, extent: Index) -> None:
         """All of the vector dim, from position 0 to `extent`."""
         unroll = 4 if self.spec.cost <= 12 else 2 if self.spec.cost <= 64 else 1
+        if is_chain(self.spec.exprs):
+            unroll = in_step(self.fb.module.target)
         if not isinstance(extent, int):
             self._row_to(extent, unroll)
             return
@@ -382,7 +383,7 @@ def _tile(emitter: Emitter, at: Index, rows: int, columns: Index) -> None:
                 emitter.bind((tile,))
                 values[number].append(emitter.load(cursor, at, columns))
                 emitter.restore(saved)
-    results = [emitter.compute({n: v[row] for n, v in values.items()}) for row in range(rows)]
+    results = emitter.compute([{n: v[row] for n, v in values.items()} for row in range(rows)])
     for row, result in enumerate(results):
         saved = emitter.save()
         emitter.advance(tile, row)

@@ -16,7 +16,7 @@ import numpy as np
 
 from verax.compiler.kernels.convolution.pack import sections
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
-from verax.compiler.kernels.layout import finish_value, load_lanes, load_operands
+from verax.compiler.kernels.layout import Sizes, finished, load_lanes
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
@@ -306,16 +306,16 @@ class _Tile:
     def finish(self, sums: list[ir.Value]) -> None:
         f, epilogue = self.f, self.product.epilogue
         operands = f.args[2 + self.tables + bool(self.product.bias) : -1]
-        for (r, j), total in zip(self.places, sums, strict=True):
-            where, count = self._where(r, j), self.counts[j]
-            loaded = load_operands(f, epilogue, operands, *where, (0, 0, 0), count)
-            value = finish_value(f, epilogue, total, loaded)
+        places = [self._where(r, j) for r, j in self.places]
+        counts = [self.counts[j] for _, j in self.places]
+        results = finished(f, epilogue, operands, sums, places, counts)
+        for where, count, value in zip(places, counts, results, strict=True):
             address = self.layout.y.at(f, f.args[-1], *where, dtype=self.product.types.y)
             if count is None:
                 f.store(value, address)
             else:
                 f.store_first(value, address, count)
 
-    def _where(self, row: int, j: int) -> tuple[Index, Index, tuple[Index, Index, Index]]:
-        """Batch, block of columns, place."""
-        return 0, self.f.iadd(self.block, j), (0, 0, row)
+    def _where(self, row: int, j: int) -> tuple[Index, Index, Sizes, Sizes]:
+        """Batch, block of columns, place, offset."""
+        return 0, self.f.iadd(self.block, j), (0, 0, row), (0, 0, 0)
