@@ -23,10 +23,9 @@ from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import (
     Epilogue,
-    finish_value,
+    finished,
     fused,
     is_long,
-    load_operands,
     operand_dtypes,
 )
 from verax.compiler.kernels.llvm import text as ir
@@ -277,9 +276,9 @@ class _Columns(Section):
             if count == 0:
                 continue
             with f.loop(count) as r:
-                for j in range(self.blocks):
-                    value = f.load(f.at(sums, self._in_tile(quarter, r.index, j)))
-                    self._finish(value, quarter, f.iadd(row, r.index), 0, j)
+                places = [self._in_tile(quarter, r.index, j) for j in range(self.blocks)]
+                values = [f.load(f.at(sums, place)) for place in places]
+                self._finish(values, quarter, f.iadd(row, r.index), 0)
 
     def _emit_final(
         self,
@@ -306,32 +305,32 @@ class _Columns(Section):
                     if not isinstance(at, int) and r == len(pixels) - 1:
                         inside = f.b.icmp_signed("<", f.i64(at), f.i64(lower))
                 with nullcontext() if inside is None else f.when(inside):
-                    for j in range(self.blocks):
-                        value = acc[i * self.blocks + j]
-                        place = f.at(tile, self._in_tile(quarter, r, j))
-                        if self.product != terms[0]:
-                            before = f.load(place)
-                            value = (f.b.fadd if sign > 0 else f.b.fsub)(before, value)
-                        if last and not self.finishes_later:
-                            self._finish(value, quarter, row, r, j)
-                        else:
-                            f.store(value, place)
+                    values = list(acc[i * self.blocks : (i + 1) * self.blocks])
+                    inside_tile = [self._in_tile(quarter, r, j) for j in range(self.blocks)]
+                    places = [f.at(tile, place) for place in inside_tile]
+                    if self.product != terms[0]:
+                        add = f.b.fadd if sign > 0 else f.b.fsub
+                        values = [add(f.load(p), v) for p, v in zip(places, values, strict=True)]
+                    if last and not self.finishes_later:
+                        self._finish(values, quarter, row, r)
+                        continue
+                    for place, value in zip(places, values, strict=True):
+                        f.store(value, place)
 
     def _in_tile(self, quarter: int, row: Index, block: int) -> Index:
         """Where 16 sums lie among those of a tile."""
         rows = self.f.iadd(row, quarter * self.tile_rows)
         return self.f.iadd(self.f.imul(rows, self.width), block * LANES)
 
-    def _finish(self, value: ir.Value, quarter: int, row: Index, r: int, j: int) -> None:
-        """The epilogue, and 16 results to y."""
-        f, epilogue = self.f, self.whole.epilogue
-        down, right = divmod(quarter, 2)
-        block = f.iadd(self.block, j + right * self.across)
-        place, offset = [0, 0, row], (0, 0, r + down * self.whole.upper)
-        operands = load_operands(f, epilogue, f.args[4:-1], 0, block, place, offset)
-        value = finish_value(f, epilogue, value, operands)
-        y = self.spec.y.at(f, f.args[-1], 0, block, place, offset, self.whole.stored)
-        f.store(value, y)
+    def _finish(self, values: Sequence[ir.Value], quarter: int, row: Index, r: int) -> None:
+        """The epilogue of a row's blocks, and their results to y."""
+        f, (down, right) = self.f, divmod(quarter, 2)
+        where = [0, 0, row], (0, 0, r + down * self.whole.upper)
+        blocks = [f.iadd(self.block, j + right * self.across) for j in range(self.blocks)]
+        places = [(0, block, *where) for block in blocks]
+        results = finished(f, self.whole.epilogue, f.args[4:-1], values, places)
+        for place, value in zip(places, results, strict=True):
+            f.store(value, self.spec.y.at(f, f.args[-1], *place, self.whole.stored))
 
     def _emit_finish(self, chunk: Index) -> None:
         """The epilogue of all tiles of an item, whose sums are complete."""
