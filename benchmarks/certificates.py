@@ -25,10 +25,10 @@ from verax.ir.graph import specialise
 HEAD = (
     "# Networks that O3's certificate holds on\n\n"
     "Made by `python benchmarks/certificates.py`: compiled at O3 with `certify=True`, judged "
-    'against float64 on one drawn input each. "By Winograd" counts the layers that O3 '
+    'against float64 on one drawn input each. "Fast" counts the layers that O3 '
     'approximates, "back" those that the judge put back to direct summation. Seconds are those '
     "of a machine that others used as well.\n\n"
-    "| network | by Winograd | back | certificate | s |\n|---|---|---|---|---|\n"
+    "| network | fast | back | certificate | s |\n|---|---|---|---|---|\n"
 )
 SUFFIXES = tuple(s for f in FORMATS for s in f.suffixes if s not in (".vx", ".params"))
 

@@ -47,8 +47,8 @@ those of O1, relative to the largest. All engines of a row take turns in one run
 of its own, with NumPy arrays in and out. Ratios are how many times as fast O1 and O3 are as the
 fastest of the peers, by the fastest calls: other work on the machine slows some rounds down, and
 no other. The share of the peak counts what convolutions and products do by their definition against
-float32 multiply-adds measured in the same run; Winograd's algorithm does fewer, so that it may pass
-100. O1 has the bits of O0; O3 takes Winograd's algorithm where its error model allows
+float32 multiply-adds measured in the same run; Winograd's and Strassen's algorithms do fewer, so
+that it may pass 100. O1 has the bits of O0; O3 takes these algorithms where shapes say that it pays
 ([levels](levels.md), [certificates](certificates.md)). `name-int8` and `name-float16` are the
 networks quantised and narrowed by ONNX Runtime's tools. ncnn is given images one by one: its arrays
 have no batch. An engine whose calls take three times as long as the fastest's took two turns only.
