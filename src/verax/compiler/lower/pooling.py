@@ -23,6 +23,9 @@ MAX_PIECES = 256
 """Pieces of code of one kernel: windows that are cut at the border in more ways take minutes to
 compile and run on the reference."""
 
+MOST_PADDING = 256
+"""Along an axis, of rows that are reduced as they lie: their kernel writes the padding out."""
+
 
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernel can run this node: up to three axes, values only, of types it knows."""
@@ -116,6 +119,12 @@ def _stays_row_major(decided: Decided, node: Node) -> bool:
     if node.inputs[0] in decided.blocked:
         return False
     spec = _planar_spec(decided.graph, node)
+    ends = [
+        max(before + n, spec.reach(axis, outputs))
+        for axis, (before, n, outputs) in enumerate(zip(spec.pads, spec.size, spec.output))
+    ]
+    if any(end - n > MOST_PADDING for end, n in zip(ends, spec.size)):
+        return False
     return spec.cost <= blocked_cost(spec, decided.graph.types[node.inputs[0] or ""].shape[1])
 
 
