@@ -70,6 +70,10 @@ def made_by(name: str, b: Builder, h: str) -> str:
         channels = b.types[h].shape[1]
         groups = 3 if channels == 21 else 4
         return add(b, name, h, random(b, channels), random(b, channels), num_groups=groups)
+    if name == "Transpose":  # pixels whose channels are last, as an image
+        n, channels, rows, cols = b.types[h].shape
+        pixels = b.constant(np.array([n, rows, cols, channels], np.int64))
+        return add(b, name, add(b, "Reshape", h, pixels), perm=(0, 3, 1, 2))
     assert name.startswith("Global"), f"say here how to make {name}"
     return add(b, name, h)
 
@@ -90,11 +94,13 @@ def look(hook: str, name: str) -> None:
 
     def behind(b: Builder, x: str) -> list[str]:
         if hook == "layouts":  # between kernels that keep blocks of channels
-            full = ("Concat", "GroupNormalization", "InstanceNormalization")  # no rest of a block
+            # no rest of a block
+            full = ("Concat", "GroupNormalization", "InstanceNormalization", "Transpose")
             channels = 32 if name in full else 21
             h = made_by(name, b, add(b, "Conv", x, random(b, channels, 3, 2, 2)))
             h = add(b, "Cast", h, to="float32") if name in INTEGERS else h
-            h = add(b, "Mul", add(b, "Tanh", h), add(b, "Neg", h))  # read twice: nothing is fused
+            if name != "Transpose":  # read twice: nothing is fused
+                h = add(b, "Mul", add(b, "Tanh", h), add(b, "Neg", h))
             return [add(b, "Conv", h, random(b, 3, b.types[h].shape[1], 1, 1))]
         last = made_by(name, b, x)
         if name in INTEGERS:
@@ -114,7 +120,7 @@ def look(hook: str, name: str) -> None:
     assert not exe.plan.on_reference
     labels = [c.label for c in calls(exe)]
     if hook == "layouts":
-        sums = int(name == "GroupNormalization")  # its sums want rows
+        sums = int(name in ("GroupNormalization", "Transpose"))  # its sums, its pixels want rows
         shows = sum(": to " in label for label in labels[1:]) <= sums
     else:
         shows = any(" + " in label and not label.startswith("quantize") for label in labels)

@@ -168,15 +168,15 @@ def test_a_graph_that_holds_it_is_trained_by_the_backend() -> None:
     net, wide, x = Around(convolution()[0]), Around(F.conv2d).double(), drawn(2, 2, 7, 8)
     torch.compiler.reset()
     vt.reset()
-    with pytest.warns(UserWarning, match="gradients of graph 1 are computed by eager PyTorch"):
-        torch.compile(net, backend="verax", fullgraph=True)(x).square().sum().backward()
+    torch.compile(net, backend="verax", fullgraph=True)(x).square().sum().backward()
     wide(x.double()).square().sum().backward()
     for given, wanted in zip(net.parameters(), wide.parameters()):
         size = wanted.grad.abs().max()
         torch.testing.assert_close(given.grad / size, (wanted.grad / size).float())
     forward, backward = vt.report()
     assert (forward.kind, forward.programs, forward.fallback) == ("forward", 1, "")
-    assert backward.kind == "backward" and backward.fallback  # some of it is in float64
+    # also what of it is in float64
+    assert (backward.kind, backward.programs, backward.fallback) == ("backward", 1, "")
 
 
 def test_dynamo_explains_a_graph_that_holds_it_without_a_break() -> None:
