@@ -30,6 +30,9 @@ from verax.runners.registry import ENGINES
 
 BUSY = 0.25
 """Load per core, before the race, from which figures are doubtful."""
+REST = 0.25
+"""Seconds between turns: threads of OpenMP look for more work for 200 ms after theirs, and would do
+so beside whoever is next."""
 TIMEOUT = 300.0
 """Seconds that an engine may take to get ready, or for a turn."""
 LONGEST_WATCH = 1e6
@@ -191,6 +194,7 @@ def race(
                 for i in range(len(running)):
                     lane = running[(i + number) % len(running)]
                     if not lane.failure and lane.spent < patience:
+                        time.sleep(REST)
                         lane.turn(seconds, calls)
                 if number > 0:
                     running = _close_enough(running, behind)
