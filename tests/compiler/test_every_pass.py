@@ -64,10 +64,10 @@ def multiplied(b: Builder, x: str) -> list[str]:
 
 
 def large(b: Builder, x: str) -> list[str]:
-    """126 rows of 640, by 768 columns."""
+    """126 rows of 768, by 896 columns."""
     rows = add(b, "Reshape", x, b.constant(np.array([126, 3])))
-    rows = add(b, "Tanh", add(b, "MatMul", rows, random(b, 3, 640)))
-    return [add(b, "MatMul", rows, random(b, 640, 768))]
+    rows = add(b, "Tanh", add(b, "MatMul", rows, random(b, 3, 768)))
+    return [add(b, "MatMul", rows, random(b, 768, 896))]
 
 
 def turned(b: Builder, x: str) -> list[str]:
