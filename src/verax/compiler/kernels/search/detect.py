@@ -19,7 +19,7 @@ from verax.compiler.kernels.llvm.builder import (
     ModuleBuilder,
 )
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.search.top import sift
+from verax.compiler.kernels.search.top import falling_rank, make_heap, sift
 from verax.compiler.kernels.target import LANES
 
 MOST_ITEMS = 32
@@ -129,10 +129,7 @@ class _Image:
                 anchor = f.load(self._cell(self.found, i.index), "int64", lanes=0)
                 self._write(f.i64(i.index), anchor, self._kind(anchor))
             return
-        half = b.lshr(count, f.i64(1))
-        with f.loop(half) as i:
-            at = b.sub(b.sub(half, f.i64(1)), f.i64(i.index))
-            sift(f, self.heap, count, f.load(self._cell(self.heap, at), "int64", lanes=0), at)
+        make_heap(f, self.heap, count)
         limit = count
         if spec.topk:
             fewer = b.icmp_signed("<", count, f.i64(spec.topk))
@@ -208,10 +205,7 @@ class _Image:
             is_found = m.and_(
                 m.gt(score, m.const(-1.0, F32)), m.ge(score, m.const(spec.threshold, F32))
             )
-            bits = m.bitcast(m.add(score, m.const(0.0, F32)), "int32")
-            sign = m.const(-(1 << 31), "int32")
-            rising = m.xor(bits, m.or_(m.shift_right(bits, m.const(31, "int32")), sign))
-            rank = b.zext(m.unbind(m.xor(rising, m.const(-1, "int32"))), I64)
+            rank = b.zext(m.unbind(falling_rank(m, score)), I64)
             key = b.or_(b.shl(rank, f.i64(32)), f.i64(i.index))
             f.store(b.not_(key), self._cell(self.heap, count))  # the next one overwrites a bad one
             f.store(f.i64(i.index), self._cell(self.found, count))

@@ -20,7 +20,7 @@ from verax.compiler.kernels.llvm.builder import (
     ModuleBuilder,
 )
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.search.top import sift
+from verax.compiler.kernels.search.top import falling_rank, make_heap, sift
 from verax.compiler.kernels.target import LANES
 
 MOST_ITEMS = 32
@@ -172,10 +172,7 @@ class _Problem:
     def emit(self) -> None:
         f, b, spec = self.f, self.b, self.spec
         count = self._collect()
-        half = b.lshr(count, f.i64(1))
-        with f.loop(half) as i:
-            at = b.sub(b.sub(half, f.i64(1)), f.i64(i.index))
-            sift(f, self.heap, count, f.load(self._cell(at), "int64", lanes=0), at)
+        make_heap(f, self.heap, count)
         before, head, body, end = b.block, *(f.block(n) for n in ("candidates", "next", "all"))
         b.branch(head)
         b.position_at_end(head)
@@ -227,11 +224,7 @@ class _Problem:
             if spec.background is not None:
                 kind = self._load(self.scores, (i.index, spec.score_stride), spec.classes or 0)
                 good = m.and_(good, m.ne(kind, m.const(spec.background, F32)))
-            bits = m.bitcast(m.add(score, m.const(0.0, F32)), "int32")
-            sign = m.const(-(1 << 31), "int32")
-            rising = m.xor(bits, m.or_(m.shift_right(bits, m.const(31, "int32")), sign))
-            rank = m.xor(rising, m.const(-1, "int32"))
-            rank = m.select(m.is_nan(score), m.const(-1, "int32"), rank)
+            rank = m.select(m.is_nan(score), m.const(-1, "int32"), falling_rank(m, score))
             key = b.or_(b.shl(b.zext(m.unbind(rank), I64), f.i64(32)), f.i64(i.index))
             f.store(b.not_(key), self._cell(i.values[0]))  # the next one overwrites a bad one
             i.next([b.add(i.values[0], b.zext(m.unbind(good), I64))])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.arith import LlvmArith
+from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import (
     ELEMENT_SIZES,
     I32,
@@ -264,6 +264,23 @@ def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.
             f.store(root, _at(f, heap, size))
             sift(f, heap, size, last)
     return heap
+
+
+def make_heap(f: FunctionBuilder, numbers: ir.Value, count: ir.Value) -> None:
+    """Put `count` numbers in the order of a heap, where they are."""
+    b = f.b
+    half = b.lshr(count, f.i64(1))
+    with f.loop(half) as i:
+        at = b.sub(b.sub(half, f.i64(1)), f.i64(i.index))
+        sift(f, numbers, count, f.load(_at(f, numbers, at), "int64", lanes=0), at)
+
+
+def falling_rank(m: LlvmArith, score: Typed) -> Typed:
+    """32 bits that are the smaller, without a sign, the larger a float32 is; both zeros alike."""
+    bits = m.bitcast(m.add(score, m.const(0.0, "float32")), "int32")
+    sign = m.const(-(1 << 31), "int32")
+    rising = m.xor(bits, m.or_(m.shift_right(bits, m.const(31, "int32")), sign))
+    return m.xor(rising, m.const(-1, "int32"))
 
 
 def sift(
