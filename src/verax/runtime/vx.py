@@ -32,7 +32,7 @@ from verax.runtime.signature import SigningKey, TrustedKey, begins_signature, si
 from verax.runtime.soundness import check_image
 
 MAGIC = b"VERAX\x00VX"
-VERSION = 4
+VERSION = 5
 PAGE = 4096
 SECTIONS = ("code", "weights", "state")
 _PREFIX = struct.Struct("<8sII32s")

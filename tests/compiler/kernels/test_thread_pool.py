@@ -22,7 +22,8 @@ from verax.runtime.threads import ThreadPool
 
 @pytest.fixture(scope="module")
 def library() -> LoadedObject:
-    """many: adds 1 to each item; chunks: writes the end of each chunk to where it begins."""
+    """many: adds 1 to each item; chunks: writes the end of each chunk to where it begins; turns:
+    adds 1 to each of as many items as it is told and to those of the next run, in turns."""
     module = ModuleBuilder("pool", Target.host())
     f = module.kernel(("count",), 1)
     with f.items() as item:
@@ -35,6 +36,7 @@ def library() -> LoadedObject:
     run = emit_thread_pool(module)
     emit_runs(module, run, "many", kernel)
     emit_runs(module, run, "chunks", note)
+    emit_turns(module, run, kernel)
     return load_object(object_code(module))
 
 
@@ -49,6 +51,25 @@ def emit_runs(module: ModuleBuilder, run: ir.Function, name: str, kernel: Kernel
     i.add_incoming(ir.Constant(I64, 0), fn.blocks[0])
     pool, args, runs, items = fn.args
     b.call(run, [pool, module.module.globals[kernel.name], args, items])
+    following = b.add(i, ir.Constant(I64, 1))
+    i.add_incoming(following, loop)
+    b.cbranch(b.icmp_signed("<", following, runs), loop, end)
+    b.position_at_end(end)
+    b.ret_void()
+
+
+def emit_turns(module: ModuleBuilder, run: ir.Function, kernel: Kernel) -> None:
+    """void turns(pool, args, runs, one, other): runs of so many items and so many, in turns."""
+    fn = module.function("turns", VOID, [PTR, PTR, I64, I64, I64])
+    b = ir.IRBuilder(fn.append_basic_block("entry"))
+    loop, end = fn.append_basic_block("loop"), fn.append_basic_block("end")
+    b.branch(loop)
+    b.position_at_end(loop)
+    i = b.phi(I64)
+    i.add_incoming(ir.Constant(I64, 0), fn.blocks[0])
+    pool, args, runs, one, other = fn.args
+    for items in (one, other):
+        b.call(run, [pool, module.module.globals[kernel.name], args, items])
     following = b.add(i, ir.Constant(I64, 1))
     i.add_incoming(following, loop)
     b.cbranch(b.icmp_signed("<", following, runs), loop, end)
@@ -87,6 +108,31 @@ def test_a_thread_has_neighbouring_items_in_ever_smaller_chunks(
     found = {int(b): int(ends[b]) for b in np.flatnonzero(ends)}
     share = ((0, 16), (16, 24), (24, 28), (28, 30), (30, 32))
     assert found == {32 * t + a: 32 * t + b for t in range(threads) for a, b in share}
+
+
+@pytest.mark.parametrize(
+    ("threads", "few", "many"), [(2, 1, 64), (2, 33, 2), (3, 2, 50), (6, 1, 64)]
+)
+def test_who_claims_nothing_does_not_work_on_the_next_run(
+    library: LoadedObject, threads: int, few: int, many: int
+) -> None:
+    """Most chunks of a few items are empty. A thread that had claimed such a one and came to read
+    how many items there are only in the next run executed items of that run, which nobody had given
+    it: the run never ended (found by benchmarks of tiny networks that stood still) or too early."""
+    runs, pool = 60_000, ThreadPool(library, threads)
+    turns = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3)(
+        library.address("turns")
+    )
+    counts = np.zeros(72, np.int64)
+    table = np.array([counts.ctypes.data], np.uint64)
+    given = pool.handle, table.ctypes.data, runs, few, many
+    caller = threading.Thread(target=turns, args=given, daemon=True)
+    caller.start()
+    caller.join(60)
+    assert not caller.is_alive(), "a run never ended"
+    pool.close()
+    at = np.arange(len(counts))
+    assert np.array_equal(counts, runs * ((at < few).astype(int) + (at < many)))
 
 
 def test_without_a_pool_the_caller_does_everything(library: LoadedObject) -> None:

@@ -16,7 +16,9 @@ too.
 The ticket is the epoch, a number that every run raises. A share has a counter: epoch (40 bits) and
 next chunk (24), raised by compare-and-exchange. One of an older epoch is untouched yet: in every
 run all shares are claimed to their end. A claim holds only for the epoch that the thread has seen,
-and while a claimed chunk is unfinished the run cannot end, so its kernel and arguments stay valid.
+and until every share is claimed to its end the run cannot end: so what a thread reads of the run
+between looking at a counter and raising it belongs to the epoch of the claim. It must not read it
+later: of a share with few items most chunks are empty, and no run waits for who has claimed one.
 
 Workers wait for a new epoch by spinning, for as long as a kernel of one thread or the way from one
 call of a network to the next may take, and then park on a condition variable. A worker counts
@@ -90,6 +92,10 @@ class _Code:
     def watch(self, pool: ir.Value, offset: int) -> ir.Value:
         return self.b.load_atomic(self.field(pool, offset), "seq_cst", 8, typ=I64)
 
+    def peek(self, pool: ir.Value, offset: int, kind: ir.Type) -> ir.Value:
+        """What another thread may be writing just now: of use only if it turns out not to."""
+        return self.b.load_atomic(self.field(pool, offset), "monotonic", 8, typ=kind)
+
     def publish(self, pool: ir.Value, offset: int, value: ir.Value) -> None:
         self.b.atomic_rmw("xchg", self.field(pool, offset), value, "seq_cst")
 
@@ -158,6 +164,10 @@ def _emit_claim(module: ModuleBuilder) -> ir.Function:
     none = b.or_(late, b.icmp_unsigned(">=", mine, i64(CHUNKS)))
     code.jump_if(none, finished, following)
     code.at(following)
+    # Read before the claim, which holds only if the run has not ended since: a chunk may be empty,
+    # and for such a one no run waits.
+    kernel, args = code.peek(pool, _KERNEL, PTR), code.peek(pool, _ARGS, PTR)
+    items = code.peek(pool, _ITEMS, I64)
     wanted = b.or_(b.shl(epoch, i64(_CHUNK_BITS)), b.add(mine, i64(1)))
     b.branch(attempt)
     code.at(attempt)
@@ -165,8 +175,6 @@ def _emit_claim(module: ModuleBuilder) -> ir.Function:
     executed.add_incoming(executed, attempt)
     code.jump_if(b.extract_value(swapped, 1), execute, look)
     code.at(execute)
-    kernel, args = code.get(pool, _KERNEL, PTR), code.get(pool, _ARGS, PTR)
-    items = code.get(pool, _ITEMS)
     first = b.udiv(b.mul(number, items), threads)
     stop = b.udiv(b.mul(b.add(number, i64(1)), items), threads)
     size, last = b.sub(stop, first), b.icmp_unsigned("==", mine, i64(CHUNKS - 1))
