@@ -125,9 +125,9 @@ Key = tuple[str, int]
 
 def _write(rows: list[Row], left: Mapping[Key, str], given: argparse.Namespace) -> None:
     rows = sorted(rows, key=lambda r: (r.batch, files.NAMES.index(r.name)))
-    texts = {given.page: page(rows, left), given.page.with_suffix(".svg"): drawing(rows, 1)}
     kept = [{**vars(r), "record": json.loads(r.record.to_json())} for r in rows]
-    texts[given.folder / "panel.json"] = json.dumps(kept, indent=1)
+    texts = {given.folder / "panel.json": json.dumps(kept, indent=1)}
+    texts |= {given.page: page(rows, left), given.page.with_suffix(".svg"): drawing(rows, 1)}
     for path, text in texts.items():
         with atomic_write(path) as stream:
             stream.write(text.encode())
@@ -177,6 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.quick:
         given.rounds, given.seconds, given.batches = 3, 0.05, [1]
     given.page = given.page or (given.folder if given.quick else Path("docs")) / "panel.md"
+    given.page.parent.mkdir(parents=True, exist_ok=True)
     if given.again:
         rows = _read(kept)
         done = {(r.name, r.batch) for r in rows}

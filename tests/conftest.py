@@ -85,7 +85,7 @@ def own_kernels(request: pytest.FixtureRequest) -> None:
     global _broken
     may_break = "monkeypatch" in request.fixturenames
     if may_break or _broken:
-        from verax.compiler.lower.assembly import KEPT
+        from verax.compiler.lower.image.assembly import KEPT
 
         KEPT.forget()
     _broken = may_break

@@ -61,6 +61,10 @@ def made_by(name: str, b: Builder, h: str) -> str:
         return add(b, name, h, random(b, 8, 32))
     if name == "Concat":
         return add(b, name, h, h, axis=1)
+    if name == "Slice":
+        return add(b, name, h, *(b.constant(np.array([n])) for n in (16, 32, 1)))
+    if name == "Split":
+        return b.add_all(REGISTRY[name](num_outputs=2, axis=1), [h])[1]
     if name == "Einsum":
         return add(b, name, h, random(b, 7, 17), equation="bij,jk->bik")
     if name == "InstanceNormalization":
@@ -80,7 +84,7 @@ def made_by(name: str, b: Builder, h: str) -> str:
 
 def shape_for(hook: str, name: str) -> str:
     if hook == "layouts":
-        return "2, 3, 9, 7"
+        return "1, 3, 9, 7" if name in ("Slice", "Split") else "2, 3, 9, 7"
     return {
         "Gemm": "5, 7",
         "MatMul": "2, 5, 7",
@@ -96,6 +100,7 @@ def look(hook: str, name: str) -> None:
         if hook == "layouts":  # between kernels that keep blocks of channels
             # no rest of a block
             full = ("Concat", "GroupNormalization", "InstanceNormalization", "Transpose")
+            full += ("Slice", "Split")
             channels = 32 if name in full else 21
             h = made_by(name, b, add(b, "Conv", x, random(b, channels, 3, 2, 2)))
             h = add(b, "Cast", h, to="float32") if name in INTEGERS else h

@@ -19,9 +19,9 @@ from verax.compiler.kernels.products import stored as stored_product
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower import stored_weights
-from verax.compiler.lower.assembly import KEPT
+from verax.compiler.lower.image.assembly import KEPT
 from verax.compiler.lower.lowering import KernelCall
+from verax.compiler.lower.products import stored_weights
 from verax.compiler.passes import fold_constants
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

@@ -18,8 +18,8 @@ from verax.compiler.kernels.llvm.builder import VOID, ModuleBuilder
 from verax.compiler.kernels.products.gemm import GemmSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower import assembly
-from verax.compiler.lower.assembly import KEPT, Assembly
+from verax.compiler.lower.image import assembly
+from verax.compiler.lower.image.assembly import KEPT, Assembly
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.ops.pointwise.activation import Relu

@@ -11,7 +11,8 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
-from verax.compiler.lower import borders, memory
+from verax.compiler.lower import memory
+from verax.compiler.lower.convolution import borders
 from verax.compiler.lower.memory import most_alive, plan_arena
 from verax.compiler.lower.storage import Buffer, MemorySpace
 from verax.ir.graph import Builder, Graph

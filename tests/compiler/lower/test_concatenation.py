@@ -8,7 +8,7 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.lower import borders
+from verax.compiler.lower.convolution import borders
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.ops.movement.slicing import Concat

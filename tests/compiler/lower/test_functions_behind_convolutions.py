@@ -10,7 +10,7 @@ from tests.compiler.test_bits import bits
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.lower import convolution
+from verax.compiler.lower.convolution import convolution
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.lower.index_maps import beginnings, strided_map
+from verax.compiler.lower.movement.index_maps import beginnings, strided_map
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

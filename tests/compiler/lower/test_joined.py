@@ -12,7 +12,7 @@ import pytest
 from llvmlite import binding as llvm
 
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.joined import joined
+from verax.compiler.lower.image.joined import joined
 from verax.runtime.elf import ObjectError, check_object
 from verax.runtime.engine import load_object
 

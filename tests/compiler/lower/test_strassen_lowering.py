@@ -9,8 +9,8 @@ from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.kernels.products.strassen import StrassenSpec, left_sums
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower import strassen as lowering
 from verax.compiler.lower.lowering import KernelCall
+from verax.compiler.lower.products import strassen as lowering
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -22,7 +22,7 @@ from verax.frontends.model import Model
 from verax.frontends.torch import load_torch
 from verax.frontends.torch.rows import OTHER_NAMES
 from verax.frontends.torch.table import TABLE
-from verax.frontends.torch.table_elementwise import COMPARISONS
+from verax.frontends.torch.tables.elementwise import COMPARISONS
 
 CASES = cases()
 

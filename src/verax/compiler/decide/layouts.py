@@ -24,10 +24,12 @@ class Layout(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Layouts:
-    """Layouts that a kernel wants: per input index (layout, zero borders), and of its output."""
+    """Layouts that a kernel wants: per input index (layout, zero borders), and of its first output,
+    or of every one."""
 
     inputs: dict[int, tuple[Layout, Pads]]
     output: Layout
+    every_output: bool = False
 
 
 @dataclass
@@ -70,6 +72,8 @@ def decide_layouts(
             blocks = wanted.output is Layout.blocked
         if blocks and decisions.allows(BLOCK, f"{group.output!r} stays blocked"):
             found.blocked.add(group.output)
+            if wanted is not None and wanted.every_output:
+                found.blocked.update(group.root.outputs)
         elif blocks or not decisions.runs(BLOCK):
             found.row_major.update(v for n in group.nodes for v in n.outputs)
         for index, (layout, pads) in (wanted.inputs if wanted else {}).items():

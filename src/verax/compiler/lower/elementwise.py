@@ -9,8 +9,8 @@ from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, can_block
 from verax.compiler.kernels.convolution.pack import pack_channels
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.lower.convolution.epilogues import is_per_channel
 from verax.compiler.lower.copies import broadcast_strides
-from verax.compiler.lower.epilogues import is_per_channel
 from verax.compiler.lower.lowering import Lowering, is_static
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.ir.graph import Graph

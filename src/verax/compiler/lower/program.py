@@ -12,33 +12,12 @@ from verax.compiler.decide.layouts import Decided, Layouts, decide_layouts
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.llvm.builder import Kernel
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower import (  # noqa: F401  (each registers its operators)
-    attention,
-    chosen,
-    control,
-    convolution,
-    einsum,
-    extremes,
-    group_normalization,
-    indexing,
-    linear,
-    movement,
-    pooling,
-    recurrent,
-    reduction,
-    regions_of_interest,
-    resize,
-    response,
-    running,
-    sampling,
-    strassen,
-    suppression,
-    winograd,
-)
-from verax.compiler.lower.concatenation import parts_of_results
+from verax.compiler.lower import control  # noqa: F401  (each of these registers its operators)
+from verax.compiler.lower.convolution import convolution, pooling, winograd  # noqa: F401
+from verax.compiler.lower.convolution.epilogues import fits_epilogue
+from verax.compiler.lower.convolution.pieces import parts_of_results
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked
-from verax.compiler.lower.emit import build_image
-from verax.compiler.lower.epilogues import fits_epilogue
+from verax.compiler.lower.image.emit import build_image
 from verax.compiler.lower.integer import (  # noqa: F401
     dynamic_quantisation,
     length,
@@ -58,6 +37,31 @@ from verax.compiler.lower.lowering import (
     Step,
     is_static,
     kernel_calls,
+)
+from verax.compiler.lower.movement import (  # noqa: F401
+    indexing,
+    movement,
+    resize,
+    sampling,
+)
+from verax.compiler.lower.products import (  # noqa: F401
+    attention,
+    einsum,
+    linear,
+    recurrent,
+    strassen,
+)
+from verax.compiler.lower.reduce import (  # noqa: F401
+    extremes,
+    group_normalization,
+    reduction,
+    response,
+    running,
+)
+from verax.compiler.lower.search import (  # noqa: F401
+    chosen,
+    regions_of_interest,
+    suppression,
 )
 from verax.ir.graph import Graph, Node, walk_values
 from verax.ops.pointwise.elementwise import Elementwise

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from verax.frontends.torch import (  # noqa: F401  (each registers its rows)
-    table_bags,
-    table_complex,
-    table_composite,
-    table_counting,
-    table_detection,
-    table_elementwise,
-    table_formulas,
-    table_fourier,
-    table_indexing,
-    table_losses,
-    table_making,
-    table_movement,
-    table_normalization,
-    table_order,
-    table_polynomials,
-    table_products,
-    table_quantized,
-    table_recurrent,
-    table_reduction,
-    table_resampling,
-    table_scattering,
-    table_sizes,
-    table_unfolding,
-    table_windows,
-)
 from verax.frontends.torch.rows import TABLE, enter_other_names
+from verax.frontends.torch.tables import (  # noqa: F401  (each registers its rows)
+    bags,
+    complex,
+    composite,
+    counting,
+    detection,
+    elementwise,
+    formulas,
+    fourier,
+    indexing,
+    losses,
+    making,
+    movement,
+    normalization,
+    order,
+    polynomials,
+    products,
+    quantized,
+    recurrent,
+    reduction,
+    resampling,
+    scattering,
+    sizes,
+    unfolding,
+    windows,
+)
 
 enter_other_names()
 

@@ -1,19 +1,18 @@
 """Concatenation of channels in the blocked layout: whole blocks lie one after the other.
 
 Where there is one image a part of the result is a piece of memory like any other value, and what
-nobody else reads is made there by its own kernel (`parts_of_results`); all else is copied.
+nobody else reads is made there by its own kernel (`pieces`); all else is copied.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block, widest
+from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
 from verax.compiler.lower.copies import copies
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES
-from verax.ir.graph import Graph, Node
+from verax.ir.graph import Node
 
 
 def joins_blocks(decided: Decided, node: Node) -> Layouts | None:
@@ -28,33 +27,6 @@ def joins_blocks(decided: Decided, node: Node) -> Layouts | None:
     return Layouts({i: (Layout.blocked, ()) for i in range(len(values))}, Layout.blocked)
 
 
-def parts_of_results(graph: Graph, decided: Decided) -> Mapping[str, tuple[str, int]]:
-    """Values that are made in their place in a concatenation: (the result, the first block).
-
-    Of one image, read by the concatenation alone. The border that readers of the result want is
-    that of its parts.
-    """
-    found: dict[str, tuple[str, int]] = {}
-    for node in graph.nodes:
-        joined = node.outputs[0]
-        if node.op.kind != "Concat" or joined not in decided.blocked:
-            continue
-        if graph.types[joined].shape[0] != 1:
-            continue
-        first = 0
-        for value in node.inputs:
-            assert value is not None
-            if len(graph.consumers[value]) == 1 and value not in graph.outputs:
-                found[value] = joined, first
-            first += -(-graph.types[value].shape[1] // LANES)
-    for value in reversed(list(found)):  # of a part of a part, the outer one first
-        joined, _ = found[value]
-        wanted = decided.borders.get((joined, Layout.blocked), ())
-        own = decided.borders.get((value, Layout.blocked), ())
-        decided.borders[value, Layout.blocked] = widest(wanted, own)
-    return found
-
-
 def join_blocks(lowering: Lowering, node: Node) -> None:
     """A copy of each input that is not in its place already."""
     joined, first = node.outputs[0], 0
@@ -64,7 +36,7 @@ def join_blocks(lowering: Lowering, node: Node) -> None:
         source = lowering.read(value, Layout.blocked)
         part = whole.blocks(source.physical.type, first)
         first += source.physical.blocks
-        if source.buffer is whole.buffer:
+        if (source.buffer, source.byte_offset) == (part.buffer, part.byte_offset):
             continue
         for spec in copies(source.physical, part.physical):
             (out,) = spec.outputs

@@ -11,12 +11,12 @@ from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.layout import Strides, calls_function
-from verax.compiler.lower.conv_weights import packed_bias, packed_weights
-from verax.compiler.lower.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.convolution.weights import packed_bias, packed_weights
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.movement.turned import pixels_of
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
-from verax.compiler.lower.turned import pixels_of
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.windows.convolution import Conv

@@ -14,8 +14,8 @@ from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.lower.copies import copy_view, fill, view
-from verax.compiler.lower.extremes import FARTHEST, INDEX, M, extreme_stages
 from verax.compiler.lower.lowering import Lowering, NoKernel
+from verax.compiler.lower.reduce.extremes import FARTHEST, INDEX, M, extreme_stages
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.types import TensorType
 from verax.numerics.expr import Input

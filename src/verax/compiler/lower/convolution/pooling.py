@@ -9,9 +9,9 @@ from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
 from verax.compiler.kernels.convolution.planar_pooling import PlanarMaxSpec, blocked_cost
 from verax.compiler.kernels.convolution.pooling import KNOWN, PoolSpec
 from verax.compiler.kernels.layout import Epilogue, Strides
-from verax.compiler.lower.epilogues import epilogue
+from verax.compiler.lower.convolution.epilogues import epilogue
+from verax.compiler.lower.convolution.pool_positions import lower_with_positions
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.pool_positions import lower_with_positions
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType

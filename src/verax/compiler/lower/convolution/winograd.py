@@ -26,8 +26,8 @@ from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
-from verax.compiler.lower import convolution
-from verax.compiler.lower.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.convolution import convolution
+from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from verax.base.settings import Settings
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.assembly import Assembly
-from verax.compiler.lower.emit import build_image
+from verax.compiler.lower.image.assembly import Assembly
+from verax.compiler.lower.image.emit import build_image
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Pointer
 from verax.ir.graph import Graph

@@ -23,8 +23,8 @@ from verax.compiler.kernels.llvm.builder import (
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool
 from verax.compiler.kernels.sizes import known
-from verax.compiler.lower.assembly import Assembly
-from verax.compiler.lower.borders import write_borders
+from verax.compiler.lower.convolution.borders import write_borders
+from verax.compiler.lower.image.assembly import Assembly
 from verax.compiler.lower.lowering import (
     BranchCall,
     CountedCall,

@@ -27,7 +27,7 @@ from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.products.paired_bytes import OFTEN, pack_paired
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
-from verax.compiler.lower.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.integer.beside import beside, lie_beside, spec_beside, weights_beside
 from verax.compiler.lower.integer.bytes import moved_into_bytes, starting_sums, subtracted
 from verax.compiler.lower.integer.weights import WeightFacts, centred, facts_of

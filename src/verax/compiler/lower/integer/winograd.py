@@ -12,9 +12,9 @@ from verax.compiler.decide.bounded import Bounds
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Pads
 from verax.compiler.kernels.convolution.winograd import WHOLE
+from verax.compiler.lower.convolution.winograd import lower_in_bands, tiling_of, zeros_around
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES, Placed
-from verax.compiler.lower.winograd import lower_in_bands, tiling_of, zeros_around
 from verax.ir.graph import Graph, Node
 from verax.numerics import winograd, winograd_integers
 from verax.numerics.expr import Expr

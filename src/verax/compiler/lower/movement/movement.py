@@ -1,4 +1,5 @@
-"""Data movement: views, strided copies, constant index tables, gathers with checked indices.
+"""Data movement: views and pieces of memory, strided copies, constant index tables, gathers with
+checked indices.
 
 What moves where is found by applying the operator's meaning to positions (`index_maps`).
 """
@@ -13,12 +14,13 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
-from verax.compiler.lower.concatenation import join_blocks, joins_blocks
+from verax.compiler.lower.convolution.concatenation import join_blocks, joins_blocks
+from verax.compiler.lower.convolution.pieces import cut_blocks, cut_from_blocks
 from verax.compiler.lower.copies import View, copy_view, fill, view
-from verax.compiler.lower.index_maps import StridedMap, beginnings, strided_map
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.storage import Placed, Pointer
-from verax.compiler.lower.turned import turn_blocks, turned_to_blocks
+from verax.compiler.lower.movement.index_maps import StridedMap, beginnings, strided_map
+from verax.compiler.lower.movement.turned import turn_blocks, turned_to_blocks
+from verax.compiler.lower.storage import MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
@@ -46,8 +48,15 @@ def lower_transpose(lowering: Lowering, group: Group) -> None:
         lower_movement(lowering, group)
 
 
+@lowers("Slice", "Split", layouts=cut_from_blocks)
+def lower_cut(lowering: Lowering, group: Group) -> None:
+    """Nothing where the outputs are whole blocks of the input; else as any movement."""
+    if not cut_blocks(lowering, group.root):
+        lower_movement(lowering, group)
+
+
 @lowers(
-    "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
+    "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
     "ReverseSequence", "CenterCropPad",
 )  # fmt: skip
 def lower_movement(lowering: Lowering, group: Group) -> None:
@@ -95,6 +104,11 @@ def _positions(graph: Graph, node: Node) -> tuple[np.ndarray, ...]:
 
 def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> None:
     source = lowering.read_contiguous(node.inputs[0] or "")
+    if _is_piece(source, positions):
+        offset = int(positions.reshape(-1)[0]) * source.physical.type.dtype.itemsize
+        physical = Physical(lowering.graph.types[value])
+        lowering.placed[value] = [Placed(physical, source.buffer, source.byte_offset + offset)]
+        return
     written = lowering.write(value)
     target = view(written)
     label = node.name or value
@@ -111,6 +125,13 @@ def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> 
         _copy(lowering, strided, source, target, label)
     else:
         _table(lowering, positions, source, target, label)
+
+
+def _is_piece(source: Placed, positions: np.ndarray) -> bool:
+    """Whether an output is a piece of the program's own memory, one element after the other."""
+    flat = positions.reshape(-1)
+    ours = source.buffer.space is not MemorySpace.io
+    return ours and flat[0] >= 0 and np.array_equal(flat, np.arange(flat[0], flat[0] + flat.size))
 
 
 def _fill_value(graph: Graph, node: Node) -> np.ndarray:

@@ -22,8 +22,8 @@ from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.sizes import known
-from verax.compiler.lower.linear import fits, packed_factor, product_epilogue
 from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers
+from verax.compiler.lower.products.linear import fits, packed_factor, product_epilogue
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType

@@ -28,8 +28,8 @@ from verax.compiler.kernels.products.stored import MOST_ROWS
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.integer.bytes import starting_sums, subtracted
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.products.stored_weights import few_rows, stored_factor, widened
 from verax.compiler.lower.storage import Placed, Pointer
-from verax.compiler.lower.stored_weights import few_rows, stored_factor, widened
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Const, Expr, Input, TracingArith, compose, trace

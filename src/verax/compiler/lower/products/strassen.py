@@ -18,8 +18,8 @@ from verax.compiler.kernels.products.strassen import (
     right_elements,
     room_elements,
 )
-from verax.compiler.lower import linear
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.products import linear
 from verax.ir.graph import Graph, Node
 from verax.ops.sums.strassen import StrassenMatMul
 

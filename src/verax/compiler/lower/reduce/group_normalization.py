@@ -16,7 +16,7 @@ from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.reduction import lower_normalisation
+from verax.compiler.lower.reduce.reduction import lower_normalisation
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType

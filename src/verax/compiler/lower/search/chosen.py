@@ -7,7 +7,7 @@ import math
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.search.chosen import KeptSpec, PlacesSpec, UniqueSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.movement import lower_movement
+from verax.compiler.lower.movement.movement import lower_movement
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.types import DType, TensorType
 from verax.ops.movement.gather import Compress, NonZero, Unique

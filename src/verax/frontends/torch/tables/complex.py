@@ -16,7 +16,7 @@ from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.rows import Aten
 from verax.frontends.torch.rows import row as enter
-from verax.frontends.torch.table_order import angle_of
+from verax.frontends.torch.tables.order import angle_of
 from verax.ir.types import DType
 
 DOMAIN = "complex"

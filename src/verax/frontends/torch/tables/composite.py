@@ -11,8 +11,8 @@ import numpy as np
 from verax.frontends.common import formulas, shapes
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, composite
-from verax.frontends.torch.table_elementwise import in_type, operand, promoted
-from verax.frontends.torch.table_order import distances
+from verax.frontends.torch.tables.elementwise import in_type, operand, promoted
+from verax.frontends.torch.tables.order import distances
 from verax.ir.dim import DimLike
 from verax.ir.types import DType
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, row
-from verax.frontends.torch.table_order import MOST_PAIRS
+from verax.frontends.torch.tables.order import MOST_PAIRS
 from verax.ir.types import DType
 
 

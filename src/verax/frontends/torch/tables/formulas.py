@@ -7,7 +7,7 @@ import numpy as np
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import TABLE, Aten, row
-from verax.frontends.torch.table_elementwise import in_type, operand, promoted
+from verax.frontends.torch.tables.elementwise import in_type, operand, promoted
 from verax.ir.types import DType
 
 

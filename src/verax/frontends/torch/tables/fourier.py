@@ -14,7 +14,7 @@ from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten
 from verax.frontends.torch.rows import row as enter
-from verax.frontends.torch.table_complex import (
+from verax.frontends.torch.tables.complex import (
     conjugate_of,
     is_pair,
     part_type,

@@ -12,7 +12,7 @@ from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
 from verax.frontends.common.shapes import inverse
 from verax.frontends.torch.rows import TABLE, Aten, row
-from verax.frontends.torch.table_elementwise import in_type, operand, truth
+from verax.frontends.torch.tables.elementwise import in_type, operand, truth
 from verax.ir.types import DType
 
 LAST = 2**63 - 1

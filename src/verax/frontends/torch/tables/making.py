@@ -10,7 +10,7 @@ import numpy as np
 from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.rows import NO_MEANING, Aten, row
-from verax.frontends.torch.table_elementwise import in_type, operand
+from verax.frontends.torch.tables.elementwise import in_type, operand
 from verax.ir.types import DType
 
 STORAGE = ("device", "layout", "pin_memory", "memory_format", "requires_grad")

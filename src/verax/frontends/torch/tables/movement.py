@@ -10,7 +10,7 @@ import numpy as np
 from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import NO_MEANING, TABLE, Aten, row
-from verax.frontends.torch.table_elementwise import promoted
+from verax.frontends.torch.tables.elementwise import promoted
 from verax.ir.types import DType
 
 LAST = 2**63 - 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, row
-from verax.frontends.torch.table_elementwise import promoted
+from verax.frontends.torch.tables.elementwise import promoted
 from verax.ir.types import DType
 
 MOST_PAIRS = 1 << 24

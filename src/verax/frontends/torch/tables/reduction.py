@@ -10,7 +10,7 @@ import numpy as np
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, row
-from verax.frontends.torch.table_elementwise import truth
+from verax.frontends.torch.tables.elementwise import truth
 from verax.ir.types import DType
 
 REDUCTIONS = {

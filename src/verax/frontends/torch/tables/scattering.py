@@ -10,7 +10,7 @@ import numpy as np
 from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, row
-from verax.frontends.torch.table_unfolding import places_of
+from verax.frontends.torch.tables.unfolding import places_of
 from verax.ir.types import DType
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}

@@ -7,7 +7,7 @@ import numpy as np
 from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.rows import Aten, row
-from verax.frontends.torch.table_elementwise import COMPARISONS
+from verax.frontends.torch.tables.elementwise import COMPARISONS
 from verax.ir.types import DType
 
 

@@ -1,0 +1,1 @@
+"""Convolutions and pooling on the blocked layout: weights, borders, epilogues, Winograd."""

@@ -1,0 +1,1 @@
+"""Data movement: views, copies, index maps, computed indices, Resize, GridSample, layouts."""

@@ -1,0 +1,1 @@
+"""Matrix products: MatMul, Gemm, Einsum, attention, recurrent cells, Strassen, stored weights."""

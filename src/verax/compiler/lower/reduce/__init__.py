@@ -1,0 +1,1 @@
+"""Reductions and normalisations: rows in stages, groups, extremes, running sums, LRN."""

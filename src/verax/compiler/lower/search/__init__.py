@@ -1,0 +1,1 @@
+"""What kernels look for: chosen rows, boxes that survive, regions of interest."""
