@@ -27,6 +27,10 @@ products of 196 x 1536 and 1536 x 384 were taken, and ConvNeXt lost 2 %."""
 PER_RESULT = 24.0
 """What adding one number of the result up costs, three times in the cache: with sums of 192, 96 and
 48 products the kernel reached 91, 84 and 77 of 98 GFLOP/s."""
+MOST_BYTES = 1 << 21
+"""Of the left factor: the kernel goes through it and its sums once for some columns each, and what
+no cache holds costs more than it saves. BERT's layers of 128 rows take 13 % less time and those of
+1024 rows (3 and 12 MiB) 2 to 4 % more."""
 WORTH = 1.05
 """The least gain for which accuracy is given away. The costs above were measured where a vector has
 8 numbers; with 16, products take half of the time and all else as long, and then nothing is lost
@@ -83,7 +87,7 @@ def is_worth(graph: Graph, node: Node) -> bool:
     a, w = (graph.types[v].shape for v in node.inputs if v is not None)
     if len(a) < 2 or len(w) != 2 or w[0] % 2 or w[1] % COLUMNS or 0 in (*a, *w):
         return False
-    if gain(math.prod(a[:-1]), *w) < WORTH:
+    if 4 * math.prod(a) > MOST_BYTES or gain(math.prod(a[:-1]), *w) < WORTH:
         return False
     return bool(np.isfinite(graph.constants[node.inputs[1] or ""]).all())
 
