@@ -230,10 +230,19 @@ def _foot(rows: Sequence[Row]) -> str:
     return (
         f"{_instructions(rows)}\n\n{machine.get('processor', '?')}, "
         f"{machine.get('cores', '?')} cores; {_dates(rows)}peak in GFLOP/s: {told}; "
-        f"load {min(load):.1f} to {max(load):.1f}; "
+        f"load {min(load):.1f} to {max(load):.1f}; a median round took {_unrest(rows):.2f} times as "
+        "long as the fastest call (1.0 on a quiet machine); "
         + ", ".join(f"{TITLES[e]} {v}" for e, v in versions.items() if not e.startswith("verax"))
         + "."
     )
+
+
+def _unrest(rows: Sequence[Row]) -> float:
+    """How many times as long as the fastest call the median round took: the geometric mean of all
+    engines."""
+    timings = [t for r in rows for t in r.record.timings if t.rounds and t.best]
+    logs = [math.log(statistics.median(t.rounds) / t.best) for t in timings]
+    return math.exp(statistics.fmean(logs)) if logs else 1.0
 
 
 def _dates(rows: Sequence[Row]) -> str:

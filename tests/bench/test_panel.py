@@ -66,6 +66,7 @@ def test_the_page_says_ratio_share_spread_error_and_reason(pages: ModuleType) ->
     assert "| small | 0.75 s, 99 | 0.75 s, 99 | 0.75 s, 99 | — | 0.75 s, 99 |" in lines
     assert "- ncnn on small, large, s at batch 8: it refused &lt;this&gt;" in lines
     assert "abacus, 2 cores; peak in GFLOP/s: 1 thread 100, 2 threads 200" in lines[-1]
+    assert "a median round took 1.05 times as long as the fastest call" in lines[-1]
 
 
 def test_a_reason_names_no_folder_of_this_machine(pages: ModuleType) -> None:
