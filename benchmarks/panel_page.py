@@ -230,8 +230,8 @@ def _foot(rows: Sequence[Row]) -> str:
     return (
         f"{_instructions(rows)}\n\n{machine.get('processor', '?')}, "
         f"{machine.get('cores', '?')} cores; {_dates(rows)}peak in GFLOP/s: {told}; "
-        f"load {min(load):.1f} to {max(load):.1f}; a median round took {_unrest(rows):.2f} times as "
-        "long as the fastest call (1.0 on a quiet machine); "
+        f"load {min(load):.1f} to {max(load):.1f}; a median round took {_unrest(rows):.2f} times "
+        "as long as the fastest call (1.0 on a quiet machine); "
         + ", ".join(f"{TITLES[e]} {v}" for e, v in versions.items() if not e.startswith("verax"))
         + "."
     )
