@@ -36,39 +36,23 @@ def library() -> LoadedObject:
     run = emit_thread_pool(module)
     emit_runs(module, run, "many", kernel)
     emit_runs(module, run, "chunks", note)
-    emit_turns(module, run, kernel)
+    emit_runs(module, run, "turns", kernel, sizes=2)
     return load_object(object_code(module))
 
 
-def emit_runs(module: ModuleBuilder, run: ir.Function, name: str, kernel: Kernel) -> None:
-    """void name(pool, args, runs, items): as many runs of the kernel."""
-    fn = module.function(name, VOID, [PTR, PTR, I64, I64])
+def emit_runs(
+    module: ModuleBuilder, run: ir.Function, name: str, kernel: Kernel, sizes: int = 1
+) -> None:
+    """void name(pool, args, runs, items, ...): so often runs of the kernel, one of each size."""
+    fn = module.function(name, VOID, [PTR, PTR, I64, *[I64] * sizes])
     b = ir.IRBuilder(fn.append_basic_block("entry"))
     loop, end = fn.append_basic_block("loop"), fn.append_basic_block("end")
     b.branch(loop)
     b.position_at_end(loop)
     i = b.phi(I64)
     i.add_incoming(ir.Constant(I64, 0), fn.blocks[0])
-    pool, args, runs, items = fn.args
-    b.call(run, [pool, module.module.globals[kernel.name], args, items])
-    following = b.add(i, ir.Constant(I64, 1))
-    i.add_incoming(following, loop)
-    b.cbranch(b.icmp_signed("<", following, runs), loop, end)
-    b.position_at_end(end)
-    b.ret_void()
-
-
-def emit_turns(module: ModuleBuilder, run: ir.Function, kernel: Kernel) -> None:
-    """void turns(pool, args, runs, one, other): runs of so many items and so many, in turns."""
-    fn = module.function("turns", VOID, [PTR, PTR, I64, I64, I64])
-    b = ir.IRBuilder(fn.append_basic_block("entry"))
-    loop, end = fn.append_basic_block("loop"), fn.append_basic_block("end")
-    b.branch(loop)
-    b.position_at_end(loop)
-    i = b.phi(I64)
-    i.add_incoming(ir.Constant(I64, 0), fn.blocks[0])
-    pool, args, runs, one, other = fn.args
-    for items in (one, other):
+    pool, args, runs, *counts = fn.args
+    for items in counts:
         b.call(run, [pool, module.module.globals[kernel.name], args, items])
     following = b.add(i, ir.Constant(I64, 1))
     i.add_incoming(following, loop)
