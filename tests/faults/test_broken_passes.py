@@ -373,7 +373,7 @@ def other_half(
 
 
 def large() -> Graph:
-    s = Sketch("2, 35, 896")
+    s = Sketch("2, 97, 896")
     return s.graph(s.add("MatMul", s.add("Relu", s.x), s.normal(896, 896)))
 
 

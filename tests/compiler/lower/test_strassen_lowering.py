@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -68,20 +70,34 @@ def test_the_promised_bits(rows: tuple[int, ...], k: int, n: int, behind: str) -
             assert bits(graph, target=target, threads=threads) == want.tobytes(), (target, threads)
     exe = compile(graph, Settings(opt_level=1, threads=1))
     specs = [s.spec for s in exe.specialised.lowered.steps if isinstance(s, KernelCall)]
-    (spec,) = (s for s in specs if isinstance(s, StrassenSpec))
-    assert bool(spec.epilogue) == bool(behind)  # nothing runs after it
+    found = [s for s in specs if isinstance(s, StrassenSpec)]
+    assert len(found) == (rows[0] if len(rows) > 1 else 1)
+    assert all(bool(s.epilogue) == bool(behind) for s in found)  # nothing runs after it
 
 
 def test_infinities_and_nan_too() -> None:
     """They spread over the quarters, in the same manner."""
-    graph = network((2, 7), 36, 64, "bias")
+    graph = network((1, 15), 36, 64, "bias")
     given = data(graph)
-    given["x"][1, 2, 5], given["x"][0, 1, 30], given["x"][0, 4, 2] = np.inf, np.nan, -0.0
+    given["x"][0, 12, 5], given["x"][0, 1, 30], given["x"][0, 4, 2] = np.inf, np.nan, -0.0
     (want,) = promised(graph, given).values()
     (found,) = compile(graph, Settings(opt_level=1, threads=1)).run(given).values()
     np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
     np.testing.assert_array_equal(found, want)
     assert 0 < np.isnan(want).sum() < want.size
+
+
+def test_an_item_of_a_batch_knows_nothing_of_the_others() -> None:
+    batch, given = network((3, 13), 50, 160, "gelu"), network((1, 13), 50, 160, "gelu")
+    graph = dataclasses.replace(given, constants=batch.constants)
+    images = data(batch)["x"]
+    images[1, 4, 7] = np.inf
+    for of in (promised, lambda g, d: compile(g, Settings(opt_level=1, threads=1)).run(d)):
+        (together,) = of(batch, {"x": images}).values()
+        assert np.isnan(together[1]).any() and not np.isnan(together[::2]).any()
+        for number in (0, 2):
+            (alone,) = of(graph, {"x": images[number : number + 1]}).values()
+            assert alone.tobytes() == together[number].tobytes()
 
 
 def test_negative_zeros_of_an_odd_row() -> None:

@@ -77,6 +77,16 @@ def test_computed_and_infinite_factors_are_left() -> None:
     assert "StrassenMatMul" not in kinds(infinite)
 
 
+def test_a_batch_is_chosen_by_the_size_of_its_items() -> None:
+    """Eight items of 97 rows are 2.7 MiB together; of two items with 35 rows each is too small."""
+    for shape, taken in (((8, 97, 896), True), ((2, 35, 896), False), ((2, 5, 19, 896), True)):
+        b = Builder("net")
+        x = b.input("x", TensorType.parse(f"float32[{', '.join(map(str, shape))}]"))
+        w = np.random.default_rng(5).standard_normal((896, 928)).astype(np.float32)
+        graph = b.graph([b.add(MatMul(), [x, b.constant(w, "w")])])
+        assert ("StrassenMatMul" in kinds(graph)) == taken
+
+
 def test_products_in_bfloat16_are_left() -> None:
     exe = verax.compile(network(), opt_level=3, allow=("bf16",), threads=1)
     assert exe.recipe.algorithms == {"product": BFLOAT16_PRODUCTS}
@@ -97,6 +107,25 @@ def test_the_verdict_names_it_and_never_accuses() -> None:
             assert verdict.kind in (Kind.identical, Kind.rounding, Kind.precision), verdict.reasons
             named = any(strassen.NAME in reason for reason in verdict.reasons)
             assert named == (level == 3)
+
+
+def test_items_of_a_batch_spread_errors_among_their_own_rows() -> None:
+    """Rows from 1e-4 to 1e4, in another order in each item."""
+    rng = np.random.default_rng(12)
+    b = Builder("net")
+    x = b.input("x", TensorType.parse("float32[3, 98, 896]"))
+    w = rng.standard_normal((896, 928)).astype(np.float32) / 30
+    graph = b.graph([b.add(MatMul(), [x, b.constant(w, "w")], ["p"], "product")])
+    spread = np.exp(4 * rng.standard_normal((3, 98, 1)))
+    inputs = {"x": (rng.standard_normal((3, 98, 896)) * spread).astype(np.float32)}
+    verdict = check(graph, VeraxRunner(Settings(opt_level=3)), inputs)
+    assert verdict.kind is Kind.precision, verdict.reasons
+    assert any(strassen.NAME in reason for reason in verdict.reasons)
+    exe = verax.compile(graph, opt_level=3, certify=True, samples=inputs, threads=1)
+    held = exe.certificate
+    assert held is not None and held.holds and not held.fallbacks
+    (layer,) = held.draws[0].layers
+    assert (layer.node, layer.algorithm) == ("product", strassen.NAME) and layer.share <= 1
 
 
 def test_a_certificate_holds_and_names_it() -> None:

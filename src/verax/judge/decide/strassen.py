@@ -14,6 +14,7 @@ from verax.ir.graph import Node
 from verax.numerics import strassen
 from verax.numerics.arith_numpy import NumpyArith
 from verax.ops.sums.linear import MatMul
+from verax.ops.sums.strassen import items
 from verax.ops.windows.convolution import Conv
 
 LEVELS = (1, 2)
@@ -44,16 +45,28 @@ def strassen_applies(node: Node, inputs: Sequence[Any]) -> bool:
 def strassen_runs(
     node: Node, inputs: Sequence[Any], sigma: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """`strassen_run` for all levels, the first one first."""
-    return (strassen_run(node, inputs, sigma, levels) for levels in LEVELS)
+    """`strassen_run` for all levels, the first one first; of a batch also item by item."""
+    for each in (False, True) if is_batch(node, inputs) else (False,):
+        for levels in LEVELS:
+            yield strassen_run(node, inputs, sigma, levels, each)
+
+
+def is_batch(node: Node, inputs: Sequence[Any]) -> bool:
+    """Whether its left factor has items that may be multiplied one by one."""
+    return isinstance(node.op, MatMul) and inputs[0].ndim > 2 and len(inputs[0]) > 1
 
 
 def strassen_run(
-    node: Node, inputs: Sequence[Any], sigma: np.ndarray, levels: int = 1
+    node: Node, inputs: Sequence[Any], sigma: np.ndarray, levels: int = 1, each: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """An own run in float32, where `strassen_applies`, halved `levels` times, and the largest
-    `sigma` (of the output's shape) among the places that share products."""
+    `sigma` (of the output's shape) among the places that share products. each: item by item of a
+    batch, as our own compiler does; otherwise all rows together."""
     x, w, b = (*inputs, None)[:3]
+    if each:
+        runs = [strassen_run(node, (one, w), s, levels) for one, s in zip(x, sigma, strict=True)]
+        run, wide = (np.stack(found) for found in zip(*runs, strict=True))
+        return run, wide
     if isinstance(node.op, Conv):
         windows = node.op.geometry(w.shape[2:]).windows(x.shape[2:])
         position = (0,) * windows.rank
@@ -72,8 +85,9 @@ def strassen_run(
 
 
 def quarters_maximum(sizes: np.ndarray) -> np.ndarray:
-    """The largest among the four places of a product [..., n] that share Strassen's products."""
-    return _mixed(sizes.reshape(-1, sizes.shape[-1]), 1).reshape(sizes.shape)
+    """The largest among the four places of a product [..., n] that share products in our own
+    compiler."""
+    return np.stack([_mixed(one, 1) for one in items(sizes)]).reshape(sizes.shape)
 
 
 def _as_rows(node: Node, array: np.ndarray) -> np.ndarray:

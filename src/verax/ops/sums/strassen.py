@@ -22,9 +22,12 @@ from verax.ops.sums.linear import MatMul, multiply_in_order
 
 @operator
 class StrassenMatMul(Operator):
-    """a [..., m, k] @ w [k, n] with even k and n, in halves of k, n, and all rows of a together.
+    """a [..., m, k] @ w [k, n] with even k and n, in halves of k, n, and the rows of a.
 
-    The upper half of an odd number of rows has one more; the lower one gets a row of zeros.
+    Each item of a batch, which is a's first axis if there are more than two, is taken by itself:
+    its result does not depend on the others, whose infinities and NaN it would get. All other rows
+    are taken together. The upper half of an odd number has one more; the lower one gets a row of
+    zeros.
     """
 
     min_inputs: ClassVar[int] = 2
@@ -60,7 +63,7 @@ class StrassenMatMul(Operator):
                 for p in range(strassen.PRODUCTS)
             ]
             y = strassen.joined(products)
-        return y[: _count(a)].reshape(*a.shape[:-1], w.shape[1])
+        return _results(y, a)
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -97,10 +100,7 @@ class StrassenMatMul(Operator):
                 variance = variance + variances[p] + (total**2 if i else 0.0)
                 size = size + bounds[p]
             found.append((variance, size))
-        shape, count = outputs[0].shape, _count(a)
-        variance, size = (
-            _whole([part[i] for part in found])[:count].reshape(shape) for i in (0, 1)
-        )
+        variance, size = (_results(_whole([part[i] for part in found]), a) for i in (0, 1))
         y = np.abs(outputs[0])
         steps = n + 2 + 4  # a sum, its factors, adding up
         sigma = KAPPA * U * np.sqrt(variance + y * y)
@@ -111,20 +111,26 @@ class StrassenMatMul(Operator):
         shapes = {
             "few": ((3, 6), (6, 4)), "odd rows": ((2, 5, 7, 10), (10, 34)),
             "one row": ((1, 14), (14, 32)), "blocks": ((1, 38, 70), (70, 96)),
-            "odd rows, blocks": ((3, 13, 36), (36, 64)),
+            "odd rows, blocks": ((3, 13, 36), (36, 64)), "more axes": ((2, 3, 5, 38), (38, 32)),
         }  # fmt: skip
         for label, (a, w) in shapes.items():
             yield Case(cls(), (draw(rng, a, "float32"), draw(rng, w, "float32")), label=label)
 
 
-def _count(a: np.ndarray) -> int:
-    return int(np.prod(a.shape[:-1]))
+def items(a: np.ndarray) -> np.ndarray:
+    """[items, rows, k]: what is taken by itself, of a factor or a result [..., m, k]."""
+    return a.reshape(a.shape[0] if a.ndim > 2 else 1, -1, a.shape[-1])
 
 
 def _rows(a: np.ndarray) -> np.ndarray:
-    """All rows of `a`, and a row of zeros if they are odd."""
-    rows = a.reshape(-1, a.shape[-1])
-    return np.pad(rows, ((0, len(rows) % 2), (0, 0)))
+    """`items`, with a row of zeros each if their rows are odd."""
+    rows = items(a)
+    return np.pad(rows, ((0, 0), (0, rows.shape[1] % 2), (0, 0)))
+
+
+def _results(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """y [items, rows, n], without rows added, in the shape that the product has."""
+    return y[:, : items(a).shape[1]].reshape(*a.shape[:-1], y.shape[-1])
 
 
 def _whole(quarters: Sequence[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Strassen's product: add up quarters of the left factor; multiply, add up, and finish."""
+"""Strassen's product, item by item: quarters of the left factor are added up, then multiplied."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from verax.compiler.kernels.products.strassen import (
 )
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.products import linear
+from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ops.sums.strassen import StrassenMatMul
 
@@ -38,7 +39,8 @@ def lower_strassen(lowering: Lowering, group: Group) -> None:
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
         raise NoKernel("it needs known sizes and constant weights of a multiple of 32 columns")
-    rows = math.prod(graph.types[node.inputs[0] or ""].shape[:-1])
+    shape = graph.types[node.inputs[0] or ""].shape
+    items, rows = (shape[0], math.prod(shape[1:-1])) if len(shape) > 2 else (1, shape[0])
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
     spec = StrassenSpec(rows, weights.shape[1], weights.shape[0])
     epilogue, values = linear.product_epilogue(lowering, group, spec.whole)
@@ -47,9 +49,6 @@ def lower_strassen(lowering: Lowering, group: Group) -> None:
     assert isinstance(schedule, ConvSchedule)
     a = lowering.read_contiguous(node.inputs[0] or "")
     sums = lowering.scratch(4 * spec.sum_elements)
-    for loop in left_sums(spec):
-        made = [sums] * len(spec.summed)
-        lowering.call(loop, [a, a, a, a, *made], f"{group.label}: sums of quarters")
     packed = lowering.packed_later(
         weights,
         ("strassen", direct_order(spec.half, schedule)),
@@ -58,4 +57,18 @@ def lower_strassen(lowering: Lowering, group: Group) -> None:
     )
     room = lowering.scratch(4 * room_elements(spec, schedule))
     y = lowering.write(group.output)
-    lowering.call(spec, [a, sums, packed, room, *values, y], group.label, schedule)
+    for item in range(items):
+        label = f"{group.label}, item {item + 1} of {items}" if item else group.label
+        factor, result = _item(a, items, item), _item(y, items, item)
+        for loop in left_sums(spec):
+            made = [sums] * len(spec.summed)
+            lowering.call(loop, [factor] * 4 + made, f"{label}: sums of quarters")
+        read = [v if isinstance(v, Pointer) else _item(v, items, item) for v in values]
+        lowering.call(spec, [factor, sums, packed, room, *read, result], label, schedule)
+
+
+def _item(whole: Placed, items: int, item: int) -> Pointer:
+    """Where an item of a batch begins in a dense tensor of all."""
+    start, kind = whole.pointer, whole.physical.type
+    size = math.prod(kind.shape) // items * kind.dtype.itemsize
+    return Pointer(start.buffer, start.byte_offset + item * size, start.step)
