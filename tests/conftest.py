@@ -5,8 +5,8 @@ what they find becomes a test of its own. No test sees what another one drew.
 
 `--quick` (that is `make quick`) takes a sample of every room, by the seconds that `durations.txt`
 has for a function (`make durations` writes it again): every case of a function that takes no time,
-the first case of one that takes some, none of one that takes long. A test that is new to the file
-is always taken.
+the first case of one that takes some, none of one that takes long, nor of those that share with
+it what a module makes once. A test that is new to the file is always taken.
 """
 
 from __future__ import annotations
@@ -54,13 +54,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lines = (line.split(maxsplit=1) for line in DURATIONS.read_text().splitlines())
     seconds = {function: float(number) for number, function in lines}
     seen, kept, dropped = set(), [], []
-    for item in items:
-        function = item.nodeid.partition("[")[0]
-        again, cost = function in seen, seconds.get(function, 0.0)
+    functions = [item.nodeid.partition("[")[0] for item in items]
+    long = [seconds.get(function, 0.0) > LONG for function in functions]
+    heavy = {made for item, is_long in zip(items, long) if is_long for made in _made_once(item)}
+    for item, function, is_long in zip(items, functions, long):
+        again = function in seen and function in seconds
         seen.add(function)
-        (dropped if cost > LONG or (again and cost) else kept).append(item)
+        (dropped if is_long or again or heavy & _made_once(item) else kept).append(item)
     config.hook.pytest_deselected(items=dropped)
     items[:] = kept
+
+
+def _made_once(item: pytest.Item) -> set[tuple[str, str]]:
+    """What the tests of a module make once for all of them: whoever comes first takes the time."""
+    found = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    return {
+        (one.baseid, name)
+        for name, definitions in found.items()
+        for one in definitions
+        if one.scope == "module"
+    }
 
 
 @pytest.fixture(autouse=True)

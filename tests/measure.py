@@ -1,7 +1,9 @@
 """Writes `durations.txt` from the last `make test` and `make quick`: what a first case takes.
 
-That is the case `make quick` runs, with whatever is made once for all of them. Functions none of
-whose cases takes time are left out. Run it (`make durations`) on a machine that does
+That is the case `make quick` runs, with whatever is made once for all of them. What the sample left
+out keeps the figure for which it was, if that is larger: in a whole run others may have made what
+it needs. (Remove `durations.txt` to have all of it measured again.) Functions none of whose cases
+takes time are left out. Run it (`make durations`) on a machine that does
 nothing else, when `make quick` has grown slow.
 """
 
@@ -23,9 +25,11 @@ def functions(report: Path) -> dict[str, list[float]]:
     found = defaultdict(list)
     for case in tree.parse(report).iter("testcase") if report.exists() else ():
         if case.find("skipped") is None:
-            file = case.attrib["classname"].replace(".", "/") + ".py"
+            parts = case.attrib["classname"].split(".")
+            classes = [part for part in parts if part.startswith("Test")]
+            file = "/".join(parts[: len(parts) - len(classes)]) + ".py"
             function = case.attrib["name"].partition("[")[0]
-            found[f"{file}::{function}"].append(float(case.attrib["time"]))
+            found["::".join([file, *classes, function])].append(float(case.attrib["time"]))
     return found
 
 
@@ -33,12 +37,15 @@ def main() -> None:
     whole, sample = (functions(ROOT / "out" / f"{name}.xml") for name in ("tests", "quick"))
     if not whole:
         sys.exit("there is no report of a whole run; run `make test` first")
+    file = ROOT / "tests" / "durations.txt"
+    before = file.read_text().splitlines() if file.exists() else []
+    past = {name: [float(seconds)] for seconds, name in map(str.split, before)}
     lines = []
     for name, times in sorted(whole.items()):
-        first = max(times[0], *sample.get(name, [0.0])[:1])  # others may have made what it needs
+        first = max(times[0], *(sample.get(name) or past.get(name) or [0.0])[:1])
         if mean(times) >= NOTHING or first >= 10 * NOTHING:
             lines.append(f"{first:7.2f} {name}\n")
-    (ROOT / "tests" / "durations.txt").write_text("".join(lines))
+    file.write_text("".join(lines))
     print(f"tests/durations.txt: {len(lines)} functions that take {NOTHING} s or more")
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -167,27 +167,27 @@ def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
 
 
 def _imports(tree: ast.Module, path: Path) -> Iterator[tuple[str, int, bool]]:
-    inside = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.walk(node)
-    }
-    for node in ast.walk(tree):
+    for node, inside in _statements(tree.body, False):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, node.lineno, id(node) in inside
+                yield alias.name, node.lineno, inside
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                found = (ROOT / "src" / (name.replace(".", "/"))).with_suffix(".py").exists()
-                package = (ROOT / "src" / name.replace(".", "/")).is_dir()
-                yield (
-                    name if found or package else str(node.module),
-                    node.lineno,
-                    id(node) in inside,
-                )
+                file = ROOT / "src" / name.replace(".", "/")
+                found = file.with_suffix(".py").exists() or file.is_dir()
+                yield name if found else str(node.module), node.lineno, inside
+
+
+def _statements(body: Iterable[ast.AST], inside: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """All statements, and whether each is inside a function. An import is never below what is no
+    statement, so expressions, most of a tree, are not walked."""
+    for node in body:
+        yield node, inside
+        within_it = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _statements(getattr(node, part, None) or (), within_it)
 
 
 def within(name: str, room: str) -> bool:
