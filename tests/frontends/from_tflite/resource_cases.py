@@ -1,11 +1,20 @@
-"""Small models with variables behind handles, and with sparse weights."""
+"""Small models with variables behind handles, sparse weights, and MediaPipe's own operator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
-from tests.frontends.from_tflite.tflite_writer import Case, Op, Sparsity, T, const, model
+from tests.frontends.from_tflite.tflite_writer import (
+    Case,
+    Op,
+    Sparsity,
+    T,
+    const,
+    model,
+    one,
+    several,
+)
 
 FIRST = np.linspace(-1.0, 2.0, 12).reshape(1, 4, 3).astype(np.float32)
 ONCE = Op("CALL_ONCE", [], [], {"init_subgraph_index": 1})
@@ -103,8 +112,29 @@ def delayed() -> bytes:
     return model(tensors, ops, [0], [4], more=[filling(first)])
 
 
+def upsampled(
+    kernel: tuple[int, int], strides: tuple[int, int], padding: str, own: bool, more: bytes = b""
+) -> bytes:
+    """A transposed convolution with bias, by MediaPipe's operator (own) or by LiteRT's, whose
+    output's shape the file states. strides: of rows and of columns. more: behind the options."""
+    rng = np.random.default_rng(64)
+    weights = const(rng.standard_normal((5, *kernel, 3)).astype(np.float32))
+    bias = const(rng.standard_normal(5).astype(np.float32))
+    over = [0 if padding == "SAME" else k - s for k, s in zip(kernel, strides)]
+    sizes = [n * s + o for n, s, o in zip((4, 6), strides, over)]
+    shape = const(np.array([2, *sizes, 5], np.int32))
+    x, y = T((2, 4, 6, 3), name="x"), T((2, *sizes, 5), name="y")
+    if own:
+        words = [1 if padding == "SAME" else 2, strides[1], strides[0]]
+        options = np.array(words, np.int32).tobytes() + more
+        return several("Convolution2DTransposeBias", [x, weights, bias], [y], custom=options)
+    options = {"padding": padding, "stride_h": strides[0], "stride_w": strides[1]}
+    return one("TRANSPOSE_CONV", [shape, weights, x, bias], y, 3, **options)
+
+
 def resource_cases() -> Iterator[Case]:
     """(label, model) in a fixed order."""
+    yield "Convolution2DTransposeBias", upsampled((2, 2), (2, 2), "SAME", own=True)
     yield "VAR_HANDLE", stream()
     yield "VAR_HANDLE int8", delayed()
     right, values, sparsity = SPARSE["rows"]
