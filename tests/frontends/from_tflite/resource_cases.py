@@ -1,4 +1,5 @@
-"""Small models with variables behind handles, sparse weights, and MediaPipe's own operator."""
+"""Small models with variables behind handles, sparse weights, complex numbers, and MediaPipe's
+own operator."""
 
 from __future__ import annotations
 
@@ -132,9 +133,38 @@ def upsampled(
     return one("TRANSPOSE_CONV", [shape, weights, x, bias], y, 3, **options)
 
 
+def transformed(
+    kind: str, size: int = 16, sizes: tuple[int, int] | None = None, moved: bool = True
+) -> bytes:
+    """y = a real number of each bin of x's rows, the complex result moved before: COMPLEX_ABS,
+    REAL, IMAG, CAST (the real part), or NEG, which is not read."""
+    bins, shape = size // 2 + 1, const(np.array(sizes or (1, size), np.int32))
+    tensors = [
+        T((2, 3, 1, size), name="x"),
+        shape,
+        T((2, 3, 1, bins), "complex64"),
+        T((2, 3, bins), "complex64"),
+        const(np.array([2, 0, 1], np.int32)),
+        T((bins, 2, 3), "complex64"),
+        T((bins, 2, 3), name="y"),
+    ]
+    types = {"in_data_type": "complex64", "out_data_type": "float32"}
+    ops = [
+        Op("RFFT2D", [0, 1], [2]),
+        Op("SQUEEZE", [2], [3], {"squeeze_dims": (2,)}),
+        Op("TRANSPOSE", [3, 4], [5], version=4),
+        Op(kind, [5], [6], types if kind == "CAST" else {}),
+    ]
+    if not moved:
+        tensors[6].shape, ops[1:] = (2, 3, 1, bins), [Op(kind, [2], [6])]
+    return model(tensors, ops, [0], [6])
+
+
 def resource_cases() -> Iterator[Case]:
     """(label, model) in a fixed order."""
     yield "Convolution2DTransposeBias", upsampled((2, 2), (2, 2), "SAME", own=True)
+    for kind in ("COMPLEX_ABS", "REAL", "IMAG", "CAST"):
+        yield f"RFFT2D {kind}", transformed(kind)
     yield "VAR_HANDLE", stream()
     yield "VAR_HANDLE int8", delayed()
     right, values, sparsity = SPARSE["rows"]

@@ -19,6 +19,7 @@ import numpy as np
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.common.control import Branch, Call, While
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
+from verax.frontends.tflite.complex_parts import in_parts
 from verax.frontends.tflite.flatbuffer import Table, damaged, root
 from verax.frontends.tflite.flexbuffer import read_map
 from verax.frontends.tflite.pixels import ENTRY, read_pixels
@@ -115,7 +116,7 @@ def read_model(data: memoryview) -> ForeignModel:
     bodies = Bodies(graphs, codes, buffers)
     resources = Resources(state.named)
     placed = (bodies.placed(n) for n in state.threaded(_nodes(graph, codes, tensors)))
-    nodes = tuple(resources.threaded(placed))
+    nodes = tuple(in_parts(resources.threaded(placed), state.named))
     inputs = [_operand(i, tensors) for i in graph.array(1, "int32")]
     outputs = [_operand(i, tensors) for i in graph.array(2, "int32")]
     _check_names(inputs, outputs, nodes)

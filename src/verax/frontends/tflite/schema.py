@@ -201,6 +201,7 @@ OPTIONS: dict[str, Options] = {
     "QUANTIZE": _options(89, ""),
     "HARD_SWISH": _options(91, ""),
     "CALL": _options(16, "subgraph:uint32"),
+    "RFFT2D": _options(105, ""),
     "DENSIFY": _options(99, ""),
     "VAR_HANDLE": _options(111, "container:text shared_name:text"),
     "READ_VARIABLE": _options(112, ""),
