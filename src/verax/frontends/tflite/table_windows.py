@@ -118,11 +118,11 @@ def transpose_conv_bias(c: Conversion) -> Result:
         c.attributes.refuse("custom_options", f"they are {words}")
     require_float_weights(c)
     kernel, steps = static_dims(c, 1, "the weights")[1:3], (words[2], words[1])
-    sizes = c.type(0).dims[1:3]
+    sizes = c.known_sizes(0, (1, 2))
     if any(k < s for k, s in zip(kernel, steps)):
         c.attributes.refuse("custom_options", "strides larger than the windows leave pixels out")
     wide = [0 if words[0] == 1 else k - s for k, s in zip(kernel, steps)]
-    shape = [n * s + more if isinstance(n, int) else n for n, s, more in zip(sizes, steps, wide)]
+    shape = [n * s + more for n, s, more in zip(sizes, steps, wide)]
     way = rule("SAME" if words[0] == 1 else "VALID")
     fields = transposed_pads(c, shape, sizes, kernel, steps, (1, 1), way)
     weights = transposed(c, c.required(1), (3, 0, 1, 2))
