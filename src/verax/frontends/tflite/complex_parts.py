@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
-from verax.base.errors import UnsupportedError
 from verax.frontends.common.foreign import ForeignNode
 
 TRANSFORM = "RFFT2D"
@@ -23,7 +22,7 @@ Parts = tuple[str, str]
 def in_parts(nodes: Iterable[ForeignNode], fresh: Callable[[str], str]) -> Iterator[ForeignNode]:
     """The nodes on real numbers. fresh: makes a name that the file has not.
 
-    Raises `UnsupportedError` for another operator on a complex tensor.
+    Another operator on a complex tensor is given as one that no table has.
     """
     parts: dict[str, Parts] = {}
     for node in nodes:
@@ -31,10 +30,10 @@ def in_parts(nodes: Iterable[ForeignNode], fresh: Callable[[str], str]) -> Itera
         if node.op_type == TRANSFORM and not node.domain and len(node.outputs) == 1:
             parts[node.outputs[0]] = _named(node, fresh)
             yield dataclasses.replace(node, outputs=parts[node.outputs[0]])
-        elif not taken:
+        elif not taken or node.domain:
             yield node
-        elif taken != [node.inputs[0]] or node.domain or len(node.outputs) != 1:
-            raise _refused(node)
+        elif taken != [node.inputs[0]] or len(node.outputs) != 1:
+            yield _refused(node)
         elif node.op_type in MOVING:
             before, after = parts[taken[0]], _named(node, fresh)
             parts[node.outputs[0]] = after
@@ -46,12 +45,13 @@ def in_parts(nodes: Iterable[ForeignNode], fresh: Callable[[str], str]) -> Itera
             part = parts[taken[0]][node.op_type == "IMAG"]
             yield dataclasses.replace(node, inputs=(part,))
         else:
-            raise _refused(node)
+            yield _refused(node)
 
 
 def _named(node: ForeignNode, fresh: Callable[[str], str]) -> Parts:
     return fresh(f"{node.outputs[0]}.real"), fresh(f"{node.outputs[0]}.imag")
 
 
-def _refused(node: ForeignNode) -> UnsupportedError:
-    return UnsupportedError(f"{node.op_type} of complex numbers is not supported", place=node.place)
+def _refused(node: ForeignNode) -> ForeignNode:
+    """The node as one of an operator that nobody has, to be listed with all others."""
+    return dataclasses.replace(node, op_type=f"{node.op_type} of complex numbers")
