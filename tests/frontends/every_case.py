@@ -114,7 +114,8 @@ def tensorflow(folder: Path) -> dict[str, Load]:
 
 def tflite(folder: Path) -> dict[str, Load]:
     tests = importlib.import_module("tests.frontends.from_tflite.test_tflite_ledger")
-    return {name: partial(load_tflite, data) for name, data in tests.CASES.items()}
+    more = importlib.import_module("tests.frontends.from_tflite.resource_cases").resource_cases()
+    return {name: partial(load_tflite, data) for name, data in (*tests.CASES.items(), *more)}
 
 
 def keras(folder: Path) -> dict[str, Load]:

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, one_node, small_network, value
 
+import verax
 from verax.base.errors import ModelError, UnsupportedError, UsageError, VeraxError
 from verax.frontends.onnx import load_onnx
 
@@ -227,6 +228,15 @@ def test_names_of_dimensions_become_unique_symbols():
     (a, b, c), (d, e, f) = (t.dims for t in loaded.inputs.values())
     assert a == d and len({str(s) for s in (a, b, c, e, f)}) == 5
     assert all(str(s).isidentifier() for s in (a, b, c, e, f))
+
+
+def test_open_sizes_of_older_converters_are_open_each_for_itself():
+    """paddle2onnx writes -1, and one "?" for sizes that differ."""
+    loaded = load_onnx(model([RELU], {"x": [-1, 3, "?", "?"]}, {"y": [-1, 3, "?", "?"]}))
+    dims = loaded.inputs["x"].dims
+    assert dims[1] == 3 and len({str(d) for d in dims}) == 4
+    x = np.random.default_rng(54).standard_normal((2, 3, 5, 7)).astype(np.float32)
+    assert np.array_equal(verax.compile(loaded)(x), np.maximum(x, 0))
 
 
 def test_shapes_can_be_given_by_input_or_by_name_of_a_dimension():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -12,14 +14,14 @@ from verax.base.errors import ModelError
 from verax.frontends.onnx.records import NOTE
 
 
-def value(name: str, dims: list[int] | None, code: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+def value(name: str, dims: list[Any] | None, code: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, code, dims)
 
 
 def model(
     nodes: list[onnx.NodeProto],
-    x: list[int],
-    y: list[int] | None,
+    x: list[Any],
+    y: list[Any] | None,
     inner: tuple[onnx.ValueInfoProto, ...] = (),
 ) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "net", [value("x", x)], [value("y", y)], value_info=inner)
@@ -93,3 +95,25 @@ def test_an_output_recorded_otherwise_is_an_error(ceil: int) -> None:
     assert verax.load(model(nodes, SIZES, [2, 3, 4, 3 - (1 - ceil)])).metadata.get(NOTE) is None
     with pytest.raises(ModelError, match="records 'y' as float32\\[2, 3, 5, 3\\]"):
         verax.load(model(nodes, SIZES, [2, 3, 5, 3]))
+
+
+def test_an_output_recorded_in_another_rank_with_a_named_axis_is_a_remark() -> None:
+    """What PyTorch wrote for a text recogniser: [1, "seqlen"] for what a Reshape makes of three
+    axes. All numbers in another rank are an error."""
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+        helper.make_node("Concat", ["n", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    for dims in ([1, "seqlen"], [1, None, 2, 2]):
+        proto = model(nodes, [3, "w", 4], dims)
+        proto.graph.initializer.append(helper.make_tensor("rest", TensorProto.INT64, [2], [-1, 2]))
+        found = verax.load(proto)
+        assert "records 'y'" in found.metadata[NOTE]
+        x = np.random.default_rng(53).standard_normal((3, 5, 4)).astype(np.float32)
+        (y,) = runtime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+        assert y.shape == (5, 6, 2) and np.array_equal(y, verax.compile(found)(x))
+    proto.graph.output[0].CopyFrom(value("y", [1, 7]))
+    with pytest.raises(ModelError, match="records 'y' as float32\\[1, 7\\]"):
+        verax.load(proto)

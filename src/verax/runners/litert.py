@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.errors import UnsupportedError
 from verax.ir.graph import Graph
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
@@ -23,7 +24,9 @@ def answer(
 
     Then the default delegate (XNNPACK) gives way to the built-in kernels, because it hides what it
     fuses, and that is said. State lies in variable tensors, which the interpreter keeps from run to
-    run.
+    run, or in variables behind handles, which it shows to nobody: they begin with what the file
+    fills them with, and their new content is seen where the operator that assigns it reads it, as
+    long as inner tensors stay.
     """
     engine.runtime()  # what is missing is said first
     kernels, watched = request["kernels"], bool(request["keep"])
@@ -42,15 +45,27 @@ def answer(
             interpreter.resize_tensor_input(slots[name]["index"], array.shape)
     interpreter.allocate_tensors()
     memory = _places(interpreter)
+    assigned = _assigned(interpreter)
     for name, array in state.items():
+        if memory[name] in assigned:
+            raise UnsupportedError(
+                "LiteRT gives nobody access to a variable behind a handle: it begins with what the "
+                "file fills it with",
+                place=f"state {name!r}",
+            )
         interpreter.set_tensor(memory[name], array)
+    shown = {
+        new: assigned.get(memory[v], memory[v])
+        for v, new in request["state"].items()
+        if watched or memory[v] not in assigned
+    }
     answers = []
     for named, _ in fed:
         for name, array in named.items():
             interpreter.set_tensor(slots[name]["index"], array)
         interpreter.invoke()
         found = _values(interpreter, request["keep"] or ())
-        kept = {new: interpreter.get_tensor(memory[v]) for v, new in request["state"].items()}
+        kept = {new: interpreter.get_tensor(index) for new, index in shown.items()}
         answers.append({**found, **kept})
     declared = [d["name"] for d in interpreter.get_output_details()]
     return {"said": said, "declared": declared}, put_together(answers)
@@ -80,6 +95,12 @@ def _values(interpreter: Any, keep: Sequence[str]) -> dict[str, np.ndarray]:
 def _computed(interpreter: Any) -> set[int]:
     """Indices of the tensors that an operator writes: a weight may bear a layer's name."""
     return {int(i) for op in interpreter._get_ops_details() for i in op["outputs"]}
+
+
+def _assigned(interpreter: Any) -> dict[int, int]:
+    """Handle of a variable -> the tensor that is assigned to it last."""
+    operators = [o for o in interpreter._get_ops_details() if o["op_name"] == "ASSIGN_VARIABLE"]
+    return {int(o["inputs"][0]): int(o["inputs"][1]) for o in operators}
 
 
 def _open(detail: Mapping[str, Any]) -> Any:
@@ -129,6 +150,23 @@ class LiteRtRunner(ConsecutiveRunner, FileRunner):
             "isolated": isolated,
             "timeout": timeout,
         }
+
+    def run_steps(
+        self,
+        graph: Graph,
+        steps: Sequence[Mapping[str, np.ndarray]],
+        state: Mapping[str, np.ndarray],
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int | None = None,
+    ) -> list[dict[str, np.ndarray]]:
+        """A fresh interpreter has its initial content already: only another one is handed over."""
+        other = {
+            name: array
+            for name, array in state.items()
+            if name not in graph.initial or not np.array_equal(array, graph.initial[name])
+        }
+        return super().run_steps(graph, steps, other, keep, fill=fill)
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]

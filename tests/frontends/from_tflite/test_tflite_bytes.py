@@ -11,6 +11,7 @@ import pytest
 from tests.frontends.from_tflite.float_cases import float_cases
 from tests.frontends.from_tflite.quantised_cases import quantised_cases
 from tests.frontends.from_tflite.recurrent_cases import recurrent_cases
+from tests.frontends.from_tflite.resource_cases import resource_cases
 from tests.frontends.from_tflite.tflite_peer import drawn, litert, shared_folder
 from tests.frontends.from_tflite.tflite_writer import Op, T, const, model, one
 
@@ -61,6 +62,10 @@ def fuzz(models: list[bytes], each: int) -> None:
 
 def test_mutated_models() -> None:
     fuzz([data for _, data in float_cases()], 8)
+
+
+def test_mutated_variables_and_sparse_weights() -> None:
+    fuzz([data for _, data in resource_cases()], 60)
 
 
 def test_a_mutated_real_network() -> None:
@@ -144,12 +149,12 @@ def test_constants_behind_the_flatbuffer() -> None:
         load_tflite(made[:-1])
 
 
-def test_control_flow_and_variables_are_listed_with_their_counts() -> None:
-    kinds = ("READ_VARIABLE", "VAR_HANDLE", "STABLEHLO_COMPOSITE", "VAR_HANDLE", "FlexRoll")
+def test_tables_and_others_are_listed_with_their_counts() -> None:
+    kinds = ("HASHTABLE_FIND", "HASHTABLE", "STABLEHLO_COMPOSITE", "HASHTABLE", "FlexRoll")
     tensors = [T((2, 3), name=f"v{i}") for i in range(1 + len(kinds))]
     ops = [Op(kind, [i], [i + 1]) for i, kind in enumerate(kinds)]
     listed = (
-        r"READ_VARIABLE \(1\), STABLEHLO_COMPOSITE \(1\), VAR_HANDLE \(2\), "
+        r"HASHTABLE \(2\), HASHTABLE_FIND \(1\), STABLEHLO_COMPOSITE \(1\), "
         r"custom::FlexRoll \(1\)"
     )
     with pytest.raises(UnsupportedError, match=listed):

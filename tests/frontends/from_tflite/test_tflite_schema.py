@@ -16,7 +16,7 @@ NAMED_OTHERWISE = (
     *("Pool2D", "Reducer", "Concatenation", "L2Norm", "TopK", "MaximumMinimum", "Conv3D"),
     "SequenceRNN",
 )
-DEFAULT = {"False": 0, "True": 1}
+DEFAULT = {"False": 0, "True": 1, "None": 0}
 
 
 def names_of(enumeration: type) -> dict[int, str]:
@@ -72,5 +72,7 @@ def test_options(operator: str) -> None:
     assert ours.keys() == generated.keys()
     for slot, field in ours.items():
         name, kind, default = generated[slot]
-        stored = {"ints": "int32"}.get(field.kind, "int8" if field.kind in ENUMS else field.kind)
+        stored = {"ints": "int32", "text": ""}.get(
+            field.kind, "int8" if field.kind in ENUMS else field.kind
+        )
         assert (field.name.replace("_", ""), stored, field.default) == (name, kind, default)

@@ -24,9 +24,21 @@ _PREPEND = {"int8": "Int8", "uint8": "Uint8", "bool": "Bool", "int32": "Int32",
 
 
 @dataclass
+class Sparsity:
+    """order, blocks: as in the schema. levels: a size for a dense level, (segments, indices) for a
+    sparse one, in numbers of the type `index`."""
+
+    order: Sequence[int]
+    levels: Sequence[int | tuple[Sequence[int], Sequence[int]]]
+    blocks: Sequence[int] = ()
+    index: str = "int32"
+
+
+@dataclass
 class T:
     """A tensor: an array (a constant), or a shape and a type. scale, zero: when quantised.
-    is_variable: it outlives a call."""
+    is_variable: it outlives a call. sparsity: how the array, then the values that are not left out,
+    fills the shape."""
 
     shape: Sequence[int] = ()
     dtype: str = "float32"
@@ -37,6 +49,7 @@ class T:
     signature: Sequence[int] = ()
     name: str | None = None
     is_variable: bool = False
+    sparsity: Sparsity | None = None
 
 
 def variable(shape: Sequence[int], dtype: str = "float32") -> T:
@@ -203,9 +216,29 @@ def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
         fields[4] = ("offset", _table(b, quantisation))
     if t.is_variable:
         fields[5] = ("bool", True)
+    if t.sparsity is not None:
+        fields[6] = ("offset", _sparsity(b, t.sparsity))
     if len(t.signature):
         fields[7] = ("offset", b.CreateNumpyVector(np.array(t.signature, np.int32)))
     return _table(b, fields)
+
+
+def _sparsity(b: Any, sparsity: Sparsity) -> int:
+    kind = {"int32": 1, "uint16": 2, "uint8": 3}[sparsity.index]
+    levels = []
+    for level in sparsity.levels:
+        if isinstance(level, int):
+            levels.append(_table(b, {0: ("int8", 0), 1: ("int32", level)}))
+            continue
+        lists = [b.CreateNumpyVector(np.array(part, sparsity.index)) for part in level]
+        segments, indices = (_table(b, {0: ("offset", made)}) for made in lists)
+        fields = {0: ("int8", 1), 2: ("uint8", kind), 3: ("offset", segments)}
+        levels.append(_table(b, {**fields, 4: ("uint8", kind), 5: ("offset", indices)}))
+    order, blocks = (
+        b.CreateNumpyVector(np.array(part, np.int32)) for part in (sparsity.order, sparsity.blocks)
+    )
+    made = {0: ("offset", order), 1: ("offset", blocks), 2: ("offset", _vector(b, levels))}
+    return _table(b, made)
 
 
 def _code(b: Any, kind: str, version: int) -> int:
@@ -238,6 +271,8 @@ def _operator(b: Any, op: Op, code: int) -> int:
 def _value(b: Any, kind: str, value: Any) -> tuple[str, Any]:
     if kind == "ints":
         return "offset", b.CreateNumpyVector(np.array(value, np.int32))
+    if kind == "text":
+        return "offset", b.CreateString(value)
     if kind in ENUMS:
         return "int8", next(code for code, name in ENUMS[kind].items() if name == value)
     return kind, value

@@ -157,7 +157,8 @@ class Conversion:
             raise ValueNeededError(
                 f"{what} (input {index}) is computed while the network runs",
                 place=self.node.place,
-                next_step="export the model with fixed shapes",
+                next_step="give the inputs' shapes, e.g. shapes={'data': (1, 3, 224, 224)}, or "
+                "--shape data=1x3x224x224, if they decide it",
             )
         return value
 

@@ -28,7 +28,7 @@ MAX_DEPTH = 32
 """Bodies within bodies."""
 GIVE = (
     "give the input that decides it as a constant (values={NAME: VALUE} in Python, --value "
-    "NAME=NUMBER), or export for fixed sizes"
+    "NAME=NUMBER), or sizes that decide it (shapes={NAME: SIZES}, --shape NAME=SIZES)"
 )
 NOTHING = Subgraph((), (), {}, ())
 

@@ -68,10 +68,14 @@ class _OnnxImporter(Importer):
         return is_function or is_control(node) or super().can_convert(node) or has_body(node)
 
     def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:
-        """Shapes of inner values bind nobody, those of outputs do unless onnx inferred them."""
+        """Shapes of inner values bind nobody. Those of outputs do unless onnx inferred them, or
+        axes with a name were counted before the network ended in another rank, which PyTorch's
+        exporter writes and every runtime runs."""
         if declared.dtype != inferred.dtype:
             return False
-        if any(v.name == declared.name for v in self.foreign.outputs):
+        named = declared.dims is not None and any(not isinstance(d, int) for d in declared.dims)
+        another_rank = named and len(declared.dims or ()) != inferred.rank
+        if not another_rank and any(v.name == declared.name for v in self.foreign.outputs):
             known = {k: self.builder.types[v] for k, v in self.names.items()}
             if not inferred_otherwise(declared.name, self.foreign.nodes, known):
                 return False

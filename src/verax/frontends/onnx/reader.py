@@ -229,11 +229,14 @@ def read_value(proto: onnx.ValueInfoProto) -> ForeignValue:
 
 
 def _dim(proto: Any, name: str) -> int | str | None:
+    """A size, its name, or None. Older converters (paddle2onnx) write -1 or "?" for an open size,
+    however many there are: no two of them are one."""
     if proto.HasField("dim_value"):
-        if proto.dim_value < 0:
+        if proto.dim_value < -1:
             raise ModelError(f"a dimension is {proto.dim_value}", place=f"value {name!r}")
-        return int(proto.dim_value)
-    return text(proto.dim_param) or None
+        return None if proto.dim_value == -1 else int(proto.dim_value)
+    said = text(proto.dim_param)
+    return None if said in ("", "?") else said
 
 
 def _overloaded(proto: Any, field: str) -> str:

@@ -19,9 +19,11 @@ import numpy as np
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.common.control import Branch, Call, While
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
+from verax.frontends.tflite.complex_parts import in_parts
 from verax.frontends.tflite.flatbuffer import Table, damaged, root
 from verax.frontends.tflite.flexbuffer import read_map
 from verax.frontends.tflite.pixels import ENTRY, read_pixels
+from verax.frontends.tflite.resources import Resources
 from verax.frontends.tflite.schema import (
     CUSTOM,
     ENUMS,
@@ -32,6 +34,7 @@ from verax.frontends.tflite.schema import (
     Field,
     Options,
 )
+from verax.frontends.tflite.sparse import dense
 from verax.frontends.tflite.state import State
 from verax.ir.types import DType
 
@@ -52,8 +55,6 @@ CONTROL = {
     "CALL_ONCE": ("init_subgraph_index",),
 }
 """Operators that run other subgraphs, and the options that name these."""
-FILLING = ("ASSIGN_VARIABLE", "HASHTABLE_IMPORT")
-"""Operators that write to what outlives a call."""
 MAX_DEPTH = 16
 """Subgraphs within subgraphs."""
 TYPED_BY_OUTPUT = ("CAST", "QUANTIZE")
@@ -75,6 +76,7 @@ class Tensor:
     zero_point: np.ndarray | None
     axis: int
     is_variable: bool = False
+    sparsity: Table | None = None
 
     @property
     def value(self) -> ForeignValue:
@@ -98,7 +100,7 @@ class Tensor:
 
 def read_model(data: memoryview) -> ForeignModel:
     """The first subgraph of a model. Raises `ModelError` for a damaged file, `UnsupportedError`
-    for what no table could express (sparse tensors)."""
+    for what no table could express."""
     model = root(data, IDENTIFIER)
     version = model.integer(0, "uint32")
     if version != 3:
@@ -112,7 +114,9 @@ def read_model(data: memoryview) -> ForeignModel:
     tensors = _tensors(graph, buffers)
     state = State([t.value for t in tensors if t.is_variable], {t.name for t in tensors})
     bodies = Bodies(graphs, codes, buffers)
-    nodes = tuple(bodies.placed(n) for n in state.threaded(_nodes(graph, codes, tensors)))
+    resources = Resources(state.named)
+    placed = (bodies.placed(n) for n in state.threaded(_nodes(graph, codes, tensors)))
+    nodes = tuple(in_parts(resources.threaded(placed), state.named))
     inputs = [_operand(i, tensors) for i in graph.array(1, "int32")]
     outputs = [_operand(i, tensors) for i in graph.array(2, "int32")]
     _check_names(inputs, outputs, nodes)
@@ -120,21 +124,22 @@ def read_model(data: memoryview) -> ForeignModel:
     custom = {o for node in nodes if node.domain for o in node.outputs}
     unknown = {t.name for t in tensors if t.name in custom and not t.dims}
     used = {name for node in nodes for name in node.inputs} | {t.name for t in outputs}
+    made = {t.name for t in inputs} | {name for node in nodes for name in node.outputs}
+    constants = {t.name: _constant(t) for t in tensors if t.name in used and _is_constant(t, made)}
     return ForeignModel(
         name=_name(graph, 4) or "graph",
-        inputs=(*(t.value for t in inputs), *state.inputs),
-        outputs=(*(t.value for t in outputs), *state.outputs),
+        inputs=(*(t.value for t in inputs), *state.inputs, *resources.inputs),
+        outputs=(*(t.value for t in outputs), *state.outputs, *resources.outputs),
         nodes=nodes,
-        constants={t.name: _constant(t) for t in tensors if t.data and t.name in used}
-        | state.untouched,
+        constants={**constants, **state.untouched, **resources.untouched},
         declared={t.name: t.recorded for t in tensors if not t.data and t.name not in unknown},
         versions={"schema": version},
         metadata={
             **_metadata(model, len(graphs), tensors),
             **_said_of_images(model, buffers, [t.name for t in inputs]),
         },
-        updates=state.updates,
-        initial=state.initial,
+        updates={**state.updates, **resources.updates},
+        initial={**state.initial, **resources.initial},
     )
 
 
@@ -177,23 +182,18 @@ class Bodies:
             tuple(_operand(i, tensors).name for i in graph.array(slot, "int32")) for slot in (1, 2)
         )
         read = {v for n in nodes for v in n.inputs} | set(outputs)
-        constants = {t.name: _constant(t) for t in tensors if t.data and t.name in read}
+        made = {*inputs, *(v for n in nodes for v in n.outputs)}
+        constants = {
+            t.name: _constant(t) for t in tensors if t.name in read and _is_constant(t, made)
+        }
         return Subgraph(inputs, outputs, constants, nodes)
 
 
 def _made_once(node: ForeignNode, graph: Subgraph) -> ForeignNode:
-    """A graph that runs before the first call, for what it writes to: nothing where it only
-    computes. Raises `UnsupportedError` where it fills variables or tables."""
-    filled = sorted({n.op_type for n in graph.nodes if n.op_type in FILLING})
-    if filled:
-        raise UnsupportedError(
-            f"it runs {', '.join(filled)} once: resources that outlive a call are not supported",
-            place=node.place,
-            next_step="export the model with its variables frozen",
-        )
+    """A graph that runs before the first call, for what it writes to (see `resources`)."""
     if node.inputs or node.outputs:
         raise damaged("CALL_ONCE has operands")
-    return Call("CALL_ONCE", (), (), {}, node.name, "", node.version)
+    return Call("CALL_ONCE", (), (), {}, node.name, "", node.version, body=graph)
 
 
 def _limited(tables: Iterable[Table], what: str) -> Iterator[Table]:
@@ -253,8 +253,6 @@ def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
         raise ModelError(f"its shape is {dims[:MAX_RANK].tolist()}", place=place)
     if len(signature) not in (0, len(dims)) or (signature < -1).any():
         raise ModelError("its shape and its shape_signature contradict each other", place=place)
-    if table.has(6):
-        raise UnsupportedError("sparse tensors are not supported", place=place)
     if table.has(9):
         raise UnsupportedError("variant tensors are not supported", place=place)
     kind = TENSOR_TYPES.get(code, f"type {code}")
@@ -277,6 +275,7 @@ def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
         zero,
         axis,
         is_variable,
+        table.table(6),
     )
 
 
@@ -301,22 +300,36 @@ def _quantisation(
     return scale, np.broadcast_to(zero, scale.shape), table.integer(6)
 
 
+def _is_constant(tensor: Tensor, made: set[str]) -> bool:
+    """Whether the file holds its content: bytes, or none of them for a tensor that no operator
+    makes and that has no elements, or only those that are left out."""
+    empty = 0 in tensor.dims or tensor.sparsity is not None
+    return bool(tensor.data) or (empty and not tensor.is_variable and tensor.name not in made)
+
+
 def _constant(tensor: Tensor) -> np.ndarray:
     """The array of a constant, as a view of the file."""
     place = f"tensor {tensor.name!r}"
     if tensor.dtype is None:
         raise UnsupportedError(f"a constant is {tensor.kind}", place=place)
-    assert tensor.data is not None
+    data = b"" if tensor.data is None else tensor.data
     count, packed = math.prod(tensor.dims), tensor.kind == PACKED
+    if tensor.sparsity is not None:
+        if packed or len(data) % tensor.dtype.itemsize:
+            raise UnsupportedError(
+                f"sparse tensors of {tensor.kind} are not supported", place=place
+            )
+        values = np.frombuffer(data, tensor.dtype.numpy)
+        return dense(values, tensor.dims, tensor.sparsity, place)
     size = -(-count // 2) if packed else count * tensor.dtype.itemsize
-    if size != len(tensor.data):
+    if size != len(data):
         raise ModelError(
-            f"its shape {list(tensor.dims)} needs {size} bytes, the file has {len(tensor.data)}",
+            f"its shape {list(tensor.dims)} needs {size} bytes, the file has {len(data)}",
             place=place,
         )
     if packed:
-        return _unpacked(np.frombuffer(tensor.data, np.uint8))[:count].reshape(tensor.dims)
-    array = np.frombuffer(tensor.data, tensor.dtype.numpy).reshape(tensor.dims)
+        return _unpacked(np.frombuffer(data, np.uint8))[:count].reshape(tensor.dims)
+    array = np.frombuffer(data, tensor.dtype.numpy).reshape(tensor.dims)
     return array if array.flags.aligned else array.copy()
 
 
@@ -401,8 +414,8 @@ def _options(table: Table, op_type: str) -> dict[str, Any]:
 
 
 def _default(field: Field) -> Any:
-    if field.kind == "ints":
-        return ()
+    if field.kind in ("ints", "text"):
+        return () if field.kind == "ints" else ""
     if field.kind in ENUMS:
         return ENUMS[field.kind][field.default]
     return float(field.default) if field.kind == "float32" else field.default
@@ -414,6 +427,8 @@ def _field(body: Table, slot: int, field: Field) -> Any:
         if len(values) > MAX_RANK:
             raise damaged(f"{field.name} has {len(values)} numbers")
         return tuple(values.tolist())
+    if field.kind == "text":
+        return _name(body, slot)
     if field.kind in ENUMS:
         number = body.integer(slot, "int8", field.default)
         return ENUMS[field.kind].get(number, f"{number}")

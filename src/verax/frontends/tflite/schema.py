@@ -74,7 +74,8 @@ ENUMS: dict[str, dict[int, str]] = {
 
 @dataclass(frozen=True)
 class Field:
-    """One field of an options table. kind: a scalar type, an enumeration, or "ints" (a vector)."""
+    """One field of an options table. kind: a scalar type, an enumeration, "ints" (a vector) or
+    "text"."""
 
     name: str
     kind: str
@@ -200,6 +201,11 @@ OPTIONS: dict[str, Options] = {
     "QUANTIZE": _options(89, ""),
     "HARD_SWISH": _options(91, ""),
     "CALL": _options(16, "subgraph:uint32"),
+    "RFFT2D": _options(105, ""),
+    "DENSIFY": _options(99, ""),
+    "VAR_HANDLE": _options(111, "container:text shared_name:text"),
+    "READ_VARIABLE": _options(112, ""),
+    "ASSIGN_VARIABLE": _options(113, ""),
     "CALL_ONCE": _options(103, "init_subgraph_index"),
     "IF": _options(92, "then_subgraph_index else_subgraph_index"),
     "WHILE": _options(93, "cond_subgraph_index body_subgraph_index"),

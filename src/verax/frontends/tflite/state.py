@@ -53,12 +53,15 @@ class State:
 
     def _written(self, name: str) -> str:
         """A name for the new content of a variable tensor."""
-        new = f"{name}.next"
-        while new in self.taken:
-            new += "'"
-        self.taken.add(new)
-        self.current[name] = new
-        return new
+        self.current[name] = self.named(f"{name}.next")
+        return self.current[name]
+
+    def named(self, name: str) -> str:
+        """A name like `name` that nothing in the file has."""
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
 
     @property
     def updates(self) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from verax.frontends.tflite import (  # noqa: F401  (each enters its rows)
     table_detection,
     table_elementwise,
+    table_fourier,
     table_general,
     table_hybrid,
     table_movement,

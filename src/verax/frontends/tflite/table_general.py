@@ -7,6 +7,7 @@ import numpy as np
 from verax.frontends.common import formulas, shapes
 from verax.frontends.common.channels_last import (
     channels_first,
+    constant_array,
     constant_ints,
     finish_channels_last,
     longs,
@@ -65,6 +66,26 @@ def one_hot(c: Conversion) -> Result:
     values = [c.add("Reshape", [c.required(i), c.ints((1,))]) for i in (3, 2)]
     values = [c.add("Concat", values, axis=0)]
     return c.result("OneHot", [at, depth, *values], axis=c.integer("axis", 0))
+
+
+def _as_it_is(c: Conversion) -> Result:
+    """Bytes as they are, whatever scales the file notes on either side."""
+    for key in c.attributes.values:
+        c.irrelevant(key, reason="the operator copies bytes and converts nothing")
+    return c.result("Identity", [c.required(0)])
+
+
+@row("DENSIFY", moves=True)
+def densify(c: Conversion) -> Result:
+    """The reader has made sparse constants dense."""
+    array = constant_array(c, c.required(0))
+    if array is None:
+        c.refuse("what it makes dense is no constant")
+    return c.named_constant(array)
+
+
+row("READ_VARIABLE", "ASSIGN_VARIABLE")(_as_it_is)
+row("READ_VARIABLE", "ASSIGN_VARIABLE", quantised=True)(_as_it_is)
 
 
 # Searching

@@ -6,6 +6,8 @@ odd element of padding at the end. Averages do not count padding.
 
 from __future__ import annotations
 
+import numpy as np
+
 from verax.base.errors import ModelError
 from verax.frontends.common.channels_last import (
     channels_first,
@@ -102,6 +104,31 @@ def transpose_conv(c: Conversion) -> Result:
     """Operands: output shape, weights [out, *kernel, in], data, bias."""
     c.attributes.irrelevant("quantized_bias_type", "no operand is quantised")
     return _transposed(c, transposed(c, c.required(1), (3, 0, 1, 2)), "hw")
+
+
+@row("Convolution2DTransposeBias", domain="custom")
+def transpose_conv_bias(c: Conversion) -> Result:
+    """MediaPipe's operator. Operands: data, weights [out, *kernel, in], bias. Its options are a
+    structure of C: padding (1: SAME, 2: VALID) and the strides of columns and of rows. The output
+    is SAME: strides times as large as the data; VALID: everything that the windows reach."""
+    options = c.attributes.tensor("custom_options").astype(np.uint8)
+    words = options[: options.size & ~3].view("<i4").tolist()
+    known = len(words) >= 3 and options.size % 4 == 0 and not any(words[3:])
+    if not known or words[0] not in (1, 2) or min(words[1:3]) < 1:
+        c.attributes.refuse("custom_options", f"they are {words}")
+    require_float_weights(c)
+    kernel, steps = static_dims(c, 1, "the weights")[1:3], (words[2], words[1])
+    sizes = c.known_sizes(0, (1, 2))
+    if any(k < s for k, s in zip(kernel, steps)):
+        c.attributes.refuse("custom_options", "strides larger than the windows leave pixels out")
+    wide = [0 if words[0] == 1 else k - s for k, s in zip(kernel, steps)]
+    shape = [n * s + more for n, s, more in zip(sizes, steps, wide)]
+    way = rule("SAME" if words[0] == 1 else "VALID")
+    fields = transposed_pads(c, shape, sizes, kernel, steps, (1, 1), way)
+    weights = transposed(c, c.required(1), (3, 0, 1, 2))
+    x = channels_first(c, c.required(0))
+    y = c.add("ConvTranspose", [x, weights, c.required(2)], **fields)
+    return finish_channels_last(c, y)
 
 
 @row("CONV_3D_TRANSPOSE")

@@ -95,7 +95,7 @@ def align(
         outputs = _confirmed(a, b, ways, outputs, seed + 2)
     relation = _relation(a, b, outputs, notes)
     if relation is Relation.same:
-        divergences.places = unseen(a, b, divergences.matches)
+        divergences.places = unseen(a, b, divergences.matches, seed + 3)
         relation = Relation.different if divergences.places else relation
         notes += idle_attributes(a, b, divergences.matches, seed)
     return Alignment(

@@ -11,32 +11,69 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from verax.base.errors import VeraxError
 from verax.ir.graph import Node
+from verax.ir.types import DType
 from verax.judge.align.bodies import changes
 from verax.judge.align.reasons import MOVES, layers, say_attribute
 from verax.judge.align.remedies import evaluate_changed
-from verax.judge.align.values import Found, Side, compare
+from verax.judge.align.values import Found, Side, comparable, compare, resume, spreads
 from verax.judge.align.weights import CAUSES_SAID, say_weight, weight_differences
-from verax.records.alignment import Divergence
+from verax.ops.control.control import Control
+from verax.records.alignment import Divergence, WeightDifference
 
 
-def unseen(first: Side, second: Side, matches: Mapping[str, Found]) -> list[Divergence]:
-    """Nodes that agree on these inputs although weights of theirs differ by more than rounding."""
+def unseen(
+    first: Side, second: Side, matches: Mapping[str, Found], seed: int = 0
+) -> list[Divergence]:
+    """Nodes that agree on these inputs although weights of theirs differ by more than rounding, and
+    branches that agree although they would not if they were taken."""
     places = []
     for node, other in _twins(first, second, matches):
-        differing = weight_differences(first, second, node, other)
+        differing: list[WeightDifference] = []
+        if not (isinstance(node.op, Control) and changes(node.op, other.op)):
+            differing = weight_differences(first, second, node, other)
+        said = "; ".join(map(say_weight, differing))
         if differing:
-            said = "; ".join(map(say_weight, differing))
+            said += "; too little to show in the values on these inputs"
+        elif node.op.kind == "If":
+            said = _branches_apart(first, second, node, other, seed)
+        if said:
             places.append(
                 Divergence(
                     layers(first, [node]),
                     layers(second, [other]),
-                    f"{said}; too little to show in the values on these inputs",
+                    said,
                     weights=tuple(differing),
                     bridged=True,
                 )
             )
     return places
+
+
+def _branches_apart(first: Side, second: Side, node: Node, other: Node, seed: int) -> str:
+    """How two branches part where these inputs do not go; "" when they do not, or nobody can tell.
+
+    What they read stands in another order where they are written otherwise, so that weights cannot
+    be paired: both conditions are turned over, and the results compared."""
+    turned = []
+    for side, branch in ((first, node), (second, other)):
+        condition = branch.inputs[0]
+        if condition is None or side.graph.types[condition].dtype is not DType.bool_:
+            return ""
+        held = {condition: np.logical_not(side.values[condition])}
+        try:
+            values = resume(side.graph, side.values, held)
+            spread = spreads(side.graph, values, seed, branch.outputs, held=held)
+        except VeraxError:
+            return ""
+        turned.append(dataclasses.replace(side, values=values, spread=spread))
+    a, b = turned
+    for value, counterpart in zip(node.outputs, other.outputs):
+        known = comparable(a.values[value]) and comparable(b.values[counterpart])
+        if known and compare(a, value, b, counterpart) is None:
+            return "the branch that these inputs do not take gives other numbers"
+    return ""
 
 
 def idle_attributes(

@@ -99,9 +99,10 @@ def spreads(
     seed: int,
     names: Iterable[str] | None = None,
     samples: int = st.SAMPLES_MANY,
+    held: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """Standard deviation of every value, or of `names`, when the constants are rounded a few times
-    more."""
+    more. held: values that stay what they are said to be."""
     random = np.random.default_rng(seed)
     unit = unit_of(graph) * st.CONSTANT_ROUNDINGS
     squares: dict[str, np.ndarray] = {}
@@ -113,7 +114,7 @@ def spreads(
             for name, c in graph.constants.items()
             if c.dtype.kind == "f" and name not in sizing
         }
-        sample = resume(graph, values, jittered)
+        sample = resume(graph, values, {**jittered, **(held or {})})
         for name in wanted:
             y, other = values[name], sample[name]
             if y.dtype.kind != "f" or y.shape != other.shape:

@@ -142,7 +142,9 @@ class Squeeze(Movement):
         data = ctx.type(0)
         if not ctx.has(1):
             ctx.require(
-                data.is_static, f"which axes of {data} have size 1 is not known: `axes` is needed"
+                data.is_static,
+                f"which axes of {data} have size 1 is not known: `axes` is needed, or sizes "
+                "(shapes={NAME: SIZES}, --shape NAME=SIZES)",
             )
             return (data.with_dims([d for d in data.dims if d != 1]),)
         axes = known_axes(ctx, 1)

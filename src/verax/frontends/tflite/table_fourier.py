@@ -1,0 +1,46 @@
+"""TFLite's Fourier transform: two products with constant matrices, one for each part of the
+complex result (see `complex_parts`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.common.channels_last import constant_ints, static_dims
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.rows import row
+
+LONGEST = 4096
+"""Numbers of a row that is transformed: the matrices have its square."""
+
+
+@row("RFFT2D")
+def rfft2d(c: Conversion) -> Result:
+    """Operands: rows [..., 1, n], the transform's sizes (1, n). Results: real and imaginary parts
+    of the bins [..., 1, n // 2 + 1]."""
+    given, sizes = static_dims(c, 0, "the rows"), constant_ints(c, 1, "the sizes")
+    if len(given) < 2 or tuple(given[-2:]) != tuple(sizes) or sizes[0] != 1:
+        c.refuse(
+            f"a transform of sizes {list(sizes)} of {c.type(0)} is not supported; one along rows "
+            "of its own size is"
+        )
+    size = int(sizes[1])
+    c.must_be_few(size, LONGEST)
+    j, k = np.arange(size)[:, None], np.arange(size // 2 + 1)
+    angle = 2 * np.pi * ((j * k) % size) / size
+    made = []
+    for matrix, name in zip((np.cos(angle), -np.sin(angle)), c.node.outputs):
+        inputs = [c.required(0), c.constant(matrix.astype(np.float32))]
+        made.append(c.builder.add(c.operator("MatMul"), inputs, [name]))
+    return tuple(made)
+
+
+@row("REAL", "IMAG")
+def part(c: Conversion) -> Result:
+    return c.result("Identity", [c.required(0)])
+
+
+@row("COMPLEX_ABS")
+def size_of_pair(c: Conversion) -> Result:
+    """Operands: real and imaginary parts."""
+    squares = [c.add("Mul", [c.required(i)] * 2) for i in range(2)]
+    return c.result("Sqrt", [c.add("Add", squares)])
