@@ -125,7 +125,7 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     written = pixels[1] if pixels else kernel_strides(y.physical)
     stored = graph.types[group.output].dtype
     spec = conv_spec(graph, node, kernel_strides(x.physical), written, stored)
-    spec = dataclasses.replace(spec, epilogue=fused)
+    spec = dataclasses.replace(spec, epilogue=fused).upright()
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     weights = packed_weights(lowering, node.inputs[1] or "", spec, schedule, group.label)
