@@ -48,6 +48,10 @@ class Strides:
     def space(self) -> Sizes:
         return self.depth, self.row, self.pixel
 
+    def upright(self) -> Strides:
+        """Of the same tensor, its columns as rows."""
+        return dataclasses.replace(self, row=self.pixel, pixel=self.row)
+
     def at(
         self,
         f: FunctionBuilder,

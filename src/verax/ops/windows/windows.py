@@ -175,10 +175,13 @@ class Windows:
         return total
 
 
-def border_is_modest(lead: int, input: Ints, output: Ints, reach: Sequence[int]) -> bool:
-    """Whether `lead` maps of sizes `reach` may be stored beside their input and output."""
+def border_is_modest(
+    lead: int, input: Ints, output: Ints, reach: Sequence[int], stored: int = STORED
+) -> bool:
+    """Whether `lead` maps of sizes `reach` may be stored beside their input and output. stored:
+    elements that they may have in any case."""
     whole, own = math.prod(reach), math.prod(input) + math.prod(output)
-    return lead * whole <= max(STORED, BORDER_SHARE * lead * own)
+    return lead * whole <= max(stored, BORDER_SHARE * lead * own)
 
 
 @dataclass(frozen=True)

@@ -81,12 +81,16 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     border = conv_spec(graph, node, nothing, nothing).border(triple(x.shape[2:], 1))
     pads: Pads = tuple(border[3 - (x.rank - 2) :])
     windows, reach = _windows(graph, node), [a + n + b for n, (a, b) in zip(x.shape[2:], pads)]
-    if not border_is_modest(x.shape[0] * x.shape[1], windows.input, windows.output, reach):
+    lead = x.shape[0] * x.shape[1]
+    if not border_is_modest(lead, windows.input, windows.output, reach, MOST_WITH_BORDER):
         return None
     planar = x.shape[1] < LANES // 2 and getattr(node.op, "groups", 1) == 1
     return Layouts({0: (Layout.plain if planar else Layout.blocked, pads)}, Layout.blocked)
 
 
+MOST_WITH_BORDER = 1 << 25
+"""Elements of an input with its border, in any case: DeepLab's kernels reach 36 pixels beyond
+images of 14 or 33, with up to 2,048 channels."""
 IN_CACHE = 1 << 23
 """Bytes of a value that is read again from a cache."""
 
@@ -125,7 +129,7 @@ def lower_convolution(lowering: Lowering, group: Group) -> None:
     written = pixels[1] if pixels else kernel_strides(y.physical)
     stored = graph.types[group.output].dtype
     spec = conv_spec(graph, node, kernel_strides(x.physical), written, stored)
-    spec = dataclasses.replace(spec, epilogue=fused)
+    spec = dataclasses.replace(spec, epilogue=fused).upright()
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     weights = packed_weights(lowering, node.inputs[1] or "", spec, schedule, group.label)
