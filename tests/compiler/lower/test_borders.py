@@ -154,3 +154,19 @@ def test_other_orders_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     best = planned()
     monkeypatch.setattr(memory, "TRIES", 0)
     assert math.isclose(best, 1, abs_tol=0.01) and planned() > 1.1
+
+
+def test_kernels_that_reach_far_beyond_a_small_image_are_compiled() -> None:
+    """DeepLab's dilation of 36 on 14 x 14 pixels: with its border the input is 37 times as big."""
+    rng = np.random.default_rng(36)
+    b = Builder("net")
+    x = b.input("x", TensorType.parse("float32[1, 160, 14, 13]"))
+    w = b.constant(rng.standard_normal((18, 160, 3, 3)).astype(np.float32), "w")
+    far = ((36, 36), (36, 36))
+    conv = Conv(kernel_shape=(3, 3), dilations=(36, 36), pads=far)
+    graph = b.graph([b.add(conv, [x, w])])
+    given = {"x": rng.standard_normal((1, 160, 14, 13), np.float32)}
+    exe = compile(graph, Settings(opt_level=1, threads=2))
+    assert not exe.plan.on_reference
+    (want,) = promised(graph, given).values()
+    assert exe.run(given).popitem()[1].tobytes() == want.tobytes()
