@@ -57,6 +57,12 @@ def padded(b: Builder, x: str) -> list[str]:
     return [add(b, "Conv", pad, random(b, 5, 3, 3, 2), strides=(2, 1))]
 
 
+def far_reaching(b: Builder, x: str) -> list[str]:
+    """Of 3 x 3 positions, 12 apart, the middle one alone meets the image."""
+    far = ((12, 12), (12, 12))
+    return [add(b, "Conv", x, random(b, 5, 3, 3, 3), pads=far, dilations=(12, 12))]
+
+
 def multiplied(b: Builder, x: str) -> list[str]:
     return [
         add(b, "MatMul", add(b, "Reshape", x, b.constant(np.array([2, 189]))), random(b, 189, 5))
@@ -242,6 +248,8 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
                                                                  "Reshape"]),
     "cancel_transposes": (turned, lambda exe: "Transpose" not in kinds(exe)),
     "fold_pads": (padded, lambda exe: kinds(exe) == ["Conv"]),
+    "trim_kernels": (far_reaching, lambda exe: exe.specialised.graph.nodes[0].op.kernel_shape
+                     == (1, 1)),
     "recognise_layer_norm": (layer_normed, lambda exe: kinds(exe) == ["LayerNormalization"]),
     "recognise_rms_norm": (lambda b, x: [over_root(b, x)],
                            lambda exe: kinds(exe) == ["RMSNormalization"]),

@@ -33,6 +33,7 @@ from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
 from verax.compiler.passes.choose_strassen import choose_strassen
 from verax.compiler.passes.choose_winograd import choose_winograd
 from verax.compiler.passes.fold_scales import _Backward, fold_scales
+from verax.compiler.passes.trim_kernels import trim_kernels
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.rewrite import Rewriter
@@ -259,6 +260,26 @@ def padded() -> Graph:
     return s.graph(conv(s, s.add("Pad", s.add("Sigmoid", s.x), widths), strides=(2, 1)))
 
 
+# --- trim_kernels: the positions at the beginning are kept
+
+
+def first_positions(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Take as many weights from the beginning of the kernel."""
+    made, trace = trim_kernels(graph, limit)
+    (whole,) = (array for array in graph.constants.values() if array.ndim == 4)
+    constants = {
+        value: whole[:, :, : array.shape[2], : array.shape[3]] if array.ndim == 4 else array
+        for value, array in made.constants.items()
+    }
+    return dataclasses.replace(made, constants=constants), trace
+
+
+def far_reaching() -> Graph:
+    s = Sketch()
+    far = ((11, 11), (11, 11))
+    return s.graph(conv(s, s.add("Relu", s.x), pads=far, dilations=(11, 11)))
+
+
 # --- fold_scales: conditions that are not asked for
 
 
@@ -472,6 +493,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("cancel_transposes", equal_permutations, turned_twice, ""),
     ("tokens_as_images", columns_first, square_image, ""),
     ("fold_pads", swapped_ends, padded, ""),
+    ("trim_kernels", first_positions, far_reaching, ""),
     ("fold_scales", any_sign, negative_scale, ""),
     ("fold_scales", any_sign, negative_maximum, ""),
     ("fold_scales", any_fill, filled, ""),

@@ -38,6 +38,7 @@ from verax.compiler.passes.scale_quantised import scale_quantised
 from verax.compiler.passes.share_constants import share_constants
 from verax.compiler.passes.split_einsum import split_einsum
 from verax.compiler.passes.tokens_as_images import tokens_as_images
+from verax.compiler.passes.trim_kernels import trim_kernels
 from verax.compiler.passes.widen_halves import widen_halves
 from verax.ir import checker
 from verax.ir.graph import Graph, walk_values
@@ -71,6 +72,7 @@ PIPELINE: tuple[Pass, ...] = (
         PassClass.exact,
         after=("fold_constants", "remove_identity", "cancel_transposes", "move_dequantise"),
     ),
+    Pass(trim_kernels, PassClass.reassociates, after=("fold_constants", "fold_pads")),
     Pass(recognise_layer_norm, PassClass.reassociates, after=SIMPLE),
     Pass(recognise_rms_norm, PassClass.reassociates, after=(*SIMPLE, "recognise_layer_norm")),
     Pass(recognise_gelu, PassClass.reassociates, after=SIMPLE),
