@@ -6,6 +6,7 @@ No file format has it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -119,7 +120,8 @@ class StrassenMatMul(Operator):
 
 def items(a: np.ndarray) -> np.ndarray:
     """[items, rows, k]: what is taken by itself, of a factor or a result [..., m, k]."""
-    return a.reshape(a.shape[0] if a.ndim > 2 else 1, -1, a.shape[-1])
+    of = 1 if a.ndim > 2 else 0
+    return a.reshape(math.prod(a.shape[:of]), math.prod(a.shape[of:-1]), a.shape[-1])
 
 
 def _rows(a: np.ndarray) -> np.ndarray:
