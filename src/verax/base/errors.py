@@ -49,6 +49,14 @@ class UsageError(VeraxError):
     """A command or a call was given arguments that make no sense together."""
 
 
+class UnknownNameError(UsageError):
+    """Sizes were given for inputs or dimensions, `names`, that a model does not have."""
+
+    def __init__(self, cause: str, names: tuple[str, ...] = (), **where: str) -> None:
+        super().__init__(cause, **where)
+        self.names = names
+
+
 class TrustError(VeraxError):
     """A compiled program is not signed by the key that it has to be signed by."""
 

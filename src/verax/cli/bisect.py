@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from verax.api import bisect, graph_of, load, subject_of
+from verax.api import bisect, subject_of
 from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import (
@@ -41,9 +40,8 @@ from verax.cli.inputs import (
     image_options,
     read_inputs,
 )
+from verax.cli.models import is_model, load_models
 from verax.cli.pass_options import Disable, Inject, Passes, pass_options
-from verax.compiler.saved import SavedExecutable
-from verax.formats import VX
 from verax.ir.graph import Graph
 from verax.judge.regions.budget import Budget
 from verax.report.bisection import render_bisection
@@ -125,14 +123,8 @@ def command(
     options = image_options(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
-    shapes = parse_shapes(shape) or None
-    loaded = load(model, shapes=shapes, params=params)
-    if isinstance(loaded, SavedExecutable):
-        raise UsageError(
-            "a compiled program does not say what is right",
-            place=str(model),
-            next_step=f"give the model first: verax bisect MODEL {model}",
-        )
+    files = (str(model), subject) if is_model(subject) else (str(model),)
+    loaded, *others = load_models(files, parse_shapes(shape), params, command="verax bisect")
     if images is None and labels is not None:
         raise UsageError("--labels belongs to --images", next_step="give both")
     if images is not None and (input or image is not None):
@@ -142,9 +134,8 @@ def command(
         )
     given = read_inputs(input, image, loaded.inputs, options, loaded.pixels)
     judged: Any = subject
-    if os.path.exists(subject) and not subject.endswith((".npz", *VX.suffixes)):
-        judged = load(subject, shapes=shapes)
-        _share_names(loaded.graph, graph_of(judged), subject)
+    for judged in others:
+        _share_names(loaded.graph, judged.graph, subject)
     with progress("searching") as show, Budget.of(memory).held():
         record = bisect(
             loaded,

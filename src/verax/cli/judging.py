@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from verax.api import graph_of, load, subject_of
+from verax.api import subject_of
 from verax.base.errors import InputError, UsageError
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import parse_shapes
 from verax.cli.inputs import PHOTOS, files_of, image_options, photogenic, read_inputs
-from verax.compiler.saved import SavedExecutable
-from verax.formats import VX
+from verax.cli.models import is_model, load_models
 from verax.frontends.model import Model
 from verax.images import ImageOptions, read_image
 from verax.judge import check
@@ -39,6 +38,8 @@ COMMAND = "cmd:"
 """Opens a subject that is a program."""
 Show = Callable[[str, float], None]
 """Progress: what is being done, and the share done."""
+Models = Mapping[str, Model]
+"""Those subjects that are model files."""
 
 
 @dataclass(frozen=True)
@@ -138,14 +139,12 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
     network: hash that the model must have ("" for any). Raises `UsageError` and `InputError` for
     what cannot be done.
     """
-    shapes = parse_shapes(list(request.shape)) or None
-    loaded = load(request.model, shapes=shapes, params=request.params)
-    if isinstance(loaded, SavedExecutable):
-        raise UsageError(
-            "a compiled program does not say what is right",
-            place=request.model,
-            next_step=f"give the model first: verax check MODEL {request.model}",
-        )
+    subjects = [s for s in (request.subject, request.other) if s is not None and is_model(s)]
+    sizes = parse_shapes(list(request.shape))
+    loaded, *others = load_models(
+        (request.model, *subjects), sizes, request.params, command="verax check"
+    )
+    models = dict(zip(subjects, others))
     found = network_hash(loaded.graph)
     if network not in ("", found):
         raise InputError(
@@ -154,7 +153,7 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
             place=request.model,
             next_step="check it anew without --replay",
         )
-    compares = request.images is not None or (is_model(request.subject) and request.other is None)
+    compares = request.images is not None or (request.subject in models and request.other is None)
     if request.steps is not None and compares:
         what = "--images" if request.images is not None else "the comparison of two model files"
         raise UsageError(
@@ -163,41 +162,32 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
         )
     recipe = Recipe(dataclasses.asdict(request), hashes_of(request.files), found)
     if request.images is not None:
-        record: Record = _agree(request, loaded, show)
-    elif is_model(request.subject) and request.other is None:
-        record = _align(request, loaded, show)
+        record: Record = _agree(request, loaded, models, show)
+    elif request.subject in models and request.other is None:
+        record = _align(request, loaded, models[request.subject], show)
     else:
-        record = _check(request, loaded, show)
+        record = _check(request, loaded, models, show)
     return dataclasses.replace(record, replay=recipe.to_text())
 
 
-def is_model(text: str) -> bool:
-    """Whether a subject is the file of a network, not a runner, a program or recorded arrays."""
-    runner = text in RUNNERS or text.endswith((".npz", *VX.suffixes))
-    return not runner and os.path.exists(text)
-
-
-def _subject(request: Request, loaded: Model) -> Runner:
+def _subject(request: Request, loaded: Model, models: Models) -> Runner:
     """The subject that is judged, with the optimisations asked for."""
     chosen = PassOptions(request.passes, request.disable, request.inject)
-    return with_passes(_runner(request, loaded, request.subject), chosen)
+    return with_passes(_runner(request, loaded, models, request.subject), chosen)
 
 
-def _runner(request: Request, loaded: Model, text: str) -> Runner:
-    if is_model(text):
-        other = load(text, shapes=parse_shapes(list(request.shape)) or None)
-        return subject_of(other, loaded, request.threads, request.timeout)
-    return subject_of(text, loaded, request.threads, request.timeout)
+def _runner(request: Request, loaded: Model, models: Models, text: str) -> Runner:
+    return subject_of(models.get(text, text), loaded, request.threads, request.timeout)
 
 
-def _check(request: Request, loaded: Model, show: Show) -> Record:
+def _check(request: Request, loaded: Model, models: Models, show: Show) -> Record:
     image = Path(request.image) if request.image else None
     given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
     verdict = check(
         loaded.graph,
-        _subject(request, loaded),
+        _subject(request, loaded, models),
         given.arrays or None,
-        other=_runner(request, loaded, request.other) if request.other else None,
+        other=_runner(request, loaded, models, request.other) if request.other else None,
         seed=request.seed,
         watch=request.watch,
         winograd=request.winograd,
@@ -213,13 +203,13 @@ def _check(request: Request, loaded: Model, show: Show) -> Record:
     return dataclasses.replace(verdict, inputs=inputs)
 
 
-def _align(request: Request, loaded: Model, show: Show) -> Record:
+def _align(request: Request, loaded: Model, second: Model, show: Show) -> Record:
     image = Path(request.image) if request.image else None
     given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
     aligned = partial(
         align,
         loaded.graph,
-        graph_of(request.subject),
+        second.graph,
         given.arrays or None,
         seed=request.seed,
         names=(request.model, request.subject),
@@ -230,7 +220,7 @@ def _align(request: Request, loaded: Model, show: Show) -> Record:
     return within(request.timeout, request.subject, aligned)
 
 
-def _agree(request: Request, loaded: Model, show: Show) -> Record:
+def _agree(request: Request, loaded: Model, models: Models, show: Show) -> Record:
     folder = Path(request.images or "")
     if not folder.is_dir():
         raise UsageError("there is no such folder of images", place=str(folder))
@@ -260,7 +250,7 @@ def _agree(request: Request, loaded: Model, show: Show) -> Record:
     named = {f.relative_to(folder).as_posix(): reading(f) for f in photos}
     record = agree(
         loaded.graph,
-        _subject(request, loaded),
+        _subject(request, loaded, models),
         named,
         output=request.output,
         seed=request.seed,

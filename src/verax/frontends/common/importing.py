@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from verax.base.errors import GraphError, ModelError, UnsupportedError, UsageError
+from verax.base.errors import GraphError, ModelError, UnknownNameError, UnsupportedError, UsageError
 from verax.frontends.common.bodies import keep, knowing
 from verax.frontends.common.context import Conversion, Row, ValueNeededError, convert
 from verax.frontends.common.control import (
@@ -154,11 +154,11 @@ class Importer:
     def _inputs(self) -> None:
         self._require_ranks()
         declared = {v.name: self._input_dims(v) for v in self.foreign.inputs}
-        unknown = set(self.shapes) - set(declared)
         labels = {d for dims in declared.values() for d in dims if isinstance(d, str)}
-        if unknown - labels:
-            raise UsageError(
-                f"the model has no input or dimension {sorted(unknown - labels)[0]!r}",
+        if unknown := sorted(set(self.shapes) - set(declared) - labels):
+            raise UnknownNameError(
+                f"the model has no input or dimension {unknown[0]!r}",
+                tuple(unknown),
                 next_step=f"it has {', '.join(sorted([*declared, *labels])) or 'none'}",
             )
         if nowhere := sorted(set(self.values) - set(declared)):

@@ -1,0 +1,67 @@
+"""The model files that one command names, and the sizes that it gives for what they leave open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from verax.api import load
+from verax.base.errors import UnknownNameError, UsageError
+from verax.compiler.saved import SavedExecutable
+from verax.formats import VX
+from verax.frontends.model import Model
+from verax.runners.registry import RUNNERS
+
+Sizes: TypeAlias = Mapping[str, Sequence[int | None] | int]
+Place: TypeAlias = str | os.PathLike[str]
+
+
+def is_model(text: str) -> bool:
+    """Whether a subject is the file of a network, not a runner, a program or recorded arrays."""
+    runner = text in RUNNERS or text.endswith((".npz", *VX.suffixes))
+    return not runner and os.path.exists(text)
+
+
+def load_model(file: str, sizes: Sizes, params: Place | None = None, *, command: str) -> Model:
+    """A model that says what is right. command: what to type with a model before `file`, for the
+    error's text. Raises `UsageError` for a compiled program."""
+    found = load(file, shapes=dict(sizes) or None, params=params)
+    if isinstance(found, SavedExecutable):
+        raise UsageError(
+            "a compiled program does not say what is right",
+            place=file,
+            next_step=f"give the model first: {command} MODEL {file}",
+        )
+    return found
+
+
+def load_models(
+    files: Sequence[str],
+    sizes: Sizes,
+    params: Place | None = None,
+    *,
+    command: str,
+) -> list[Model]:
+    """The models of several files: each is given the sizes of those inputs and dimensions that it
+    has. params: of the first.
+
+    Raises `UsageError` for a name that none of them has.
+    """
+    models, missing = [], set(sizes)
+    first: dict[str, UnknownNameError] = {}
+    for i, file in enumerate(files):
+        given = dict(sizes)
+        model = None
+        while model is None:
+            try:
+                model = load_model(file, given, None if i else params, command=command)
+            except UnknownNameError as error:
+                for name in error.names:
+                    first.setdefault(name, error)
+                    del given[name]
+        models.append(model)
+        missing -= set(given)
+    if missing:
+        raise first[min(missing)]
+    return models
