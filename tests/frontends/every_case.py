@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from tests.frontends import onnx_models
+from tests.frontends import microsoft_cases, onnx_models
 
 import verax
 from verax.frontends.coreml import load_coreml
@@ -55,7 +55,7 @@ def onnx(folder: Path) -> dict[str, Load]:
         "concatenation": lambda: load_onnx(quantised.concatenation()),
         "choice": lambda: load_onnx(quantised.choice()),
         "Not": negation,
-        **{kind: partial(microsoft, kind) for kind in ("Gelu", "QuickGelu")},
+        **{f"Microsoft {i}": lambda c=c: load_onnx(c.model()) for i, c in enumerate(microsoft())},
         "MatMulNBits": importlib.import_module("tests.frontends.test_onnx_n_bits").loaded,
     }
 
@@ -70,11 +70,10 @@ def negation() -> Model:
     return load_onnx(made)
 
 
-def microsoft(kind: str) -> Model:
-    """One of ONNX Runtime's own activations."""
-    node = onnx_models.helper.make_node(kind, ["x"], ["y"], domain="com.microsoft")
-    opset = onnx_models.helper.make_opsetid("com.microsoft", 1)
-    return load_onnx(onnx_models.model([node], {"x": (2, 3)}, {"y": (2, 3)}, imports=[opset]))
+def microsoft() -> list[microsoft_cases.Case]:
+    """ONNX Runtime's own operators."""
+    more = [case for case, _ in microsoft_cases.unwitnessed()]
+    return [*microsoft_cases.cases(), *more]
 
 
 def torch(folder: Path) -> dict[str, Load]:

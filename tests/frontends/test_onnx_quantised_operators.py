@@ -197,7 +197,7 @@ def test_a_choice_takes_each_side_from_its_own_grid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "attribute"), [("QLinearGlobalAveragePool", "channels_last"), ("QGemm", "secret")]
+    ("kind", "attribute"), [("QLinearGlobalAveragePool", "axis"), ("QGemm", "secret")]
 )
 def test_what_is_not_supported_is_refused(kind: str, attribute: str) -> None:
     operands, attributes, _ = CASES[kind]

@@ -276,6 +276,10 @@ class Importer:
 
     # Nodes
 
+    def advice(self, missing: Sequence[ForeignNode]) -> str:
+        """What to do about nodes that are not supported."""
+        return "`verax ops` lists the supported operators"
+
     def refuse_unsupported(self, nodes: Sequence[ForeignNode], place: str) -> None:
         missing = Counter(node.operator for node in nodes if not self.can_convert(node))
         if missing:
@@ -283,7 +287,7 @@ class Importer:
             raise UnsupportedError(
                 f"operators that are not supported: {listed}",
                 place=place,
-                next_step="`verax ops` lists the supported operators",
+                next_step=self.advice([n for n in nodes if not self.can_convert(n)]),
             )
 
     def attributes(self, node: ForeignNode) -> Attributes:

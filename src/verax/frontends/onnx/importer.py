@@ -5,7 +5,7 @@ are expanded, and so are the file's own functions.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +50,10 @@ def load_onnx(
     return with_state(model, path)
 
 
+BLOCKED = "com.microsoft.nchwc"
+"""Domain of operators on channels in blocks, as wide as a vector of the machine that wrote them."""
+
+
 class _OnnxImporter(Importer):
     def __init__(
         self,
@@ -66,6 +70,15 @@ class _OnnxImporter(Importer):
     def can_convert(self, node: ForeignNode) -> bool:
         is_function = (node.domain, node.op_type) in self.functions
         return is_function or is_control(node) or super().can_convert(node) or has_body(node)
+
+    def advice(self, missing: Sequence[ForeignNode]) -> str:
+        if any(node.domain == BLOCKED for node in missing):
+            return (
+                "ONNX Runtime saved this file for one processor, weights in its blocks: save it "
+                "with SessionOptions.graph_optimization_level = ORT_ENABLE_EXTENDED, or give the "
+                "model that it was made from"
+            )
+        return super().advice(missing)
 
     def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:
         """Shapes of inner values bind nobody. Those of outputs do unless onnx inferred them, or

@@ -9,6 +9,8 @@ from verax.frontends.common.table import Table
 TABLE = Table()
 """Rows by (domain, operator)."""
 row = TABLE.row
+MICROSOFT = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
 
 Pads = tuple[tuple[int, int], ...]
 

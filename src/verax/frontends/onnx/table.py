@@ -6,6 +6,10 @@ fills `TABLE`.
 
 from verax.frontends.onnx import (  # noqa: F401  (each enters its rows)
     table_elementwise,
+    table_microsoft,
+    table_microsoft_attention,
+    table_microsoft_decoders,
+    table_microsoft_quantised,
     table_movement,
     table_normalization,
     table_products,

@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import flag, number, text
-from verax.frontends.onnx.rows import TABLE, require_test_mode, row
+from verax.frontends.onnx.rows import MICROSOFT, TABLE, require_test_mode, row
 from verax.frontends.onnx.tensors import dtype_of
 from verax.ir.types import DType
 
@@ -29,11 +29,11 @@ TABLE.operator(
 TABLE.operator("ThresholdedRelu", alpha=number(1.0))
 TABLE.operator("HardSigmoid", alpha=number(0.2), beta=number(0.5))
 TABLE.operator("Swish", alpha=number(1.0))
-TABLE.operator("Swish", "QuickGelu", domain="com.microsoft", alpha=number(1.702))
+TABLE.operator("Swish", "QuickGelu", domain=MICROSOFT, alpha=number(1.702))
 TABLE.operator("Shrink", lambd=number(0.5), bias=number(0.0))
 TABLE.operator("BitShift", direction=text(""))
 TABLE.operator("Gelu", approximate=text("none"))
-TABLE.operator("Gelu", domain="com.microsoft", approximate="none")
+TABLE.operator("Gelu", domain=MICROSOFT, approximate="none")
 
 
 @row("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")

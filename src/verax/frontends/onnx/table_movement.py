@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import Fields, flag, integer, integers, number, text
-from verax.frontends.onnx.rows import TABLE, moved_to_input, row
+from verax.frontends.onnx.rows import MICROSOFT, TABLE, moved_to_input, row
 from verax.frontends.onnx.tensors import dtype_of
 
 TABLE.operators({name: name for name in ("Size", "Expand", "Tile", "NonZero", "Range")})
@@ -27,6 +27,8 @@ TABLE.operator("ScatterND", reduction=text("none"))
 TABLE.operator("Compress", axis=integer())
 TABLE.operator("ReverseSequence", batch_axis=integer(1), time_axis=integer(0))
 TABLE.operator("Trilu", upper=flag(True))
+TABLE.operator("Trilu", domain=MICROSOFT, upper=flag(True))
+TABLE.operator("Pad", domain=MICROSOFT, mode=text("constant"))
 TABLE.operator("OneHot", axis=integer(-1))
 TABLE.operator("Unique", axis=integer(), sorted=flag(True))
 TABLE.operator("NonMaxSuppression", center_point_box=flag())
@@ -152,6 +154,7 @@ def upsample(c: Conversion) -> Result:
 
 
 @row("GridSample")
+@row("GridSample", domain=MICROSOFT)
 def grid_sample(c: Conversion) -> Result:
     """Modes were called bilinear and bicubic before opset 20."""
     a = c.attributes

@@ -187,9 +187,9 @@ class _Judgement:
     def _distances(self, value: str, samples: Iterable[Values]) -> list[np.ndarray]:
         """How far the samples lie from the meaning, leaving out those of another shape."""
         expected = self.expected[value]
-        return [
-            np.nan_to_num(s[value] - expected) for s in samples if s[value].shape == expected.shape
-        ]
+        with np.errstate(invalid="ignore"):  # infinities of both are no distance
+            gaps = [s[value] - expected for s in samples if s[value].shape == expected.shape]
+        return [np.nan_to_num(gap) for gap in gaps]
 
     def _more(self, samples: list[Values]) -> list[Values]:
         """The samples and as many more as make SAMPLES_FEW, drawn once."""

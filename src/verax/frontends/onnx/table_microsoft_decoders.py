@@ -1,0 +1,246 @@
+"""What ONNX Runtime has for decoders (com.microsoft): rotations of queries and keys by their places
+and attention over a cache of given room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.onnx.rows import MICROSOFT, row
+from verax.frontends.onnx.table_microsoft import with_more
+from verax.frontends.onnx.table_microsoft_attention import (
+    Heads,
+    attended,
+    in_heads,
+    joined,
+    places,
+    scale,
+    size,
+    swapped,
+)
+from verax.ir.types import DType
+
+
+@dataclass
+class Rotation:
+    """Cosines and sines, [batch or 1, length, 1, half the rotated features]."""
+
+    cos: str
+    sin: str
+    interleaved: bool
+
+    def of(self, c: Conversion, x: str) -> str:
+        """x [batch, length, heads, features] with its first features rotated in pairs: number i
+        with number i + half of them, interleaved: 2 i with 2 i + 1."""
+        half = c.known_size(self.cos, -1, "how many features are rotated")
+        features = c.known_size(x, -1, "how many features are rotated")
+        if 2 * half > features:
+            c.refuse(f"{2 * half} features of {features} are to be rotated")
+        sizes = [2 * half, features - 2 * half]
+        turning, rest = x, None
+        if sizes[1]:
+            turning, rest = c.add_all("Split", [x, c.ints(sizes)], num_outputs=2, axis=3)
+        axis = 3
+        if self.interleaved:
+            turning, axis = c.add("Reshape", [turning, c.ints([0, 0, 0, half, 2])]), 4
+        first, second = c.split(turning, 2, axis)
+        if self.interleaved:
+            first, second = (c.add("Squeeze", [p, c.ints([4])]) for p in (first, second))
+        parts = [
+            c.add("Sub", [c.add("Mul", [first, self.cos]), c.add("Mul", [second, self.sin])]),
+            c.add("Add", [c.add("Mul", [first, self.sin]), c.add("Mul", [second, self.cos])]),
+        ]
+        if self.interleaved:
+            parts = [c.add("Unsqueeze", [p, c.ints([4])]) for p in parts]
+        y = c.add("Concat", parts, axis=axis)
+        y = c.add("Reshape", [y, c.ints([0, 0, 0, 2 * half])]) if self.interleaved else y
+        return y if rest is None else c.add("Concat", [y, rest], axis=3)
+
+
+def _rotation(c: Conversion, where: str, cos: int, sin: int, interleaved: bool) -> Rotation:
+    """where: int64 [batch or 1, length]; cos, sin: inputs [length, half the features]."""
+    found = [c.add("Gather", [c.required(i), where], axis=0) for i in (cos, sin)]
+    first, second = (c.add("Unsqueeze", [x, c.ints([2])]) for x in found)
+    return Rotation(first, second, interleaved)
+
+
+def _from(c: Conversion, begin: str, count: str) -> str:
+    """begin [batch or 1, 1] + 0, 1, ... before `count`: [batch or 1, count]."""
+    return c.add("Add", [begin, c.add("Unsqueeze", [places(c, count), c.ints([0])])])
+
+
+@row("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(c: Conversion) -> Result:
+    """x [batch, length, features] or [batch, heads, length, features]; where it begins, int64[1],
+    or the places [batch, length]; cosines and sines [places, half the features]."""
+    a = c.attributes
+    a.expect("scale", 1.0, why="ONNX Runtime's kernels ignore it")
+    a.expect("is_packed_batching", 0, why="it is CUDA's alone")
+    count, rotated = a.integer("num_heads", 0), a.integer("rotary_embedding_dim", 0)
+    x, ids = c.required(0), c.required(1)
+    half = c.known_size(2, 1, "the features of a head")
+    if rotated not in (0, 2 * half):
+        a.refuse("rotary_embedding_dim", f"the cosines are for {2 * half} features")
+    whole = c.rank(x) == 4
+    if whole:
+        x = swapped(c, x)
+    else:
+        features = c.known_size(x, -1, "the features of a head")
+        if rotated and not count:
+            a.refuse("rotary_embedding_dim", "it needs num_heads")
+        x = in_heads(c, x, count if rotated else features // (2 * half))
+    if c.rank(ids) == 1:
+        ids = _from(c, c.add("Unsqueeze", [ids, c.ints([0])]), size(c, x, 1))
+    y = _rotation(c, ids, 2, 3, a.flag("interleaved")).of(c, x)
+    return c.apply("Transpose", [y], perm=(0, 2, 1, 3)) if whole else joined(c, y)
+
+
+@row("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(c: Conversion) -> Result:
+    """Attention of decoders, whose queries share heads of keys, with their cache.
+
+    Inputs: query, key, value (or all side by side in the query); past keys and values [batch,
+    heads, room, features], of which as many tokens are filled as input 5 says (tokens in all less
+    one, for each of the batch) less the new ones; the largest number of tokens in all; cosines and
+    sines; places; what is added to the scores; a sink per head. Present keys and values have the
+    larger of the room and that number. Later tokens are hidden, and those `local_window_size` back.
+    """
+    a = c.attributes
+    for name in ("k_quant_type", "v_quant_type"):
+        a.expect(name, "NONE", why="caches of integers are not supported")
+    a.irrelevant("kv_cache_bit_width", "the cache is not quantised")
+    a.irrelevant("qk_norm_epsilon", "queries and keys are not normalised")
+    a.expect("qk_output", 0, why="the scores, its output 3, are not supported")
+    a.expect("sliding_window_cache", 0, why="caches that forget are not supported")
+    if any(c.input(i) is not None for i in range(12, 16)):
+        c.refuse("inputs 12 to 15 (scales of the cache, norms of queries and keys)")
+    q, k, v = _grouped_heads(c, a.integer("num_heads", 0), a.integer("kv_num_heads", 0))
+    cache = _Cache.of(c, q)
+    if a.flag("do_rotary"):
+        rotation = _rotation(c, cache.of_new(c), 7, 8, a.flag("rotary_interleaved"))
+        q, k = rotation.of(c, q), rotation.of(c, k)
+    else:
+        a.irrelevant("rotary_interleaved", "nothing is rotated")
+    present = [cache.filled(c, c.input(i), own) for i, own in ((3, k), (4, v))]
+    window = a.integer("local_window_size", -1)
+    shown = cache.shown(c, a.flag("causal", True), window)
+    mask = c.add("Where", [shown, c.like(0, q), c.like(-np.inf, q)])
+    if c.input(10) is not None:
+        mask = c.add("Add", [mask, c.required(10)])
+    keys, values = (swapped(c, x) for x in present)
+    y = _sunk(c, Heads(q, keys, values), mask)
+    return with_more(c, joined(c, y), *present)
+
+
+def _grouped_heads(c: Conversion, count: int, shared: int) -> list[str]:
+    """Queries, and fewer heads of keys and values."""
+    if count < 1 or shared < 1 or count % shared:
+        c.refuse(f"{count} heads of queries cannot share {shared} of keys")
+    if c.input(1) is not None:
+        return [in_heads(c, c.required(i), n) for i, n in enumerate((count, shared, shared))]
+    features = c.known_size(0, -1, "the features of a head")
+    if features % (count + 2 * shared):
+        c.refuse(f"{features} features do not make {count} + 2 * {shared} heads")
+    own = features // (count + 2 * shared)
+    sizes = c.ints([count * own, shared * own, shared * own])
+    parts = c.add_all("Split", [c.required(0), sizes], num_outputs=3, axis=2)
+    return [in_heads(c, p, n) for p, n in zip(parts, (count, shared, shared))]
+
+
+@dataclass
+class _Cache:
+    """Where the tokens of a run belong. before: how many there were, int64 [batch, 1]; new: how
+    many there are now, room: what present caches hold, both int64[1]."""
+
+    before: str
+    new: str
+    room: str
+
+    @staticmethod
+    def of(c: Conversion, q: str) -> _Cache:
+        new = size(c, q, 1)
+        total = c.add("Reshape", [c.cast(c.required(6), DType.int64), c.ints([1])])
+        last = c.add("Unsqueeze", [c.cast(c.required(5), DType.int64), c.ints([1])])
+        before = c.add("Sub", [c.add("Add", [last, c.ints([1])]), new])
+        first = c.add("Equal", [new, total])
+        before = c.add("Where", [first, c.ints([0]), before])
+        past = c.input(3)
+        room = total if past is None else c.add("Max", [size(c, past, 2), total])
+        return _Cache(before, new, room)
+
+    def of_new(self, c: Conversion) -> str:
+        """Where each new token stands, [batch, new]: as input 9 says, if there is one. At the
+        beginning its first number is what counts."""
+        found = _from(c, self.before, self.new)
+        if c.input(9) is None:
+            return found
+        total = c.add("Reshape", [c.cast(c.required(6), DType.int64), c.ints([1])])
+        given = c.required(9)
+        corner = c.add("Slice", [given, c.ints([0, 0]), c.ints([1, 1]), c.ints([0, 1])])
+        counted = _from(c, corner, self.new)
+        return c.add("Where", [c.add("Equal", [self.new, total]), counted, given])
+
+    def filled(self, c: Conversion, past: str | None, own: str) -> str:
+        """The new tokens behind the old ones, then zeros, [batch, heads, room, features]."""
+        own = swapped(c, own)
+        held = own if past is None else c.add("Concat", [past, own], axis=2)
+        place = c.add("Unsqueeze", [places(c, self.room), c.ints([0])])
+        back = c.add("Sub", [place, self.before])
+        start = c.ints([0]) if past is None else size(c, past, 2)
+        end = c.add("Sub", [size(c, held, 2), c.ints([1])])
+        behind = c.add("Min", [c.add("Add", [back, start]), end])
+        is_new = c.add("And", [
+            c.add("GreaterOrEqual", [back, c.ints([0])]), c.add("Less", [back, self.new])
+        ])  # fmt: skip
+        index = c.add("Where", [is_new, behind, c.add("Min", [place, end])])
+        index = c.add("Unsqueeze", [index, c.ints([1, 3])])
+        lanes = np.zeros((1, *c.known_sizes(own, (1,)), 1, *c.known_sizes(own, (3,))), np.int64)
+        index = c.add("Add", [index, c.constant(lanes)])
+        found = c.add("GatherElements", [held, index], axis=2)
+        count = c.add("Add", [self.before, self.new])
+        is_held = c.add("Unsqueeze", [c.add("Less", [place, count]), c.ints([1, 3])])
+        return c.add("Where", [is_held, found, c.like(0, own)])
+
+    def shown(self, c: Conversion, causal: bool, window: int) -> str:
+        """Which keys a query sees, [batch, 1, new, room]."""
+        key = c.add("Unsqueeze", [places(c, self.room), c.ints([0, 1, 2])])
+        last = _from(c, self.before, self.new)
+        if not causal:
+            last = c.add("Sub", [c.add("Add", [self.before, self.new]), c.ints([1])])
+        last = c.add("Unsqueeze", [last, c.ints([1, 3])])
+        shown = c.add("LessOrEqual", [key, last])
+        if window < 0:
+            return shown
+        near = c.add("Greater", [key, c.add("Sub", [last, c.ints([window])])])
+        return c.add("And", [shown, near])
+
+
+def _sunk(c: Conversion, heads: Heads, mask: str) -> str:
+    """Attention whose scores are bounded by `softcap`, and whose shares leave room for a sink."""
+    a = c.attributes
+    cap = a.number("softcap", 0.0)
+    smooth, sink = a.integer("smooth_softmax", -1) == 1, c.input(11)
+    if not cap and not smooth and sink is None:
+        return attended(c, heads, mask)
+    q, k, v = (swapped(c, x) for x in (heads.q, heads.k, heads.v))
+    count, shared = c.known_size(q, 1, "its heads"), c.known_size(k, 1, "its heads")
+    if count != shared:
+        repeated = c.constant(np.repeat(np.arange(shared), count // shared), np.int64)
+        k, v = (c.add("Gather", [x, repeated], axis=1) for x in (k, v))
+    turned = c.add("Transpose", [k], perm=(0, 1, 3, 2))
+    scores = c.add("Mul", [c.add("MatMul", [q, turned]), c.like(scale(c, heads.q), q)])
+    if cap:
+        bounded = c.add("Tanh", [c.add("Div", [scores, c.like(cap, q)])])
+        scores = c.add("Mul", [bounded, c.like(cap, q)])
+    scores = c.add("Add", [scores, mask])
+    if smooth or sink is not None:
+        zero = c.like(np.zeros((1, 1, 1, 1)), q)
+        column = zero if sink is None else c.add("Unsqueeze", [sink, c.ints([0, 2, 3])])
+        one = c.add("Concat", [c.add("Shape", [scores], end=3), c.ints([1])], axis=0)
+        scores = c.add("Concat", [scores, c.add("Expand", [column, one])], axis=3)
+    shares = c.add("Softmax", [scores], axis=3)
+    if smooth or sink is not None:
+        shares = c.add("Slice", [shares, c.ints([0]), c.ints([-1]), c.ints([3])])
+    return swapped(c, c.add("MatMul", [shares, v]))
