@@ -19,15 +19,19 @@ from verax.judge.decide.ties import quantities, rounded_otherwise
 from verax.judge.regions.adjoint import Tape
 from verax.judge.regions.vjp import FLAT
 from verax.numerics import statistics as st
-from verax.numerics.error_model import TINY, Rounding, U
+from verax.numerics.error_model import KAPPA, TINY, Rounding, U
 from verax.ops.pointwise.arithmetic import Div, Mul
 from verax.ops.pointwise.cast import Cast, holds
 from verax.ops.quantized.quantization import DequantizeLinear
+from verax.ops.sums.linear import Gemm, MatMul
 from verax.ops.sums.normalization import BatchNormalization
+from verax.ops.windows.deconvolution import ConvTranspose
 from verax.reference.evaluate import evaluate_node
 
 Values = dict[str, np.ndarray]
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""What may stand between a sum and its bias."""
 After = Callable[[Node, Sequence[Any]], Sequence[np.ndarray]]
 """(node, its inputs) -> its outputs."""
 
@@ -47,6 +51,18 @@ class Region:
     def names(self) -> tuple[str, ...]:
         """Names of the nodes."""
         return tuple(n.name or n.outputs[0] for n in self.nodes)
+
+
+def products_of(node: Node, arrays: Sequence[Any]) -> int:
+    """How many products one result of a convolution or matrix product sums up."""
+    weights = arrays[1]
+    if isinstance(node.op, MatMul):
+        return int(weights.shape[-2] if weights.ndim > 1 else weights.size)
+    if isinstance(node.op, Gemm):
+        return int(weights.shape[1 if node.op.trans_b else 0])
+    if isinstance(node.op, ConvTranspose):
+        return int(weights[:, 0].size) // node.op.groups
+    return int(weights[0].size) if len(weights) else 0
 
 
 class Sampler:
@@ -69,6 +85,7 @@ class Sampler:
         self.parameters: set[str] = set()
         self.problems: list[str] = []
         self.quanta: dict[str, float] = {}
+        self._terms: dict[str | None, int] = {}
         self._ahead: list[Values] = []
         self.expected = self.run(self._measure)
 
@@ -140,11 +157,43 @@ class Sampler:
                 self.inner[value] = array
         if fixed:
             self.parameters.update(node.outputs)
+        self._let_addends_start(node, arrays)
         for value, quantity in zip(node.outputs, quantities(node, found.ev, arrays)):
             if quantity is not None:
                 self.quanta[value] = quantity.step
         self.tape.add(node, found.ev, arrays, found.outputs, still)
         return found.outputs
+
+    def _let_addends_start(self, node: Node, arrays: Sequence[Any]) -> None:
+        """What is added to a hidden sum of products, a bias or a skip connection, a runtime may
+        start the sum with: every partial sum is rounded at its size then.
+
+        `numerics.error_model.sum_of_products` says so of operators that have a bias themselves.
+        """
+        value = node.outputs[0]
+        if node.op.kind in PRODUCTS:
+            self._terms[value] = products_of(node, arrays)
+        if node.inputs[0] in self._alone and node.op.kind in MOVES:
+            self._terms[value] = self._terms.get(node.inputs[0], 0)
+        if node.op.kind not in ("Add", "Sub", "Sum") or value not in self.sigma:
+            return
+        signs = (1, -1) if node.op.kind == "Sub" else (1,) * len(arrays)
+        total = sum(sign * array for sign, array in zip(signs, arrays))
+        for name, sign, product in zip(node.inputs, signs, arrays):
+            terms = self._terms.get(name, 0) if name in self._alone else 0
+            if terms:
+                start = total - sign * product
+                first = np.maximum(0.0, start * total)  # b^2 + b S, S + b the total
+                grown = KAPPA * U * np.sqrt(terms * np.nan_to_num(first, posinf=0.0))
+                self.sigma[value] = np.hypot(self.sigma[value], grown)
+
+    @functools.cached_property
+    def _alone(self) -> set[str]:
+        """Hidden values that one node reads, once."""
+        readers = {v: self.graph.consumers.get(v, ()) for v in self.region.hidden}
+        return {
+            v for v, nodes in readers.items() if len(nodes) == 1 and nodes[0].inputs.count(v) == 1
+        }
 
     def draw_ahead(self, count: int) -> None:
         """Draw the samples that will be asked for first, before anything else is."""
