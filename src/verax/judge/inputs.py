@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -20,6 +21,8 @@ HANDED_ON = frozenset(
     ["Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose", "Concat"]
 )
 """What may be done to positions before they index something."""
+MASK = re.compile(r"(^|[^a-z])mask($|[^a-z])", re.IGNORECASE)
+"""Names of integer inputs [rows, length] that say which positions count: 1 where they do."""
 INITIAL = "the state's initial value"
 """Where the state of a network that remembers comes from."""
 
@@ -52,8 +55,9 @@ def draw_inputs(
     """Arrays by input name, and how each was drawn, in words.
 
     Floating-point tensors are normal; those shaped like images are smooth with fine detail, in
-    0 to 1, or in the range that `pixels` has for them. Integers that index a table stay inside it.
-    State has its initial value. sizes: for symbols; see `choose_sizes`.
+    0 to 1, or in the range that `pixels` has for them. Integers that index a table stay inside it;
+    masks of rows, as their names say, are ones and then zeros. State has its initial value.
+    sizes: for symbols; see `choose_sizes`.
     """
     chosen = choose_sizes(graph, sizes)
     random = np.random.default_rng(seed)
@@ -83,6 +87,12 @@ def _draw(
     shape, dtype = type_.shape, type_.dtype
     if dtype is DType.bool_:
         return random.integers(0, 2, shape).astype(bool), "fair coin"
+    if not dtype.is_float and len(shape) == 2 and MASK.search(name):
+        length = shape[1]
+        ends = random.integers(min(length // 2 + 1, length), length + 1, (shape[0], 1))
+        ends[:1] = min(ends[:1, 0].max(initial=1), max(length - 1, 1))  # the first row ends early
+        mask = np.arange(length) < ends
+        return mask.astype(dtype.numpy), "a mask: ones, then zeros where a row ends"
     if not dtype.is_float:
         limit = min(_table_size(graph, name, chosen), np.iinfo(dtype.numpy).max)
         return random.integers(0, limit, shape).astype(dtype.numpy), f"integers below {limit}"

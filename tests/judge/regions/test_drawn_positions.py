@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
@@ -32,6 +33,31 @@ def test_they_are_below_the_smallest_indexed_axis(text: str, name: str, size: in
     drawn = [draw_inputs(graph, seed) for seed in range(40)]
     assert {int(v) for arrays, _ in drawn for v in arrays[name].ravel()} == set(range(size))
     assert all(f"integers below {size}" in words[name] for _, words in drawn)
+
+
+MASK = """graph "mask"
+input %attention_mask: int64[3, 6]
+input %unmasked: int64[3, 6]
+%y: int64[3, 6] = Mul()(%attention_mask, %unmasked)
+output %y
+"""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_masks_are_ones_and_then_zeros(seed: int) -> None:
+    """As a tokenizer pads: other integers mean something else to everybody who reads a mask."""
+    arrays, words = draw_inputs(parse_graph(MASK), seed)
+    mask = arrays["attention_mask"]
+    assert set(mask.ravel().tolist()) == {0, 1}
+    assert (mask[:, 0] == 1).all() and (mask[0, -1] == 0) and (np.diff(mask, axis=1) <= 0).all()
+    assert "ones, then zeros" in words["attention_mask"]
+    assert "integers below" in words["unmasked"]
+
+
+@pytest.mark.parametrize("shape", ["1, 1", "2, 0", "0, 4"])
+def test_masks_of_any_size(shape: str) -> None:
+    text = MASK.replace("3, 6", shape)
+    assert (draw_inputs(parse_graph(text), 1)[0]["attention_mask"] <= 1).all()
 
 
 LENGTHS = """graph "lengths"

@@ -119,7 +119,8 @@ def spreads(
             y, other = values[name], sample[name]
             if y.dtype.kind != "f" or y.shape != other.shape:
                 continue
-            gap = other - y
+            with np.errstate(invalid="ignore"):  # infinities of both are no distance
+                gap = other - y
             gap *= gap
             if name in squares:
                 gap += squares[name]
