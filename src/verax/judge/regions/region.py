@@ -182,7 +182,8 @@ class _Judgement:
         distances = self._distances(value, samples)
         if not distances:
             return np.zeros(self.expected[value].shape)
-        return st.sampled_sigma(np.mean([d * d for d in distances], axis=0))
+        with np.errstate(over="ignore"):
+            return st.sampled_sigma(np.mean([d * d for d in distances], axis=0))
 
     def _distances(self, value: str, samples: Iterable[Values]) -> list[np.ndarray]:
         """How far the samples lie from the meaning, leaving out those of another shape."""
