@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.compiler.test_bits import runnable
 from tests.compiler.test_integer_kernels import CHOICES, Network, _behind, holds, integers
+from verax.base.processor import runs_here
 from verax.base.settings import Settings
 from verax.compiler.decide.ranges import range_of
 from verax.compiler.driver import compile
@@ -21,7 +22,9 @@ from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.numerics import winograd_integers
 
-ONE = Settings(opt_level=1, threads=1)
+PLAIN = next((name for name in ("avx512", "avx2") if runs_here(name)), "host")
+ONE = Settings(opt_level=1, threads=1, target=PLAIN)
+"""Without instructions that multiply bytes in fours, beside which the transforms seldom pay."""
 
 
 def forced(tile: int) -> Any:

@@ -165,6 +165,7 @@ def test_constants_of_every_kind(name):
 
 def test_every_row_has_its_operator_and_every_operator_its_row():
     rows = {name for domain, name in TABLE if domain == ""}
+    rows.remove("SimplifiedLayerNormalization")  # ONNX Runtime's own, in the domain of ONNX
     folded = {"Constant", "CastLike", "Scatter", "Upsample"}
     folded |= {
         "QLinearConv",
