@@ -17,6 +17,7 @@ from verax.base.settings import Settings
 from verax.compiler.decide.ranges import range_of
 from verax.compiler.driver import compile
 from verax.compiler.lower.integer import convolution as lowering
+from verax.compiler.lower.integer.winograd import tile_of
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -139,6 +140,20 @@ def wide(channels: int = 64, size: int = 28, **more: Any) -> Network:
 def test_weights_sizes_and_data_decide(network: Any, tiles: list[str]) -> None:
     graph, _ = network()
     assert transforms(graph) == tiles
+
+
+@pytest.mark.parametrize(
+    ("layer", "tile"),
+    [
+        (wide(64, 56, filters=64), 4),
+        (wide(256, 14, filters=256), 4),
+        (wide(512, 7, filters=512), 0),  # few tiles wait for many weights
+        (wide(64, 6, filters=64), 0),
+    ],
+)
+def test_tiles_beside_instructions_for_bytes(layer: Network, tile: int) -> None:
+    (node,), weights = layer[0].nodes, next(iter(layer[0].constants.values()))
+    assert tile_of(layer[0], node, weights.astype(np.int32), (0, 255), quick=True) == tile
 
 
 def test_weights_that_leave_16_bits_take_the_smaller_tile() -> None:
