@@ -72,15 +72,26 @@ def test_every_bit_is_promised(
 
 
 def test_where_pixels_lie_side_by_side() -> None:
-    """Where pairs would have lanes of nothing: not of even channels or windows of one column, nor
-    where neighbours of a window are no neighbours of the image, nor where bytes are multiplied."""
+    """Where pairs, or fours, would have lanes of nothing: not of even channels or windows of one
+    column, nor where neighbours of a window are no neighbours of the image."""
     assert SAID in plan(case_of(3, (7, 7), 1, strides=(2, 2)))
     assert SAID in plan(case_of(3, (7, 7), 1), "aarch64")
-    assert SAID not in plan(case_of(3, (7, 7), 1), "avx512vnni")
+    assert SAID in plan(case_of(3, (7, 7), 1), "avx512vnni")
+    assert SAID in plan(case_of(6, (3, 3), 1), "avx512vnni")
+    assert SAID not in plan(case_of(6, (3, 3), 1))
+    assert SAID not in plan(case_of(4, (3, 3), 1), "avx512vnni")
     assert SAID not in plan(case_of(4, (3, 3), 2))
     assert SAID not in plan(case_of(3, (3, 1), 3))
     assert SAID not in plan(case_of(3, (3, 3), 4, dilations=(1, 2)))
     assert SAID not in plan(case_of(9, (3, 3), 5))
+
+
+@pytest.mark.parametrize("zero", [0, 132])
+def test_bytes_have_a_border_of_their_zero(zero: int) -> None:
+    """Where VNNI is. The byte 0 needs no writing: its border stays as it is."""
+    text = plan(case_of(3, (7, 7), 1, zero=zero, pads=((3, 2), (1, 3))), "avx512vnni")
+    assert "uint8 by int8 in int32" in text
+    assert ("132 around an image" in text) == (zero == 132)
 
 
 @pytest.mark.parametrize("wrong", ["columns", "border"])

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.lower.lowering import KernelCall, Lowering, Step
 from verax.compiler.lower.memory import Lifetime, bordered_bytes, most_alive
-from verax.compiler.lower.storage import Buffer, Geometry, Pointer
+from verax.compiler.lower.storage import Buffer, Geometry, Placed, Pointer
 from verax.numerics.expr import Const
 
 KEPT_SHARE = 0.1
@@ -64,6 +64,19 @@ def _zeroing(lowering: Lowering, buffer: Buffer, kind: Geometry) -> Iterator[Ker
         spec = LoopSpec(dims, (), (Access(dtype, tuple(strides)),), (Const(0, dtype),))
         target = Pointer(buffer, offset * kind.itemsize)
         yield KernelCall(spec, lowering.schedule(spec), (target,), "zeros around an image")
+
+
+def write_border(lowering: Lowering, placed: Placed, number: int) -> None:
+    """Have the border of a value of integers hold `number`, in every run."""
+    kind, dtype = placed.physical.geometry, str(placed.physical.type.dtype)
+    if kind is None:
+        return
+    placed.buffer.geometry = None
+    strides = placed.physical.strides
+    for offset, dims in _sides(kind, list(strides)):
+        spec = LoopSpec(dims, (), (Access(dtype, strides),), (Const(number, dtype),))
+        target = Pointer(placed.buffer, offset * kind.itemsize)
+        lowering.call(spec, (target,), f"{number} around an image")
 
 
 def _sides(kind: Geometry, strides: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:

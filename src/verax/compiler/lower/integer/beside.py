@@ -1,9 +1,10 @@
 """Images of one or a few odd channels, whose pixels lie side by side: no lane of a pair is wasted.
 
-The kernels of the blocked layout multiply pairs of a pixel's channels, so an image of three has a
-quarter of nothing in them, and sixteen numbers for each pixel in memory. With channels last, and no
-more than there are, the columns of a window are neighbours: one pixel with all their channels. So
-7x7 windows of three channels are 7x1 windows of 21.
+The kernels of the blocked layout multiply pairs of a pixel's channels (of bytes, where VNNI is,
+fours), so an image of three has a quarter of nothing in them, and sixteen numbers for each pixel in
+memory. With channels last, and no more than there are, the columns of a window are neighbours: one
+pixel with all their channels. So 7x7 windows of three channels are 7x1 windows of 21. In bytes the
+border holds what stands for 0, which need not be the byte 0.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
+from verax.compiler.lower.convolution.borders import write_border
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.types import DType, TensorType
@@ -33,26 +35,33 @@ def lie_beside(spec: ConvSpec) -> bool:
     flat = spec.kernel[0] == 1 and spec.output[0] == 1 and spec.strides[0] == 1
     plain = spec.groups == 1 and not spec.transposed and spec.dilations[2] == 1
     channels, columns = known(spec.channels), spec.kernel[2]
-    fewer = -(-channels * columns // 2) < -(-channels // 2) * columns
-    return spec.step == 2 and flat and plain and channels < LANES // 2 and fewer
+    fewer = -(-channels * columns // spec.step) < -(-channels // spec.step) * columns
+    return spec.step > 1 and flat and plain and channels < LANES // 2 and fewer
 
 
-def beside(lowering: Lowering, source: Placed, pads: Pads, centre: Expr, label: str) -> Placed:
-    """The image [N, C, H, W] as int16 [N, 1, H, W C], with a border of zeros for `pads`.
+def beside(
+    lowering: Lowering, source: Placed, pads: Pads, centre: Expr, label: str, zero: int = 0
+) -> Placed:
+    """The image [N, C, H, W] as [N, 1, H, W C], with a border for `pads`.
 
-    pads: rows and columns of zeros, of which the window reads. centre: what becomes of an element.
+    pads: rows and columns of the border, of which the window reads. centre: what becomes of an
+    element, int16 or uint8. zero: what the border holds.
     """
     n, channels, rows, cols = source.physical.shape
     above, (left, right) = pads
-    spare = right * channels + 1  # the last pair of a window may end behind it
-    type_ = TensorType(DType.int16, (n, 1, rows, cols * channels))
+    type_ = TensorType(DType(centre.dtype), (n, 1, rows, cols * channels))
+    spare = (
+        right * channels + 4 // type_.dtype.itemsize - 1
+    )  # the last step may end behind a window
     target = lowering.allocate(Physical(type_, pads=(above, (left * channels, spare))))
+    if zero:
+        write_border(lowering, target, zero)
     batch, lane, row, col = source.physical.strides
     to_batch, _, to_row, _ = target.physical.strides
     move = LoopSpec(
         (n, rows, cols, channels),
         (Access(str(source.physical.type.dtype), (batch, row, col, lane)),),
-        (Access("int16", (to_batch, to_row, channels, 1)),),
+        (Access(centre.dtype, (to_batch, to_row, channels, 1)),),
         (centre,),
     )
     lowering.call(move, (source, target), label)

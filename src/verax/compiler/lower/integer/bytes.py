@@ -19,8 +19,8 @@ from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
-from verax.ir.types import DType
-from verax.numerics.expr import trace
+from verax.ir.types import DType, TensorType
+from verax.numerics.expr import Expr, trace
 from verax.ops.pointwise.activation import Clip
 from verax.ops.pointwise.cast import Cast
 from verax.ops.quantized.quantization import QuantizeLinear
@@ -52,13 +52,18 @@ def moved_into_bytes(lowering: Lowering, value: str, base: int, pads: Pads) -> P
             return placed
     target = lowering.allocate(Physical(type_.with_dtype(DType.uint8), Layout.blocked, pads))
     source = lowering.find(value, Layout.blocked) or lowering.read(value)
-    moved = trace(
-        lambda m, x: m.convert(m.sub(m.convert(x, "int16"), m.const(base, "int16")), "uint8"),
-        [str(type_.dtype)],
-    )
+    moved = bytes_minus(base, type_)
     lowering.copy(source, target, f"{value}: minus {base} in bytes", moved)
     lowering.centred.setdefault(key, []).append(target)
     return target
+
+
+def bytes_minus(base: int, type_: TensorType) -> Expr:
+    """An element of that type, minus `base`, as an unsigned byte."""
+    return trace(
+        lambda m, x: m.convert(m.sub(m.convert(x, "int16"), m.const(base, "int16")), "uint8"),
+        [str(type_.dtype)],
+    )
 
 
 def starting_sums(weights: np.ndarray, zero: int) -> np.ndarray:

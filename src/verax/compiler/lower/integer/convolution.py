@@ -29,7 +29,12 @@ from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.integer.beside import beside, lie_beside, spec_beside, weights_beside
-from verax.compiler.lower.integer.bytes import moved_into_bytes, starting_sums, subtracted
+from verax.compiler.lower.integer.bytes import (
+    bytes_minus,
+    moved_into_bytes,
+    starting_sums,
+    subtracted,
+)
 from verax.compiler.lower.integer.weights import WeightFacts, centred, facts_of
 from verax.compiler.lower.integer.winograd import border, lower_tiles, tile_of
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
@@ -176,6 +181,16 @@ def takes_bytes(graph: Graph, node: Node, how: str) -> bool:
     A border of zeros is right where the byte 0 stands for 0. Elsewhere there must be none, and
     each filter's sums start from what the others' zero adds to them.
     """
+    if not _fits_bytes(graph, node, how):
+        return False
+    if int(_zero(graph, node, 2)) == _base(graph, node):
+        return True
+    pads = _direct_pads(graph, node) or ()
+    return not isinstance(node.op, ConvTransposeInteger) and not any(a or b for a, b in pads)
+
+
+def _fits_bytes(graph: Graph, node: Node, how: str) -> bool:
+    """Whether data and weights fit into bytes that the machine multiplies, borders aside."""
     if not isinstance(node.op, ConvInteger | ConvTransposeInteger) or not is_compiled(graph, node):
         return False
     nothing = Strides(0, 0, 0, 0)
@@ -188,11 +203,7 @@ def takes_bytes(graph: Graph, node: Node, how: str) -> bool:
     facts = _facts(graph, node)
     if facts.lowest < -128 or facts.highest > 127:
         return False
-    if how == "pairs" and not (_pairs_up(spec, facts) and _tile(graph, node, how) == 0):
-        return False
-    if int(_zero(graph, node, 2)) == base:
-        return True
-    return not spec.transposed and not any(a or b for a, b in pads)
+    return how != "pairs" or (_pairs_up(spec, facts) and _tile(graph, node, how) == 0)
 
 
 def _pairs_up(spec: ConvSpec, facts: WeightFacts) -> bool:
@@ -210,8 +221,9 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     tile, pads = _tile_and_pads(graph, node, how)
     if pads is None:
         return None
-    ready = _is_ready(graph, node) and (tile != 0 or not _side_by_side(graph, node))
-    if how and not tile and takes_bytes(graph, node, how):
+    apart = tile != 0 or _beside_in(graph, node, how) is None
+    ready = _is_ready(graph, node) and apart
+    if apart and how and not tile and takes_bytes(graph, node, how):
         data = graph.types[node.inputs[0] or ""].dtype
         ready = data is DType.uint8 and _base(graph, node) == 0
     return Layouts({0: (Layout.blocked, pads)} if ready else {}, Layout.blocked)
@@ -242,12 +254,15 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
         declared = _as_declared(graph, node, "int32")
         lower_tiles(lowering, group, x, weights, tile, declared, _sums(graph, node, "int32"))
         return
-    base = _base(graph, node) if takes_bytes(graph, node, how) else None
-    side_by_side = base is None and _side_by_side(graph, node)
-    if side_by_side:
+    beside_in = _beside_in(graph, node, how)
+    narrow = beside_in is DType.uint8 or takes_bytes(graph, node, how)
+    base = _base(graph, node) if narrow else None
+    zero = 0 if base is None else int(_zero(graph, node, 2)) - base
+    if beside_in is not None:
         value = node.inputs[0] or ""
-        label = f"{value}: pixels side by side"
-        x = beside(lowering, lowering.read(value), pads, _centre(graph, node), label)
+        source, label = lowering.read(value), f"{value}: pixels side by side"
+        centre = _centre(graph, node) if base is None else bytes_minus(base, graph.types[value])
+        x = beside(lowering, source, pads, centre, label, zero)
     elif base is None:
         x = _centred_data(lowering, node, pads)
     else:
@@ -255,9 +270,8 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     y = lowering.write(group.output, Layout.blocked)
     stored = graph.types[group.output].dtype
     spec = _spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)
-    if side_by_side:
+    if beside_in is not None:
         spec, weights = spec_beside(spec, x), weights_beside(weights)
-    zero = 0 if base is None else int(_zero(graph, node, 2)) - base
     if base is not None:
         types = ContractionTypes("uint8", "int8", "int32", str(stored))
         paired = how == "pairs"
@@ -282,12 +296,18 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [*arguments, *operands, y], group.label, schedule)
 
 
-def _side_by_side(graph: Graph, node: Node) -> bool:
-    """Whether the image's pixels are put side by side (`beside`)."""
+def _beside_in(graph: Graph, node: Node, how: str) -> DType | None:
+    """What an image is stored in whose pixels are put side by side (`beside`); None where they are
+    not."""
     nothing = Strides(0, 0, 0, 0)
     if graph.types[node.inputs[0] or ""].rank != 4:
-        return False
-    return lie_beside(_spec(graph, node, nothing, nothing, DType.int32))
+        return None
+    spec = _spec(graph, node, nothing, nothing, DType.int32)
+    if how == "dots" and _fits_bytes(graph, node, how):
+        types = ContractionTypes("uint8", "int8", "int32", "int32")
+        if lie_beside(dataclasses.replace(spec, types=types)):
+            return DType.uint8
+    return DType.int16 if lie_beside(spec) and not takes_bytes(graph, node, how) else None
 
 
 def _as_declared(graph: Graph, node: Node, total: str) -> Expr | None:
