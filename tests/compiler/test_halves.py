@@ -205,6 +205,17 @@ def test_products_keep_the_bits(plain: None, m: int, k: int, taken: bool) -> Non
     holds(graph, fed, ALLOWED, taken)
 
 
+def test_registers_that_hold_half_a_vector_do_too(
+    plain: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their last block of filters is computed whole: a step's weights are no vector of 16."""
+    half = dataclasses.replace(Target.avx2(), pairs=True)
+    if not half.runs_here():
+        pytest.skip("no AVX2")
+    monkeypatch.setattr(Target, "named", staticmethod(lambda name: half))
+    holds(chain(24, 40), image(), ALLOWED)
+
+
 @pytest.mark.parametrize("channels", [20, 23])
 def test_channels_that_do_not_exist_are_not_multiplied(plain: None, channels: int) -> None:
     """Behind the last one lies what the activation makes of 0: here an infinity."""
