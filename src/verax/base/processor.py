@@ -19,6 +19,7 @@ AVX2 = ("avx2", "avx", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "movbe",
 AVX512 = (*AVX2, "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd")
 X86 = ("x86_64", "amd64")
 TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "avx512bf16": (X86, (*AVX512, "avx512vnni", "avx512bf16")),
     "avx512vnni": (X86, (*AVX512, "avx512vnni")),
     "avx512": (X86, AVX512),
     "avxvnni": (X86, (*AVX2, "avxvnni")),
@@ -27,13 +28,14 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Target -> (names of its architecture, instructions that it takes, as LLVM calls them); the
 fastest first."""
-NAMES = ("avx512vnni", "avx512", "avxvnni", "avx2", "aarch64")
+NAMES = ("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "aarch64")
 """Of targets, as people choose them."""
 _LINUX_NAMES = {
     "bmi": "bmi1",
     "lzcnt": "abm",
     "sse4.2": "sse4_2",
     "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
     "avxvnni": "avx_vnni",
 }
 """Where the kernel's name of an instruction set is another one than LLVM's."""

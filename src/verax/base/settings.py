@@ -26,14 +26,14 @@ class Settings:
     rounding of what it rewrote, 3 approximates (`keep_exact`: names of nodes that it must not);
     these two promise the same bits on every machine and for any number of threads too. threads:
     worker count, 0 = as many as `base.cores` says (cores, CPU quota, OMP_NUM_THREADS). target:
-    "host", "avx512vnni", "avx512", "avxvnni", "avx2" or "aarch64". disable / require: names of
-    passes. checked: verify the graph around every pass. stop_after: how many rewrites the passes
-    may do together, None for all; a search for a faulty one uses it. memory: bytes that one value
-    and the program's buffers may take, 0 for what `base.memory` finds free. require_native: a node
-    that no kernel takes is an error. passes: names of the only passes and decisions that run, None
-    for the level's. inject: files of further passes (`compiler.injected`); they are Python code,
-    which is run. steps: the only rewrites and decisions that are made, in the words of a trace,
-    None for all. quick: code is generated with little effort, for a few runs; the same bits.
+    "host", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2" or "aarch64". disable / require:
+    names of passes. checked: verify the graph around every pass. stop_after: how many rewrites the
+    passes may do together, None for all; a search for a faulty one uses it. memory: bytes that one
+    value and the program's buffers may take, 0 for what `base.memory` finds free. require_native: a
+    node that no kernel takes is an error. passes: names of the only passes and decisions that run,
+    None for the level's. inject: files of further passes (`compiler.injected`); they are Python
+    code, which is run. steps: the only rewrites and decisions that are made, in the words of a
+    trace, None for all. quick: code is generated with little effort, for a few runs; the same bits.
     allow: of ALLOWANCES, at the highest level.
     """
 

@@ -43,10 +43,11 @@ def initialise_llvm() -> None:
 class Target:
     """Where code runs.
 
-    name: "avx512vnni", "avx512", "avxvnni", "avx2" or "neon". triple, cpu, features: as LLVM spells
-    them. vector_bits: width of the widest register; registers: how many of those there are.
-    dots: whether it has VNNI, which adds up four products of bytes at a time. effort: of LLVM's
-    code generator, 0 to 3; it changes no bit.
+    name: "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2" or "neon". triple, cpu, features:
+    as LLVM spells them. vector_bits: width of the widest register; registers: how many of those
+    there are. dots: whether it has VNNI, which adds up four products of bytes at a time. pairs:
+    whether it has AVX512_BF16, which adds two products of bfloat16. effort: of LLVM's code
+    generator, 0 to 3; it changes no bit.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Target:
     vector_bits: int
     registers: int
     dots: bool = False
+    pairs: bool = False
     effort: int = 3
 
     @property
@@ -76,10 +78,10 @@ class Target:
         return Target.named("aarch64" if name == "neon" else name)
 
     @staticmethod
-    def avx512(dots: bool = False) -> Target:
-        """x86-64 with AVX-512 F, VL, BW, DQ, CD, and VNNI if `dots`."""
-        name = "avx512vnni" if dots else "avx512"
-        return Target(name, _x86_triple(), "x86-64", _features(name), 512, 32, dots)
+    def avx512(dots: bool = False, pairs: bool = False) -> Target:
+        """x86-64 with AVX-512 F, VL, BW, DQ, CD, and VNNI if `dots`, AVX512_BF16 too if `pairs`."""
+        name = "avx512bf16" if pairs else "avx512vnni" if dots else "avx512"
+        return Target(name, _x86_triple(), "x86-64", _features(name), 512, 32, dots or pairs, pairs)
 
     @staticmethod
     def avx2(dots: bool = False) -> Target:
@@ -106,8 +108,8 @@ class Target:
             )
         if name == "aarch64":
             return Target.aarch64()
-        dots = name.endswith("vnni")
-        return Target.avx512(dots) if name.startswith("avx512") else Target.avx2(dots)
+        dots, pairs = name.endswith("vnni"), name.endswith("bf16")
+        return Target.avx512(dots, pairs) if name.startswith("avx512") else Target.avx2(dots)
 
     def runs_here(self) -> bool:
         """Whether this process could execute code made for this target."""

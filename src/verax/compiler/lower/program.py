@@ -51,6 +51,7 @@ from verax.compiler.lower.products import (  # noqa: F401
     recurrent,
     strassen,
 )
+from verax.compiler.lower.products.pairs import kept_in_halves
 from verax.compiler.lower.reduce import (  # noqa: F401
     extremes,
     group_normalization,
@@ -110,9 +111,12 @@ def lower(
             return graph
         return stored_in_bytes(graph, lambda graph, node: takes_bytes(graph, node, how))
 
+    def in_halves(graph: Graph) -> Graph:
+        return kept_in_halves(graph) if target.pairs else graph
+
     graph = in_bytes(graph)
-    lowering = Lowering(graph, target, settings, None, tuned)
-    lowering.prepare_body = in_bytes
+    lowering = Lowering(in_halves(graph), target, settings, None, tuned)
+    lowering.prepare_body = lambda body: in_halves(in_bytes(body))
     lowering.lower_body = _lower_all
     lowering.decisions = decisions
     _lower_all(lowering, decisions)

@@ -30,8 +30,8 @@ def choose_bfloat16(
 
     It runs only where bf16 is allowed. Convolutions that are computed by Winograd's algorithm stay
     so, and so do nodes named in `keep`, and sums of fewer than 16 products of a channel. Weights
-    take half of the memory where they are read to be multiplied once; processors with AVX512_BF16
-    add two products at a time.
+    take half of the memory where they are read to be multiplied once; on processors with
+    AVX512_BF16 both factors do, and kernels add two products at a time (`lower.products.pairs`).
 
     Numeric effect: every factor errs by up to 2^-8 of its size, and counts as 0 below 2^-56; a sum
     by up to 2^-7 of the sum of its products' sizes. The sums are those of float32, one FMA per

@@ -4,6 +4,7 @@ Per phase, per section of output channel blocks (all full groups of `schedule.bl
 rest), per group, per group of blocks: [input block][tap][channel of the block][blocks * 16], or
 where channels are taken in pairs [pair of the block][blocks * 16][2]. Output channels beyond the
 real ones are zero; input channels beyond the real ones do not exist, but for the other of a pair.
+Pairs of bfloat16, which are of an even number of channels, have the second first.
 """
 
 from __future__ import annotations
@@ -54,7 +55,13 @@ def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSched
         for first, count, blocks in sections(spec, schedule):
             part = taps.reshape(*w.shape[:3], steps)
             parts += _pack_section(part, known(first), known(count), blocks, spec.step)
-    return np.concatenate(parts) if parts else np.zeros(0, w.dtype)
+    packed = np.concatenate(parts) if parts else np.zeros(0, w.dtype)
+    return _turned(packed) if spec.types.weights == "bfloat16" else packed
+
+
+def _turned(packed: np.ndarray) -> np.ndarray:
+    """The second of each pair first: `steps.Halves` adds the upper half of a number of 32 bits."""
+    return np.ascontiguousarray(packed.reshape(-1, 2)[:, ::-1]).reshape(-1)
 
 
 def direct_elements(spec: ConvSpec, schedule: ConvSchedule) -> int:

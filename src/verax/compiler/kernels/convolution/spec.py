@@ -113,7 +113,8 @@ class ConvSpec:
         """Input channels that are multiplied together: pairs of 16 bits, or four bytes, as machines
         have it."""
         factors = self.types.x, self.types.weights
-        return {("int16", "int16"): 2, ("uint8", "int8"): 4}.get(factors, 1)
+        pairs = dict.fromkeys((("int16", "int16"), ("bfloat16", "bfloat16")), 2)
+        return {**pairs, ("uint8", "int8"): 4}.get(factors, 1)
 
     @property
     def extra_arguments(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from verax.compiler.kernels.llvm.types import (
     ArrayType,
+    BFloatType,
     Constant,
     DoubleType,
     FloatType,
@@ -30,7 +31,7 @@ from verax.compiler.kernels.llvm.types import (
 )  # fmt: skip
 
 __all__ = [
-    "ArrayType", "Block", "Callee", "Constant", "DoubleType", "FloatType", "Function",
+    "ArrayType", "BFloatType", "Block", "Callee", "Constant", "DoubleType", "FloatType", "Function",
     "FunctionType", "GlobalVariable", "HalfType", "IRBuilder", "InlineAsm", "IntType",
     "LiteralStructType", "Module", "Phi", "PointerType", "Type", "Undefined", "Value", "VectorType",
     "VoidType",

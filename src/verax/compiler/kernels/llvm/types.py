@@ -107,6 +107,15 @@ class _FloatType(Type):
         return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016x}"
 
 
+class BFloatType(Type):
+    """Numbers of 8 bits, as an instruction takes them; kernels hold their 16 bits as integers."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__("bfloat")
+
+
 class HalfType(_FloatType):
     __slots__ = ()
 

@@ -5,7 +5,8 @@ neighbouring channels, x0 w0 + x1 w1 into 32 bits: x86 has an instruction for th
 the addition vpdpwssd), which unlike its 8-bit relative (vpmaddubsw) does not saturate in between;
 other machines widen and multiply. Where there is VNNI, four neighbouring channels of unsigned bytes
 are taken by signed ones (vpdpbusd, which does not saturate either). All give the same integers,
-whatever the order.
+whatever the order. Factors in bfloat16 are taken in pairs where there is AVX512_BF16 (vdpbf16ps):
+two FMAs, one after the other.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def products(f: FunctionBuilder, types: ContractionTypes, paired: bool = False) 
     """The products of `types`: floats, pairs of int16, or whatever widens to the sum."""
     if paired:
         return Paired(f, types)
+    if types.x == types.weights == "bfloat16":
+        return Halves(f)
     if types.sum.startswith("float"):
         return _Floats(f, types)
     if (types.x, types.weights) == ("uint8", "int8"):
@@ -222,6 +225,56 @@ class Paired(_Pairs):
 
     def _call(self, name: str, result: ir.Type, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.f.b.call(self.f.module.intrinsic(name, result, [a.type, b.type]), [a, b])
+
+
+class Halves:
+    """Two neighbouring channels a step, in bfloat16; weights [16 filters][2].
+
+    vdpbf16ps adds the product of the upper halves first, and then that of the lower halves, each by
+    an FMA in float32 that rounds to nearest even, whatever MXCSR says, and takes subnormal numbers
+    for zero on the way in and out. (Intel's description; 20 million random operands gave these bits
+    on a Zen 5.) In memory the first channel is the lower half, so both factors are turned. What
+    `Bfloat16Factor` gives makes no subnormal number: so these are the FMAs of float32.
+    """
+
+    def __init__(self, f: FunctionBuilder) -> None:
+        self.f, self.target = f, f.module.target
+
+    def zero(self) -> ir.Value:
+        return self.f.constant(0.0)
+
+    def weights(self, pointer: ir.Value) -> ir.Value:
+        """Both of a filter in one number of 32 bits, turned when they were packed."""
+        return self.f.b.load(pointer, align=4, typ=ir.VectorType(I32, LANES))
+
+    def value(self, pointer: ir.Value) -> ir.Value:
+        """Turned before it is in a vector: to rotate those takes a unit that multiplies, and a
+        fifth of the time."""
+        pair = self.f.b.load(pointer, align=2, typ=I32)
+        turn = self.f.module.intrinsic("llvm.fshl.i32", I32, [I32] * 3)
+        return self.f.splat(self.f.b.call(turn, [pair, pair, ir.Constant(I32, 16)]))
+
+    def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        if not self.target.pairs:
+            return self._plainly(value, weights, total)
+        kind = ir.VectorType(ir.BFloatType(), 2 * LANES)
+        name, types = "llvm.x86.avx512bf16.dpbf16ps.512", [total.type, kind, kind]
+        instruction = self.f.module.intrinsic(name, total.type, types)
+        halves = [self.f.b.bitcast(v, kind) for v in (value, weights)]
+        return self.f.b.call(instruction, [total, *halves])
+
+    def _plainly(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        """What the instruction does, in ordinary ones: slow, and right on every machine."""
+        b, floats = self.f.b, self.f.vector_type()
+        upper = ir.Constant(value.type, [0xFFFF0000] * LANES)
+        sixteen = ir.Constant(value.type, [16] * LANES)
+        for half in (lambda v: b.and_(v, upper), lambda v: b.shl(v, sixteen)):
+            x, w = (b.bitcast(half(v), floats) for v in (value, weights))
+            total = self.f.fma(x, w, total)
+        return total
+
+    def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
+        return pointers, total
 
 
 class _Quads:

@@ -13,6 +13,7 @@ from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.layout import Strides, calls_function
 from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.convolution.weights import packed_bias, packed_weights
+from verax.compiler.lower.halves import product_inputs, reads_pairs
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.movement.turned import pixels_of
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
@@ -29,7 +30,7 @@ WIDE = (DType.float32, DType.float64)
 
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernels can run this node: float32 or float64, up to three axes."""
-    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
+    types = [t for t in (*product_inputs(graph, node), *graph.output_types(node)) if t is not None]
     return (
         all(t.is_static and t.dtype in WIDE and 0 not in t.shape for t in types)
         and can_block(types[0])
@@ -67,7 +68,11 @@ def conv_spec(
         pads=triple([begin for begin, _ in windows.pads], 0),
         bias=len(node.inputs) > 2 and node.inputs[2] is not None,
         transposed=isinstance(op, ConvTranspose),
-        types=contraction(str(x_type.dtype), str(w_type.dtype), str(stored)),
+        types=contraction(
+            str(x_type.dtype),
+            str(x_type.dtype if reads_pairs(graph, node) else w_type.dtype),
+            str(stored),
+        ),
     )
 
 

@@ -26,6 +26,7 @@ from verax.compiler.kernels.products.gemm import (
 )
 from verax.compiler.kernels.products.stored import MOST_ROWS
 from verax.compiler.kernels.sizes import known
+from verax.compiler.lower.halves import product_inputs, reads_pairs
 from verax.compiler.lower.integer.bytes import starting_sums, subtracted
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.products.stored_weights import few_rows, stored_factor, widened
@@ -42,7 +43,7 @@ INTEGERS = (DType.int32, DType.int64, DType.uint32, DType.uint64)
 
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernels can run this node."""
-    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
+    types = [t for t in (*product_inputs(graph, node), *graph.output_types(node)) if t is not None]
     floats = DType.float32, DType.float64
     known = (*floats, *INTEGERS) if isinstance(node.op, MatMul) else floats
     if any(t.dtype not in known or not t.is_static or 0 in t.shape for t in types):
@@ -93,6 +94,8 @@ def _types(graph: Graph, node: Node, stored: DType, fixed: bool, dots: bool) -> 
     the right factor is packed ahead, bytes where the machine has VNNI (dots); sums of 32 bits wrap
     around as the operator's own."""
     a, b = (str(graph.types[v or ""].dtype) for v in node.inputs[:2])
+    if reads_pairs(graph, node):
+        return contraction(a, a, str(stored))
     if a.startswith("float"):
         return contraction(a, b, str(stored))
     ranges = [range_of(graph, v or "") for v in node.inputs[:2]]
@@ -131,6 +134,12 @@ def _product(graph: Graph, node: Node) -> _Product | None:
         dataclasses.replace(right, outer=b_steps[0], inner=b_steps[1]),
         dataclasses.replace(product, outer=inner * m * n, inner=m * n),
     )  # fmt: skip
+
+
+def sizes_of(graph: Graph, node: Node) -> tuple[int, int] | None:
+    """Rows and terms of a product of one right factor; None of several."""
+    found = _product(graph, node)
+    return None if found is None or not found.one_b else (found.m, found.k)
 
 
 def _batch_steps(batch: tuple[int, ...], own: tuple[int, ...], matrix: int) -> list[int]:
