@@ -116,3 +116,10 @@ def test_a_wrong_order_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(lowering, "spec_beside", spec)
     with pytest.raises(AssertionError):
         holds(case, O1)
+
+
+@pytest.mark.skipif(not Target.host().dots, reason="this processor has no VNNI")
+def test_a_border_of_the_wrong_byte_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "write_border", lambda *given: None)
+    with pytest.raises(AssertionError):
+        holds(case_of(3, (7, 7), 1, zero=132, pads=((3, 2), (1, 3))), O1)

@@ -105,7 +105,7 @@ def test_a_border_that_is_not_written_is_noticed(monkeypatch: pytest.MonkeyPatch
     def nothing(*given: object) -> Iterator[object]:
         return iter(())
 
-    monkeypatch.setattr(borders, "_zeroing", nothing)
+    monkeypatch.setattr(borders, "_filling", nothing)
     graph = network()
     x = {"x": np.random.default_rng(33).standard_normal((2, 3, 19, 26)).astype(np.float32)}
     want = promised(graph, x)

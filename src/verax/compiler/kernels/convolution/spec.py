@@ -30,6 +30,9 @@ from verax.compiler.kernels.layout import (
 from verax.compiler.kernels.sizes import Size, ceil_div, greatest, known, least
 from verax.compiler.kernels.target import LANES
 
+STEPS = {("int16", "int16"): 2, ("bfloat16", "bfloat16"): 2, ("uint8", "int8"): 4}
+"""Types of data and weights -> channels that an instruction takes; of others one."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
@@ -112,9 +115,7 @@ class ConvSpec:
     def step(self) -> int:
         """Input channels that are multiplied together: pairs of 16 bits, or four bytes, as machines
         have it."""
-        factors = self.types.x, self.types.weights
-        pairs = dict.fromkeys((("int16", "int16"), ("bfloat16", "bfloat16")), 2)
-        return {**pairs, ("uint8", "int8"): 4}.get(factors, 1)
+        return STEPS.get((self.types.x, self.types.weights), 1)
 
     @property
     def extra_arguments(self) -> int:

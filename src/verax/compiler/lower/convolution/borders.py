@@ -49,34 +49,34 @@ def write_borders(
             continue
         for buffer, (first, _) in kinds[kind].items():
             if first in times:
-                before.setdefault(times[first], []).extend(_zeroing(lowering, buffer, kind))
+                before.setdefault(times[first], []).extend(
+                    _filling(lowering, buffer, kind, 0, _ZEROS[kind.itemsize])
+                )
                 buffer.geometry = None
     lowering.steps = [
         one for i, step in enumerate(lowering.steps) for one in (*before.get(i, ()), step)
     ]
 
 
-def _zeroing(lowering: Lowering, buffer: Buffer, kind: Geometry) -> Iterator[KernelCall]:
-    """The calls that write the border of a buffer."""
-    dtype = _ZEROS[kind.itemsize]
-    strides = [math.prod(kind.extents[i + 1 :]) for i in range(len(kind.extents))]
-    for offset, dims in _sides(kind, strides):
-        spec = LoopSpec(dims, (), (Access(dtype, tuple(strides)),), (Const(0, dtype),))
-        target = Pointer(buffer, offset * kind.itemsize)
-        yield KernelCall(spec, lowering.schedule(spec), (target,), "zeros around an image")
-
-
 def write_border(lowering: Lowering, placed: Placed, number: int) -> None:
     """Have the border of a value of integers hold `number`, in every run."""
-    kind, dtype = placed.physical.geometry, str(placed.physical.type.dtype)
-    if kind is None:
-        return
+    kind = placed.physical.geometry
+    assert kind is not None, "a value with a border"
     placed.buffer.geometry = None
-    strides = placed.physical.strides
-    for offset, dims in _sides(kind, list(strides)):
-        spec = LoopSpec(dims, (), (Access(dtype, strides),), (Const(number, dtype),))
-        target = Pointer(placed.buffer, offset * kind.itemsize)
-        lowering.call(spec, (target,), f"{number} around an image")
+    dtype = str(placed.physical.type.dtype)
+    lowering.steps += _filling(lowering, placed.buffer, kind, number, dtype)
+
+
+def _filling(
+    lowering: Lowering, buffer: Buffer, kind: Geometry, number: int, dtype: str
+) -> Iterator[KernelCall]:
+    """The calls that write the border of a buffer."""
+    strides = [math.prod(kind.extents[i + 1 :]) for i in range(len(kind.extents))]
+    label = f"{number or 'zeros'} around an image"
+    for offset, dims in _sides(kind, strides):
+        spec = LoopSpec(dims, (), (Access(dtype, tuple(strides)),), (Const(number, dtype),))
+        target = Pointer(buffer, offset * kind.itemsize)
+        yield KernelCall(spec, lowering.schedule(spec), (target,), label)
 
 
 def _sides(kind: Geometry, strides: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:

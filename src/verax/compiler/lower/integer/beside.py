@@ -35,7 +35,7 @@ def lie_beside(spec: ConvSpec) -> bool:
     flat = spec.kernel[0] == 1 and spec.output[0] == 1 and spec.strides[0] == 1
     plain = spec.groups == 1 and not spec.transposed and spec.dilations[2] == 1
     channels, columns = known(spec.channels), spec.kernel[2]
-    fewer = -(-channels * columns // spec.step) < -(-channels // spec.step) * columns
+    fewer = known(spec.steps(channels * columns)) < known(spec.steps(channels)) * columns
     return spec.step > 1 and flat and plain and channels < LANES // 2 and fewer
 
 
@@ -50,9 +50,7 @@ def beside(
     n, channels, rows, cols = source.physical.shape
     above, (left, right) = pads
     type_ = TensorType(DType(centre.dtype), (n, 1, rows, cols * channels))
-    spare = (
-        right * channels + 4 // type_.dtype.itemsize - 1
-    )  # the last step may end behind a window
+    spare = right * channels + 4 // type_.dtype.itemsize - 1  # a window's last step may end there
     target = lowering.allocate(Physical(type_, pads=(above, (left * channels, spare))))
     if zero:
         write_border(lowering, target, zero)

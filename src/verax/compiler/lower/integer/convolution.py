@@ -303,9 +303,10 @@ def _beside_in(graph: Graph, node: Node, how: str) -> DType | None:
     if graph.types[node.inputs[0] or ""].rank != 4:
         return None
     spec = _spec(graph, node, nothing, nothing, DType.int32)
-    if how == "dots" and _fits_bytes(graph, node, how):
+    if how == "dots":
         types = ContractionTypes("uint8", "int8", "int32", "int32")
-        if lie_beside(dataclasses.replace(spec, types=types)):
+        narrow = lie_beside(dataclasses.replace(spec, types=types))
+        if narrow and _fits_bytes(graph, node, how):
             return DType.uint8
     return DType.int16 if lie_beside(spec) and not takes_bytes(graph, node, how) else None
 
