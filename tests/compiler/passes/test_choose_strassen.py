@@ -58,7 +58,7 @@ def test_a_large_product_is_taken() -> None:
     "graph",
     [
         network(16), network(97, 128), network(97, 896, 64), network(97, 897),
-        network(97, 896, 912), network(dtype="float64"), network(599, 896),
+        network(97, 896, 912), network(dtype="float64"), network(4699, 896),
     ],
     ids=["few rows", "short sums", "few columns", "odd sums", "no blocks", "float64", "many rows"],
 )  # fmt: skip

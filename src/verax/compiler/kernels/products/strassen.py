@@ -17,7 +17,11 @@ import numpy as np
 
 from verax.compiler.kernels.convolution.direct import Section
 from verax.compiler.kernels.convolution.pack import direct_elements, pack_direct_weights, sections
-from verax.compiler.kernels.convolution.schedule import L2_BYTES, ConvSchedule, direct_schedule
+from verax.compiler.kernels.convolution.schedule import (
+    ConvSchedule,
+    direct_schedule,
+    filter_blocks,
+)
 from verax.compiler.kernels.convolution.space import CONVOLUTION
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
@@ -169,14 +173,30 @@ def room_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
     return panels * -(-full // schedule.chunk) * sums_of_item(spec, schedule)
 
 
+NARROW, ROWS = 2, 12
+"""Blocks of columns and rows of a tile, where wide panels cannot be shared."""
+FEW_PANELS, ITEMS = 4, 8
+"""Fewer panels than these, or an odd number below twice as many, are shared by rows as well."""
+
+
 def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
-    """As of one of the seven products, of fewer rows at a time where an item goes through all
-    factors on the left for each panel of columns."""
-    found = direct_schedule(spec.half, target)
-    if found.filters_outer:
-        return found
-    rows = strassen.PRODUCTS * found.rows * (spec.k // 2) * 4
-    return dataclasses.replace(found, chunk=max(1, min(found.chunk, L2_BYTES // 2 // rows)))
+    """As of one of the seven products, but an item takes all rows: whenever some rows are taken by
+    themselves all seven panels of weights are read again, which no cache holds (ViT-small takes
+    4 % longer, BERT 6 %). Panels are narrow where wide ones are an odd number, which two threads
+    cannot share."""
+    found, blocks = direct_schedule(spec.half, target), known(filter_blocks(spec.half))
+    if found.blocks > NARROW and blocks % (2 * found.blocks):
+        rows = _evenly(spec.upper, ROWS)
+        found = dataclasses.replace(found, blocks=NARROW, rows=rows, cols=1)
+    panels, tiles = -(-blocks // found.blocks), max(1, spec.upper // found.rows)
+    shared = panels >= ITEMS or (panels >= FEW_PANELS and panels % 2 == 0)
+    parts = 1 if shared else -(-ITEMS // panels)
+    return dataclasses.replace(found, chunk=-(-tiles // parts))
+
+
+def _evenly(count: int, most: int) -> int:
+    """Of parts of about the same size, at most `most`, that make `count`: the largest."""
+    return -(-count // -(-count // most))
 
 
 @emits(
