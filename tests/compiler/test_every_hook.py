@@ -57,6 +57,8 @@ def made_by(name: str, b: Builder, h: str) -> str:
         return add(b, name, h, b.constant(np.array([2, 3], np.int64)))
     if name in ("MatMul", "Gemm"):
         return add(b, name, h, random(b, 7, 17))
+    if name == "StrassenConv":
+        return add(b, name, h, random(b, 64, 32, 1, 1))
     if name == "StrassenMatMul":
         return add(b, name, h, random(b, 8, 32))
     if name == "Concat":
@@ -90,6 +92,7 @@ def shape_for(hook: str, name: str) -> str:
         "MatMul": "2, 5, 7",
         "Einsum": "2, 5, 7",
         "StrassenMatMul": "2, 5, 8",
+        "StrassenConv": "2, 32, 9, 7",
     }.get(name, "2, 21, 9, 7")
 
 
@@ -100,7 +103,7 @@ def look(hook: str, name: str) -> None:
         if hook == "layouts":  # between kernels that keep blocks of channels
             # no rest of a block
             full = ("Concat", "GroupNormalization", "InstanceNormalization", "Transpose")
-            full += ("Slice", "Split")
+            full += ("Slice", "Split", "StrassenConv")
             channels = 32 if name in full else 21
             h = made_by(name, b, add(b, "Conv", x, random(b, channels, 3, 2, 2)))
             h = add(b, "Cast", h, to="float32") if name in INTEGERS else h

@@ -383,19 +383,25 @@ def wide_groups() -> Graph:
 def other_half(
     graph: Graph, limit: int | None = None, keep: Sequence[str] = ()
 ) -> tuple[Graph, Trace]:
-    """Take the columns of the right half for those of the left one."""
+    """Take the columns, or filters, of the right half for those of the left one."""
     graph, trace = choose_strassen(graph, limit, keep)
     constants = dict(graph.constants)
     for node in graph.nodes:
-        if node.op.kind == "StrassenMatMul":
-            w = constants[node.inputs[1]]
-            constants[node.inputs[1]] = np.roll(w, w.shape[1] // 2, axis=1)
+        if node.op.kind in ("StrassenMatMul", "StrassenConv"):
+            w, axis = constants[node.inputs[1]], int(node.op.kind == "StrassenMatMul")
+            constants[node.inputs[1]] = np.roll(w, w.shape[axis] // 2, axis=axis)
     return dataclasses.replace(graph, constants=constants), trace
 
 
 def large() -> Graph:
     s = Sketch("2, 97, 896")
     return s.graph(s.add("MatMul", s.add("Relu", s.x), s.normal(896, 896)))
+
+
+def pointwise() -> Graph:
+    s = Sketch("2, 256, 15, 13")
+    weights = s.normal(288, 256, 1, 1)
+    return s.graph(s.add("Conv", s.add("Relu", s.x), weights, s.normal(288)))
 
 
 # --- choose_bfloat16: the rounded weights of the filter beside
@@ -502,6 +508,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("choose_winograd", equal_pads, wide, ""),
     ("choose_winograd", next_groups, wide_groups, ""),
     ("choose_strassen", other_half, large, ""),
+    ("choose_strassen", other_half, pointwise, ""),
     ("choose_bfloat16", next_filters, many_terms, ""),
     ("merge_common", merged_by_kind, two_slopes, ""),
     ("remove_dead_code", without_optional, biased, ""),

@@ -20,7 +20,7 @@ from verax.onnx_backend import run_reference
 
 WRITTEN_OTHERWISE = {
     "Bfloat16Factor",
-    "StrassenMatMul",
+    *("StrassenConv", "StrassenMatMul"),
     "WinogradConv",  # ONNX leaves the algorithm to whoever runs it
     *("EyeLike", "Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"),
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),

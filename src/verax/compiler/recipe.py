@@ -21,6 +21,7 @@ from verax.ops.pointwise.factors import Bfloat16Factor
 from verax.ops.sums.linear import Gemm, MatMul
 from verax.ops.sums.strassen import StrassenMatMul
 from verax.ops.windows.convolution import Conv
+from verax.ops.windows.strassen import StrassenConv
 from verax.ops.windows.winograd import WinogradConv
 from verax.records.environment import array_hash
 from verax.records.recipe import BFLOAT16_PRODUCTS, Recipe, Rewriting
@@ -63,7 +64,7 @@ def _algorithm(graph: Graph, node: Node) -> str:
     """How a node is computed that is not in its canonical order, "" for one that is."""
     if isinstance(node.op, WinogradConv):
         return NAMES[node.op.tile]
-    if isinstance(node.op, StrassenMatMul):
+    if isinstance(node.op, StrassenMatMul | StrassenConv):
         return strassen.NAME
     maker = graph.producers.get(node.inputs[0] or "") if node.inputs else None
     product = isinstance(node.op, Conv | MatMul | Gemm)

@@ -131,7 +131,7 @@ def _is_fast(node: Node, algorithms: Mapping[str, str]) -> bool:
     """Whether a node is computed by a fast algorithm. Names need not be of one node."""
     how = algorithms.get(node.name or node.outputs[0])
     if how == strassen.NAME:
-        return node.op.kind == "MatMul"
+        return node.op.kind in ("MatMul", "Conv")
     return node.op.kind in (PRODUCTS if how == BFLOAT16_PRODUCTS else ("Conv",)) and how is not None
 
 
@@ -178,7 +178,7 @@ def _share(
             if how == BFLOAT16_PRODUCTS:
                 reach = rounding.bound + _factors_bound(node, arrays, found.ev)
             elif how == strassen.NAME:
-                reach = quarters_maximum(rounding.bound)
+                reach = quarters_maximum(node, rounding.bound)
             else:
                 reach = pooled_maximum(rounding.bound, WINDOWS[how])
         for sign, side in zip((1, -1), moved, strict=True):

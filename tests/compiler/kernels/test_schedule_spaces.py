@@ -107,6 +107,9 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "Strassen": lambda: network(
         20, (3, 13, 52), (REGISTRY["StrassenMatMul"](), (52, 160)), SIGMOID
     ),
+    "Strassen, image": lambda: network(
+        22, (2, 64, 9, 7), (REGISTRY["StrassenConv"](), (96, 64, 1, 1)), SIGMOID
+    ),
     "Strassen, short epilogue": lambda: network(
         21, (2, 15, 36), (REGISTRY["StrassenMatMul"](), (36, 96)), RELU
     ),

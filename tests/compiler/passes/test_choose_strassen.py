@@ -16,6 +16,7 @@ from verax.ir.types import TensorType
 from verax.judge.check import check
 from verax.numerics import strassen
 from verax.ops.sums.linear import MatMul
+from verax.ops.windows.convolution import Conv
 from verax.records.recipe import BFLOAT16_PRODUCTS
 from verax.records.verdict import Kind
 from verax.runners.own import VeraxRunner
@@ -85,6 +86,58 @@ def test_a_batch_is_chosen_by_the_size_of_its_items() -> None:
         w = np.random.default_rng(5).standard_normal((896, 928)).astype(np.float32)
         graph = b.graph([b.add(MatMul(), [x, b.constant(w, "w")])])
         assert ("StrassenMatMul" in kinds(graph)) == taken
+
+
+def image(x: tuple[int, ...] = (2, 256, 15, 13), filters: int = 288, **attributes: object) -> Graph:
+    """A convolution with a bias."""
+    rng = np.random.default_rng(sum(x) + filters)
+    b, ones = Builder("image"), (1,) * (len(x) - 2)
+    kernel = attributes.get("kernel_shape", ones)
+    shape = filters, x[1] // attributes.get("groups", 1), *kernel
+    w = rng.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(x[1]))
+    bias = b.constant(rng.standard_normal(filters).astype(np.float32), "bias")
+    value = b.input("x", TensorType.parse(f"float32[{', '.join(map(str, x))}]"))
+    y = b.add(Conv(**attributes), [value, b.constant(w, "w"), bias], ["p"], "product")
+    return b.graph([b.add(REGISTRY["Relu"](), [y], ["y"])])
+
+
+def test_pointwise_convolutions_are_taken() -> None:
+    graph, trace = choose_strassen(image())
+    assert [n.op.kind for n in graph.nodes] == ["StrassenConv", "Add", "Relu"]
+    assert trace.rewrites == 1 and graph.nodes[0].name == "product"
+    assert kinds(image((1, 512, 211))) == ["StrassenConv", "Add", "Relu"]  # of one axis
+    assert choose_strassen(image(), 0)[1].rewrites == 0
+    assert choose_strassen(image(), None, ("product",))[1].rewrites == 0
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        image(strides=(2, 1)), image(pads=((0, 0), (0, 1))), image(kernel_shape=(1, 2)),
+        image(groups=2), image((2, 264, 15, 13)), image(filters=272), image((2, 256, 3, 2)),
+        image((2, 64, 15, 13)),
+    ],
+    ids=["stride", "pads", "kernel", "groups", "no blocks", "no blocks of filters", "few pixels",
+         "few channels"],
+)  # fmt: skip
+def test_other_convolutions_are_left(graph: Graph) -> None:
+    assert "StrassenConv" not in kinds(graph)
+
+
+def test_a_convolution_is_judged_and_certified() -> None:
+    """Channels, filters and pixels of very different sizes; two images."""
+    rng = np.random.default_rng(14)
+    graph = image()
+    spread = np.exp(2 * rng.standard_normal((2, 256, 15, 13)))
+    inputs = {"x": (rng.standard_normal((2, 256, 15, 13)) * spread).astype(np.float32)}
+    verdict = check(graph, VeraxRunner(Settings(opt_level=3)), inputs)
+    assert verdict.kind in (Kind.rounding, Kind.precision), verdict.reasons
+    exe = verax.compile(graph, opt_level=3, certify=True, samples=inputs, threads=1)
+    assert exe.recipe.algorithms == {"product": strassen.NAME}
+    held = exe.certificate
+    assert held is not None and held.holds and not held.fallbacks
+    (layer,) = held.draws[0].layers
+    assert (layer.node, layer.algorithm) == ("product", strassen.NAME) and layer.share <= 1
 
 
 def test_products_in_bfloat16_are_left() -> None:

@@ -13,7 +13,12 @@ from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.llvm.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import control  # noqa: F401  (each of these registers its operators)
-from verax.compiler.lower.convolution import convolution, pooling, winograd  # noqa: F401
+from verax.compiler.lower.convolution import (  # noqa: F401
+    convolution,
+    pooling,
+    winograd,
+)
+from verax.compiler.lower.convolution import strassen as strassen_convolution  # noqa: F401
 from verax.compiler.lower.convolution.epilogues import fits_epilogue
 from verax.compiler.lower.convolution.pieces import parts_of_results
 from verax.compiler.lower.elementwise import lower_elementwise, prefers_blocked

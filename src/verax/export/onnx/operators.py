@@ -41,6 +41,7 @@ from verax.ops.pointwise.factors import SMALLEST_FACTOR
 from verax.ops.sums.response_normalization import LpNormalization
 from verax.ops.sums.strassen import StrassenMatMul
 from verax.ops.windows.convolution import Conv
+from verax.ops.windows.strassen import StrassenConv
 from verax.ops.windows.winograd import WinogradConv
 
 SINCE = {
@@ -261,8 +262,8 @@ def _winograd(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 
 def _strassen(node: Node, graph: Graph, version: int) -> OnnxEmission:
-    """The product that it means."""
-    assert isinstance(node.op, StrassenMatMul)
+    """The product, or convolution, that it means."""
+    assert isinstance(node.op, StrassenMatMul | StrassenConv)
     return emission_of(dataclasses.replace(node, op=node.op.plain), graph, version)
 
 
@@ -328,6 +329,7 @@ SPECIAL: dict[str, Maker] = {
     "Conv": _conv,
     "WinogradConv": _winograd,
     "StrassenMatMul": _strassen,
+    "StrassenConv": _strassen,
     "Bfloat16Factor": _bfloat16_factor,
     "SpaceToDepth": _space_to_depth,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),

@@ -53,7 +53,7 @@ def strassen_runs(
 
 def is_batch(node: Node, inputs: Sequence[Any]) -> bool:
     """Whether its left factor has items that may be multiplied one by one."""
-    return isinstance(node.op, MatMul) and inputs[0].ndim > 2 and len(inputs[0]) > 1
+    return inputs[0].ndim > 2 and len(inputs[0]) > 1
 
 
 def strassen_run(
@@ -64,8 +64,9 @@ def strassen_run(
     batch, as our own compiler does; otherwise all rows together."""
     x, w, b = (*inputs, None)[:3]
     if each:
-        runs = [strassen_run(node, (one, w), s, levels) for one, s in zip(x, sigma, strict=True)]
-        run, wide = (np.stack(found) for found in zip(*runs, strict=True))
+        parts = zip(np.split(x, len(x)), np.split(sigma, len(x)), strict=True)
+        runs = [strassen_run(node, (one, w, b), s, levels) for one, s in parts]
+        run, wide = (np.concatenate(found) for found in zip(*runs, strict=True))
         return run, wide
     if isinstance(node.op, Conv):
         windows = node.op.geometry(w.shape[2:]).windows(x.shape[2:])
@@ -84,9 +85,12 @@ def strassen_run(
     return run, wide
 
 
-def quarters_maximum(sizes: np.ndarray) -> np.ndarray:
-    """The largest among the four places of a product [..., n] that share products in our own
-    compiler."""
+def quarters_maximum(node: Node, sizes: np.ndarray) -> np.ndarray:
+    """The largest among the four places of a result that share products in our own compiler."""
+    if isinstance(node.op, Conv):
+        rows = np.moveaxis(sizes.reshape(*sizes.shape[:2], -1), 1, 2)
+        mixed = np.stack([_mixed(image, 1) for image in rows])
+        return np.moveaxis(mixed, 2, 1).reshape(sizes.shape)
     return np.stack([_mixed(one, 1) for one in items(sizes)]).reshape(sizes.shape)
 
 

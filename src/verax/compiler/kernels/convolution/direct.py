@@ -109,6 +109,7 @@ class Section:
         self.passes = passes(spec, schedule)
         self.weights_per_pass = self.weights_per_item // self.passes
         self.flat, self.dense = flattened(spec, phase), written_densely(spec, phase)
+        self.x_block = spec.x.block
         self.x_row = spec.x.pixel if self.flat else spec.x.row * phase.step[1]
         self.x_col = spec.x.pixel * phase.step[2]
         self.tiles_across = ceil_div(self.cols, self.tile_cols)
@@ -159,7 +160,7 @@ class Section:
         self.block, self.n, self.d = f.iadd(blocks, self.first_block), n, d
         with f.loop(self.passes) as p:
             self.turn, self.pass_w = p.index, self._weight(self.w, (p.index, self.weights_per_pass))
-            self.pass_x = self._input(self.x, (p.index, self.schedule.pass_blocks * x.block))
+            self.pass_x = self._input(self.x, (p.index, self.schedule.pass_blocks * self.x_block))
             self._emit_pass(chunk)
 
     def _input(self, pointer: ir.Value, *terms: Term) -> ir.Value:
@@ -216,11 +217,11 @@ class Section:
         full = self.schedule.pass_blocks if self.passes > 1 else full
         if full != 0:
             with f.loop(full, carry=state) as block:
-                source = self._input(x, (block.index, spec.x.block))
+                source = self._input(x, (block.index, self.x_block))
                 block.next(self._emit_taps(source, LANES, pixels, block.values))
             state = block.results
         if rest != 0:
-            state = self._emit_taps(self._input(x, full * spec.x.block), rest, pixels, state)
+            state = self._emit_taps(self._input(x, full * self.x_block), rest, pixels, state)
         if spec.paired:
             state = self._emit_further(x, pixels, state)
         acc = whole(f, state[1 + bool(self.ahead) :], self.blocks, self.spare)
@@ -365,7 +366,7 @@ class Section:
         self, source: ir.Value, pixels: list[tuple[int, int]], trip: Index, trips: Size
     ) -> None:
         """Prefetch the next input block of a tile, one share in each of `trips` trips."""
-        f, block = self.f, self.spec.x.block
+        f, block = self.f, self.x_block
         if trips == 1:
             for r, c in pixels:
                 f.prefetch(self._input(source, block + r * self.x_row + c * self.x_col))

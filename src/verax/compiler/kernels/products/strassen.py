@@ -1,10 +1,11 @@
 """Products of matrices by Strassen's algorithm, one level: seven products of halves, not eight.
 
 The rows of the left factor, the columns of the right one, and what is summed over are halved (see
-`numerics.strassen`). The right factor's seven sums are packed ahead, the left one's are made by a
-loop before. Then, for some columns of both halves and some rows, the seven products are taken one
-after the other by the direct kernel's tiles, and each tile of sums is added to where it belongs in
-y, which is at hand in the cache: products are never in memory as a whole.
+`numerics.strassen`); of a 1x1 convolution these are pixels, filters and channels. The right
+factor's seven sums are packed ahead, the left one's are made by a loop before. Then, for some
+columns of both halves and all rows, the seven products are taken one after the other by the direct
+kernel's tiles, and each tile of sums is added to where it belongs in y, which is at hand in the
+cache: products are never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import (
     Epilogue,
+    Sizes,
+    Strides,
+    Triple,
     finished,
     fused,
     is_long,
@@ -48,9 +52,23 @@ COLUMNS = 2 * LANES
 
 
 @dataclasses.dataclass(frozen=True)
+class Image:
+    """Rows of a product that are the pixels of an image in blocks of 16 channels.
+
+    block: elements from a block of a to the next one; its pixels lie side by side. y: strides of
+    the result. size: depth, rows and columns of the image, of y and what is fused too.
+    """
+
+    block: int
+    y: Strides
+    size: Triple
+
+
+@dataclasses.dataclass(frozen=True)
 class StrassenSpec:
-    """y [m, n] = a [m, k] @ b [k, n], all row-major and dense, float32; k is even, n a multiple of
-    32. epilogue: as that of `whole`; y has its type.
+    """y [m, n] = a [m, k] @ b [k, n], float32; k is even, n a multiple of 32. Both are row-major
+    and dense, or as `image` says; k is then a multiple of 32. epilogue: as that of `whole`, or of a
+    convolution; y has its type.
 
     Arguments of the kernel: a, sums of its quarters (of `left_sums`), packed b, room for sums
     (`room_elements`), epilogue operands, y.
@@ -60,9 +78,13 @@ class StrassenSpec:
     n: int
     k: int
     epilogue: Epilogue | None = None
+    image: Image | None = None
 
     def __str__(self) -> str:
-        return f"Strassen float32 [{self.m}, {self.k}] @ [{self.k}, {self.n}]{fused(self.epilogue)}"
+        text = f"[{self.m}, {self.k}] @ [{self.k}, {self.n}]"
+        if self.image:
+            text = f"convolution {self.k} to {self.n} x {self.m} pixels"
+        return f"Strassen float32 {text}{fused(self.epilogue)}"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -84,16 +106,32 @@ class StrassenSpec:
 
     @property
     def whole(self) -> GemmSpec:
-        """The product itself."""
+        """The product itself, of matrices."""
         return GemmSpec(self.m, self.n, self.k, Matrix(self.k, 1), Matrix(self.n, 1), types=FLOAT32)
 
     @property
     def half(self) -> ConvSpec:
         """One of the seven, its sums written where the upper left quarter of y is."""
-        left, y = Matrix(self.k // 2, 1), Matrix(self.n, 1)
-        return GemmSpec(
-            self.upper, self.n // 2, self.k // 2, left, y, types=FLOAT32
-        ).convolution()  # fmt: skip
+        n, k = self.n // 2, self.k // 2
+        if self.image is None:
+            left, y = Matrix(k, 1), Matrix(self.n, 1)
+            return GemmSpec(self.upper, n, k, left, y, types=FLOAT32).convolution()
+        row = self.upper * LANES
+        x, result = (Strides(0, each, 0, row) for each in (self.image.block, self.image.y.block))
+        size, one = (1, 1, self.upper), (1, 1, 1)
+        return ConvSpec(1, k, n, size, one, x, result, bias=False, types=FLOAT32)
+
+    @property
+    def steps(self) -> tuple[int, int, int]:
+        """Elements of a from a row to the next, from 16 terms to the next, to the right half."""
+        if self.image is None:
+            return self.k, LANES, self.k // 2
+        return LANES, self.image.block, self.k // 2 // LANES * self.image.block
+
+    @property
+    def sum_steps(self) -> tuple[int, int]:
+        """Elements of a sum from a row to the next, from 16 terms to the next."""
+        return (self.k // 2, LANES) if self.image is None else (LANES, self.upper * LANES)
 
     @property
     def summed(self) -> tuple[int, ...]:
@@ -114,20 +152,24 @@ class StrassenSpec:
 def left_sums(spec: StrassenSpec) -> list[LoopSpec]:
     """What makes the sums of a's quarters: arguments four times a, then the sums once for each of
     `spec.summed`. The last upper row of an odd number stands above a row of zeros."""
-    half, row = spec.k // 2, spec.k
+    half, (row, block, right) = spec.k // 2, spec.steps
     down = spec.upper * row
-    starts = (0, half, down, down + half)
+    starts = (0, right, down, down + right)
     size, m = spec.upper * half, TracingArith()
     quarters: list[Expr] = [Input(i, F32) for i in range(4)]
     zero = Const(0.0, F32)
+    # Rows of 16 terms, a block at a time, or whole rows.
+    across, terms = (half // LANES, LANES) if spec.image else (1, half)
+    sum_row, sum_block = spec.sum_steps
 
     def loop(first: int, rows: int, parts: list[Expr]) -> LoopSpec:
-        inputs = tuple(Access(F32, (row, 1), start + first * row) for start in starts)
+        inputs = tuple(Access(F32, (block, row, 1), start + first * row) for start in starts)
         outputs = tuple(
-            Access(F32, (half, 1), i * size + first * half) for i in range(len(spec.summed))
+            Access(F32, (sum_block, sum_row, 1), i * size + first * sum_row)
+            for i in range(len(spec.summed))
         )
         exprs = tuple(strassen.left_factor(m, p, parts) for p in spec.summed)
-        return LoopSpec((rows, half), inputs, outputs, exprs)
+        return LoopSpec((across, rows, terms), inputs, outputs, exprs)
 
     found = [loop(0, spec.lower, quarters)] if spec.lower else []
     if spec.upper > spec.lower:
@@ -229,6 +271,15 @@ def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSched
     return f.finish(items, multiplied, 4 * moved)
 
 
+def written_in_line(image: Image, epilogue: Epilogue | None) -> bool:
+    """Whether rows of an image follow one another in the result, and in what is added to it."""
+    operands = epilogue.operands if epilogue else ()
+    tensors = [image.y, *(o.strides for o in operands if o.strides)]
+    depth, rows, columns = image.size
+    dense = all(t.row == columns * t.pixel for t in tensors)
+    return dense and (depth == 1 or all(t.depth == rows * t.row for t in tensors))
+
+
 class _Columns(Section):
     """Panels of `blocks` blocks of columns of the left half, and of the right half, of y."""
 
@@ -251,6 +302,7 @@ class _Columns(Section):
         self.finishes_later = is_long(spec.epilogue)
         self.tile_elements = len(strassen.OUTPUT) * self.tile_rows * self.width
         self.across = spec.n // 2 // LANES  # blocks of columns of a half
+        self.in_line = spec.image is None or written_in_line(spec.image, spec.epilogue)
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
         self.order, self.turn, self.n, self.d = kgroup, 0, 0, 0
@@ -266,16 +318,16 @@ class _Columns(Section):
 
     def _take(self, product: int) -> None:
         """What is emitted next is of this product."""
-        f, spec, half = self.f, self.whole, self.whole.k // 2
+        f, spec = self.f, self.whole
         self.product = product
         if product in spec.summed:
-            place = spec.summed.index(product) * spec.upper * half
-            self.pass_x, self.x_row = f.at(f.args[1], place), half
+            place = spec.summed.index(product) * spec.upper * (spec.k // 2)
+            self.pass_x, (self.x_row, self.x_block) = f.at(f.args[1], place), spec.sum_steps
         else:
             ((quarter, _),) = strassen.LEFT[product]
             down, right = divmod(quarter, 2)
-            place = down * spec.upper * spec.k + right * half
-            self.pass_x, self.x_row = f.at(f.args[0], place), spec.k
+            self.x_row, self.x_block, across = spec.steps
+            self.pass_x = f.at(f.args[0], down * spec.upper * self.x_row + right * across)
         panel = known(self.weights_per_item)
         start = self.weight_offset + product * panel
         self.pass_w = f.at(f.args[2], (self.order, strassen.PRODUCTS * panel), start)
@@ -344,13 +396,17 @@ class _Columns(Section):
 
     def _finish(self, values: Sequence[ir.Value], quarter: int, row: Index, r: int) -> None:
         """The epilogue of a row's blocks, and their results to y."""
-        f, (down, right) = self.f, divmod(quarter, 2)
-        where = [0, 0, row], (0, 0, r + down * self.whole.upper)
+        f, spec, (down, right) = self.f, self.whole, divmod(quarter, 2)
+        y = spec.image.y if spec.image else self.spec.y
+        where: tuple[list[Index], Sizes] = [0, 0, row], (0, 0, r + down * spec.upper)
+        if spec.image and not self.in_line:
+            at = f.iadd(row, r + down * spec.upper)
+            where = f.split(at, *spec.image.size[1:]), (0, 0, 0)
         blocks = [f.iadd(self.block, j + right * self.across) for j in range(self.blocks)]
         places = [(0, block, *where) for block in blocks]
-        results = finished(f, self.whole.epilogue, f.args[4:-1], values, places)
+        results = finished(f, spec.epilogue, f.args[4:-1], values, places)
         for place, value in zip(places, results, strict=True):
-            f.store(value, self.spec.y.at(f, f.args[-1], *place, self.whole.stored))
+            f.store(value, y.at(f, f.args[-1], *place, spec.stored))
 
     def _emit_finish(self, chunk: Index) -> None:
         """The epilogue of all tiles of an item, whose sums are complete."""

@@ -1,0 +1,104 @@
+"""1x1 convolutions by Strassen's algorithm, image by image, on blocks of 16 channels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.kernels.convolution.pack import direct_order
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.products.strassen import (
+    COLUMNS,
+    Image,
+    StrassenSpec,
+    left_sums,
+    pack_right,
+    right_elements,
+    room_elements,
+)
+from verax.compiler.kernels.sizes import known
+from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.movement.turned import pixels_of
+from verax.compiler.lower.storage import Physical, Placed, Pointer
+from verax.compiler.lower.strides import kernel_strides, triple
+from verax.ir.graph import Graph, Node
+from verax.ops.windows.strassen import StrassenConv
+
+
+def is_compiled(graph: Graph, node: Node) -> bool:
+    """Known sizes, constant weights, halves of whole blocks of channels and of filters."""
+    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
+    if node.inputs[1] not in graph.constants or not all(t.is_static for t in types):
+        return False
+    whole = all(n % COLUMNS == 0 for n in types[1].shape[:2])
+    return whole and all(can_block(t) for t in (types[0], types[-1]))
+
+
+def layouts(decided: Decided, node: Node) -> Layouts | None:
+    """Blocked in and out."""
+    if not is_compiled(decided.graph, node):
+        return None
+    rank = decided.graph.types[node.inputs[0] or ""].rank
+    return Layouts({0: (Layout.blocked, ((0, 0),) * (rank - 2))}, Layout.blocked)
+
+
+@lowers(StrassenConv, epilogue=is_compiled, layouts=layouts, fits=fits_any_type)
+def lower_strassen_convolution(lowering: Lowering, group: Group) -> None:
+    """For each image loops that add up quarters of its pixels and channels, then one kernel."""
+    graph, node = lowering.graph, group.root
+    wanted = layouts(lowering.decided, node)
+    if wanted is None:
+        raise NoKernel(
+            "it needs known sizes and constant weights, multiples of 32 channels and of 32 filters"
+        )
+    x = _dense(lowering, lowering.read(node.inputs[0] or "", *wanted.inputs[0]), group.label)
+    fused, operands = epilogue(lowering, group)
+    pixels = pixels_of(lowering, group.output)
+    y = pixels[0] if pixels else lowering.write(group.output, Layout.blocked)
+    written = pixels[1] if pixels else kernel_strides(y.physical)
+    images, channels, *space = x.physical.shape
+    weights = np.asarray(graph.constants[node.inputs[1] or ""])
+    image = Image(known(kernel_strides(x.physical).block), written, triple(space, 1))
+    spec = StrassenSpec(math.prod(space), weights.shape[0], channels, fused, image)
+    schedule = lowering.schedule(spec)
+    assert isinstance(schedule, ConvSchedule)
+    sums = lowering.scratch(4 * spec.sum_elements)
+
+    def pack() -> np.ndarray:
+        return pack_right(weights.reshape(weights.shape[:2]).T, spec, schedule)
+
+    how = "strassen", direct_order(spec.half, schedule)
+    packed = lowering.packed_later(weights, how, 4 * right_elements(spec, schedule), pack)
+    room = lowering.scratch(4 * room_elements(spec, schedule))
+    for number in range(images):
+        label = f"{group.label}, image {number + 1} of {images}" if number else group.label
+        factor, read = _image(x, number), [_image(o, number) for o in operands]
+        for loop in left_sums(spec):
+            arguments = [factor] * 4 + [sums] * len(spec.summed)
+            lowering.call(loop, arguments, f"{label}: sums of quarters")
+        result = _image(y, number, known(written.batch))
+        lowering.call(spec, [factor, sums, packed, room, *read, result], label, schedule)
+
+
+def _dense(lowering: Lowering, x: Placed, label: str) -> Placed:
+    """The image without the border that somebody else reads: halves of pixels lie in one piece."""
+    if not x.physical.has_border:
+        return x
+    inside = Physical(x.physical.type, Layout.blocked)
+    copy = Placed(inside, lowering.scratch(inside.nbytes).buffer)
+    lowering.copy(x, copy, f"{label}: without border")
+    return copy
+
+
+def _image(whole: Placed | Pointer, number: int, batch: int | None = None) -> Pointer:
+    """Where an image of a tensor begins, `batch` elements behind the one before; what has no images
+    is the same for all."""
+    if isinstance(whole, Pointer):
+        return whole
+    step = known(kernel_strides(whole.physical).batch) if batch is None else batch
+    start, itemsize = whole.pointer, whole.physical.type.dtype.itemsize
+    return Pointer(start.buffer, start.byte_offset + number * step * itemsize, start.step)
