@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.compiler.kernels import harness as h
 
 from verax.compiler.kernels.convolution.pack import pack_channels
+from verax.compiler.kernels.convolution.schedule import L2_BYTES
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.llvm.builder import ModuleBuilder
@@ -24,7 +25,7 @@ from verax.compiler.kernels.products.gemm import (
     pack_b,
     tensor_operand,
 )
-from verax.compiler.kernels.target import Target
+from verax.compiler.kernels.target import LANES, Target
 from verax.numerics.expr import trace
 from verax.numerics.fma import fma32
 
@@ -124,6 +125,20 @@ def test_larger_products(shape: tuple[int, int, int]) -> None:
     problem = Problem(h.random(rng, 1, 1, m, k), h.random(rng, 1, 1, k, n), "column", (False, True))
     compute(problem, h.TARGETS[0], True, 2)
     compute(problem, h.TARGETS[0], False, 2)
+
+
+def test_long_sums_walk_their_weights_in_passes() -> None:
+    """Partial sums wait in the result, a last block of columns that is not whole included."""
+    m, n, k = 23, 1130, 1664
+    rng = np.random.default_rng(5)
+    for target in h.TARGETS:
+        spec = GemmSpec(m, n, k, Matrix(k, 1), Matrix(n, 1), types=FLOAT32)
+        schedule = gemm_schedule(spec, target)
+        if 4 * k * schedule.blocks * LANES > 3 * L2_BYTES // 4:
+            assert schedule.pass_blocks and schedule.ahead
+    a, b = h.random(rng, 1, 1, m, k), h.random(rng, 1, 1, k, n)
+    for bias in ("column", "full"):
+        compute(Problem(a, b, bias, (False, False)), h.TARGETS[0], True, 2)
 
 
 def test_the_epilogue_reads_no_column_that_is_not_there() -> None:

@@ -238,9 +238,9 @@ class Section:
                     self._store(value, *where)
 
     def _soon(self, tile: Index) -> ir.Value:
-        """The next item's weights that the `tile`-th tile fetches."""
-        per_tile = self.weights_per_item // self.step_width * self.ahead
-        return self._weight(self.pass_w, self.weights_per_item, (tile, per_tile))
+        """The weights of the next pass, or item, that the `tile`-th tile fetches."""
+        per_tile = self.weights_per_pass // self.step_width * self.ahead
+        return self._weight(self.pass_w, self.weights_per_pass, (tile, per_tile))
 
     def _initial(self, row: Index, col: Index, pixels: list[tuple[int, int]]) -> list[ir.Value]:
         """Accumulators to start from: the bias, or what the pass before has left in y."""

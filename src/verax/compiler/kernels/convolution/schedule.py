@@ -30,7 +30,8 @@ class ConvSchedule:
     blocks: output channel blocks of 16 per tile; rows, cols: outputs per tile. chunk: rows of tiles
     per work item. filters_outer: an item's filters change last, so that weights are read once;
     otherwise the image is walked once. unroll: channel steps written out. near: channel steps that
-    weights are prefetched ahead into L1 (0: none). ahead: prefetch the next item's weights into L2.
+    weights are prefetched ahead into L1 (0: none). ahead: prefetch the weights of the next item, or
+    pass, into L2.
     fetch_block: prefetch the next input block into L1. pass_blocks: input blocks per walk over an
     item's tiles, partial sums waiting in y (0: all at once; y must then not overlap an operand).
     spare: lanes of the last block that are not computed, as no filter has them.
@@ -266,7 +267,16 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
     tiles = max(1, rows // tile.rows)
     groups_of_filters = spec.groups * -(-known(filter_blocks(spec)) // tile.blocks)
     others = known(spec.batch * phase.count[0])
-    if filters_outer and groups_of_filters >= MIN_ITEMS:
+    pointwise, several_tiles = taps == 1, rows * cols > tile.rows * tile.cols
+    per_item = item * group_channels * taps * tile.blocks * LANES
+    # Weights that each image has for itself are read once either way, and so in sequence.
+    outer = filters_outer and spec.weight_strides == (0, 0)
+    passes = 0
+    if _waits(spec) and (outer or not pointwise):
+        few_tiles = filters_outer and rows * cols <= 64 and not pointwise
+        passes = _in_passes(spec, per_item, few_tiles, several_tiles)
+    enough = MIN_ITEMS // 2 if pointwise and passes else MIN_ITEMS
+    if filters_outer and groups_of_filters >= enough:
         chunk = tiles
     else:
         row_bytes = item * channels * tile.rows * cols * phase.step[1] * phase.step[2]
@@ -275,23 +285,17 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
         chunk = max(1, min(chunk, tiles // wanted if wanted > 1 else chunk))
         count = -(-tiles // chunk)
         chunk = -(-tiles // (count + count % 2 if count > 1 else count))
-    pointwise = taps == 1
-    few_tiles = filters_outer and rows * cols <= 64
-    per_item = item * group_channels * taps * tile.blocks * LANES
-    several = rows * cols > tile.rows * tile.cols and per_item <= L2_BYTES // 2 + L2_BYTES // 8
+    several = several_tiles and (passes > 0 or per_item <= L2_BYTES // 2 + L2_BYTES // 8)
     # Each image's own weights are read once, the next item's behind this one's: 10 % faster.
     in_turn = several and spec.step == 2 and spec.weight_strides != (0, 0) and chunk >= tiles
     return dataclasses.replace(
         tile,
         unroll=LANES // 2 if spec.step == 2 else tile.unroll,  # 2 to 10 % faster with a whole block
         chunk=chunk,
-        # Weights that each image has for itself are read once either way, and so in sequence.
-        filters_outer=filters_outer and spec.weight_strides == (0, 0),
+        filters_outer=outer,
         fetch_block=_fetches(spec, phase),
         ahead=pointwise and ((filters_outer and several and spec.step == 1) or in_turn),
-        pass_blocks=0
-        if pointwise or not _waits(spec)
-        else _in_passes(spec, per_item, few_tiles, rows * cols > tile.rows * tile.cols),
+        pass_blocks=passes,
     )
 
 
@@ -300,7 +304,9 @@ def _in_passes(spec: ConvSpec, weights: int, few_tiles: bool, several: bool) -> 
     an item, in bytes, do not stay in the cache from one of `several` tiles to the next.
 
     Measured with 64 to 256 KiB a pass (AVX2, Zen 3): DeepLab's 960 channels take 0.83 of the time
-    with a quarter of the cache, 2,048 channels 0.75, 512 to 1,024 channels 0.9 to 1.
+    with a quarter of the cache, 2,048 channels 0.75, 512 to 1,024 channels 0.9 to 1. Products of
+    49 rows with sums of 2,048 and 3,072 take 0.9 and 0.85 (Zen 5), as the next pass's weights are
+    fetched meanwhile.
     """
     if few_tiles:
         return 1

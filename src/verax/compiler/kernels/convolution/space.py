@@ -151,7 +151,7 @@ def _admits(spec: ConvSpec, target: Target, asked: object) -> bool:
         and fits(asked.blocks, outputs, target, spec.paired, left)
         and ((pointwise and deep) or not asked.fetch_block)
         and (pointwise or in_pairs or not asked.ahead)
-        and ((stored and not pointwise) or not asked.pass_blocks)
+        and (stored or not asked.pass_blocks)
     )
 
 

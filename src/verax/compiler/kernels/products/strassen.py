@@ -19,6 +19,7 @@ import numpy as np
 from verax.compiler.kernels.convolution.direct import Section
 from verax.compiler.kernels.convolution.pack import direct_elements, pack_direct_weights, sections
 from verax.compiler.kernels.convolution.schedule import (
+    L2_BYTES,
     ConvSchedule,
     direct_schedule,
     filter_blocks,
@@ -224,16 +225,18 @@ FEW_PANELS, ITEMS = 4, 8
 def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
     """As of one of the seven products, but an item takes all rows: whenever some rows are taken by
     themselves all seven panels of weights are read again, which no cache holds (ViT-small takes
-    4 % longer, BERT 6 %). Panels are narrow where wide ones are an odd number, which two threads
-    cannot share."""
+    4 % longer, BERT 6 %). The next panel is fetched meanwhile. Panels are narrow where two wide
+    ones are more than the cache holds (BERT 1 %), or where these are an odd number, which two
+    threads cannot share."""
     found, blocks = direct_schedule(spec.half, target), known(filter_blocks(spec.half))
-    if found.blocks > NARROW and blocks % (2 * found.blocks):
+    large = spec.k // 2 * found.blocks * LANES * 4 > 5 * L2_BYTES // 8
+    if found.blocks > NARROW and (large or blocks % (2 * found.blocks)):
         rows = _evenly(spec.upper, ROWS)
         found = dataclasses.replace(found, blocks=NARROW, rows=rows, cols=1)
     panels, tiles = -(-blocks // found.blocks), max(1, spec.upper // found.rows)
     shared = panels >= ITEMS or (panels >= FEW_PANELS and panels % 2 == 0)
     parts = 1 if shared else -(-ITEMS // panels)
-    return dataclasses.replace(found, chunk=-(-tiles // parts))
+    return dataclasses.replace(found, chunk=-(-tiles // parts), pass_blocks=0, ahead=True)
 
 
 def _evenly(count: int, most: int) -> int:
@@ -248,7 +251,9 @@ def _evenly(count: int, most: int) -> int:
     space=Space(
         ConvSchedule,
         lambda spec, target: CONVOLUTION.stages(spec.half, target),
-        lambda spec, target, asked: CONVOLUTION.admits(spec.half, target, asked),
+        lambda spec, target, asked: (
+            CONVOLUTION.admits(spec.half, target, asked) and asked.pass_blocks == 0
+        ),  # sums of one product of seven are nowhere by themselves
     ),
 )
 def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSchedule) -> Kernel:
