@@ -19,7 +19,7 @@ from verax.compiler.kernels.loops.loop import Access, LoopSpec, emit_loop
 from verax.compiler.kernels.target import Target
 from verax.numerics.expr import trace
 from verax.numerics.functions import ULPS
-from verax.numerics.functions_float64 import FUNCTIONS
+from verax.numerics.functions_meaning import FUNCTIONS
 from verax.runtime.engine import load_object
 
 F = "float32"

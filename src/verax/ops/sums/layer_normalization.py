@@ -11,6 +11,7 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding, U
+from verax.numerics.fma import ORDERED
 from verax.ops.common import (
     as_dtype,
     constant,
@@ -98,7 +99,8 @@ class LayerNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any = None) -> Any:
         """`promised_moments`, then fma((x - mean) * inverse, scale, bias)."""
-        if x.dtype != np.float32 or self.stash_type is not DType.float32:
+        plain = x.dtype == np.float64 and not self.with_statistics
+        if x.dtype not in ORDERED or not (plain or x.dtype == self.stash_type.numpy):
             return super().canonical(ev, x, scale, b)
         found = promised_moments(x, self._axes(x), self.epsilon)
         y = found.normalised(scale, b)
@@ -163,7 +165,7 @@ class RMSNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any) -> Any:
         """`promised_inverse`, then (x * inverse) * scale."""
-        if x.dtype != np.float32 or scale.dtype != np.float32:
+        if x.dtype not in ORDERED or scale.dtype != x.dtype:
             return super().canonical(ev, x, scale)
         return x * promised_inverse(x, self._axes(x), self.epsilon) * scale
 
@@ -211,11 +213,11 @@ class MeanVarianceNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """`promised_moments` without epsilon, up to the variance; then one division."""
-        if x.dtype != np.float32:
+        if x.dtype not in ORDERED:
             return super().canonical(ev, x)
         axes = self._axes(x)
         d = x - promised_mean(x, axes)
-        return d / (np.sqrt(promised_mean(d * d, axes)) + np.float32(MVN_EPSILON))
+        return d / (np.sqrt(promised_mean(d * d, axes)) + x.dtype.type(MVN_EPSILON))
 
     @declared_units
     def error(

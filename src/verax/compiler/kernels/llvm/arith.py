@@ -9,6 +9,7 @@ are masked, conversions to integers saturate.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, FunctionBuilder
 from verax.compiler.kernels.target import LANES
 from verax.numerics import functions
-from verax.numerics.arith import COMPARISONS, PRIMITIVES, ROUNDINGS, Arith, result_dtype
+from verax.numerics.arith import COMPARISONS, ROUNDINGS, Arith, result_dtype
 from verax.numerics.expr import Apply, Expr, nodes
 from verax.numerics.formats import FLOATS, SIGNED, numpy_dtype
 from verax.numerics.functions_short import SHORT_WAYS, certain
@@ -39,11 +40,8 @@ def bits_of(dtype: str) -> int:
 def why_unsupported(expr: Expr) -> str:
     """Why `expr` has no native code, in words; empty when it has."""
     for node in nodes(expr):
-        if isinstance(node, Apply):
-            if node.function == "rem" and node.dtype == "float64":
-                return "the remainder of float64 has no kernel"
-            if node.function not in PRIMITIVES and node.dtype == "float64":
-                return f"{node.function} of float64 has no kernel"
+        if isinstance(node, Apply) and node.function == "rem" and node.dtype == "float64":
+            return "the remainder of float64 has no kernel"
     return ""
 
 
@@ -100,10 +98,35 @@ class LlvmArith(Arith[Typed]):
         with self.b.if_then(self.b.icmp_unsigned("!=", lanes, lanes.type(-1))):
             promised = functions.call(self, function, args)
             there = self.b.block
-        phi = self.b.phi(short.value.type)
-        phi.add_incoming(short.value, before)
-        phi.add_incoming(promised.value, there)
-        return Typed(phi, "float32")
+        return self._either(before, short, there, promised)
+
+    def _either(self, before: ir.Block, usual: Typed, there: ir.Block, other: Typed) -> Typed:
+        """`usual`, or `other` where the block `there` was gone through."""
+        phi = self.b.phi(usual.value.type)
+        phi.add_incoming(usual.value, before)
+        phi.add_incoming(other.value, there)
+        return Typed(phi, usual.dtype)
+
+    def rarely(
+        self,
+        mask: Typed,
+        compute: Callable[..., Any],
+        args: tuple[Typed, ...],
+        otherwise: tuple[Typed, ...],
+    ) -> tuple[Typed, ...]:
+        """Jumps over `compute` where no lane needs it."""
+        any_lane = mask.value
+        if self.lanes:
+            bits = self.b.bitcast(mask.value, ir.IntType(self.lanes))
+            any_lane = self.b.icmp_unsigned("!=", bits, bits.type(0))
+        before = self.b.block
+        with self.b.if_then(any_lane):
+            found = super().rarely(mask, compute, args, otherwise)
+            there = self.b.block
+        return tuple(
+            self._either(before, usual, there, other)
+            for usual, other in zip(otherwise, found, strict=True)
+        )
 
     def primitive(self, name: str, args: tuple[Typed, ...], target: str | None = None) -> Typed:
         dtype = result_dtype(name, tuple(a.dtype for a in args), target)
