@@ -80,6 +80,10 @@ class LayerNormalization(Operator):
     def output_count(self) -> int:
         return 3 if self.with_statistics else 1
 
+    def keeps_type(self, dtype: str) -> bool:
+        """Whether all that is computed and given of inputs of `dtype` has that type."""
+        return str(self.stash_type) == dtype or (dtype == "float64" and not self.with_statistics)
+
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, axes = ctx.type(0), trailing_axes(ctx, self.axis)
         same_floats(ctx, 0, 1, 2)
@@ -99,8 +103,7 @@ class LayerNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any = None) -> Any:
         """`promised_moments`, then fma((x - mean) * inverse, scale, bias)."""
-        plain = x.dtype == np.float64 and not self.with_statistics
-        if x.dtype not in ORDERED or not (plain or x.dtype == self.stash_type.numpy):
+        if x.dtype not in ORDERED or not self.keeps_type(str(x.dtype)):
             return super().canonical(ev, x, scale, b)
         found = promised_moments(x, self._axes(x), self.epsilon)
         y = found.normalised(scale, b)

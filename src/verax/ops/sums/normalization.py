@@ -94,7 +94,8 @@ class BatchNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, *statistics: Any) -> Any:
         """As `compute` says; in training mode the float64 meaning, rounded once."""
-        if self.training_mode or x.dtype not in ORDERED:
+        mixed = any(a.dtype != x.dtype for a in statistics)
+        if self.training_mode or mixed or x.dtype not in ORDERED:
             return super().canonical(ev, x, *statistics)
         return self.compute(NumpyArith(), x, *(along_channels(x, s) for s in statistics))
 

@@ -9,7 +9,7 @@ are masked, conversions to integers saturate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, FunctionBuilder
-from verax.compiler.kernels.target import LANES
+from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
 from verax.numerics.arith import COMPARISONS, ROUNDINGS, Arith, result_dtype
 from verax.numerics.expr import Apply, Expr, nodes
@@ -35,6 +35,15 @@ _BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64, "bool": 1}
 def bits_of(dtype: str) -> int:
     """Width of a value in a register: 1 for bool."""
     return _BITS.get(dtype) or int(dtype.lstrip("uint"))
+
+
+def lanes_in_step(target: Target) -> int:
+    """Lanes of float64 that an elementary function is computed for together.
+
+    Of a dozen values that live at once none should be spilled: on AVX2 one register at a time takes
+    half of what all 16 lanes take.
+    """
+    return max(1, target.registers // 16) * target.vector_bits // 64
 
 
 def why_unsupported(expr: Expr) -> str:
@@ -90,6 +99,8 @@ class LlvmArith(Arith[Typed]):
         return Typed(kind(plain), dtype)
 
     def call(self, function: str, *args: Typed) -> Typed:
+        if args[0].dtype == "float64" and self.lanes > lanes_in_step(self.fb.module.target):
+            return self._in_pieces(function, args)
         if function not in SHORT_WAYS or not self.lanes or args[0].dtype != "float32":
             return functions.call(self, function, args)
         known, short = certain(self, SHORT_WAYS[function], args[0])
@@ -99,6 +110,16 @@ class LlvmArith(Arith[Typed]):
             promised = functions.call(self, function, args)
             there = self.b.block
         return self._either(before, short, there, promised)
+
+    def _in_pieces(self, function: str, args: tuple[Typed, ...]) -> Typed:
+        """A function of float64, of as many lanes at a time as registers hold its values for."""
+        size = lanes_in_step(self.fb.module.target)
+        part, found = LlvmArith(self.fb, size), []
+        for first in range(0, self.lanes, size):
+            lanes = range(first, first + size)
+            pieces = [Typed(self.fb.shuffle(a.value, lanes), a.dtype) for a in args]
+            found.append(part.call(function, *pieces).value)
+        return Typed(joined(self.fb, found), args[0].dtype)
 
     def _either(self, before: ir.Block, usual: Typed, there: ir.Block, other: Typed) -> Typed:
         """`usual`, or `other` where the block `there` was gone through."""
@@ -337,6 +358,18 @@ class LlvmArith(Arith[Typed]):
         )
         wide = self.select(exact, self.convert(x, "float64"), self.add(high, sticky))
         return self._to_odd_float32(wide)
+
+
+def joined(fb: FunctionBuilder, pieces: Sequence[ir.Value]) -> ir.Value:
+    """Vectors of one type, a power of two of them, as one."""
+    found = list(pieces)
+    while len(found) > 1:
+        count = 2 * found[0].type.count
+        lanes = ir.Constant(fb.vector_type("int32", count), list(range(count)))
+        found = [
+            fb.b.shuffle_vector(a, b, lanes) for a, b in zip(found[::2], found[1::2], strict=True)
+        ]
+    return found[0]
 
 
 def _suffix(kind: ir.Type) -> str:
