@@ -151,7 +151,7 @@ class AveragePool(Pool):
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """The taps in ascending order, added to +0; then one division."""
-        return self.reference(ev, x) if x.dtype == np.float32 else super().canonical(ev, x)
+        return self.reference(ev, x) if x.dtype in ORDERED else super().canonical(ev, x)
 
     @declared_units
     def error(
