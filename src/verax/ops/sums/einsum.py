@@ -114,6 +114,8 @@ class Einsum(Operator):
         """See `canonical`."""
         own = [list(dict.fromkeys(t)) for t in terms]
         summed = summed_labels(own, kept)
+        if len(inputs) == 1 and not summed:  # a move, which keeps the sign of zero
+            return _aligned(_diagonal(inputs[0], terms[0]), own[0], kept)
         factors = [
             _aligned(_diagonal(x.astype(np.float64), t), o, kept + summed)
             for x, t, o in zip(inputs, terms, own)
