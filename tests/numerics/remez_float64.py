@@ -1,4 +1,4 @@
-"""Derives the polynomial coefficients of verax.numerics.float64 (run as a script: a minute).
+"""Derives the polynomial coefficients of verax.numerics.float64 (run as a script: seconds).
 
 Minimax fits by Remez exchange as in `remez`, of what is left of a function behind the first terms
 of its series; the series themselves are summed, so that nothing cancels near 0.
@@ -45,6 +45,13 @@ def _erf(k: int) -> mp.mpf:
     return mp.mpf(-1) ** k / mp.factorial(k) / (2 * k + 1) * 2 / mp.sqrt(mp.pi) - (k == 0)
 
 
+def _slope_at_one(s: mp.mpf) -> mp.mpf:
+    if abs(s) < mp.mpf("1e-20"):
+        return 2 / mp.sqrt(mp.pi) * mp.exp(-1)
+    with mp.extradps(30):
+        return (mp.erf(1 + s) - mp.erf(1)) / s
+
+
 def erfcx(x: mp.mpf) -> mp.mpf:
     """exp(x^2) erfc(x)."""
     return mp.exp(x * x) * mp.erfc(x)
@@ -85,18 +92,26 @@ def fits() -> dict[str, tuple[Function, Function, int, mp.mpf, mp.mpf]]:
         "ATAN": (series(lambda k: mp.mpf(-1) ** k / (2 * k + 1), 1), one, 12, mp.mpf(0),
                  mp.tan(mp.pi / 8) ** 2 * edge),
         "SINH": (series(lambda k: 1 / mp.factorial(2 * k + 1), 1), one, 8, mp.mpf(0), edge),
-        # erf(r) / r - 1 in z = r^2, up to 7/8; erfcx in t, from there to 6
-        "ERF": (series(_erf, 0), lambda z: mp.mpf(1), 13, mp.mpf(0), mp.mpf("0.7657")),
-        "ERFCX": (lambda t: erfcx(from_turned(t)), lambda t: mp.exp(-from_turned(t) ** 2), 13,
-                  mp.mpf(-17.01) / 31, mp.mpf(1) / 3),
+        # erf(r) / r - 1 in z = r^2, up to 3/4; (erf(1 + s) - erf(1)) / s, to 11/8; erfcx in t, to 6
+        "ERF": (series(_erf, 0), lambda z: mp.mpf(1), 12, mp.mpf(0), mp.mpf("0.5626")),
+        "ERF_AT_ONE": (_slope_at_one, lambda s: abs(s) + floor, 15, mp.mpf(-1) / 4, mp.mpf(3) / 8),
+        "ERFCX": (lambda t: erfcx(from_turned(t)), lambda t: mp.exp(-from_turned(t) ** 2), 11,
+                  mp.mpf(-13.01) / 35, mp.mpf(1) / 3),
     }  # fmt: skip
+
+
+def fitted(name: str) -> tuple[float, ...]:
+    """The coefficients of that name, each rounded once."""
+    with mp.workdps(60):
+        f, weight, terms, low, high = fits()[name]
+        exact, _ = remez(f, weight, list(range(terms)), low, high)
+        return tuple(float(c) for c in exact)
 
 
 if __name__ == "__main__":
     mp.mp.dps = 60
-    for name, (f, weight, terms, low, high) in fits().items():
-        exact, _ = remez(f, weight, list(range(terms)), low, high)
-        coefficients = [float(c) for c in exact]
+    for name, (f, weight, _, low, high) in fits().items():
+        coefficients = fitted(name)
         grid = [low + (high - low) * i / 1000 for i in range(1001)]
         worst = max(abs(weight(x) * (f(x) - mp.polyval(coefficients[::-1], x))) for x in grid)
         bits = mp.nstr(mp.log(worst, 2), 4)

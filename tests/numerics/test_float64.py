@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
 import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.numerics import remez_float64
 from tests.numerics.exact import EXACT, ulp_of, worst
 
 from verax.numerics.arith_meaning import MeaningArith
 from verax.numerics.arith_numpy import NumpyArith
-from verax.numerics.float64 import constants
+from verax.numerics.float64 import (
+    constants,
+    error_function,
+    exponential,
+    logarithm,
+    trigonometric,
+)
 from verax.numerics.float64.angle import _TABLE, NEAR
 from verax.numerics.float64.functions import ERROR_PER_ARGUMENT, FUNCTIONS, ULPS
 from verax.numerics.fma import BLOCK
@@ -47,6 +55,8 @@ def samples(name: str, n: int, seed: int = 3) -> np.ndarray:
     near_one = np.exp2(rng.uniform(-52, -2, n)) * rng.choice([-1, 1], n)
     parts = [all_binades(rng, n), 1 + near_one, near_one]
     parts += [rng.uniform(a, b, n) for a, b in ((-1, 1), (-6.5, 6.5), (-40, 40), (-745, 710))]
+    if name == "erf":  # where its ways meet
+        parts.append(rng.uniform(0.6, 1.5, 8 * n))
     if name in PERIODIC:
         quarters = [
             *rng.integers(1, 40, n),
@@ -190,6 +200,20 @@ def test_long_arrays_are_computed_block_by_block(name: str) -> None:
             assert (whole[row, part] == M.call(name, *(a[row, part] for a in args))).all()
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (module, name)
+        for module in (error_function, exponential, logarithm, trigonometric)
+        for name in vars(module)
+        if isinstance(vars(module)[name], tuple) and name.startswith("_")
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_coefficients_are_those_that_the_script_derives(module: ModuleType, name: str) -> None:
+    assert vars(module)[name] == remez_float64.fitted(name.removeprefix("_"))
+
+
 def test_constants_are_the_nearest_of_their_kind() -> None:
     def parts(x: mp.mpf, *bits: int) -> list[float]:
         """x cut after so many bits, what is left after so many, ..., and the rest rounded."""
@@ -206,6 +230,7 @@ def test_constants_are_the_nearest_of_their_kind() -> None:
         assert parts(1 / ln2, 53) == list(constants.LOG2E)
         assert parts(half_pi, 53) == list(constants.HALF_PI)
         assert parts(half_pi, 33, 33, 33) == list(constants.HALF_PI_PARTS)
+        assert parts(mp.erf(1), 53) == list(constants.ERF_OF_ONE)
         assert parts(mp.mpf(2) / 3, 53) == list(constants.TWO_THIRDS)
     with mp.workprec(1400):
         digits = int(mp.floor(2 / mp.pi * mp.mpf(2) ** 1216))

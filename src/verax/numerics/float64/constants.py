@@ -14,6 +14,7 @@ HALF_PI_PARTS = (
     8.4784276603689e-32,
 )
 """pi / 2: three numbers of 33 bits, whose products with integers below 2^20 are exact; the rest."""
+ERF_OF_ONE = (0.8427007929497149, -2.4801011789118602e-17)
 TWO_THIRDS = (2.0 / 3.0, 3.700743415417188e-17)
 ROUND = 1.5 * 2.0**52
 """Adding it rounds to an integer, which is then in the low bits of the representation."""

@@ -158,7 +158,6 @@ def tanh(m: Arith[Any], x: Any) -> Any:
     high, low = sum_by_size(high, low + (lost + power * found.b))
     upper, lower = sum_of(high, u.like(2.0))
     value, _ = quotient((high, low), (upper, lower + low))
-    value = where(size < _TINY, size, value)
     return where(size.equals(size), value, given).signed_like(given).v
 
 

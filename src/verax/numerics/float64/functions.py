@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 #: are 0.03 to 0.15 less (benchmarks/function_errors.py --float64).
 ULPS: dict[str, float] = {
     "exp": 0.65, "expm1": 0.65, "log": 0.65, "log1p": 0.7, "log2": 0.65, "pow": 0.85,
-    "sigmoid": 0.75, "tanh": 0.65, "erf": 1.15, "softplus": 0.75, "sin": 0.8, "cos": 0.8,
+    "sigmoid": 0.75, "tanh": 0.65, "erf": 0.85, "softplus": 0.75, "sin": 0.8, "cos": 0.8,
     "tan": 0.95, "asin": 0.7, "acos": 0.7, "atan": 0.7, "sinh": 0.85, "cosh": 0.85, "asinh": 0.7,
     "acosh": 0.7, "atanh": 0.7, "reciprocal": 0.5, "rsqrt": 1.5,
 }  # fmt: skip
