@@ -20,3 +20,5 @@ ROUND = 1.5 * 2.0**52
 """Adding it rounds to an integer, which is then in the low bits of the representation."""
 ONE_BITS = 0x3FF << 52
 """The representation of 1."""
+TINY = 2.0**-28
+"""Below it odd functions of slope 1 at 0, and their inverses, are their argument, rounded."""

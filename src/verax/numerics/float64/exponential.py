@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verax.numerics.arith import Arith
-from verax.numerics.float64.constants import LN2, LOG2E, ONE_BITS, ROUND
+from verax.numerics.float64.constants import LN2, LOG2E, ONE_BITS, ROUND, TINY
 from verax.numerics.float64.number import (
     Number,
     Pair,
@@ -38,8 +38,6 @@ HIGHEST, LOWEST = 711.0, -746.0
 """Beyond, exp overflows, even when it is halved, or is 0."""
 _HALF_WAY = 512
 """Of the exponents, which the first of the two powers of two leaves to the second."""
-_TINY = 2.0**-28
-"""Below it tanh, sinh, asinh, atanh and their like are their argument, rounded."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ def sinh(m: Arith[Any], x: Any) -> Any:
     size = abs(given)
     z = size * size
     near = size + size * z * polynomial(z, _SINH)
-    value = where(size < 1.0, where(size < _TINY, size, near), _hyperbolic(size, -1.0))
+    value = where(size < 1.0, where(size < TINY, size, near), _hyperbolic(size, -1.0))
     return value.signed_like(given).v
 
 

@@ -12,9 +12,8 @@ import math
 from typing import Any
 
 from verax.numerics.arith import Arith
-from verax.numerics.float64.constants import LN2, LOG2E, TWO_THIRDS
+from verax.numerics.float64.constants import LN2, LOG2E, TINY, TWO_THIRDS
 from verax.numerics.float64.exponential import (
-    _TINY,
     HIGHEST,
     LOWEST,
     between,
@@ -162,7 +161,7 @@ def asinh(m: Arith[Any], x: Any) -> Any:
     q = quotient(z, (upper, lower + r[1]))
     high, low = sum_by_size(a, q[0])
     value = where(large, _log_twice(size), _log_of_one_and((high, low + q[1])))
-    value = where(size < _TINY, size, value)
+    value = where(size < TINY, size, value)
     return value.signed_like(given).v
 
 
@@ -195,7 +194,7 @@ def atanh(m: Arith[Any], x: Any) -> Any:
     a = where(size < 1.0, size, 0.5)
     below, left = sum_of(-a, a.like(1.0))
     value = _log_of_one_and(quotient((a + a, a.like(0.0)), (below, left))) * 0.5
-    value = where(size < _TINY, size, value)
+    value = where(size < TINY, size, value)
     value = where(size.equals(1.0), math.inf, value)
     return where(size <= 1.0, value, size.like(math.nan)).signed_like(given).v
 

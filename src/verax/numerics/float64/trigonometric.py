@@ -7,7 +7,7 @@ from typing import Any
 
 from verax.numerics.arith import Arith
 from verax.numerics.float64.angle import quarter_turns
-from verax.numerics.float64.constants import HALF_PI, PI, QUARTER_PI
+from verax.numerics.float64.constants import HALF_PI, PI, QUARTER_PI, TINY
 from verax.numerics.float64.exponential import negative
 from verax.numerics.float64.number import (
     Number,
@@ -40,8 +40,6 @@ _ATAN = (
     -0.09090908158210013, 0.07692283046384224, -0.06666230762279791, 0.058770591343428685,
     -0.05218634959862171, 0.04504454300936551, -0.03349488766846591, 0.015215356629385708,
 )  # fmt: skip
-_TINY = 2.0**-28
-"""Below it sine, tangent and their inverses are their argument, rounded."""
 _EIGHTH = math.tan(math.pi / 8)
 
 
@@ -82,7 +80,7 @@ def sin(m: Arith[Any], x: Any) -> Any:
     n, r, low = quarter_turns(m, size)
     value = _turned(n, _sine(r, low)[0], _cosine(r, low)[0])
     value = (value.bits() ^ (given.bits() & -(1 << 63))).float()
-    return where(size < _TINY, given, _finite(size, value)).v
+    return where(size < TINY, given, _finite(size, value)).v
 
 
 def cos(m: Arith[Any], x: Any) -> Any:
@@ -102,7 +100,7 @@ def tan(m: Arith[Any], x: Any) -> Any:
     top = where(odd, -cosine, sine), where(odd, -c, s)
     value, _ = quotient(top, (where(odd, sine, cosine), where(odd, s, c)))
     value = (value.bits() ^ (given.bits() & -(1 << 63))).float()
-    return where(size < _TINY, given, _finite(size, value)).v
+    return where(size < TINY, given, _finite(size, value)).v
 
 
 def atan(m: Arith[Any], x: Any) -> Any:
@@ -124,7 +122,7 @@ def atan(m: Arith[Any], x: Any) -> Any:
     z = t * t
     high, left = sum_by_size(base[0], t)
     value = high + (left + (t * z * polynomial(z, _ATAN) + (low - low * z + base[1])))
-    value = where(size < _TINY, size, value)
+    value = where(size < TINY, size, value)
     return where(given.equals(given), value.signed_like(given), given).v
 
 
@@ -147,7 +145,7 @@ def asin(m: Arith[Any], x: Any) -> Any:
     far, (s, rest), tail = _arcsine_parts(m, size)
     high, low = sum_by_size(HALF_PI[0], s * -2.0)
     turned = high + (low + (HALF_PI[1] - (rest + tail) * 2.0))
-    value = where(far, turned, where(size < _TINY, size, s + tail))
+    value = where(far, turned, where(size < TINY, size, s + tail))
     return where(size <= 1.0, value, size.like(math.nan)).signed_like(given).v
 
 
