@@ -1,8 +1,11 @@
-"""Measures the error of the canonical float32 functions on every float32, against float64.
+"""Measures the error of the canonical functions: float32 against float64, float64 against mpmath.
 
 Run: python benchmarks/function_errors.py [--step 16] [name ...]. Step 1 visits every number of
 the range where a function is neither linear nor saturated (about a minute per function); a
-larger step a random one of so many. Exits 1 if a stated error (`functions.ULPS`) is exceeded.
+larger step a random one of so many. With --float64 COUNT, so many arguments of each kind (all
+binades, around 1, next to multiples of pi/2, ...) are taken instead; that needs mpmath, and the
+tests beside it (PYTHONPATH=.). Exits 1 if an error that is stated (`ULPS`, `ERROR_PER_ARGUMENT`) is
+exceeded.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.loops.loop import Access, LoopSpec, emit_loop
 from verax.compiler.kernels.target import Target
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import trace
+from verax.numerics.float64 import functions as float64
 from verax.numerics.functions import ULPS
-from verax.numerics.functions_float64 import FUNCTIONS
+from verax.numerics.functions_meaning import FUNCTIONS
 from verax.runtime.engine import load_object
 
 F = "float32"
@@ -63,17 +68,36 @@ def worst(name: str, step: int) -> tuple[float, float]:
     return found
 
 
+def worst_float64(name: str, count: int) -> tuple[float, float]:
+    """(largest error, argument) in ulps or, of what is stated so, in units of the argument."""
+    from tests.numerics.exact import worst as worst_of
+    from tests.numerics.test_float64 import samples
+
+    x = samples(name, count, seed=11)
+    per_argument = name in float64.ERROR_PER_ARGUMENT
+    x = x[np.abs(x) < 1e100] if per_argument else x
+    return worst_of(name, x, NumpyArith().call(name, x), per_argument)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=[n for n in ULPS if n != "pow"])
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--step", type=int, default=16)
+    parser.add_argument("--float64", type=int, metavar="COUNT")
     chosen = parser.parse_args()
     failed = False
+    wide = {**float64.ULPS, **float64.ERROR_PER_ARGUMENT}
+    known = [n for n in (wide if chosen.float64 else ULPS) if n != "pow"]
     with np.errstate(all="ignore"):
-        for name in chosen.names:
-            error, place = worst(name, chosen.step)
-            failed |= error > ULPS[name]
-            print(f"{name:12s} {error:.4f} ulp at {place!r}, stated {ULPS[name]}", flush=True)
+        for name in chosen.names or known:
+            if chosen.float64:
+                (error, place), stated = worst_float64(name, chosen.float64), wide[name]
+            else:
+                (error, place), stated = worst(name, chosen.step), ULPS[name]
+            failed |= error > stated
+            relative = chosen.float64 and name in float64.ERROR_PER_ARGUMENT
+            unit = "of 2^-53 |x|" if relative else "ulp"
+            print(f"{name:12s} {error:.4f} {unit} at {place!r}, stated {stated}", flush=True)
     return int(failed)
 
 

@@ -9,7 +9,7 @@ import pytest
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.formats import FLOAT32, numpy_dtype, ulp, ulp_error
 from verax.numerics.functions import ERROR_PER_ARGUMENT, FUNCTIONS, ULPS, exp_normal
-from verax.numerics.functions_float64 import FUNCTIONS as WIDE
+from verax.numerics.functions_meaning import FUNCTIONS as WIDE
 
 M = NumpyArith()
 F = np.float32

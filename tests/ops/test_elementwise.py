@@ -193,9 +193,15 @@ def test_the_expression_gives_the_promised_bits(name: str) -> None:
     assert traced
 
 
-def test_functions_of_float64_have_no_expression() -> None:
-    assert Exp().expression([DType.float64]) is None
-    assert Exp().expression([DType.float16]) is not None
+@pytest.mark.parametrize("dtype", [DType.float64, DType.float32, DType.float16])
+def test_functions_of_every_float_have_an_expression(dtype: DType) -> None:
+    expr = Exp().expression([dtype])
+    assert expr is not None and expr.dtype == str(dtype)
+
+
+def test_a_power_of_integers_has_none() -> None:
+    assert REGISTRY["Pow"]().expression([DType.int32, DType.int64]) is None
+    assert REGISTRY["Pow"]().expression([DType.int32, DType.float32]) is not None
 
 
 def test_half_precision_is_rounded_once() -> None:

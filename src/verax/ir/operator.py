@@ -17,10 +17,14 @@ import numpy as np
 from verax.base.errors import GraphError
 from verax.ir.dim import DimLike, symbol
 from verax.ir.types import HALVES, DType, TensorType
+from verax.numerics.arith_meaning import MeaningArith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Quantity, Rounding
 
 Array = np.ndarray
 REGISTRY: dict[str, type[Operator]] = {}
+MEANING, PROMISED = MeaningArith(), NumpyArith()
+"""Whose elementary functions a `reference` uses: the yardstick's, or those of one value of bits."""
 
 
 @dataclasses.dataclass
@@ -81,12 +85,14 @@ class Evaluation:
 
     work: NumPy dtype that carries every floating-point tensor (float64 by default; float32, or
     object for exact `fractions.Fraction`s). Integer and boolean tensors keep their own dtype.
-    inputs, outputs: declared types.
+    inputs, outputs: declared types. arith: MEANING, or PROMISED where the result is promised in
+    every bit; a reference takes all elementary functions from it.
     """
 
     inputs: tuple[TensorType | None, ...]
     outputs: tuple[TensorType, ...]
     work: np.dtype = dataclasses.field(default_factory=lambda: np.dtype(np.float64))
+    arith: NumpyArith = MEANING
 
     def dtype(self, declared: DType) -> np.dtype:
         """NumPy dtype that carries a tensor declared as `declared`."""
@@ -143,9 +149,9 @@ class Operator:
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         """The promised bits, inputs and outputs in their declared dtypes.
 
-        By default those of `in_float32` where float16 or bfloat16 is among the types, else the
-        float64 meaning rounded once to the declared type; operators with compiled kernels override
-        it by their canonical order for wider types.
+        By default those of `in_float32` where float16 or bfloat16 is among the types, else those
+        of `reference` in float64 with the functions of `PROMISED`, rounded once to the declared
+        type; operators with compiled kernels override it by their canonical order for wider types.
         """
         types = (*ev.inputs, *ev.outputs)
         if self.through_float32 and HALVES & {t.dtype for t in types if t is not None}:
@@ -155,7 +161,7 @@ class Operator:
             x.astype(np.float64, "C") if x is not None and t is not None and t.dtype.is_float else x
             for x, t in zip(inputs, ev.inputs)
         ]
-        results = as_tuple(self.reference(ev, *wide))
+        results = as_tuple(self.reference(dataclasses.replace(ev, arith=PROMISED), *wide))
         with np.errstate(all="ignore"):
             return tuple(np.asarray(r).astype(t.dtype.numpy) for r, t in zip(results, ev.outputs))
 

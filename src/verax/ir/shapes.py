@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.ir.dim import UndecidedError
-from verax.ir.operator import Evaluation, Inference, Operator, as_tuple
+from verax.ir.operator import PROMISED, Evaluation, Inference, Operator, as_tuple
 from verax.ir.types import TensorType
 
 LIMIT = 4096
@@ -38,7 +38,7 @@ def known_outputs(
         return nothing
     if is_symbolic and not op.symbolic:
         return nothing
-    ev = Evaluation(ctx.types, tuple(outputs))
+    ev = Evaluation(ctx.types, tuple(outputs), arith=PROMISED)
     evaluate = op.canonical if has_floats else op.reference
     try:
         with np.errstate(all="ignore"):

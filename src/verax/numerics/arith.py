@@ -22,6 +22,7 @@ Rules that every implementation keeps:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from verax.numerics.formats import FLOATS, INTEGERS, numpy_dtype
@@ -102,7 +103,18 @@ class Arith(ABC, Generic[V]):
 
     @abstractmethod
     def call(self, function: str, *args: V) -> V:
-        """Apply a named function of `numerics.functions` ("exp", "tanh", ...)."""
+        """Apply a named function of `numerics.functions` ("exp", "tanh", ...) or, to float64, of
+        `numerics.float64.functions`."""
+
+    def rarely(
+        self, mask: V, compute: Callable[..., Any], args: tuple[V, ...], otherwise: tuple[V, ...]
+    ) -> tuple[V, ...]:
+        """compute(self, *args), which has several results, where mask, else `otherwise`.
+
+        An arithmetic may leave out `compute` where no element of the mask is set.
+        """
+        found = compute(self, *args)
+        return tuple(self.select(mask, a, b) for a, b in zip(found, otherwise, strict=True))
 
     def like(self, value: float | int | bool, x: V) -> V:
         """A constant of the dtype of x."""

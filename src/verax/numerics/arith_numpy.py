@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from verax.numerics import functions, functions_float64
+from verax.numerics import functions
 from verax.numerics.arith import Arith, result_dtype
-from verax.numerics.fma import fma
+from verax.numerics.fma import BLOCK, blocks, fma
 from verax.numerics.formats import FLOATS, INTEGERS, SIGNED, dtype_name, numpy_dtype
 
 
@@ -32,10 +33,32 @@ class NumpyArith(Arith[np.ndarray]):
         return np.asarray(value, numpy_dtype(dtype))
 
     def call(self, function: str, *args: np.ndarray) -> np.ndarray:
+        shape = np.broadcast_shapes(*(a.shape for a in args))
         with np.errstate(all="ignore"):
-            if args[0].dtype == np.float64:
-                return np.asarray(functions_float64.FUNCTIONS[function](*args))
-            return np.asarray(functions.call(self, function, args))
+            if math.prod(shape) <= BLOCK:
+                return np.asarray(functions.call(self, function, args))
+            out = np.empty(shape, args[0].dtype)
+            wide = [np.broadcast_to(a, shape) for a in args]
+            for part in blocks(shape):
+                out[part] = functions.call(self, function, tuple(a[part] for a in wide))
+        return out
+
+    def rarely(
+        self,
+        mask: np.ndarray,
+        compute: Callable[..., Any],
+        args: tuple[np.ndarray, ...],
+        otherwise: tuple[np.ndarray, ...],
+    ) -> tuple[np.ndarray, ...]:
+        if not mask.any():
+            return otherwise
+        found = compute(self, *(np.broadcast_to(a, mask.shape)[mask] for a in args))
+        made = []
+        for some, rest in zip(found, otherwise, strict=True):
+            whole = np.array(np.broadcast_to(rest, mask.shape))
+            whole[mask] = some
+            made.append(whole)
+        return tuple(made)
 
     def primitive(
         self, name: str, args: tuple[np.ndarray, ...], target: str | None = None

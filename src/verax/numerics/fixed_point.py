@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from verax.numerics.arith_numpy import NumpyArith
+
 INT16, INT32 = np.iinfo(np.int16), np.iinfo(np.int32)
 Ints = Any
 """int64 arrays that hold numbers of 32 bits."""
@@ -218,7 +220,7 @@ def interpolated(x: np.ndarray, table: np.ndarray) -> np.ndarray:
 def sigmoid_table() -> np.ndarray:
     """sigmoid(i / 24) with 16 fraction bits, [256]; the last entry saturates."""
     at = np.arange(512) / 48
-    exact = 2.0**16 / (1 + np.exp(-at))
+    exact = 2.0**16 / (1 + NumpyArith().exp(-at))
     start, middle = exact[:-2:2], exact[1:-1:2]
     entries = np.floor(start + (middle - (start + exact[2::2]) / 2) / 2 + 0.5)
     return np.append(entries, 2**16 - 1).astype(np.int64)

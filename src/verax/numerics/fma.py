@@ -20,16 +20,16 @@ import numpy as np
 _HALF_MASK = np.uint64((1 << 29) - 1)  # float64 bits that a normal float32 does not have
 _HALF = np.uint64(1 << 28)  # ... and their value exactly half-way between two float32
 _TINY = np.float32(2.0**-126)
-_BLOCK = 1 << 13  # elements worked on at once: the temporaries stay in the cache
+BLOCK = 1 << 13  # elements worked on at once: the temporaries stay in the cache
 
 
 class _Scratch(threading.local):
     """Temporaries of one block, kept by each thread: fresh memory costs more than the sums."""
 
     def __init__(self) -> None:
-        self.product, self.total = np.empty(_BLOCK), np.empty(_BLOCK)
-        self.bits, self.flags = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, bool)
-        self.magnitude = np.empty(_BLOCK, np.float32)
+        self.product, self.total = np.empty(BLOCK), np.empty(BLOCK)
+        self.bits, self.flags = np.empty(BLOCK, np.uint64), np.empty(BLOCK, bool)
+        self.magnitude = np.empty(BLOCK, np.float32)
 
 
 _scratch = _Scratch()
@@ -47,28 +47,28 @@ def fma32(a: Any, b: Any, c: Any) -> np.ndarray:
     arrays = [x.astype(np.float64) if 4 * x.size <= out.size else x for x in arrays]
     p, q, r = (np.broadcast_to(x, out.shape) for x in arrays)
     with np.errstate(all="ignore"):
-        for part in _blocks(out.shape):
+        for part in blocks(out.shape):
             _fma_block(p[part], q[part], r[part], out[part])
     return out
 
 
-def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
-    """Slices that cut an array of `shape` into blocks of about _BLOCK elements."""
+def blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
+    """Slices that cut an array of `shape` into blocks of about BLOCK elements."""
     axis, inner = len(shape), 1
-    while axis and inner * shape[axis - 1] <= _BLOCK:
+    while axis and inner * shape[axis - 1] <= BLOCK:
         axis -= 1
         inner *= shape[axis]
     if axis == 0:
         yield (...,)
         return
-    step = max(1, _BLOCK // max(inner, 1))
+    step = max(1, BLOCK // max(inner, 1))
     for outer in np.ndindex(*shape[: axis - 1]):
         for start in range(0, shape[axis - 1], step):
             yield (*outer, slice(start, start + step), ...)
 
 
 def _fma_block(a: np.ndarray, b: np.ndarray, c: np.ndarray, out: np.ndarray) -> None:
-    """out = fma(a, b, c) on at most _BLOCK elements, all of one shape; out is a view."""
+    """out = fma(a, b, c) on at most BLOCK elements, all of one shape; out is a view."""
 
     def temporary(buffer: np.ndarray) -> np.ndarray:
         return buffer[: out.size].reshape(out.shape)
@@ -111,15 +111,35 @@ def fma(a: Any, b: Any, c: Any) -> np.ndarray:
 
 def fma64(a: Any, b: Any, c: Any) -> np.ndarray:
     """round(a * b + c) to float64 with one rounding, ties to even; broadcasting. As `fma32`."""
-    x, y, z = np.broadcast_arrays(*(np.asarray(v, np.float64) for v in (a, b, c)))
+    arrays = [np.asarray(v, np.float64) for v in (a, b, c)]
+    out = np.empty(np.broadcast_shapes(*(v.shape for v in arrays)))
+    x, y, z = (np.broadcast_to(v, out.shape) for v in arrays)
     with np.errstate(all="ignore"):
-        (p, i), (q, j), (_, k) = np.frexp(x), np.frexp(y), np.frexp(z)
-        scale = i.astype(np.int64) + j
-        found = np.ldexp(_fma_near(p, q, np.ldexp(z, np.clip(-scale, -2000, 2000))), scale)
-        plain = ~(np.isfinite(x) & np.isfinite(y)) | (x == 0) | (y == 0)
-        far = (np.abs(scale) >= _FAR) | ((z != 0) & (np.abs(k - scale) >= _FAR))
-        far |= (found != 0) & (np.abs(found) < 2.0**-1000) | (np.abs(k) >= _FAR) & (z != 0)
-        found = np.asarray(np.where(plain, x * y + z, np.where(np.isfinite(z), found, z)))
+        for part in blocks(out.shape):
+            p, q, r = x[part], y[part], z[part]
+            if _near(p, 400) and _near(q, 400) and _near(r, _FAR):
+                product = p * q
+                out[part] = np.where(product == 0, product + r, _fma_near(p, q, r))
+            else:
+                out[part] = _fma_scaled(p, q, r)
+    return out
+
+
+def _near(x: np.ndarray, exponent: int) -> bool:
+    """Whether all are 0 or between 2^-exponent and 2^exponent in size."""
+    size = np.abs(x)
+    return bool(((size == 0) | ((size > 2.0**-exponent) & (size < 2.0**exponent))).all())
+
+
+def _fma_scaled(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """`fma64` of any numbers, by their fractions, or exactly where that is not enough."""
+    (p, i), (q, j), (_, k) = np.frexp(x), np.frexp(y), np.frexp(z)
+    scale = i.astype(np.int64) + j
+    found = np.ldexp(_fma_near(p, q, np.ldexp(z, np.clip(-scale, -2000, 2000))), scale)
+    plain = ~(np.isfinite(x) & np.isfinite(y)) | (x == 0) | (y == 0)
+    far = (np.abs(scale) >= _FAR) | ((z != 0) & (np.abs(k - scale) >= _FAR))
+    far |= (found != 0) & (np.abs(found) < 2.0**-1000) | (np.abs(k) >= _FAR) & (z != 0)
+    found = np.asarray(np.where(plain, x * y + z, np.where(np.isfinite(z), found, z)))
     for at in map(tuple, np.argwhere(far & ~plain & np.isfinite(z))):
         found[at] = _fma_exact(float(x[at]), float(y[at]), float(z[at]))
     return found

@@ -5,8 +5,8 @@ each, in ulps of the exact result, as measured over dense samples of all binades
 The functions in this file run in float32, branch-free, by FMA polynomials fitted by Remez
 exchange (tests/numerics/remez.py); the rarer ones are in `functions_double`.
 
-float16 and bfloat16 arguments are computed in float32 and rounded. float64 is left to NumPy
-(`functions_float64`): it is no compiled format.
+float16 and bfloat16 arguments are computed in float32 and rounded. Those of float64 are a room of
+their own (`numerics.float64`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from verax.numerics import functions_double as double
 from verax.numerics.arith import Arith
+from verax.numerics.float64 import functions as float64
 
 V = TypeVar("V")
 
@@ -248,12 +249,14 @@ ERROR_PER_ARGUMENT: dict[str, float] = {
 
 
 def call(m: Arith[V], name: str, args: tuple[V, ...]) -> V:
-    """Apply the function `name`; float16 and bfloat16 go through float32.
+    """Apply the function `name`, to float64 by `numerics.float64`; halves go through float32.
 
     Raises KeyError for an unknown name and TypeError for other dtypes.
     """
-    function = FUNCTIONS[name]
     dtype = m.dtype(args[0])
+    if dtype == "float64":
+        return float64.FUNCTIONS[name](m, *args)
+    function = FUNCTIONS[name]
     if dtype == "float32":
         return function(m, *args)
     if dtype in ("float16", "bfloat16"):

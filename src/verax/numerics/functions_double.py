@@ -123,13 +123,12 @@ def pow_d(m: Arith[V], x: V, y: V) -> V:
     return m.select(m.or_(m.eq(y, zero), m.eq(x, one)), one, value)
 
 
-def _two_over_pi(pieces: int, bits: int) -> list[float]:
-    """2/pi cut into `pieces` numbers of `bits` bits each."""
-    # Machin's formula in exact rationals gives pi to more digits than are cut.
-    terms = pieces * bits
+def two_over_pi_digits(bits: int) -> int:
+    """The first `bits` bits of 2/pi behind the point, as an integer."""
 
+    # Machin's formula in exact rationals gives pi to more digits than are cut.
     def arctan_inverse(n: int) -> Fraction:
-        scale = 1 << (terms + 64)
+        scale = 1 << (bits + 64)
         total, power, k = 0, scale // n, 0
         while power:
             total += (-1) ** k * (power // (2 * k + 1))
@@ -138,7 +137,13 @@ def _two_over_pi(pieces: int, bits: int) -> list[float]:
         return Fraction(total, scale)
 
     pi = 16 * arctan_inverse(5) - 4 * arctan_inverse(239)
-    digits = int(2 / pi * (1 << terms))
+    return int(2 / pi * (1 << bits))
+
+
+def _two_over_pi(pieces: int, bits: int) -> list[float]:
+    """2/pi cut into `pieces` numbers of `bits` bits each."""
+    terms = pieces * bits
+    digits = two_over_pi_digits(terms)
     parts = []
     for i in range(pieces):
         part = (digits >> (terms - bits * (i + 1))) & ((1 << bits) - 1)

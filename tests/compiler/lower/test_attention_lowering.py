@@ -47,9 +47,11 @@ def check(op: Attention, arrays: list[np.ndarray], **chosen: object) -> Executab
     return exe
 
 
-def drawn(seed: int, *shapes: tuple[int, ...], size: float = 2.0) -> list[np.ndarray]:
+def drawn(
+    seed: int, *shapes: tuple[int, ...], size: float = 2.0, dtype: str = "float32"
+) -> list[np.ndarray]:
     rng = np.random.default_rng([seed, 91])
-    return [(rng.standard_normal(s) * size).astype(np.float32) for s in shapes]
+    return [(rng.standard_normal(s) * size).astype(dtype) for s in shapes]
 
 
 def call_of(exe: Executable) -> KernelCall:
@@ -75,25 +77,29 @@ def test_any_sizes(data: st.DataObject, seed: int) -> None:
         causal=data.draw(st.booleans()),
         heads_inside="".join(sorted(letters)),
     )
-    arrays = drawn(seed, *shapes)
+    dtype = data.draw(st.sampled_from(["float32", "float64"]))
+    arrays = drawn(seed, *shapes, dtype=dtype)
     if data.draw(st.booleans()):
         whole = (batch, own * times, n, m)
         kept = [data.draw(st.booleans()) for _ in whole]
         shape = tuple(s if k else 1 for s, k in zip(whole, kept))[data.draw(st.integers(0, 4)) :]
         truths = data.draw(st.booleans())
         arrays.append(
-            np.random.default_rng(seed).random(shape) < 0.7 if truths else drawn(seed, shape)[0]
+            np.random.default_rng(seed).random(shape) < 0.7
+            if truths
+            else drawn(seed, shape, dtype=dtype)[0]
         )
     check(op, arrays)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("threads", [1, 3])
-def test_bits_know_neither_target_nor_threads(target: str, threads: int) -> None:
+@pytest.mark.parametrize(("threads", "dtype"), [(1, "float32"), (3, "float32"), (3, "float64")])
+def test_bits_know_neither_target_nor_threads(target: str, threads: int, dtype: str) -> None:
     op = Attention(scale=0.125, heads_inside="qkvy")
-    arrays = drawn(2, (1, 197, 6, 64), (1, 197, 6, 64), (1, 197, 6, 64))
+    arrays = drawn(2, (1, 197, 6, 64), (1, 197, 6, 64), (1, 197, 6, 64), dtype=dtype)
     check(op, arrays, target=target, threads=threads)
-    grouped = drawn(3, (2, 6, 77, 24), (2, 2, 130, 24), (2, 2, 130, 33), (2, 1, 1, 130))
+    shapes = (2, 6, 77, 24), (2, 2, 130, 24), (2, 2, 130, 33), (2, 1, 1, 130)
+    grouped = drawn(3, *shapes, dtype=dtype)
     check(Attention(scale=0.2), grouped, target=target, threads=threads)
 
 
@@ -160,6 +166,14 @@ def test_shares_of_every_size(size: float) -> None:
     q = np.ones((1, 4, 1), np.float32)
     k = -np.linspace(0, 110, 4001, dtype=np.float32).reshape(1, -1, 1)
     check(Attention(), [q, k, *drawn(8, (1, 4001, 3))])
+
+
+@pytest.mark.parametrize("size", [1.0, 700.0, 3000.0])
+def test_shares_of_float64_of_every_size(size: float) -> None:
+    shapes = (3, 13, 4), (3, 70, 4), (3, 70, 7)
+    check(Attention(scale=0.7), drawn(7, *shapes, size=size**0.5, dtype="float64"))
+    q, k = np.ones((1, 4, 1)), -np.linspace(0, 750, 4001).reshape(1, -1, 1)
+    check(Attention(nan_to_zero=True), [q, k, *drawn(8, (1, 4001, 3), dtype="float64")])
 
 
 def test_a_schedule_fits_its_registers() -> None:

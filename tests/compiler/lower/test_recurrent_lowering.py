@@ -31,7 +31,7 @@ NATIVE: list[tuple[Recurrent, str]] = [
 ]  # fmt: skip
 
 
-def network(op: Recurrent, given: str, **sizes: int) -> tuple[Graph, dict[str, np.ndarray]]:
+def network(op: Recurrent, given: str, **sizes: Any) -> tuple[Graph, dict[str, np.ndarray]]:
     """The layer with its weights in it, on a sequence and initial states."""
     rng = np.random.default_rng(zlib.crc32(f"{op} {given}".encode()))
     b, fed, names = Builder("recurrent"), {}, []
@@ -47,10 +47,13 @@ def network(op: Recurrent, given: str, **sizes: int) -> tuple[Graph, dict[str, n
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("op", "given"), NATIVE, ids=str)
-def test_it_runs_natively_with_the_promised_bits(op: Recurrent, given: str, target: str) -> None:
+def test_it_runs_natively_with_the_promised_bits(
+    op: Recurrent, given: str, dtype: str, target: str
+) -> None:
     """More units than a vector holds, and no multiple of it; a second run starts afresh."""
-    graph, fed = network(op, given, steps=4, batch=3, features=7, hidden=19)
+    graph, fed = network(op, given, dtype=dtype, steps=4, batch=3, features=7, hidden=19)
     wanted = {v: bits(np.asarray(array)) for v, array in promised(graph, fed).items()}
     for level, threads in ((0, 1), (1, 2)):
         exe = compile(graph, Settings(opt_level=level, threads=threads, target=target))

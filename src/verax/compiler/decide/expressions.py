@@ -14,7 +14,7 @@ import numpy as np
 
 from verax.compiler.kernels.llvm.arith import SHORT, why_unsupported
 from verax.ir.graph import Graph, Node
-from verax.ir.types import DType, TensorType
+from verax.ir.types import TensorType
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
 from verax.numerics.formats import numpy_dtype
@@ -50,7 +50,9 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
         return _parametrised(graph, node)
     fixed = all(v in graph.constants for v in node.inputs[1:])
     if isinstance(node.op, BatchNormalization) and not node.op.training_mode and fixed:
-        return trace(node.op.compute, ["float32"] * 5) if _is_float32(types) else None
+        dtype = str(graph.types[node.outputs[0]].dtype)
+        whole = dtype in ("float32", "float64") and _all_are(types, dtype)
+        return trace(node.op.compute, [dtype] * 5) if whole else None
     return None
 
 
@@ -69,8 +71,8 @@ def _parametrised(graph: Graph, node: Node) -> Expr | None:
     return None if expr is None or why_unsupported(expr) else expr
 
 
-def _is_float32(types: Sequence[TensorType | None]) -> bool:
-    return all(t is not None and t.dtype is DType.float32 for t in types)
+def _all_are(types: Sequence[TensorType | None], dtype: str) -> bool:
+    return all(t is not None and str(t.dtype) == dtype for t in types)
 
 
 def operands(graph: Graph, node: Node) -> dict[int, Operand]:

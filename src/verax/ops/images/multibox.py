@@ -128,7 +128,7 @@ class MultiBoxDetection(Operator):
         low, high = anchors[..., :2], anchors[..., 2:]
         size, centre = high - low, (low + high) / 2
         moved = shift[..., :2] * size
-        half = np.exp(shift[..., 2:]) * size / 2
+        half = ev.arith.exp(shift[..., 2:]) * size / 2
         boxes = np.concatenate([moved + centre - half, moved + centre + half], axis=-1)
         if self.clip:
             boxes = np.clip(boxes, boxes.dtype.type(0), boxes.dtype.type(1))

@@ -13,7 +13,6 @@ import numpy as np
 
 from verax.base.errors import GraphError
 from verax.ir.operator import Evaluation, Operator, operator
-from verax.numerics import functions_float64 as f64
 from verax.numerics.arith import Arith
 from verax.ops.common import FLOATS, constant
 from verax.ops.pointwise.elementwise import Elementwise
@@ -30,6 +29,11 @@ class Smooth(Elementwise):
     floor = 2.0**-126
 
 
+def _meant_expm1(ev: Evaluation, x: Any) -> Any:
+    """exp(min(x, 0)) - 1 by meaning."""
+    return ev.arith.call("expm1", np.minimum(x, 0))
+
+
 def _expm1_of_negative(m: Arith[Any], x: Any) -> Any:
     """exp(min(x, 0)) - 1, never overflowing."""
     zero = m.like(0, x)
@@ -43,7 +47,7 @@ class Elu(Smooth):
     alpha: float = 1.0
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return np.where(x > 0, x, constant(ev, self.alpha) * np.expm1(np.minimum(x, 0)))
+        return np.where(x > 0, x, constant(ev, self.alpha) * _meant_expm1(ev, x))
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         x = xs[0]
@@ -67,7 +71,7 @@ class Selu(Smooth):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         alpha, gamma = constant(ev, self.alpha), constant(ev, self.gamma)
-        return gamma * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+        return gamma * np.where(x > 0, x, alpha * _meant_expm1(ev, x))
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         x = xs[0]
@@ -90,7 +94,7 @@ class Celu(Smooth):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         alpha = constant(ev, self.alpha)
-        return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
+        return np.maximum(x, 0) + np.minimum(0, alpha * ev.arith.call("expm1", x / alpha))
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         x = xs[0]
@@ -130,7 +134,7 @@ class Gelu(Gated):
             raise GraphError(f"Gelu: approximate is {self.approximate!r}, not none or tanh")
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return f64.gelu(x) if self.approximate == "none" else f64.gelu_tanh(x)
+        return ev.arith.call("gelu" if self.approximate == "none" else "gelu_tanh", x)
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         return m.call("gelu" if self.approximate == "none" else "gelu_tanh", xs[0])
@@ -145,7 +149,7 @@ class Mish(Gated):
     """X tanh(log(1 + exp(X)))."""
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return f64.mish(x)
+        return ev.arith.call("mish", x)
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         return m.call("mish", xs[0])
@@ -158,7 +162,7 @@ class Swish(Gated):
     alpha: float = 1.0
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return x * f64.sigmoid(constant(ev, self.alpha) * x)
+        return x * ev.arith.sigmoid(constant(ev, self.alpha) * x)
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         x = xs[0]
@@ -189,7 +193,7 @@ class Softplus(Smooth):
     bound_units = 40.0
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return f64.softplus(x)
+        return ev.arith.call("softplus", x)
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         return m.call("softplus", xs[0])

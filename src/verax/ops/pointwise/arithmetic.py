@@ -18,7 +18,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
 from verax.numerics.error_model import Rounding
-from verax.ops.common import FLOATS, SIGNED, draw, sum_rounding
+from verax.ops.common import FLOATS, INTEGERS, SIGNED, draw, sum_rounding
 from verax.ops.pointwise.elementwise import Elementwise
 
 EXACT_OR_ROUNDED = ("float32", "int32", "int64", "float64", "uint8")
@@ -168,6 +168,12 @@ def integer_power(x: Any, y: Any) -> Any:
     return np.where((y < 0) & ~kept, x.dtype.type(0), result)
 
 
+def _truncated_power(m: Arith[Any], x: Any, y: Any) -> Any:
+    """x ** y of integer x and float y: in float64, truncated toward zero, held by x's type."""
+    power = m.pow(m.convert(x, "float64"), m.convert(y, "float64"))
+    return m.convert(power, m.dtype(x))
+
+
 @operator
 class Pow(Elementwise):
     """X ** Y in X's element type; X and Y may differ in type.
@@ -194,17 +200,17 @@ class Pow(Elementwise):
             y = y if types[1].dtype.is_float else y.astype(ev.work)
             if ev.work.kind == "O":  # exact only for integer exponents
                 return np.frompyfunc(lambda a, b: a ** (int(b) if b == int(b) else b), 2, 1)(x, y)
-            return np.power(x, y)
+            return ev.arith.pow(x, y)
         if types[1].dtype.is_integer:
             return integer_power(x, y)
-        wide = np.trunc(np.power(x.astype(np.float64), y.astype(np.float64)))
-        info = np.iinfo(x.dtype)
-        return np.clip(np.nan_to_num(wide), info.min, info.max).astype(x.dtype)
+        return _truncated_power(ev.arith, x, y)
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         x, y = xs
         if m.dtype(x) not in ("float32", "float64"):
-            raise TypeError("integer powers are evaluated by the reference")
+            if m.dtype(y) in INTEGERS:
+                raise TypeError("integer powers are evaluated by the reference")
+            return _truncated_power(m, x, y)
         return m.pow(x, m.convert(y, m.dtype(x)))
 
     def promised(self, m: Arith[Any], *xs: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Not a family: it is the base of arithmetic, comparison, logic, rounding, transcendental,
 activation, cast and where. A subclass states its float64 `reference` and, once more,
-`compute(m, *xs)` over `verax.numerics.arith.Arith`: the canonical float32 bits, from which both
+`compute(m, *xs)` over `verax.numerics.arith.Arith`: the canonical bits, from which both
 the NumPy oracle and compiled code are made.
 """
 
@@ -70,7 +70,7 @@ class Elementwise(Operator):
         """The scalar meaning as an expression over Input(i), for inputs of `dtypes`.
 
         None for an omitted input. The result is None when these dtypes have no canonical
-        expression (float64 transcendental functions, integer powers of floats, ...).
+        expression (powers of integers, ...).
         """
         inputs = [None if d is None else Input(i, str(d)) for i, d in enumerate(dtypes)]
         try:
@@ -78,7 +78,7 @@ class Elementwise(Operator):
         except TypeError:
             return None
         named = [n for n in nodes(expr) if isinstance(n, Apply) and n.function not in PRIMITIVES]
-        return expr if all(n.dtype == "float32" for n in named) else None
+        return expr if all(n.dtype in ("float32", "float64") for n in named) else None
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         expr = self.expression([None if t is None else t.dtype for t in ev.inputs])

@@ -14,6 +14,7 @@ import numpy as np
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Quantity, U
 from verax.numerics.fixed_point import (
     doubling_high_product,
@@ -313,7 +314,7 @@ class L2NormalizeInteger(Operator):
 @cache
 def exp_table() -> np.ndarray:
     """exp of -10 .. 0, [513], to be `interpolated`."""
-    return _unit_table(np.exp, (-10.0, 0.0))
+    return _unit_table(NumpyArith().exp, (-10.0, 0.0))
 
 
 @cache

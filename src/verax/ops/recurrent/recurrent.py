@@ -18,6 +18,7 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding
+from verax.numerics.fma import ORDERED
 from verax.ops.common import FLOATS, declared_units, draw, same_dtype
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.recurrent_arithmetic import Noisy, Plain, Promised, Steps, joined
@@ -200,10 +201,11 @@ class Recurrent(Operator):
         """Bias of the input plus bias of the state, then one FMA per product with the input and
         one per product with the state, each in ascending order; a peephole is one FMA more. All
         else is rounded operation by operation, as the formulas are written."""
-        if inputs[X].dtype != np.float32:
+        dtype = np.asarray(inputs[X]).dtype
+        if dtype not in ORDERED:
             return super().canonical(ev, *inputs)
         found = self.run(Promised(ev), inputs)
-        outputs = [_stacked(o.outputs, self._empty(inputs, np.float32)) for o in found]
+        outputs = [_stacked(o.outputs, self._empty(inputs, dtype)) for o in found]
         ends = [[o.states[i] for o in found] for i in range(self.states)]
         return self._laid_out(np.stack(outputs, 1), [np.stack(e) for e in ends])
 

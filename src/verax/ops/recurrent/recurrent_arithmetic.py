@@ -1,7 +1,7 @@
 """The arithmetics in which recurrent operators state one step: float64, promised bits, rounding.
 
 A step is written once, over `Steps`; the value type differs. `Plain` is NumPy in the working dtype,
-`Promised` the canonical float32 order, `Noisy` carries the spread of honest rounding along: each
+`Promised` the canonical order, `Noisy` carries the spread of honest rounding along: each
 result's variance and hard bound, errors of different values taken as independent. Matrices and
 vectors are arrays; only what depends on the sequence is a value.
 """
@@ -19,7 +19,7 @@ from verax.ir.operator import Evaluation
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U, sum_of_products
 from verax.numerics.expr import evaluate
-from verax.numerics.fma import fma32
+from verax.numerics.fma import fma
 from verax.ops.pointwise.elementwise import _NUMPY as NUMPY
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.sums.linear import multiply_in_order
@@ -122,8 +122,8 @@ class Plain(Steps[Array]):
 
 
 class Promised(Plain):
-    """The canonical float32 order: sums of products from their start, one FMA per product in
-    ascending order of the features; everything else rounded operation by operation."""
+    """The canonical order, in float32 or float64: sums of products from their start, one FMA per
+    product in ascending order of the features; everything else rounded operation by operation."""
 
     def product(self, x: Array, matrix: Array, start: Array) -> Array:
         flat = x.reshape(-1, x.shape[-1])
@@ -132,18 +132,21 @@ class Promised(Plain):
         return multiply_in_order(flat, np.ascontiguousarray(matrix.T), begin).reshape(shape)
 
     def along(self, total: Array, vector: Array, x: Array) -> Array:
-        return fma32(vector, x, total)
+        return fma(vector, x, total)
 
     def rest(self, a: Array) -> Array:
-        return np.float32(1) - a
+        return a.dtype.type(1) - a
 
     def curve(self, op: Elementwise, x: Array) -> Array:
-        expression = op.expression([DType.float32])
+        expression = op.expression([str(x.dtype)])
         assert expression is not None
         return np.asarray(evaluate(expression, NUMPY, [x]))
 
     def clip(self, x: Array, limit: float | None) -> Array:
-        return x if limit is None else np.clip(x, -np.float32(limit), np.float32(limit))
+        if limit is None:
+            return x
+        most = x.dtype.type(limit)
+        return np.clip(x, -most, most)
 
 
 @dataclass(frozen=True)

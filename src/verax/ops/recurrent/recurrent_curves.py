@@ -65,7 +65,7 @@ class ScaledTanh(Elementwise):
     floor = 2.0**-126
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return np.tanh(x * constant(ev, self.beta)) * constant(ev, self.alpha)
+        return ev.arith.tanh(x * constant(ev, self.beta)) * constant(ev, self.alpha)
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         x = xs[0]

@@ -17,6 +17,7 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding, U, sum_of_products
+from verax.numerics.fma import ORDERED
 from verax.ops.common import FLOATS, broadcast_dims, constant, declared_units, draw, same_dtype
 from verax.ops.sums.linear import expect_equal, multiply_in_order
 from verax.ops.sums.softmax import Softmax
@@ -131,7 +132,7 @@ class Attention(Operator):
         scores = self.masked(scores, mask, self.hidden)
         if not scores.size:
             return scores
-        e = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+        e = ev.arith.exp(scores - np.max(scores, axis=-1, keepdims=True))
         return self.filled(e / np.sum(e, axis=-1, keepdims=True))
 
     def filled(self, shares: Any) -> Any:
@@ -148,13 +149,14 @@ class Attention(Operator):
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         """One FMA per feature, from +0, ascending; times the scale; by the divisor; the mask added;
         Softmax in its order; one FMA per key, from +0, ascending."""
-        if inputs[0].dtype != np.float32:
+        if inputs[0].dtype not in ORDERED:
             return super().canonical(ev, *inputs)
         q, k, v = self.operands(*inputs[:3])
         with np.errstate(all="ignore"):
             scores = multiply_in_order(q, np.swapaxes(k, -1, -2))
-            scores = scores * np.float32(self.scale) / np.float32(self.divisor)
-            scores = self.masked(scores, _mask(inputs), np.float32(self.hidden))
+            number = scores.dtype.type
+            scores = scores * number(self.scale) / number(self.divisor)
+            scores = self.masked(scores, _mask(inputs), number(self.hidden))
             shares = Softmax().promised(scores.reshape(-1, scores.shape[-1])) if scores.size else (
                 scores
             )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -91,11 +92,14 @@ class Einsum(Operator):
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         """Two inputs of float32 or float64: one FMA per product, from +0; the summed labels run in
-        row-major order of their first appearance. Otherwise the float64 meaning, rounded once.
+        row-major order of their first appearance. Other inputs of floats: in float64 products from
+        left to right, added to +0 in that order, and rounded once.
         """
-        terms, kept = self.axis_labels([x.ndim for x in inputs])
-        if not products_in_order(terms) or inputs[0].dtype not in ORDERED:
+        if inputs[0].dtype not in ORDERED:
             return super().canonical(ev, *inputs)
+        terms, kept = self.axis_labels([x.ndim for x in inputs])
+        if not products_in_order(terms):
+            return self._in_float64(inputs, terms, kept).astype(inputs[0].dtype)
         summed = summed_labels(terms, kept)
         a, b = (_aligned(x, t, kept + summed) for x, t in zip(inputs, terms))
         sizes = np.broadcast_shapes(a.shape[len(kept) :], b.shape[len(kept) :])
@@ -103,6 +107,24 @@ class Einsum(Operator):
         for at in np.ndindex(*sizes):
             acc = fma(_at(a, at), _at(b, at), acc)
         return acc
+
+    def _in_float64(
+        self, inputs: Sequence[np.ndarray], terms: Sequence[list[str]], kept: list[str]
+    ) -> np.ndarray:
+        """See `canonical`."""
+        own = [list(dict.fromkeys(t)) for t in terms]
+        summed = summed_labels(own, kept)
+        if len(inputs) == 1 and not summed:  # a move, which keeps the sign of zero
+            return _aligned(_diagonal(inputs[0], terms[0]), own[0], kept)
+        factors = [
+            _aligned(_diagonal(x.astype(np.float64), t), o, kept + summed)
+            for x, t, o in zip(inputs, terms, own)
+        ]
+        shape = np.broadcast_shapes(*(f.shape for f in factors))
+        total = np.zeros(shape[: len(kept)])
+        for at in np.ndindex(*shape[len(kept) :]):
+            total += reduce(np.multiply, [_at(f, at) for f in factors])
+        return total
 
     @declared_units
     def error(
@@ -169,6 +191,12 @@ def _aligned(x: np.ndarray, own: list[str], order: list[str]) -> np.ndarray:
     sizes = dict(zip(own, x.shape))
     x = x.transpose([own.index(label) for label in present])
     return x.reshape([sizes.get(label, 1) for label in order])
+
+
+def _diagonal(x: np.ndarray, labels: list[str]) -> np.ndarray:
+    """x with one axis per label, where a label that was repeated takes the diagonal."""
+    own = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    return np.einsum(x, [own[label] for label in labels], list(own.values()))
 
 
 def _at(x: np.ndarray, index: tuple[int, ...]) -> np.ndarray:

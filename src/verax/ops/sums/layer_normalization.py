@@ -11,6 +11,7 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding, U
+from verax.numerics.fma import ORDERED
 from verax.ops.common import (
     as_dtype,
     constant,
@@ -79,6 +80,10 @@ class LayerNormalization(Operator):
     def output_count(self) -> int:
         return 3 if self.with_statistics else 1
 
+    def keeps_type(self, dtype: str) -> bool:
+        """Whether all that is computed and given of inputs of `dtype` has that type."""
+        return str(self.stash_type) == dtype or (dtype == "float64" and not self.with_statistics)
+
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, axes = ctx.type(0), trailing_axes(ctx, self.axis)
         same_floats(ctx, 0, 1, 2)
@@ -98,7 +103,7 @@ class LayerNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any = None) -> Any:
         """`promised_moments`, then fma((x - mean) * inverse, scale, bias)."""
-        if x.dtype != np.float32 or self.stash_type is not DType.float32:
+        if x.dtype not in ORDERED or not self.keeps_type(str(x.dtype)):
             return super().canonical(ev, x, scale, b)
         found = promised_moments(x, self._axes(x), self.epsilon)
         y = found.normalised(scale, b)
@@ -163,7 +168,7 @@ class RMSNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any) -> Any:
         """`promised_inverse`, then (x * inverse) * scale."""
-        if x.dtype != np.float32 or scale.dtype != np.float32:
+        if x.dtype not in ORDERED or scale.dtype != x.dtype:
             return super().canonical(ev, x, scale)
         return x * promised_inverse(x, self._axes(x), self.epsilon) * scale
 
@@ -211,11 +216,11 @@ class MeanVarianceNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """`promised_moments` without epsilon, up to the variance; then one division."""
-        if x.dtype != np.float32:
+        if x.dtype not in ORDERED:
             return super().canonical(ev, x)
         axes = self._axes(x)
         d = x - promised_mean(x, axes)
-        return d / (np.sqrt(promised_mean(d * d, axes)) + np.float32(MVN_EPSILON))
+        return d / (np.sqrt(promised_mean(d * d, axes)) + x.dtype.type(MVN_EPSILON))
 
     @declared_units
     def error(

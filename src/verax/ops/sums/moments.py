@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U, sum_of_products
-from verax.numerics.fma import fma32
+from verax.numerics.fma import fma
 from verax.numerics.reductions import reduce
 
 Axes = tuple[int, ...]
@@ -34,7 +34,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class PromisedMoments:
-    """Deviation from the mean, mean and 1 / sqrt(variance + epsilon), in float32."""
+    """Deviation from the mean, mean and 1 / sqrt(variance + epsilon), in one type."""
 
     deviation: np.ndarray
     mean: np.ndarray
@@ -43,17 +43,17 @@ class PromisedMoments:
     def normalised(self, scale: Any, bias: Any = None) -> np.ndarray:
         """fma(deviation * inverse, scale, bias); without a bias a plain product."""
         unit = self.deviation * self.inverse
-        return unit * scale if bias is None else fma32(unit, scale, bias)
+        return unit * scale if bias is None else fma(unit, scale, bias)
 
 
 def promised_mean(x: np.ndarray, axes: Axes) -> np.ndarray:
-    """Mean of float32 x: the canonical sum, divided once; reduced axes kept as 1."""
+    """Mean of float32 or float64 x: the canonical sum, divided once; reduced axes kept as 1."""
     n = int(np.prod([x.shape[a] for a in axes]))
-    return reduce(x, axes, "sum", keepdims=True) / np.float32(n)
+    return reduce(x, axes, "sum", keepdims=True) / x.dtype.type(n)
 
 
 def promised_moments(x: np.ndarray, axes: Axes, epsilon: float) -> PromisedMoments:
-    """The canonical float32 moments, each operation rounded once: the mean, the deviation from it,
+    """The canonical moments, each operation rounded once: the mean, the deviation from it,
     the mean of the deviation's squares, plus epsilon, square root, reciprocal.
     """
     mean = promised_mean(x, axes)
@@ -62,8 +62,9 @@ def promised_moments(x: np.ndarray, axes: Axes, epsilon: float) -> PromisedMomen
 
 
 def promised_inverse(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
-    """1 / sqrt(mean(x * x) + epsilon) of float32 x, each operation rounded once."""
-    return np.float32(1) / np.sqrt(promised_mean(x * x, axes) + np.float32(epsilon))
+    """1 / sqrt(mean(x * x) + epsilon), each operation rounded once."""
+    number = x.dtype.type
+    return number(1) / np.sqrt(promised_mean(x * x, axes) + number(epsilon))
 
 
 def root_of(x: Any) -> Any:

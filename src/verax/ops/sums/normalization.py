@@ -16,6 +16,7 @@ from verax.ir.types import TensorType
 from verax.numerics.arith import Arith
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Rounding, relative
+from verax.numerics.fma import ORDERED
 from verax.ops.common import (
     constant,
     declared_units,
@@ -74,7 +75,7 @@ class BatchNormalization(Operator):
         return [x, ctx.type(3), ctx.type(4)][: self.output_count]
 
     def compute(self, m: Arith[Any], x: Any, scale: Any, b: Any, mean: Any, var: Any) -> Any:
-        """The promised bits of one float32 element: fma(x - mean, scale / sqrt(var + eps), b)."""
+        """The promised bits of one element: fma(x - mean, scale / sqrt(var + eps), b)."""
         deviation = m.sqrt(m.add(var, m.like(self.epsilon, var)))
         return m.fma(m.sub(x, mean), m.div(scale, deviation), b)
 
@@ -93,7 +94,8 @@ class BatchNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, *statistics: Any) -> Any:
         """As `compute` says; in training mode the float64 meaning, rounded once."""
-        if self.training_mode or any(a.dtype != np.float32 for a in (x, *statistics)):
+        mixed = any(a.dtype != x.dtype for a in statistics)
+        if self.training_mode or mixed or x.dtype not in ORDERED:
             return super().canonical(ev, x, *statistics)
         return self.compute(NumpyArith(), x, *(along_channels(x, s) for s in statistics))
 
@@ -159,7 +161,7 @@ class InstanceNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
         """`promised_moments`, then fma((x - mean) * inverse, scale, bias)."""
-        if x.dtype != np.float32:
+        if x.dtype not in ORDERED:
             return super().canonical(ev, x, scale, b)
         found = promised_moments(x, tuple(range(2, x.ndim)), self.epsilon)
         return found.normalised(along_channels(x, scale), along_channels(x, b))
@@ -217,7 +219,7 @@ class GroupNormalization(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
         """`promised_moments` of each group, then fma((x - mean) * inverse, scale, bias)."""
-        if x.dtype != np.float32:
+        if x.dtype not in ORDERED:
             return super().canonical(ev, x, scale, b)
         grouped, axes = self._grouped(x)
         found = promised_moments(grouped, axes, self.epsilon)

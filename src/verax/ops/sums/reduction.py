@@ -46,6 +46,9 @@ class Reduction(Operator):
     case_dtypes: ClassVar[tuple[str, ...]] = ("float32", "float16", "int32")
     case_range: ClassVar[tuple[float, float]] = (-4.0, 4.0)
     combine: ClassVar[str] = "sum"
+    added_as_numpy: ClassVar[bool] = False
+    """Whether float64 is added in NumPy's order, which is the same everywhere, and not that of
+    `numerics.reductions`."""
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_dtype(ctx, (0,), self.dtypes)
@@ -86,36 +89,35 @@ class Reduction(Operator):
     def reference(self, ev: Evaluation, x: Any, axes: Any = None) -> Any:
         axis = self.reduced_axes(np.ndim(x), axes)
         if not ev.outputs[0].dtype.is_float and ev.outputs[0].dtype is not DType.bool_:
-            y = self.over_integers(x, axis)
+            y = self.over_integers(ev, x, axis)
         else:
             y = self.over(ev, x, axis)
         y = np.asarray(y)
         return y if self.keepdims else np.squeeze(y, axis)
 
-    def over_integers(self, x: Any, axis: Axes) -> Any:
+    def over_integers(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         """Integers: the float64 meaning truncated toward zero, unless overridden."""
-        ev = Evaluation((None,), ())
         y = np.trunc(np.asarray(self.over(ev, x.astype(np.float64), axis), np.float64))
         info = np.iinfo(x.dtype)
         return np.clip(np.nan_to_num(y), info.min, info.max).astype(x.dtype)
 
     def element(self, m: Arith[Any], x: Any) -> Any:
-        """What is combined, from each element of the input (float32)."""
+        """What is combined, from each element of the input (float32 or float64)."""
         return x
 
     def final(self, m: Arith[Any], total: Any, count: int) -> Any:
-        """The result from the combined elements (float32)."""
+        """The result from the combined elements (float32 or float64)."""
         return total
 
     def promised(self, x: np.ndarray, axis: Axes) -> np.ndarray:
-        """The canonical float32 result, or where it is exact the float64 one, axes kept."""
+        """The canonical result of float32 or float64, axes kept."""
         total = reductions.reduce(self.element(_NUMPY, x), axis, self.combine, keepdims=True)
         return np.asarray(self.final(_NUMPY, total, _count(x, axis)))
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         declared = ev.outputs[0].dtype
         wide = declared is DType.float64
-        if not declared.is_float or (wide and not self.exact):
+        if not declared.is_float or (wide and self.added_as_numpy):
             return super().canonical(ev, *inputs)
         x = inputs[0].astype(np.float64 if wide else np.float32)
         axis = self.reduced_axes(x.ndim, inputs[1] if len(inputs) > 1 else None)
@@ -172,11 +174,12 @@ class ReduceSum(Reduction):
 
     keepdims: bool = True
     noop_with_empty_axes: bool = False
+    added_as_numpy = True
 
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return _sum(x, axis)
 
-    def over_integers(self, x: Any, axis: Axes) -> Any:
+    def over_integers(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return _sum(x, axis)
 
     def rounding_of(
@@ -191,11 +194,12 @@ class ReduceMean(Reduction):
 
     keepdims: bool = True
     noop_with_empty_axes: bool = False
+    added_as_numpy = True
 
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return _sum(x, axis) / _count(x, axis)
 
-    def over_integers(self, x: Any, axis: Axes) -> Any:
+    def over_integers(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return truncated_quotient(_sum(x, axis), np.array(_count(x, axis), x.dtype))
 
     def final(self, m: Arith[Any], total: Any, count: int) -> Any:
@@ -223,7 +227,7 @@ class Extremum(Reduction):
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return self._extreme(x, axis, -np.inf if self.largest else np.inf)
 
-    def over_integers(self, x: Any, axis: Axes) -> Any:
+    def over_integers(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         info = np.iinfo(x.dtype)
         return self._extreme(x, axis, info.min if self.largest else info.max)
 
@@ -269,7 +273,7 @@ class ReduceProd(Reduction):
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return np.prod(x, axis=axis, keepdims=True, dtype=x.dtype)
 
-    def over_integers(self, x: Any, axis: Axes) -> Any:
+    def over_integers(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return np.prod(x, axis=axis, keepdims=True, dtype=x.dtype)
 
     def rounding_of(
@@ -285,11 +289,12 @@ class ReduceSumSquare(Reduction):
 
     keepdims: bool = True
     noop_with_empty_axes: bool = False
+    added_as_numpy = True
 
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return _sum(x * x, axis)
 
-    def over_integers(self, x: Any, axis: Axes) -> Any:
+    def over_integers(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return _sum(x * x, axis)
 
     def element(self, m: Arith[Any], x: Any) -> Any:
@@ -307,11 +312,12 @@ class ReduceL1(Reduction):
 
     keepdims: bool = True
     noop_with_empty_axes: bool = False
+    added_as_numpy = True
 
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return _sum(np.abs(x), axis)
 
-    def over_integers(self, x: Any, axis: Axes) -> Any:
+    def over_integers(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return _sum(np.abs(x), axis)
 
     def element(self, m: Arith[Any], x: Any) -> Any:
@@ -329,6 +335,7 @@ class ReduceL2(Reduction):
 
     keepdims: bool = True
     noop_with_empty_axes: bool = False
+    added_as_numpy = True
 
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return np.sqrt(_sum(x * x, axis))
@@ -359,7 +366,7 @@ class ReduceLogSum(Reduction):
     case_range = (0.25, 4.0)
 
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
-        return np.log(_sum(x, axis))
+        return ev.arith.log(_sum(x, axis))
 
     def final(self, m: Arith[Any], total: Any, count: int) -> Any:
         return m.log(total)
@@ -384,13 +391,13 @@ class ReduceLogSumExp(Reduction):
 
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         top = _finite_maximum(x, axis)
-        return np.log(_sum(np.exp(x - top), axis)) + top
+        return ev.arith.log(_sum(ev.arith.exp(x - top), axis)) + top
 
     def promised(self, x: np.ndarray, axis: Axes) -> np.ndarray:
         """log(sum(exp(x - top))) + top; top is 0 where the largest element is infinite."""
         m = _NUMPY
         top = reductions.reduce(x, axis, "max", keepdims=True)
-        top = np.where(np.isinf(top), np.float32(0), top)
+        top = np.where(np.isinf(top), x.dtype.type(0), top)
         total = reductions.reduce(m.exp(m.sub(x, top)), axis, "sum", keepdims=True)
         return m.add(m.log(total), top)
 

@@ -11,7 +11,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Rounding, U, relative
-from verax.numerics.fma import fma32
+from verax.numerics.fma import ORDERED, fma
 from verax.numerics.reductions import reduce
 from verax.ops.common import constant, declared_units, draw, normalize_axis
 from verax.ops.sums.normalization import check_epsilon
@@ -45,22 +45,23 @@ class LRN(Operator):
         return [x]
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return x / self._base(ev, neighbour_sums(x * x, *self.reach)) ** constant(ev, self.beta)
+        base = self._base(ev, neighbour_sums(x * x, *self.reach))
+        return x / ev.arith.pow(base, np.asarray(constant(ev, self.beta), x.dtype))
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """Squares added to +0 by FMA in ascending channels; fma(alpha / size, sum, bias), then the
         canonical power and one division.
         """
-        if x.dtype != np.float32:
+        if x.dtype not in ORDERED:
             return super().canonical(ev, x)
-        m, channels = NumpyArith(), x.shape[1]
-        total = np.zeros(x.shape, np.float32)
+        m, channels, number = NumpyArith(), x.shape[1], x.dtype.type
+        total = np.zeros(x.shape, x.dtype)
         for here, there in _neighbours(channels, *self.reach):
             at, neighbour = (slice(None), here), (slice(None), there)
-            total[at] = fma32(x[neighbour], x[neighbour], total[at])
-        share = np.float32(self.alpha) / np.float32(self.size)
-        base = fma32(share, total, np.float32(self.bias))
-        return x / m.pow(base, m.const(self.beta, "float32"))
+            total[at] = fma(x[neighbour], x[neighbour], total[at])
+        share = number(self.alpha) / number(self.size)
+        base = fma(share, total, number(self.bias))
+        return x / m.pow(base, m.like(self.beta, base))
 
     @declared_units
     def error(
@@ -129,16 +130,17 @@ class LpNormalization(Operator):
         return [ctx.type(0)]
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        total = np.sum(np.abs(x) ** self.p, axis=self.axis, keepdims=True)
+        powers = np.abs(x) if self.p == 1 else x * x
+        total = np.sum(powers, axis=self.axis, keepdims=True)
         return self._divided(ev, x, total + constant(ev, self.epsilon))
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """The canonical sum of |x| or x * x, plus epsilon, its square root for p = 2, the larger of
         that and the floor, and one division."""
-        if x.dtype != np.float32:
+        if x.dtype not in ORDERED:
             return super().canonical(ev, x)
         powers = np.abs(x) if self.p == 1 else x * x
-        total = reduce(powers, (self.axis,), "sum", keepdims=True) + np.float32(self.epsilon)
+        total = reduce(powers, (self.axis,), "sum", keepdims=True) + x.dtype.type(self.epsilon)
         return self._divided(ev, x, total)
 
     @declared_units

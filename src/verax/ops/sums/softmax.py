@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
+from verax.ir.operator import MEANING, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics import reductions
 from verax.numerics.arith_numpy import NumpyArith
@@ -53,24 +53,24 @@ class AlongAxis(Operator):
         moved = rows.reshape(rest + [shape[a] for a in axes])
         return np.moveaxis(moved, range(len(rest), len(shape)), axes)
 
-    def along(self, rows: Any) -> Any:
-        """The meaning on rows [lines, length]."""
+    def along(self, rows: Any, m: NumpyArith = MEANING) -> Any:
+        """The meaning on rows [lines, length], with the elementary functions of `m`."""
         raise NotImplementedError
 
     def promised(self, rows: np.ndarray) -> np.ndarray:
-        """The canonical float32 result on rows [lines, length]."""
+        """The canonical result on rows [lines, length] of float32 or float64."""
         return np.asarray(self.along(rows))
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         declared, x = ev.outputs[0].dtype, np.asarray(inputs[0])
-        if declared is DType.float64 or x.size == 0:
+        if x.size == 0:
             return super().canonical(ev, x)
-        rows = self.lines(x.astype(np.float32))
+        rows = self.lines(x if declared is DType.float64 else x.astype(np.float32))
         return self.unlines(_NUMPY.convert(self.promised(rows), str(declared)), x.shape)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         x = np.asarray(x)
-        return x if x.size == 0 else self.unlines(self.along(self.lines(x)), x.shape)
+        return x if x.size == 0 else self.unlines(self.along(self.lines(x), ev.arith), x.shape)
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -115,8 +115,8 @@ class Softmax(AlongAxis):
     axis: int = -1
     flatten: bool = False
 
-    def along(self, rows: Any) -> Any:
-        e = np.exp(rows - np.max(rows, axis=1, keepdims=True))
+    def along(self, rows: Any, m: NumpyArith = MEANING) -> Any:
+        e = m.exp(rows - np.max(rows, axis=1, keepdims=True))
         return e / np.sum(e, axis=1, keepdims=True)
 
     def promised(self, rows: np.ndarray) -> np.ndarray:
@@ -135,9 +135,9 @@ class LogSoftmax(AlongAxis):
     axis: int = -1
     flatten: bool = False
 
-    def along(self, rows: Any) -> Any:
+    def along(self, rows: Any, m: NumpyArith = MEANING) -> Any:
         shifted = rows - np.max(rows, axis=1, keepdims=True)
-        return shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
+        return shifted - m.log(np.sum(m.exp(shifted), axis=1, keepdims=True))
 
     def promised(self, rows: np.ndarray) -> np.ndarray:
         """The differences to the maximum, less the logarithm of the sum of their exp."""
@@ -159,6 +159,6 @@ class Hardmax(AlongAxis):
     exact = True
     case_range = (-1.0, 1.0)
 
-    def along(self, rows: Any) -> Any:
+    def along(self, rows: Any, m: NumpyArith = MEANING) -> Any:
         first = np.argmax(rows, axis=1)[:, None]
         return (np.arange(rows.shape[1]) == first).astype(rows.dtype)

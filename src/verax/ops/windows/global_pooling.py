@@ -10,10 +10,11 @@ import numpy as np
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
+from verax.numerics.fma import ORDERED
 from verax.numerics.reductions import reduce
 from verax.ops.common import declared_units, draw
 from verax.ops.sums.moments import promised_mean
-from verax.ops.windows.pooling import norm_error, root
+from verax.ops.windows.pooling import norm_error, powers_of, root
 from verax.ops.windows.windows import spatial_input
 
 SHAPES = ((2, 3, 5, 7), (2, 3, 19), (1, 2, 3, 4, 5), (2, 1, 1, 1))
@@ -58,7 +59,7 @@ class GlobalAveragePool(GlobalPool):
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """The canonical sum, divided once."""
-        if x.dtype != np.float32:
+        if x.dtype not in ORDERED:
             return super().canonical(ev, x)
         return promised_mean(x, spatial_axes(x))
 
@@ -84,13 +85,15 @@ class GlobalLpPool(GlobalPool):
         return super().infer(ctx)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        return root(np.sum(np.abs(x) ** self.p, axis=spatial_axes(x), keepdims=True), self.p)
+        return root(
+            np.sum(powers_of(ev, x, self.p), axis=spatial_axes(x), keepdims=True), self.p, ev.arith
+        )
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """The canonical sum of |x| for p = 1; for p = 2 that of x * x, and a square root. Other p:
         the float64 meaning, rounded once.
         """
-        if x.dtype != np.float32 or self.p > 2:
+        if x.dtype not in ORDERED or self.p > 2:
             return super().canonical(ev, x)
         powers = np.abs(x) if self.p == 1 else x * x
         return root(reduce(powers, spatial_axes(x), "sum", keepdims=True), self.p)

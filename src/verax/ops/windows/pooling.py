@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
+from verax.ir.operator import MEANING, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Rounding, relative, sum_of_products
-from verax.numerics.fma import fma32
+from verax.numerics.fma import ORDERED, fma
 from verax.ops.common import declared_units
 from verax.ops.windows.windows import (
     Fail,
@@ -150,7 +151,7 @@ class AveragePool(Pool):
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """The taps in ascending order, added to +0; then one division."""
-        return self.reference(ev, x) if x.dtype == np.float32 else super().canonical(ev, x)
+        return self.reference(ev, x) if x.dtype in ORDERED else super().canonical(ev, x)
 
     @declared_units
     def error(
@@ -186,22 +187,22 @@ class LpPool(Pool):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         windows = self.windows(x.shape)
-        return root(window_sums(windows, np.abs(x) ** self.p), self.p)
+        return root(window_sums(windows, powers_of(ev, x, self.p)), self.p, ev.arith)
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
         """The taps in ascending order: for p = 1 added to +0, for p = 2 multiplied with themselves
         and added by FMA, then a square root. Other p: the float64 meaning, rounded once.
         """
-        if x.dtype != np.float32 or self.p > 2:
+        if x.dtype not in ORDERED or self.p > 2:
             return super().canonical(ev, x)
         windows = self.windows(x.shape)
         sizes = np.abs(x)
         if self.p == 1:
             return window_sums(windows, sizes)
-        acc = np.zeros((*x.shape[:2], *windows.output), np.float32)
+        acc = np.zeros((*x.shape[:2], *windows.output), x.dtype)
         for tap in windows.overlaps():
             seen = sizes[tap.input]
-            acc[tap.output] = fma32(seen, seen, acc[tap.output])
+            acc[tap.output] = fma(seen, seen, acc[tap.output])
         return np.sqrt(acc)
 
     @declared_units
@@ -228,11 +229,18 @@ def larger(a: Any, b: Any) -> Any:
     return np.where((a == 0) & (b == 0) & ~(np.signbit(a) & np.signbit(b)), 0, result)
 
 
-def root(total: Any, p: int) -> Any:
-    """total^(1/p) of a float array."""
+def powers_of(ev: Evaluation, x: Any, p: int) -> Any:
+    """|x|^p of a float array."""
+    if p == 1:
+        return np.abs(x)
+    return x * x if p == 2 else ev.arith.pow(np.abs(x), np.asarray(p, x.dtype))
+
+
+def root(total: Any, p: int, m: NumpyArith = MEANING) -> Any:
+    """total^(1/p) of a float array, with the power of `m`."""
     if p == 1:
         return total
-    return np.sqrt(total) if p == 2 else total ** (1 / p)
+    return np.sqrt(total) if p == 2 else m.pow(total, np.asarray(1 / p, total.dtype))
 
 
 def norm_error(y: Any, total: Any, squares: Any, n: Any, p: int) -> Rounding:

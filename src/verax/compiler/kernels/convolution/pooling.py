@@ -27,7 +27,7 @@ from verax.compiler.kernels.layout import (
 )
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
-from verax.compiler.kernels.llvm.builder import F32, FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
 from verax.numerics.formats import FLOATS
@@ -217,9 +217,9 @@ def _emit_tile(
     number = math.prod(run.counted for run in runs)
     for i, value in enumerate(state):
         if spec.kind == "average":
-            value = f.b.fdiv(value, f.splat(ir.Constant(F32, float(number))))
+            value = f.b.fdiv(value, f.constant(float(number), spec.dtype))
         elif spec.kind == "norm2":
-            value = f.b.call(_function(f, "sqrt", value, 1), [value])
+            value = f.b.call(_function(f, "sqrt", value, spec.dtype), [value])
         elif spec.kind == "rounded":
             value = _rounded_mean(f, value, number)
         where = (n, block, list(place), (0, 0, i))
@@ -250,7 +250,7 @@ def _join(f: FunctionBuilder, spec: PoolSpec, acc: ir.Value, value: ir.Value) ->
     if spec.kind == "norm2":
         return f.fma(value, value, acc)
     if spec.kind == "norm1":
-        value = f.b.call(_function(f, "fabs", value, 1), [value])
+        value = f.b.call(_function(f, "fabs", value, spec.dtype), [value])
     if spec.kind in ("average", "norm1"):
         return f.b.fadd(acc, value)
     if spec.kind == "rounded":
@@ -261,7 +261,7 @@ def _join(f: FunctionBuilder, spec: PoolSpec, acc: ir.Value, value: ir.Value) ->
     return arith.unbind(largest)
 
 
-def _function(f: FunctionBuilder, name: str, value: ir.Value, arguments: int) -> ir.Function:
-    """LLVM's function on vectors like `value`."""
+def _function(f: FunctionBuilder, name: str, value: ir.Value, dtype: str) -> ir.Function:
+    """LLVM's function of one vector like `value`."""
     kind = value.type
-    return f.module.intrinsic(f"llvm.{name}.v{LANES}f32", kind, [kind] * arguments)
+    return f.module.intrinsic(f"llvm.{name}.v{LANES}f{dtype.removeprefix('float')}", kind, [kind])

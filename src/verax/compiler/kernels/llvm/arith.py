@@ -9,6 +9,7 @@ are masked, conversions to integers saturate.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,9 @@ import numpy as np
 
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, FunctionBuilder
-from verax.compiler.kernels.target import LANES
+from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
-from verax.numerics.arith import COMPARISONS, PRIMITIVES, ROUNDINGS, Arith, result_dtype
+from verax.numerics.arith import COMPARISONS, ROUNDINGS, Arith, result_dtype
 from verax.numerics.expr import Apply, Expr, nodes
 from verax.numerics.formats import FLOATS, SIGNED, numpy_dtype
 from verax.numerics.functions_short import SHORT_WAYS, certain
@@ -36,14 +37,20 @@ def bits_of(dtype: str) -> int:
     return _BITS.get(dtype) or int(dtype.lstrip("uint"))
 
 
+def lanes_in_step(target: Target) -> int:
+    """Lanes of float64 that an elementary function is computed for together.
+
+    Of a dozen values that live at once none should be spilled: on AVX2 one register at a time takes
+    half of what all 16 lanes take.
+    """
+    return max(1, target.registers // 16) * target.vector_bits // 64
+
+
 def why_unsupported(expr: Expr) -> str:
     """Why `expr` has no native code, in words; empty when it has."""
     for node in nodes(expr):
-        if isinstance(node, Apply):
-            if node.function == "rem" and node.dtype == "float64":
-                return "the remainder of float64 has no kernel"
-            if node.function not in PRIMITIVES and node.dtype == "float64":
-                return f"{node.function} of float64 has no kernel"
+        if isinstance(node, Apply) and node.function == "rem" and node.dtype == "float64":
+            return "the remainder of float64 has no kernel"
     return ""
 
 
@@ -92,6 +99,8 @@ class LlvmArith(Arith[Typed]):
         return Typed(kind(plain), dtype)
 
     def call(self, function: str, *args: Typed) -> Typed:
+        if args[0].dtype == "float64" and self.lanes > lanes_in_step(self.fb.module.target):
+            return self._in_pieces(function, args)
         if function not in SHORT_WAYS or not self.lanes or args[0].dtype != "float32":
             return functions.call(self, function, args)
         known, short = certain(self, SHORT_WAYS[function], args[0])
@@ -100,10 +109,45 @@ class LlvmArith(Arith[Typed]):
         with self.b.if_then(self.b.icmp_unsigned("!=", lanes, lanes.type(-1))):
             promised = functions.call(self, function, args)
             there = self.b.block
-        phi = self.b.phi(short.value.type)
-        phi.add_incoming(short.value, before)
-        phi.add_incoming(promised.value, there)
-        return Typed(phi, "float32")
+        return self._either(before, short, there, promised)
+
+    def _in_pieces(self, function: str, args: tuple[Typed, ...]) -> Typed:
+        """A function of float64, of as many lanes at a time as registers hold its values for."""
+        size = lanes_in_step(self.fb.module.target)
+        part, found = LlvmArith(self.fb, size), []
+        for first in range(0, self.lanes, size):
+            lanes = range(first, first + size)
+            pieces = [Typed(self.fb.shuffle(a.value, lanes), a.dtype) for a in args]
+            found.append(part.call(function, *pieces).value)
+        return Typed(joined(self.fb, found), args[0].dtype)
+
+    def _either(self, before: ir.Block, usual: Typed, there: ir.Block, other: Typed) -> Typed:
+        """`usual`, or `other` where the block `there` was gone through."""
+        phi = self.b.phi(usual.value.type)
+        phi.add_incoming(usual.value, before)
+        phi.add_incoming(other.value, there)
+        return Typed(phi, usual.dtype)
+
+    def rarely(
+        self,
+        mask: Typed,
+        compute: Callable[..., Any],
+        args: tuple[Typed, ...],
+        otherwise: tuple[Typed, ...],
+    ) -> tuple[Typed, ...]:
+        """Jumps over `compute` where no lane needs it."""
+        any_lane = mask.value
+        if self.lanes:
+            bits = self.b.bitcast(mask.value, ir.IntType(self.lanes))
+            any_lane = self.b.icmp_unsigned("!=", bits, bits.type(0))
+        before = self.b.block
+        with self.b.if_then(any_lane):
+            found = super().rarely(mask, compute, args, otherwise)
+            there = self.b.block
+        return tuple(
+            self._either(before, usual, there, other)
+            for usual, other in zip(otherwise, found, strict=True)
+        )
 
     def primitive(self, name: str, args: tuple[Typed, ...], target: str | None = None) -> Typed:
         dtype = result_dtype(name, tuple(a.dtype for a in args), target)
@@ -314,6 +358,18 @@ class LlvmArith(Arith[Typed]):
         )
         wide = self.select(exact, self.convert(x, "float64"), self.add(high, sticky))
         return self._to_odd_float32(wide)
+
+
+def joined(fb: FunctionBuilder, pieces: Sequence[ir.Value]) -> ir.Value:
+    """Vectors of one type, a power of two of them, as one."""
+    found = list(pieces)
+    while len(found) > 1:
+        count = 2 * found[0].type.count
+        lanes = ir.Constant(fb.vector_type("int32", count), list(range(count)))
+        found = [
+            fb.b.shuffle_vector(a, b, lanes) for a, b in zip(found[::2], found[1::2], strict=True)
+        ]
+    return found[0]
 
 
 def _suffix(kind: ir.Type) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
+from verax.compiler.kernels.llvm.arith import LlvmArith, Typed, joined
 from verax.compiler.kernels.llvm.builder import FunctionBuilder
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
@@ -109,18 +109,7 @@ def _tied(fb: FunctionBuilder, values: list[ir.Value]) -> list[ir.Value]:
     kind = ir.FunctionType(ir.LiteralStructType(types), types)
     tied = fb.b.call(ir.InlineAsm(kind, "", code), pieces)
     found = [fb.b.extract_value(tied, i) for i in range(len(pieces))]
-    return [_joined(fb, found[i : i + len(firsts)]) for i in range(0, len(found), len(firsts))]
-
-
-def _joined(fb: FunctionBuilder, pieces: list[ir.Value]) -> ir.Value:
-    """Vectors, a power of two of them, as one."""
-    while len(pieces) > 1:
-        lanes = ir.Constant(fb.vector_type("int32", 2 * pieces[0].type.count),
-                            list(range(2 * pieces[0].type.count)))  # fmt: skip
-        pieces = [
-            fb.b.shuffle_vector(a, b, lanes) for a, b in zip(pieces[::2], pieces[1::2], strict=True)
-        ]
-    return pieces[0]
+    return [joined(fb, found[i : i + len(firsts)]) for i in range(0, len(found), len(firsts))]
 
 
 def evaluate_each(

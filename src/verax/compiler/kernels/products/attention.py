@@ -28,6 +28,7 @@ from verax.compiler.kernels.llvm.builder import (
     Index,
     Kernel,
     ModuleBuilder,
+    Term,
 )
 from verax.compiler.kernels.products.gemm import Matrix
 from verax.compiler.kernels.registry import Space, Stage, emits
@@ -35,14 +36,14 @@ from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
 
-F32 = "float32"
+F32, F64 = "float32", "float64"
 _Store = Callable[[list[list[ir.Value]], Index, Index], None]
 _Join = Callable[[ir.Value, ir.Value], ir.Value]
 MOST_ITEMS = 32
 """Each has scratch memory of its own, if it is the first of its thread's."""
 SCORES_BYTES = 1 << 16
 """What the scores of a group may take of the caches nearest to a core."""
-KNOWN = (F32, "bool")
+KNOWN = (F32, F64, "bool")
 UNROLL = 4
 """Steps of a sum that are written out."""
 
@@ -57,8 +58,8 @@ class Shared:
 
 @dataclasses.dataclass(frozen=True)
 class Mask:
-    """What is added to scores (float32), or where they are kept (bool). Where `at` has columns that
-    are neighbours, every row can be read up to a multiple of 16 columns."""
+    """What is added to scores, of their type, or where they are kept (bool). Where `at` has columns
+    that are neighbours, every row can be read up to a multiple of 16 columns."""
 
     at: Matrix
     dtype: str
@@ -91,17 +92,18 @@ class AttentionSpec:
     hidden: float = -math.inf
     causal: bool = False
     nan_to_zero: bool = False
+    dtype: str = F32
 
     def __str__(self) -> str:
         masked = f", {self.mask.dtype} mask" if self.mask else ""
         queries = f"{self.outer * self.inner} x [{self.n}, {self.d}]"
         causal = ", causal" if self.causal else ""
-        return f"{F32} attention {queries} to [{self.m}, {self.e}]{masked}{causal}"
+        return f"{self.dtype} attention {queries} to [{self.m}, {self.e}]{masked}{causal}"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
         """Of everything read, added in and written."""
-        return (F32, self.mask.dtype) if self.mask else (F32,)
+        return (self.dtype, self.mask.dtype) if self.mask else (self.dtype,)
 
     @property
     def row(self) -> int:
@@ -134,15 +136,20 @@ class AttentionSchedule:
         return (self.rows * self.tiles + 1) * spec.row
 
     def scratch_bytes(self, spec: AttentionSpec) -> int:
-        return self.items(spec) * self.scratch_elements(spec) * ELEMENT_SIZES[F32]
+        return self.items(spec) * self.scratch_elements(spec) * ELEMENT_SIZES[spec.dtype]
+
+
+def _fits(spec: AttentionSpec, blocks: int, rows: int, target: Target) -> bool:
+    """Whether a tile fits the registers; a vector of float64 takes twice as many."""
+    return fits(blocks * ELEMENT_SIZES[spec.dtype] // ELEMENT_SIZES[F32], rows, target)
 
 
 def attention_schedule(spec: AttentionSpec, target: Target) -> AttentionSchedule:
     """A schedule by rule: the tiles of products of matrices, as many as scratch memory allows."""
     blocks = 2 if target.registers * target.vector_bits >= 32 * 512 else 1
-    rows = max(r for r in range(1, 13) if fits(blocks, r, target))
+    rows = max((r for r in range(1, 13) if _fits(spec, blocks, r, target)), default=1)
     rows = min(rows, spec.n)
-    most = SCORES_BYTES // (rows * spec.row * ELEMENT_SIZES[F32])
+    most = SCORES_BYTES // (rows * spec.row * ELEMENT_SIZES[spec.dtype])
     return AttentionSchedule(rows, blocks, max(1, min(most, 4, spec.n // rows)))
 
 
@@ -150,11 +157,11 @@ def _admits(spec: AttentionSpec, target: Target, asked: object) -> bool:
     """Whether the kernel may have a schedule: tiles in registers, scores in cache."""
     if not isinstance(asked, AttentionSchedule):
         return False
-    scores = asked.rows * asked.tiles * spec.row * ELEMENT_SIZES[F32]
+    scores = asked.rows * asked.tiles * spec.row * ELEMENT_SIZES[spec.dtype]
     return (
         asked.rows >= 1
         and 1 <= asked.blocks <= 4
-        and fits(asked.blocks, asked.rows, target)
+        and (asked.rows == 1 or _fits(spec, asked.blocks, asked.rows, target))
         and 1 <= asked.tiles <= max(1, spec.n // asked.rows)
         and asked.rows <= spec.n
         and (asked.tiles == 1 or scores <= 16 * SCORES_BYTES)
@@ -166,7 +173,7 @@ def _stages(spec: AttentionSpec, target: Target) -> tuple[Stage, ...]:
 
     def tiles(best: AttentionSchedule) -> Iterator[AttentionSchedule]:
         for blocks in (1, 2, 3, 4):
-            most = [r for r in range(1, 31) if fits(blocks, r, target)]
+            most = [r for r in range(1, 31) if _fits(spec, blocks, r, target)]
             for rows in most[-3:]:
                 together = max(1, min(best.tiles, spec.n // rows))
                 yield AttentionSchedule(rows, blocks, together)
@@ -198,7 +205,7 @@ def emit_attention(
         return f.kernel
     units, items = spec.outer * spec.inner * schedule.groups(spec), schedule.items(spec)
     # One call runs its items one after the other: they share the first one's memory.
-    scratch = f.at(f.args[-2], (f.begin, schedule.scratch_elements(spec)))
+    scratch = f.at(f.args[-2], (f.begin, schedule.scratch_elements(spec)), dtype=spec.dtype)
     first, last = (f.idiv(f.imul(at, units), items) for at in (f.begin, f.end))
     with f.loop(last, start=first) as unit:
         outer, head, group = f.split(unit.index, spec.inner, schedule.groups(spec))
@@ -206,7 +213,7 @@ def emit_attention(
     heads = spec.outer * spec.inner
     flops = heads * spec.n * spec.m * (2 * spec.d + 2 * spec.e + 24)
     touched = heads * (spec.n * (spec.d + spec.e) + spec.m * (spec.d + spec.e))
-    return f.finish(items, flops, touched * ELEMENT_SIZES[F32])
+    return f.finish(items, flops, touched * ELEMENT_SIZES[spec.dtype])
 
 
 class _Group:
@@ -223,17 +230,17 @@ class _Group:
         group: Index,
     ) -> None:
         self.f, self.spec, self.schedule, self.scratch = f, spec, schedule, scratch
-        self.arith = LlvmArith(f)
+        self.arith, self.dtype = LlvmArith(f), spec.dtype
         self.first = f.imul(group, schedule.rows * schedule.tiles)
         left = f.iadd(spec.n, f.imul(self.first, -1))
         self.count = f.clamp(left, 0, schedule.rows * schedule.tiles)
         self.tiles = f.idiv(self.count, schedule.rows)
         self.q, self.y = (
-            f.at(pointer, (outer, at.outer), (head, at.inner), (self.first, at.row))
+            self._at(pointer, (outer, at.outer), (head, at.inner), (self.first, at.row))
             for pointer, at in ((f.args[0], spec.q), (f.args[-1], spec.y))
         )
         self.k, self.v = (
-            f.at(pointer, (which, -(-columns // LANES) * LANES * depth))
+            self._at(pointer, (which, -(-columns // LANES) * LANES * depth))
             for pointer, which, columns, depth in (
                 (f.args[1], self._which(spec.keys, outer, head), spec.m, spec.d),
                 (f.args[2], self._which(spec.values, outer, head), spec.e, spec.m),
@@ -243,6 +250,15 @@ class _Group:
             at = spec.mask.at
             terms = (outer, at.outer), (head, at.inner), (self.first, at.row)
             self.mask = f.at(f.args[3], *terms, dtype=spec.mask.dtype)
+
+    def _at(self, pointer: ir.Value, *terms: Term) -> ir.Value:
+        return self.f.at(pointer, *terms, dtype=self.dtype)
+
+    def _load(self, pointer: ir.Value) -> ir.Value:
+        return self.f.load(pointer, self.dtype)
+
+    def _constant(self, value: float, lanes: int = LANES) -> ir.Value:
+        return self.f.constant(value, self.dtype, lanes)
 
     def _which(self, shared: Shared, outer: Index, head: Index) -> Index:
         return self.f.iadd(self.f.imul(outer, shared.outer), self.f.idiv(head, shared.repeats))
@@ -269,7 +285,7 @@ class _Group:
                 continue
             with f.loop(panels) as panel:
                 column = f.iadd(f.imul(panel.index, width * LANES), start * LANES)
-                source = f.at(b, (column, depth))
+                source = self._at(b, (column, depth))
                 self._tiles(a, row, source, depth, width, column, store)
 
     def _tiles(
@@ -287,18 +303,18 @@ class _Group:
         if self.spec.n >= rows:
             with f.loop(self.tiles) as tile:
                 at = f.imul(tile.index, rows)
-                store(self._tile(f.at(a, (at, row)), row, b, depth, rows, width), at, column)
+                store(self._tile(self._at(a, (at, row)), row, b, depth, rows, width), at, column)
         if rest:
             with f.when(f.b.icmp_signed("<", f.i64(self.tiles), f.i64(self.schedule.tiles))):
                 at = f.imul(self.tiles, rows)
-                store(self._tile(f.at(a, (at, row)), row, b, depth, rest, width), at, column)
+                store(self._tile(self._at(a, (at, row)), row, b, depth, rest, width), at, column)
 
     def _tile(
         self, a: ir.Value, row: Size, b: ir.Value, depth: int, rows: int, width: int
     ) -> list[list[ir.Value]]:
         """By row, the vectors of sums."""
         f, step = self.f, width * LANES
-        state = [b, *[f.constant(0.0)] * (rows * width)]
+        state = [b, *[self._constant(0.0)] * (rows * width)]
         for first, trips, size in (
             (0, depth // UNROLL, UNROLL),
             (depth // UNROLL * UNROLL, 1, depth % UNROLL),
@@ -306,16 +322,18 @@ class _Group:
             if not trips or not size:
                 continue
             with f.loop(trips, carry=state) as trip:
-                source = f.anchor(f.at(a, (trip.index, size), first))
+                source = f.anchor(self._at(a, (trip.index, size), first))
                 pointer, *sums = trip.values
                 for k in range(size):
-                    factors = [f.load(f.at(pointer, k * step + j * LANES)) for j in range(width)]
+                    factors = [
+                        self._load(self._at(pointer, k * step + j * LANES)) for j in range(width)
+                    ]
                     for r in range(rows):
-                        value = f.broadcast(f.at(source, (r, row), k))
+                        value = f.broadcast(self._at(source, (r, row), k), self.dtype)
                         for j, factor in enumerate(factors):
                             place = r * width + j
                             sums[place] = f.fma(value, factor, sums[place])
-                trip.next([f.at(pointer, size * step), *sums])
+                trip.next([self._at(pointer, size * step), *sums])
             state = trip.results
         return [state[1 + r * width : 1 + (r + 1) * width] for r in range(rows)]
 
@@ -327,15 +345,15 @@ class _Group:
             for j, value in enumerate(vectors):
                 at = f.iadd(column, j * LANES)
                 value = self._masked(value, row, at)
-                f.store(value, f.at(self.scratch, (row, self.spec.row), at))
+                f.store(value, self._at(self.scratch, (row, self.spec.row), at))
 
     def _masked(self, score: ir.Value, row: Index, column: Index) -> ir.Value:
         f, spec = self.f, self.spec
         if spec.scale != 1:
-            score = f.b.fmul(score, self.arith.const(spec.scale, F32).value)
+            score = f.b.fmul(score, self.arith.const(spec.scale, self.dtype).value)
         if spec.divisor != 1:
-            score = f.b.fdiv(score, self.arith.const(spec.divisor, F32).value)
-        hidden = self.arith.const(spec.hidden, F32).value
+            score = f.b.fdiv(score, self.arith.const(spec.divisor, self.dtype).value)
+        hidden = self.arith.const(spec.hidden, self.dtype).value
         if spec.mask:
             at, kind = spec.mask.at, spec.mask.dtype
             pointer = f.at(self.mask, (row, at.row), (column, at.col), dtype=kind)
@@ -358,7 +376,7 @@ class _Group:
         for r, vectors in enumerate(sums):
             for j, value in enumerate(vectors):
                 at = f.iadd(column, j * LANES)
-                pointer = f.at(self.y, (f.iadd(first, r), spec.y.row), at)
+                pointer = self._at(self.y, (f.iadd(first, r), spec.y.row), at)
                 if spec.e % LANES == 0:
                     f.store(value, pointer)
                 else:
@@ -371,15 +389,15 @@ class _Group:
         """Of every row of scores, in place. While exponentials are taken of one row, the one before
         is divided by its sum, which units that are idle meanwhile do."""
         f = self.f
-        spare = f.at(self.scratch, self.schedule.rows * self.schedule.tiles * self.spec.row)
-        with f.loop(self.count, carry=[spare, f.constant(1.0)]) as loop:
-            row = f.at(self.scratch, (loop.index, self.spec.row))
+        spare = self._at(self.scratch, self.schedule.rows * self.schedule.tiles * self.spec.row)
+        with f.loop(self.count, carry=[spare, self._constant(1.0)]) as loop:
+            row = self._at(self.scratch, (loop.index, self.spec.row))
             before, sum_before = loop.values
             total = self._exponentials(row, self._top(row), before, sum_before)
             loop.next([row, total])
         last, total = loop.results
         with f.loop(-(-self.spec.m // LANES)) as part:
-            self._divide(f.at(last, (part.index, LANES)), total)
+            self._divide(self._at(last, (part.index, LANES)), total)
 
     def _top(self, row: ir.Value) -> ir.Value:
         """The largest score, in every lane; perhaps no NaN where there is one, for whose sake all
@@ -389,20 +407,20 @@ class _Group:
         def larger(a: ir.Value, b: ir.Value) -> ir.Value:
             return f.b.select(f.b.fcmp_ordered(">", a, b), a, b)
 
-        lowest = f.constant(-math.inf)
+        lowest = self._constant(-math.inf)
         ways = min(4, full)
         tops, done = [lowest] * max(1, ways), 0
         if ways:
             done = full // ways * ways
             with f.loop(done, step=ways, carry=tops) as loop:
                 at = f.imul(loop.index, LANES)
-                values = [f.load(f.at(row, at, j * LANES)) for j in range(ways)]
+                values = [self._load(self._at(row, at, j * LANES)) for j in range(ways)]
                 loop.next([larger(*pair) for pair in zip(values, loop.values, strict=True)])
             tops = list(loop.results)
         for k in range(done, full):
-            tops[0] = larger(f.load(f.at(row, k * LANES)), tops[0])
+            tops[0] = larger(self._load(self._at(row, k * LANES)), tops[0])
         if rest:
-            last = f.load(f.at(row, full * LANES))
+            last = self._load(self._at(row, full * LANES))
             tops[0] = larger(f.b.select(f.first(rest), last, lowest), tops[0])
         while len(tops) > 1:
             tops = [larger(*tops[:2]), *tops[2:]]
@@ -415,29 +433,31 @@ class _Group:
         f, (full, rest) = self.f, divmod(self.spec.m, LANES)
 
         def step(at: Index) -> ir.Value:
-            self._divide(f.at(before, at), sum_before)
-            place = f.at(row, at)
-            e = self._exp(f.b.fsub(f.load(place), top))
+            self._divide(self._at(before, at), sum_before)
+            place = self._at(row, at)
+            e = self._exp(f.b.fsub(self._load(place), top))
             f.store(e, place)
             return e
 
-        total = f.constant(0.0)
+        total = self._constant(0.0)
         if full:
             with f.loop(full, carry=[total]) as loop:
                 e = step(f.imul(loop.index, LANES))
                 loop.next([f.b.fadd(loop.values[0], e)])
             (total,) = loop.results
         if rest:
-            e = f.b.select(f.first(rest), step(full * LANES), f.constant(0.0))
+            e = f.b.select(f.first(rest), step(full * LANES), self._constant(0.0))
             total = f.b.fadd(total, e)
         return self._joined(total, f.b.fadd)
 
     def _exp(self, x: ir.Value) -> ir.Value:
         """exp of what is not positive, or NaN: the short way where no result can be subnormal."""
         f, m = self.f, self.arith
+        if self.dtype == F64:
+            return m.exp(m.bind(x, F64)).value
         half = LANES // 2
         parts = (f.shuffle(x, list(range(i, i + half))) for i in (0, half))
-        limit = f.constant(-87.0, lanes=half)
+        limit = self._constant(-87.0, lanes=half)
         low = f.b.or_(*(f.b.fcmp_unordered("<", part, limit) for part in parts))
         any_of = f.module.intrinsic("llvm.vector.reduce.or.v8i1", I1, [low.type])
         short, long, after = (f.block(name) for name in ("normal", "subnormal", "exp"))
@@ -457,10 +477,10 @@ class _Group:
     def _divide(self, at: ir.Value, total: ir.Value) -> None:
         """Exponentials by their sum, in place."""
         f = self.f
-        share = f.b.fdiv(f.load(at), total)
+        share = f.b.fdiv(self._load(at), total)
         if self.spec.nan_to_zero:
             unseen = f.b.fcmp_unordered("!=", total, total)
-            share = f.b.select(unseen, f.constant(0.0), share)
+            share = f.b.select(unseen, self._constant(0.0), share)
         f.store(share, at)
 
     def _joined(self, value: ir.Value, join: _Join) -> ir.Value:

@@ -30,7 +30,7 @@ MOST_PADDING = 256
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernel can run this node: up to three axes, values only, of types it knows."""
     types = [graph.types[node.inputs[0] or ""], *graph.output_types(node)]
-    known = ("float32",) if isinstance(node.op, AveragePool | LpPool) else KNOWN
+    known = ("float32", "float64") if isinstance(node.op, AveragePool | LpPool) else KNOWN
     if len(node.outputs) != 1 or any(str(t.dtype) not in known for t in types):
         return False
     if not all(t.is_static and can_block(t) for t in types):
@@ -97,8 +97,8 @@ def lower_pool(lowering: Lowering, group: Group) -> None:
         return
     if not is_compiled(graph, node):
         raise NoKernel(
-            "pools take one to three axes, norms 1 and 2, of float32 or, for the largest, float64 "
-            "and integers up to 32 bits"
+            "pools take one to three axes, norms 1 and 2, of float32 or float64 or, for the "
+            "largest, integers up to 32 bits"
         )
     alone = isinstance(node.op, MaxPool) and len(group.nodes) == 1
     if alone and _stays_row_major(lowering.decided, node):

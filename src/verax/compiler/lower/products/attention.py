@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
-
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
@@ -23,12 +21,10 @@ from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.reduce.reduction import one_float
 from verax.compiler.lower.storage import Placed, Pointer
-from verax.ir.types import DType
 from verax.numerics.expr import Input
 from verax.ops.sums.attention import PARTS, Attention
-
-F32 = "float32"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,19 +55,21 @@ def lower_attention(lowering: Lowering, group: Group) -> None:
     graph, node, op = lowering.graph, group.root, group.root.op
     assert isinstance(op, Attention)
     types = [graph.types[v or ""] for v in node.inputs[:3]]
-    if any(t.dtype is not DType.float32 for t in types) or any(0 in t.shape for t in types):
-        raise NoKernel("attention takes float32, at least one query and one key")
+    dtype = one_float([*types, graph.types[node.outputs[0]]])
+    if not dtype or any(0 in t.shape for t in types):
+        raise NoKernel("attention takes float32 or float64, at least one query and one key")
     shapes = [t.shape for t in types] + [graph.types[node.outputs[0]].shape]
     parts = [_operand(s, part in op.heads_inside) for s, part in zip(shapes, PARTS)]
     q, k, v, y = parts
     if any(p.outer not in (1, y.outer) for p in parts):
         raise NoKernel("attention takes batches that are whole or one for all")
     mask, masks = _mask(lowering, group, y, k.rows)
+    number = types[0].dtype.numpy.type
     spec = AttentionSpec(
         outer=y.outer, inner=y.heads, n=q.rows, m=k.rows, d=q.columns, e=v.columns,
         q=q.at, y=y.at, keys=_shared(k, y), values=_shared(v, y),
-        scale=float(np.float32(op.scale)), divisor=float(np.float32(op.divisor)), mask=mask,
-        hidden=op.hidden, causal=op.causal, nan_to_zero=op.nan_to_zero,
+        scale=float(number(op.scale)), divisor=float(number(op.divisor)), mask=mask,
+        hidden=op.hidden, causal=op.causal, nan_to_zero=op.nan_to_zero, dtype=dtype,
     )  # fmt: skip
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, AttentionSchedule)
@@ -104,13 +102,14 @@ def _packed(
     depth: int,
 ) -> Pointer:
     """Input `index` as right factors [depth, columns], in panels."""
+    source = lowering.read_contiguous(group.root.inputs[index] or "")
+    dtype = str(source.physical.type.dtype)
     product = GemmSpec(
         1, columns, depth, Matrix(depth, 1), Matrix(columns, 1), operand.outer, operand.heads,
-        constant_b=False, types=contraction(F32, F32, F32),
+        constant_b=False, types=contraction(dtype, dtype, dtype),
     )  # fmt: skip
     elements = product.outer * product.inner * product.packed_elements
-    made = lowering.scratch(known(elements) * ELEMENT_SIZES[F32])
-    source = lowering.read_contiguous(group.root.inputs[index] or "")
+    made = lowering.scratch(known(elements) * ELEMENT_SIZES[dtype])
     label = f"{group.label}: pack {('keys', 'values')[index - 1]}"
     lowering.call(PackSpec(product, operand.at), [source, made], label, panels(schedule))
     return made

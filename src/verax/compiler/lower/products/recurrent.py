@@ -16,12 +16,14 @@ import numpy as np
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.convolution.pack import pack_channels
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
-from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.dtypes import contraction
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.reduce.reduction import one_float
 from verax.compiler.lower.storage import Placed, Pointer
-from verax.ir.types import DType
+from verax.ir.types import TensorType
 from verax.numerics.expr import Expr, Input, TracingArith, compose
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.recurrent import (
@@ -38,7 +40,6 @@ from verax.ops.recurrent.recurrent import (
 )
 from verax.ops.recurrent.recurrent_arithmetic import Steps
 
-F32 = "float32"
 MOST_STEPS = 2048
 """Steps whose kernel calls are written out."""
 
@@ -50,9 +51,10 @@ class Spot:
 
     pointer: Pointer
     row: int
+    dtype: str
 
     def moved(self, elements: int) -> Spot:
-        offset = self.pointer.byte_offset + 4 * elements
+        offset = self.pointer.byte_offset + ELEMENT_SIZES[self.dtype] * elements
         return dataclasses.replace(
             self, pointer=dataclasses.replace(self.pointer, byte_offset=offset)
         )
@@ -68,7 +70,7 @@ class Value:
 
     @classmethod
     def at(cls, spot: Spot, columns: int) -> Value:
-        return cls(Input(0, F32), (spot,), columns)
+        return cls(Input(0, spot.dtype), (spot,), columns)
 
     @property
     def spot(self) -> Spot | None:
@@ -84,10 +86,10 @@ class Bias:
 
 
 class Emitting(Steps[Any]):
-    """A step as kernel calls; `batch` rows."""
+    """A step as kernel calls; `batch` rows of `dtype`, float32 or float64."""
 
-    def __init__(self, lowering: Lowering, batch: int, label: str) -> None:
-        self.lowering, self.batch, self.label = lowering, batch, label
+    def __init__(self, lowering: Lowering, batch: int, dtype: str, label: str) -> None:
+        self.lowering, self.batch, self.dtype, self.label = lowering, batch, dtype, label
         self.arith = TracingArith()
         self.scratch: dict[tuple[int, int], Pointer] = {}
         self.used = 0
@@ -101,8 +103,9 @@ class Emitting(Steps[Any]):
         key = (self.used, columns)
         self.used += 1
         if key not in self.scratch:
-            self.scratch[key] = self.lowering.scratch(4 * self.batch * columns)
-        return Spot(self.scratch[key], columns)
+            size = ELEMENT_SIZES[self.dtype] * self.batch * columns
+            self.scratch[key] = self.lowering.scratch(size)
+        return Spot(self.scratch[key], columns, self.dtype)
 
     def _once(self, array: np.ndarray, key: Sequence[Any], made: Any) -> Pointer:
         """Packed weights, made once for all steps."""
@@ -115,8 +118,8 @@ class Emitting(Steps[Any]):
         """Compute values of the same size into memory, in one loop."""
         exprs, spots = _merged([value for value, _ in pairs])
         columns = pairs[0][0].columns
-        inputs = tuple(Access(F32, (s.row, 1)) for s in spots)
-        outputs = tuple(Access(F32, (target.row, 1)) for _, target in pairs)
+        inputs = tuple(Access(s.dtype, (s.row, 1)) for s in spots)
+        outputs = tuple(Access(target.dtype, (target.row, 1)) for _, target in pairs)
         spec = LoopSpec((self.batch, columns), inputs, outputs, tuple(exprs))
         pointers = [s.pointer for s in (*spots, *(target for _, target in pairs))]
         self.lowering.call(spec, pointers, self.label)
@@ -148,7 +151,8 @@ class Emitting(Steps[Any]):
     ) -> None:
         """y = start + x @ matrix.T, `rows` rows."""
         n, k = matrix.shape
-        spec = GemmSpec(rows, n, k, Matrix(x.row, 1), Matrix(y.row, 1), types=FLOAT32)
+        types = contraction(self.dtype, self.dtype, self.dtype)
+        spec = GemmSpec(rows, n, k, Matrix(x.row, 1), Matrix(y.row, 1), types=types)
         if isinstance(start, Bias):
             spec = dataclasses.replace(spec, bias="column")
             begin = self.lowering.packed(pack_channels(np.ascontiguousarray(start.array)))
@@ -166,8 +170,8 @@ class Emitting(Steps[Any]):
         return Value(self.arith.primitive(primitive, tuple(exprs)), spots, values[0].columns)
 
     def along(self, total: Value, vector: np.ndarray, x: Value) -> Value:
-        pointer = self._once(vector, ("row",), lambda: np.asarray(vector, np.float32))
-        return self._apply("fma", Value.at(Spot(pointer, 0), len(vector)), x, total)
+        pointer = self._once(vector, ("row",), lambda: np.asarray(vector))
+        return self._apply("fma", Value.at(Spot(pointer, 0, self.dtype), len(vector)), x, total)
 
     def mul(self, a: Value, b: Value) -> Value:
         return self._apply("mul", a, b)
@@ -176,21 +180,21 @@ class Emitting(Steps[Any]):
         return self._apply("add", a, b)
 
     def rest(self, a: Value) -> Value:
-        one = self.arith.const(1, F32)
+        one = self.arith.const(1, self.dtype)
         return dataclasses.replace(a, expr=self.arith.sub(one, a.expr))
 
     def blend(self, z: Value, a: Value, b: Value) -> Value:
         return self.add(self.mul(self.rest(z), a), self.mul(z, b))
 
     def curve(self, op: Elementwise, x: Value) -> Value:
-        expression = op.expression([DType.float32])
+        expression = op.expression([self.dtype])
         assert expression is not None
         return dataclasses.replace(x, expr=compose(expression, {0: x.expr}))
 
     def clip(self, x: Value, limit: float | None) -> Value:
         if limit is None:
             return x
-        low, high = (self.arith.const(v, F32) for v in (-limit, limit))
+        low, high = (self.arith.const(v, self.dtype) for v in (-limit, limit))
         return dataclasses.replace(x, expr=self.arith.min(self.arith.max(x.expr, low), high))
 
     def choose(self, mask: Any, a: Value, b: Value | None) -> Value:
@@ -202,7 +206,7 @@ def _merged(values: Sequence[Value]) -> tuple[list[Expr], tuple[Spot, ...]]:
     spots = tuple(dict.fromkeys(s for v in values for s in v.spots))
     exprs = []
     for v in values:
-        numbers = {i: Input(spots.index(s), F32) for i, s in enumerate(v.spots)}
+        numbers = {i: Input(spots.index(s), s.dtype) for i, s in enumerate(v.spots)}
         exprs.append(compose(v.expr, numbers))
     return exprs, spots
 
@@ -218,8 +222,9 @@ def lower_recurrent(lowering: Lowering, group: Group) -> None:
     types = [t for t in graph.input_types(node) if t is not None]
     if names[LENGTHS] is not None:
         raise NoKernel("sequences of lengths of their own run on the reference")
-    if any(t.dtype is not DType.float32 for t in types):
-        raise NoKernel("recurrent layers take float32")
+    dtype = one_float([*types, *graph.output_types(node)])
+    if not dtype:
+        raise NoKernel("recurrent layers take float32 or float64, throughout")
     if any(names[i] is not None and constants[i] is None for i in WEIGHTS):
         raise NoKernel("weights that are computed run on the reference")
     shape = graph.types[str(names[X])].shape
@@ -227,16 +232,17 @@ def lower_recurrent(lowering: Lowering, group: Group) -> None:
     if steps > MOST_STEPS:
         raise NoKernel(f"a sequence of more than {MOST_STEPS} steps runs on the reference")
     x = lowering.read_contiguous(str(names[X]))
-    initial = [_initial(lowering, op, names[i], graph.types[node.outputs[s + 1]].shape)
+    initial = [_initial(lowering, names[i], graph.types[node.outputs[s + 1]])
                for s, i in enumerate((HIDDEN, CELL)[: op.states])]  # fmt: skip
     outputs = [lowering.write_contiguous(v) for v in node.outputs]
     for d, (backwards, curves) in enumerate(zip(op.backwards, op.curves())):
         own = op._weights(d, curves, *(constants[i] for i in WEIGHTS))
-        work = Emitting(lowering, batch, group.label)
+        work = Emitting(lowering, batch, dtype, group.label)
         rows = len(own.w)
-        told = Spot(lowering.scratch(4 * steps * batch * rows), rows)
+        size = ELEMENT_SIZES[dtype] * steps * batch * rows
+        told = Spot(lowering.scratch(size), rows, dtype)
         start = work.bias(own.b, op.joined_bias(own))
-        work.multiply(Spot(x.pointer, shape[2]), steps * batch, own.w, start, told)
+        work.multiply(Spot(x.pointer, shape[2], dtype), steps * batch, own.w, start, told)
         sizes = [graph.types[v].shape[-1] for v in node.outputs[1:]]
         ends = [_state(op, placed, d, batch, n) for placed, n in zip(outputs[1:], sizes)]
         state = tuple(
@@ -262,23 +268,24 @@ def lower_recurrent(lowering: Lowering, group: Group) -> None:
         work.store((state[0], ends[0]))
 
 
-def _initial(lowering: Lowering, op: Recurrent, name: str | None, shape: tuple[int, ...]) -> Placed:
+def _initial(lowering: Lowering, name: str | None, type_: TensorType) -> Placed:
     """An initial state as it is given, zeros where it is not."""
     if name is not None:
         return lowering.read_contiguous(name)
-    return lowering.constant(np.zeros(shape, np.float32))
+    return lowering.constant(np.zeros(type_.shape, type_.dtype.numpy))
 
 
 def _state(op: Recurrent, placed: Placed, d: int, batch: int, size: int) -> Spot:
     """One direction of states [D, N, size], or of [N, D, size]."""
+    dtype = str(placed.physical.type.dtype)
     if op.layout:
-        return Spot(placed.pointer, op.directions * size).moved(d * size)
-    return Spot(placed.pointer, size).moved(d * batch * size)
+        return Spot(placed.pointer, op.directions * size, dtype).moved(d * size)
+    return Spot(placed.pointer, size, dtype).moved(d * batch * size)
 
 
 def _step(op: Recurrent, y: Placed, t: int, d: int, steps: int, batch: int, size: int) -> Spot:
     """One step of one direction of [T, D, N, size], or of [N, T, D, size]."""
-    at = t * op.directions + d
+    at, dtype = t * op.directions + d, str(y.physical.type.dtype)
     if op.layout:
-        return Spot(y.pointer, steps * op.directions * size).moved(at * size)
-    return Spot(y.pointer, size).moved(at * batch * size)
+        return Spot(y.pointer, steps * op.directions * size, dtype).moved(at * size)
+    return Spot(y.pointer, size, dtype).moved(at * batch * size)

@@ -16,21 +16,19 @@ from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.reduce.reduction import lower_normalisation
+from verax.compiler.lower.reduce.reduction import lower_normalisation, one_float
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
-from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith, compose
 from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
 
-F32 = "float32"
 M = TracingArith()
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
-    """Whether kernels take this node: float32 throughout, and something to normalise."""
+    """Whether kernels take this node: one type throughout, and something to normalise."""
     types = [graph.types[v] for v in (*node.inputs, *node.outputs) if v is not None]
-    return all(t.dtype is DType.float32 and t.is_static and 0 not in t.shape for t in types)
+    return bool(one_float(types)) and all(t.is_static and 0 not in t.shape for t in types)
 
 
 def layouts(decided: Decided, node: Node) -> Layouts | None:
@@ -57,8 +55,9 @@ def lower_group_normalization(lowering: Lowering, group: Group) -> None:
     """Reduction: x, mean, inverse. Loop: x, mean, inverse, scale, bias, operands, y."""
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
-        raise NoKernel("normalisations take float32")
+        raise NoKernel("normalisations take float32 or float64, throughout")
     shape = graph.types[node.inputs[0] or ""].shape
+    dtype = str(graph.types[node.inputs[0] or ""].dtype)
     op = node.op
     if isinstance(op, InstanceNormalization):
         op = GroupNormalization(num_groups=shape[1], epsilon=op.epsilon)
@@ -82,13 +81,13 @@ def lower_group_normalization(lowering: Lowering, group: Group) -> None:
     if blocked:
         dims = (y.physical.shape[0], y.physical.blocks, *y.physical.spatial, LANES)
         space = (0,) * len(y.physical.spatial)
-        inputs = [Access(F32, x.physical.strides)]
+        inputs = [Access(dtype, x.physical.strides)]
         inputs += [
-            Access(F32, (shape[1] if len(a.physical.shape) > 1 else 0, LANES, *space, 1))
+            Access(dtype, (shape[1] if len(a.physical.shape) > 1 else 0, LANES, *space, 1))
             for a in arguments[1:]
         ]
-        inputs += [Access(F32, strides) for _, strides in operands]
-        written = Access(F32, y.physical.strides)
+        inputs += [Access(dtype, strides) for _, strides in operands]
+        written = Access(dtype, y.physical.strides)
     else:
         dims = (shape[0], op.num_groups, per, *shape[2:])
         rest = (0,) * (len(shape) - 2)
@@ -97,10 +96,10 @@ def lower_group_normalization(lowering: Lowering, group: Group) -> None:
             return strides[0], per * strides[1], *strides[1:]
 
         own = (0, 1, 0, *rest) if op.per_group else (0, per, 1, *rest)
-        inputs = [Access(F32, split(x.physical.strides))]
-        inputs += [Access(F32, (op.num_groups, 1, 0, *rest))] * 2 + [Access(F32, own)] * 2
-        inputs += [Access(F32, split(strides)) for _, strides in operands]
-        written = Access(F32, split(y.physical.strides))
+        inputs = [Access(dtype, split(x.physical.strides))]
+        inputs += [Access(dtype, (op.num_groups, 1, 0, *rest))] * 2 + [Access(dtype, own)] * 2
+        inputs += [Access(dtype, split(strides)) for _, strides in operands]
+        written = Access(dtype, split(y.physical.strides))
     spec = LoopSpec(dims, tuple(inputs), (written,), (result,))
     lowering.call(spec, [*arguments, *(o for o, _ in operands), y], group.label)
 
@@ -114,17 +113,18 @@ def _statistics(
     n, _, *space = x.physical.shape
     length = per * math.prod(space)
     mean, inverse = (
-        lowering.allocate(Physical(TensorType(DType.float32, (n, op.num_groups)))) for _ in "ab"
+        lowering.allocate(Physical(x.physical.type.with_dims((n, op.num_groups)))) for _ in "ab"
     )
-    one, first, second = M.const(1.0, F32), Input(1, F32), Input(2, F32)
+    dtype = str(x.physical.type.dtype)
+    one, given, first, second = (M.const(1.0, dtype), *(Input(i, dtype) for i in range(3)))
 
     def mean_of(total: Expr) -> Expr:
         return M.div(total, M.like(float(length), total))
 
-    deviation = M.sub(Input(0, F32), first)
+    deviation = M.sub(given, first)
     finish = M.div(one, M.sqrt(M.add(mean_of(second), M.like(op.epsilon, second))))
     stages = (
-        Stage("sum", Input(0, F32), mean_of(first)),
+        Stage("sum", given, mean_of(first)),
         Stage("sum", M.mul(deviation, deviation), finish),
     )
     outer: tuple[int, ...]
@@ -140,9 +140,9 @@ def _statistics(
     spec = ReduceSpec(
         outer,
         reduced,
-        (Access(F32, read),),
+        (Access(dtype, read),),
         stages,
-        tuple((Access(F32, written), e) for e in (first, second)),
+        tuple((Access(dtype, written), e) for e in (first, second)),
     )
     lowering.call(spec, [x, mean, inverse], f"{group.label}: statistics")
     return mean, inverse
@@ -155,10 +155,11 @@ def _per_channel(
     if shared == 1:
         return values
     *lead, given = values.physical.shape
-    made = lowering.allocate(Physical(TensorType(DType.float32, (*lead, channels))))
+    dtype = str(values.physical.type.dtype)
+    made = lowering.allocate(Physical(values.physical.type.with_dims((*lead, channels))))
     rows = math.prod(lead)
-    read, written = Access(F32, (given, 1, 0)), Access(F32, (channels, shared, 1))
-    spec = LoopSpec((rows, given, shared), (read,), (written,), (Input(0, F32),))
+    read, written = Access(dtype, (given, 1, 0)), Access(dtype, (channels, shared, 1))
+    spec = LoopSpec((rows, given, shared), (read,), (written,), (Input(0, dtype),))
     lowering.call(spec, [values, made], f"{label}: per channel")
     return made
 
@@ -168,7 +169,8 @@ def _result(
 ) -> tuple[Expr, list[tuple[Placed, tuple[int, ...]]]]:
     """The expression over x, mean, inverse, scale, bias and the fused nodes' operands; those with
     their strides per axis of y as it lies."""
-    x, mean, inverse, scale, bias = (Input(i, F32) for i in range(5))
+    dtype = str(lowering.graph.types[group.root.inputs[0] or ""].dtype)
+    x, mean, inverse, scale, bias = (Input(i, dtype) for i in range(5))
     result = M.fma(M.mul(M.sub(x, mean), inverse), scale, bias)
     if not group.fused:
         return result, []
@@ -187,5 +189,5 @@ def _result(
             placed = lowering.constant(operand)
             strides = broadcast_strides(placed.physical.shape, placed.physical.strides, shape)
             operands.append((placed, strides))
-    renumbered = {i: Input(4 + i, F32) for i in range(1, len(chain.operands))}
+    renumbered = {i: Input(4 + i, dtype) for i in range(1, len(chain.operands))}
     return compose(chain.expr, {0: result, **renumbered}), operands

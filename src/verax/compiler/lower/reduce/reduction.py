@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
-from verax.ir.types import DType
+from verax.ir.types import TensorType
 from verax.numerics.expr import Expr, Input, TracingArith, compose, trace
 from verax.numerics.formats import FLOATS
 from verax.ops.sums.layer_normalization import (
@@ -40,9 +40,15 @@ F32, F64 = "float32", "float64"
 M = TracingArith()
 
 
-def _all_float32(graph: Graph, node: Node) -> bool:
-    types = [t for t in (*graph.input_types(node)[:1], *graph.output_types(node)) if t is not None]
-    return all(t.dtype is DType.float32 for t in types)
+def one_float(types: Iterable[TensorType | None]) -> str:
+    """float32 or float64, where all these types have it; else ""."""
+    (first, *others) = {str(t.dtype) for t in types if t is not None}
+    return "" if others or first not in (F32, F64) else first
+
+
+def _line_float(graph: Graph, node: Node) -> str:
+    """`one_float` of the first input and the outputs."""
+    return one_float([*graph.input_types(node)[:1], *graph.output_types(node)])
 
 
 # --- one stage, one result per row
@@ -74,10 +80,10 @@ def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
         return None
     if op.kind == "GlobalMaxPool" and dtype in (F32, F64):
         return _Rows(dtype, tuple(range(2, len(shape))), (_largest(dtype),), Input(1, dtype))
-    if dtype != F32:
+    if dtype not in (F32, F64):
         return None
     # In a ReduceSpec with one input, Input(1) is the result of stage 0.
-    x, total = Input(0, F32), Input(1, F32)
+    x, total = Input(0, dtype), Input(1, dtype)
     if isinstance(op, GlobalLpPool) and op.p <= 2:
         square = op.p == 2
         stage = Stage("sum", M.mul(x, x) if square else M.abs(x), M.sqrt(total) if square else None)
@@ -85,7 +91,7 @@ def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
         stage = Stage("sum", x, M.div(total, M.like(math.prod(shape[2:]), total)))
     else:
         return None
-    return _Rows(F32, tuple(range(2, len(shape))), (stage,), total)
+    return _Rows(dtype, tuple(range(2, len(shape))), (stage,), total)
 
 
 def _largest(dtype: str) -> Stage:
@@ -95,8 +101,9 @@ def _largest(dtype: str) -> Stage:
 def _reduction(op: Reduction, dtype: str, axes: tuple[int, ...], count: int) -> _Rows | None:
     """Halves are reduced in float32 and rounded once; integers in their own type, bool as one."""
     work = {"float16": F32, "bfloat16": F32, "bool": "uint8"}.get(dtype, dtype)
-    whole = work != F32 and not (work == F64 and op.exact)
-    if whole and (work in FLOATS or op.kind not in IN_INTEGERS or not _fits(op, count, work)):
+    if work == F64 and op.added_as_numpy:
+        return None
+    if work not in FLOATS and (op.kind not in IN_INTEGERS or not _fits(op, count, work)):
         return None
     x, first, second = _as(Input(0, dtype), work), Input(1, work), Input(2, work)
     if isinstance(op, ReduceLogSumExp):
@@ -114,9 +121,10 @@ def _pairwise(graph: Graph, node: Node) -> PairwiseSpec | None:
     """A sum of float64 in NumPy's order; None for what else there is."""
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     types = (graph.types[node.inputs[0] or ""], graph.types[node.outputs[0]])
-    if op.kind not in IN_FLOAT64 or 0 in shape or any(str(t.dtype) != F64 for t in types):
+    if not isinstance(op, Reduction) or not op.added_as_numpy:
         return None
-    assert isinstance(op, Reduction)
+    if 0 in shape or any(str(t.dtype) != F64 for t in types):
+        return None
     given = node.inputs[1] if len(node.inputs) > 1 else None
     if given is not None and given not in graph.constants:
         return None
@@ -140,10 +148,6 @@ IN_INTEGERS = (
     "ReduceSumSquare",
 )  # fmt: skip
 """Reductions that are promised in the arithmetic of integers; others go through float64."""
-
-
-IN_FLOAT64 = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare")
-"""Sums of float64, whose `element` and `final` are all that the meaning computes."""
 
 
 def _fits(op: Reduction, count: int, dtype: str) -> bool:
@@ -240,8 +244,10 @@ def _emit_lines(
     shape = x.physical.shape
     order = [*(a for a in range(len(shape)) if a not in axes), *axes]
 
+    dtype = str(x.physical.type.dtype)
+
     def access(strides: Sequence[int]) -> Access:
-        return Access(F32, tuple(strides[a] for a in order))
+        return Access(dtype, tuple(strides[a] for a in order))
 
     kept = order[: len(shape) - len(axes)]
     rows = [lowering.write_contiguous(value) for value in node.outputs[1:]]
@@ -251,7 +257,7 @@ def _emit_lines(
         (access(x.physical.strides), *(access(s) for _, s in extra)),
         tuple(stages),
         tuple(
-            (Access(F32, tuple(r.physical.strides[a] for a in kept)), e)
+            (Access(dtype, tuple(r.physical.strides[a] for a in kept)), e)
             for r, e in zip(rows, per_row, strict=True)
         ),
         ((access(y.physical.strides), result),),
@@ -267,9 +273,10 @@ def lower_softmax(lowering: Lowering, group: Group) -> None:
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     assert isinstance(op, AlongAxis)
     axes = op.axes(len(shape))
-    if not _all_float32(graph, node) or not axes or 0 in shape:
-        raise NoKernel("softmax takes float32")
-    x, top, total = Input(0, F32), Input(1, F32), Input(2, F32)
+    dtype = _line_float(graph, node)
+    if not dtype or not axes or 0 in shape:
+        raise NoKernel("softmax takes float32 or float64")
+    x, top, total = (Input(i, dtype) for i in range(3))
     below = M.sub(x, top)
     e = M.exp(below)
     result = M.div(e, total) if op.kind == "Softmax" else M.sub(below, M.log(total))
@@ -281,14 +288,14 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
     """Input, scale, bias if there is one, output."""
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
-    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    if any(t.dtype is not DType.float32 for t in types) or 0 in shape:
-        raise NoKernel("normalisations take float32")
+    dtype = one_float([*graph.input_types(node), *graph.output_types(node)])
+    if not dtype or 0 in shape:
+        raise NoKernel("normalisations take float32 or float64, throughout")
     if isinstance(op, InstanceNormalization):
         axes = tuple(range(2, len(shape)))
     else:
         assert isinstance(op, LayerNormalization | RMSNormalization)
-        if isinstance(op, LayerNormalization) and op.stash_type is not DType.float32:
+        if isinstance(op, LayerNormalization) and not op.keeps_type(dtype):
             raise NoKernel(f"statistics in {op.stash_type}")
         axes = tuple(range(op.axis % len(shape), len(shape)))
     if not axes:
@@ -297,19 +304,19 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
     for value in node.inputs[1:]:
         if value is not None:
             extra.append(_along(lowering, value, shape, channels=axes[0] == 2 and _per_channel(op)))
-    count = np.float32(math.prod(shape[a] for a in axes))
+    count = math.prod(shape[a] for a in axes)
     epsilon = float(op.attributes()["epsilon"])
     inputs = 1 + len(extra)
-    x, scale = Input(0, F32), Input(1, F32)
-    one = M.const(1.0, F32)
+    x, scale = Input(0, dtype), Input(1, dtype)
+    one = M.const(1.0, dtype)
 
     def mean_of(total: Expr) -> Expr:
-        return M.div(total, M.like(float(count), total))
+        return M.div(total, M.like(count, total))
 
     def inverse_of(total: Expr) -> Expr:
         return M.div(one, M.sqrt(M.add(mean_of(total), M.like(epsilon, total))))
 
-    first, second = Input(inputs, F32), Input(inputs + 1, F32)
+    first, second = Input(inputs, dtype), Input(inputs + 1, dtype)
     if op.kind == "RMSNormalization":
         stages = [Stage("sum", M.mul(x, x), inverse_of(first))]
         result = M.mul(M.mul(x, first), scale)
@@ -320,7 +327,7 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
             Stage("sum", M.mul(deviation, deviation), inverse_of(second)),
         ]
         unit = M.mul(deviation, second)
-        result = M.fma(unit, scale, Input(2, F32)) if len(extra) > 1 else M.mul(unit, scale)
+        result = M.fma(unit, scale, Input(2, dtype)) if len(extra) > 1 else M.mul(unit, scale)
     statistics = (first, second) if len(node.outputs) > 1 else ()
     _emit_lines(lowering, group, axes, stages, result, extra, statistics)
 
@@ -332,10 +339,11 @@ def lower_mean_variance(lowering: Lowering, group: Group) -> None:
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     assert isinstance(op, MeanVarianceNormalization)
     axes = tuple(sorted({a % len(shape) for a in op.axes}))
-    if not _all_float32(graph, node) or 0 in shape or not axes:
-        raise NoKernel("normalisations take float32, and an axis at least")
-    x, first, second = (Input(i, F32) for i in range(3))
-    count = float(np.float32(math.prod(shape[a] for a in axes)))
+    dtype = _line_float(graph, node)
+    if not dtype or 0 in shape or not axes:
+        raise NoKernel("normalisations take float32 or float64, and an axis at least")
+    x, first, second = (Input(i, dtype) for i in range(3))
+    count = math.prod(shape[a] for a in axes)
     deviation = M.sub(x, first)
     variance = M.div(second, M.like(count, second))
     finish = M.add(M.sqrt(variance), M.like(MVN_EPSILON, second))
@@ -352,10 +360,11 @@ def lower_lp_normalization(lowering: Lowering, group: Group) -> None:
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     assert isinstance(op, LpNormalization)
-    if not _all_float32(graph, node) or 0 in shape:
-        raise NoKernel("normalisations take float32")
-    x, total = Input(0, F32), Input(1, F32)
-    zero, one = M.const(0.0, F32), M.const(1.0, F32)
+    dtype = _line_float(graph, node)
+    if not dtype or 0 in shape:
+        raise NoKernel("normalisations take float32 or float64")
+    x, total = Input(0, dtype), Input(1, dtype)
+    zero, one = M.const(0.0, dtype), M.const(1.0, dtype)
     guarded = M.add(total, M.like(op.epsilon, total))
     norm = M.max(M.sqrt(guarded) if op.p == 2 else guarded, M.like(op.floor, total))
     element = M.mul(x, x) if op.p == 2 else M.abs(x)

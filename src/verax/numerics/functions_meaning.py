@@ -1,8 +1,9 @@
-"""The elementary functions in float64, by NumPy and the C library.
+"""The elementary functions of the meaning, in float64, by NumPy and the C library.
 
-This is the yardstick: the float64 reference evaluates operators with these, and the canonical
-float32 functions are measured against them. Each takes and returns float64 arrays; errors are a
-few float64 ulps and bits may differ between machines.
+This is the yardstick, and what is judged is measured against it: float32 results and canonical
+functions alike. Each takes and returns float64 arrays; errors are a few float64 ulps and bits
+differ between machines, so that nothing which is promised may come from here. `MeaningArith` is the
+arithmetic that does; the canonical float64 functions (`numerics.float64`) share no line with it.
 """
 
 from __future__ import annotations
