@@ -85,6 +85,17 @@ def _fits() -> dict[str, tuple]:
         x = mp.sqrt(max(z, tiny))
         return (mp.tanh(x) - x) / x**3
 
+    def exp2_tail(x):
+        x = safe(x)
+        return (mp.power(2, x) - 1 - x * mp.log(2)) / x**2
+
+    def normal(x):
+        return mp.erfc(x / mp.sqrt(2)) / 2  # Phi(-x)
+
+    def log2_normal_tail(x):
+        x = safe(x)
+        return (mp.log(normal(x), 2) + 1) / x
+
     def erf_tail(z):
         x = mp.sqrt(max(z, tiny))
         return mp.erf(x) / x - 1
@@ -95,6 +106,8 @@ def _fits() -> dict[str, tuple]:
         "LOG": (log_tail, lambda x: x * x + mp.mpf("0.005"), range(8), -0.2929, 0.4143),
         "TANH": (tanh_tail, lambda z: z + tiny, range(5), 0.0, 0.3907),
         "ERF": (erf_tail, lambda z: mp.mpf(1), range(7), 0.0, 0.8611),
+        "EXP2": (exp2_tail, lambda x: x * x + mp.mpf("0.005"), range(5), -0.5, 0.5),
+        "LOG2_NORMAL": (log2_normal_tail, lambda x: x * normal(x) + tiny, range(8), 0.0, 5.6),
         "LOG_ERFC": (lambda x: mp.log(mp.erfc(x)), mp.erfc, range(8), 0.92, 4.0),
     }
 

@@ -34,12 +34,18 @@ _ERF = (0.12837916612625122, -0.3761262893676758, 0.11283624172210693, -0.026855
 _LOG_ERFC = (0.00017587300681043416, -1.1295207738876343, -0.6333348155021667,
              -0.10829375684261322, 0.025128550827503204, -0.004174661356955767,
              0.0004352400719653815, -2.1166310034459457e-05)  # fmt: skip
+_EXP2 = (1.0, 0.6931471824645996, 0.24022650718688965, 0.05550361052155495, 0.009618106298148632,
+         0.0013390848180279136, 0.0001544083934277296)  # fmt: skip
+_LOG2_NORMAL = (-1.0, -1.1511051654815674, -0.45920851826667786, -0.05249525606632233,
+                0.007062156684696674, -0.00013602132094092667, -0.0001865365484263748,
+                3.944756826967932e-05, -2.840278057192336e-06)  # fmt: skip
 
 _ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, kept in the low bits
 _ROUND_BITS = 0x4B400000
 _LOG2E = math.log2(math.e)
 _LN2_HIGH = 0.693145751953125  # 16 bits, so that its product with an exponent is exact
 _LN2_LOW = math.log(2.0) - _LN2_HIGH
+_LARGEST = 3.4028234663852886e38  # of float32
 
 
 def _f(m: Arith[V], value: float) -> V:
@@ -203,9 +209,17 @@ def mish(m: Arith[V], x: V) -> V:
 
 
 def gelu(m: Arith[V], x: V) -> V:
-    """x/2 (1 + erf(x / sqrt 2))."""
-    half = m.mul(x, _f(m, 0.5))
-    return m.fma(half, erf(m, m.mul(x, _f(m, math.sqrt(0.5)))), half)
+    """x Phi(x): below 0 the product, above it x - x Phi(-x), where Phi(-|x|) is two to the power of
+    a polynomial in |x|, or 0 below 2**-126."""
+    log2 = polynomial(m, m.abs(x), _LOG2_NORMAL)
+    t = m.add(log2, _f(m, _ROUND))
+    bits = m.bitcast(polynomial(m, m.sub(log2, m.sub(t, _f(m, _ROUND))), _EXP2), "int32")
+    tail = m.bitcast(m.add(bits, m.shift_left(m.bitcast(t, "int32"), _i(m, 23))), "float32")
+    tail = m.select(m.lt(log2, _f(m, -126.0)), _f(m, 0.0), tail)
+    largest = _f(m, _LARGEST)
+    finite = m.select(m.lt(x, largest), x, largest)  # inf times 0 is no 0
+    above = m.fma(m.neg(finite), tail, x)
+    return m.select(m.lt(_f(m, 0.0), x), above, m.mul(x, tail))
 
 
 def gelu_tanh(m: Arith[V], x: V) -> V:
