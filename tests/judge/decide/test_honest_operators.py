@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from verax.base.errors import UnsupportedError
+from verax.base.processes import SubjectError
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case
@@ -149,21 +150,26 @@ FAR = 20
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_openvino_is_honest_or_means_something_else(name: str) -> None:
-    """Its answers are rounding, or so far off that rounding has no part in it: nothing between."""
+    """Its answers are rounding, or so far off that rounding has no part in it: nothing between.
+
+    On processors with AVX-512 it computes attention of float16 in float16, which has a name, and
+    numbers that no integer holds become others; its Loop ends the process.
+    """
     pytest.importorskip("openvino", reason="openvino is not installed")
-    runner = OpenVinoRunner(writer=to_bytes, threads=1, isolated=False)
+    runner = OpenVinoRunner(writer=to_bytes, threads=1, isolated=name == "Loop")
     for case in float32_cases(name):
         graph, arrays = graph_of(case)
         try:
             answer = runner.run(graph, arrays)
         except UnsupportedError:
             continue
-        except RuntimeError:
-            continue  # it refuses the case
+        except (RuntimeError, SubjectError):
+            continue  # it refuses the case, or dies of it
         verdict = check(graph, Recorded(answer), arrays)
         for found in verdict.nodes:
-            honest = found.kind in GOOD or found.test == "non-finite"
-            assert honest or found.statistic > FAR, (case.label, str(case.op), found)
+            named = found.kind is Kind.precision and "float16" in case.label
+            honest = found.kind in GOOD or found.test in ("non-finite", UNDEFINED)
+            assert honest or named or found.statistic > FAR, (case.label, str(case.op), found)
 
 
 DOMAINS = {
