@@ -228,6 +228,13 @@ def three_factors(b: Builder, x: str) -> list[str]:
     return [add(b, "Einsum", x, random(b, 7, 5), random(b, 5, 9), equation="abcd,de,ec->ab")]
 
 
+def enlarged(b: Builder, x: str) -> list[str]:
+    x = add(b, "Pad", x, b.constant(np.array([0, 0, 300, 300, 0, 0, 300, 300])))
+    for _ in range(4):
+        x = add(b, "MaxPool", x, kernel_shape=(2, 3))
+    return [add(b, "GlobalMaxPool", x)]
+
+
 def kinds(exe: Executable) -> list[str]:
     return [n.op.kind for n in exe.specialised.graph.nodes]
 
@@ -274,6 +281,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "scale_quantised": (scaled_bytes, lambda exe: not divides(exe)),
     "merge_common": (twice, lambda exe: kinds(exe).count("Exp") == 1),
     "remove_dead_code": (idle, lambda exe: kinds(exe) == ["Relu"]),
+    "divide_batch": (enlarged, lambda exe: exe.plan.lines[0] == "2 times, for 1 of 2 images each:"),
     "fuse_elementwise": (convolved, lambda exe: any(" + " in c.label for c in calls(exe))),
     "block_layouts": (convolved, lambda exe: not any("to plain" in c.label for c in calls(exe))),
 }  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Cli, cli  # noqa: F401
 from verax.base.settings import Settings
-from verax.compiler.decide.steps import STEPS
+from verax.compiler.decide.steps import DIVIDE, STEPS
 from verax.compiler.example import example_of
 from verax.compiler.levels import FIRST_LEVEL, PIPELINE
 from verax.compiler.passes.base import Pass
@@ -78,7 +78,8 @@ def test_a_decision_is_shown_in_kernels(step: object) -> None:
     found = example_of(step)  # type: ignore[arg-type]
     assert found is not None
     assert "kernel conv1" in found.before and "kernel conv1" in found.after
-    assert len(found.after.splitlines()) < len(found.before.splitlines())
+    fewer = len(found.after.splitlines()) < len(found.before.splitlines())
+    assert fewer or (step is DIVIDE and " times for a part" in found.after)
     assert found.notes
 
 

@@ -260,7 +260,8 @@ class Executable(Remembers):
         threads = self.settings.thread_count
         program = Program(lowered.image, threads, reference_call(lowered.graph))
         arrays = [inputs[v] for v in found.inputs]
-        times = np.median(program.time_steps(arrays, runs + 2)[2:], axis=0) / 1e3
+        taken = program.time_steps(arrays, runs + 2, parts=lowered.parts)
+        times = np.median(taken[2:], axis=0) / 1e3
         program.close()
         return profile_of(lowered, times.tolist(), runs, self.settings, self._target)
 

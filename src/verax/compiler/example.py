@@ -11,7 +11,7 @@ import numpy as np
 
 from verax import ops  # noqa: F401  (registers the operators that a text form names)
 from verax.base.settings import Settings
-from verax.compiler.decide.steps import Step
+from verax.compiler.decide.steps import DIVIDE, Step
 from verax.compiler.driver import compile as compile_graph
 from verax.compiler.passes.base import Pass
 from verax.compiler.passes.remove_dead_code import remove_dead_code
@@ -44,16 +44,16 @@ def example_of(step: Pass | Step) -> Example | None:
 
 def _decided(step: Step) -> Example:
     """Two convolutions and a Relu in kernels, without any decision and with those of one kind."""
-    graph = two_convolutions()
+    graph = two_convolutions(*((8, 200) if step is DIVIDE else ()))
     plain = compile_graph(graph, Settings(1, threads=1, passes=()))
     exe = compile_graph(graph, Settings(1, threads=1, passes=(step.name,)))
     return Example(kernel_lines(plain.specialised), kernel_lines(exe.specialised), exe.trace.notes)
 
 
-def two_convolutions() -> Graph:
+def two_convolutions(images: int = 2, rows: int = 9) -> Graph:
     """A convolution, a Relu and a convolution."""
     b = Builder("two_convolutions")
-    x = b.input("x", TensorType.parse("float32[2, 3, 9, 7]"))
+    x = b.input("x", TensorType.parse(f"float32[{images}, 3, {rows}, {rows - 2}]"))
     rng = np.random.default_rng(2)
     first = b.constant(rng.standard_normal((21, 3, 3, 2)).astype(np.float32), "w1")
     second = b.constant(rng.standard_normal((5, 21, 2, 1)).astype(np.float32), "w2")

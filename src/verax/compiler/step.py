@@ -85,8 +85,10 @@ Kernels = Counter[tuple[str, str]]
 
 def _kernels(made: Specialised) -> Kernels:
     """(label, what it is) of every kernel call and reference step."""
+    parts = made.lowered.parts
+    times = f", {parts} times for a part of the batch" if parts > 1 else ""
     return Counter(
-        (s.label, "reference" if isinstance(s, ReferenceCall) else _kind(s))
+        (s.label, "reference" if isinstance(s, ReferenceCall) else _kind(s) + times)
         for s in made.lowered.steps
         if not isinstance(s, CountedCall)
     )

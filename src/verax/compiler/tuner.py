@@ -381,12 +381,13 @@ class _Steps:
     ) -> None:
         self.lowered, self._program, self._arrays = lowered, program, arrays
         self._clock = nanoseconds(threads)
-        program.time_steps(arrays, 1)
+        program.time_steps(arrays, 1, parts=lowered.parts)
 
     def times(self, runs: int) -> dict[Spec, list[float]]:
         """Seconds of all calls of each kernel, per run."""
         found: dict[Spec, list[float]] = {}
-        for run, taken in enumerate(self._program.time_steps(self._arrays, runs, self._clock)):
+        timed = self._program.time_steps(self._arrays, runs, self._clock, self.lowered.parts)
+        for run, taken in enumerate(timed):
             for step, elapsed in zip(self.lowered.steps, taken, strict=True):
                 if isinstance(step, KernelCall):
                     mine = found.setdefault(step.spec, [0.0] * runs)

@@ -207,12 +207,19 @@ class Program:
                 place.arena[self.image.kept_bytes :] = fill
 
     def time_steps(
-        self, arrays: Sequence[np.ndarray], runs: int, clock: Clock = time.perf_counter_ns
+        self,
+        arrays: Sequence[np.ndarray],
+        runs: int,
+        clock: Clock = time.perf_counter_ns,
+        parts: int = 1,
     ) -> list[list[int]]:
-        """Nanoseconds of every schedule entry, per run; for images of separate kernel calls."""
+        """Nanoseconds of every schedule entry, per run; for images of separate kernel calls.
+
+        parts: of a batch, for each of which all entries are run, one after the other.
+        """
         place = self._take()
         try:
-            return place.time_steps(arrays, runs, clock)
+            return place.time_steps(arrays, runs, clock, parts)
         finally:
             self._give_back(place)
 
@@ -336,18 +343,23 @@ class _Place:
             return [values.get(n, o) for n, o in zip(self.image.python_outputs, outputs)]
         return outputs
 
-    def time_steps(self, arrays: Sequence[np.ndarray], runs: int, clock: Clock) -> list[list[int]]:
+    def time_steps(
+        self, arrays: Sequence[np.ndarray], runs: int, clock: Clock, parts: int
+    ) -> list[list[int]]:
         """As `Program.time_steps`, here."""
         times: list[list[int]] = []
         callers = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
         self._hand_over(callers)
         for _ in range(runs):
             values: dict[str, np.ndarray] = {}
-            taken = []
-            for step in self._schedule:
-                start = clock()
-                self._execute(step, values, callers)
-                taken.append(clock() - start)
+            taken = [0] * len(self._schedule)
+            for part in range(parts):
+                for i, array in enumerate(callers, CTX_ARRAYS):
+                    self._context[i] = array.ctypes.data + part * (array.nbytes // parts)
+                for i, step in enumerate(self._schedule):
+                    start = clock()
+                    self._execute(step, values, callers)
+                    taken[i] += clock() - start
             times.append(taken)
         self._in_flight = ()
         return times

@@ -13,6 +13,7 @@ from verax.base.settings import Settings
 from verax.compiler.decide.steps import STEPS, Step
 from verax.compiler.driver import compile as compile_graph
 from verax.compiler.levels import PIPELINE, run_passes
+from verax.compiler.lower import program
 from verax.compiler.passes.base import PassClass
 from verax.ir import checker
 from verax.ir.graph import Builder, Graph
@@ -55,7 +56,7 @@ def everything() -> Graph:
     turned = b.add(REGISTRY["Transpose"](perm=(0, 1, 3, 2)), [keys], [], "keys")
     scores = b.add(REGISTRY["MatMul"](), [x, turned], [], "scores")
     shares = b.add(REGISTRY["Softmax"](axis=-1), [scores], [], "shares")
-    seen = b.add(REGISTRY["MatMul"](), [shares, constant(2, 3, 9, 4)], [], "attention")
+    seen = b.add(REGISTRY["MatMul"](), [shares, constant(1, 3, 9, 4)], [], "attention")
     rows = b.add(REGISTRY["Reshape"](), [x, b.constant(np.array([2, 3, 63]))], [], "rows")
     tokens = b.add(REGISTRY["Transpose"](perm=(0, 2, 1)), [rows], [], "to_tokens")
     tokens = b.add(REGISTRY["MatMul"](), [tokens, constant(3, 4)], [], "tokens")
@@ -106,8 +107,14 @@ def test_an_executable_names_its_rewrites_and_stops() -> None:
         assert stopped.run(inputs)[name].tobytes() == array.tobytes()
 
 
-def test_it_stops_between_two_decisions_as_well() -> None:
-    """Every stop, through the passes and then through what is fused and kept blocked."""
+@pytest.fixture
+def image_by_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the images are."""
+    monkeypatch.setattr(program, "best_part", lambda graph: 1)
+
+
+def test_it_stops_between_two_decisions_as_well(image_by_image: None) -> None:
+    """Every stop, through the passes and then through what is divided, fused and kept blocked."""
     graph = everything()
     whole = compile_graph(graph).trace.notes
     passes = run_passes(graph, Settings())[1].rewrites
@@ -124,7 +131,7 @@ def test_it_stops_between_two_decisions_as_well() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda s: s.name)
-def test_a_decision_is_disabled_and_required_by_name(step: Step) -> None:
+def test_a_decision_is_disabled_and_required_by_name(step: Step, image_by_image: None) -> None:
     graph = everything()
     inputs = draw_inputs(graph, 7)[0]
     expected = promised(graph, inputs)

@@ -33,7 +33,13 @@ BLOCK = Step(
     "A value stays in blocks of 16 channels between the kernels that make and read it so, instead "
     "of going back to rows. Numbers are moved, not changed.",
 )
-STEPS = (FUSE, BLOCK)
+DIVIDE = Step(
+    "divide_batch",
+    PassClass.exact,
+    "A large batch goes through the network a few images at a time, so that what lies in between "
+    "stays in the cache, where no operator takes anything of one image to another.",
+)
+STEPS = (DIVIDE, FUSE, BLOCK)
 """Every step, in the order in which they run, after all passes."""
 
 

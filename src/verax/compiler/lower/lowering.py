@@ -165,8 +165,12 @@ class Lowering:
         decided: Decided | None = None,
         tuned: ScheduleOf | None = None,
     ) -> None:
-        """tuned: the schedule that measuring found for a spec; None for those chosen by rule."""
+        """tuned: the schedule that measuring found for a spec; None for those chosen by rule.
+
+        Where the graph is that of a part of a batch, `whole` is that of all of it, and it is run
+        `parts` times."""
         self.graph, self.target, self.settings = graph, target, settings
+        self.whole, self.parts = graph, 1
         self._tuned = tuned
         self.steps: list[Step] = []
         self.weights: list[tuple[Buffer, np.ndarray | Callable[[], np.ndarray]]] = []

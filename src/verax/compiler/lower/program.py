@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 
 from verax.base.settings import Settings
+from verax.compiler.decide.batch import batch_of, best_part, divided
 from verax.compiler.decide.expressions import is_elementwise
 from verax.compiler.decide.fusion import Group, group_nodes
 from verax.compiler.decide.layouts import Decided, Layouts, decide_layouts
-from verax.compiler.decide.steps import Decisions
+from verax.compiler.decide.steps import DIVIDE, Decisions
 from verax.compiler.kernels.llvm.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower import control  # noqa: F401  (each of these registers its operators)
@@ -36,6 +37,7 @@ from verax.compiler.lower.lowering import (
     CountedCall,
     LoopCall,
     Lowering,
+    Native,
     NoKernel,
     ReferenceCall,
     ScheduleOf,
@@ -82,8 +84,8 @@ MOVING = "its shape is known only when it runs"
 @dataclasses.dataclass(frozen=True)
 class LoweredProgram:
     """The image of a program and what to tell people about it. graph: what was lowered, whose
-    nodes steps on the reference count. kernels: by number of the step. trace: the decisions that
-    were made (`decide.steps`)."""
+    nodes steps on the reference count, and which is run for `parts` parts of the batch. kernels: by
+    number of the step. trace: the decisions that were made (`decide.steps`)."""
 
     graph: Graph
     image: Image
@@ -92,6 +94,7 @@ class LoweredProgram:
     steps: tuple[Step, ...]
     kernels: Mapping[int, Kernel]
     trace: Trace
+    parts: int = 1
 
 
 def lower(
@@ -109,6 +112,50 @@ def lower(
     tuned: schedules that measuring found; it is asked once for each kernel.
     """
     decisions = decisions or Decisions()
+    of_part = _lowered_for_part(graph, target, settings, decisions, tuned)
+    own, lowering = of_part or _lowered(graph, target, settings, decisions, tuned)
+    image, kernels = build_image(lowering, separate)
+    steps = tuple(lowering.steps)
+    lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
+    if lowering.parts > 1:
+        whole = lowering.whole.types[graph.inputs[0]].shape[0]
+        each = f"for {whole // lowering.parts} of {whole} images each:"
+        lines = (f"{lowering.parts} times, {each}", *lines)
+    on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
+    trace = Trace({v: v for v in walk_values(graph)}, len(decisions.notes), tuple(decisions.notes))
+    return LoweredProgram(own, image, lines, on_reference, steps, kernels, trace, lowering.parts)
+
+
+def _lowered_for_part(
+    graph: Graph,
+    target: Target,
+    settings: Settings,
+    decisions: Decisions,
+    tuned: ScheduleOf | None,
+) -> tuple[Graph, Lowering] | None:
+    """A part of the batch, where that is faster and kernels take all of it."""
+    whole, before = batch_of(graph), len(decisions.notes)
+    part = best_part(graph) if whole and decisions.runs(DIVIDE) else None
+    smaller = divided(graph, part) if part else None
+    if not part or not whole or smaller is None:
+        return None
+    if not decisions.allows(DIVIDE, f"{part} of {whole} images at a time"):
+        return None
+    own, lowering = _lowered(smaller, target, settings, decisions, tuned)
+    if not all(isinstance(step, Native) for step in lowering.steps):
+        del decisions.notes[before:]
+        return None
+    lowering.whole, lowering.parts = graph, whole // part
+    return own, lowering
+
+
+def _lowered(
+    graph: Graph,
+    target: Target,
+    settings: Settings,
+    decisions: Decisions,
+    tuned: ScheduleOf | None,
+) -> tuple[Graph, Lowering]:
     how = target.byte_products
 
     def in_bytes(graph: Graph) -> Graph:
@@ -125,12 +172,7 @@ def lower(
     lowering.lower_body = _lower_all
     lowering.decisions = decisions
     _lower_all(lowering, decisions)
-    image, kernels = build_image(lowering, separate)
-    steps = tuple(lowering.steps)
-    lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
-    on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
-    trace = Trace({v: v for v in walk_values(graph)}, len(decisions.notes), tuple(decisions.notes))
-    return LoweredProgram(graph, image, lines, on_reference, steps, kernels, trace)
+    return graph, lowering
 
 
 def _lower_all(lowering: Lowering, decisions: Decisions) -> None:

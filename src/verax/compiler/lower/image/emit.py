@@ -25,6 +25,7 @@ from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emi
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.convolution.borders import write_borders
 from verax.compiler.lower.image.assembly import Assembly
+from verax.compiler.lower.image.parts import emit_parts
 from verax.compiler.lower.lowering import (
     BranchCall,
     CountedCall,
@@ -103,6 +104,7 @@ def _built(
     weights = _room_for_weights(lowering)
     threads = lowering.settings.thread_count
     schedule: list[Scheduled] = []
+    functions: list[ir.Function] = []
     run: list[Native] = []
     module, pool = assembly.module, None
     if threads > 1:
@@ -112,7 +114,7 @@ def _built(
     def close_run() -> None:
         if run:
             name = f"segment_{len(schedule)}"
-            _Segment(module, name, run, inner, pool).emit()
+            functions.append(_Segment(module, name, run, inner, pool).emit())
             schedule.append(Segment(name))
             run.clear()
 
@@ -128,8 +130,11 @@ def _built(
         else:
             schedule.append(_python_step(step))
     close_run()
+    if lowering.parts > 1 and not separate:
+        steps_of_arrays = [buffer.nbytes for buffer in lowering.io]
+        schedule = [Segment(emit_parts(module, functions, steps_of_arrays, lowering.parts))]
     native = any(isinstance(s, Segment) for s in schedule)
-    graph = lowering.graph
+    graph = lowering.whole
     image = Image(
         target=lowering.target.name,
         object_code=b"",
@@ -291,7 +296,7 @@ class _Segment:
         self.bases: dict[int, ir.Value] = {}
         self.runs: list[ir.Value] = []  # of the loops around, how often they ran
 
-    def emit(self) -> None:
+    def emit(self) -> ir.Function:
         calls = list(kernel_calls(self.steps))
         most = max((len(c.args) for c in calls), default=1)
         self.table = self.b.alloca(PTR, size=_number(most))
@@ -305,6 +310,7 @@ class _Segment:
             self._step(step)
         leave_default_mode(self.module, self.b, mode)
         self.b.ret_void()
+        return self.fn
 
     def _slot(self, slot: int) -> ir.Value:
         address = self.b.gep(self.fn.args[0], [_number(slot)], source_etype=PTR)
