@@ -14,7 +14,7 @@ from verax.ir.text import parse_operator
 from verax.ir.types import DType, TensorType
 from verax.reference.evaluate import evaluate_node
 from verax.runtime.image import Image, PythonStep
-from verax.runtime.program import tensor_view
+from verax.runtime.python_steps import tensor_view
 
 
 def calls_of(image: Image, records: Mapping[Any, Any], place: str) -> dict[int, RecordedNode]:

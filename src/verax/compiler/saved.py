@@ -19,7 +19,8 @@ from verax.base.settings import Settings
 from verax.ir.types import DType, TensorType
 from verax.runtime.carried import Remembers
 from verax.runtime.image import Image, PythonStep, Signature
-from verax.runtime.program import Program, check_inputs, numpy_dtype
+from verax.runtime.program import Program, check_inputs
+from verax.runtime.python_steps import numpy_dtype
 from verax.runtime.signature import trusted_key
 from verax.runtime.vx import load_image
 

@@ -28,7 +28,7 @@ from verax.runtime.image import (
     State,
     Tensor,
 )
-from verax.runtime.program import numpy_dtype
+from verax.runtime.python_steps import numpy_dtype
 
 T = TypeVar("T")
 

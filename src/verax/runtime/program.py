@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from verax.base import memory
@@ -28,15 +27,18 @@ from verax.runtime.image import (
     CTX_WEIGHTS,
     CountedStep,
     Image,
-    PythonStep,
     Scheduled,
     Segment,
     Signature,
-    Tensor,
+)
+from verax.runtime.python_steps import (
+    BoundCount,
+    BoundPython,
+    PythonCall,
+    numpy_dtype,
 )
 from verax.runtime.threads import ThreadPool
 
-PythonCall = Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
 Clock = Callable[[], int]
 """Nanoseconds since some time."""
 _ALIGNMENT = 64
@@ -44,11 +46,6 @@ MOST_ARENAS = 8
 """Runs of one program at the same time."""
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
 _leaving = False
-
-
-def numpy_dtype(name: str) -> np.dtype:
-    """The NumPy dtype called `name`, bfloat16 included."""
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
 def aligned_zeros(nbytes: int) -> np.ndarray:
@@ -382,20 +379,20 @@ class _Place:
     def _execute(
         self, step: Any, values: dict[str, np.ndarray], callers: Sequence[np.ndarray]
     ) -> None:
-        if isinstance(step, _BoundPython | _BoundCount):
+        if isinstance(step, BoundPython | BoundCount):
             step(values, callers)
         else:
             step(self._argument)
 
     def _bind(self, step: Scheduled) -> Any:
         if isinstance(step, CountedStep):
-            return _BoundCount(step, self.arena)
+            return BoundCount(step, self.arena)
         if isinstance(step, Segment):
             assert self._library is not None
             # Its argument is made once (`byref`); a declared one would be converted every time.
             return ctypes.CFUNCTYPE(None)(self._library.address(step.function))
         assert self._python_call is not None
-        return _BoundPython(step, self._python_call, self.arena, self._weights)
+        return BoundPython(step, self._python_call, self.arena, self._weights)
 
 
 def _references(found: Sequence[object]) -> list[int]:
@@ -418,60 +415,8 @@ def _leave() -> None:
         program._keep_for_ever()
 
 
-class _BoundPython:
-    """A Python step with views of its arena and weight tensors made once."""
-
-    def __init__(
-        self, step: PythonStep, call: PythonCall, arena: np.ndarray, weights: np.ndarray
-    ) -> None:
-        self.step, self.call = step, call
-        regions = {"arena": arena, "weights": weights}
-        self.views: dict[Tensor, np.ndarray] = {
-            t: tensor_view(regions[t.region], t)
-            for t in (*step.inputs, *step.outputs)
-            if t is not None and t.region in regions
-        }
-
-    def __call__(self, values: dict[str, np.ndarray], io: Sequence[np.ndarray]) -> None:
-        def get(t: Tensor | None) -> np.ndarray | None:
-            if t is None:
-                return None
-            if t.region == "python":
-                return values[t.name]
-            return io[t.offset].reshape(t.shape) if t.region == "io" else self.views[t]
-
-        results = self.call(self.step.node, [get(t) for t in self.step.inputs])
-        for tensor, result in zip(self.step.outputs, results, strict=True):
-            if tensor.region == "python":
-                values[tensor.name] = np.array(result, copy=True)
-            else:
-                destination = get(tensor)
-                assert destination is not None
-                destination[...] = result
-
-
-class _BoundCount:
-    """A counted step with views of the arena made once."""
-
-    def __init__(self, step: CountedStep, arena: np.ndarray) -> None:
-        self.name = step.output.name
-        self.rows, self.count = (tensor_view(arena, t) for t in (step.rows, step.count))
-        self.before, self.most = (slice(None),) * step.axis, self.rows.shape[step.axis]
-
-    def __call__(self, values: dict[str, np.ndarray], io: Sequence[np.ndarray]) -> None:
-        count = min(max(int(self.count[0]), 0), self.most)
-        values[self.name] = self.rows[(*self.before, slice(count))].copy()
-
-
 def _bytes(tensor: Signature) -> int:
     return math.prod(tensor.shape) * numpy_dtype(tensor.dtype).itemsize
-
-
-def tensor_view(region: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """A tensor in the arena or among the weights."""
-    dtype = numpy_dtype(tensor.dtype)
-    nbytes = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
-    return region[tensor.offset : tensor.offset + nbytes].view(dtype).reshape(tensor.shape)
 
 
 def _aligned(weights: np.ndarray) -> np.ndarray:
