@@ -48,18 +48,23 @@ def test_only_long_operations_are_worth_a_register() -> None:
     assert not is_slow(M.sub(HIGH, LOW))
 
 
-@pytest.mark.parametrize("across", [False, True])
-def test_the_division_of_a_row_is_outside_of_its_loop(across: bool) -> None:
-    """As many divisions are written as without it: two elements at a time, and once the row's."""
+IN_STEP, ONE = 4 * (1 + 1), 2 + 1
+
+
+@pytest.mark.parametrize("rows, written", [(3, ONE), (6, IN_STEP + ONE), (512, ONE)])
+def test_the_division_of_a_row_is_outside_of_its_loop(rows: int, written: int) -> None:
+    """As many divisions are written as without it: two elements at a time, and once the row's; an
+    element and the row's of each of four rows in step, and one row of those that are left."""
     expr, _ = share()
+    across = rows == 512
     strides = (1, 512) if across else (64, 1)
-    outer, length = (512, 64) if across else (3, 64)
+    outer, length = rows, 64
     stages = (Stage("min", X), Stage("max", X))
     spec = ReduceSpec((outer,), (length,), (Access("float32", strides),), stages, (),
                       ((Access("float32", strides), expr),))  # fmt: skip
     module = ModuleBuilder("net", Target.host())
     emit(module, spec, None)
-    assert module.ir_text().count("fdiv") == 2 + 1
+    assert module.ir_text().count("fdiv") == written
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 3, 37), (1, 4099), (40, 64)])
@@ -69,3 +74,16 @@ def test_operators_with_scales_of_rows_keep_their_bits(shape: tuple[int, ...]) -
     agree(REGISTRY["DynamicQuantizeGroups"](axis=len(shape) - 1), x)
     agree(REGISTRY["LogSoftmax"](axis=0), x)
     agree(REGISTRY["LogSoftmax"](axis=-1), x)
+
+
+@pytest.mark.parametrize("length", [5, 17, 103, 300, 1030])
+def test_rows_in_step_have_the_bits_of_rows_by_themselves(length: int) -> None:
+    """Of any number of rows, some of which are left over; Softmax writes where it reads."""
+    scale = np.random.default_rng(length).standard_normal((2, length)).astype(np.float32)
+    for rows in range(1, 10):
+        rng = np.random.default_rng([rows, length])
+        x = rng.standard_normal((rows, length)).astype(np.float32)
+        agree(REGISTRY["Softmax"](axis=-1), x)
+        agree(REGISTRY["LayerNormalization"](axis=-1), x, *scale, constant=(1, 2))
+        agree(REGISTRY["ReduceMax"](), x, np.array([1]), constant=(1,))
+        agree(REGISTRY["ReduceSum"](), x, np.array([1]), constant=(1,))

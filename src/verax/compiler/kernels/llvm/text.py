@@ -344,6 +344,10 @@ class IRBuilder:
         """True where one is NaN."""
         return self._compare(f"fcmp u{_FLOATING[relation]}", a, b)
 
+    def unordered(self, a: Value, b: Value) -> Value:
+        """Whether one is NaN."""
+        return self._compare("fcmp uno", a, b)
+
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
         if yes.type != no.type:
             raise TypeError(f"select of {yes} and {no}")

@@ -20,6 +20,7 @@ from verax.compiler.kernels.llvm.builder import (
     ModuleBuilder,
 )
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.target import LANES
 
 MOST_ITEMS = 8
 """Each has scratch memory of its own."""
@@ -312,7 +313,8 @@ def _largest(
         return f.clamp(b.add(low, start), 0, size), f.clamp(b.add(low, end), 0, size)
 
     region, image = where
-    minus = m.unbind(m.const(-math.inf, F32))
+    lanes = LlvmArith(f)
+    minus = lanes.unbind(lanes.const(-math.inf, F32))
     with f.loop(spec.bins[0]) as i, f.loop(spec.bins[1]) as j:
         (top, bottom), (left, right) = edges(0, i.index), edges(1, j.index)
         some = b.and_(
@@ -322,12 +324,22 @@ def _largest(
         with f.loop(spec.channels) as c:
             plane = f.at(f.args[0], (image, spec.channels * area), (c.index, area))
             with f.loop(bottom, start=top, carry=[minus]) as p:
-                with f.loop(right, start=left, carry=p.values) as q:
+                with f.loop(right, step=LANES, start=left, carry=p.values) as q:
                     at = f.at(plane, (p.index, spec.size[1]), (q.index, 1))
-                    seen = m.bind(f.load(at, F32, lanes=0), F32)
-                    q.next([m.unbind(m.max(m.bind(q.values[0], F32), seen))])
+                    rest = f.clamp(b.sub(f.i64(right), f.i64(q.index)), 0, LANES)
+                    seen = lanes.bind(f.load_masked(at, f.first(rest), minus, F32), F32)
+                    q.next([lanes.unbind(lanes.max(lanes.bind(q.values[0], F32), seen))])
                 p.next(q.results)
-            found = b.select(some, p.results[0], m.unbind(m.const(0.0, F32)))
+            found = b.select(some, _largest_lane(lanes, p.results[0]), m.unbind(m.const(0.0, F32)))
             bins = math.prod(spec.bins)
             terms = ((region, spec.channels * bins), (c.index, bins), (i.index, spec.bins[1]))
             f.store(found, f.at(f.args[2], *terms, (j.index, 1)))
+
+
+def _largest_lane(m: LlvmArith, value: ir.Value) -> ir.Value:
+    b = m.fb.b
+    for distance in (8, 4, 2, 1):
+        lanes = [(i + distance) % LANES for i in range(LANES)]
+        moved = b.shuffle_vector(value, value, ir.Constant(ir.VectorType(I32, LANES), lanes))
+        value = m.unbind(m.max(m.bind(value, F32), m.bind(moved, F32)))
+    return b.extract_element(value, ir.Constant(I32, 0))

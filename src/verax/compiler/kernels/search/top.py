@@ -191,8 +191,7 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
             ranks = _rank(spec, m, loaded)
             worst = group.values[-parts]
             worst = worst if wide else b.trunc(b.lshr(worst, f.i64(32)), I32)
-            some = b.bitcast(b.icmp_unsigned("<=", ranks, f.splat(worst)), ir.IntType(LANES))
-            mask = b.zext(some, I32)
+            mask = b.zext(_better(f, spec, ranks, worst, group.index), I32)
             before, walk, after = b.block, f.block("walk"), f.block("after")
             b.cbranch(b.icmp_unsigned("!=", mask, I32(0)), walk, after)
             b.position_at_end(walk)  # the lanes that may be better, one by one
@@ -224,6 +223,18 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
     return scratch
 
 
+def _better(
+    f: FunctionBuilder, spec: TopSpec, ranks: ir.Value, worst: ir.Value, first: Index
+) -> ir.Value:
+    """Bit by bit, which of 16 elements from `first` on may be better than the worst of those that
+    were found: of equals the earlier is, but there are none before k elements have been seen."""
+    b, worst = f.b, f.splat(worst)
+    below, equal = (b.icmp_unsigned(relation, ranks, worst) for relation in ("<", "<="))
+    begins = b.icmp_signed("<", f.i64(first), f.i64(spec.k))
+    lanes = ir.IntType(LANES)
+    return b.select(begins, b.bitcast(equal, lanes), b.bitcast(below, lanes))
+
+
 # --- few of many
 
 
@@ -246,8 +257,7 @@ def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.
             loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
             ranks = _rank(spec, m, loaded)
             root = b.trunc(b.lshr(f.load(heap, "int64", lanes=0), f.i64(32)), I32)
-            better = b.icmp_unsigned("<=", ranks, f.splat(root))
-            some = b.bitcast(better, ir.IntType(LANES))
+            some = _better(f, spec, ranks, root, group.index)
             any_ = b.icmp_unsigned("!=", some, some.type(0))
             with f.when(any_), f.loop(LANES) as lane:
                 offer(f.iadd(group.index, lane.index))
