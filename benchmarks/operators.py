@@ -73,6 +73,21 @@ def _recurrent(name: str, gates: int, size: int) -> Case:
     return Case(op(), (x, w * np.float32(0.1), r * np.float32(0.1)), (1, 2))
 
 
+def _winograd(size: int) -> Case:
+    weights, pads = _float(64, 64, 3, 3), ((1, 1), (1, 1))
+    return Case(REGISTRY["WinogradConv"](tile=4, pads=pads), (_image(size, 64), weights), (1,))
+
+
+def _strassen(size: int) -> Case:
+    weights = _float(768, 768)
+    return Case(REGISTRY["StrassenMatMul"](), (_float(1, size // 768, 768), weights), (1,))
+
+
+def _pointwise(size: int) -> Case:
+    weights = _float(256, 256, 1, 1)
+    return Case(REGISTRY["StrassenConv"](), (_image(size, 256), weights), (1,))
+
+
 def _reshape(size: int) -> Case:
     target = np.array([4, -1])
     return Case(REGISTRY["Reshape"](), (_float(size // 8, 8), target), (1,))
@@ -98,11 +113,14 @@ WORKLOADS: dict[str, Callable[[int], Case]] = {
     "LSTM": lambda size: _recurrent("LSTM", 4, size),
     "Reshape": _reshape,
     "Resize": _resize,
+    "StrassenConv": _pointwise,
+    "StrassenMatMul": _strassen,
+    "WinogradConv": _winograd,
     "Tile": lambda size: _one_value("Tile", size, [2, 3]),
 }
 """By operator: a case with about so many elements in its first input."""
 CONSTANT = {"BatchNormalization": (1, 2, 3, 4), "CumSum": (1,), "CumProd": (1,), "LSTM": (1, 2),
-            "WinogradConv": (1,), "ConvInteger": (1,), "ConvTransposeInteger": (1,), "Gemm": (1,),
+            "ConvInteger": (1,), "ConvTransposeInteger": (1,), "Gemm": (1,),
             "PRelu": (1,), "Trilu": (1,), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2),
             "LayerNormalization": (1, 2), "RMSNormalization": (1,), "GroupNormalization": (1, 2),
             "NonMaxSuppression": (2, 3, 4), "InstanceNormalization": (1, 2),

@@ -45,3 +45,31 @@ def test_ties_and_zeros_and_nan(largest: bool) -> None:
 
 def test_more_rows_than_items() -> None:
     agree(TopK(), values(5, (7, 11, 13)), np.array([4]), constant=(1,))
+
+
+WORST = {"float32": np.nan, "int32": np.iinfo(np.int32).max, "uint8": 255, "int64": 2**63 - 1}
+
+
+@pytest.mark.parametrize("dtype", WORST)
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("length, k", [(75, 5), (75, 16), (300, 20), (300, 37)])
+def test_the_worst_element_is_found_where_there_is_nothing_better(
+    length: int, k: int, largest: bool, dtype: str
+) -> None:
+    """Rows of one value, of two, and of a few that are better than all others."""
+    rng = np.random.default_rng([length, k])
+    worst = np.array(WORST[dtype], dtype)
+    if largest:
+        worst = np.array(-np.inf if dtype == "float32" else np.iinfo(dtype).min, dtype)
+    rows = np.full((7, length), worst)
+    for row in range(1, 7):
+        where = rng.choice(length, row * (row > 3) + k // 2 * (row <= 3), replace=False)
+        rows[row, where] = rng.integers(0, 3, len(where)).astype(dtype)
+    agree(TopK(largest=largest), rows, np.array([k]), constant=(1,))
+
+
+@pytest.mark.parametrize("length, k", [(64, 3), (129, 16), (400, 31)])
+def test_of_equal_elements_the_first_are_given(length: int, k: int) -> None:
+    x = np.random.default_rng(k).integers(0, 4, (5, length)).astype(np.float32)
+    agree(TopK(), x, np.array([k]), constant=(1,))
+    agree(TopK(largest=False), x, np.array([k]), constant=(1,))
