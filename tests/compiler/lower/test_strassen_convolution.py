@@ -102,6 +102,19 @@ def test_an_image_knows_nothing_of_the_others() -> None:
             assert alone.tobytes() == together[number].tobytes()
 
 
+def test_weights_that_a_product_and_a_convolution_share_are_packed_for_each() -> None:
+    """As [terms, columns] for the one and as [filters, channels] for the other."""
+    rng = np.random.default_rng(17)
+    b, weights = Builder("tied"), rng.standard_normal((288, 288)).astype(np.float32) / 17
+    x = b.input("x", TensorType.parse("float32[1, 64, 288]"))
+    image = b.input("image", TensorType.parse("float32[1, 288, 8, 8]"))
+    rows = b.add(REGISTRY["StrassenMatMul"](), [x, b.constant(weights)])
+    filters = b.constant(weights.reshape(288, 288, 1, 1).copy())
+    graph = b.graph([rows, b.add(REGISTRY["StrassenConv"](), [image, filters])])
+    want = [found.tobytes() for found in promised(graph, data(graph)).values()]
+    assert bits(graph) == want
+
+
 WRONG = {"columns": (2, 64, 6, 5), "half": (2, 64, 4, 5), "depth": (1, 32, 3, 4, 7)}
 """Images that no other test has: the process keeps the kernels that it has made."""
 

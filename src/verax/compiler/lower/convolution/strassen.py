@@ -8,21 +8,12 @@ import numpy as np
 
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
-from verax.compiler.kernels.convolution.pack import direct_order
-from verax.compiler.kernels.convolution.schedule import ConvSchedule
-from verax.compiler.kernels.products.strassen import (
-    COLUMNS,
-    Image,
-    StrassenSpec,
-    left_sums,
-    pack_right,
-    right_elements,
-    room_elements,
-)
+from verax.compiler.kernels.products.strassen import COLUMNS, Image, StrassenSpec
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers
 from verax.compiler.lower.movement.turned import pixels_of
+from verax.compiler.lower.products.strassen import Piece, multiply
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
@@ -31,11 +22,11 @@ from verax.ops.windows.strassen import StrassenConv
 
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Known sizes, constant weights, halves of whole blocks of channels and of filters."""
-    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    if node.inputs[1] not in graph.constants or not all(t.is_static for t in types):
+    if node.inputs[1] not in graph.constants or not is_static(graph, node):
         return False
-    whole = all(n % COLUMNS == 0 for n in types[1].shape[:2])
-    return whole and all(can_block(t) for t in (types[0], types[-1]))
+    (x, w), (y,) = graph.input_types(node), graph.output_types(node)
+    assert x is not None and w is not None
+    return all(n % COLUMNS == 0 for n in w.shape[:2]) and can_block(x) and can_block(y)
 
 
 def layouts(decided: Decided, node: Node) -> Layouts | None:
@@ -64,24 +55,13 @@ def lower_strassen_convolution(lowering: Lowering, group: Group) -> None:
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
     image = Image(known(kernel_strides(x.physical).block), written, triple(space, 1))
     spec = StrassenSpec(math.prod(space), weights.shape[0], channels, fused, image)
-    schedule = lowering.schedule(spec)
-    assert isinstance(schedule, ConvSchedule)
-    sums = lowering.scratch(4 * spec.sum_elements)
 
-    def pack() -> np.ndarray:
-        return pack_right(weights.reshape(weights.shape[:2]).T, spec, schedule)
-
-    how = "strassen", direct_order(spec.half, schedule)
-    packed = lowering.packed_later(weights, how, 4 * right_elements(spec, schedule), pack)
-    room = lowering.scratch(4 * room_elements(spec, schedule))
-    for number in range(images):
+    def piece(number: int) -> Piece:
         label = f"{group.label}, image {number + 1} of {images}" if number else group.label
-        factor, read = _image(x, number), [_image(o, number) for o in operands]
-        for loop in left_sums(spec):
-            arguments = [factor] * 4 + [sums] * len(spec.summed)
-            lowering.call(loop, arguments, f"{label}: sums of quarters")
-        result = _image(y, number, known(written.batch))
-        lowering.call(spec, [factor, sums, packed, room, *read, result], label, schedule)
+        read = [_image(o, number) for o in operands]
+        return Piece(label, _image(x, number), read, _image(y, number, known(written.batch)))
+
+    multiply(lowering, spec, weights, True, map(piece, range(images)))
 
 
 def _dense(lowering: Lowering, x: Placed, label: str) -> Placed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from verax.compiler.kernels.products.strassen import (
     right_elements,
     room_elements,
 )
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers
 from verax.compiler.lower.products import linear
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
@@ -27,10 +28,10 @@ from verax.ops.sums.strassen import StrassenMatMul
 
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Known sizes, a constant right factor, halves of whole blocks of columns."""
-    types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    if node.inputs[1] not in graph.constants or not all(t.is_static for t in types):
+    if node.inputs[1] not in graph.constants or not is_static(graph, node):
         return False
-    return 0 not in types[0].shape and types[1].shape[1] % COLUMNS == 0
+    a, w = (graph.types[v or ""].shape for v in node.inputs)
+    return 0 not in a and w[1] % COLUMNS == 0
 
 
 @lowers(StrassenMatMul, epilogue=is_compiled, fits=linear.fits)
@@ -45,26 +46,55 @@ def lower_strassen(lowering: Lowering, group: Group) -> None:
     spec = StrassenSpec(rows, weights.shape[1], weights.shape[0])
     epilogue, values = linear.product_epilogue(lowering, group, spec.whole)
     spec = dataclasses.replace(spec, epilogue=epilogue)
+    a = lowering.read_contiguous(node.inputs[0] or "")
+    y = lowering.write(group.output)
+
+    def piece(item: int) -> Piece:
+        label = f"{group.label}, item {item + 1} of {items}" if item else group.label
+        read = [v if isinstance(v, Pointer) else _item(v, items, item) for v in values]
+        return Piece(label, _item(a, items, item), read, _item(y, items, item))
+
+    multiply(lowering, spec, weights, False, map(piece, range(items)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """An item, or an image, of a product: its left factor, what is fused behind it, its result."""
+
+    label: str
+    factor: Pointer
+    operands: Sequence[Pointer]
+    result: Pointer
+
+
+def multiply(
+    lowering: Lowering,
+    spec: StrassenSpec,
+    weights: np.ndarray,
+    turned: bool,
+    pieces: Iterable[Piece],
+) -> None:
+    """For each of `pieces` the loops that add up quarters of its factor, then the kernel.
+
+    weights: the right factor [k, n], or where it is `turned` filters [n, k, ...] of one position.
+    """
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
-    a = lowering.read_contiguous(node.inputs[0] or "")
+
+    def pack() -> np.ndarray:
+        matrix = weights.reshape(weights.shape[:2])
+        return pack_right(matrix.T if turned else matrix, spec, schedule)
+
     sums = lowering.scratch(4 * spec.sum_elements)
-    packed = lowering.packed_later(
-        weights,
-        ("strassen", direct_order(spec.half, schedule)),
-        4 * right_elements(spec, schedule),
-        lambda: pack_right(weights, spec, schedule),
-    )
+    how = "strassen", turned, direct_order(spec.half, schedule)
+    packed = lowering.packed_later(weights, how, 4 * right_elements(spec, schedule), pack)
     room = lowering.scratch(4 * room_elements(spec, schedule))
-    y = lowering.write(group.output)
-    for item in range(items):
-        label = f"{group.label}, item {item + 1} of {items}" if item else group.label
-        factor, result = _item(a, items, item), _item(y, items, item)
+    for piece in pieces:
         for loop in left_sums(spec):
             made = [sums] * len(spec.summed)
-            lowering.call(loop, [factor] * 4 + made, f"{label}: sums of quarters")
-        read = [v if isinstance(v, Pointer) else _item(v, items, item) for v in values]
-        lowering.call(spec, [factor, sums, packed, room, *read, result], label, schedule)
+            lowering.call(loop, [piece.factor] * 4 + made, f"{piece.label}: sums of quarters")
+        arguments = [piece.factor, sums, packed, room, *piece.operands, piece.result]
+        lowering.call(spec, arguments, piece.label, schedule)
 
 
 def _item(whole: Placed, items: int, item: int) -> Pointer:
