@@ -282,7 +282,7 @@ def _broadcast(given: _Inputs) -> range:
 
 
 def _smaller(type_: TensorType, whole: int, part: int) -> TensorType:
-    return TensorType(type_.dtype, (type_.shape[0] // whole * part, *type_.shape[1:]))
+    return type_.with_dims((type_.shape[0] // whole * part, *type_.shape[1:]))
 
 
 def batch_of(graph: Graph) -> int | None:

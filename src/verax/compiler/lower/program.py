@@ -134,12 +134,13 @@ def _lowered_for_part(
     tuned: ScheduleOf | None,
 ) -> tuple[Graph, Lowering] | None:
     """A part of the batch, where that is faster and kernels take all of it."""
-    whole, before = batch_of(graph), len(decisions.notes)
-    part = best_part(graph) if whole and decisions.runs(DIVIDE) else None
-    smaller = divided(graph, part) if part else None
-    if not part or not whole or smaller is None:
+    if not decisions.runs(DIVIDE):
         return None
-    if not decisions.allows(DIVIDE, f"{part} of {whole} images at a time"):
+    whole, part, before = batch_of(graph), best_part(graph), len(decisions.notes)
+    if whole is None or part is None:
+        return None
+    smaller, words = divided(graph, part), f"{part} of {whole} images at a time"
+    if smaller is None or not decisions.allows(DIVIDE, words):
         return None
     own, lowering = _lowered(smaller, target, settings, decisions, tuned)
     if not all(isinstance(step, Native) for step in lowering.steps):

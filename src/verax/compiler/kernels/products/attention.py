@@ -30,6 +30,7 @@ from verax.compiler.kernels.llvm.builder import (
     ModuleBuilder,
     Term,
 )
+from verax.compiler.kernels.llvm.lanes import joined_lanes
 from verax.compiler.kernels.products.gemm import Matrix
 from verax.compiler.kernels.registry import Space, Stage, emits
 from verax.compiler.kernels.sizes import Size
@@ -38,7 +39,6 @@ from verax.numerics import functions
 
 F32, F64 = "float32", "float64"
 _Store = Callable[[list[list[ir.Value]], Index, Index], None]
-_Join = Callable[[ir.Value, ir.Value], ir.Value]
 MOST_ITEMS = 32
 """Each has scratch memory of its own, if it is the first of its thread's."""
 SCORES_BYTES = 1 << 16
@@ -424,7 +424,7 @@ class _Group:
             tops[0] = larger(f.b.select(f.first(rest), last, lowest), tops[0])
         while len(tops) > 1:
             tops = [larger(*tops[:2]), *tops[2:]]
-        return self._joined(tops[0], larger)
+        return joined_lanes(self.f, tops[0], larger)
 
     def _exponentials(
         self, row: ir.Value, top: ir.Value, before: ir.Value, sum_before: ir.Value
@@ -448,7 +448,7 @@ class _Group:
         if rest:
             e = f.b.select(f.first(rest), step(full * LANES), self._constant(0.0))
             total = f.b.fadd(total, e)
-        return self._joined(total, f.b.fadd)
+        return joined_lanes(f, total, f.b.fadd)
 
     def _exp(self, x: ir.Value) -> ir.Value:
         """exp of what is not positive, or NaN: the short way where no result can be subnormal."""
@@ -482,10 +482,3 @@ class _Group:
             unseen = f.b.fcmp_unordered("!=", total, total)
             share = f.b.select(unseen, self._constant(0.0), share)
         f.store(share, at)
-
-    def _joined(self, value: ir.Value, join: _Join) -> ir.Value:
-        """The tree over the lanes, in every lane."""
-        for distance in (8, 4, 2, 1):
-            lanes = [(distance + j) % LANES for j in range(LANES)]
-            value = join(value, self.f.shuffle(value, lanes))
-        return self.f.shuffle(value, [0] * LANES)

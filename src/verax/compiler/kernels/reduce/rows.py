@@ -9,6 +9,7 @@ channels of a planar tensor).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -23,6 +24,7 @@ from verax.compiler.kernels.llvm.builder import (
     Kernel,
     ModuleBuilder,
 )
+from verax.compiler.kernels.llvm.lanes import joined_lanes
 from verax.compiler.kernels.loops.emit import (
     from_register,
     load_strided,
@@ -282,17 +284,6 @@ class _Strip:
             partial = [self.combine(stage, partial[j], partial[j + ways]) for j in range(ways)]
         return partial[0]
 
-    def across_lanes(self, stage: Stage, value: ir.Value) -> ir.Value:
-        """Sixteen partial results of a row combined, in every lane."""
-        for distance in (8, 4, 2, 1):
-            value = self.combine(stage, value, self._lanes_from(value, distance))
-        zeros = ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)
-        return self.fb.b.shuffle_vector(value, value, zeros)
-
-    def _lanes_from(self, value: ir.Value, first: int) -> ir.Value:
-        lanes = [(first + j) % LANES for j in range(LANES)]
-        return self.fb.b.shuffle_vector(value, value, ir.Constant(ir.VectorType(I32, LANES), lanes))
-
     # --- writing
 
     def write_rows(self) -> None:
@@ -387,7 +378,7 @@ def _along(strips: Sequence[_Strip], stages: Sequence[Stage]) -> list[list[ir.Va
         while len(mine) > 1:
             half = len(mine) // 2
             mine = [strip.combine(stage, a, b) for a, b in zip(mine[:half], mine[half:])]
-        found.append(strip.across_lanes(stage, mine[0]))
+        found.append(joined_lanes(fb, mine[0], functools.partial(strip.combine, stage)))
     return [found[i : i + len(stages)] for i in range(0, len(found), len(stages))]
 
 

@@ -19,6 +19,7 @@ from verax.compiler.kernels.llvm.builder import (
     Kernel,
     ModuleBuilder,
 )
+from verax.compiler.kernels.llvm.lanes import joined_lanes
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
 
@@ -315,6 +316,10 @@ def _largest(
     region, image = where
     lanes = LlvmArith(f)
     minus = lanes.unbind(lanes.const(-math.inf, F32))
+
+    def larger(a: ir.Value, b: ir.Value) -> ir.Value:
+        return lanes.unbind(lanes.max(lanes.bind(a, F32), lanes.bind(b, F32)))
+
     with f.loop(spec.bins[0]) as i, f.loop(spec.bins[1]) as j:
         (top, bottom), (left, right) = edges(0, i.index), edges(1, j.index)
         some = b.and_(
@@ -327,19 +332,11 @@ def _largest(
                 with f.loop(right, step=LANES, start=left, carry=p.values) as q:
                     at = f.at(plane, (p.index, spec.size[1]), (q.index, 1))
                     rest = f.clamp(b.sub(f.i64(right), f.i64(q.index)), 0, LANES)
-                    seen = lanes.bind(f.load_masked(at, f.first(rest), minus, F32), F32)
-                    q.next([lanes.unbind(lanes.max(lanes.bind(q.values[0], F32), seen))])
+                    seen = f.load_masked(at, f.first(rest), minus, F32)
+                    q.next([larger(q.values[0], seen)])
                 p.next(q.results)
-            found = b.select(some, _largest_lane(lanes, p.results[0]), m.unbind(m.const(0.0, F32)))
+            largest = b.extract_element(joined_lanes(f, p.results[0], larger), ir.Constant(I32, 0))
+            found = b.select(some, largest, m.unbind(m.const(0.0, F32)))
             bins = math.prod(spec.bins)
             terms = ((region, spec.channels * bins), (c.index, bins), (i.index, spec.bins[1]))
             f.store(found, f.at(f.args[2], *terms, (j.index, 1)))
-
-
-def _largest_lane(m: LlvmArith, value: ir.Value) -> ir.Value:
-    b = m.fb.b
-    for distance in (8, 4, 2, 1):
-        lanes = [(i + distance) % LANES for i in range(LANES)]
-        moved = b.shuffle_vector(value, value, ir.Constant(ir.VectorType(I32, LANES), lanes))
-        value = m.unbind(m.max(m.bind(value, F32), m.bind(moved, F32)))
-    return b.extract_element(value, ir.Constant(I32, 0))

@@ -21,7 +21,7 @@ from verax.compiler.kernels.llvm.builder import (
     ModuleBuilder,
 )
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
-from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool
+from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool, i64
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.convolution.borders import write_borders
 from verax.compiler.lower.image.assembly import Assembly
@@ -299,7 +299,7 @@ class _Segment:
     def emit(self) -> ir.Function:
         calls = list(kernel_calls(self.steps))
         most = max((len(c.args) for c in calls), default=1)
-        self.table = self.b.alloca(PTR, size=_number(most))
+        self.table = self.b.alloca(PTR, size=i64(most))
         for buffer in (b for step in self.steps for b in _touched(step)):
             self._base(buffer)
         for flag in _flags(self.steps):
@@ -313,7 +313,7 @@ class _Segment:
         return self.fn
 
     def _slot(self, slot: int) -> ir.Value:
-        address = self.b.gep(self.fn.args[0], [_number(slot)], source_etype=PTR)
+        address = self.b.gep(self.fn.args[0], [i64(slot)], source_etype=PTR)
         return self.b.load(address, typ=PTR)
 
     def _base(self, buffer: Buffer) -> ir.Value:
@@ -325,9 +325,9 @@ class _Segment:
         return self.bases[slot]
 
     def _address(self, pointer: Pointer) -> ir.Value:
-        offset: ir.Value = _number(max(pointer.buffer.offset, 0) + pointer.byte_offset)
+        offset: ir.Value = i64(max(pointer.buffer.offset, 0) + pointer.byte_offset)
         if pointer.step:
-            offset = self.b.add(offset, self.b.mul(self.runs[-1], _number(pointer.step)))
+            offset = self.b.add(offset, self.b.mul(self.runs[-1], i64(pointer.step)))
         return self.b.gep(self._base(pointer.buffer), [offset], source_etype=I8)
 
     def _step(self, step: Native) -> None:
@@ -341,14 +341,14 @@ class _Segment:
     def _call(self, call: KernelCall, kernel: Kernel) -> None:
         b = self.b
         for i, pointer in enumerate(call.args):
-            slot = b.gep(self.table, [_number(i)], source_etype=PTR)
+            slot = b.gep(self.table, [i64(i)], source_etype=PTR)
             b.store(self._address(pointer), slot)
         target = self.module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
         items = known(kernel.items)
         if self.pool is None or self.workers is None or runs_alone(kernel):
-            b.call(target, [self.table, _number(0), _number(items)])
+            b.call(target, [self.table, i64(0), i64(items)])
         else:
-            b.call(self.pool, [self.workers, target, self.table, _number(items)])
+            b.call(self.pool, [self.workers, target, self.table, i64(items)])
 
     def _truth(self, pointer: Pointer) -> ir.Value:
         byte = self.b.load(self._address(pointer), typ=I8)
@@ -367,7 +367,7 @@ class _Segment:
                         self._step(call)
 
     def _loop(self, step: LoopCall) -> None:
-        b, most = self.b, _number(step.most)
+        b, most = self.b, i64(step.most)
         wanted = b.load(self._address(step.limit), typ=I64) if step.limit else most
         first = self._truth(step.first) if step.first else ir.Constant(ir.IntType(1), 1)
         limit = b.select(b.icmp_signed("<", wanted, most), wanted, most)
@@ -376,7 +376,7 @@ class _Segment:
         b.branch(head)
         b.position_at_end(head)
         run, going = b.phi(I64), b.phi(ir.IntType(1))
-        run.add_incoming(_number(0), before)
+        run.add_incoming(i64(0), before)
         going.add_incoming(first, before)
         b.cbranch(b.and_(going, b.icmp_signed("<", run, limit)), body, end)
         b.position_at_end(body)
@@ -386,7 +386,7 @@ class _Segment:
             self._step(call)
         self.runs.pop()
         again = self._truth(step.going)
-        run.add_incoming(b.add(run, _number(1)), b.block)
+        run.add_incoming(b.add(run, i64(1)), b.block)
         going.add_incoming(again, b.block)
         b.branch(head)
         b.position_at_end(end)
@@ -394,10 +394,6 @@ class _Segment:
         endless = b.and_(going, b.and_(left, b.icmp_signed(">=", run, most)))
         with b.if_then(endless):
             self._fail(step.flag)
-
-
-def _number(value: int) -> ir.Constant:
-    return ir.Constant(I64, value)
 
 
 def _flags(steps: Iterable[Native]) -> Iterator[Pointer]:

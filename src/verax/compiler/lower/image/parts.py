@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import I8, I64, PTR, VOID, ModuleBuilder
+from verax.compiler.kernels.llvm.thread_pool import i64
 from verax.runtime.image import CTX_ARRAYS
 
 
@@ -21,10 +22,10 @@ def emit_parts(
     function = module.function(name, VOID, [PTR])
     b = ir.IRBuilder(function.append_basic_block("entry"))
     head, body, end = (function.append_basic_block(f"parts_{n}") for n in ("head", "body", "end"))
-    table = b.alloca(PTR, size=_number(CTX_ARRAYS + len(steps)))
+    table = b.alloca(PTR, size=i64(CTX_ARRAYS + len(steps)))
 
     def slot(of: ir.Value, i: int) -> ir.Value:
-        return b.gep(of, [_number(i)], source_etype=PTR)
+        return b.gep(of, [i64(i)], source_etype=PTR)
 
     for i in range(CTX_ARRAYS):
         b.store(b.load(slot(function.args[0], i), typ=PTR), slot(table, i))
@@ -33,20 +34,16 @@ def emit_parts(
     b.branch(head)
     b.position_at_end(head)
     part = b.phi(I64)
-    part.add_incoming(_number(0), before)
-    b.cbranch(b.icmp_signed("<", part, _number(parts)), body, end)
+    part.add_incoming(i64(0), before)
+    b.cbranch(b.icmp_signed("<", part, i64(parts)), body, end)
     b.position_at_end(body)
     for i, (array, step) in enumerate(zip(arrays, steps, strict=True)):
-        address = b.gep(array, [b.mul(part, _number(step))], source_etype=I8)
+        address = b.gep(array, [b.mul(part, i64(step))], source_etype=I8)
         b.store(address, slot(table, CTX_ARRAYS + i))
     for segment in segments:
         b.call(segment, [table])
-    part.add_incoming(b.add(part, _number(1)), b.block)
+    part.add_incoming(b.add(part, i64(1)), b.block)
     b.branch(head)
     b.position_at_end(end)
     b.ret_void()
     return name
-
-
-def _number(value: int) -> ir.Constant:
-    return ir.Constant(I64, value)
