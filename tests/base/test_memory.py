@@ -73,3 +73,44 @@ def test_a_control_group_counts_with_what_it_caches(
     assert memory._left(tmp_path, "memory.max", "memory.current") == [450]
     (tmp_path / "memory.max").write_text("max\n")
     assert memory._left(tmp_path, "memory.max", "memory.current") == []
+
+
+def test_copies_count_against_what_is_free_and_not_against_a_limit_that_was_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(memory.VARIABLE, raising=False)
+    monkeypatch.setattr(memory, "available_bytes", lambda: GIB)
+    memory.require(200 << 20, "a tensor", copies=4)
+    with pytest.raises(InputError, match="250 MiB, more than the 205 MiB that are free"):
+        memory.require(250 << 20, "a tensor", copies=4)
+    with memory.limited(300 << 20):
+        memory.require(250 << 20, "a tensor", copies=4)
+
+
+def test_a_reference_that_would_need_more_than_is_free_is_refused_before_it_is_run() -> None:
+    """Its result alone would fit; with what it holds meanwhile the system would end the process."""
+    code = """
+import resource
+import numpy as np
+from verax.base.errors import InputError
+from verax.base.memory import available_bytes
+from verax.ir.graph import Builder
+from verax.ir.operator import REGISTRY
+from verax.ir.types import TensorType
+import verax.ops
+from verax.reference.evaluate import promised
+
+b = Builder()
+x, scales = b.input("x", TensorType.parse("float32[1, 3, 8, 8]")), b.constant(
+    np.array([1, 1, 1450, 1450], np.float32))
+graph = b.graph([b.add(REGISTRY["Resize"](mode="cubic", antialias=True), [x, None, scales])])
+resource.setrlimit(resource.RLIMIT_AS, (5 << 30, 5 << 30))
+size = 4 * 3 * (8 * 1450) ** 2
+assert size < 0.6 * available_bytes(), "its result alone would fit"
+try:
+    promised(graph, {"x": np.zeros((1, 3, 8, 8), np.float32)})
+except InputError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "what this node gives would take" in done.stdout, done.stderr

@@ -86,15 +86,20 @@ def limited(size: int | None) -> Iterator[None]:
         _limit.reset(token)
 
 
-def require(size: int, what: str, place: str = "") -> None:
-    """Raise an `InputError` when `what` would take more than the limit."""
-    if size <= SMALL and set_limit() is None:
+def require(size: int, what: str, place: str = "", copies: int = 1) -> None:
+    """Raise an `InputError` when `what` would take more than the limit.
+
+    copies: as many arrays of its size are held while it is made. They count against what is free,
+    not against a limit that was set, which is one for each value.
+    """
+    free = set_limit() is None
+    if size <= SMALL and free:
         return
-    most = limit()
+    most = limit() // copies if free else limit()
     if size > most:
         raise InputError(
             f"{what} would take {shown_bytes(size)}, more than the {shown_bytes(most)} that are "
-            f"{'free for it' if set_limit() is None else 'allowed'}",
+            f"{'free for it' if free else 'allowed'}",
             place=place,
             next_step=f"check the sizes that the network is given or computes, or set the limit "
             f"({VARIABLE}=64G)",

@@ -15,6 +15,10 @@ from verax.ir.graph import KNOWN_LIMIT, Node
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 
+COPIES = 4
+"""Arrays of the size of a result that a reference may hold at once: Resize holds what it has summed
+up, what it adds and their sum, and whoever asked for it the result."""
+
 
 def inferred_outputs(
     op: Operator, types: Sequence[TensorType | None], arrays: Sequence[Any], place: str = ""
@@ -49,4 +53,4 @@ def require_memory(
     """Raise an `InputError` when what the node gives is larger than the limit of `base.memory`."""
     if not all(t.is_static for t in outputs):
         outputs = inferred_outputs(node.op, types, arrays, node.name) or outputs
-    memory.require(output_bytes(outputs, work), "what this node gives", node.place)
+    memory.require(output_bytes(outputs, work), "what this node gives", node.place, COPIES)
