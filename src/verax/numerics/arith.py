@@ -37,7 +37,7 @@ ROUNDINGS = ("floor", "ceil", "rint", "trunc", "sqrt")
 CONVERSIONS = ("convert", "bitcast")
 PRIMITIVES: tuple[str, ...] = (
     *ARITHMETIC, *BITWISE, *COMPARISONS, *SHIFTS, *ROUNDINGS, *CONVERSIONS,
-    "neg", "abs", "not_", "fma", "select",
+    "neg", "abs", "not_", "fma", "multiply_high", "select",
 )  # fmt: skip
 
 
@@ -65,6 +65,8 @@ def result_dtype(primitive: str, dtypes: tuple[str, ...], target: str | None = N
     need(all(d == first for d in dtypes))
     if primitive == "fma":
         need(first in ("float32", "float64"))
+    elif primitive == "multiply_high":
+        need(first == "int32")
     elif primitive in ROUNDINGS:
         need(first in FLOATS)
     elif primitive in ARITHMETIC or primitive in ("neg", "abs"):
@@ -140,6 +142,10 @@ class Arith(ABC, Generic[V]):
     def fma(self, a: V, b: V, c: V) -> V:
         """a * b + c with one rounding; float32 and float64 only."""
         return self.primitive("fma", (a, b, c))
+
+    def multiply_high(self, a: V, b: V, c: V) -> V:
+        """(a * b + c) >> 32, computed in 64 bits, where nothing wraps; int32 only."""
+        return self.primitive("multiply_high", (a, b, c))
 
     def min(self, a: V, b: V) -> V:
         return self.primitive("min", (a, b))

@@ -146,6 +146,11 @@ def _shift(a: np.ndarray, count: np.ndarray, left: bool) -> np.ndarray:
     return np.left_shift(a, n) if left else np.right_shift(a, n)
 
 
+def _multiply_high(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    wide = a.astype(np.int64) * b.astype(np.int64) + c.astype(np.int64)
+    return wide >> np.int64(32)
+
+
 _NUMPY: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "rem": _rem,
     "min": lambda a, b: _extreme(a, b, False), "max": lambda a, b: _extreme(a, b, True),
@@ -157,5 +162,5 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor, "not_": np.invert,
     "shift_left": lambda a, n: _shift(a, n, True),
     "shift_right": lambda a, n: _shift(a, n, False),
-    "select": np.where, "fma": fma,
+    "select": np.where, "fma": fma, "multiply_high": _multiply_high,
 }  # fmt: skip

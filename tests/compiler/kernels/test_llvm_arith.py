@@ -86,6 +86,8 @@ def cases() -> list[tuple[str, Expr, tuple[str, ...]]]:
             [add(name, d) for d in (*INTEGERS, "bool")]
         elif name == "fma":
             [add(name, d, d, d) for d in ("float32", "float64")]
+        elif name == "multiply_high":
+            add(name, "int32", "int32", "int32")
         elif name == "select":
             [add(name, "bool", d, d) for d in DTYPES]
         elif name == "convert":

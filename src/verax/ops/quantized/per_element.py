@@ -25,6 +25,8 @@ bits: the rounding is that of the sum."""
 MAGIC_BITS = int(np.float32(MAGIC).view(np.int32))
 NARROW = ("float16", "bfloat16", "float32")
 """Types whose numbers float32 holds."""
+NORMAL = 2**30
+"""The least multiplier of a factor that is not 0."""
 SMALL = ("int8", "uint8", "int16", "uint16")
 Constants = Sequence[np.ndarray | None]
 """Inputs that are known, by number."""
@@ -140,7 +142,13 @@ def requantised(
     down = multiplier is not None and multiplier.min(initial=0) >= 0
     down = down and shift is not None and shift.max(initial=0) <= 0
     if rounding == "twice" and down:
-        found = _scaled_down(m, x, *factor)
+        assert multiplier is not None and shift is not None
+        short = multiplier.min(initial=NORMAL) >= NORMAL and shift.max(initial=-2) <= -2
+        found = (
+            _scaled_short(m, x, *factor, negative=ends[0] < zero)
+            if short
+            else _scaled_down(m, x, *factor)
+        )
     else:
         wide = [m.convert(v, "int64") for v in (x, *factor)]
         found = _WIDE[rounding](m, *wide)
@@ -165,6 +173,23 @@ def _scaled_down(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
     edge = m.sub(m.shift_right(mask, one), m.shift_right(high, m.const(31, "int32")))
     above = m.convert(m.gt(m.and_(high, mask), edge), "int32")
     return m.add(m.shift_right(high, exponent), above)
+
+
+def _scaled_short(m: Arith[Any], x: Any, multiplier: Any, shift: Any, negative: bool) -> Any:
+    """`fixed_point.scaled` for multipliers from 2^30 and shifts up to -2, by the upper half of one
+    product. Where not `negative`, what is below 0 may be another number that is not above it.
+
+    Of x >= 0 both roundings are of halves up: floor((floor((x m + 2^30) / 2^31) + 2^(e-1)) / 2^e),
+    where e is -shift, is floor((x m + 2^30 + 2^(30+e)) / 2^(31+e)). Of others halves of the second
+    go down, which is one less before it, so 2^31 less in the product.
+    """
+    quarter = m.const(2**30, "int32")
+    if negative:
+        quarter = m.or_(m.and_(x, m.const(-(2**31), "int32")), quarter)
+    exponent = m.sub(m.const(-1, "int32"), shift)
+    half = m.shift_right(m.shift_left(m.const(1, "int32"), exponent), m.const(1, "int32"))
+    high = m.multiply_high(x, multiplier, quarter)
+    return m.shift_right(m.add(high, half), exponent)
 
 
 def _wrap32(m: Arith[Any], x: Any) -> Any:

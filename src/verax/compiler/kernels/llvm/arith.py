@@ -222,6 +222,8 @@ class LlvmArith(Arith[Typed]):
     def _integer(self, name: str, dtype: str, v: list[ir.Value]) -> ir.Value:
         b, signed = self.b, dtype in SIGNED
         zero = self.const(0, dtype).value
+        if name == "multiply_high":
+            return self._multiply_high(*v)
         if name in ("add", "sub", "mul", "and_", "or_", "xor"):
             plain = {"add": b.add, "sub": b.sub, "mul": b.mul}
             bitwise = {"and_": b.and_, "or_": b.or_, "xor": b.xor}
@@ -243,6 +245,23 @@ class LlvmArith(Arith[Typed]):
             return b.ashr(v[0], count) if signed else b.lshr(v[0], count)
         quotient = self._divide(dtype, *v)
         return quotient if name == "div" else b.sub(v[0], b.mul(quotient, v[1]))
+
+    def _multiply_high(self, x: ir.Value, y: ir.Value, c: ir.Value) -> ir.Value:
+        """On x86 every other lane at a time, as its products of 64 bits take them."""
+        b, wide = self.b, self.register_type("int64")
+        if not self.lanes or self.fb.module.target.name == "neon":
+            product = b.mul(b.sext(x, wide), b.sext(y, wide))
+            high = b.ashr(b.add(product, b.sext(c, wide)), wide(32))
+            return b.trunc(high, x.type)
+        pairs = self.fb.vector_type("int64", self.lanes // 2)
+        x, y, c = (b.bitcast(v, pairs) for v in (x, y, c))
+        half, products = pairs(32), []
+        for second in (False, True):
+            one, two, addend = (b.ashr(v if second else b.shl(v, half), half) for v in (x, y, c))
+            products.append(b.bitcast(b.add(b.mul(one, two), addend), self.register_type("int32")))
+        upper = [n + side for n in range(1, self.lanes, 2) for side in (0, self.lanes)]
+        even, odd = products
+        return b.shuffle_vector(even, odd, ir.Constant(self.register_type("int32"), upper))
 
     def _divide(self, dtype: str, a: ir.Value, d: ir.Value) -> ir.Value:
         b = self.b
