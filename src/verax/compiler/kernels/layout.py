@@ -151,16 +151,22 @@ def load_operands(
     place: Sequence[Index],
     offset: Sizes = (0, 0, 0),
     count: Index | None = None,
+    loaded: dict[tuple[int, Index], ir.Value] | None = None,
 ) -> list[ir.Value]:
     """The operands' vectors for the block of output channels at `place` + `offset`.
 
-    count: channels of this block that tensors have; by default 16.
+    count: channels of this block that tensors have; by default 16. loaded: what was loaded before
+    of operands that all places of a block share, by number and block.
     """
     found = []
-    for operand, pointer in zip(epilogue.operands if epilogue else (), pointers, strict=True):
+    known = {} if loaded is None else loaded
+    operands = epilogue.operands if epilogue else ()
+    for i, (operand, pointer) in enumerate(zip(operands, pointers, strict=True)):
         if operand.strides is None:
-            address = f.at(pointer, (block, LANES), dtype=operand.dtype)
-            found.append(f.load(address, operand.dtype))
+            if (i, block) not in known:
+                address = f.at(pointer, (block, LANES), dtype=operand.dtype)
+                known[i, block] = f.load(address, operand.dtype)
+            found.append(known[i, block])
         else:
             address = operand.strides.at(f, pointer, batch, block, place, offset, operand.dtype)
             found.append(load_lanes(f, operand.strides, address, count, operand.dtype))
@@ -198,10 +204,11 @@ def finished(
         yield from values
         return
     size = in_step(f.module.target) if is_chain([epilogue.expr]) else 1
+    loaded: dict[tuple[int, Index], ir.Value] = {}
     for first, trips, width in parts(len(values), size):
         for start in range(first, first + trips * width, width):
             inputs = [
-                [values[i], *load_operands(f, epilogue, pointers, *places[i], counts[i])]
+                [values[i], *load_operands(f, epilogue, pointers, *places[i], counts[i], loaded)]
                 for i in range(start, start + width)
             ]
             for (value,) in evaluate_each(f, [epilogue.expr], inputs):
