@@ -33,7 +33,8 @@ DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal EyeLike Floor GlobalLpP
 GreaterOrEqual GridSample Hardmax If IsInf IsNaN L2NormalizeInteger Less LessOrEqual Loop LpPool
 MaxRoiPool Mod MultiBoxDetection NonMaxSuppression NonZero Not OneHot Or QuantizeLinear Range
 ReduceProd Requantize ResizeInteger RoiAlign Round ScatterElements ScatterND Shape Shrink Sign Size
-SoftmaxInteger StrassenConv StrassenMatMul ThresholdedRelu TopK Unique WinogradConv Xor
+SoftmaxInteger StrassenConv StrassenMatMul ThresholdedRelu TopK Unique WeightedSumInteger
+WinogradConv Xor
 """
 """Operators without a derivative rule: regions that hold them are judged by Monte Carlo."""
 OWN_RULES = (
@@ -49,7 +50,7 @@ GatherND Greater GreaterOrEqual GridSample IsInf IsNaN L2NormalizeInteger Less L
 MaxRoiPool MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection NonMaxSuppression NonZero Not
 OneHot Or Range Reciprocal Requantize ResizeInteger ReverseSequence RoiAlign Round Rsqrt
 ScatterElements ScatterND Shape Sign Sin Sinh Size SoftmaxInteger StrassenConv StrassenMatMul Tan
-Tile TopK Trilu Unique Where
+Tile TopK Trilu Unique WeightedSumInteger Where
 WinogradConv Xor
 """
 """Operators without hypotheses of their own: every attribute at its other values is tried."""

@@ -213,6 +213,22 @@ def summed_bytes(b: Builder, x: str) -> list[str]:
     return [add(b, "ConvInteger", as_bytes(b, x), byte_weights(b, 5, 3, 3, 2), zero)]
 
 
+def rounded_thrice(b: Builder, x: str) -> list[str]:
+    """As TFLite adds bytes."""
+    terms = []
+    for value, factor in ((x, (1623821475, -2)), (add(b, "Neg", x), (1073741824, 0))):
+        wide = add(b, "Cast", as_bytes(b, value), to="int32")
+        wide = add(b, "Mul", wide, scalar(b, 1 << 20, "int32"))
+        terms.append(requantised(b, wide, *factor, output_dtype="int32"))
+    return [requantised(b, add(b, "Add", *terms), 1098017566, -17, zero_point=-100)]
+
+
+def requantised(b: Builder, x: str, multiplier: int, shift: int, **more: Any) -> str:
+    return add(
+        b, "Requantize", x, scalar(b, multiplier, "int32"), scalar(b, shift, "int32"), **more
+    )
+
+
 def scaled_bytes(b: Builder, x: str) -> list[str]:
     return [as_bytes(b, add(b, "Add", add(b, "Mul", x, random(b, 3, 1, 1)), random(b, 3, 1, 1)))]
 
@@ -276,6 +292,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "integer_products": (on_bytes, lambda exe: "ConvInteger" in kinds(exe)),
     "widen_halves": (in_halves, lambda exe: kinds(exe).count("Cast") == 3),
     "move_dequantise": (pooled_bytes, lambda exe: kinds(exe) == ["QuantizeLinear", "MaxPool"]),
+    "join_roundings": (rounded_thrice, lambda exe: kinds(exe)[-1] == "WeightedSumInteger"),
     "centre_integers": (summed_bytes,
                         lambda exe: kinds(exe) == ["QuantizeLinear", "Clip", "ConvInteger"]),
     "scale_quantised": (scaled_bytes, lambda exe: not divides(exe)),

@@ -9,6 +9,7 @@ import numpy as np
 
 from verax.compiler.passes import centre_integers as centring
 from verax.compiler.passes import integer_products as products
+from verax.compiler.passes import join_roundings as joining
 from verax.compiler.passes import move_dequantise as moving
 from verax.compiler.passes import scale_quantised as scaling
 from verax.compiler.passes import widen_halves as halves
@@ -40,6 +41,9 @@ class Sketch:
     def parameters(self, scale: float, zero: int) -> list[str]:
         numbers = np.array(scale, np.float32), np.array(zero, np.uint8)
         return [self.b.constant(n) for n in numbers]
+
+    def whole(self, number: int) -> str:
+        return self.b.constant(np.array(number, np.int32))
 
     def weights(self) -> str:
         whole = self.random.integers(-128, 128, (5, 3, 3, 2)).astype(np.int8)
@@ -131,10 +135,38 @@ def in_halves() -> Graph:
     return s.graph(s.add("Conv", s.add("Cast", s.x, to="float16"), w))
 
 
+def without_half(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Round down where the nearest is meant."""
+    healthy = joining._offsets
+
+    def less(total: np.ndarray, wanted: np.ndarray, bits: int, ends: tuple[int, int]) -> object:
+        least, most = healthy(total, wanted, bits, ends)
+        return least - (1 << bits >> 1), most - (1 << bits >> 1)
+
+    with patch.object(joining, "_offsets", less):
+        return joining.join_roundings(graph, limit)
+
+
+def added_bytes() -> Graph:
+    """As TFLite adds them."""
+    s = Sketch()
+    terms = []
+    for value, (multiplier, shift) in ((s.x, (1623821475, -2)), (s.add("Neg", s.x), (2**30, 0))):
+        wide = s.add("Cast", s.bytes_of(value), to="int32")
+        wide = s.add("Mul", wide, s.whole(1 << 20))
+        factor = s.whole(multiplier), s.whole(shift)
+        terms.append(s.add("Requantize", wide, *factor, output_dtype="int32"))
+    total = s.add("Add", *terms)
+    factor = s.whole(1098017566), s.whole(-17)
+    q = s.add("Requantize", total, *factor, zero_point=-9, output_dtype="uint8")
+    return s.graph(s.floats_of(q))
+
+
 Rewriting = Callable[..., tuple[Graph, Trace]]
 TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("integer_products", of_the_data_alone, convolved, ""),
     ("move_dequantise", whatever_the_scale, requantised, ""),
+    ("join_roundings", without_half, added_bytes, ""),
     ("centre_integers", added_points, summed, ""),
     ("scale_quantised", multiplied, affine, ""),
     ("widen_halves", coarse_weights, in_halves, ""),

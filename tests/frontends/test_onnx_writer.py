@@ -25,6 +25,7 @@ WRITTEN_OTHERWISE = {
     *("EyeLike", "Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"),
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
     *("QuantizeLinear", "DynamicQuantizeGroups", "L2NormalizeInteger", "ResizeInteger"),
+    "WeightedSumInteger",
     *("MultiBoxDetection", "BoxNMS", "RNN", "GRU", "LSTM"),
     *(
         "Clip",

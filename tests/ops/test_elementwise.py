@@ -153,7 +153,7 @@ def has_foreign_semantics(case: Case) -> bool:
     return case.label in ("wraps", "int64 ** float32")
 
 
-WITHOUT_ORT = ("BitShift", "Swish", "Dropout", "Rsqrt", "Bfloat16Factor")
+WITHOUT_ORT = ("BitShift", "Swish", "Dropout", "Rsqrt", "Bfloat16Factor", "WeightedSumInteger")
 WITH_ORT = [n for n in NAMES if n not in WITHOUT_ORT]
 
 

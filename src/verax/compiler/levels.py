@@ -21,6 +21,7 @@ from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.fold_scales import fold_scales
 from verax.compiler.passes.integer_products import integer_products
+from verax.compiler.passes.join_roundings import join_roundings
 from verax.compiler.passes.merge_common import merge_common
 from verax.compiler.passes.merge_linear import merge_linear
 from verax.compiler.passes.move_dequantise import move_dequantise
@@ -106,7 +107,12 @@ PIPELINE: tuple[Pass, ...] = (
         PassClass.approximates,
         after=("fold_constants", "fold_scales", "merge_linear", "choose_bfloat16"),
     ),
-    Pass(centre_integers, PassClass.exact, after=("fold_constants", "integer_products")),
+    Pass(join_roundings, PassClass.exact, after=("fold_constants", "cancel_transposes")),
+    Pass(
+        centre_integers,
+        PassClass.exact,
+        after=("fold_constants", "integer_products", "join_roundings"),
+    ),
     Pass(
         scale_quantised,
         PassClass.reassociates,

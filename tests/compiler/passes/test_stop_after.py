@@ -52,6 +52,13 @@ def everything() -> Graph:
     small = b.add(REGISTRY["QuantizeLinear"](), [pool, step, zero], [], "again")
     weights = b.constant(rng.integers(-128, 128, (5, 3, 3, 2)).astype(np.int8))
     sums = b.add(REGISTRY["ConvInteger"](), [small, weights, zero], [], "sums")
+    whole = b.add(REGISTRY["Cast"](to="int32"), [first], [], "whole")
+    factors = [(1623821475, 10), (1098017566, -10)]
+    for multiplier, shift in factors:
+        parameters = [b.constant(np.array(n, np.int32)) for n in (multiplier, shift)]
+        kind = "int8" if shift < 0 else "int32"
+        op = REGISTRY["Requantize"](output_dtype=kind)
+        whole = b.add(op, [whole, *parameters], [], f"by {shift}")
     keys = b.add(REGISTRY["Tanh"](), [x], [], "tanh")
     turned = b.add(REGISTRY["Transpose"](perm=(0, 1, 3, 2)), [keys], [], "keys")
     scores = b.add(REGISTRY["MatMul"](), [x, turned], [], "scores")
@@ -62,7 +69,8 @@ def everything() -> Graph:
     tokens = b.add(REGISTRY["MatMul"](), [tokens, constant(3, 4)], [], "tokens")
     short = b.add(REGISTRY["Cast"](to="float16"), [x], [], "short")
     mean = b.add(REGISTRY["AveragePool"](kernel_shape=(3, 2)), [short], [], "mean")
-    return b.graph([b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub"), p, sums, seen, mean, tokens])
+    y = b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub")
+    return b.graph([y, p, sums, seen, mean, tokens, whole])
 
 
 def stepwise(graph: Graph) -> list[str]:

@@ -8,6 +8,7 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ops.pointwise.activation import Clip
 from verax.ops.quantized.requantization import Requantize
+from verax.ops.quantized.weighted_sum import WeightedSumInteger
 
 Range = tuple[int, int]
 MOVES = frozenset(
@@ -40,6 +41,8 @@ def _made(graph: Graph, value: str, depth: int) -> Range | None:
         return None
     if isinstance(node.op, Requantize):
         return node.op.ends()
+    if isinstance(node.op, WeightedSumInteger):
+        return node.op.low, node.op.high
     if isinstance(node.op, Clip):
         return _clipped(graph, node, depth)
     if any(v is None for v in node.inputs):

@@ -11,24 +11,33 @@ from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
 from verax.ir.types import DType
+from verax.ops.movement.reshaping import Reshape, Transpose
 from verax.ops.pointwise.activation import Clip
 from verax.ops.pointwise.arithmetic import Mul, Sub
 from verax.ops.pointwise.cast import Cast
+from verax.ops.pointwise.identity import Identity
 from verax.ops.quantized.quantization import QuantizeLinear
 from verax.ops.quantized.requantization import Requantize
+from verax.ops.quantized.weighted_sum import WeightedSumInteger
 from verax.ops.windows.integer_convolution import ConvInteger, ConvTransposeInteger
 from verax.records.trace import Trace
+
+MOVES = (Identity, Reshape, Transpose)
+"""Operators that move bytes and compute nothing."""
 
 
 def centre_integers(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Subtract the zero point of bytes before a convolution, in 16 bits, which its kernel reads.
 
-    Given:  %y = ConvInteger()(%q, %w, %z)
-    Result: %c = Sub()(Cast(to='int16')(%q), %z); %y = ConvInteger()(%c, %w)
+    Given:  %q = QuantizeLinear()(%x, %s, %z); %y = ConvInteger()(%q, %w, %z)
+    Result: %c = Clip()(QuantizeLinear()(%x, %s), -113, 142); %y = ConvInteger()(%c, %w)
+
+    Bytes that one convolution reads of the network's inputs stay: its kernel moves them anyway.
 
     What made the bytes then makes these 16 bits in one kernel. Where all that reads them is such
-    convolutions and DequantizeLinear with one scale s, the latter becomes Cast(%c) s, and a
-    QuantizeLinear or Requantize that made them makes the differences at once, within their ends.
+    convolutions, weighted sums and DequantizeLinear with one scale s, the last becomes Cast(%c) s,
+    sums take differences with another offset, and a QuantizeLinear, Requantize or weighted sum that
+    made the bytes makes the differences at once, within their ends.
 
     Numeric effect: none. Differences of bytes fit into 16 bits, padding is 0 in both, a difference
     times a scale is rounded once either way, and numbers are clipped after they are rounded.
@@ -38,7 +47,7 @@ def centre_integers(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     for node in graph.nodes:
         zero = None if rewriter.spent else _zero(graph, node)
         scale = None if rewriter.spent else _scale(graph, node)
-        if zero is not None:
+        if zero is not None and not _comes_from_outside(graph, node.inputs[0] or ""):
             c = _difference(rewriter, node.inputs[0] or "", zero, centred)
             inputs = [c, rewriter.map(node.inputs[1])]
             if len(node.inputs) > 3 and node.inputs[3] is not None:
@@ -52,6 +61,8 @@ def centre_integers(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
             factor = rewriter.constant(multiplier.reshape(()))
             made = rewriter.add(Mul(), [wide, factor], node.name, rewriter.names(node))
             rewriter.replace(node, made, "centre_integers")
+        elif isinstance(node.op, WeightedSumInteger) and not rewriter.spent:
+            _sum_of_differences(rewriter, node, centred)
         else:
             rewriter.keep(node)
     return swept(graph, *rewriter.finish())
@@ -62,9 +73,11 @@ def example() -> Graph:
     return parse_graph(
         """
         graph "centre_integers"
-        input %q: uint8[2, 2, 3, 4]
+        input %x: float32[2, 2, 3, 4]
+        const %s: float32[] = [0.03]
         const %z: uint8[] = [113]
         const %w: int8[3, 2, 1, 2] = [1, -5, 3, 20, 7, 15, -128, 5, -2, 9, 127, 11]
+        %q: uint8[2, 2, 3, 4] = QuantizeLinear()(%x, %s, %z)
         %y: int32[2, 3, 3, 3] = ConvInteger()(%q, %w, %z)
         output %y
         """
@@ -84,6 +97,44 @@ def _zero(graph: Graph, node: Node) -> int | None:
     return None if constant is None else int(constant.reshape(()))
 
 
+def _comes_from_outside(graph: Graph, q: str) -> bool:
+    """Whether q is an input of the network, moved perhaps, that nothing else reads."""
+    while len(graph.consumers.get(q, ())) == 1 and q not in graph.outputs:
+        node = graph.producers.get(q)
+        if node is None:
+            return True
+        if not isinstance(node.op, MOVES):
+            return False
+        q = node.inputs[0] or ""
+    return False
+
+
+def _sum_of_differences(
+    rewriter: Rewriter, node: Node, centred: dict[tuple[str, int], str]
+) -> None:
+    """A weighted sum that reads differences where nobody else reads the bytes."""
+    graph, op = rewriter.old, node.op
+    assert isinstance(op, WeightedSumInteger)
+    inputs, offset = [rewriter.map(v) for v in node.inputs], op.offset
+    for i, (value, factor) in enumerate(zip(node.inputs, op.factors, strict=True)):
+        q = value or ""
+        zeros = [z for n in graph.consumers[q] if (z := _zero(graph, n)) is not None]
+        if zeros and _all_centred(graph, q, zeros[0]):
+            inputs[i] = _difference(rewriter, q, zeros[0], centred)
+            offset += factor * zeros[0]
+    if inputs == [rewriter.map(v) for v in node.inputs]:
+        rewriter.keep(node)
+        return
+    moved = dataclasses.replace(op, offset=_wrapped(offset))
+    made = rewriter.add(moved, inputs, node.name, rewriter.names(node))
+    rewriter.replace(node, made, "centre_integers")
+
+
+def _wrapped(number: int) -> int:
+    """As 32 bits hold it, in which sums are computed."""
+    return (number + 2**31) % 2**32 - 2**31
+
+
 def _scale(graph: Graph, node: Node) -> tuple[int, np.ndarray] | None:
     """Zero point and scale of a DequantizeLinear whose bytes none but such nodes read."""
     factor = dequantised_by(graph, node)
@@ -101,6 +152,8 @@ def _all_centred(graph: Graph, q: str, zero: int) -> bool:
     for reader in graph.consumers.get(q, ()):
         other = dequantised_by(graph, reader)
         if other is not None and other.is_single and int(other.zero.reshape(())) == zero:
+            continue
+        if isinstance(reader.op, WeightedSumInteger):
             continue
         if _zero(graph, reader) != zero or q in reader.inputs[1:]:
             return False
@@ -140,6 +193,8 @@ def _made_centred(rewriter: Rewriter, q: str, zero: int) -> str | None:
             output_dtype=DType.int16,
         )
         return rewriter.add(moved, inputs, node.name)
+    if isinstance(node.op, WeightedSumInteger):
+        return _sum_made_centred(rewriter, q, zero)
     if not isinstance(node.op, QuantizeLinear):
         return None
     own = graph.constants.get(node.inputs[2] or "") if len(node.inputs) > 2 else np.zeros((), int)
@@ -150,6 +205,22 @@ def _made_centred(rewriter: Rewriter, q: str, zero: int) -> str | None:
     )
     limits = [_int16(rewriter, end) for end in (low, high)]
     return rewriter.add(Clip(), [wide, *limits])
+
+
+def _sum_made_centred(rewriter: Rewriter, q: str, zero: int) -> str:
+    """q - zero by the weighted sum that makes q, which may read differences itself by now."""
+    value = rewriter.map(q)
+    node = next(n for n in reversed(rewriter.new.nodes) if n.outputs[0] == value)
+    op = node.op
+    assert isinstance(op, WeightedSumInteger)
+    moved = dataclasses.replace(
+        op,
+        offset=_wrapped(op.offset - (zero << op.shift)),
+        low=op.low - zero,
+        high=op.high - zero,
+        output_dtype=DType.int16,
+    )
+    return rewriter.add(moved, node.inputs, node.name)
 
 
 def _int16(rewriter: Rewriter, value: int) -> str:

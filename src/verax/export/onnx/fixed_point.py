@@ -31,6 +31,7 @@ from verax.ops.quantized.requantization import (
     exp_table,
     reciprocal_table,
 )
+from verax.ops.quantized.weighted_sum import WeightedSumInteger
 
 
 def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
@@ -69,6 +70,19 @@ def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     if op.zero_point:
         found = g.add("Add", found, g.constant(op.zero_point))
     found = g.add("Clip", found, g.constant(low), g.constant(max(low, high)))
+    return g.finish(g.cast(found, op.output_dtype))
+
+
+def weighted_sum(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """The sum and the shift in int64."""
+    op, g = node.op, Group(node, graph)
+    assert isinstance(op, WeightedSumInteger)
+    total = g.constant(op.offset)
+    for i, factor in enumerate(op.factors):
+        term = g.add("Mul", g.cast(g.input(i), DType.int64), g.constant(factor))
+        total = g.add("Add", total, term)
+    found = _shifted(g, _wrap32(g, total), op.shift, 40)
+    found = g.add("Clip", found, g.constant(op.low), g.constant(op.high))
     return g.finish(g.cast(found, op.output_dtype))
 
 

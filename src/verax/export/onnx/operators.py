@@ -27,6 +27,7 @@ from verax.export.onnx.fixed_point import (
     requantize,
     resize_integer,
     softmax_integer,
+    weighted_sum,
 )
 from verax.export.onnx.integers import (
     average_pool_integer,
@@ -342,4 +343,5 @@ SPECIAL: dict[str, Maker] = {
     "Requantize": requantize,
     "AveragePoolInteger": average_pool_integer,
     "SoftmaxInteger": softmax_integer,
+    "WeightedSumInteger": weighted_sum,
 }

@@ -171,6 +171,7 @@ JUMPS = frozenset(
         *("Ceil", "Floor", "Round", "Sign", "Mod", "Equal", "Greater", "GreaterOrEqual"),
         *("Less", "LessOrEqual", "IsInf", "IsNaN", "And", "Or", "Xor", "Not", "BitShift"),
         *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "Shrink", "ThresholdedRelu"),
+        "WeightedSumInteger",
     )
 )
 """Elementwise operators whose result jumps."""

@@ -25,6 +25,7 @@ from verax.ops.pointwise.activation import Clip
 from verax.ops.pointwise.cast import Cast
 from verax.ops.quantized.quantization import QuantizeLinear
 from verax.ops.quantized.requantization import Requantize
+from verax.ops.quantized.weighted_sum import WeightedSumInteger
 
 BYTE = 255
 """The largest unsigned byte."""
@@ -89,7 +90,7 @@ def stored_in_bytes(graph: Graph, takes_bytes: Callable[[Graph, Node], bool]) ->
             rewriter.keep(node)
             continue
         op, inputs = node.op, [rewriter.map(v) for v in node.inputs]
-        if isinstance(op, Requantize | QuantizeLinear):
+        if isinstance(op, Requantize | WeightedSumInteger | QuantizeLinear):
             op = dataclasses.replace(op, output_dtype=DType.uint8)
         elif isinstance(op, Cast):
             op = dataclasses.replace(op, to=DType.uint8)
@@ -113,17 +114,23 @@ def _may_be_bytes(graph: Graph, node: Node, takes_bytes: Callable[[Graph, Node],
     if low < 0 or high > BYTE or not _makes_bytes(graph, node):
         return False
     readers = graph.consumers.get(value, ())
-    floats = [isinstance(n.op, Cast) and n.op.to.is_float for n in readers]
+    either = [_takes_any(n) for n in readers]
     convolves = [
-        not is_float and value not in n.inputs[1:] and takes_bytes(graph, n)
-        for is_float, n in zip(floats, readers, strict=True)
+        not ready and value not in n.inputs[1:] and takes_bytes(graph, n)
+        for ready, n in zip(either, readers, strict=True)
     ]
-    return any(convolves) and all(a or b for a, b in zip(floats, convolves, strict=True))
+    return any(convolves) and all(a or b for a, b in zip(either, convolves, strict=True))
+
+
+def _takes_any(reader: Node) -> bool:
+    """Whether it reads 16 bits and bytes alike."""
+    to_float = isinstance(reader.op, Cast) and reader.op.to.is_float
+    return to_float or isinstance(reader.op, WeightedSumInteger)
 
 
 def _makes_bytes(graph: Graph, node: Node) -> bool:
     """Whether the node could make its numbers, which are such bytes, as bytes."""
-    if isinstance(node.op, Requantize):
+    if isinstance(node.op, Requantize | WeightedSumInteger):
         return True
     if isinstance(node.op, Cast):
         return graph.types[node.inputs[0] or ""].dtype is DType.uint8

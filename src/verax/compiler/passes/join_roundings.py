@@ -1,0 +1,236 @@
+"""What several roundings make of one or two bytes, as one sum that is rounded once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from verax.compiler.passes.quantised import BYTES, swept
+from verax.ir.graph import Builder, Graph, Node
+from verax.ir.rewrite import Rewriter
+from verax.ir.text import parse_graph
+from verax.ir.types import DType, TensorType
+from verax.ops.pointwise.activation import Clip
+from verax.ops.pointwise.arithmetic import Add, Mul, Neg, Sub
+from verax.ops.pointwise.cast import Cast
+from verax.ops.quantized.requantization import Requantize
+from verax.ops.quantized.weighted_sum import WeightedSumInteger
+from verax.records.trace import Trace
+from verax.reference.evaluate import evaluate_node
+
+INSIDE = (Add, Sub, Mul, Neg, Cast, Clip, Requantize)
+"""Operators of which what is replaced may consist."""
+MOST_NODES = 12
+MOST_BYTES = 2
+"""More have more combinations than can be tried."""
+SHIFTS = range(22, 9, -1)
+"""Bits behind the point that are tried: the more, the more exactly factors are stated."""
+ROOM = 2**30
+"""Sums stay below it in size, so that they may be moved by a zero point."""
+FAR = 0.01
+"""Results that are so much further apart than a sum can make them are those of no sum."""
+NEAR = (0, 1, -1, 2, -2)
+"""How far from the nearest a factor may be, in units of its last place."""
+
+
+def join_roundings(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Scale and add bytes with one rounding instead of one for each and one of the sum.
+
+    Given:  %a = Requantize()(Mul()(Cast()(%p), %unit), %m, %s)
+            %b = Requantize()(Mul()(Cast()(%q), %unit), %n, %t)
+            %y = Requantize()(Add()(%a, %b), %f, %e)
+    Result: %y = WeightedSumInteger()(%p, %q)
+
+    Where integers are computed of one byte or two by sums, products with constants and roundings,
+    and a Requantize makes bytes of them. The factors are read off what the nodes make of the
+    smallest and the largest bytes.
+
+    Numeric effect: none. Both are computed for all bytes, or for all 65,536 pairs of them, and the
+    nodes stay as they are unless factors are found that give the same in every case.
+    """
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        part = None if rewriter.spent else _part_of(graph, node)
+        op = None if part is None else _as_one(part)
+        if part is None or op is None:
+            rewriter.keep(node)
+            continue
+        inputs = [rewriter.map(v) for v in part.bytes]
+        made = rewriter.add(op, inputs, node.name, rewriter.names(node))
+        rewriter.replace(node, made, "join_roundings")
+    return swept(graph, *rewriter.finish())
+
+
+def example() -> Graph:
+    """What `verax passes` shows."""
+    return parse_graph(
+        """
+        graph "join_roundings"
+        input %p: int8[2, 3, 5]
+        input %q: int8[2, 3, 5]
+        const %unit: int32[] = [1048576]
+        const %m: int32[] = [1623821475]
+        const %n: int32[] = [1073741824]
+        const %f: int32[] = [1098017566]
+        const %two: int32[] = [-2]
+        const %none: int32[] = [0]
+        const %e: int32[] = [-17]
+        %a: int32[2, 3, 5] = Cast(to='int32')(%p)
+        %b: int32[2, 3, 5] = Mul()(%a, %unit)
+        %c: int32[2, 3, 5] = Requantize(output_dtype='int32')(%b, %m, %two)
+        %g: int32[2, 3, 5] = Cast(to='int32')(%q)
+        %h: int32[2, 3, 5] = Mul()(%g, %unit)
+        %i: int32[2, 3, 5] = Requantize(output_dtype='int32')(%h, %n, %none)
+        %j: int32[2, 3, 5] = Add()(%c, %i)
+        %y: int8[2, 3, 5] = Requantize(zero_point=-128)(%j, %f, %e)
+        output %y
+        """
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """nodes: in an order in which they can run, `last` behind them. bytes: what they read that is
+    not constant, types beside them."""
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+    last: Node
+    bytes: tuple[str, ...]
+
+
+def _part_of(graph: Graph, last: Node) -> Part | None:
+    """The nodes that compute a byte of one byte or two, ending with `last`; None where others
+    take part, or read what lies between."""
+    if not isinstance(last.op, Requantize) or graph.types[last.outputs[0]].dtype not in BYTES:
+        return None
+    inside: dict[str, Node] = {}
+    read: list[str] = []
+    open_values = [v for v in last.inputs if v is not None]
+    while open_values:
+        value = open_values.pop(0)
+        constant = graph.constants.get(value)
+        if value in inside or value in read or (constant is not None and constant.size == 1):
+            continue
+        if constant is None and graph.types[value].dtype in BYTES:
+            read.append(value)
+            continue
+        node = graph.producers.get(value)
+        if node is None or not isinstance(node.op, INSIDE) or len(inside) == MOST_NODES:
+            return None
+        if not _whole(graph, value) or value in graph.outputs:
+            return None
+        inside[value] = node
+        open_values += [v for v in node.inputs if v is not None]
+    wanted = {*inside, *last.outputs}
+    for value in inside:
+        if any(not wanted & {*reader.outputs} for reader in graph.consumers[value]):
+            return None
+    if not inside or not 1 <= len(read) <= MOST_BYTES:
+        return None
+    nodes = tuple(n for n in graph.nodes if n.outputs[0] in inside)
+    read.sort(key=list(graph.types).index)
+    return Part(graph, nodes, last, tuple(read))
+
+
+def _whole(graph: Graph, value: str) -> bool:
+    dtype = graph.types[value].dtype
+    return not dtype.is_float and dtype is not DType.bool_
+
+
+def _as_one(part: Part) -> WeightedSumInteger | None:
+    """The sum that gives what the nodes give for all bytes; None where none was found."""
+    numbers = [_all_of(part.graph.types[v].dtype, i) for i, v in enumerate(part.bytes)]
+    between, wanted = _made(part, numbers)
+    op = part.last.op
+    assert isinstance(op, Requantize)
+    multiplier, shift = (int(part.graph.constants[v or ""]) for v in part.last.inputs[1:])
+    factor = float(multiplier) * 2.0 ** (shift - 31)
+    slopes = [factor * _slope(between, axis) for axis in range(len(numbers))]
+    for bits in SHIFTS:
+        for factors in _near([round(s * 2**bits) for s in slopes]):
+            total = _sum([f * n.astype(np.int64) for f, n in zip(factors, numbers)])
+            least, most = _offsets(total, wanted, bits, op.ends())
+            if least - most > FAR * 2**bits:
+                return None
+            offset = (least + most) // 2
+            if least <= most and _fits(total, offset, bits):
+                low, high = op.ends()
+                return WeightedSumInteger(
+                    factors=factors,
+                    offset=offset,
+                    shift=bits,
+                    low=low,
+                    high=high,
+                    output_dtype=op.output_dtype,
+                )
+    return None
+
+
+def _all_of(dtype: DType, axis: int) -> np.ndarray:
+    """Every number of a type of bytes, along an axis of two."""
+    info = np.iinfo(dtype.numpy)
+    numbers = np.arange(info.min, int(info.max) + 1).astype(dtype.numpy)
+    return np.expand_dims(numbers, 1 - axis)
+
+
+def _made(part: Part, numbers: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """What the nodes make of these: what the last one reads, and what it makes. int64."""
+    graph, b = part.graph, Builder()
+    arrays = dict(zip(part.bytes, numbers))
+    for value, array in arrays.items():
+        b.input(value, TensorType.of(array))
+    for node in (*part.nodes, part.last):
+        for v in node.inputs:
+            if v is not None and v not in arrays:
+                arrays[v] = graph.constants[v].reshape(())
+                b.constant(arrays[v], v)
+        b.add(node.op, node.inputs, node.outputs, node.name)
+        types = tuple(None if v is None else b.types[v] for v in node.inputs)
+        given = [None if v is None else arrays[v] for v in node.inputs]
+        out = tuple(b.types[v] for v in node.outputs)
+        (arrays[node.outputs[0]],) = evaluate_node(node, given, types, out, np.float32)
+    shape = np.broadcast_shapes(*(a.shape for a in numbers))
+    pair = [arrays[part.last.inputs[0] or ""], arrays[part.last.outputs[0]]]
+    before, after = (np.broadcast_to(a, shape).astype(np.int64) for a in pair)
+    return before, after
+
+
+def _slope(made: np.ndarray, axis: int) -> float:
+    """By how much what is made grows with a byte, in the mean over all bytes."""
+    along = np.moveaxis(made, axis, 0)
+    return float((along[-1] - along[0]).mean()) / (len(along) - 1)
+
+
+def _near(factors: list[int]) -> Iterator[tuple[int, ...]]:
+    """These factors, and those next to them."""
+    first, *rest = factors
+    for step in NEAR:
+        if not rest:
+            yield (first + step,)
+        for other in NEAR if rest else ():
+            yield first + step, rest[0] + other
+
+
+def _sum(terms: list[np.ndarray]) -> np.ndarray:
+    return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+
+def _offsets(
+    total: np.ndarray, wanted: np.ndarray, bits: int, ends: tuple[int, int]
+) -> tuple[int, int]:
+    """The least and the most that may be added so that all of `wanted` comes out."""
+    step, (low, high) = 1 << bits, ends
+    least = (wanted * step - total)[wanted > low]
+    most = ((wanted + 1) * step - 1 - total)[wanted < high]
+    if not least.size or not most.size:
+        return 1 << bits, 0
+    return int(least.max()), int(most.min())
+
+
+def _fits(total: np.ndarray, offset: int, bits: int) -> bool:
+    """Whether nothing leaves 32 bits, a zero point aside."""
+    reach = max(abs(int(end) + offset) for end in (total.min(), total.max()))
+    return max(reach, abs(offset), 256 << bits) <= ROOM
