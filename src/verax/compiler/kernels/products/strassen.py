@@ -303,7 +303,8 @@ class _Columns(Section):
         (phase,) = conv.phases()
         super().__init__(f, conv, schedule, phase, first_block, panels, blocks, first_item, weights)
         self.whole = spec
-        self.product: int | None = None
+        self.taken: tuple[int, ...] = ()  # products that code being emitted may be of; () for none
+        self.product: Index = 0
         self.finishes_later = is_long(spec.epilogue)
         self.tile_elements = len(strassen.OUTPUT) * self.tile_rows * self.width
         self.across = spec.n // 2 // LANES  # blocks of columns of a half
@@ -315,34 +316,47 @@ class _Columns(Section):
             self.f.args[3], (self.f.begin, sums_of_item(self.whole, self.schedule))
         )
         self.block = self.f.iadd(self.f.imul(kgroup, self.blocks), self.first_block)
-        for product in range(strassen.PRODUCTS):
-            self._take(product)
-            self._emit_pass(chunk)
+        # The products whose left factor is a sum have one code, and so have those of a's quarters:
+        # seven copies were most of what LLVM had to do for a network.
+        plain = tuple(p for p in range(strassen.PRODUCTS) if p not in self.whole.summed)
+        with self.f.loop(strassen.PRODUCTS) as p:
+            for products in (self.whole.summed, plain):
+                with self.f.when(self._is_one_of(p.index, products)):
+                    self._take(p.index, products)
+                    self._emit_pass(chunk)
         if self.finishes_later:
             self._emit_finish(chunk)
 
-    def _take(self, product: int) -> None:
-        """What is emitted next is of this product."""
+    def _is_one_of(self, product: Index, products: Sequence[int]) -> ir.Value:
+        b, mask = self.f.b, sum(1 << p for p in products)
+        bit = b.and_(b.lshr(self.f.i64(mask), self.f.i64(product)), self.f.i64(1))
+        return b.icmp_signed("!=", bit, self.f.i64(0))
+
+    def _take(self, product: Index, products: tuple[int, ...]) -> None:
+        """What is emitted next is of this product, which is one of `products`."""
         f, spec = self.f, self.whole
-        self.product = product
-        if product in spec.summed:
-            place = spec.summed.index(product) * spec.upper * (spec.k // 2)
-            self.pass_x, (self.x_row, self.x_block) = f.at(f.args[1], place), spec.sum_steps
+        self.product, self.taken = product, products
+        if products == spec.summed:
+            base, (self.x_row, self.x_block) = f.args[1], spec.sum_steps
+            starts = [i * spec.upper * (spec.k // 2) for i in range(len(products))]
         else:
-            ((quarter, _),) = strassen.LEFT[product]
-            down, right = divmod(quarter, 2)
-            self.x_row, self.x_block, across = spec.steps
-            self.pass_x = f.at(f.args[0], down * spec.upper * self.x_row + right * across)
+            base, (self.x_row, self.x_block, across) = f.args[0], spec.steps
+            halves = [divmod(strassen.LEFT[p][0][0], 2) for p in products]
+            starts = [down * spec.upper * self.x_row + right * across for down, right in halves]
+        place = f.i64(starts[0])
+        for p, start in zip(products[1:], starts[1:], strict=True):
+            place = f.b.select(self._is_one_of(product, [p]), f.i64(start), place)
+        self.pass_x = f.at(base, (place, 1))
         panel = known(self.weights_per_item)
-        start = self.weight_offset + product * panel
-        self.pass_w = f.at(f.args[2], (self.order, strassen.PRODUCTS * panel), start)
+        whole = (self.order, strassen.PRODUCTS * panel)
+        self.pass_w = f.at(f.args[2], whole, (product, panel), self.weight_offset)
 
     def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
         self.tile = tile
         super()._emit_rows(row, rows, tile)
 
     def _emit_tile(self, row: Index, col: Index, rows: int, cols: int, tile: Index) -> None:
-        if self.product is not None:
+        if self.taken:
             super()._emit_tile(row, col, rows, cols, tile)
             return
         f = self.f
@@ -365,15 +379,22 @@ class _Columns(Section):
         outputs: object,
         acc: Sequence[ir.Value],
     ) -> None:
-        """Add a tile of this product to the quarters that it belongs to."""
-        assert self.product is not None
+        """Add a tile of the product to the quarters that it belongs to."""
+        for product in self.taken:
+            only = len(self.taken) == 1
+            with nullcontext() if only else self.f.when(self._is_one_of(self.product, [product])):
+                self._add_to_quarters(product, row, pixels, acc)
+
+    def _add_to_quarters(
+        self, product: int, row: Index, pixels: list[tuple[int, int]], acc: Sequence[ir.Value]
+    ) -> None:
         f, lower = self.f, self.whole.lower
         tile = f.at(self.room, (self.tile, self.tile_elements))
-        for quarter, sign in strassen.OUTPUT_OF[self.product]:
+        for quarter, sign in strassen.OUTPUT_OF[product]:
             terms = [p for p, _ in strassen.OUTPUT[quarter]]
             down = quarter // 2
             for i, (r, _) in enumerate(pixels):
-                last = self.product == terms[-1]
+                last = product == terms[-1]
                 inside = None
                 if last and not self.finishes_later and down and lower < self.whole.upper:
                     at = f.iadd(row, r)
@@ -385,7 +406,7 @@ class _Columns(Section):
                     values = list(acc[i * self.blocks : (i + 1) * self.blocks])
                     inside_tile = [self._in_tile(quarter, r, j) for j in range(self.blocks)]
                     places = [f.at(tile, place) for place in inside_tile]
-                    if self.product != terms[0]:
+                    if product != terms[0]:
                         add = f.b.fadd if sign > 0 else f.b.fsub
                         values = [add(f.load(p), v) for p, v in zip(places, values, strict=True)]
                     if last and not self.finishes_later:
@@ -415,5 +436,5 @@ class _Columns(Section):
 
     def _emit_finish(self, chunk: Index) -> None:
         """The epilogue of all tiles of an item, whose sums are complete."""
-        self.product = None
+        self.taken = ()
         self._emit_pass(chunk)
