@@ -96,7 +96,7 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
 MOST_WITH_BORDER = 1 << 25
 """Elements of an input with its border, in any case: DeepLab's kernels reach 36 pixels beyond
 images of 14 or 33, with up to 2,048 channels."""
-IN_CACHE = 1 << 23
+IN_CACHE = 1 << 22
 """Bytes of a value that is read again from a cache."""
 
 
