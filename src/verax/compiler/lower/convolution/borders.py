@@ -17,7 +17,7 @@ from verax.compiler.lower.memory import Lifetime, bordered_bytes, most_alive
 from verax.compiler.lower.storage import Buffer, Geometry, Placed, Pointer
 from verax.numerics.expr import Const
 
-KEPT_SHARE = 0.1
+KEPT_SHARE = 0.2
 """What buffers that keep their borders may take, as a share of the bytes that live at once."""
 SLACK = 1 << 20
 """Bytes more than live at once that are not worth a step."""
@@ -73,20 +73,30 @@ def _filling(
     """The calls that write the border of a buffer."""
     strides = [math.prod(kind.extents[i + 1 :]) for i in range(len(kind.extents))]
     label = f"{number or 'zeros'} around an image"
-    for offset, dims in _sides(kind, strides):
-        spec = LoopSpec(dims, (), (Access(dtype, tuple(strides)),), (Const(number, dtype),))
+    for offset, dims, steps in _sides(kind, strides):
+        spec = LoopSpec(dims, (), (Access(dtype, steps),), (Const(number, dtype),))
         target = Pointer(buffer, offset * kind.itemsize)
         yield KernelCall(spec, lowering.schedule(spec), (target,), label)
 
 
-def _sides(kind: Geometry, strides: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(elements before it, dims) of the boxes that a border is made of: before and after the first
-    spatial axis, then of what lies between along the next one."""
+Box = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Elements before it, dims, strides."""
+
+
+def _sides(kind: Geometry, strides: list[int]) -> Iterator[Box]:
+    """The boxes that a border is made of: before and after the first spatial axis, then of what
+    lies between along the next one. Two that are alike are one with an axis more."""
     dims, offset = list(kind.extents), 0
     for axis, (begin, end) in enumerate(kind.borders, start=2):
-        inside = dims[axis] - begin - end
-        for start, count in ((0, begin), (begin + inside, end)):
-            if count:
-                yield offset + start * strides[axis], (*dims[:axis], count, *dims[axis + 1 :])
+        inside, step = dims[axis] - begin - end, strides[axis]
+        sides = [(start, n) for start, n in ((0, begin), (begin + inside, end)) if n]
+        pair = begin == end
+        for start, count in sides[:1] if pair else sides:
+            twice, apart = ((2,), ((begin + inside) * step,)) if pair else ((), ())
+            yield (
+                offset + start * step,
+                (*dims[:axis], *twice, count, *dims[axis + 1 :]),
+                (*strides[:axis], *apart, *strides[axis:]),
+            )
         dims[axis] = inside
         offset += begin * strides[axis]
