@@ -162,7 +162,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, default=Path("out"), help="models and panel.json")
     parser.add_argument("--page", type=Path, help="docs/panel.md; its drawing lies beside it")
     parser.add_argument("--again", action="store_true", help="only write the page of panel.json")
-    parser.add_argument("--resume", action="store_true", help="keep the networks of panel.json")
+    parser.add_argument("--resume", action="store_true", help="measure only what panel.json has not")
     parser.add_argument("--prepare", action="store_true", help="only make the networks' files")
     parser.add_argument("--python", action="append", default=[], metavar="ENGINE=PATH")
     parser.add_argument("--install", nargs="*", metavar="ENGINE", help="peers to install first")
@@ -192,7 +192,10 @@ def main(arguments: list[str] | None = None) -> int:
     if given.prepare:
         _prepare(given, found, console)
         return 0
-    rows = _read(kept) if given.resume and kept.exists() else []
+    rows = _read(kept) if kept.exists() else []
+    if not given.resume:  # what is not measured again stays
+        again = set(planned(given))
+        rows = [r for r in rows if (r.name, r.batch) not in again]
     done = {(r.name, r.batch) for r in rows}
     left = dict.fromkeys((p for p in planned(given) if p not in done), UNTIMED)
     begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""The boxes that a border is written in: every place of it once, and nothing of what it surrounds."""
+"""The boxes that a border is written in: every place of it once, and none of what it surrounds."""
 
 from __future__ import annotations
 

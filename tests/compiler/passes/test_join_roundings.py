@@ -45,6 +45,16 @@ class Net:
     def requantised(self, x: str, factor: float, **attributes: Any) -> str:
         return self.add("Requantize", x, *map(self.whole, quantised_factor(factor)), **attributes)
 
+    def floats(self, x: str, scale: float, zero: int, kind: str) -> str:
+        return self.add("DequantizeLinear", x, *self.parameters(scale, zero, kind))
+
+    def again(self, x: str, scale: float, zero: int, kind: str) -> str:
+        return self.add("QuantizeLinear", x, *self.parameters(scale, zero, kind))
+
+    def parameters(self, scale: float, zero: int, kind: str) -> list[str]:
+        numbers = np.array(scale, np.float32), np.array(zero, kind)
+        return [self.b.constant(n) for n in numbers]
+
     def term(self, x: str, zero: int, factor: float) -> str:
         """(x - zero) factor 2^20, rounded."""
         wide = self.add("Sub", self.add("Cast", x, to="int32"), self.whole(zero))
@@ -53,6 +63,17 @@ class Net:
 
     def graph(self, *outputs: str) -> Graph:
         return self.b.graph(list(outputs))
+
+
+def added_floats(
+    scales: tuple[float, float, float], zeros: tuple[int, int, int], op: str, kind: str, relu: bool
+) -> tuple[Net, Graph]:
+    """The same between DequantizeLinear and QuantizeLinear."""
+    n = Net(kind, "int8")
+    kinds = (kind, "int8")
+    floats = [n.floats(x, *p) for x, *p in zip(n.bytes, scales, zeros, kinds)]
+    total = n.add(op, *floats)
+    return n, n.graph(n.again(n.add("Relu", total) if relu else total, scales[2], zeros[2], "int8"))
 
 
 def kinds(graph: Graph) -> list[str]:
@@ -112,6 +133,52 @@ def test_the_sums_of_usual_scales_are_joined() -> None:
     assert found >= 27
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.tuples(*[st.floats(1e-4, 2.0)] * 2),
+    st.floats(0.2, 3.0),
+    st.tuples(st.integers(0, 127), st.integers(-128, 127), st.integers(-128, 127)),
+    st.sampled_from(["Add", "Sub"]),
+    st.sampled_from(["int8", "uint8"]),
+    st.booleans(),
+)
+def test_every_pair_of_dequantised_bytes_gives_what_it_gave(
+    scales: tuple[float, float],
+    share: float,
+    zeros: tuple[int, int, int],
+    op: str,
+    kind: str,
+    relu: bool,
+) -> None:
+    n, graph = added_floats((*scales, share * max(scales)), zeros, op, kind, relu)
+    joined, trace = join_roundings(graph)
+    before, after = promised(graph, n.fed), promised(joined, n.fed)
+    assert bits(before[graph.outputs[0]]) == bits(after[joined.outputs[0]]), trace.notes
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("target", TARGETS)
+def test_dequantised_bytes_are_summed_as_bytes(target: str, relu: bool) -> None:
+    scales = 0.0312718, 0.0173141, 0.0411592
+    n, graph = added_floats(scales, (5, -11, 7), "Add", "uint8", relu)
+    exe = compile(graph, Settings(opt_level=1, threads=2, target=target))
+    assert kinds(exe.specialised.graph) == ["WeightedSumInteger"]
+    y = graph.outputs[0]
+    assert bits(exe.run(n.fed)[y]) == bits(promised(graph, n.fed)[y])
+
+
+def test_others_may_read_what_is_dequantised() -> None:
+    n = Net("int8", "int8")
+    floats = [n.floats(x, s, 3, "int8") for x, s in zip(n.bytes, (0.0312718, 0.0173141))]
+    y = n.again(n.add("Add", *floats), 0.0411592, 7, "int8")
+    graph = n.graph(y, n.add("Tanh", floats[0]))
+    joined, trace = join_roundings(graph)
+    assert trace.rewrites == 1
+    before, after = promised(graph, n.fed), promised(joined, n.fed)
+    for old, new in zip(graph.outputs, joined.outputs, strict=True):
+        assert bits(before[old]) == bits(after[new])
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_compiled_code_gives_it_for_every_pair(target: str) -> None:
     n, graph = added((0.0312718, 0.0173141, 0.0411592), (5, -11, 7), "Sub", 7, "uint8")
@@ -141,6 +208,15 @@ def test_what_is_no_sum_stays() -> None:
     assert untouched(n.graph(n.requantised(n.add("Mul", a, b), 0.004)))
     clipped = n.add("Clip", a, n.whole(-20), n.whole(20))
     assert untouched(n.graph(n.requantised(clipped, 0.7)))
+
+
+@pytest.mark.parametrize("scale", [0.0, np.inf, np.nan, 1e-38, 3e38])
+def test_scales_of_which_nothing_comes_stay(scale: float) -> None:
+    for scales in ((scale, 0.3, 0.4), (0.5, 0.3, scale)):
+        n, graph = added_floats(scales, (5, -11, 7), "Add", "uint8", False)
+        joined, _ = join_roundings(graph)
+        before, after = promised(graph, n.fed), promised(joined, n.fed)
+        assert bits(before[graph.outputs[0]]) == bits(after[joined.outputs[0]])
 
 
 def test_what_others_read_stays() -> None:

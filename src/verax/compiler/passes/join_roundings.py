@@ -12,16 +12,19 @@ from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
 from verax.ir.types import DType, TensorType
-from verax.ops.pointwise.activation import Clip
+from verax.ops.pointwise.activation import Clip, Relu
 from verax.ops.pointwise.arithmetic import Add, Mul, Neg, Sub
 from verax.ops.pointwise.cast import Cast
+from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 from verax.ops.quantized.requantization import Requantize
 from verax.ops.quantized.weighted_sum import WeightedSumInteger
 from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 
-INSIDE = (Add, Sub, Mul, Neg, Cast, Clip, Requantize)
+INSIDE = (Add, Sub, Mul, Neg, Relu, Cast, Clip, Requantize, DequantizeLinear)
 """Operators of which what is replaced may consist."""
+ENDS = (Requantize, QuantizeLinear)
+"""Operators that make bytes of it."""
 MOST_NODES = 12
 MOST_BYTES = 2
 """More have more combinations than can be tried."""
@@ -29,6 +32,8 @@ SHIFTS = range(22, 9, -1)
 """Bits behind the point that are tried: the more, the more exactly factors are stated."""
 ROOM = 2**30
 """Sums stay below it in size, so that they may be moved by a zero point."""
+STEEPEST = 1024.0
+"""No byte changes a result that is one by as much for each step."""
 FAR = 0.01
 """Results that are so much further apart than a sum can make them are those of no sum."""
 NEAR = (0, 1, -1, 2, -2)
@@ -43,9 +48,8 @@ def join_roundings(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
             %y = Requantize()(Add()(%a, %b), %f, %e)
     Result: %y = WeightedSumInteger()(%p, %q)
 
-    Where integers are computed of one byte or two by sums, products with constants and roundings,
-    and a Requantize makes bytes of them. The factors are read off what the nodes make of the
-    smallest and the largest bytes.
+    Where something is computed of one byte or two by sums, products with constants and roundings,
+    as integers or as floats, and made a byte again. The factors are read off what the nodes make.
 
     Numeric effect: none. Both are computed for all bytes, or for all 65,536 pairs of them, and the
     nodes stay as they are unless factors are found that give the same in every case.
@@ -104,7 +108,7 @@ class Part:
 def _part_of(graph: Graph, last: Node) -> Part | None:
     """The nodes that compute a byte of one byte or two, ending with `last`; None where others
     take part, or read what lies between."""
-    if not isinstance(last.op, Requantize) or graph.types[last.outputs[0]].dtype not in BYTES:
+    if not isinstance(last.op, ENDS) or graph.types[last.outputs[0]].dtype not in BYTES:
         return None
     inside: dict[str, Node] = {}
     read: list[str] = []
@@ -120,12 +124,14 @@ def _part_of(graph: Graph, last: Node) -> Part | None:
         node = graph.producers.get(value)
         if node is None or not isinstance(node.op, INSIDE) or len(inside) == MOST_NODES:
             return None
-        if not _whole(graph, value) or value in graph.outputs:
+        if graph.types[value].dtype is DType.bool_ or value in graph.outputs:
             return None
         inside[value] = node
         open_values += [v for v in node.inputs if v is not None]
     wanted = {*inside, *last.outputs}
-    for value in inside:
+    for value, node in inside.items():
+        if isinstance(node.op, DequantizeLinear):
+            continue  # others may read it still
         if any(not wanted & {*reader.outputs} for reader in graph.consumers[value]):
             return None
     if not inside or not 1 <= len(read) <= MOST_BYTES:
@@ -135,38 +141,54 @@ def _part_of(graph: Graph, last: Node) -> Part | None:
     return Part(graph, nodes, last, tuple(read))
 
 
-def _whole(graph: Graph, value: str) -> bool:
-    dtype = graph.types[value].dtype
-    return not dtype.is_float and dtype is not DType.bool_
-
-
 def _as_one(part: Part) -> WeightedSumInteger | None:
     """The sum that gives what the nodes give for all bytes; None where none was found."""
     numbers = [_all_of(part.graph.types[v].dtype, i) for i, v in enumerate(part.bytes)]
     between, wanted = _made(part, numbers)
-    op = part.last.op
-    assert isinstance(op, Requantize)
-    multiplier, shift = (int(part.graph.constants[v or ""]) for v in part.last.inputs[1:])
-    factor = float(multiplier) * 2.0 ** (shift - 31)
-    slopes = [factor * _slope(between, axis) for axis in range(len(numbers))]
+    slopes = [_factor(part) * _slope(between, axis) for axis in range(len(numbers))]
+    if not all(abs(s) <= STEEPEST for s in slopes):
+        return None
+    to = part.graph.types[part.last.outputs[0]].dtype
+    # Saturation costs nothing; what was clipped before it, at a zero point, needs ends of its own.
+    for low, high in dict.fromkeys((_ends(part.last, to), (int(wanted.min()), int(wanted.max())))):
+        found = _factors(slopes, numbers, wanted, (low, high))
+        if found is not None:
+            factors, offset, bits = found
+            return WeightedSumInteger(
+                factors=factors, offset=offset, shift=bits, low=low, high=high, output_dtype=to
+            )
+    return None
+
+
+def _factors(
+    slopes: list[float], numbers: list[np.ndarray], wanted: np.ndarray, ends: tuple[int, int]
+) -> tuple[tuple[int, ...], int, int] | None:
+    """Factors, an offset and a shift with which all of `wanted` comes out between the ends."""
     for bits in SHIFTS:
         for factors in _near([round(s * 2**bits) for s in slopes]):
             total = _sum([f * n.astype(np.int64) for f, n in zip(factors, numbers)])
-            least, most = _offsets(total, wanted, bits, op.ends())
+            least, most = _offsets(total, wanted, bits, ends)
             if least - most > FAR * 2**bits:
                 return None
             offset = (least + most) // 2
             if least <= most and _fits(total, offset, bits):
-                low, high = op.ends()
-                return WeightedSumInteger(
-                    factors=factors,
-                    offset=offset,
-                    shift=bits,
-                    low=low,
-                    high=high,
-                    output_dtype=op.output_dtype,
-                )
+                return factors, offset, bits
     return None
+
+
+def _factor(part: Part) -> float:
+    """By which the last node multiplies before it rounds."""
+    first, *rest = (part.graph.constants[v or ""].reshape(()) for v in part.last.inputs[1:3])
+    if isinstance(part.last.op, QuantizeLinear):
+        return 1 / float(first) if first else np.nan
+    return float(first) * 2.0 ** (int(rest[0]) - 31)
+
+
+def _ends(last: Node, to: DType) -> tuple[int, int]:
+    if isinstance(last.op, Requantize):
+        return last.op.ends()
+    info = np.iinfo(to.numpy)
+    return int(info.min), int(info.max)
 
 
 def _all_of(dtype: DType, axis: int) -> np.ndarray:
@@ -177,7 +199,7 @@ def _all_of(dtype: DType, axis: int) -> np.ndarray:
 
 
 def _made(part: Part, numbers: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """What the nodes make of these: what the last one reads, and what it makes. int64."""
+    """What the nodes make of these: what the last one reads, and what it makes, in int64."""
     graph, b = part.graph, Builder()
     arrays = dict(zip(part.bytes, numbers))
     for value, array in arrays.items():
@@ -191,17 +213,24 @@ def _made(part: Part, numbers: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray
         types = tuple(None if v is None else b.types[v] for v in node.inputs)
         given = [None if v is None else arrays[v] for v in node.inputs]
         out = tuple(b.types[v] for v in node.outputs)
-        (arrays[node.outputs[0]],) = evaluate_node(node, given, types, out, np.float32)
+        (made,) = evaluate_node(node, given, types, out, np.float32, promised_bits=True)
+        arrays[node.outputs[0]] = made
     shape = np.broadcast_shapes(*(a.shape for a in numbers))
     pair = [arrays[part.last.inputs[0] or ""], arrays[part.last.outputs[0]]]
-    before, after = (np.broadcast_to(a, shape).astype(np.int64) for a in pair)
-    return before, after
+    before, after = (np.broadcast_to(a, shape) for a in pair)
+    return before.astype(np.float64), after.astype(np.int64)
 
 
 def _slope(made: np.ndarray, axis: int) -> float:
-    """By how much what is made grows with a byte, in the mean over all bytes."""
-    along = np.moveaxis(made, axis, 0)
-    return float((along[-1] - along[0]).mean()) / (len(along) - 1)
+    """By how much what is made grows with a byte, in the mean over all bytes with which it does so
+    by as much as with any, roundings to integers aside; steps that a clip shortens do not count."""
+    with np.errstate(invalid="ignore"):
+        steps = np.diff(made, axis=axis)
+    largest = np.abs(steps).max()
+    if not np.isfinite(largest):
+        return np.nan
+    rounded = 2.0 if (made == np.rint(made)).all() else 0.0
+    return float(steps[np.abs(steps) >= 0.999 * largest - rounded].mean())
 
 
 def _near(factors: list[int]) -> Iterator[tuple[int, ...]]:
