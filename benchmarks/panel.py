@@ -162,7 +162,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, default=Path("out"), help="models and panel.json")
     parser.add_argument("--page", type=Path, help="docs/panel.md; its drawing lies beside it")
     parser.add_argument("--again", action="store_true", help="only write the page of panel.json")
-    parser.add_argument("--resume", action="store_true", help="measure only what panel.json has not")
+    parser.add_argument("--resume", action="store_true", help="measure what panel.json has not")
     parser.add_argument("--prepare", action="store_true", help="only make the networks' files")
     parser.add_argument("--python", action="append", default=[], metavar="ENGINE=PATH")
     parser.add_argument("--install", nargs="*", metavar="ENGINE", help="peers to install first")
