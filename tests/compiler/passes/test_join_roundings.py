@@ -21,6 +21,15 @@ from verax.numerics.fixed_point import quantised_factor
 from verax.reference import promised
 
 TARGETS = [t for t in ("avx512vnni", "avx512", "avx2", "aarch64") if Target.named(t).runs_here()]
+any_sum = given(
+    st.tuples(*[st.floats(1e-4, 2.0)] * 2),
+    st.floats(0.2, 3.0),
+    st.tuples(st.integers(0, 127), st.integers(-128, 127), st.integers(-128, 127)),
+    st.sampled_from(["Add", "Sub"]),
+    st.sampled_from(["int8", "uint8"]),
+    st.booleans(),
+)
+"""Scales of a and b, the result's by the larger of them, zero points, what is computed."""
 EVERY = {"a": (256, 1), "b": (1, 256)}
 
 
@@ -80,6 +89,14 @@ def kinds(graph: Graph) -> list[str]:
     return [n.op.kind for n in graph.nodes]
 
 
+def same_for_all(n: Net, graph: Graph) -> None:
+    """Whatever the pass does, all outputs are what they were."""
+    joined, trace = join_roundings(graph)
+    before, after = promised(graph, n.fed), promised(joined, n.fed)
+    for old, new in zip(graph.outputs, joined.outputs, strict=True):
+        assert bits(before[old]) == bits(after[new]), trace.notes
+
+
 def added(
     scales: tuple[float, float, float], zeros: tuple[int, int, int], op: str, low: int, kind: str
 ) -> tuple[Net, Graph]:
@@ -98,14 +115,7 @@ def test_ties_that_no_sum_rounds_as_they_were_stay() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.tuples(*[st.floats(1e-4, 2.0)] * 2),
-    st.floats(0.2, 3.0),
-    st.tuples(st.integers(0, 127), st.integers(-128, 127), st.integers(-128, 127)),
-    st.sampled_from(["Add", "Sub"]),
-    st.sampled_from(["int8", "uint8"]),
-    st.booleans(),
-)
+@any_sum
 def test_every_pair_of_bytes_gives_what_it_gave(
     scales: tuple[float, float],
     share: float,
@@ -116,9 +126,7 @@ def test_every_pair_of_bytes_gives_what_it_gave(
 ) -> None:
     out = share * max(scales)
     n, graph = added((*scales, out), zeros, op, zeros[2] if relu else -128, kind)
-    joined, trace = join_roundings(graph)
-    before, after = promised(graph, n.fed), promised(joined, n.fed)
-    assert bits(before[graph.outputs[0]]) == bits(after[joined.outputs[0]]), trace.notes
+    same_for_all(n, graph)
 
 
 def test_the_sums_of_usual_scales_are_joined() -> None:
@@ -134,14 +142,7 @@ def test_the_sums_of_usual_scales_are_joined() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.tuples(*[st.floats(1e-4, 2.0)] * 2),
-    st.floats(0.2, 3.0),
-    st.tuples(st.integers(0, 127), st.integers(-128, 127), st.integers(-128, 127)),
-    st.sampled_from(["Add", "Sub"]),
-    st.sampled_from(["int8", "uint8"]),
-    st.booleans(),
-)
+@any_sum
 def test_every_pair_of_dequantised_bytes_gives_what_it_gave(
     scales: tuple[float, float],
     share: float,
@@ -151,9 +152,7 @@ def test_every_pair_of_dequantised_bytes_gives_what_it_gave(
     relu: bool,
 ) -> None:
     n, graph = added_floats((*scales, share * max(scales)), zeros, op, kind, relu)
-    joined, trace = join_roundings(graph)
-    before, after = promised(graph, n.fed), promised(joined, n.fed)
-    assert bits(before[graph.outputs[0]]) == bits(after[joined.outputs[0]]), trace.notes
+    same_for_all(n, graph)
 
 
 @pytest.mark.parametrize("relu", [False, True])
@@ -172,11 +171,8 @@ def test_others_may_read_what_is_dequantised() -> None:
     floats = [n.floats(x, s, 3, "int8") for x, s in zip(n.bytes, (0.0312718, 0.0173141))]
     y = n.again(n.add("Add", *floats), 0.0411592, 7, "int8")
     graph = n.graph(y, n.add("Tanh", floats[0]))
-    joined, trace = join_roundings(graph)
-    assert trace.rewrites == 1
-    before, after = promised(graph, n.fed), promised(joined, n.fed)
-    for old, new in zip(graph.outputs, joined.outputs, strict=True):
-        assert bits(before[old]) == bits(after[new])
+    assert join_roundings(graph)[1].rewrites == 1
+    same_for_all(n, graph)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -214,9 +210,34 @@ def test_what_is_no_sum_stays() -> None:
 def test_scales_of_which_nothing_comes_stay(scale: float) -> None:
     for scales in ((scale, 0.3, 0.4), (0.5, 0.3, scale)):
         n, graph = added_floats(scales, (5, -11, 7), "Add", "uint8", False)
-        joined, _ = join_roundings(graph)
-        before, after = promised(graph, n.fed), promised(joined, n.fed)
-        assert bits(before[graph.outputs[0]]) == bits(after[joined.outputs[0]])
+        same_for_all(n, graph)
+
+
+@pytest.mark.parametrize("place", ["zero point", "scale", "zero point within", "end"])
+def test_parameters_that_are_computed_stay(place: str) -> None:
+    """Bytes that say how others are read are no terms of a sum."""
+    n = Net("int8")
+    other = n.b.input("b", TensorType.parse("int8[]"))
+    scale, zero = n.parameters(0.3, 3, "int8")
+    x = n.add("DequantizeLinear", *n.bytes, scale, other if place == "zero point within" else zero)
+    computed = n.add("DequantizeLinear", other, scale, zero)
+    if place == "end":
+        x = n.add("Clip", x, computed)
+    last = computed if place == "scale" else scale, other if place == "zero point" else zero
+    graph = n.graph(n.add("QuantizeLinear", x, *last))
+    assert untouched(graph)
+    n.fed["b"] = np.array(7, np.int8)
+    exe = compile(graph, Settings(opt_level=1, threads=1))
+    y = graph.outputs[0]
+    assert bits(exe.run(n.fed)[y]) == bits(promised(graph, n.fed)[y])
+
+
+def test_a_constant_with_more_axes_gives_the_result_more() -> None:
+    n = Net("int8")
+    x = n.floats(*n.bytes, 0.3127, 3, "int8")
+    more = n.b.constant(np.full((1, 1, 1), 0.711, np.float32))
+    graph = n.graph(n.again(n.add("Add", x, more), 0.4119, 1, "int8"))
+    assert untouched(graph)
 
 
 def test_what_others_read_stays() -> None:

@@ -15,6 +15,7 @@ from verax.ir.types import DType, TensorType
 from verax.ops.pointwise.activation import Clip, Relu
 from verax.ops.pointwise.arithmetic import Add, Mul, Neg, Sub
 from verax.ops.pointwise.cast import Cast
+from verax.ops.quantized.per_element import Parametrised
 from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 from verax.ops.quantized.requantization import Requantize
 from verax.ops.quantized.weighted_sum import WeightedSumInteger
@@ -97,7 +98,7 @@ def example() -> Graph:
 @dataclasses.dataclass(frozen=True)
 class Part:
     """nodes: in an order in which they can run, `last` behind them. bytes: what they read that is
-    not constant, types beside them."""
+    not constant."""
 
     graph: Graph
     nodes: tuple[Node, ...]
@@ -107,8 +108,9 @@ class Part:
 
 def _part_of(graph: Graph, last: Node) -> Part | None:
     """The nodes that compute a byte of one byte or two, ending with `last`; None where others
-    take part, or read what lies between."""
-    if not isinstance(last.op, ENDS) or graph.types[last.outputs[0]].dtype not in BYTES:
+    take part, read what lies between, or give the result more axes than the bytes have."""
+    y = graph.types[last.outputs[0]]
+    if not isinstance(last.op, ENDS) or y.dtype not in BYTES or not _is_fixed(graph, last):
         return None
     inside: dict[str, Node] = {}
     read: list[str] = []
@@ -124,6 +126,8 @@ def _part_of(graph: Graph, last: Node) -> Part | None:
         node = graph.producers.get(value)
         if node is None or not isinstance(node.op, INSIDE) or len(inside) == MOST_NODES:
             return None
+        if not _is_fixed(graph, node):
+            return None
         if graph.types[value].dtype is DType.bool_ or value in graph.outputs:
             return None
         inside[value] = node
@@ -136,9 +140,18 @@ def _part_of(graph: Graph, last: Node) -> Part | None:
             return None
     if not inside or not 1 <= len(read) <= MOST_BYTES:
         return None
+    if max(graph.types[v].rank for v in read) < y.rank:
+        return None
     nodes = tuple(n for n in graph.nodes if n.outputs[0] in inside)
     read.sort(key=list(graph.types).index)
     return Part(graph, nodes, last, tuple(read))
+
+
+def _is_fixed(graph: Graph, node: Node) -> bool:
+    """Whether scales, zero points and ends are constants."""
+    if not isinstance(node.op, Parametrised | Clip):
+        return True
+    return all(v is None or v in graph.constants for v in node.inputs[1:])
 
 
 def _as_one(part: Part) -> WeightedSumInteger | None:
@@ -166,7 +179,8 @@ def _factors(
     """Factors, an offset and a shift with which all of `wanted` comes out between the ends."""
     for bits in SHIFTS:
         for factors in _near([round(s * 2**bits) for s in slopes]):
-            total = _sum([f * n.astype(np.int64) for f, n in zip(factors, numbers)])
+            first, *rest = (f * n.astype(np.int64) for f, n in zip(factors, numbers))
+            total = sum(rest, first)
             least, most = _offsets(total, wanted, bits, ends)
             if least - most > FAR * 2**bits:
                 return None
@@ -241,10 +255,6 @@ def _near(factors: list[int]) -> Iterator[tuple[int, ...]]:
             yield (first + step,)
         for other in NEAR if rest else ():
             yield first + step, rest[0] + other
-
-
-def _sum(terms: list[np.ndarray]) -> np.ndarray:
-    return terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
 
 def _offsets(
