@@ -192,12 +192,11 @@ def main(arguments: list[str] | None = None) -> int:
     if given.prepare:
         _prepare(given, found, console)
         return 0
-    rows = _read(kept) if kept.exists() else []
+    rows, plan = _read(kept) if kept.exists() else [], planned(given)
     if not given.resume:  # what is not measured again stays
-        again = set(planned(given))
-        rows = [r for r in rows if (r.name, r.batch) not in again]
+        rows = [r for r in rows if (r.name, r.batch) not in plan]
     done = {(r.name, r.batch) for r in rows}
-    left = dict.fromkeys((p for p in planned(given) if p not in done), UNTIMED)
+    left = dict.fromkeys((p for p in plan if p not in done), UNTIMED)
     begin = time.monotonic()
     for name, batch in list(left):
         if time.monotonic() - begin > 60 * given.minutes:

@@ -95,11 +95,16 @@ def _power_of_two(m: Arith[V], n: V) -> V:
     return m.bitcast(m.add(m.shift_left(n, _i(m, 23)), _i(m, 0x3F800000)), "float32")
 
 
+def _scaled(m: Arith[V], p: V, t: V) -> V:
+    """p 2**n for the n in the low bits of t's representation, where the result is normal."""
+    exponent = m.shift_left(m.bitcast(t, "int32"), _i(m, 23))
+    return m.bitcast(m.add(m.bitcast(p, "int32"), exponent), "float32")
+
+
 def exp_normal(m: Arith[V], x: V) -> V:
     """exp, with its bits, for arguments in [-87, 88], whose result is normal; of NaN anything."""
     t, r = _reduce_exp(m, x, _f(m, _ROUND))
-    bits = m.bitcast(_exp_polynomial(m, r), "int32")
-    return m.bitcast(m.add(bits, m.shift_left(m.bitcast(t, "int32"), _i(m, 23))), "float32")
+    return _scaled(m, _exp_polynomial(m, r), t)
 
 
 def exp(m: Arith[V], x: V) -> V:
@@ -213,8 +218,7 @@ def gelu(m: Arith[V], x: V) -> V:
     a polynomial in |x|, or 0 below 2**-126."""
     log2 = polynomial(m, m.abs(x), _LOG2_NORMAL)
     t = m.add(log2, _f(m, _ROUND))
-    bits = m.bitcast(polynomial(m, m.sub(log2, m.sub(t, _f(m, _ROUND))), _EXP2), "int32")
-    tail = m.bitcast(m.add(bits, m.shift_left(m.bitcast(t, "int32"), _i(m, 23))), "float32")
+    tail = _scaled(m, polynomial(m, m.sub(log2, m.sub(t, _f(m, _ROUND))), _EXP2), t)
     tail = m.select(m.lt(log2, _f(m, -126.0)), _f(m, 0.0), tail)
     largest = _f(m, _LARGEST)
     finite = m.select(m.lt(x, largest), x, largest)  # inf times 0 is no 0
@@ -245,8 +249,7 @@ def _times_sigmoid(m: Arith[V], x: V, z: V) -> V:
     carried, minus = _f(m, _ROUND - 64), _f(m, -_LOG2E)
     t = m.fma(z, minus, carried)
     rest = m.fma(z, minus, m.sub(carried, t))
-    bits = m.bitcast(polynomial(m, rest, _EXP2), "int32")
-    power = m.bitcast(m.add(bits, m.shift_left(m.bitcast(t, "int32"), _i(m, 23))), "float32")
+    power = _scaled(m, polynomial(m, rest, _EXP2), t)
     return m.div(x, m.fma(power, _f(m, 2.0**64), _f(m, 1.0)))
 
 

@@ -149,24 +149,23 @@ def load_operands(
     batch: Index,
     block: Index,
     place: Sequence[Index],
-    offset: Sizes = (0, 0, 0),
-    count: Index | None = None,
-    loaded: dict[tuple[int, Index], ir.Value] | None = None,
+    offset: Sizes,
+    count: Index | None,
+    loaded: dict[tuple[int, Index], ir.Value],
 ) -> list[ir.Value]:
     """The operands' vectors for the block of output channels at `place` + `offset`.
 
-    count: channels of this block that tensors have; by default 16. loaded: what was loaded before
-    of operands that all places of a block share, by number and block.
+    count: channels of this block that tensors have; None for 16. loaded: what was loaded before of
+    operands that all places of a block share, by number and block; more is added.
     """
     found = []
-    known = {} if loaded is None else loaded
     operands = epilogue.operands if epilogue else ()
     for i, (operand, pointer) in enumerate(zip(operands, pointers, strict=True)):
         if operand.strides is None:
-            if (i, block) not in known:
+            if (i, block) not in loaded:
                 address = f.at(pointer, (block, LANES), dtype=operand.dtype)
-                known[i, block] = f.load(address, operand.dtype)
-            found.append(known[i, block])
+                loaded[i, block] = f.load(address, operand.dtype)
+            found.append(loaded[i, block])
         else:
             address = operand.strides.at(f, pointer, batch, block, place, offset, operand.dtype)
             found.append(load_lanes(f, operand.strides, address, count, operand.dtype))

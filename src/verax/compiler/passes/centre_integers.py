@@ -11,6 +11,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
 from verax.ir.types import DType
+from verax.numerics.fixed_point import wrap32
 from verax.ops.movement.reshaping import Reshape, Transpose
 from verax.ops.pointwise.activation import Clip
 from verax.ops.pointwise.arithmetic import Mul, Sub
@@ -125,14 +126,9 @@ def _sum_of_differences(
     if inputs == [rewriter.map(v) for v in node.inputs]:
         rewriter.keep(node)
         return
-    moved = dataclasses.replace(op, offset=_wrapped(offset))
+    moved = dataclasses.replace(op, offset=int(wrap32(offset)))
     made = rewriter.add(moved, inputs, node.name, rewriter.names(node))
     rewriter.replace(node, made, "centre_integers")
-
-
-def _wrapped(number: int) -> int:
-    """As 32 bits hold it, in which sums are computed."""
-    return (number + 2**31) % 2**32 - 2**31
 
 
 def _scale(graph: Graph, node: Node) -> tuple[int, np.ndarray] | None:
@@ -215,7 +211,7 @@ def _sum_made_centred(rewriter: Rewriter, q: str, zero: int) -> str:
     assert isinstance(op, WeightedSumInteger)
     moved = dataclasses.replace(
         op,
-        offset=_wrapped(op.offset - (zero << op.shift)),
+        offset=int(wrap32(op.offset - (zero << op.shift))),
         low=op.low - zero,
         high=op.high - zero,
         output_dtype=DType.int16,

@@ -14,8 +14,7 @@ from verax.numerics.arith import Arith
 from verax.numerics.fixed_point import wrap32
 from verax.ops.common import as_dtype, broadcast_dims, draw
 from verax.ops.pointwise.elementwise import Elementwise
-
-NARROW = (DType.int8, DType.uint8, DType.int16)
+from verax.ops.quantized.requantization import NARROW
 
 
 @operator
