@@ -5,7 +5,8 @@
     python benchmarks/panel.py --install             # peers that are missing, into out/peers
     python benchmarks/panel.py --again               # only write the page of out/panel.json
     python benchmarks/panel.py --prepare             # only make the networks' files, at leisure
-    make bench ARGS="--resume --minutes 15"          # go on with what is not in out/panel.json yet
+    make bench ARGS="--resume --minutes 15"          # go on with what is not in out/panel.json yet,
+                                                     # or was measured while cores were far apart
 
 One and two threads, batch 1 and 8. All engines of one network take turns in one run, each in a
 process of its own, peers in an environment of theirs where they have one (`panel_peers`). What
@@ -31,12 +32,12 @@ from rich.console import Console
 import networks_zoo as zoo
 import panel_files as files
 import panel_peers as peers
-from panel_page import Row, cause, drawing, page
+from panel_page import Row, cause, disturbed, drawing, page
 from verax.base.errors import VeraxError
 from verax.base.files import atomic_write
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
 from verax.compiler.kernels.target import Target
-from verax.compiler.peak import peak_gflops
+from verax.compiler.peak import peak_gflops, round_trip_ns
 from verax.records.benchmark import Benchmark, Timing
 
 UNTIMED = "there was no time for it in the runs that this page was made from"
@@ -80,6 +81,8 @@ def measured(name: str, batch: int, given: argparse.Namespace, found: Found) -> 
             held = HELD_TO_AVX2 if given.target == "avx2" else {}
             python = found.pythons.get(engine, "")
             who.append(Contestant(engine, entry.files[kind], threads, settings, python, held))
+    target = Target.named(given.target)
+    trips = [round_trip_ns(target)] if max(given.threads) > 1 else []
     record = race(
         name,
         who,
@@ -95,10 +98,10 @@ def measured(name: str, batch: int, given: argparse.Namespace, found: Found) -> 
         hasty=True,
     )
     record = dataclasses.replace(record, timings=(*record.timings, *failed))
-    target = Target.named(given.target)
+    trips += [round_trip_ns(target)] if trips else []
     peaks = {n: max(peak_gflops(target, n, 0.05) for _ in range(3)) for n in given.threads}
     names, date = (target.name, Target.host().name), datetime.date.today().isoformat()
-    return Row(batch, entry.operations, peaks, record, *names, date)
+    return Row(batch, entry.operations, peaks, record, *names, date, trips)
 
 
 def _slowly(name: str, batch: int) -> bool:
@@ -125,6 +128,8 @@ Key = tuple[str, int]
 
 def _write(rows: list[Row], left: Mapping[Key, str], given: argparse.Namespace) -> None:
     rows = sorted(rows, key=lambda r: (r.batch, files.NAMES.index(r.name)))
+    have = {(r.name, r.batch) for r in rows}
+    left = {pair: why for pair, why in left.items() if pair not in have}
     kept = [{**vars(r), "record": json.loads(r.record.to_json())} for r in rows]
     texts = {given.folder / "panel.json": json.dumps(kept, indent=1)}
     texts |= {given.page: page(rows, left), given.page.with_suffix(".svg"): drawing(rows, 1)}
@@ -141,6 +146,7 @@ def _read(path: Path) -> list[Row]:
             {int(n): peak for n, peak in kept["peaks"].items()},
             Benchmark.from_json(json.dumps(kept["record"])),
             *(kept.get(name, "") for name in ("target", "host", "date")),
+            kept.get("round_trips", ()),
         )
         for kept in json.loads(path.read_text())
     ]
@@ -195,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
     rows, plan = _read(kept) if kept.exists() else [], planned(given)
     if not given.resume:  # what is not measured again stays
         rows = [r for r in rows if (r.name, r.batch) not in plan]
-    done = {(r.name, r.batch) for r in rows}
+    done = {(r.name, r.batch) for r in rows} - {(r.name, r.batch) for r in disturbed(rows)}
     left = dict.fromkeys((p for p in plan if p not in done), UNTIMED)
     begin = time.monotonic()
     for name, batch in list(left):
@@ -208,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(f"{name}, batch {batch}: skipped: {why}", soft_wrap=True)
             left[name, batch] = str(why)
             continue
-        rows.append(row)
+        rows = [r for r in rows if (r.name, r.batch) != (name, batch)] + [row]
         del left[name, batch]
         for timing in row.record.timings:
             words = timing.failure and cause(timing.failure)
@@ -219,6 +225,9 @@ def main(arguments: list[str] | None = None) -> int:
         _write(rows, left, given)
         seconds = time.monotonic() - begin
         console.print(f"written: {given.page}, {kept}; {seconds:.0f} s")
+        if apart := [f"{r.name} {r.batch}" for r in disturbed(rows)]:
+            words = "measured while the cores shared no cache (--resume measures them again)"
+            console.print(f"{words}: {', '.join(apart)}", soft_wrap=True)
     return 0
 
 

@@ -62,7 +62,8 @@ What "—" stands for, and which networks were left out, is said below.
 class Row:
     """One network at one batch size. peaks: GFLOP/s by thread count; operations: of one call;
     target: what Verax's kernels were made for; host: the widest that the processor runs; date: on
-    which it was measured."""
+    which it was measured; round_trips: nanoseconds in which a number comes back from the other core
+    (`verax.compiler.peak`), before the network was measured and after."""
 
     batch: int
     operations: float
@@ -71,6 +72,7 @@ class Row:
     target: str = ""
     host: str = ""
     date: str = ""
+    round_trips: Sequence[float] = ()
 
     @property
     def name(self) -> str:
@@ -88,6 +90,17 @@ class Row:
         return self.operations / timing.best / 1e4 / peak if timing and peak else math.nan
 
 
+def disturbed(rows: Sequence[Row]) -> list[Row]:
+    """Those of two threads that were measured while cores were further apart than they can be: the
+    processors of a virtual machine share no cache at times, and all engines are slower then."""
+    least = min((r for row in rows for r in row.round_trips), default=math.nan)
+    return [r for r in rows if any(trip > APART * least for trip in r.round_trips)]
+
+
+APART = 2.0
+"""Times as long as the shortest round trip of the run that a row's may take."""
+
+
 def page(rows: Sequence[Row], left: Mapping[tuple[str, int], str] | None = None) -> str:
     """All of it as Markdown. left: why a network (name, batch) that was planned has no row."""
     engines = [e for e in TITLES if any(t.engine == e for r in rows for t in r.record.timings)]
@@ -98,12 +111,19 @@ def page(rows: Sequence[Row], left: Mapping[tuple[str, int], str] | None = None)
             ran = [r for r in part if any(t.threads == threads for t in r.record.timings)]
             lines += ["", f"## Batch {batch}, {threads} thread{'s' if threads > 1 else ''}", ""]
             lines += _times(ran, [e for e in engines if e != "verax:saved"], threads)
+            apart = [r.name for r in disturbed(rows) if r in ran and threads > 1]
+            if apart:
+                lines += ["", f"{_APART} {', '.join(apart)}."]
     lines += ["", "## Start-up and memory", "", _START, ""]
     lines += _starts([r for r in rows if r.batch == 1], engines)
     lines += ["", "## Not measured", "", *_missing(rows, left or {}), "", _foot(rows)]
     return "\n".join(lines) + "\n"
 
 
+_APART = (
+    "Measured while the machine's cores shared no cache, which it does not for seconds to minutes, "
+    "so that two threads of all engines are slower (`--resume` measures them again):"
+)
 _START = (
     "One thread, batch 1: seconds from a started interpreter to the first result (import, load, "
     "compile, first run) and the most memory that the process ever held, in megabytes. Verax "
@@ -227,6 +247,9 @@ def _foot(rows: Sequence[Row]) -> str:
     load = [x for r in rows for x in r.record.load]
     peaks = {n: max(r.peaks.get(n, 0.0) for r in rows) for r in rows for n in r.peaks}
     told = ", ".join(f"{n} thread{'s' if n > 1 else ''} {p:.0f}" for n, p in peaks.items())
+    trips = [trip for r in rows for trip in r.round_trips if trip == trip]
+    if trips:
+        told += f"; round trip between two cores: {min(trips):.0f} to {max(trips):.0f} ns"
     return (
         f"{_instructions(rows)}\n\n{machine.get('processor', '?')}, "
         f"{machine.get('cores', '?')} cores; {_dates(rows)}peak in GFLOP/s: {told}; "

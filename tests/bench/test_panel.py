@@ -3,7 +3,9 @@ small; peers need not be installed."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import math
 import sys
 import xml.etree.ElementTree
 from pathlib import Path
@@ -46,6 +48,49 @@ def row(pages: ModuleType, name: str, factor: float, batch: int = 1, **more: flo
     environment = {"processor": "abacus", "cores": "2"}
     record = Benchmark(name, {}, (*timings, failed), environment, (0.5, 0.75), 7)
     return pages.Row(batch, 1e8, {1: 100.0, 2: 200.0}, record)
+
+
+def apart(made: Any, *trips: float) -> Any:
+    """The row as measured when a number came back from the other core in so many nanoseconds."""
+    return dataclasses.replace(made, round_trips=trips)
+
+
+def test_rows_that_were_measured_while_cores_were_far_apart_are_named(pages: ModuleType) -> None:
+    near = apart(row(pages, "near", 1.5), 90.0, 80.0)
+    far = apart(row(pages, "far", 1.5), 85.0, 410.0)
+    unknown = apart(row(pages, "unknown", 1.5), math.nan)
+    assert pages.disturbed([near, far, unknown]) == [far]
+    text = pages.page([near, far, unknown, row(pages, "old", 1.5)])
+    named = [line for line in text.splitlines() if line.startswith("Measured while")]
+    assert len(named) == 1  # the table of one thread is not concerned
+    assert named[0].endswith("measures them again): far.")
+    assert text.index("Batch 1, 2 threads") < text.index("Measured while")
+    assert "round trip between two cores: 80 to 410 ns" in text
+    assert pages.disturbed([far]) == [far]  # it changed while the row was measured
+    assert pages.disturbed([apart(near, 400.0, 420.0)]) == []  # a machine that is never nearer
+
+
+def test_a_run_goes_on_with_what_was_disturbed(
+    module: Any, pages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    panel, trips = module("panel"), {"resnet18": [400.0, 90.0], "resnet50": [80.0]}
+
+    def measured(name: str, batch: int, *_: object) -> Any:
+        return apart(row(pages, name, 1.5, batch), trips[name].pop(0))
+
+    monkeypatch.setattr(panel, "measured", measured)
+    common = ["--folder", str(tmp_path), "--page", str(tmp_path / "p.md"), "--batches", "1"]
+    common += ["--engines", "verax:O3", "--networks", "resnet18", "resnet50"]
+    assert panel.main(common) == 0
+    assert panel.main([*common, "--resume", "--minutes", "0"]) == 0
+    text = (tmp_path / "p.md").read_text()
+    assert "them again): resnet18." in text
+    assert panel.UNTIMED not in text  # it has a row
+    assert panel.main([*common, "--resume"]) == 0
+    assert trips == {"resnet18": [], "resnet50": []}
+    assert "them again)" not in (tmp_path / "p.md").read_text()
+    assert [r.round_trips for r in panel._read(tmp_path / "panel.json")] == [[90.0], [80.0]]
 
 
 def test_the_page_says_ratio_share_spread_error_and_reason(pages: ModuleType) -> None:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
+from verax.base.cores import available_cores
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.kernels.target import Target
-from verax.compiler.peak import peak_gflops
+from verax.compiler.peak import peak_gflops, round_trip_ns
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -95,3 +96,8 @@ def test_a_trace_lays_the_steps_one_after_another() -> None:
 def test_the_peak_is_a_plausible_number_of_this_machine(threads: int) -> None:
     found = peak_gflops(Target.host(), threads, 0.005)
     assert 0.1 < found < 1000 * threads
+
+
+@pytest.mark.skipif(available_cores() < 2, reason="one core")
+def test_a_number_comes_back_from_another_core() -> None:
+    assert 5 < round_trip_ns(Target.host()) < 1e6  # a core does not see another's in fewer

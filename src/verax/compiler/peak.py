@@ -1,24 +1,31 @@
-"""The most multiply-adds that this machine does: what a share of the peak is a share of.
+"""What this machine can do: the most multiply-adds, and how soon one core sees what another wrote.
 
-A loop of independent float32 multiply-adds that lives in registers, made by the same code generator
-as every kernel. Measured when it is asked for, as clocks differ between machines and hours.
+The first is what a share of the peak is a share of: a loop of independent float32 multiply-adds
+that lives in registers. The second tells whether two threads share a cache: the processors of a
+virtual machine do for a while, and then for seconds or minutes they do not, and every network on
+two threads is slower. Both are made by the same code generator as every kernel, and measured when
+they are asked for, as clocks and places differ between machines and hours.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import time
 
 import numpy as np
 
-from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.builder import I64, PTR, VOID, ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.target import Target
 from verax.runtime.engine import load_object
 
 TRIPS = 20_000
 """Multiply-adds of one chain in a call: about a tenth of a millisecond."""
+ROUND_TRIPS, PATIENCE = 20_000, 1_000_000_000
+"""Round trips of one measurement; looks at the number before a thread gives up."""
 
 
 def peak_gflops(target: Target, threads: int = 1, seconds: float = 0.02) -> float:
@@ -58,3 +65,65 @@ def peak_gflops(target: Target, threads: int = 1, seconds: float = 0.02) -> floa
         thread.join()
     code.close()
     return sum(32 * chains * TRIPS / 1e9 / least for least in fastest)
+
+
+def round_trip_ns(target: Target, repeats: int = 5) -> float:
+    """Nanoseconds in which a number that two threads hand to and fro comes back: the least of
+    `repeats` measurements. nan where the threads never ran side by side.
+
+    About 50 to 100 where the two cores share a cache, several hundred where they do not.
+    """
+    module = ModuleBuilder("round_trip", target)
+    _emit_play(module)
+    code = load_object(object_code(module))
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    play, found = kind(code.address("play")), []
+    for _ in range(repeats):
+        number, both = np.zeros(16, np.int64), threading.Barrier(2)  # cache lines of its own
+
+        def answer(number: np.ndarray = number, both: threading.Barrier = both) -> None:
+            both.wait()
+            play(number.ctypes.data, 1)
+
+        other = threading.Thread(target=answer)
+        other.start()
+        both.wait()
+        start = time.perf_counter()
+        play(number.ctypes.data, 0)
+        taken = time.perf_counter() - start
+        other.join()
+        if number[0] == 2 * ROUND_TRIPS:
+            found.append(1e9 * taken / ROUND_TRIPS)
+    code.close()
+    return min(found, default=math.nan)
+
+
+def _emit_play(module: ModuleBuilder) -> None:
+    """void play(ptr number, i64 me): raise the number by one whenever it is the turn of `me`, who
+    is 0 or 1, ROUND_TRIPS times; who waits too long goes home."""
+    fn = module.function("play", VOID, [PTR, I64])
+    (number, me), one = fn.args, ir.Constant(I64, 1)
+    names = ("entry", "wait", "again", "turn", "end")
+    entry, wait, again, turn, end = map(fn.append_basic_block, names)
+    b = ir.IRBuilder(entry)
+    last = b.add(me, ir.Constant(I64, 2 * ROUND_TRIPS))
+    b.branch(wait)
+    b.position_at_end(wait)
+    awaited, looks = b.phi(I64), b.phi(I64)
+    awaited.add_incoming(me, entry)
+    looks.add_incoming(ir.Constant(I64, 0), entry)
+    seen = b.load_atomic(number, "seq_cst", 8, typ=I64)
+    b.cbranch(b.icmp_signed("==", seen, awaited), turn, again)
+    b.position_at_end(again)
+    looked = b.add(looks, one)
+    awaited.add_incoming(awaited, again)
+    looks.add_incoming(looked, again)
+    b.cbranch(b.icmp_signed("<", looked, ir.Constant(I64, PATIENCE)), wait, end)
+    b.position_at_end(turn)
+    b.atomic_rmw("xchg", number, b.add(awaited, one), "seq_cst")
+    following = b.add(awaited, ir.Constant(I64, 2))
+    awaited.add_incoming(following, turn)
+    looks.add_incoming(looks, turn)
+    b.cbranch(b.icmp_signed("<", following, last), wait, end)
+    b.position_at_end(end)
+    b.ret_void()
