@@ -1,6 +1,7 @@
 """The panel: Verax beside every peer that can be installed, network by network.
 
     make bench                                       # all: docs/panel.md and .svg, out/panel.json
+                                                     # (panel-avx2 for kernels of AVX2, and so on)
     make bench ARGS="--networks resnet18 --quick"    # one network, few rounds, out/panel.md
     python benchmarks/panel.py --install             # peers that are missing, into out/peers
     python benchmarks/panel.py --again               # only write the page of out/panel.json
@@ -131,11 +132,17 @@ def _write(rows: list[Row], left: Mapping[Key, str], given: argparse.Namespace) 
     have = {(r.name, r.batch) for r in rows}
     left = {pair: why for pair, why in left.items() if pair not in have}
     kept = [{**vars(r), "record": json.loads(r.record.to_json())} for r in rows]
-    texts = {given.folder / "panel.json": json.dumps(kept, indent=1)}
-    texts |= {given.page: page(rows, left), given.page.with_suffix(".svg"): drawing(rows, 1)}
+    drawn = given.page.with_suffix(".svg")
+    texts = {_kept(given): json.dumps(kept, indent=1)}
+    texts |= {given.page: page(rows, left, drawn.name), drawn: drawing(rows, 1)}
     for path, text in texts.items():
         with atomic_write(path) as stream:
             stream.write(text.encode())
+
+
+def _kept(given: argparse.Namespace) -> Path:
+    """Where the figures of the page are: pages of several targets do not mix."""
+    return Path(given.folder / given.page.name).with_suffix(".json")
 
 
 def _read(path: Path) -> list[Row]:
@@ -166,7 +173,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--target", default="host", help="host, avx512 or avx2")
     parser.add_argument("--models", type=Path, default=Path("../shared/models"))
     parser.add_argument("--folder", type=Path, default=Path("out"), help="models and panel.json")
-    parser.add_argument("--page", type=Path, help="docs/panel.md; its drawing lies beside it")
+    parser.add_argument("--page", type=Path, help="docs/panel.md, or panel-TARGET.md")
     parser.add_argument("--again", action="store_true", help="only write the page of panel.json")
     parser.add_argument("--resume", action="store_true", help="measure what panel.json has not")
     parser.add_argument("--prepare", action="store_true", help="only make the networks' files")
@@ -179,10 +186,14 @@ def main(arguments: list[str] | None = None) -> int:
     given = _arguments().parse_args(arguments)
     given.folder = given.folder.resolve()
     given.folder.mkdir(parents=True, exist_ok=True)
-    console, kept = Console(), given.folder / "panel.json"
+    console = Console()
     if given.quick:
         given.rounds, given.seconds, given.batches = 3, 0.05, [1]
-    given.page = given.page or (given.folder if given.quick else Path("docs")) / "panel.md"
+    if given.page is None:
+        made = Target.named(given.target)
+        name = "panel.md" if made.vector_bits == 512 else f"panel-{made.name}.md"
+        given.page = (given.folder if given.quick else Path("docs")) / name
+    kept = _kept(given)
     given.page.parent.mkdir(parents=True, exist_ok=True)
     if given.again:
         rows = _read(kept)

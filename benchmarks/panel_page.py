@@ -54,7 +54,7 @@ networks quantised and narrowed by ONNX Runtime's tools. ncnn is given images on
 have no batch. An engine whose calls take three times as long as the fastest's took two turns only.
 What "—" stands for, and which networks were left out, is said below.
 
-![Times of the peers relative to O3](panel.svg)
+![Times of the peers relative to O3]({drawing})
 """
 
 
@@ -101,10 +101,15 @@ APART = 2.0
 """Times as long as the shortest round trip of the run that a row's may take."""
 
 
-def page(rows: Sequence[Row], left: Mapping[tuple[str, int], str] | None = None) -> str:
-    """All of it as Markdown. left: why a network (name, batch) that was planned has no row."""
+def page(
+    rows: Sequence[Row],
+    left: Mapping[tuple[str, int], str] | None = None,
+    drawn: str = "panel.svg",
+) -> str:
+    """All of it as Markdown. left: why a network (name, batch) that was planned has no row; drawn:
+    the file of the drawing, beside the page."""
     engines = [e for e in TITLES if any(t.engine == e for r in rows for t in r.record.timings)]
-    lines = [HEAD]
+    lines = [HEAD.replace("{drawing}", drawn)]
     for batch in dict.fromkeys(r.batch for r in rows):
         part = [r for r in rows if r.batch == batch]
         for threads in dict.fromkeys(t for r in part for t in r.record.thread_counts):

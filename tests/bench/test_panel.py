@@ -90,7 +90,7 @@ def test_a_run_goes_on_with_what_was_disturbed(
     assert panel.main([*common, "--resume"]) == 0
     assert trips == {"resnet18": [], "resnet50": []}
     assert "them again)" not in (tmp_path / "p.md").read_text()
-    assert [r.round_trips for r in panel._read(tmp_path / "panel.json")] == [[90.0], [80.0]]
+    assert [r.round_trips for r in panel._read(tmp_path / "p.json")] == [[90.0], [80.0]]
 
 
 def test_the_page_says_ratio_share_spread_error_and_reason(pages: ModuleType) -> None:
@@ -209,7 +209,8 @@ def test_a_run_goes_on_where_the_last_one_stopped(
     assert panel.main([*common, "--resume", "--minutes", "0"]) == 0
     assert f"- All engines on unet: {panel.UNTIMED}" in (tmp_path / "p.md").read_text()
     assert panel.main([*common, "--again"]) == 0
-    assert len(panel._read(tmp_path / "panel.json")) == 2
+    assert len(panel._read(tmp_path / "p.json")) == 2
+    assert "(p.svg)" in text
 
 
 def test_the_drawing_is_svg_with_a_point_for_every_peer(pages: ModuleType) -> None:
