@@ -47,6 +47,8 @@ FAST = ("onnxruntime", "openvino", "ncnn", "mnn", "litert", "torch")
 SLOW = ("torch-compiled", "torch-zentorch", "tvm")
 SLOWLY = ("resnet50", "mobilenetv2", "vit_small")
 BATCHED = ("resnet18", "resnet50", "mobilenetv2", "vit_small", "bert_6", "resnet18-int8")
+FURTHER = 2
+"""Times as many rounds more for those near the fastest, until each was as fast twice."""
 PATIENCE, READY, BEHIND = 4.0, 120.0, 3.0
 """Seconds that the turns of one engine may take together, and that it may take to get ready; it
 takes two turns only if its calls then take so many times as long as those of the fastest."""
@@ -96,6 +98,7 @@ def measured(name: str, batch: int, given: argparse.Namespace, found: Found) -> 
         timeout=READY,
         patience=PATIENCE,
         behind=BEHIND,
+        further=FURTHER * given.rounds,
         hasty=True,
     )
     record = dataclasses.replace(record, timings=(*record.timings, *failed))

@@ -51,7 +51,8 @@ float32 multiply-adds measured in the same run; Winograd's and Strassen's algori
 that it may pass 100. O1 has the bits of O0; O3 takes these algorithms where shapes say that it pays
 ([levels](levels.md), [certificates](certificates.md)). `name-int8` and `name-float16` are the
 networks quantised and narrowed by ONNX Runtime's tools. ncnn is given images one by one: its arrays
-have no batch. An engine whose calls take three times as long as the fastest's took two turns only.
+have no batch. An engine whose calls take three times as long as the fastest's took two turns only;
+those near the fastest go on until the fastest calls of two turns agree within 2 %, for up to 15.
 What "—" stands for, and which networks were left out, is said below.
 
 ![Times of the peers relative to O3]({drawing})

@@ -130,7 +130,7 @@ def test_who_is_far_behind_takes_two_turns_only() -> None:
         for n, threads in enumerate((1, 1, 1, 2))
     ]
     for lane, best in zip(lanes, (1.0, 2.9, 3.1, 9.0)):
-        lane.best = best
+        lane.lows.append(best)
     assert [lane.who.engine for lane in rounds._close_enough(lanes, 3.0)] == ["0", "1", "3"]
     assert rounds._close_enough(lanes, math.inf) == lanes
     who = [Contestant("verax", str(EXAMPLE), 1), Contestant("verax", str(EXAMPLE), 2)]
@@ -139,6 +139,30 @@ def test_who_is_far_behind_takes_two_turns_only() -> None:
         "digits", who, given, rounds=4, seconds=0.0, calls=1, warm=0.0, behind=0.5, hasty=True
     )
     assert [len(t.rounds) for t in found.timings] == [2, 2]
+
+
+def test_who_is_near_the_fastest_goes_on_until_two_turns_agree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lows = {
+        (1, 1): [5.0, 4.0, 3.0, 3.05, 9.0],  # settled in the fourth turn
+        (1, 0): [6.0, 5.0],  # far behind: no further turns
+        (2, 1): [8.1, 8.0],  # settled before
+        (2, 0): [9.0, 8.5, 8.0, 7.5, 7.0],  # never
+    }
+
+    def turn(lane: rounds._Lane, seconds: float, calls: int) -> None:
+        low = lows[lane.who.threads, lane.who.settings["opt_level"]].pop(0)
+        lane.rounds.append(low)
+        lane.lows.append(low)
+
+    monkeypatch.setattr(rounds._Lane, "turn", turn)
+    monkeypatch.setattr(rounds, "REST", 0.0)
+    who = [Contestant("verax", str(EXAMPLE), n, {"opt_level": level}) for n, level in lows]
+    monkeypatch.setattr(rounds, "NEAR", 1.2)
+    given = {"image": IMAGE}
+    found = race("digits", who, given, rounds=2, seconds=0.0, calls=1, warm=0.0, further=3)
+    assert [len(t.rounds) for t in found.timings] == [4, 2, 2, 5]
 
 
 def test_a_worker_answers_in_the_protocol(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from verax.compiler import levels
 from verax.compiler.driver import compile
 from verax.compiler.levels import run_passes
 from verax.compiler.passes.base import Pass, PassClass
+from verax.compiler.recipe import network_hash
 from verax.ir.cut import cut
 from verax.ir.graph import Builder, Graph
 from verax.ir.rewrite import Rewriter
@@ -47,13 +48,19 @@ def test_each_rewrite_can_be_left_out(level: int) -> None:
     assert len({n.partition(":")[0] for n in notes}) > 6
     inputs = draw_inputs(graph, 5)[0]
     wanted = promised(graph, inputs) if level == 1 else {}
+    judged = set()  # most outputs know nothing of a rewrite
     for left_out in dict.fromkeys(notes):
         some = tuple(n for n in notes if n != left_out)
         new, trace = run_passes(graph, Settings(level, steps=some))
         assert left_out not in trace.notes
         assert {*trace.notes} <= {*some}
         for value, made in zip(graph.outputs, new.outputs) if wanted else ():
-            got = promised(cut(new, new.inputs, [made]), inputs)[made]
+            part = cut(new, new.inputs, [made])
+            text = (value, network_hash(part))
+            if text in judged:
+                continue
+            judged.add(text)
+            got = promised(part, inputs)[made]
             assert bits(np.asarray(got)) == bits(np.asarray(wanted[value]))
 
 

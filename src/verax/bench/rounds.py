@@ -33,6 +33,9 @@ BUSY = 0.25
 REST = 0.25
 """Seconds between turns: threads of OpenMP look for more work for 200 ms after theirs, and would do
 so beside whoever is next."""
+SETTLED, NEAR = 1.02, 1.3
+"""Times as long as the fastest that the fastest call of a second turn may take; and how far behind
+the fastest of as many threads an engine may be for its figure to matter."""
 TIMEOUT = 300.0
 """Seconds that an engine may take to get ready, or for a turn."""
 LONGEST_WATCH = 1e6
@@ -73,11 +76,22 @@ class _Lane:
     ready: dict[str, Any] = field(default_factory=dict)
     failure: str = ""
     rounds: list[float] = field(default_factory=list)
-    best: float = float("inf")
+    lows: list[float] = field(default_factory=list)
     calls: int = 0
     memory: float = 0.0
     peak_memory: float = 0.0
     spent: float = 0.0
+
+    @property
+    def best(self) -> float:
+        """The fastest call, in milliseconds."""
+        return min(self.lows, default=math.inf)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the fastest call of another turn was as fast as the fastest of all."""
+        low = sorted(self.lows)[:2]
+        return len(low) == 2 and low[1] <= SETTLED * low[0]
 
     @property
     def standing(self) -> Path:
@@ -134,7 +148,7 @@ class _Lane:
             self.failure = answer["failure"]
             return
         self.rounds.append(statistics.median(answer["times"]))
-        self.best = min(self.best, *answer["times"])
+        self.lows.append(min(answer["times"]))
         self.calls += len(answer["times"])
         self.memory, self.peak_memory = answer["memory"], answer["peak_memory"]
 
@@ -151,6 +165,7 @@ def race(
     timeout: float = TIMEOUT,
     patience: float = math.inf,
     behind: float = math.inf,
+    further: int = 0,
     hasty: bool = False,
     warm: float = WARM_SECONDS,
     progress: Progress = lambda what, done: None,
@@ -161,9 +176,12 @@ def race(
     each round. An engine that cannot load the model, or takes more than `timeout` seconds for that
     or for a turn, is in the record with its failure; one whose turns have taken `patience` seconds
     together takes no more of them; nor does one that after two turns takes `behind` times as long
-    as the fastest with as many threads. hasty: engines on more threads than the fewest are loaded
-    side by side, and how long that took says nothing. warm: seconds for which an engine runs
-    before it is timed. Processes are ended when this returns or is interrupted.
+    as the fastest with as many threads. further: so many more rounds, at most, for engines near the
+    fastest, until two turns of each had equally fast calls (on a machine that others disturb, the
+    fastest call of a few turns is a matter of luck); they may take as much longer. hasty: engines
+    on more threads than the fewest are loaded side by side, and how long that took says nothing.
+    warm: seconds for which an engine runs before it is timed. Processes are ended when this returns
+    or is interrupted.
     """
     before = _load()
     lanes: list[_Lane] = []
@@ -189,13 +207,21 @@ def race(
                         lane.process.stop()
                     raise
             running = [lane for lane in lanes if not lane.failure]
-            for number in range(rounds):
-                progress(f"round {number + 1} of {rounds}", 0.5 + number / (2 * rounds))
-                for i in range(len(running)):
-                    lane = running[(i + number) % len(running)]
-                    if not lane.failure and lane.spent < patience:
+            for number in range(rounds + further):
+                turns, allowed = running, patience
+                if number >= rounds:
+                    allowed = patience * (number + 1) / max(rounds, 1)
+                    turns = [x for x in _close_enough(running, NEAR) if not x.is_settled]
+                    if not turns:
+                        break
+                told = f"round {number + 1}" + (f" of {rounds}" if number < rounds else "")
+                progress(told, min(0.5 + number / (2 * rounds), 1.0))
+                for i in range(len(turns)):
+                    lane = turns[(i + number) % len(turns)]
+                    if not lane.failure and lane.spent < allowed:
                         time.sleep(REST)
                         lane.turn(seconds, calls)
+                running = [lane for lane in running if not lane.failure]
                 if number > 0:
                     running = _close_enough(running, behind)
             first = next((lane.outputs for lane in lanes if not lane.failure), None)

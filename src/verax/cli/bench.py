@@ -152,6 +152,7 @@ def command(
             who,
             arrays,
             rounds=rounds,
+            further=rounds,
             seed=seed,
             timeout=timeout,
             progress=show,
