@@ -46,7 +46,12 @@ def command(
         str, typer.Option(help=f"Engines, separated by commas: {', '.join(ENGINES)}.")
     ] = "onnxruntime",
     threads: Annotated[str, typer.Option(help="Thread counts, separated by commas.")] = "1",
-    rounds: Annotated[int, typer.Option(help="Turns that every engine takes; those near the fastest up to twice.", min=1)] = 15,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            help="Turns that every engine takes; those near the fastest up to twice.", min=1
+        ),
+    ] = 15,
     timeout: Annotated[
         float,
         typer.Option(
