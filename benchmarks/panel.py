@@ -132,7 +132,7 @@ Key = tuple[str, int]
 
 def _write(rows: list[Row], left: Mapping[Key, str], given: argparse.Namespace) -> None:
     rows = sorted(rows, key=lambda r: (r.batch, files.NAMES.index(r.name)))
-    have = {(r.name, r.batch) for r in rows}
+    have = {r.key for r in rows}
     left = {pair: why for pair, why in left.items() if pair not in have}
     kept = [{**vars(r), "record": json.loads(r.record.to_json())} for r in rows]
     drawn = given.page.with_suffix(".svg")
@@ -199,9 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
     kept = _kept(given)
     given.page.parent.mkdir(parents=True, exist_ok=True)
     if given.again:
-        rows = _read(kept)
-        done = {(r.name, r.batch) for r in rows}
-        _write(rows, dict.fromkeys((p for p in planned(given) if p not in done), UNTIMED), given)
+        _write(_read(kept), dict.fromkeys(planned(given), UNTIMED), given)
         return 0
     if given.install is not None:
         for wrong in peers.install(given.install or list(peers.ENVIRONMENTS), given.folder):
@@ -214,8 +212,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     rows, plan = _read(kept) if kept.exists() else [], planned(given)
     if not given.resume:  # what is not measured again stays
-        rows = [r for r in rows if (r.name, r.batch) not in plan]
-    done = {(r.name, r.batch) for r in rows} - {(r.name, r.batch) for r in disturbed(rows)}
+        rows = [r for r in rows if r.key not in plan]
+    done = {r.key for r in rows} - {r.key for r in disturbed(rows)}
     left = dict.fromkeys((p for p in plan if p not in done), UNTIMED)
     begin = time.monotonic()
     for name, batch in list(left):
@@ -228,7 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(f"{name}, batch {batch}: skipped: {why}", soft_wrap=True)
             left[name, batch] = str(why)
             continue
-        rows = [r for r in rows if (r.name, r.batch) != (name, batch)] + [row]
+        rows = [r for r in rows if r.key != row.key] + [row]
         del left[name, batch]
         for timing in row.record.timings:
             words = timing.failure and cause(timing.failure)

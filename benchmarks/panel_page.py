@@ -79,6 +79,11 @@ class Row:
     def name(self) -> str:
         return self.record.model
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """Name and batch, by which the plan knows it."""
+        return self.name, self.batch
+
     def best_peer(self, threads: int) -> Timing | None:
         """The fastest of those that are not ours."""
         found = [t for t in self.record.timings if t.threads == threads and t.rounds]

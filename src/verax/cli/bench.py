@@ -46,12 +46,7 @@ def command(
         str, typer.Option(help=f"Engines, separated by commas: {', '.join(ENGINES)}.")
     ] = "onnxruntime",
     threads: Annotated[str, typer.Option(help="Thread counts, separated by commas.")] = "1",
-    rounds: Annotated[
-        int,
-        typer.Option(
-            help="Turns that every engine takes; those near the fastest up to twice.", min=1
-        ),
-    ] = 15,
+    rounds: Annotated[int, typer.Option(help="Turns that every engine takes.", min=1)] = 15,
     timeout: Annotated[
         float,
         typer.Option(
@@ -157,7 +152,6 @@ def command(
             who,
             arrays,
             rounds=rounds,
-            further=rounds,
             seed=seed,
             timeout=timeout,
             progress=show,
