@@ -16,10 +16,12 @@ Pads = tuple[tuple[int, int], ...]
 
 
 class Layout(enum.StrEnum):
-    """How a tensor lies in its buffer: rows as NumPy has it, or blocks of 16 channels."""
+    """How a tensor lies in its buffer: rows as NumPy has it, blocks of 16 channels, or pixels with
+    all their few channels side by side, as files of images have them."""
 
     plain = "plain"
     blocked = "blocked"
+    pixels = "pixels"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ def decide_layouts(
         for index, (layout, pads) in (wanted.inputs if wanted else {}).items():
             value = group.root.inputs[index]
             assert value is not None
+            why = f"{value!r} comes as pixels"
+            if layout is Layout.pixels and not decisions.allows(BLOCK, why):
+                continue
             key = (value, layout)
             found.borders[key] = widest(found.borders.get(key, ()), pads)
     return found

@@ -38,7 +38,7 @@ def _walks(physical: Physical, other: Physical) -> Iterator[Walk]:
     If either side is blocked: the whole channel blocks, then the channels of the last, partial one.
     """
     if Layout.blocked not in (physical.layout, other.layout):
-        yield physical.shape, (physical.strides, 0)
+        yield physical.shape, (physical.axis_strides, 0)
         return
     n, channels, *space = physical.shape
     full, rest = divmod(channels, LANES)
@@ -46,7 +46,7 @@ def _walks(physical: Physical, other: Physical) -> Iterator[Walk]:
         batch, block, *steps, _ = physical.strides
         lane = 1
     else:
-        batch, lane, *steps = physical.strides
+        batch, lane, *steps = physical.axis_strides
         block = LANES * lane
     if full:
         yield (n, full, *space, LANES), ((batch, block, *steps, lane), 0)

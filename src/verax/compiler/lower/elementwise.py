@@ -12,6 +12,7 @@ from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.lower.convolution.epilogues import is_per_channel
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, is_static
+from verax.compiler.lower.movement.pixels import place_along_rows, write_pixels
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.ir.graph import Graph
 from verax.ir.types import TensorType
@@ -62,16 +63,27 @@ def lower_elementwise(lowering: Lowering, group: Group) -> None:
     if group.output in lowering.blocked:
         _lower_blocked(lowering, group, chain)
         return
-    output = lowering.write(group.output)
     shape = graph.types[group.output].shape
+    image = write_pixels(lowering, group.output)
+    output, steps = image or (lowering.write(group.output), None)
+    if steps is None:
+        steps = output.physical.strides
     inputs, arguments = [], []
     for operand in chain.operands:
-        placed = lowering.read(operand) if isinstance(operand, str) else lowering.constant(operand)
+        if not isinstance(operand, str):
+            placed = (
+                place_along_rows(lowering, operand, shape, steps)
+                if image
+                else lowering.constant(operand)
+            )
+        else:
+            pixels = lowering.find(operand, Layout.pixels) if image else None
+            placed = pixels or lowering.read(operand)
         physical = placed.physical
-        strides = broadcast_strides(physical.shape, physical.strides, shape)
+        strides = broadcast_strides(physical.shape, physical.axis_strides, shape)
         inputs.append(Access(str(physical.type.dtype), strides))
         arguments.append(placed)
-    written = Access(str(output.physical.type.dtype), output.physical.strides)
+    written = Access(str(output.physical.type.dtype), steps)
     spec = LoopSpec(shape, tuple(inputs), (written,), (chain.expr,))
     lowering.call(spec, [*arguments, output], group.label)
 

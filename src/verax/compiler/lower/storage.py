@@ -1,9 +1,10 @@
 """Where values lie in memory: buffers, and how a tensor is laid out in one.
 
 A `Buffer` is a piece of one of the memory spaces that a program owns or is handed. A `Placed` value
-is a buffer plus a physical layout: plain (row-major, as NumPy has it) or blocked (batch, blocks of
-16 channels, spatial axes, lane). Either may have a border of zeros around its spatial axes, which
-producers never write and convolutions read as padding.
+is a buffer plus a physical layout: plain (row-major, as NumPy has it), blocked (batch, blocks of 16
+channels, spatial axes, lane) or pixels (the same with one block of all channels). Each may have a
+border of zeros around its spatial axes, which producers never write and convolutions read as
+padding.
 """
 
 from __future__ import annotations
@@ -98,9 +99,12 @@ class Physical:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """Sizes of the physical array: plain (N, C, *padded), blocked (N, blocks, *padded, 16)."""
+        """Sizes of the physical array: plain (N, C, *padded), blocked (N, blocks, *padded, 16),
+        pixels (N, 1, *padded, C)."""
         if self.layout is Layout.blocked:
             return (self.shape[0], self.blocks, *self.padded, LANES)
+        if self.layout is Layout.pixels:
+            return (self.shape[0], 1, *self.padded, self.shape[1])
         return (*self.shape[:2], *self.padded) if self.pads else self.shape
 
     @property
@@ -111,6 +115,16 @@ class Physical:
             strides.append(step)
             step *= size
         return tuple(reversed(strides))
+
+    @property
+    def axis_strides(self) -> tuple[int, ...]:
+        """Element strides per axis of the type; not of a blocked tensor, which has none for
+        channels."""
+        assert self.layout is not Layout.blocked
+        if self.layout is Layout.plain:
+            return self.strides
+        batch, _, *space, channel = self.strides
+        return (batch, channel, *space)
 
     @property
     def origin(self) -> int:

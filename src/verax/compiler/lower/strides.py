@@ -20,5 +20,5 @@ def kernel_strides(physical: Physical) -> Strides:
     if physical.layout is Layout.blocked:
         batch, block, *space, _ = physical.strides
         return Strides(batch, block, *triple(space, 0))
-    batch, channel, *space = physical.strides
+    batch, channel, *space = physical.axis_strides
     return Strides(batch, LANES * channel, *triple(space, 0), channel)

@@ -15,6 +15,7 @@ from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
 from verax.compiler.lower.convolution.weights import packed_bias, packed_weights
 from verax.compiler.lower.halves import product_inputs, reads_pairs
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.movement.pixels import come_as_pixels
 from verax.compiler.lower.movement.turned import pixels_of
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
@@ -77,7 +78,7 @@ def conv_spec(
 
 
 def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Few channels are read row-major, as images come; others in blocks."""
+    """Few channels are read row-major or as pixels, as images come; others in blocks."""
     graph = decided.graph
     if not is_compiled(graph, node):
         return None
@@ -89,8 +90,10 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     lead = x.shape[0] * x.shape[1]
     if not border_is_modest(lead, windows.input, windows.output, reach, MOST_WITH_BORDER):
         return None
-    planar = x.shape[1] < LANES // 2 and getattr(node.op, "groups", 1) == 1
-    return Layouts({0: (Layout.plain if planar else Layout.blocked, pads)}, Layout.blocked)
+    layout = Layout.blocked
+    if x.shape[1] < LANES // 2 and getattr(node.op, "groups", 1) == 1:
+        layout = Layout.pixels if come_as_pixels(graph, node.inputs[0] or "") else Layout.plain
+    return Layouts({0: (layout, pads)}, Layout.blocked)
 
 
 MOST_WITH_BORDER = 1 << 25

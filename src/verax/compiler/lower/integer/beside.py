@@ -54,7 +54,7 @@ def beside(
     target = lowering.allocate(Physical(type_, pads=(above, (left * channels, spare))))
     if zero:
         write_border(lowering, target, zero)
-    batch, lane, row, col = source.physical.strides
+    batch, lane, row, col = source.physical.axis_strides
     to_batch, _, to_row, _ = target.physical.strides
     move = LoopSpec(
         (n, rows, cols, channels),

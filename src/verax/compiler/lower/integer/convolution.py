@@ -38,6 +38,7 @@ from verax.compiler.lower.integer.bytes import (
 from verax.compiler.lower.integer.weights import WeightFacts, centred, facts_of
 from verax.compiler.lower.integer.winograd import border, lower_tiles, tile_of
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.movement.pixels import come_as_pixels
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
@@ -226,6 +227,8 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     if apart and how and not tile and takes_bytes(graph, node, how):
         data = graph.types[node.inputs[0] or ""].dtype
         ready = data is DType.uint8 and _base(graph, node) == 0
+    if not apart and come_as_pixels(graph, node.inputs[0] or ""):
+        return Layouts({0: (Layout.pixels, ((0, 0),) * len(pads))}, Layout.blocked)
     return Layouts({0: (Layout.blocked, pads)} if ready else {}, Layout.blocked)
 
 
@@ -260,7 +263,8 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     zero = 0 if base is None else int(_zero(graph, node, 2)) - base
     if beside_in is not None:
         value = node.inputs[0] or ""
-        source, label = lowering.read(value), f"{value}: pixels side by side"
+        source = lowering.find(value, Layout.pixels) or lowering.read(value)
+        label = f"{value}: pixels side by side"
         centre = _centre(graph, node) if base is None else bytes_minus(base, graph.types[value])
         x = beside(lowering, source, pads, centre, label, zero)
     elif base is None:

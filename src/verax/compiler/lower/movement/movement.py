@@ -19,6 +19,7 @@ from verax.compiler.lower.convolution.pieces import cut_blocks, cut_from_blocks
 from verax.compiler.lower.copies import View, copy_view, fill, view
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.movement.index_maps import StridedMap, beginnings, strided_map
+from verax.compiler.lower.movement.pixels import view_pixels
 from verax.compiler.lower.movement.turned import turn_blocks, turned_to_blocks
 from verax.compiler.lower.storage import MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
@@ -43,8 +44,9 @@ def lower_view(lowering: Lowering, group: Group) -> None:
 
 @lowers("Transpose", layouts=turned_to_blocks)
 def lower_transpose(lowering: Lowering, group: Group) -> None:
-    """Source, output; from or to blocks of channels in one go, where one of them lies so."""
-    if not turn_blocks(lowering, group.root):
+    """Source, output; from or to blocks of channels in one go, where one of them lies so; nothing
+    where pixels are read as they lie."""
+    if not (view_pixels(lowering, group.root) or turn_blocks(lowering, group.root)):
         lower_movement(lowering, group)
 
 

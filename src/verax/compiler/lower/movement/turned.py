@@ -28,7 +28,7 @@ def _to_channels_last(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-def _turns(graph: Graph, node: Node, channels_first: bool) -> bool:
+def turns(graph: Graph, node: Node, channels_first: bool) -> bool:
     """Whether the node brings channels behind the batch, or takes them from there to the end."""
     op, type_ = node.op, graph.types[node.outputs[0]]
     if not isinstance(op, Transpose) or op.perm is None or not type_.is_static:
@@ -41,7 +41,7 @@ def turned_to_blocks(decided: Decided, node: Node) -> Layouts | None:
     """Blocked where all that reads the image wants blocks."""
     graph, value = decided.graph, node.outputs[0]
     readers = graph.consumers.get(value, ())
-    if not _turns(graph, node, True) or not readers or value in graph.outputs:
+    if not turns(graph, node, True) or not readers or value in graph.outputs:
         return None
     blocked = all(_reads_blocks(decided, reader, value) for reader in readers)
     return Layouts({}, Layout.blocked) if blocked else None
@@ -81,14 +81,14 @@ def turn_blocks(lowering: Lowering, node: Node) -> bool:
     if lowering.find(value, Layout.plain) is not None:  # `pixels_of` has made them
         return True
     rank, label = graph.types[value].rank, node.name or value
-    if value in lowering.blocked and _turns(graph, node, True):
+    if value in lowering.blocked and turns(graph, node, True):
         pixels, image = lowering.read(source), lowering.write(value, Layout.blocked)
         along = [pixels.physical.strides[a] for a in _to_channels_first(rank)]
         reads = _walks(image.physical.shape, along, False)
         writes = _walks(image.physical.shape, image.physical.strides, True)
         args = [pixels, image]
     elif (
-        _turns(graph, node, False)
+        turns(graph, node, False)
         and lowering.find(source, Layout.plain) is None
         and (found := lowering.find(source, Layout.blocked)) is not None
     ):
@@ -116,7 +116,7 @@ def pixels_of(lowering: Lowering, image: str) -> tuple[Placed, Strides] | None:
     if image not in lowering.blocked or image in graph.outputs or len(readers) != 1:
         return None
     (reader,) = readers
-    if not _turns(graph, reader, False) or type_.shape[1] % LANES or reader.inputs[0] != image:
+    if not turns(graph, reader, False) or type_.shape[1] % LANES or reader.inputs[0] != image:
         return None
     placed = lowering.write(reader.outputs[0])
     batch, *space, _ = placed.physical.strides
