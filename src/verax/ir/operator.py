@@ -161,7 +161,8 @@ class Operator:
             x.astype(np.float64, "C") if x is not None and t is not None and t.dtype.is_float else x
             for x, t in zip(inputs, ev.inputs)
         ]
-        results = as_tuple(self.reference(dataclasses.replace(ev, arith=PROMISED), *wide))
+        ev = dataclasses.replace(ev, arith=PROMISED, work=np.dtype(np.float64))
+        results = as_tuple(self.reference(ev, *wide))
         with np.errstate(all="ignore"):
             return tuple(np.asarray(r).astype(t.dtype.numpy) for r, t in zip(results, ev.outputs))
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.compiler.native import agree, seeds, shapes, values
+from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 
 from verax.base.errors import InputError
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.ir.operator import Case
+from verax.ir.graph import Builder
+from verax.ir.operator import REGISTRY, Case
+from verax.ir.types import TensorType
+from verax.ops.images.detection import MaxRoiPool, RoiAlign
+from verax.ops.images.resize import Resize
 from verax.ops.images.resize_integer import ResizeInteger
 from verax.ops.images.sampling import GridSample
 from verax.ops.movement.generation import OneHot
@@ -20,6 +27,7 @@ from verax.ops.sums.response_normalization import LRN
 from verax.ops.windows.global_pooling import GlobalLpPool
 from verax.ops.windows.pooling import LpPool
 from verax.ops.windows.unpooling import MaxUnpool
+from verax.reference import promised
 
 FEW = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -130,3 +138,74 @@ def test_resized_integers(h: int, w: int, rows: int, cols: int, how: str, seed: 
         flags = {how: True} if how else {}
         agree(ResizeInteger(sizes=(rows, cols), **flags), x)
         agree(ResizeInteger(sizes=(rows,), axes=(-2,), **flags), x)
+
+
+WIDE = ["float64", "uint8", "int8", "uint16", "int16", "uint32", "int32"]
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("dtype", WIDE)
+def test_other_types_between_pixels(mode: str, dtype: str) -> None:
+    """float64 with weights of float64; integers rounded once, and saturated by cubics."""
+    rng = np.random.default_rng(zlib.crc32(f"{mode} {dtype}".encode()))
+    x = rng.standard_normal((2, 3, 7, 5))
+    if dtype != "float64":
+        info = np.iinfo(dtype)
+        x = rng.choice(np.array([info.min, info.max, info.max // 2, 3], dtype), x.shape)
+    for sizes in ((2, 3, 4, 11), (2, 3, 9, 5), (2, 3, 7, 2)):
+        agree(Resize(mode=mode), x, None, None, np.array(sizes), constant=(3,))
+    shrunk = np.array([1, 1, 0.6, 0.45], np.float32)
+    agree(Resize(mode=mode, antialias=True), x, None, shrunk, None, constant=(2,))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_lies_outside(mode: str, dtype: str) -> None:
+    x = values(8, (2, 3, 4, 5), dtype)
+    roi = np.array([0.0, 0.0, 0.3, -0.2, 1.0, 1.0, 0.9, 1.25], np.float32)
+    crop = Resize(
+        mode=mode, coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=-0.1
+    )
+    agree(crop, x, roi, None, np.array([2, 3, 6, 7]), constant=(1, 3))
+
+
+def test_what_lies_outside_of_blocked_images() -> None:
+    b, rng = Builder("net"), np.random.default_rng(4)
+    x = b.input("x", TensorType.parse("float32[2, 19, 6, 7]"))
+    conv = REGISTRY["Conv"](pads=((1, 1), (1, 1)))
+    weights = [b.constant(rng.standard_normal((19, 19, 3, 3)).astype(np.float32)) for _ in range(2)]
+    roi = b.constant(np.array([0.3, -0.2, 0.9, 1.25], np.float32))
+    sizes = b.constant(np.array([9, 8]))
+    for mode in ("nearest", "linear"):
+        crop = Resize(
+            mode=mode,
+            coordinate_transformation_mode="tf_crop_and_resize",
+            extrapolation_value=2.5,
+            axes=(2, 3),
+        )
+        x = b.add(crop, [b.add(conv, [x, weights[0]]), roi, None, sizes])
+    graph = b.graph([b.add(conv, [x, weights[1]])])
+    fed = {"x": rng.standard_normal((2, 19, 6, 7)).astype(np.float32)}
+    exe = compile(graph, Settings(opt_level=1, threads=2, require_native=True))
+    (got,), (want,) = exe.run(fed).values(), promised(graph, fed).values()
+    assert bits(got) == bits(np.asarray(want))
+
+
+@pytest.mark.parametrize("image", ["float32", "float64"])
+@pytest.mark.parametrize("places", ["float32", "float64"])
+def test_images_and_places_in_float64(image: str, places: str) -> None:
+    rng = np.random.default_rng(5)
+    x = values(6, (2, 3, 6, 7), image)
+    grid = rng.uniform(-1.6, 1.6, (2, 4, 5, 2)).astype(places)
+    grid[0, 0, 0], grid[1, 3, 4] = (np.nan, 0.3), (np.inf, -np.inf)
+    for mode in ("linear", "nearest", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for corners in (False, True):
+                op = GridSample(mode=mode, padding_mode=padding, align_corners=corners)
+                agree(op, x, grid)
+    regions = np.array([[0, 0, 6, 5], [1.3, 2.1, 5.9, 4.7]], places)
+    x = rng.standard_normal((2, 3, 6, 7)).astype(image)
+    for which in ("avg", "max"):
+        agree(RoiAlign(mode=which, output_height=2, output_width=3), x, regions, np.array([0, 1]))
+    numbered = np.concatenate([np.array([[1], [0]], places), regions], 1)
+    agree(MaxRoiPool(pooled_shape=(2, 3)), x, numbered)

@@ -1,7 +1,7 @@
 """Regions of an image, each with bins of its own: RoiAlign, MaxRoiPool.
 
-Samples are computed in float64 and rounded once. Where a region's samples lie along either axis is
-found once and kept in scratch memory, then every channel is read there.
+Samples are computed in float64 and rounded once, to float32. Where a region's samples lie along
+either axis is found once and kept in scratch memory, then every channel is read there.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class AlignSpec:
 
     x: (batch, channels, height, width), contiguous, as is y: (regions, channels, *bins). ratio:
     samples of a bin along each axis, 0 for as many as it is wide. scale, shift: of coordinates.
-    Arguments: x, regions (float32 [regions, 4]), their images (index_dtype), scratch
-    (`scratch_bytes`), y, and the int32 that is set to 1 where a region is not finite, has too many
-    samples, or is of an image that does not exist.
+    dtype, regions_dtype: of x and y, and of the regions. Arguments: x, regions [regions, 4], their
+    images (index_dtype), scratch (`scratch_bytes`), y, and the int32 that is set to 1 where a
+    region is not finite, has too many samples, or is of an image that does not exist.
     """
 
     batch: int
@@ -50,14 +50,16 @@ class AlignSpec:
     shift: float
     largest: bool
     index_dtype: str
+    dtype: str = F32
+    regions_dtype: str = F32
 
     def __str__(self) -> str:
         bins = "x".join(map(str, self.bins))
-        return f"{F32} {self.regions} regions of {self.channels} channels in {bins} bins"
+        return f"{self.dtype} {self.regions} regions of {self.channels} channels in {bins} bins"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        return F32, self.index_dtype
+        return self.dtype, self.regions_dtype, self.index_dtype
 
     @property
     def items(self) -> int:
@@ -76,7 +78,7 @@ class AlignSpec:
         return self.items * self.item_bytes
 
 
-@emits(AlignSpec, dtypes=(F32, "int32", "int64"))
+@emits(AlignSpec, dtypes=(F32, F64, "int32", "int64"))
 def emit_align(module: ModuleBuilder, spec: AlignSpec) -> Kernel:
     """Items: some neighbouring regions."""
     f = module.kernel(spec, 6, hint="align")
@@ -107,7 +109,7 @@ class _Region:
     def emit(self) -> None:
         f, b, m, spec = self.f, self.b, self.m, self.spec
         corners = [
-            m.convert(self._load(f.args[1], (self.number, 4), k), F64) for k in (1, 0, 3, 2)
+            self._load(f.args[1], spec.regions_dtype, (self.number, 4), k) for k in (1, 0, 3, 2)
         ]  # by axis: height, then width
         raw = f.load(
             f.at(f.args[2], (self.number, 1), dtype=spec.index_dtype), spec.index_dtype, lanes=0
@@ -129,8 +131,9 @@ class _Region:
             with outside:
                 b.store(ir.Constant(I32, 1), f.args[5], align=4)
 
-    def _load(self, pointer: ir.Value, *terms: Index | tuple[Index, Index]) -> Typed:
-        return self.m.bind(self.f.load(self.f.at(pointer, *terms), F32, lanes=0), F32)
+    def _load(self, pointer: ir.Value, dtype: str, *terms: Index | tuple[Index, Index]) -> Typed:
+        """One number, as float64."""
+        return _number_at(self.f, self.m, pointer, dtype, *terms)
 
     def _axis(self, axis: int, low: Typed, high: Typed) -> tuple[Typed, Typed, ir.Value, ir.Value]:
         """Where the region starts, how wide its bins are, samples of one, whether they fit."""
@@ -182,14 +185,15 @@ class _Region:
     def _channels(self, image: ir.Value, rows: ir.Value, columns: ir.Value) -> None:
         f, m, spec = self.f, self.m, self.spec
         area = math.prod(spec.size)
-        x = f.at(f.args[0], (image, spec.channels * area))
-        y = f.at(f.args[4], (self.number, spec.channels * math.prod(spec.bins)))
+        x = f.at(f.args[0], (image, spec.channels * area), dtype=spec.dtype)
+        written = spec.channels * math.prod(spec.bins)
+        y = f.at(f.args[4], (self.number, written), dtype=spec.dtype)
         count = f.b.mul(rows, columns)
         total = m.convert(m.bind(count, "int64"), F64)
         some = m.bind(f.b.icmp_signed(">", count, f.i64(0)), "bool")
         first = m.unbind(m.const(-math.inf if spec.largest else 0.0, F64))
         with f.loop(spec.channels) as c:
-            plane = f.at(x, (c.index, area))
+            plane = f.at(x, (c.index, area), dtype=spec.dtype)
             with f.loop(spec.bins[0]) as i, f.loop(spec.bins[1]) as j:
                 with f.loop(rows, carry=[first]) as p:
                     with f.loop(columns, carry=p.values) as q:
@@ -205,7 +209,8 @@ class _Region:
                 found = m.add(found, zero) if spec.largest else m.div(found, total)
                 found = m.select(some, found, zero)
                 terms = ((c.index, math.prod(spec.bins)), (i.index, spec.bins[1]), (j.index, 1))
-                f.store(m.unbind(m.convert(found, F32)), f.at(y, *terms))
+                rounded = m.convert(found, spec.dtype)
+                f.store(m.unbind(rounded), f.at(y, *terms, dtype=spec.dtype))
 
     def _sample(self, plane: ir.Value, row: ir.Value, column: ir.Value) -> Typed:
         """Four corners by their weights: summed, or the largest of them."""
@@ -224,7 +229,7 @@ class _Region:
         across = parts(column)
         for offset, wy in parts(row):
             for further, wx in across:
-                corner = m.convert(self._load(plane, (offset, 1), (further, 1)), F64)
+                corner = self._load(plane, self.spec.dtype, (offset, 1), (further, 1))
                 term = m.mul(corner, m.mul(wy, wx))
                 join = m.max if self.spec.largest else m.add
                 found = term if found is None else join(found, term)
@@ -232,14 +237,27 @@ class _Region:
         return found
 
 
+def _number_at(
+    f: FunctionBuilder,
+    m: LlvmArith,
+    pointer: ir.Value,
+    dtype: str,
+    *terms: Index | tuple[Index, Index],
+) -> Typed:
+    """One number, as float64."""
+    found = m.bind(f.load(f.at(pointer, *terms, dtype=dtype), dtype, lanes=0), dtype)
+    return found if dtype == F64 else m.convert(found, F64)
+
+
 @dataclasses.dataclass(frozen=True)
 class RoiPoolSpec:
     """y[r, c, i, j] = the largest element of bin (i, j) of region r, 0 of an empty one.
 
     x: (batch, channels, height, width), contiguous, as is y: (regions, channels, *bins). A region's
-    corners times `scale` are rounded to whole pixels, halves away from zero. Arguments: x, regions
-    (float32 [regions, 5]: image, left, top, right, bottom), y, and the int32 that is set to 1 where
-    a region is not finite or of an image that does not exist.
+    corners times `scale` are rounded to whole pixels, halves away from zero. dtype, regions_dtype:
+    of x and y, and of the regions. Arguments: x, regions ([regions, 5]: image, left, top, right,
+    bottom), y, and the int32 that is set to 1 where a region is not finite or of an image that does
+    not exist.
     """
 
     batch: int
@@ -248,17 +266,19 @@ class RoiPoolSpec:
     regions: int
     bins: tuple[int, int]
     scale: float
+    dtype: str = F32
+    regions_dtype: str = F32
 
     def __str__(self) -> str:
-        bins = "x".join(map(str, self.bins))
-        return f"{F32} {self.regions} regions of {self.channels} channels, largest of {bins} bins"
+        what = f"{self.dtype} {self.regions} regions of {self.channels} channels"
+        return f"{what}, largest of {'x'.join(map(str, self.bins))} bins"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        return (F32,)
+        return self.dtype, self.regions_dtype
 
 
-@emits(RoiPoolSpec, dtypes=(F32,))
+@emits(RoiPoolSpec, dtypes=(F32, F64))
 def emit_roi_pool(module: ModuleBuilder, spec: RoiPoolSpec) -> Kernel:
     """Items: regions."""
     f = module.kernel(spec, 4, hint="roi_pool")
@@ -266,10 +286,8 @@ def emit_roi_pool(module: ModuleBuilder, spec: RoiPoolSpec) -> Kernel:
         return f.kernel
     b, m = f.b, LlvmArith(f, lanes=0)
     with f.items() as region:
-        row = f.at(f.args[1], (region.index, 5))
-        numbers = [
-            m.convert(m.bind(f.load(f.at(row, k), F32, lanes=0), F32), F64) for k in range(5)
-        ]
+        row = (region.index, 5)
+        numbers = [_number_at(f, m, f.args[1], spec.regions_dtype, row, k) for k in range(5)]
         good = m.ge(numbers[0], m.const(0.0, F64))
         for value in numbers:
             good = m.and_(good, m.lt(m.abs(value), m.const(math.inf, F64)))
@@ -300,7 +318,7 @@ def _largest(
     corners: list[ir.Value],
 ) -> None:
     """All bins of one region."""
-    b, area = f.b, math.prod(spec.size)
+    b, area, dtype = f.b, math.prod(spec.size), spec.dtype
 
     def edges(axis: int, i: Index) -> tuple[Index, Index]:
         """[first, last) pixel of bin i along an axis."""
@@ -315,10 +333,10 @@ def _largest(
 
     region, image = where
     lanes = LlvmArith(f)
-    minus = lanes.unbind(lanes.const(-math.inf, F32))
+    minus = lanes.unbind(lanes.const(-math.inf, dtype))
 
     def larger(a: ir.Value, b: ir.Value) -> ir.Value:
-        return lanes.unbind(lanes.max(lanes.bind(a, F32), lanes.bind(b, F32)))
+        return lanes.unbind(lanes.max(lanes.bind(a, dtype), lanes.bind(b, dtype)))
 
     with f.loop(spec.bins[0]) as i, f.loop(spec.bins[1]) as j:
         (top, bottom), (left, right) = edges(0, i.index), edges(1, j.index)
@@ -327,16 +345,16 @@ def _largest(
             b.icmp_signed("<", f.i64(left), f.i64(right)),
         )
         with f.loop(spec.channels) as c:
-            plane = f.at(f.args[0], (image, spec.channels * area), (c.index, area))
+            plane = f.at(f.args[0], (image, spec.channels * area), (c.index, area), dtype=dtype)
             with f.loop(bottom, start=top, carry=[minus]) as p:
                 with f.loop(right, step=LANES, start=left, carry=p.values) as q:
-                    at = f.at(plane, (p.index, spec.size[1]), (q.index, 1))
+                    at = f.at(plane, (p.index, spec.size[1]), (q.index, 1), dtype=dtype)
                     rest = f.clamp(b.sub(f.i64(right), f.i64(q.index)), 0, LANES)
-                    seen = f.load_masked(at, f.first(rest), minus, F32)
+                    seen = f.load_masked(at, f.first(rest), minus, dtype)
                     q.next([larger(q.values[0], seen)])
                 p.next(q.results)
             largest = b.extract_element(joined_lanes(f, p.results[0], larger), ir.Constant(I32, 0))
-            found = b.select(some, largest, m.unbind(m.const(0.0, F32)))
+            found = b.select(some, largest, m.unbind(m.const(0.0, dtype)))
             bins = math.prod(spec.bins)
             terms = ((region, spec.channels * bins), (c.index, bins), (i.index, spec.bins[1]))
-            f.store(found, f.at(f.args[2], *terms, (j.index, 1)))
+            f.store(found, f.at(f.args[2], *terms, (j.index, 1), dtype=dtype))

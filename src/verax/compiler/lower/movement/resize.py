@@ -3,6 +3,7 @@ integers one loop with exact sums."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -14,28 +15,63 @@ from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
-from verax.ir.types import DType
+from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.images.resize import Resize
 from verax.ops.images.resize_integer import BITS, ResizeInteger
 from verax.ops.images.resize_tables import AxisTable
 
 Tables = list[tuple[int, AxisTable]]
+WIDE = frozenset({DType.float64, *(DType(f"{s}int{n}") for s in ("", "u") for n in (8, 16, 32))})
+"""What is interpolated in float64; integers are then rounded to nearest even and saturated."""
+M = TracingArith()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Outside:
+    """What positions show that lie outside of some axis."""
+
+    tables: Tables
+    value: float
+
+    def shown(
+        self, result: Expr, lowering: Lowering, inputs: list[Access], arguments: list[Placed]
+    ) -> Expr:
+        """`result`, or the value outside; inputs and arguments get a table for each such axis."""
+        rank = len(inputs[0].strides)
+        for axis, table in self.tables:
+            if table.outside.any():
+                inputs.append(_along("bool", axis, 1, rank))
+                arguments.append(lowering.constant(table.outside))
+                is_outside = Input(len(inputs) - 1, "bool")
+                result = M.select(is_outside, M.const(self.value, result.dtype), result)
+        return result
+
+
+def _computed_in(graph: Graph, node: Node) -> str | None:
+    """The type in which weights are multiplied; None where no loop does."""
+    dtype = graph.types[node.inputs[0] or ""].dtype
+    if getattr(node.op, "mode", "") == "nearest":
+        return str(dtype)
+    return "float32" if dtype is DType.float32 else "float64" if dtype in WIDE else None
 
 
 def _tables(graph: Graph, node: Node) -> Tables | None:
-    """The axes that change, when roi, scales and sizes are constants and nothing lies outside."""
+    """The axes that change, when roi, scales and sizes are constants."""
     op = node.op
     assert isinstance(op, Resize)
     given = [None if v is None else graph.constants.get(v) for v in node.inputs[1:]]
     if any(v is not None and g is None for v, g in zip(node.inputs[1:], given)):
         return None
-    x = graph.types[node.inputs[0] or ""]
-    if op.mode != "nearest" and x.dtype is not DType.float32:
+    computed = _computed_in(graph, node)
+    if computed is None:
         return None
     roi, scales, sizes = (given + [None] * 3)[:3]
-    found = op.tables(x.shape, roi, scales, sizes)
-    return None if any(t.outside.any() for _, t in found) else found
+    weights = computed if computed in ("float32", "float64") else "float32"
+    x = graph.types[node.inputs[0] or ""]
+    found = op.tables(x.shape, roi, scales, sizes, weights)
+    shows_outside = any(t.outside.any() for _, t in found)
+    return None if shows_outside and x.dtype not in (DType.float32, DType.float64) else found
 
 
 def layouts(decided: Decided, node: Node) -> Layouts | None:
@@ -52,28 +88,31 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
 def lower_resize(lowering: Lowering, group: Group) -> None:
     """Tables, source, output."""
     graph, node = lowering.graph, group.root
-    tables = _tables(graph, node)
-    if tables is None:
-        raise NoKernel("resizing takes constant sizes, float32 to interpolate, and no outside")
+    tables, computed = _tables(graph, node), _computed_in(graph, node)
+    if tables is None or computed is None:
+        raise NoKernel("resizing takes constant sizes, no bool between pixels, no integers outside")
     wanted = layouts(lowering.decided, node)
     layout = Layout.plain if wanted is None else Layout.blocked
     source = lowering.read(node.inputs[0] or "", layout)
     target = lowering.write(node.outputs[0], layout)
     assert isinstance(node.op, Resize)
+    outside = _Outside(tables, float(node.op.extrapolation_value))
     if node.op.mode == "nearest" or not tables:
-        _nearest(lowering, source, target, tables, group.label)
+        _nearest(lowering, source, target, outside, group.label)
         return
     for i, (axis, table) in enumerate(tables):
         last = i == len(tables) - 1
-        step = target if last else lowering.allocate(_resized(source.physical, axis, table))
-        _weighted(lowering, source, step, axis, table, f"{group.label}: axis {axis}")
+        after = _resized(source.physical, axis, table, computed)
+        step = target if last else lowering.allocate(after)
+        shown = outside if last else _Outside([], 0.0)
+        _weighted(lowering, source, step, axis, table, shown, f"{group.label}: axis {axis}")
         source = step
 
 
-def _resized(physical: Physical, axis: int, table: AxisTable) -> Physical:
+def _resized(physical: Physical, axis: int, table: AxisTable, computed: str) -> Physical:
     dims: list[DimLike] = list(physical.shape)
     dims[axis] = len(table.positions)
-    return Physical(physical.type.with_dims(dims), physical.layout)
+    return Physical(TensorType(DType(computed), tuple(dims)), physical.layout)
 
 
 def _walk(physical: Physical) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -84,7 +123,7 @@ def _walk(physical: Physical) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _nearest(
-    lowering: Lowering, source: Placed, target: Placed, tables: Tables, label: str
+    lowering: Lowering, source: Placed, target: Placed, outside: _Outside, label: str
 ) -> None:
     """Every element through one table per axis."""
     dims, written = _walk(target.physical)
@@ -93,7 +132,7 @@ def _nearest(
     inputs: list[Access] = []
     arguments: list[Placed] = []
     lookups = []
-    for axis, table in tables:
+    for axis, table in outside.tables:
         inputs.append(_along("int32", axis, 1, len(dims)))
         arguments.append(lowering.constant(table.positions[:, 0].astype(np.int32)))
         lookups.append(
@@ -101,20 +140,31 @@ def _nearest(
         )
         steps[axis] = 0
     inputs.append(Access(dtype, tuple(steps), 0, tuple(lookups)))
-    result: Expr = Input(len(inputs) - 1, dtype)
+    arguments.append(source)
+    result = outside.shown(Input(len(inputs) - 1, dtype), lowering, inputs, arguments)
     spec = LoopSpec(dims, tuple(inputs), (Access(dtype, written),), (result,))
-    lowering.call(spec, [*arguments, source, target], label)
+    lowering.call(spec, [*arguments, target], label)
 
 
 def _weighted(
-    lowering: Lowering, source: Placed, target: Placed, axis: int, table: AxisTable, label: str
+    lowering: Lowering,
+    source: Placed,
+    target: Placed,
+    axis: int,
+    table: AxisTable,
+    outside: _Outside,
+    label: str,
 ) -> None:
-    """One axis: x0 * w0 rounded, then one fused multiply-add per further tap."""
+    """One axis: x0 * w0 rounded, then one fused multiply-add per further tap; in float64, which
+    promises its meaning as NumPy computes it, a product and a sum. Integers are rounded at the
+    end."""
     assert table.weights is not None
     dims, written = _walk(target.physical)
     steps = list(_walk(source.physical)[1])
     stride, steps[axis] = steps[axis], 0
-    m, taps = TracingArith(), table.positions.shape[1]
+    given, stored = str(source.physical.type.dtype), str(target.physical.type.dtype)
+    computed = table.weights.dtype.name
+    taps = table.positions.shape[1]
     inputs: list[Access] = []
     arguments: list[Placed] = []
     result: Expr | None = None
@@ -123,18 +173,28 @@ def _weighted(
         look = Lookup(at, source.physical.shape[axis], stride, checked=False)
         inputs += [
             _along("int32", axis, 1, len(dims)),
-            _along("float32", axis, 1, len(dims)),
-            Access("float32", tuple(steps), 0, (look,)),
+            _along(computed, axis, 1, len(dims)),
+            Access(given, tuple(steps), 0, (look,)),
         ]
         arguments += [
             lowering.constant(table.positions[:, tap].astype(np.int32)),
-            lowering.constant(np.asarray(table.weights[:, tap], np.float32)),
+            lowering.constant(table.weights[:, tap].copy()),
             source,
         ]
-        weight, value = Input(at + 1, "float32"), Input(at + 2, "float32")
-        result = m.mul(value, weight) if result is None else m.fma(value, weight, result)
+        weight, value = Input(at + 1, computed), Input(at + 2, given)
+        wide = value if given == computed else M.convert(value, computed)
+        if result is not None and computed == "float32":
+            result = M.fma(wide, weight, result)
+        else:
+            product = M.mul(wide, weight)
+            result = product if result is None else M.add(product, result)
     assert result is not None
-    spec = LoopSpec(dims, tuple(inputs), (Access("float32", written),), (result,))
+    if stored != computed:
+        ends = np.iinfo(stored)
+        low, high = (M.const(float(v), computed) for v in (ends.min, ends.max))
+        result = M.convert(M.min(M.max(M.rint(result), low), high), stored)
+    result = outside.shown(result, lowering, inputs, arguments)
+    spec = LoopSpec(dims, tuple(inputs), (Access(stored, written),), (result,))
     lowering.call(spec, [*arguments, target], label)
 
 
@@ -162,7 +222,6 @@ def lower_resize_integer(lowering: Lowering, group: Group) -> None:
     if len(axes) > 2 or largest >= 2.0**62:
         raise NoKernel("it takes one or two axes, and sums within int64")
     wide = "int32" if largest < 2.0**30 else "int64"
-    m = TracingArith()
     inputs: list[Access] = []
     arguments: list[Placed] = []
     for axis, (low, high, weight) in zip(axes, tables, strict=True):
@@ -177,19 +236,19 @@ def lower_resize_integer(lowering: Lowering, group: Group) -> None:
         )
         inputs.append(Access(dtype, tuple(steps), 0, lookups))
         arguments.append(x)
-        terms.append(m.convert(Input(len(inputs) - 1, dtype), wide))
+        terms.append(M.convert(Input(len(inputs) - 1, dtype), wide))
     for i in reversed(range(len(axes))):  # the last axis tells neighbouring corners apart
         above = Input(3 * i + 2, wide)
-        below = m.sub(m.const(1 << BITS, wide), above)
+        below = M.sub(M.const(1 << BITS, wide), above)
         pairs = zip(terms[::2], terms[1::2], strict=True)
-        terms = [m.add(m.mul(a, below), m.mul(b, above)) for a, b in pairs]
+        terms = [M.add(M.mul(a, below), M.mul(b, above)) for a, b in pairs]
     bits = BITS * len(axes)
     (total,) = terms
-    size = m.add(m.abs(total), m.const(1 << bits >> 1, wide))
-    size = m.shift_right(size, m.const(bits, wide))
-    result = m.select(m.lt(total, m.const(0, wide)), m.neg(size), size)
+    size = M.add(M.abs(total), M.const(1 << bits >> 1, wide))
+    size = M.shift_right(size, M.const(bits, wide))
+    result = M.select(M.lt(total, M.const(0, wide)), M.neg(size), size)
     spec = LoopSpec(
         y.physical.shape, tuple(inputs), (Access(dtype, y.physical.strides),),
-        (m.convert(result, dtype),),
+        (M.convert(result, dtype),),
     )  # fmt: skip
     lowering.call(spec, [*arguments, y], group.label)

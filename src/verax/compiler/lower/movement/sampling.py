@@ -19,7 +19,7 @@ from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.images.sampling import AffineGrid, GridSample
 
-F32 = "float32"
+F32, F64 = "float32", "float64"
 M = TracingArith()
 MOST_READS = 64
 """Combinations of taps, each of them read by code of its own."""
@@ -34,23 +34,29 @@ class _Tap:
     weight: Expr
 
 
-def _number(value: float) -> Expr:
-    return M.const(value, F32)
+def _number(value: float, like: Expr) -> Expr:
+    """A constant of the type of another number."""
+    return M.const(value, like.dtype)
 
 
-def _taps(op: GridSample, size: int) -> list[_Tap]:
-    """As `GridSample._axis_taps`, operation for operation."""
-    given, one = Input(0, F32), _number(1)
-    g = M.select(M.is_nan(given), _number(-1), given)
+def _as(value: Expr, dtype: str) -> Expr:
+    return value if value.dtype == dtype else M.convert(value, dtype)
+
+
+def _taps(op: GridSample, size: int, grid: str, dtype: str) -> list[_Tap]:
+    """As `GridSample._axis_taps`, operation for operation, of a grid of one type in another."""
+    given = _as(Input(0, grid), dtype)
+    g = M.select(M.is_nan(given), _number(-1, given), given)
+    one = _number(1, g)
     if op.align_corners:
-        x = M.mul(M.div(M.add(g, one), _number(2)), _number(size - 1))
+        x = M.mul(M.div(M.add(g, one), _number(2, g)), _number(size - 1, g))
     else:
-        x = M.div(M.sub(M.mul(M.add(g, one), _number(size)), one), _number(2))
+        x = M.div(M.sub(M.mul(M.add(g, one), _number(size, g)), one), _number(2, g))
     unit = M.add(M.sub(x, x), one)
     if op.mode == "nearest":
         return [_placed(op, M.rint(x), unit, size)]
     if op.mode == "linear" and op.padding_mode == "border":
-        x = M.min(M.max(x, _number(0)), _number(size - 1))
+        x = M.min(M.max(x, _number(0, g)), _number(size - 1, g))
     elif op.mode == "linear" and op.padding_mode == "reflection":
         x = _reflected(op, x, size)
     base = M.floor(x)
@@ -62,7 +68,7 @@ def _taps(op: GridSample, size: int) -> list[_Tap]:
         first = -1
         weights = [_cubic(d) for d in (M.add(t, unit), t, rest, M.add(rest, unit))]
     return [
-        _placed(op, M.add(base, _number(k)), w, size) for k, w in enumerate(weights, start=first)
+        _placed(op, M.add(base, _number(k, g)), w, size) for k, w in enumerate(weights, start=first)
     ]
 
 
@@ -70,36 +76,36 @@ def _placed(op: GridSample, x: Expr, weight: Expr, size: int) -> _Tap:
     """A whole coordinate as a position within the axis. A NaN is the first one, or outside."""
     if op.mode != "linear" and op.padding_mode == "reflection":
         x = M.rint(_reflected(op, x, size))
-    last = _number(size - 1)
+    last = _number(size - 1, x)
     inside = None
     if op.padding_mode == "zeros":
-        inside = M.and_(M.ge(x, _number(0)), M.le(x, last))
-    within = M.convert(M.min(M.max(x, _number(0)), last), "int32")
+        inside = M.and_(M.ge(x, _number(0, x)), M.le(x, last))
+    within = M.convert(M.min(M.max(x, _number(0, x)), last), "int32")
     return _Tap(within, inside, weight)
 
 
 def _reflected(op: GridSample, x: Expr, size: int) -> Expr:
     """As `GridSample._reflected`."""
     if size == 1:
-        return M.mul(x, _number(0))
+        return M.mul(x, _number(0, x))
     double = 2 * (size - 1) if op.align_corners else 2 * size
-    half = _number(0.0 if op.align_corners else 0.5)
+    half = _number(0.0 if op.align_corners else 0.5, x)
     distance = M.abs(M.add(x, half))
-    times = M.floor(M.div(distance, _number(double)))
-    within = M.sub(distance, M.mul(times, _number(double)))
-    beyond = M.gt(within, _number(double // 2))
-    folded = M.sub(M.select(beyond, M.sub(_number(double), within), within), half)
-    return M.min(M.max(folded, _number(0)), _number(size - 1))
+    times = M.floor(M.div(distance, _number(double, x)))
+    within = M.sub(distance, M.mul(times, _number(double, x)))
+    beyond = M.gt(within, _number(double // 2, x))
+    folded = M.sub(M.select(beyond, M.sub(_number(double, x), within), within), half)
+    return M.min(M.max(folded, _number(0, x)), _number(size - 1, x))
 
 
 def _cubic(d: Expr) -> Expr:
     """Keys' kernel with a = -0.75, as the operator has it."""
     a = -0.75
-    inner = M.sub(M.mul(_number(a + 2), d), _number(a + 3))
-    inner = M.add(M.mul(M.mul(inner, d), d), _number(1))
-    outer = M.sub(M.mul(_number(a), d), _number(5 * a))
-    outer = M.sub(M.mul(M.add(M.mul(outer, d), _number(8 * a)), d), _number(4 * a))
-    return M.select(M.le(d, _number(1)), inner, outer)
+    inner = M.sub(M.mul(_number(a + 2, d), d), _number(a + 3, d))
+    inner = M.add(M.mul(M.mul(inner, d), d), _number(1, d))
+    outer = M.sub(M.mul(_number(a, d), d), _number(5 * a, d))
+    outer = M.sub(M.mul(M.add(M.mul(outer, d), _number(8 * a, d)), d), _number(4 * a, d))
+    return M.select(M.le(d, _number(1, d)), inner, outer)
 
 
 @lowers(GridSample)
@@ -109,10 +115,13 @@ def lower_grid_sample(lowering: Lowering, group: Group) -> None:
     assert isinstance(op, GridSample)
     types = [lowering.graph.types[v or ""] for v in node.inputs]
     sizes, rank = types[0].shape[2:], types[0].rank - 2
-    taps = [_taps(op, n) for n in sizes]
-    wide = types[0].dtype is not DType.float32 or types[1].dtype is not DType.float32
-    if wide or len(taps[0]) ** rank > MOST_READS or max(sizes) > 1 << 24:
-        raise NoKernel("it takes float32, and cubic samples on one or two axes")
+    given = [str(t.dtype) for t in types]
+    if not {*given} <= {F32, F64}:
+        raise NoKernel("it takes float32 or float64")
+    stored, dtype = given[0], F64 if F64 in given else F32
+    taps = [_taps(op, n, given[1], dtype) for n in sizes]
+    if len(taps[0]) ** rank > MOST_READS or max(sizes) > 1 << 24:
+        raise NoKernel("it takes cubic samples on one or two axes")
     x, grid = (lowering.read(v or "") for v in node.inputs)
     y = lowering.write(node.outputs[0])
     made = [
@@ -139,18 +148,18 @@ def lower_grid_sample(lowering: Lowering, group: Group) -> None:
             Lookup(p[0] or 0, size, step, checked=False)
             for p, size, step in zip(picked, sizes, space, strict=True)
         )
-        inputs.append(Access(F32, (n, c, *(0 for _ in places)), 0, lookups))
+        inputs.append(Access(stored, (n, c, *(0 for _ in places)), 0, lookups))
         arguments.append(x)
-        value: Expr = Input(len(inputs) - 1, F32)
+        value: Expr = Input(len(inputs) - 1, stored)
         for _, inside, _ in picked:
             if inside is not None:
-                value = M.select(Input(inside, "bool"), value, _number(0))
-        reads[chosen] = value
+                value = M.select(Input(inside, "bool"), value, _number(0, value))
+        reads[chosen] = value if op.mode == "nearest" else _as(value, dtype)
     spec = LoopSpec(
         y.physical.shape,
         tuple(inputs),
-        (Access(F32, y.physical.strides),),
-        (_weighted(op, numbers, reads, ()),),
+        (Access(stored, y.physical.strides),),
+        (_as(_weighted(op, numbers, reads, (), dtype), stored),),
     )
     lowering.call(spec, [*arguments, y], group.label)
 
@@ -174,7 +183,7 @@ def _tables(
     ]
     spec = LoopSpec(
         tuple(dims),
-        (Access(F32, tuple(steps), coordinate * step),),
+        (Access(str(grid.physical.type.dtype), tuple(steps), coordinate * step),),
         tuple(Access(e.dtype, p.physical.strides) for p, e in written),
         tuple(e for _, e in written),
     )
@@ -187,18 +196,23 @@ def _weighted(
     numbers: Sequence[Sequence[tuple[int | None, ...]]],
     reads: dict[tuple[int, ...], Expr],
     chosen: tuple[int, ...],
+    dtype: str,
 ) -> Expr:
-    """Sums over the taps of each axis, the innermost first."""
+    """Sums over the taps of each axis, the innermost first; in float64 products are rounded."""
     axis = len(chosen)
     if axis == len(numbers):
         return reads[chosen]
     if op.mode == "nearest":
-        return _weighted(op, numbers, reads, (*chosen, 0))
+        return _weighted(op, numbers, reads, (*chosen, 0), dtype)
     total: Expr | None = None
     for k, (_, _, weight) in enumerate(numbers[axis]):
-        value = _weighted(op, numbers, reads, (*chosen, k))
-        factor = Input(weight or 0, F32)
-        total = M.mul(value, factor) if total is None else M.fma(value, factor, total)
+        value = _weighted(op, numbers, reads, (*chosen, k), dtype)
+        factor = Input(weight or 0, dtype)
+        if total is not None and dtype == F32:
+            total = M.fma(value, factor, total)
+        else:
+            product = M.mul(value, factor)
+            total = product if total is None else M.add(product, total)
     assert total is not None
     return total
 
@@ -211,8 +225,9 @@ def lower_affine_grid(lowering: Lowering, group: Group) -> None:
     assert isinstance(op, AffineGrid)
     theta = lowering.read_contiguous(node.inputs[0] or "")
     y = lowering.write_contiguous(node.outputs[0])
-    if theta.physical.type.dtype is not DType.float32:
-        raise NoKernel("it takes float32")
+    dtype = str(theta.physical.type.dtype)
+    if dtype not in (F32, F64):
+        raise NoKernel("it takes float32 or float64")
     batch, *space, rank = y.physical.shape
     steps, places = y.physical.strides, [1 + rank - 1 - k for k in range(rank)]
     inputs: list[Access] = []
@@ -221,23 +236,23 @@ def lower_affine_grid(lowering: Lowering, group: Group) -> None:
     outputs: list[Access] = []
     for axis in places:  # the innermost comes first, as in a row of theta
         table = lowering.constant(op.axis_positions(space[axis - 1]))
-        inputs.append(Access("float64", tuple(int(d == axis) for d in range(rank + 1))))
+        inputs.append(Access(F64, tuple(int(d == axis) for d in range(rank + 1))))
         arguments.append(table)
     for j in range(rank):
         total: Expr | None = None
         for k in range(rank + 1):
-            given = Input(len(inputs), F32)
+            given = Input(len(inputs), dtype)
             offset = j * (rank + 1) + k
-            inputs.append(Access(F32, (rank * (rank + 1), *[0] * rank), offset))
+            inputs.append(Access(dtype, (rank * (rank + 1), *[0] * rank), offset))
             arguments.append(theta)
-            number = M.convert(given, "float64")
+            number = given if dtype == F64 else M.convert(given, F64)
             if k == rank:  # times 1
                 total = number if total is None else M.add(total, number)
             else:
-                place = Input(k, "float64")
+                place = Input(k, F64)
                 total = M.mul(place, number) if total is None else M.fma(place, number, total)
         assert total is not None
-        exprs.append(M.convert(total, F32))
-        outputs.append(Access(F32, steps[:-1], j))
+        exprs.append(total if dtype == F64 else M.convert(total, F32))
+        outputs.append(Access(dtype, steps[:-1], j))
     spec = LoopSpec((batch, *space), tuple(inputs), tuple(outputs), tuple(exprs))
     lowering.call(spec, [*arguments, *[y] * rank], group.label)
