@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.compiler.kernels.llvm.arith import SHORT, why_unsupported
+from verax.compiler.kernels.llvm.arith import SHORT
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.numerics.arith_numpy import NumpyArith
@@ -44,8 +44,7 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
     if len(node.inputs) > MAX_OPERANDS:
         return None
     if isinstance(node.op, Elementwise) and len(node.outputs) == 1:
-        expr = node.op.expression([None if t is None else t.dtype for t in types[:-1]])
-        return None if expr is None or why_unsupported(expr) else expr
+        return node.op.expression([None if t is None else t.dtype for t in types[:-1]])
     if isinstance(node.op, Parametrised):
         return _parametrised(graph, node)
     fixed = all(v in graph.constants for v in node.inputs[1:])
@@ -67,8 +66,7 @@ def _parametrised(graph: Graph, node: Node) -> Expr | None:
         if type_ is not None and constant is None and not node.op.aligned(type_, types[0]):
             return None
     dtypes = [None if t is None else str(t.dtype) for t in types]
-    expr = node.op.expression(dtypes, str(y.dtype), known)
-    return None if expr is None or why_unsupported(expr) else expr
+    return node.op.expression(dtypes, str(y.dtype), known)
 
 
 def _all_are(types: Sequence[TensorType | None], dtype: str) -> bool:

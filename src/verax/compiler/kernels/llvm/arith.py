@@ -20,7 +20,6 @@ from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I32, FunctionBuil
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
 from verax.numerics.arith import COMPARISONS, ROUNDINGS, Arith, result_dtype
-from verax.numerics.expr import Apply, Expr, nodes
 from verax.numerics.formats import FLOATS, SIGNED, numpy_dtype
 from verax.numerics.functions_short import SHORT_WAYS, certain
 
@@ -47,14 +46,6 @@ def lanes_in_step(target: Target) -> int:
     half of what all 16 lanes take.
     """
     return max(1, target.registers // 16) * target.vector_bits // 64
-
-
-def why_unsupported(expr: Expr) -> str:
-    """Why `expr` has no native code, in words; empty when it has."""
-    for node in nodes(expr):
-        if isinstance(node, Apply) and node.function == "rem" and node.dtype == "float64":
-            return "the remainder of float64 has no kernel"
-    return ""
 
 
 @dataclass(frozen=True)
@@ -275,31 +266,37 @@ class LlvmArith(Arith[Typed]):
         return b.select(by_zero, zero, quotient)
 
     def _remainder(self, dtype: str, a: ir.Value, d: ir.Value) -> ir.Value:
-        """fmod of float32, exactly, in float64.
+        """fmod of float32 or float64, exactly, in float64.
 
-        A quotient of at most 28 bits times a divisor of 24 is exact, and so is what is left; while
-        a lane has more left than 2**28 divisors, it is as many doublings of the divisor that go.
+        A quotient of at most 28 bits times the divisor, taken away in one rounding, leaves what is
+        a float64 number; while a lane has more left than 2**28 divisors, it is as many doublings of
+        the divisor that go.
         """
-        if dtype != "float32":
+        if dtype not in ("float32", "float64"):
             raise TypeError(f"the remainder of {dtype} has no kernel")
         x = self.convert(self.abs(Typed(a, dtype)), "float64")
         divisor = self.convert(self.abs(Typed(d, dtype)), "float64")
+        wide = dtype == "float64"
         before, again, end = self.b.block, self.fb.block("reduce"), self.fb.block("reduced")
         self.b.branch(again)
         self.b.position_at_end(again)
         rest = self.b.phi(x.value.type)
         rest.add_incoming(x.value, before)
         r = Typed(rest, "float64")
-        doublings = self.sub(self._exponent(r), self._exponent(divisor))
+        doublings = self.sub(self._exponent(r, wide), self._exponent(divisor, wide))
         least, none = self.const(_QUOTIENT_BITS, "int64"), self.const(0, "int64")
         doublings = self.sub(doublings, least)
         far = self.gt(doublings, none)
-        scale = self.shift_left(
-            self.add(doublings, self.const(1023, "int64")), self.const(52, "int64")
-        )
-        scale = self.select(far, self.bitcast(scale, "float64"), self.const(1.0, "float64"))
-        unit = self.mul(divisor, scale)
-        left = self.sub(r, self.mul(self.trunc(self.div(r, unit)), unit))
+        doublings = self.select(far, doublings, none)
+        if wide:  # of up to 2,069 doublings a few may stay: quotients of 51 bits will do as well
+            most = self.const(2 * 1023, "int64")
+            doublings = self.select(self.gt(doublings, most), most, doublings)
+            half = self.shift_right(doublings, self.const(1, "int64"))
+            unit = self.mul(divisor, self._power_of_two(half))
+            unit = self.mul(unit, self._power_of_two(self.sub(doublings, half)))
+        else:
+            unit = self.mul(divisor, self._power_of_two(doublings))
+        left = self.fma(self.neg(self.trunc(self.div(r, unit))), unit, r)
         left = self.select(self.lt(left, self.const(0.0, "float64")), self.add(left, unit), left)
         # an infinite divisor leaves all of it; by zero, or of infinity, there is none: NaN
         whole = self.lt(r, divisor)
@@ -312,11 +309,23 @@ class LlvmArith(Arith[Typed]):
             lanes = self.b.icmp_unsigned("!=", bits, bits.type(0))
         self.b.cbranch(lanes, again, end)
         self.b.position_at_end(end)
-        return self.copysign(self.convert(left, "float32"), Typed(a, dtype)).value
+        return self.copysign(self.convert(left, dtype), Typed(a, dtype)).value
 
-    def _exponent(self, x: Typed) -> Typed:
-        """Of a float64 that is not negative, biased."""
-        return self.shift_right(self.bitcast(x, "int64"), self.const(52, "int64"))
+    def _exponent(self, x: Typed, subnormal: bool) -> Typed:
+        """Of a float64 that is not negative, biased. subnormal: whether it may be."""
+        most = self.const(52, "int64")
+        found = self.shift_right(self.bitcast(x, "int64"), most)
+        if not subnormal:
+            return found
+        larger = self.mul(x, self.const(2.0**64, "float64"))
+        other = self.shift_right(self.bitcast(larger, "int64"), most)
+        other = self.sub(other, self.const(64, "int64"))
+        return self.select(self.eq(found, self.const(0, "int64")), other, found)
+
+    def _power_of_two(self, exponent: Typed) -> Typed:
+        """2**exponent as a float64, of 0 to 1023."""
+        biased = self.add(exponent, self.const(1023, "int64"))
+        return self.bitcast(self.shift_left(biased, self.const(52, "int64")), "float64")
 
     # --- conversions
 
