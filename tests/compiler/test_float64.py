@@ -119,7 +119,7 @@ def runs(name: str, dtype: str) -> tuple[set[str], set[str]]:
 @pytest.mark.parametrize("name", sorted(n for n, op in REGISTRY.items() if not op.unsupported))
 def test_an_operator_has_the_promised_bits_and_a_kernel_where_float32_has(name: str) -> None:
     _, behind = runs(name, "float64")
-    native, _ = runs(name, "float32")
+    native = runs(name, "float32")[0] if behind else set()
     only = {c for c in behind & native if "with_statistics" not in c}  # kept in float32
     assert bool(only) == (name in ON_REFERENCE), only
 
