@@ -56,3 +56,31 @@ def test_room_of_another_size_is_noticed(monkeypatch):
     monkeypatch.setattr(emit, "_room_for_weights", smaller)
     with pytest.raises(AssertionError, match="room"):
         compile(convolutions(2.0), Settings(opt_level=1, threads=1))
+
+
+def test_the_largest_come_first_and_what_they_took_is_given_back(monkeypatch):
+    """So the most memory is what all of it takes, and not that beside the copies of the largest."""
+    b, rng = Builder("falling"), np.random.default_rng(833)
+    value = b.input("x", TensorType.parse("float32[3, 40]"))
+    rows = 40
+    for columns in (70, 3000, 900, 2000, 30):  # 11 KB, 840 KB, 11 MB, 7 MB, 240 KB
+        w = rng.standard_normal((rows, columns)).astype(np.float32)
+        value, rows = b.add(MatMul(), [value, b.constant(w)]), columns
+    sizes, given = [], []
+    room = emit._room_for_weights
+
+    def noted(lowering):
+        found = room(lowering)
+        lowering.weights = [
+            (buffer, lambda n=buffer.nbytes, made=made: (sizes.append(n), made)[1])
+            for buffer, made in (
+                (buffer, made() if callable(made) else made) for buffer, made in lowering.weights
+            )
+        ]
+        return found
+
+    monkeypatch.setattr(emit, "_room_for_weights", noted)
+    monkeypatch.setattr(emit, "give_back", lambda: given.append(len(sizes)))
+    compile(b.graph([value]), Settings(opt_level=1, threads=1))
+    assert len(sizes) == 5 and sizes == sorted(sizes, reverse=True)
+    assert given == [2]  # behind 11 and 7 MB: less is not worth it

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from verax.base.memory import give_back
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import (
     I8,
@@ -62,7 +63,8 @@ SERIAL_FLOPS = 40_000
 SERIAL_BYTES = 64_000
 """Below both, waking another thread costs more than it gains (about 2 microseconds)."""
 
-
+SMALL_WEIGHTS = 1 << 20
+"""Bytes of weights whose packing leaves nothing that is worth giving back."""
 MAX_RUN = 512
 """Kernel calls in one native function: LLVM takes more than linear time over longer ones."""
 
@@ -251,15 +253,24 @@ def _touched(step: Step) -> Iterator[Buffer]:
 
 
 def _lay_out_weights(lowering: Lowering, weights: np.ndarray) -> None:
-    """Put them where `_room_for_weights` said, one after the other; none is held twice."""
-    waiting = lowering.weights[::-1]
+    """Pack them where `_room_for_weights` said; none is held twice.
+
+    The largest come first: what packing them takes besides, up to three times their size, is given
+    back before the room of the others is touched.
+    """
+    waiting = sorted(lowering.weights, key=lambda pair: pair[0].nbytes)
     lowering.weights = []
+    largest = waiting[-1][0].nbytes if waiting else 0
     while waiting:
         buffer, made = waiting.pop()
+        if buffer.nbytes < largest / 2 and largest > SMALL_WEIGHTS:
+            give_back()
+            largest = buffer.nbytes
         packed = made() if callable(made) else made
         assert packed.nbytes == buffer.nbytes, "packed into the room that was asked for"
         content = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
         weights[buffer.offset : buffer.offset + buffer.nbytes] = content
+        del made, packed, content
 
 
 def _tensor(value: Placed | Dynamic) -> Tensor:
