@@ -325,8 +325,8 @@ def slower(rows: Sequence[Sequence[Row]]) -> list[Row]:
     return sorted(every, key=lambda r: -(r.ratio or 0))
 
 
-def page(rows: Sequence[Sequence[Row]], seconds: float) -> str:
-    """The page of the documentation."""
+def page(rows: Sequence[Sequence[Row]], seconds: float, name: str = "operators_speed.md") -> str:
+    """The page of the documentation, which is called so."""
     found = [r for sizes in rows for r in sizes]
     ratios = np.array([r.ratio for r in found if r.ratio is not None])
     behind = slower(rows)
@@ -338,9 +338,9 @@ def page(rows: Sequence[Sequence[Row]], seconds: float) -> str:
     today = datetime.date.today().isoformat()
     return "\n\n".join(
         [
-            "# The speed of every operator",
-            "Made by `python -m benchmarks.operators --write docs/operators_speed.md` on "
-            f"{today}, NumPy {np.__version__}, ONNX Runtime {_version('onnxruntime')}, PyTorch "
+            f"# The speed of every operator, {Target.host().name}",
+            f"Made by `python -m benchmarks.operators --write docs/{name}` on "
+            f"{today}, {processor_name()}, NumPy {np.__version__}, ONNX Runtime {_version('onnxruntime')}, PyTorch "
             f"{_version('torch')}: every operator of the registry in a network of its own, "
             "compiled at O1 for one thread, against ONNX Runtime on the same network (through "
             "Verax's ONNX writer) and PyTorch's function of the same meaning, eager, without "
@@ -408,7 +408,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"no such operator: {', '.join(unknown)}")
     rows = measured(given.operators or sorted(REGISTRY), given.seconds)
     if given.write:
-        given.write.write_text(page(rows, given.seconds))
+        given.write.write_text(page(rows, given.seconds, given.write.name))
     else:
         print(table(rows))
         for row in slower(rows):
