@@ -31,8 +31,10 @@ from benchmarks.operators_torch import twin, without_gradients
 
 import verax.ops
 from verax.base.errors import VeraxError
+from verax.base.processor import processor_name
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, compile
+from verax.compiler.kernels.target import Target
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case
@@ -340,8 +342,8 @@ def page(rows: Sequence[Sequence[Row]], seconds: float, name: str = "operators_s
         [
             f"# The speed of every operator, {Target.host().name}",
             f"Made by `python -m benchmarks.operators --write docs/{name}` on "
-            f"{today}, {processor_name()}, NumPy {np.__version__}, ONNX Runtime {_version('onnxruntime')}, PyTorch "
-            f"{_version('torch')}: every operator of the registry in a network of its own, "
+            f"{today}, {processor_name()}, NumPy {np.__version__}, ONNX Runtime "
+            f"{_version('onnxruntime')}, PyTorch {_version('torch')}: every operator of the registry in a network of its own, "
             "compiled at O1 for one thread, against ONNX Runtime on the same network (through "
             "Verax's ONNX writer) and PyTorch's function of the same meaning, eager, without "
             "gradients, on one thread; all in one process, called with NumPy arrays (PyTorch with "

@@ -56,6 +56,8 @@ class _Kept:
         """In the child of a fork: the thread that would make a promised one is gone."""
         self._lock = threading.Lock()
         self._parts: OrderedDict[Hashable, _Part] = OrderedDict()
+        self._uncounted: dict[Hashable, _Part] = {}  # since the last `trim`, or not yet made then
+        self._bytes = 0  # of the others
 
     def find(self, key: Hashable) -> _Part | None:
         """A part that did not fail."""
@@ -69,24 +71,38 @@ class _Kept:
 
     def keep(self, key: Hashable, part: _Part) -> None:
         with self._lock:
-            self._parts[key] = part
+            self._drop(key)
+            self._parts[key] = self._uncounted[key] = part
 
     def trim(self) -> None:
-        """Drop what failed, and the oldest that are too many."""
+        """Drop what failed, and the oldest that are too many. Looks at what is new alone: there
+        are thousands in a process that compiles many networks."""
         with self._lock:
-            left = MOST_BYTES
-            for key, part in reversed(list(self._parts.items())):
+            for key, part in list(self._uncounted.items()):
                 if not part.code.done():
                     continue
-                failed = part.code.cancelled() or part.code.exception() is not None
-                left -= 0 if failed else len(part.code.result())
-                if failed or left < 0:
-                    del self._parts[key]
+                if part.code.cancelled() or part.code.exception() is not None:
+                    self._drop(key)
+                    continue
+                del self._uncounted[key]
+                self._bytes += len(part.code.result())
+            for key in list(self._parts) if self._bytes > MOST_BYTES else ():
+                if self._bytes <= MOST_BYTES:
+                    break
+                if key not in self._uncounted:
+                    self._drop(key)
+
+    def _drop(self, key: Hashable) -> None:
+        part = self._parts.pop(key, None)
+        if part is not None and self._uncounted.pop(key, None) is None:
+            self._bytes -= len(part.code.result())
 
     def forget(self) -> None:
         """Drop all."""
         with self._lock:
             self._parts.clear()
+            self._uncounted.clear()
+            self._bytes = 0
 
 
 KEPT = _Kept()
