@@ -343,8 +343,8 @@ def page(rows: Sequence[Sequence[Row]], seconds: float, name: str = "operators_s
             f"# The speed of every operator, {Target.host().name}",
             f"Made by `python -m benchmarks.operators --write docs/{name}` on "
             f"{today}, {processor_name()}, NumPy {np.__version__}, ONNX Runtime "
-            f"{_version('onnxruntime')}, PyTorch {_version('torch')}: every operator of the registry in a network of its own, "
-            "compiled at O1 for one thread, against ONNX Runtime on the same network (through "
+            f"{_version('onnxruntime')}, PyTorch {_version('torch')}: every operator of the "
+            "registry in a network of its own, compiled at O1 for one thread, against ONNX Runtime on the same network (through "
             "Verax's ONNX writer) and PyTorch's function of the same meaning, eager, without "
             "gradients, on one thread; all in one process, called with NumPy arrays (PyTorch with "
             f"tensors), taking turns for {seconds:g} s each; the fastest call counts, because "
