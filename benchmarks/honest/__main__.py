@@ -129,6 +129,8 @@ def _word(outcome: Any) -> str:
 
 def _say(outcome: Any, verbose: bool) -> None:
     word = _word(outcome)
+    if isinstance(outcome, Outcome) and outcome.again.startswith("it failed"):
+        print(f"  repeated: {outcome.key}: {outcome.again[:200]}", flush=True)
     if verbose or word in (ACCUSED, UNDECIDED, "detected", "missed", "failed"):
         worst = outcome.worst.get("node", "") if isinstance(outcome, Outcome) else outcome.node
         reason = (outcome.reasons or [""])[0]

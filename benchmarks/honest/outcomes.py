@@ -27,7 +27,8 @@ class Outcome:
     decided it, with the judge's figures; listed: every value that is no rounding; blind: values
     marked undecided; seen, tried: nodes in which a relative error of `level` would have shown, and
     nodes that were asked; restated: of an accused quantised network, in which other words for it
-    the runtime is right (`restated`); judge: the version of the source that judged."""
+    the runtime is right (`restated`); again: what was said of a second run, in poisoned memory
+    where that can be, if it gave other bits; judge: the version of the source that judged."""
 
     key: str
     family: str
@@ -44,6 +45,7 @@ class Outcome:
     level: float = 0.0
     notes: list[str] = field(default_factory=list)
     restated: str = ""
+    again: str = ""
     judge: str = ""
 
     @property
@@ -71,6 +73,7 @@ def of_verdict(key: str, family: str, origin: str, verdict: Verdict) -> Outcome:
         tried=0 if told is None else told.tried,
         level=0.0 if told is None else told.level,
         notes=list(verdict.notes[:4]),
+        again="" if verdict.repeat is None else verdict.repeat.cause,
     )
 
 

@@ -119,7 +119,6 @@ def judged(run: Any, forms: Any, explain: bool = False) -> Any:
         inputs,
         watch=watched(run),
         explain=explain,
-        twice=False,
     )
 
 
