@@ -162,6 +162,16 @@ def test_integers(
         assert len(steps(exe)) <= 1 + 2 * quantised, exe.plan  # quantised, centred, side by side
 
 
+def test_transposes_of_other_ranks_are_none_of_pixels() -> None:
+    for shape, perm in (((4,), (0,)), ((3, 4), (1, 0)), ((2, 5, 3), (0, 2, 1)), ((), ())):
+        b = Builder("net")
+        x = b.input("x", TensorType(DType.float32, shape))
+        turned = b.add(REGISTRY["Transpose"](perm=perm), [b.add(REGISTRY["Relu"](), [x])])
+        graph = b.graph([b.add(REGISTRY["Exp"](), [turned])])
+        held(graph)
+        held(graph, opt_level=0)
+
+
 def test_every_number_of_decisions() -> None:
     s = Image("uint8", (9, 8), 3)
     graph = s.graph(s.conv(s.first(s.normalised(s.x, (3,))), pads=((0, 1), (2, 1))))

@@ -65,9 +65,11 @@ def lower_elementwise(lowering: Lowering, group: Group) -> None:
         return
     shape = graph.types[group.output].shape
     image = write_pixels(lowering, group.output)
-    output, steps = image or (lowering.write(group.output), None)
-    if steps is None:
+    if image is None:
+        output = lowering.write(group.output)
         steps = output.physical.strides
+    else:
+        output, steps = image
     inputs, arguments = [], []
     for operand in chain.operands:
         if not isinstance(operand, str):

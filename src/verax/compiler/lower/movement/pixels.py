@@ -30,10 +30,8 @@ def come_as_pixels(graph: Graph, value: str) -> bool:
     dims = graph.types[value].dims
     while value not in graph.outputs and (made := graph.producers.get(value)) is not None:
         if isinstance(made.op, Transpose):
-            source = made.inputs[0]
-            return graph.types[value].shape[1] > 1 and (
-                source not in graph.constants and turns(graph, made, channels_first=True)
-            )
+            computed = made.inputs[0] not in graph.constants
+            return computed and turns(graph, made, True) and graph.types[value].shape[1] > 1
         images = {v for v in made.inputs if v is not None and graph.types[v].dims == dims}
         images -= graph.constants.keys()
         if len(images) != 1 or not is_elementwise(graph, made):
