@@ -55,11 +55,17 @@ def test_the_promise_is_the_meaning_rounded_once() -> None:
     assert np.abs(op.reference(None, theta.astype(np.float64), size) - want).max() < 2e-7
 
 
-def test_float64_says_why_it_stays_on_the_reference() -> None:
-    theta = np.random.default_rng(9).normal(size=(1, 2, 3))
-    graph = grid(theta, [1, 3, 4, 5], True)
-    plan = compile(graph, Settings(threads=1)).plan
-    assert "it takes float32" in str(plan)
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("size", [[2, 3, 4, 5], [2, 1, 3, 6, 2], [2, 5, 1]])
+def test_float64_keeps_its_bits(size: list[int], align_corners: bool) -> None:
+    rank = len(size) - 2
+    theta = np.random.default_rng(9).normal(size=(2, rank, rank + 1))
+    graph = grid(theta, size, align_corners)
+    (want,) = promised(graph, {"theta": theta}).values()
+    exe = compile(graph, Settings(threads=2, require_native=True))
+    (got,) = exe.run({"theta": theta}).values()
+    assert got.dtype == np.float64 and np.array_equal(got, want)
+    assert not np.array_equal(got, got.astype(np.float32))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
