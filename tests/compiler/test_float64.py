@@ -5,6 +5,7 @@ here, and in docs/element_types.md."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph
-from verax.ir.operator import REGISTRY
+from verax.ir.operator import REGISTRY, Case
 from verax.ir.types import TensorType
 from verax.reference import evaluate, promised
 
@@ -95,10 +96,9 @@ ON_REFERENCE = {"BoxNMS", "MultiBoxDetection"}
 LAYERS = ("GRU", "LSTM", "RNN")
 
 
-def runs(name: str, dtype: str) -> tuple[set[str], set[str]]:
-    """(natively, on the reference): which of the float32 cases of an operator run how, with their
-    numbers in `dtype`; their bits are held to the promise."""
-    made: tuple[set[str], set[str]] = (set(), set())
+def cases_in(name: str, dtype: str) -> Iterator[tuple[int, Case, Graph, dict[str, np.ndarray]]]:
+    """The float32 cases of an operator with their numbers in `dtype`, where it takes them: their
+    number, the case, a network of it and its inputs."""
     for i, case in enumerate(REGISTRY[name].cases(np.random.default_rng(0))):
         floats = {str(a.dtype) for a in case.inputs if a is not None and a.dtype.kind in "fV"}
         other = in_type(case, dtype) if floats == {"float32"} else None
@@ -108,6 +108,14 @@ def runs(name: str, dtype: str) -> tuple[set[str], set[str]]:
             graph, fed = graph_of(other, name in (*WEIGHTED, *LAYERS))
         except VeraxError:
             continue
+        yield i, case, graph, fed
+
+
+def runs(name: str, dtype: str) -> tuple[set[str], set[str]]:
+    """(natively, on the reference): which of the float32 cases of an operator run how, with their
+    numbers in `dtype`; their bits are held to the promise."""
+    made: tuple[set[str], set[str]] = (set(), set())
+    for i, case, graph, fed in cases_in(name, dtype):
         target = TARGETS[i % len(TARGETS)]
         exe = compile(graph, Settings(opt_level=i % 2, threads=1, target=target, quick=True))
         for value, array in promised(graph, fed).items():
@@ -127,15 +135,7 @@ def test_an_operator_has_the_promised_bits_and_a_kernel_where_float32_has(name: 
 @pytest.mark.parametrize("name", sorted(n for n, op in REGISTRY.items() if not op.unsupported))
 def test_what_is_promised_in_float64_is_as_exact_as_float64(name: str) -> None:
     """Nothing on the way is a float32: such were the weights of Resize, 4e-8 off."""
-    for case in REGISTRY[name].cases(np.random.default_rng(0)):
-        floats = {str(a.dtype) for a in case.inputs if a is not None and a.dtype.kind in "fV"}
-        other = in_type(case, "float64") if floats == {"float32"} else None
-        if other is None:
-            continue
-        try:
-            graph, fed = graph_of(other, name in (*WEIGHTED, *LAYERS))
-        except VeraxError:
-            continue
+    for _, case, graph, fed in cases_in(name, "float64"):
         near, meant = promised(graph, fed), evaluate(graph, fed)
         for value in (v for v in near if near[v].dtype == np.float64):
             with np.errstate(invalid="ignore"):

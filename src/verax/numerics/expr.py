@@ -184,6 +184,11 @@ class TracingArith(Arith[Expr]):
         return Apply(function, args, args[0].dtype)
 
 
+def converted(x: Expr, dtype: str) -> Expr:
+    """`x` in another type; itself where it has that one."""
+    return x if x.dtype == dtype else TracingArith().convert(x, dtype)
+
+
 def trace(fn: Callable[..., Expr], dtypes: Sequence[str]) -> Expr:
     """The expression of `fn(m, x0, x1, ...)` for inputs of `dtypes`."""
     result = fn(TracingArith(), *(Input(i, d) for i, d in enumerate(dtypes)))

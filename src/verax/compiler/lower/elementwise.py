@@ -72,15 +72,13 @@ def lower_elementwise(lowering: Lowering, group: Group) -> None:
         output, steps = image
     inputs, arguments = [], []
     for operand in chain.operands:
-        if not isinstance(operand, str):
-            placed = (
-                place_along_rows(lowering, operand, shape, steps)
-                if image
-                else lowering.constant(operand)
-            )
-        else:
+        if isinstance(operand, str):
             pixels = lowering.find(operand, Layout.pixels) if image else None
             placed = pixels or lowering.read(operand)
+        elif image:
+            placed = place_along_rows(lowering, operand, shape, steps)
+        else:
+            placed = lowering.constant(operand)
         physical = placed.physical
         strides = broadcast_strides(physical.shape, physical.axis_strides, shape)
         inputs.append(Access(str(physical.type.dtype), strides))

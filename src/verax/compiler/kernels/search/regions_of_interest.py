@@ -245,8 +245,7 @@ def _number_at(
     *terms: Index | tuple[Index, Index],
 ) -> Typed:
     """One number, as float64."""
-    found = m.bind(f.load(f.at(pointer, *terms, dtype=dtype), dtype, lanes=0), dtype)
-    return found if dtype == F64 else m.convert(found, F64)
+    return m.convert(m.bind(f.load(f.at(pointer, *terms, dtype=dtype), dtype, lanes=0), dtype), F64)
 
 
 @dataclasses.dataclass(frozen=True)

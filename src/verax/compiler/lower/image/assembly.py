@@ -86,11 +86,12 @@ class _Kept:
                     continue
                 del self._uncounted[key]
                 self._bytes += len(part.code.result())
-            for key in list(self._parts) if self._bytes > MOST_BYTES else ():
+            if self._bytes <= MOST_BYTES:
+                return
+            for key in [k for k in self._parts if k not in self._uncounted]:
+                self._drop(key)
                 if self._bytes <= MOST_BYTES:
                     break
-                if key not in self._uncounted:
-                    self._drop(key)
 
     def _drop(self, key: Hashable) -> None:
         part = self._parts.pop(key, None)

@@ -12,11 +12,12 @@ from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.movement.weighted import weighted_sum
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
-from verax.numerics.expr import Expr, Input, TracingArith
+from verax.numerics.expr import Expr, Input, TracingArith, converted
 from verax.ops.images.resize import Resize
 from verax.ops.images.resize_integer import BITS, ResizeInteger
 from verax.ops.images.resize_tables import AxisTable
@@ -49,11 +50,11 @@ class _Outside:
 
 
 def _computed_in(graph: Graph, node: Node) -> str | None:
-    """The type in which weights are multiplied; None where no loop does."""
+    """The type of weights and of their products; None where no loop multiplies them."""
     dtype = graph.types[node.inputs[0] or ""].dtype
-    if getattr(node.op, "mode", "") == "nearest":
-        return str(dtype)
-    return "float32" if dtype is DType.float32 else "float64" if dtype in WIDE else None
+    if dtype is DType.float32 or getattr(node.op, "mode", "") == "nearest":  # which has none
+        return "float32"
+    return "float64" if dtype in WIDE else None
 
 
 def _tables(graph: Graph, node: Node) -> Tables | None:
@@ -67,9 +68,8 @@ def _tables(graph: Graph, node: Node) -> Tables | None:
     if computed is None:
         return None
     roi, scales, sizes = (given + [None] * 3)[:3]
-    weights = computed if computed in ("float32", "float64") else "float32"
     x = graph.types[node.inputs[0] or ""]
-    found = op.tables(x.shape, roi, scales, sizes, weights)
+    found = op.tables(x.shape, roi, scales, sizes, computed)
     shows_outside = any(t.outside.any() for _, t in found)
     return None if shows_outside and x.dtype not in (DType.float32, DType.float64) else found
 
@@ -88,8 +88,8 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
 def lower_resize(lowering: Lowering, group: Group) -> None:
     """Tables, source, output."""
     graph, node = lowering.graph, group.root
-    tables, computed = _tables(graph, node), _computed_in(graph, node)
-    if tables is None or computed is None:
+    tables = _tables(graph, node)
+    if tables is None:
         raise NoKernel("resizing takes constant sizes, no bool between pixels, no integers outside")
     wanted = layouts(lowering.decided, node)
     layout = Layout.plain if wanted is None else Layout.blocked
@@ -102,17 +102,19 @@ def lower_resize(lowering: Lowering, group: Group) -> None:
         return
     for i, (axis, table) in enumerate(tables):
         last = i == len(tables) - 1
-        after = _resized(source.physical, axis, table, computed)
+        after = _resized(source.physical, axis, table)
         step = target if last else lowering.allocate(after)
         shown = outside if last else _Outside([], 0.0)
         _weighted(lowering, source, step, axis, table, shown, f"{group.label}: axis {axis}")
         source = step
 
 
-def _resized(physical: Physical, axis: int, table: AxisTable, computed: str) -> Physical:
+def _resized(physical: Physical, axis: int, table: AxisTable) -> Physical:
+    assert table.weights is not None
     dims: list[DimLike] = list(physical.shape)
     dims[axis] = len(table.positions)
-    return Physical(TensorType(DType(computed), tuple(dims)), physical.layout)
+    dtype = DType(table.weights.dtype.name)
+    return Physical(TensorType(dtype, tuple(dims)), physical.layout)
 
 
 def _walk(physical: Physical) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -155,9 +157,7 @@ def _weighted(
     outside: _Outside,
     label: str,
 ) -> None:
-    """One axis: x0 * w0 rounded, then one fused multiply-add per further tap; in float64, which
-    promises its meaning as NumPy computes it, a product and a sum. Integers are rounded at the
-    end."""
+    """One axis. Integers are rounded at the end."""
     assert table.weights is not None
     dims, written = _walk(target.physical)
     steps = list(_walk(source.physical)[1])
@@ -167,7 +167,7 @@ def _weighted(
     taps = table.positions.shape[1]
     inputs: list[Access] = []
     arguments: list[Placed] = []
-    result: Expr | None = None
+    terms: list[tuple[Expr, Expr]] = []
     for tap in range(taps):
         at = len(inputs)
         look = Lookup(at, source.physical.shape[axis], stride, checked=False)
@@ -181,14 +181,8 @@ def _weighted(
             lowering.constant(table.weights[:, tap].copy()),
             source,
         ]
-        weight, value = Input(at + 1, computed), Input(at + 2, given)
-        wide = value if given == computed else M.convert(value, computed)
-        if result is not None and computed == "float32":
-            result = M.fma(wide, weight, result)
-        else:
-            product = M.mul(wide, weight)
-            result = product if result is None else M.add(product, result)
-    assert result is not None
+        terms.append((converted(Input(at + 2, given), computed), Input(at + 1, computed)))
+    result = weighted_sum(terms)
     if stored != computed:
         ends = np.iinfo(stored)
         low, high = (M.const(float(v), computed) for v in (ends.min, ends.max))

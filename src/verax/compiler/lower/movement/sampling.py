@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.movement.weighted import weighted_sum
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.types import DType, TensorType
-from verax.numerics.expr import Expr, Input, TracingArith
+from verax.numerics.expr import Expr, Input, TracingArith, converted
 from verax.ops.images.sampling import AffineGrid, GridSample
 
 F32, F64 = "float32", "float64"
@@ -39,13 +40,9 @@ def _number(value: float, like: Expr) -> Expr:
     return M.const(value, like.dtype)
 
 
-def _as(value: Expr, dtype: str) -> Expr:
-    return value if value.dtype == dtype else M.convert(value, dtype)
-
-
 def _taps(op: GridSample, size: int, grid: str, dtype: str) -> list[_Tap]:
     """As `GridSample._axis_taps`, operation for operation, of a grid of one type in another."""
-    given = _as(Input(0, grid), dtype)
+    given = converted(Input(0, grid), dtype)
     g = M.select(M.is_nan(given), _number(-1, given), given)
     one = _number(1, g)
     if op.align_corners:
@@ -154,12 +151,12 @@ def lower_grid_sample(lowering: Lowering, group: Group) -> None:
         for _, inside, _ in picked:
             if inside is not None:
                 value = M.select(Input(inside, "bool"), value, _number(0, value))
-        reads[chosen] = value if op.mode == "nearest" else _as(value, dtype)
+        reads[chosen] = value if op.mode == "nearest" else converted(value, dtype)
     spec = LoopSpec(
         y.physical.shape,
         tuple(inputs),
         (Access(stored, y.physical.strides),),
-        (_as(_weighted(op, numbers, reads, (), dtype), stored),),
+        (converted(_weighted(op, numbers, reads, (), dtype), stored),),
     )
     lowering.call(spec, [*arguments, y], group.label)
 
@@ -198,23 +195,16 @@ def _weighted(
     chosen: tuple[int, ...],
     dtype: str,
 ) -> Expr:
-    """Sums over the taps of each axis, the innermost first; in float64 products are rounded."""
+    """Sums over the taps of each axis, the innermost first."""
     axis = len(chosen)
     if axis == len(numbers):
         return reads[chosen]
     if op.mode == "nearest":
         return _weighted(op, numbers, reads, (*chosen, 0), dtype)
-    total: Expr | None = None
-    for k, (_, _, weight) in enumerate(numbers[axis]):
-        value = _weighted(op, numbers, reads, (*chosen, k), dtype)
-        factor = Input(weight or 0, dtype)
-        if total is not None and dtype == F32:
-            total = M.fma(value, factor, total)
-        else:
-            product = M.mul(value, factor)
-            total = product if total is None else M.add(product, total)
-    assert total is not None
-    return total
+    return weighted_sum(
+        (_weighted(op, numbers, reads, (*chosen, k), dtype), Input(weight or 0, dtype))
+        for k, (_, _, weight) in enumerate(numbers[axis])
+    )
 
 
 @lowers(AffineGrid)
@@ -245,14 +235,14 @@ def lower_affine_grid(lowering: Lowering, group: Group) -> None:
             offset = j * (rank + 1) + k
             inputs.append(Access(dtype, (rank * (rank + 1), *[0] * rank), offset))
             arguments.append(theta)
-            number = given if dtype == F64 else M.convert(given, F64)
+            number = converted(given, F64)
             if k == rank:  # times 1
                 total = number if total is None else M.add(total, number)
             else:
                 place = Input(k, F64)
                 total = M.mul(place, number) if total is None else M.fma(place, number, total)
         assert total is not None
-        exprs.append(total if dtype == F64 else M.convert(total, F32))
+        exprs.append(converted(total, dtype))
         outputs.append(Access(dtype, steps[:-1], j))
     spec = LoopSpec((batch, *space), tuple(inputs), tuple(outputs), tuple(exprs))
     lowering.call(spec, [*arguments, *[y] * rank], group.label)

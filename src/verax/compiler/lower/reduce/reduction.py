@@ -22,7 +22,7 @@ from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
-from verax.numerics.expr import Expr, Input, TracingArith, compose, trace
+from verax.numerics.expr import Expr, Input, TracingArith, compose, converted, trace
 from verax.numerics.formats import FLOATS
 from verax.ops.sums.layer_normalization import (
     MVN_EPSILON,
@@ -105,16 +105,16 @@ def _reduction(op: Reduction, dtype: str, axes: tuple[int, ...], count: int) -> 
         return None
     if work not in FLOATS and (op.kind not in IN_INTEGERS or not _fits(op, count, work)):
         return None
-    x, first, second = _as(Input(0, dtype), work), Input(1, work), Input(2, work)
+    x, first, second = converted(Input(0, dtype), work), Input(1, work), Input(2, work)
     if isinstance(op, ReduceLogSumExp):
         infinite = M.eq(M.abs(first), M.like(math.inf, first))
         top = Stage("max", x, M.select(infinite, M.like(0.0, first), first))
         e = Stage("sum", M.exp(M.sub(x, first)), M.add(M.log(second), first))
-        return _Rows(dtype, axes, (top, e), _as(second, dtype))
+        return _Rows(dtype, axes, (top, e), converted(second, dtype))
     element = compose(trace(op.element, [work]), {0: x})
     finish = trace(lambda m, total: op.final(m, total, count), [work])
     stage = Stage(op.combine, element, compose(finish, {0: first}))
-    return _Rows(dtype, axes, (stage,), _as(first, dtype))
+    return _Rows(dtype, axes, (stage,), converted(first, dtype))
 
 
 def _pairwise(graph: Graph, node: Node) -> PairwiseSpec | None:
@@ -137,10 +137,6 @@ def _pairwise(graph: Graph, node: Node) -> PairwiseSpec | None:
         trace(op.element, [F64]),
         trace(lambda m, total: op.final(m, total, count), [F64]),
     )
-
-
-def _as(x: Expr, dtype: str) -> Expr:
-    return x if x.dtype == dtype else M.convert(x, dtype)
 
 
 IN_INTEGERS = (
