@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import verax.ops  # noqa: F401  (registers the operators)
+from tests.compiler.renaming import NODE_NAMES, renamed
 from verax.base.errors import GraphError
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -36,7 +37,8 @@ def networks(draw: st.DrawFn, most_nodes: int = 7) -> tuple[Graph, dict[str, np.
             continue  # a window larger than its input, for instance: the type rule refused it
     made = [v for v in values if v != "x"] or [b.add(REGISTRY["Relu"](), ["x"])]
     outputs = {made[-1], draw(st.sampled_from(made))}
-    return b.graph(sorted(outputs)), {"x": array(rng, *shape)}
+    graph = renamed(b.graph(sorted(outputs)), draw(st.sampled_from(list(NODE_NAMES))))
+    return graph, {"x": array(rng, *shape)}
 
 
 def _add_node(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tests.compiler.renaming import NODE_NAMES, renamed
 from tests.compiler.test_bits import bits
 from verax.campaign.deep_networks import deep_network
 from verax.campaign.random_networks import random_network
@@ -133,7 +134,8 @@ def salted(graph: Graph, rng: np.random.Generator, share: float = 0.3) -> Graph:
 
 
 def random_case(seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
-    """A salted network of either kind; every third has inputs of NaN, infinities and zeros."""
+    """A salted network of either kind, under names of every style in turn; every third has inputs
+    of NaN, infinities and zeros."""
     network = deep_network(seed) if seed % 40 == 39 else random_network(seed)
     rng = np.random.default_rng([seed, 1107])
     inputs = dict(network.inputs)
@@ -141,7 +143,8 @@ def random_case(seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
         for name, array in inputs.items():
             places = rng.random(array.shape) < 0.02
             inputs[name] = np.where(places, rng.choice(HOSTILE, array.shape), array).astype("f4")
-    return salted(network.graph, rng), inputs
+    graph = salted(network.graph, rng)
+    return renamed(graph, list(NODE_NAMES)[seed % len(NODE_NAMES)], seed), inputs
 
 
 def same_promised_bits(before: Graph, after: Graph, inputs: Mapping[str, np.ndarray]) -> bool:

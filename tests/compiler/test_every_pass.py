@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compiler.renaming import NODE_NAMES, renamed
 from tests.compiler.test_bits import bits
 from tests.compiler.test_dtypes import call_of
 from tests.compiler.test_every_lowering import ELSEWHERE, USES, compiled
@@ -316,11 +317,13 @@ def asked(name: str, **more: Any) -> Settings:
     return Settings(LEVEL.get(name, 1), threads=1, allow=ALLOW.get(name, ()), **more)
 
 
-def look(name: str, settings: Settings | None = None) -> None:
+def look(name: str, settings: Settings | None = None, names: str = "") -> None:
     """The pass does what it is for, says so, and changes no bit, if its class says that; the
-    bits of one that changes numbers are promised of what it makes of the network."""
+    bits of one that changes numbers are promised of what it makes of the network. names: style of
+    `NODE_NAMES` under which the network is looked at."""
     made, shows = SHOWN[name]
     graph = network(made)
+    graph = renamed(graph, names) if names else graph
     inputs = draw_inputs(graph, 3)[0]
     exe = compile(graph, settings or asked(name))
     got = exe.run(inputs)
@@ -335,6 +338,12 @@ def look(name: str, settings: Settings | None = None) -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_pass_or_a_decision_does_what_it_is_for_and_says_so(name: str) -> None:
     look(name)
+
+
+@pytest.mark.parametrize("names", NODE_NAMES)
+@pytest.mark.parametrize("name", SHOWN)
+def test_no_name_of_a_node_or_a_value_matters(name: str, names: str) -> None:
+    look(name, names=names)
 
 
 def test_every_pass_and_every_decision_has_such_a_network() -> None:

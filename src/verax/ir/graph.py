@@ -11,7 +11,7 @@ others belong to the caller, and the network writes to them. Computing stays a p
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
@@ -164,8 +164,9 @@ class Builder:
     >>> y = b.add(Relu(), [x]); graph = b.graph([y])
     """
 
-    def __init__(self, name: str = "graph") -> None:
-        self.name = name
+    def __init__(self, name: str = "graph", reserved: Container[str] = ()) -> None:
+        """reserved: value names that `fresh` never gives: whoever defines them does so by name."""
+        self.name, self.reserved = name, reserved
         self.inputs: list[str] = []
         self.nodes: list[Node] = []
         self.constants: dict[str, np.ndarray] = {}
@@ -174,14 +175,17 @@ class Builder:
         self._numbered: dict[str, int] = {}  # hint -> the last number given behind it
 
     def fresh(self, hint: str = "v") -> str:
-        """A value name not used yet."""
-        if hint not in self.types:
+        """A value name that is neither used yet nor reserved."""
+        if self._is_free(hint):
             return hint
         i = self._numbered.get(hint, 0) + 1
-        while (name := f"{hint}_{i}") in self.types:
+        while not self._is_free(name := f"{hint}_{i}"):
             i += 1
         self._numbered[hint] = i
         return name
+
+    def _is_free(self, name: str) -> bool:
+        return name not in self.types and name not in self.reserved
 
     def _define(self, name: str, type_: TensorType) -> str:
         if type_.rank > MAX_RANK:

@@ -22,14 +22,16 @@ class Rewriter:
 
     limit: how many rewrites may be done (None: any number). A pass asks `spent` before each and
     keeps nodes as they are once it is true.
+
+    Fresh names are never those of old values: each old name is free for what takes that value's
+    place, whatever was added before it.
     """
 
     def __init__(self, graph: Graph, limit: int | None = None) -> None:
         self.old, self.limit = graph, limit
-        self.new = Builder(graph.name)
+        self.new = Builder(graph.name, reserved=graph.types)
         self.values: dict[str, str] = {}
         self.notes: list[str] = []
-        self._numbered = 0
         for value in graph.inputs:
             self.values[value] = self.new.input(value, graph.types[value])
         for value, array in graph.constants.items():
@@ -93,18 +95,11 @@ class Rewriter:
         name: str = "",
         outputs: Sequence[str] = (),
     ) -> tuple[str, ...]:
-        """As `add`, returning every output. Without names they get some that no output has."""
-        hint = name or op.kind.lower()
-        if not outputs and self.new.fresh(hint) in self.old.outputs:
-            outputs = [self.new.fresh(f"{hint}.inner")]
+        """As `add`, returning every output. Without names they get fresh ones."""
         return self.new.add_all(op, inputs, outputs, name)
 
     def constant(self, array: np.ndarray, name: str = "") -> str:
-        """Add a constant; without a name it gets one that no value of the old graph has."""
-        while not name:
-            self._numbered += 1
-            number = f"c_{self._numbered}"
-            name = "" if number in self.old.types or number in self.new.types else number
+        """Add a constant; without a name it gets a fresh one."""
         return self.new.constant(array, name)
 
     def replace(self, node: Node, with_: str | Sequence[str], note: str) -> None:

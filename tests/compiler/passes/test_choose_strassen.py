@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tests.compiler.renaming import NODE_NAMES, renamed
 
 import verax
 from verax.base.settings import Settings
@@ -108,6 +109,15 @@ def test_pointwise_convolutions_are_taken() -> None:
     assert kinds(image((1, 512, 211))) == ["StrassenConv", "Add", "Relu"]  # of one axis
     assert choose_strassen(image(), 0)[1].rewrites == 0
     assert choose_strassen(image(), None, ("product",))[1].rewrites == 0
+
+
+@pytest.mark.parametrize("style", NODE_NAMES)
+def test_nodes_and_values_may_have_any_names(style: str) -> None:
+    """PyTorch calls a node as its output: the product may not take the name of the sum behind."""
+    for graph in (network(), image(), image((1, 512, 211))):
+        for seed in range(3):
+            found, _ = choose_strassen(renamed(graph, style, seed))
+            assert [n.op.kind for n in found.nodes] == kinds(graph)
 
 
 @pytest.mark.parametrize(
