@@ -178,7 +178,7 @@ def _share(
             if how == BFLOAT16_PRODUCTS:
                 reach = rounding.bound + _factors_bound(node, arrays, found.ev)
             elif how == strassen.NAME:
-                reach = quarters_maximum(node, rounding.bound)
+                reach = quarters_maximum(node, arrays, rounding.bound)
             else:
                 reach = pooled_maximum(rounding.bound, WINDOWS[how])
         for sign, side in zip((1, -1), moved, strict=True):

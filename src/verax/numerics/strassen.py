@@ -11,6 +11,15 @@ seven products instead of eight (Strassen, "Gaussian Elimination is not Optimal"
     M6 = (A21 - A11)(B11 + B12)
     M7 = (A12 - A22)(B21 + B22)
 
+Rows of A and columns of B are brought to one size before, by powers of two (`scaled_left`,
+`scaled_right`), and the products' sums back afterwards (`unscaled`): an element then errs as its
+own row and its own column are large, whatever stands in the others, and rows and columns of zeros
+give zeros. (Such scaling is known as outside scaling: Dumitrescu, "Improving and estimating the
+accuracy of Strassen's algorithm", 1998; Ballard, Benson, Druinsky, Lipshitz, Schwartz, "Improving
+the numerical stability of fast matrix multiplication", 2016.) A row with a number that is not
+finite counts as zeros: all of its results are infinite or NaN, and which depends on its own numbers
+and on the signs of B alone (`not_finite_row`).
+
 The order of additions here is what the promised bits are made of. An odd number of rows of A gets a
 row of zeros below. Winograd's variant has fewer additions, and errs more (Higham, "Accuracy and
 Stability of Numerical Algorithms", second edition, section 23.2.2).
@@ -23,7 +32,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from verax.numerics import power_of_two
 from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
+from verax.numerics.fma import fma32
 
 V = TypeVar("V")
 NAME = "Strassen"
@@ -60,6 +72,10 @@ OUTPUT: tuple[Terms, ...] = (
     ((0, 1), (1, -1), (2, 1), (5, 1)),
 )
 """By quarter of C the products, in ascending order."""
+QUARTERS = range(len(OUTPUT))
+ALL_BEGUN = 1 + max(terms[0][0] for terms in OUTPUT)
+"""The first product before which every quarter of C has a term."""
+assert min(terms[-1][0] for terms in OUTPUT) >= ALL_BEGUN, "and none is complete"
 OUTPUT_OF: tuple[Terms, ...] = tuple(
     tuple((q, sign) for q, terms in enumerate(OUTPUT) for p, sign in terms if p == product)
     for product in range(PRODUCTS)
@@ -74,6 +90,36 @@ def left_factor(m: Arith[V], product: int, quarters: Sequence[V]) -> V:
     for number, sign in rest:
         total = (m.add if sign > 0 else m.sub)(total, quarters[number])
     return total
+
+
+def scaled_left(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a [..., m, k], float32, multiplied by powers of two, and what undoes it, [..., m, 1]:
+    0 for rows of zeros, infinity for those that are not finite, which become zeros."""
+    m = NumpyArith()
+    with np.errstate(all="ignore"):
+        largest = power_of_two.magnitude(m, a).max(axis=-1, keepdims=True, initial=0)
+        inverse = power_of_two.inverse_scale(m, largest)
+        return power_of_two.scaled(m, a, inverse), power_of_two.scale(m, inverse)
+
+
+def scaled_right(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`scaled_left` for the columns of b [k, n]: what undoes it is [n]."""
+    turned, scale = scaled_left(np.ascontiguousarray(b.T))
+    return np.ascontiguousarray(turned.T), scale[:, 0]
+
+
+def unscaled(y: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Sums of products [..., m, n] times the scales of their columns, then of their rows. No -0."""
+    with np.errstate(all="ignore"):
+        return fma32(y * right, np.broadcast_to(left, y.shape), np.zeros((), np.float32))
+
+
+def not_finite_row(a: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """The results [n] of a row a [k] of which some numbers are not finite, for the signs [k, n] of
+    a finite right factor: infinities and NaN as direct summation has them."""
+    with np.errstate(all="ignore"):
+        special = np.where(np.isfinite(a), np.zeros((), a.dtype), a)
+        return (special[:, None] * signs).sum(axis=0)
 
 
 def quarters(matrix: np.ndarray) -> list[np.ndarray]:

@@ -25,12 +25,14 @@ SAVED = 7 / 8
 PER_WEIGHT = 2.0
 """What fetching a weight costs, in multiply-adds; the sums of weights are 7/4 as many."""
 PER_FACTOR = 13.0
-"""What adding up one number of the left factor costs, as written to memory and read again."""
+"""What scaling and adding up one number of the left factor costs: it is read twice, and 7/4 numbers
+are written and read again."""
 PER_RESULT = 7.0
 """What adding one number of the result up costs, three times in the cache. These three costs were
 fitted to the gains of 20 convolutions on registers of 16 numbers (Zen 5), which they tell within
-0.015; with registers of 8 numbers it is 0.04. MobileNetV1 takes 4 % less time with what they
-choose, ConvNeXt-tiny 5 %, ViT-small 7 %."""
+0.015; with registers of 8 numbers it is 0.04. That was before rows were scaled, which takes up to 1 %
+more time (11 products and convolutions, registers of 8 numbers). MobileNetV1 takes 4 % less time
+with what they choose, ConvNeXt-tiny 5 %, ViT-small 7 %."""
 MOST_BYTES = 1 << 24
 """Of an item's left factor: the kernel goes through it and its sums once for some columns each,
 which pays from the last cache. Measured to 12 MiB (1,024 rows of 3,072): 13 % on registers of 16
@@ -53,10 +55,10 @@ def choose_strassen(
     every machine. Nodes named in `keep` stay as they are, and products of factors
     in bfloat16.
 
-    Numeric effect: the same product over the reals; in float32 an error that is measured by the
-    sizes of all four quarters of the factors and not of one row and one column, on even data one to
-    two times that of direct summation. A certificate holds it against the bound of direct
-    summation, layer by layer. An infinity makes NaN in other rows and columns, too.
+    Numeric effect: the same product over the reals. Rows and columns are brought to one size
+    before, so that in float32 an element errs as its own row and column are large, a few times as
+    much as by direct summation; rows and columns of zeros give zeros, infinities and NaN stay in
+    their rows. A certificate holds it against the bound of direct summation, layer by layer.
     """
     rewriter = Rewriter(graph, limit)
     for node in graph.nodes:

@@ -22,7 +22,12 @@ from verax.compiler.kernels.layout import Epilogue
 from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec, panels
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.kernels.products.paired_bytes import pack_paired
-from verax.compiler.kernels.products.strassen import StrassenSpec, pack_right, room_elements
+from verax.compiler.kernels.products.strassen import (
+    ARGUMENTS,
+    StrassenSpec,
+    pack_right,
+    room_elements,
+)
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.sizes import known
 
@@ -152,11 +157,13 @@ def _of_strassen(spec: StrassenSpec) -> list[Argument]:
         return pack_right(factor.reshape(spec.k, spec.n), spec, schedule)
 
     operands = spec.epilogue.operands if spec.epilogue else ()
+    factors = {
+        "weights": Argument("float32", content),
+        "signs": Argument("int8"),
+        "room": Argument("float32", scratch=lambda schedule: 4 * room_elements(spec, schedule)),
+    }
     return [
-        Argument("float32"),
-        Argument("float32"),
-        Argument("float32", content),
-        Argument("float32", scratch=lambda schedule: 4 * room_elements(spec, schedule)),
+        *(factors.get(name, Argument("float32")) for name in ARGUMENTS),
         *(Argument(o.dtype) for o in operands),
         Argument("float32", written=True),
     ]

@@ -1,11 +1,13 @@
 """An own run of one node by Strassen's algorithm, as a second opinion, and how it spreads errors.
 
 Libraries take it for large products of matrices and for 1x1 convolutions, whose pixels are rows.
+Our own compiler scales rows and columns before, and takes each item of a batch by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,6 @@ from verax.ir.graph import Node
 from verax.numerics import strassen
 from verax.numerics.arith_numpy import NumpyArith
 from verax.ops.sums.linear import MatMul
-from verax.ops.sums.strassen import items
 from verax.ops.windows.convolution import Conv
 
 LEVELS = (1, 2)
@@ -42,13 +43,31 @@ def strassen_applies(node: Node, inputs: Sequence[Any]) -> bool:
     return min(sizes) >= LEAST
 
 
+@dataclass(frozen=True)
+class Variant:
+    """A way to carry it out. levels: how often factors are halved. each: item by item of a batch;
+    otherwise all rows together. scaled: rows and columns are brought to one size before."""
+
+    levels: int = 1
+    each: bool = False
+    scaled: bool = False
+
+
+OURS = Variant(each=True, scaled=True)
+
+
+def variants(node: Node, inputs: Sequence[Any], levels: Sequence[int] = LEVELS) -> list[Variant]:
+    """Those that may have been taken, ours first."""
+    batch = (False, True) if is_batch(node, inputs) else (False,)
+    return [OURS, *(Variant(count, each) for each in batch for count in levels)]
+
+
 def strassen_runs(
     node: Node, inputs: Sequence[Any], sigma: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """`strassen_run` for all levels, the first one first; of a batch also item by item."""
-    for each in (False, True) if is_batch(node, inputs) else (False,):
-        for levels in LEVELS:
-            yield strassen_run(node, inputs, sigma, levels, each)
+    """`strassen_run` for all variants."""
+    for variant in variants(node, inputs):
+        yield strassen_run(node, inputs, sigma, variant)
 
 
 def is_batch(node: Node, inputs: Sequence[Any]) -> bool:
@@ -57,41 +76,57 @@ def is_batch(node: Node, inputs: Sequence[Any]) -> bool:
 
 
 def strassen_run(
-    node: Node, inputs: Sequence[Any], sigma: np.ndarray, levels: int = 1, each: bool = False
+    node: Node, inputs: Sequence[Any], sigma: np.ndarray, variant: Variant = OURS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """An own run in float32, where `strassen_applies`, halved `levels` times, and the largest
-    `sigma` (of the output's shape) among the places that share products. each: item by item of a
-    batch, as our own compiler does; otherwise all rows together."""
+    """An own run in float32, where `strassen_applies`, and the largest `sigma` (of the output's
+    shape) among the places that share products, in units of their scales where these are used."""
     x, w, b = (*inputs, None)[:3]
-    if each:
+    if variant.each and is_batch(node, inputs):
         parts = zip(np.split(x, len(x)), np.split(sigma, len(x)), strict=True)
-        runs = [strassen_run(node, (one, w, b), s, levels) for one, s in parts]
+        runs = [strassen_run(node, (one, w, b), s, variant) for one, s in parts]
         run, wide = (np.concatenate(found) for found in zip(*runs, strict=True))
         return run, wide
-    if isinstance(node.op, Conv):
-        windows = node.op.geometry(w.shape[2:]).windows(x.shape[2:])
-        position = (0,) * windows.rank
-        seen = np.moveaxis(windows.padded(x).tap(position), 1, -1)
-        factors = seen.reshape(-1, seen.shape[-1]), w.reshape(w.shape[:2]).T
-    else:
-        factors = x.reshape(-1, x.shape[-1]), w
-    a, right = (np.asarray(f, np.float32) for f in factors)
+    a, right = _factors(node, x, w)
+    back: tuple[Any, Any] = (None, None)
     with np.errstate(all="ignore"):
-        y = _product(a, right, levels)
-        mixed = _mixed(_as_rows(node, sigma), levels)
+        if variant.scaled:
+            (a, rows), (right, columns) = strassen.scaled_left(a), strassen.scaled_right(right)
+            back = rows, columns
+        y = _product(a, right, variant.levels)
+        if variant.scaled:
+            y = strassen.unscaled(y, *back)
+        mixed = _mixed(_as_rows(node, sigma), variant.levels, *back)
         run, wide = (_as_output(node, m, sigma.shape) for m in (y, mixed))
         if isinstance(node.op, Conv) and b is not None:
             run = run + b.astype(np.float32).reshape(-1, *(1,) * (sigma.ndim - 2))
     return run, wide
 
 
-def quarters_maximum(node: Node, sizes: np.ndarray) -> np.ndarray:
-    """The largest among the four places of a result that share products in our own compiler."""
+def quarters_maximum(node: Node, inputs: Sequence[Any], sizes: np.ndarray) -> np.ndarray:
+    """The largest among the four places of a result that share products in our own compiler, in
+    units of the scales of their rows and columns. sizes: of the result's shape."""
+    x, w = inputs[:2]
+    if is_batch(node, inputs):
+        found = [
+            quarters_maximum(node, (one, w), size)
+            for one, size in zip(np.split(x, len(x)), np.split(sizes, len(x)), strict=True)
+        ]
+        return np.concatenate(found)
+    a, right = _factors(node, x, w)
+    scales = strassen.scaled_left(a)[1], strassen.scaled_right(right)[1]
+    return _as_output(node, _mixed(_as_rows(node, sizes), 1, *scales), sizes.shape)
+
+
+def _factors(node: Node, x: Any, w: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the left factor, and the right one, in float32."""
     if isinstance(node.op, Conv):
-        rows = np.moveaxis(sizes.reshape(*sizes.shape[:2], -1), 1, 2)
-        mixed = np.stack([_mixed(image, 1) for image in rows])
-        return np.moveaxis(mixed, 2, 1).reshape(sizes.shape)
-    return np.stack([_mixed(one, 1) for one in items(sizes)]).reshape(sizes.shape)
+        windows = node.op.geometry(w.shape[2:]).windows(x.shape[2:])
+        seen = np.moveaxis(windows.padded(x).tap((0,) * windows.rank), 1, -1)
+        factors = seen.reshape(-1, seen.shape[-1]), w.reshape(w.shape[:2]).T
+    else:
+        factors = x.reshape(-1, x.shape[-1]), w
+    a, right = (np.asarray(f, np.float32) for f in factors)
+    return a, right
 
 
 def _as_rows(node: Node, array: np.ndarray) -> np.ndarray:
@@ -123,8 +158,19 @@ def _product(a: np.ndarray, b: np.ndarray, levels: int) -> np.ndarray:
     return strassen.joined(made)[:m, :n]
 
 
-def _mixed(sizes: np.ndarray, levels: int) -> np.ndarray:
-    """The largest of the places that share products, at each of them."""
+def _mixed(
+    sizes: np.ndarray,
+    levels: int,
+    rows: np.ndarray | None = None,
+    columns: np.ndarray | None = None,
+) -> np.ndarray:
+    """The largest of the places that share products, at each of them. rows [m, 1], columns [n]: the
+    scales in whose units they are compared."""
+    if rows is not None and columns is not None:
+        scale = np.where(np.isfinite(rows), rows, 0).astype(np.float64) * columns
+        with np.errstate(all="ignore"):
+            units = np.where(scale > 0, sizes / scale, 0)
+        return _mixed(units, levels) * scale
     if not levels:
         return sizes
     largest = _mixed(np.max(strassen.quarters(_even(sizes)), axis=0), levels - 1)

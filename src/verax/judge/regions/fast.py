@@ -22,7 +22,7 @@ from verax.judge.decide.criterion import (
     strassen_sigma,
 )
 from verax.judge.decide.orders import WINOGRAD_MATRICES, winograd_applies, winograd_runs
-from verax.judge.decide.strassen import is_batch, strassen_applies, strassen_run
+from verax.judge.decide.strassen import strassen_applies, strassen_run, variants
 from verax.judge.regions.sampler import Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics import strassen
@@ -117,8 +117,8 @@ def _noise_of_products(sampler: Sampler) -> dict[str, np.ndarray]:
         outputs = sampler.evaluate(node, arrays).outputs
         sigma = sampler.sigma.get(node.outputs[0])
         if sigma is not None and sigma.shape == outputs[0].shape and strassen_applies(node, arrays):
-            ways = (False, True) if is_batch(node, arrays) else (False,)
-            runs = [strassen_run(node, arrays, sigma, each=each) for each in ways]
+            ways = variants(node, arrays, levels=(1,))
+            runs = [strassen_run(node, arrays, sigma, variant) for variant in ways]
             spread = [strassen_sigma(run - outputs[0], wide) for run, wide in runs]
             found[node.outputs[0]] = np.maximum.reduce(spread)
         return outputs

@@ -26,9 +26,10 @@ class StrassenMatMul(Operator):
     """a [..., m, k] @ w [k, n] with even k and n, in halves of k, n, and the rows of a.
 
     Each item of a batch, which is a's first axis if there are more than two, is taken by itself:
-    its result does not depend on the others, whose infinities and NaN it would get. All other rows
-    are taken together. The upper half of an odd number has one more; the lower one gets a row of
-    zeros.
+    its result does not depend on the others. All other rows are taken together, brought to one size
+    by powers of two (`numerics.strassen`): a row errs as it is large itself, zeros give zeros, and
+    infinities and NaN stay in their rows. The upper half of an odd number has one more; the lower
+    one gets a row of zeros.
     """
 
     min_inputs: ClassVar[int] = 2
@@ -51,35 +52,44 @@ class StrassenMatMul(Operator):
         return self.plain.reference(ev, a, w)
 
     def canonical(self, ev: Evaluation, a: Any, w: Any) -> Any:
-        """Sums of quarters, rounded; seven products, each a sum over half of k, ascending, from +0,
-        one FMA per product; these are added up in ascending order, rounded after each addition
-        (`numerics.strassen`).
+        """The factors' rows and columns scaled; sums of quarters, rounded; seven products, each a
+        sum over half of k, ascending, from +0, one FMA per product; these are added up in ascending
+        order, rounded after each addition; the scales undone, the columns' first. Rows that are not
+        finite by `numerics.strassen.not_finite_row`.
         """
-        m, rows = NumpyArith(), _rows(a)
+        m = NumpyArith()
+        (rows, back), (weights, column) = strassen.scaled_left(_rows(a)), strassen.scaled_right(w)
         parts = strassen.quarters(rows)
         with np.errstate(all="ignore"):
-            right = strassen.right_factors(w)
+            right = strassen.right_factors(weights)
             products = [
                 multiply_in_order(strassen.left_factor(m, p, parts), right[p])
                 for p in range(strassen.PRODUCTS)
             ]
-            y = strassen.joined(products)
+            y = strassen.unscaled(strassen.joined(products), back, column)
+        for at in zip(*np.nonzero(~np.isfinite(back[..., 0])), strict=True):
+            y[at] = strassen.not_finite_row(items(a)[at], np.sign(w))
         return _results(y, a)
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        """Roundings of the factors, of the products' sums and of adding them up.
+        """Roundings of the scaled factors, of the products' sums and of adding them up.
 
         The bound takes all magnitudes through the sums, as Higham does for norms ("Accuracy and
         Stability of Numerical Algorithms", second edition, theorem 23.2), and counts the roundings
         that one term goes through: each quarter of the result bears the errors of all products
         that are added up to it. sigma takes squares instead, as independent roundings add.
         """
-        a, w = inputs
-        n, rows = w.shape[0] // 2, _rows(a)
-        sizes, weights = (strassen.quarters(np.abs(x)) for x in (rows, w))
-        left, right = strassen.quarters(rows), strassen.right_factors(w)
+        a, w = (np.asarray(x) for x in inputs)
+        (rows, back), (columns, column) = (
+            strassen.scaled_left(np.asarray(_rows(a), np.float32)),
+            strassen.scaled_right(np.asarray(w, np.float32)),
+        )
+        scale = np.where(np.isfinite(back), back, 0).astype(np.float64) * column
+        n, rows, columns = w.shape[0] // 2, rows.astype(a.dtype), columns.astype(w.dtype)
+        sizes, weights = (strassen.quarters(np.abs(x)) for x in (rows, columns))
+        left, right = strassen.quarters(rows), strassen.right_factors(columns)
         m = NumpyArith()
         sums, variances, bounds = [], [], []
         for p in range(strassen.PRODUCTS):
@@ -101,7 +111,9 @@ class StrassenMatMul(Operator):
                 variance = variance + variances[p] + (total**2 if i else 0.0)
                 size = size + bounds[p]
             found.append((variance, size))
-        variance, size = (_results(_whole([part[i] for part in found]), a) for i in (0, 1))
+        variance, size = (
+            _results(_whole([part[i] for part in found]) * scale ** (2 - i), a) for i in (0, 1)
+        )
         y = np.abs(outputs[0])
         steps = n + 2 + 4  # a sum, its factors, adding up
         sigma = KAPPA * U * np.sqrt(variance + y * y)

@@ -2,16 +2,17 @@
 
 The rows of the left factor, the columns of the right one, and what is summed over are halved (see
 `numerics.strassen`); of a 1x1 convolution these are pixels, filters and channels. The right
-factor's seven sums are packed ahead, the left one's are made by a loop before. Then, for some
+factor's columns are scaled and its seven sums packed ahead; the left one's rows are scaled and
+added up by a kernel before, which reads two rows twice while they are in the cache. Then, for some
 columns of both halves and all rows, the seven products are taken one after the other by the direct
-kernel's tiles, and each tile of sums is added to where it belongs in y, which is at hand in the
-cache: products are never in memory as a whole.
+kernel's tiles, and each tile of sums is added to where it belongs in a room, which is at hand in
+the cache: products are never in memory as a whole. What is complete is scaled back on its way to y.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -39,12 +40,13 @@ from verax.compiler.kernels.layout import (
 )
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
-from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.products.gemm import KNOWN, GemmSpec, Matrix
+from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.registry import Space, emits
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES, Target
-from verax.numerics import strassen
+from verax.numerics import power_of_two, strassen
 from verax.numerics.expr import Const, Expr, Input, TracingArith
 
 F32 = "float32"
@@ -71,8 +73,9 @@ class StrassenSpec:
     and dense, or as `image` says; k is then a multiple of 32. epilogue: as that of `whole`, or of a
     convolution; y has its type.
 
-    Arguments of the kernel: a, sums of its quarters (of `left_sums`), packed b, room for sums
-    (`room_elements`), epilogue operands, y.
+    Arguments of the kernel: a, sums of its quarters and scales of its rows (of `left_sums`), packed
+    b, scales of its columns, signs of b (int8 [k, n]), room for sums (`room_elements`), epilogue
+    operands, y.
     """
 
     m: int
@@ -112,13 +115,13 @@ class StrassenSpec:
 
     @property
     def half(self) -> ConvSpec:
-        """One of the seven, its sums written where the upper left quarter of y is."""
+        """One of the seven, of a sum of quarters of a; written where y's upper left quarter is."""
         n, k = self.n // 2, self.k // 2
         if self.image is None:
             left, y = Matrix(k, 1), Matrix(self.n, 1)
             return GemmSpec(self.upper, n, k, left, y, types=FLOAT32).convolution()
         row = self.upper * LANES
-        x, result = (Strides(0, each, 0, row) for each in (self.image.block, self.image.y.block))
+        x, result = (Strides(0, each, 0, row) for each in (row, self.image.y.block))
         size, one = (1, 1, self.upper), (1, 1, 1)
         return ConvSpec(1, k, n, size, one, x, result, bias=False, types=FLOAT32)
 
@@ -135,56 +138,68 @@ class StrassenSpec:
         return (self.k // 2, LANES) if self.image is None else (LANES, self.upper * LANES)
 
     @property
-    def summed(self) -> tuple[int, ...]:
-        """Products whose left factor is made by `left_sums`: not a quarter that a has as it is."""
-        odd = self.m % 2
-        return tuple(
-            p
-            for p, terms in enumerate(strassen.LEFT)
-            if len(terms) > 1 or (odd and terms[0][0] >= 2)
-        )
-
-    @property
     def sum_elements(self) -> int:
-        """Elements that the sums of a take."""
-        return len(self.summed) * self.upper * (self.k // 2)
+        """Elements that the seven sums of a's quarters take."""
+        return strassen.PRODUCTS * self.upper * (self.k // 2)
 
 
-def left_sums(spec: StrassenSpec) -> list[LoopSpec]:
-    """What makes the sums of a's quarters: arguments four times a, then the sums once for each of
-    `spec.summed`. The last upper row of an odd number stands above a row of zeros."""
+def left_sums(spec: StrassenSpec) -> list[ReduceSpec]:
+    """What scales rows of a and adds up its quarters: arguments a for each quarter that is read,
+    the scales of the rows for each half that is, then the sums once for each product. The last
+    upper row of an odd number stands above a row of zeros."""
     half, (row, block, right) = spec.k // 2, spec.steps
     down = spec.upper * row
     starts = (0, right, down, down + right)
-    size, m = spec.upper * half, TracingArith()
-    quarters: list[Expr] = [Input(i, F32) for i in range(4)]
-    zero = Const(0.0, F32)
+    m, size = TracingArith(), spec.upper * half
     # Rows of 16 terms, a block at a time, or whole rows.
-    across, terms = (half // LANES, LANES) if spec.image else (1, half)
+    reduced = (half // LANES, LANES) if spec.image else (half,)
     sum_row, sum_block = spec.sum_steps
 
-    def loop(first: int, rows: int, parts: list[Expr]) -> LoopSpec:
-        inputs = tuple(Access(F32, (block, row, 1), start + first * row) for start in starts)
-        outputs = tuple(
-            Access(F32, (sum_block, sum_row, 1), i * size + first * sum_row)
-            for i in range(len(spec.summed))
-        )
-        exprs = tuple(strassen.left_factor(m, p, parts) for p in spec.summed)
-        return LoopSpec((across, rows, terms), inputs, outputs, exprs)
+    def access(from_row: int, from_block: int, offset: int) -> Access:
+        return Access(F32, (from_row, *((from_block,) if spec.image else ()), 1), offset)
 
-    found = [loop(0, spec.lower, quarters)] if spec.lower else []
+    def kernel(first: int, rows: int, halves: int) -> ReduceSpec:
+        count = 2 * halves
+        quarters = [Input(i, F32) for i in range(count)]
+        sizes = [power_of_two.magnitude(m, q) for q in quarters]
+        stages = tuple(
+            Stage("max", m.max(*sizes[2 * h : 2 * h + 2]),
+                  power_of_two.inverse_scale(m, Input(count + h, "int32")))
+            for h in range(halves)
+        )  # fmt: skip
+        inverse = [Input(count + h, F32) for h in range(halves)]
+        parts: list[Expr] = [
+            power_of_two.scaled(m, q, inverse[i // 2]) for i, q in enumerate(quarters)
+        ]
+        parts += [Const(0.0, F32)] * (len(strassen.QUARTERS) - count)
+        return ReduceSpec(
+            (rows,), reduced,
+            tuple(access(row, block, start + first * row) for start in starts[:count]),
+            stages,
+            tuple(
+                (Access(F32, (1,), h * spec.upper + first), power_of_two.scale(m, inverse[h]))
+                for h in range(halves)
+            ),
+            tuple(
+                (access(sum_row, sum_block, p * size + first * sum_row),
+                 strassen.left_factor(m, p, parts))
+                for p in range(strassen.PRODUCTS)
+            ),
+        )  # fmt: skip
+
+    found = [kernel(0, spec.lower, 2)] if spec.lower else []
     if spec.upper > spec.lower:
-        found.append(loop(spec.lower, 1, [*quarters[:2], zero, zero]))
+        found.append(kernel(spec.lower, 1, 1))
     return found
 
 
 def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule) -> np.ndarray:
-    """The seven sums of b's quarters, in the order that the kernel reads: for each panel of columns
-    all seven."""
+    """The seven sums of the quarters of b, whose columns are scaled, in the order that the kernel
+    reads: for each panel of columns all seven."""
     conv = spec.half
     packed = [
         pack_direct_weights(np.ascontiguousarray(part.T), conv, schedule)
-        for part in strassen.right_factors(b)
+        for part in strassen.right_factors(strassen.scaled_right(b)[0])
     ]
     parts, at = [], 0
     for _, count, blocks in sections(conv, schedule):
@@ -216,6 +231,8 @@ def room_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
     return panels * -(-full // schedule.chunk) * sums_of_item(spec, schedule)
 
 
+ARGUMENTS = ("a", "sums", "row scales", "weights", "column scales", "signs", "room")
+"""Of the kernel, before the epilogue's operands and y."""
 NARROW, ROWS = 2, 12
 """Blocks of columns and rows of a tile, where wide panels cannot be shared."""
 FEW_PANELS, ITEMS = 4, 8
@@ -259,7 +276,7 @@ def _evenly(count: int, most: int) -> int:
 def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that multiplies and adds. Items: columns of both halves, for a chunk of rows."""
     operands = spec.epilogue.operands if spec.epilogue else ()
-    f = module.kernel(("strassen", spec, schedule), 5 + len(operands))
+    f = module.kernel(("strassen", spec, schedule), len(ARGUMENTS) + len(operands) + 1)
     if f.kernel is not None:
         return f.kernel
     items, weights = 0, 0
@@ -303,7 +320,10 @@ class _Columns(Section):
         (phase,) = conv.phases()
         super().__init__(f, conv, schedule, phase, first_block, panels, blocks, first_item, weights)
         self.whole = spec
-        self.taken: tuple[int, ...] = ()  # products that code being emitted may be of; () for none
+        named = dict(zip(ARGUMENTS, f.args, strict=False))
+        self.a, self.sums, self.row_scales = (named[n] for n in ARGUMENTS[:3])
+        self.weights, self.column_scales, self.signs = (named[n] for n in ARGUMENTS[3:6])
+        self.emits_tile: Callable[[Index, int, ir.Value], None] | None = None  # other than products
         self.product: Index = 0
         self.finishes_later = is_long(spec.epilogue)
         self.tile_elements = len(strassen.OUTPUT) * self.tile_rows * self.width
@@ -311,65 +331,103 @@ class _Columns(Section):
         self.in_line = spec.image is None or written_in_line(spec.image, spec.epilogue)
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
-        self.order, self.turn, self.n, self.d = kgroup, 0, 0, 0
-        self.room = self.f.at(
-            self.f.args[3], (self.f.begin, sums_of_item(self.whole, self.schedule))
-        )
-        self.block = self.f.iadd(self.f.imul(kgroup, self.blocks), self.first_block)
-        # The products whose left factor is a sum have one code, and so have those of a's quarters:
-        # seven copies were most of what LLVM had to do for a network.
-        plain = tuple(p for p in range(strassen.PRODUCTS) if p not in self.whole.summed)
-        with self.f.loop(strassen.PRODUCTS) as p:
-            for products in (self.whole.summed, plain):
-                with self.f.when(self._is_one_of(p.index, products)):
-                    self._take(p.index, products)
-                    self._emit_pass(chunk)
-        if self.finishes_later:
-            self._emit_finish(chunk)
-
-    def _is_one_of(self, product: Index, products: Sequence[int]) -> ir.Value:
-        b, mask = self.f.b, sum(1 << p for p in products)
-        bit = b.and_(b.lshr(self.f.i64(mask), self.f.i64(product)), self.f.i64(1))
-        return b.icmp_signed("!=", bit, self.f.i64(0))
-
-    def _take(self, product: Index, products: tuple[int, ...]) -> None:
-        """What is emitted next is of this product, which is one of `products`."""
         f, spec = self.f, self.whole
-        self.product, self.taken = product, products
-        if products == spec.summed:
-            base, (self.x_row, self.x_block) = f.args[1], spec.sum_steps
-            starts = [i * spec.upper * (spec.k // 2) for i in range(len(products))]
-        else:
-            base, (self.x_row, self.x_block, across) = f.args[0], spec.steps
-            halves = [divmod(strassen.LEFT[p][0][0], 2) for p in products]
-            starts = [down * spec.upper * self.x_row + right * across for down, right in halves]
-        place = f.i64(starts[0])
-        for p, start in zip(products[1:], starts[1:], strict=True):
-            place = f.b.select(self._is_one_of(product, [p]), f.i64(start), place)
-        self.pass_x = f.at(base, (place, 1))
+        self.order, self.turn, self.n, self.d = kgroup, 0, 0, 0
+        room = f.args[ARGUMENTS.index("room")]
+        self.room = f.at(room, (f.begin, sums_of_item(spec, self.schedule)))
+        self.block = f.iadd(f.imul(kgroup, self.blocks), self.first_block)
+        self.x_row, self.x_block = spec.sum_steps
         panel = known(self.weights_per_item)
-        whole = (self.order, strassen.PRODUCTS * panel)
-        self.pass_w = f.at(f.args[2], whole, (product, panel), self.weight_offset)
+        with f.loop(strassen.PRODUCTS) as p:
+            self.product = p.index
+            with f.when(self._is_product(strassen.ALL_BEGUN)):
+                self._emit_pass_of(self._emit_not_finite, chunk)
+            self.pass_x = f.at(self.sums, (p.index, spec.upper * (spec.k // 2)))
+            whole = (self.order, strassen.PRODUCTS * panel)
+            self.pass_w = f.at(self.weights, whole, (p.index, panel), self.weight_offset)
+            self._emit_pass(chunk)
+        if self.finishes_later:
+            self._emit_pass_of(self._emit_finish, chunk)
+
+    def _is_product(self, product: int) -> ir.Value:
+        return self.f.b.icmp_signed("==", self.f.i64(self.product), self.f.i64(product))
+
+    def _emit_pass_of(self, emit: Callable[[Index, int, ir.Value], None], chunk: Index) -> None:
+        """All tiles of an item: emit(row, rows, where its sums lie)."""
+        self.emits_tile = emit
+        self._emit_pass(chunk)
+        self.emits_tile = None
 
     def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
         self.tile = tile
         super()._emit_rows(row, rows, tile)
 
     def _emit_tile(self, row: Index, col: Index, rows: int, cols: int, tile: Index) -> None:
-        if self.taken:
+        if self.emits_tile is None:
             super()._emit_tile(row, col, rows, cols, tile)
-            return
+        else:
+            self.emits_tile(row, rows, self.f.at(self.room, (self.tile, self.tile_elements)))
+
+    def _emit_finish(self, row: Index, rows: int, sums: ir.Value) -> None:
+        """The epilogue of a tile, whose sums are complete."""
         f = self.f
-        sums = f.at(self.room, (self.tile, self.tile_elements))
-        left = f.clamp(f.iadd(self.whole.lower, f.imul(row, -1)), 0, rows)
         for quarter in range(len(strassen.OUTPUT)):
-            count = left if quarter >= 2 else rows
+            count = self._rows_of(quarter // 2, row, rows)
             if count == 0:
                 continue
             with f.loop(count) as r:
                 places = [self._in_tile(quarter, r.index, j) for j in range(self.blocks)]
                 values = [f.load(f.at(sums, place)) for place in places]
                 self._finish(values, quarter, f.iadd(row, r.index), 0)
+
+    def _rows_of(self, down: int, row: Index, rows: int) -> Index:
+        """How many rows of a tile the upper half, or the lower one, has."""
+        return (
+            self.f.clamp(self.f.iadd(self.whole.lower, self.f.imul(row, -1)), 0, rows)
+            if down
+            else rows
+        )
+
+    def _emit_not_finite(self, row: Index, rows: int, sums: ir.Value) -> None:
+        """The sums of rows that are not finite become what direct summation gives; what is added
+        afterwards is finite and changes nothing."""
+        f, spec = self.f, self.whole
+        for down in range(2):
+            count = self._rows_of(down, row, rows)
+            if count == 0:
+                continue
+            with f.loop(count) as r:
+                at = f.iadd(f.iadd(row, r.index), down * spec.upper)
+                back = f.load(f.at(self.row_scales, at), lanes=0)
+                with f.when(f.b.fcmp_ordered("==", back, f.constant(np.inf, lanes=0))):
+                    for right in range(2):
+                        values = self._not_finite(at, right)
+                        for j, value in enumerate(values):
+                            place = self._in_tile(2 * down + right, r.index, j)
+                            f.store(value, f.at(sums, place))
+
+    def _not_finite(self, row: Index, right: int) -> list[ir.Value]:
+        """The blocks of a row of `_emit_not_finite` in the left or the right half."""
+        f, spec = self.f, self.whole
+        step, block, _ = spec.steps
+        zero, above, below = (f.constant(v, lanes=0) for v in (0.0, -np.inf, np.inf))
+        columns = f.iadd(self.block, right * self.across)
+        parts, length = (spec.k // LANES, LANES) if spec.image else (1, spec.k)
+        with f.loop(parts, carry=[f.constant(0.0)] * self.blocks) as terms:
+            with f.loop(length, carry=terms.values) as lane:
+                at = f.at(self.a, (row, step), (terms.index, block), lane.index)
+                x = f.load(at, lanes=0)
+                finite = f.b.and_(f.b.fcmp_ordered(">", x, above), f.b.fcmp_ordered("<", x, below))
+                x = f.splat(f.b.select(finite, zero, x))
+                term = f.iadd(f.imul(terms.index, length), lane.index)
+                values = []
+                for j, total in enumerate(lane.values):
+                    place = (f.iadd(columns, j), LANES)
+                    sign = f.load(f.at(self.signs, (term, spec.n), place, dtype="int8"), "int8")
+                    values.append(f.fma(x, f.b.sitofp(sign, f.vector_type()), total))
+                lane.next(values)
+            terms.next(lane.results)
+        return terms.results
 
     def _emit_final(
         self,
@@ -380,9 +438,8 @@ class _Columns(Section):
         acc: Sequence[ir.Value],
     ) -> None:
         """Add a tile of the product to the quarters that it belongs to."""
-        for product in self.taken:
-            only = len(self.taken) == 1
-            with nullcontext() if only else self.f.when(self._is_one_of(self.product, [product])):
+        for product in range(strassen.PRODUCTS):
+            with self.f.when(self._is_product(product)):
                 self._add_to_quarters(product, row, pixels, acc)
 
     def _add_to_quarters(
@@ -421,20 +478,21 @@ class _Columns(Section):
         return self.f.iadd(self.f.imul(rows, self.width), block * LANES)
 
     def _finish(self, values: Sequence[ir.Value], quarter: int, row: Index, r: int) -> None:
-        """The epilogue of a row's blocks, and their results to y."""
+        """A row's blocks scaled back, their epilogue, and the results to y."""
         f, spec, (down, right) = self.f, self.whole, divmod(quarter, 2)
+        back = f.broadcast(f.at(self.row_scales, row, r + down * spec.upper))
         y = spec.image.y if spec.image else self.spec.y
         where: tuple[list[Index], Sizes] = [0, 0, row], (0, 0, r + down * spec.upper)
         if spec.image and not self.in_line:
             at = f.iadd(row, r + down * spec.upper)
             where = f.split(at, *spec.image.size[1:]), (0, 0, 0)
         blocks = [f.iadd(self.block, j + right * self.across) for j in range(self.blocks)]
+        columns = [f.load(f.at(self.column_scales, (block, LANES))) for block in blocks]
+        values = [
+            f.fma(f.b.fmul(value, column), back, f.constant(0.0))
+            for value, column in zip(values, columns, strict=True)
+        ]
         places = [(0, block, *where) for block in blocks]
-        results = finished(f, spec.epilogue, f.args[4:-1], values, places)
+        results = finished(f, spec.epilogue, f.args[len(ARGUMENTS) : -1], values, places)
         for place, value in zip(places, results, strict=True):
             f.store(value, y.at(f, f.args[-1], *place, spec.stored))
-
-    def _emit_finish(self, chunk: Index) -> None:
-        """The epilogue of all tiles of an item, whose sums are complete."""
-        self.taken = ()
-        self._emit_pass(chunk)

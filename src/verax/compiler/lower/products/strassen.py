@@ -23,6 +23,7 @@ from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers
 from verax.compiler.lower.products import linear
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
+from verax.numerics.strassen import scaled_right
 from verax.ops.sums.strassen import StrassenMatMul
 
 
@@ -36,7 +37,7 @@ def is_compiled(graph: Graph, node: Node) -> bool:
 
 @lowers(StrassenMatMul, epilogue=is_compiled, fits=linear.fits)
 def lower_strassen(lowering: Lowering, group: Group) -> None:
-    """Loops that add up the left factor's quarters; one kernel for all else."""
+    """What scales and adds up the left factor's quarters; one kernel for all else."""
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
         raise NoKernel("it needs known sizes and constant weights of a multiple of 32 columns")
@@ -74,27 +75,40 @@ def multiply(
     turned: bool,
     pieces: Iterable[Piece],
 ) -> None:
-    """For each of `pieces` the loops that add up quarters of its factor, then the kernel.
+    """For each of `pieces` what scales and adds up quarters of its factor, then the kernel.
 
     weights: the right factor [k, n], or where it is `turned` filters [n, k, ...] of one position.
     """
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
 
-    def pack() -> np.ndarray:
-        matrix = weights.reshape(weights.shape[:2])
-        return pack_right(matrix.T if turned else matrix, spec, schedule)
+    def matrix() -> np.ndarray:
+        flat = weights.reshape(weights.shape[:2])
+        return flat.T if turned else flat
+
+    def signs() -> np.ndarray:
+        return np.sign(matrix()).astype(np.int8).reshape(-1)
 
     sums = lowering.scratch(4 * spec.sum_elements)
+    rows = lowering.scratch(4 * 2 * spec.upper)
     how = "strassen", turned, direct_order(spec.half, schedule)
-    packed = lowering.packed_later(weights, how, 4 * right_elements(spec, schedule), pack)
+    packed = lowering.packed_later(
+        weights,
+        how,
+        4 * right_elements(spec, schedule),
+        lambda: pack_right(matrix(), spec, schedule),
+    )
+    columns = lowering.packed(scaled_right(matrix())[1])
+    marked = lowering.packed_later(weights, ("signs", turned), spec.k * spec.n, signs)
     room = lowering.scratch(4 * room_elements(spec, schedule))
     for piece in pieces:
-        for loop in left_sums(spec):
-            made = [sums] * len(spec.summed)
-            lowering.call(loop, [piece.factor] * 4 + made, f"{piece.label}: sums of quarters")
-        arguments = [piece.factor, sums, packed, room, *piece.operands, piece.result]
-        lowering.call(spec, arguments, piece.label, schedule)
+        for kernel in left_sums(spec):
+            quarters, halves = len(kernel.inputs), len(kernel.row_outputs)
+            made = [rows] * halves + [sums] * len(kernel.element_outputs)
+            label = f"{piece.label}: sums of quarters"
+            lowering.call(kernel, [piece.factor] * quarters + made, label)
+        arguments = [piece.factor, sums, rows, packed, columns, marked, room]
+        lowering.call(spec, [*arguments, *piece.operands, piece.result], piece.label, schedule)
 
 
 def _item(whole: Placed, items: int, item: int) -> Pointer:
