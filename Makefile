@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 ARGS ?=
 
-.PHONY: help demo test quick durations docs lint format bench campaign honest examples clean
+.PHONY: help demo test targets newest quick durations docs lint format bench campaign honest examples clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,16 @@ test: $(VENV)/.test  ## Install all that the suite needs, run it whole, then lin
 	@mkdir -p out
 	@$(PYTEST) -m "not slow" --durations=15 --junitxml=out/tests.xml; \
 		tests=$$?; $(MAKE) --no-print-directory lint && exit $$tests
+
+targets: $(VENV)/.test  ## The whole suite under each target that this machine can be told to have
+	@set -e; for target in $$($(BIN)/python -c 'from verax.base import processor as p; \
+		print(*(n for n in p.TARGETS if p.runs_here(n)))'); do \
+		echo "VERAX_TARGET=$$target"; VERAX_TARGET=$$target $(PYTEST) -m "not slow"; done
+
+newest: pyproject.toml  ## The suite beside the newest releases of every peer, in an environment of its own
+	@$(PYTHON) -m venv $(VENV)-newest
+	@$(VENV)-newest/bin/python -m pip install -qq --disable-pip-version-check -e '.[newest]'
+	@$(VENV)-newest/bin/python -m pytest -n $(JOBS) -m "not slow"
 
 quick: $(VENV)/.test  ## A sample of every room in 90 seconds on 2 cores, for daily work
 	@mkdir -p out
@@ -57,7 +67,7 @@ examples: $(VENV)/.examples  ## Train the example network again and write its fi
 	$(BIN)/python examples/train.py
 
 clean:  ## Remove what the targets above made
-	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newest out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Verax needs Python 3.11 or later; set PYTHON=...")'

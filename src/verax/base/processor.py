@@ -1,18 +1,22 @@
 """What this machine's processor can do: whether code for a target would run here.
 
 A target is a fixed set of instructions, so that one program is the same bytes on every machine that
-can run it; whatever else a processor has is not used.
+can run it; whatever else a processor has is not used. The environment variable VERAX_TARGET names a
+target whose instructions are all that is used: a machine behaves as a lesser one, for tests.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 from functools import cache
 from pathlib import Path
 
+from verax.base.errors import UsageError
 from verax.base.optional import optional
 
+VARIABLE = "VERAX_TARGET"
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 AVX2 = ("avx2", "avx", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "movbe", "sse4.2", "cx16")
@@ -93,6 +97,21 @@ def cache_sizes() -> tuple[int, ...]:
 
 @cache
 def _features() -> frozenset[str]:
+    """Of the instructions that targets take those that may be used. Raises `UsageError` where
+    VERAX_TARGET asks for what the processor does not have."""
+    found, asked = _processor_features(), os.environ.get(VARIABLE) or "host"
+    here = platform.machine().lower()
+    usable = {n: w for n, (machines, w) in TARGETS.items() if here in machines and found >= {*w}}
+    name = "neon" if asked == "aarch64" else asked
+    if name != "host" and name not in usable:
+        raise UsageError(
+            f"this processor does not run code for {asked!r}, which {VARIABLE} asks for",
+            next_step=f"unset it, or choose one of host, {', '.join(usable)}",
+        )
+    return found if name == "host" else frozenset(usable[name])
+
+
+def _processor_features() -> frozenset[str]:
     known = {f for _, wanted in TARGETS.values() for f in wanted}
     try:
         lines = CPUINFO.read_text().splitlines()

@@ -237,6 +237,11 @@ class Lowering:
         found = self.find(value, layout, pads)
         return found or self._convert(value, layout, pads)
 
+    def find_any(self, value: str, *layouts: Layout) -> Placed:
+        """Where `value` lies in the first of `layouts` that there is; plain where there is none."""
+        found = (self.find(value, layout) for layout in layouts)
+        return next(filter(None, found), None) or self.read(value)
+
     def read_contiguous(self, value: str) -> Placed:
         """`value` row-major without borders, as NumPy and reshapes want it."""
         for placed in self.placed.get(value, ()):

@@ -30,9 +30,9 @@ are written and read again."""
 PER_RESULT = 7.0
 """What adding one number of the result up costs, three times in the cache. These three costs were
 fitted to the gains of 20 convolutions on registers of 16 numbers (Zen 5), which they tell within
-0.015; with registers of 8 numbers it is 0.04. That was before rows were scaled, which takes up to 1 %
-more time (11 products and convolutions, registers of 8 numbers). MobileNetV1 takes 4 % less time
-with what they choose, ConvNeXt-tiny 5 %, ViT-small 7 %."""
+0.015; with registers of 8 numbers it is 0.04. That was before rows were scaled, which takes up to
+1 % more time (11 products and convolutions, registers of 8 numbers). MobileNetV1 takes 4 % less
+time with what they choose, ConvNeXt-tiny 5 %, ViT-small 7 %."""
 MOST_BYTES = 1 << 24
 """Of an item's left factor: the kernel goes through it and its sums once for some columns each,
 which pays from the last cache. Measured to 12 MiB (1,024 rows of 3,072): 13 % on registers of 16

@@ -52,7 +52,7 @@ def moved_into_bytes(lowering: Lowering, value: str, base: int, pads: Pads) -> P
         if widest(placed.physical.borders, pads) == placed.physical.borders:
             return placed
     target = lowering.allocate(Physical(type_.with_dtype(DType.uint8), Layout.blocked, pads))
-    source = lowering.find(value, Layout.blocked) or lowering.read(value)
+    source = lowering.find_any(value, Layout.blocked, Layout.pixels)
     moved = bytes_minus(base, type_)
     lowering.copy(source, target, f"{value}: minus {base} in bytes", moved)
     lowering.centred.setdefault(key, []).append(target)

@@ -227,7 +227,7 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     if apart and how and not tile and takes_bytes(graph, node, how):
         data = graph.types[node.inputs[0] or ""].dtype
         ready = data is DType.uint8 and _base(graph, node) == 0
-    if not apart and come_as_pixels(graph, node.inputs[0] or ""):
+    if not ready and come_as_pixels(graph, node.inputs[0] or ""):  # what moves them reads pixels
         return Layouts({0: (Layout.pixels, ((0, 0),) * len(pads))}, Layout.blocked)
     return Layouts({0: (Layout.blocked, pads)} if ready else {}, Layout.blocked)
 
@@ -263,7 +263,7 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
     zero = 0 if base is None else int(_zero(graph, node, 2)) - base
     if beside_in is not None:
         value = node.inputs[0] or ""
-        source = lowering.find(value, Layout.pixels) or lowering.read(value)
+        source = lowering.find_any(value, Layout.pixels)
         label = f"{value}: pixels side by side"
         centre = _centre(graph, node) if base is None else bytes_minus(base, graph.types[value])
         x = beside(lowering, source, pads, centre, label, zero)
@@ -357,7 +357,7 @@ def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
             return placed
     type_ = graph.types[value]
     target = lowering.allocate(Physical(type_.with_dtype(carried), Layout.blocked, pads))
-    source = lowering.find(value, Layout.blocked) or lowering.read(value)
+    source = lowering.find_any(value, Layout.blocked, Layout.pixels)
     lowering.copy(source, target, f"{value}: minus {zero}", _centre(graph, node))
     lowering.centred.setdefault(key, []).append(target)
     return target
