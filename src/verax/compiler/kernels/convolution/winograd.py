@@ -18,7 +18,13 @@ import numpy as np
 from verax.compiler.kernels.convolution.pack import direct_elements, pack_direct_weights
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.kernels.convolution.tiles import Tile, Walk, choose_chunk, splits_channels
+from verax.compiler.kernels.convolution.tiles import (
+    Tile,
+    Walk,
+    choose_chunk,
+    place,
+    splits_channels,
+)
 from verax.compiler.kernels.convolution.winograd_special import (
     emit_special_input,
     emit_special_output,
@@ -150,7 +156,9 @@ def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
                 emit_ordinary(source, target)
             with no:
                 magnitudes = spec.tables.magnitude_at(f, f.args[1], image, tile)
-                emit_special_input(f, spec, source, magnitudes, scale, target, matrices.batch)
+                emit_special_input(
+                    f, spec, source, magnitudes, scale, target, known(matrices.batch)
+                )
 
     def emit_ordinary(source: ir.Value, target: ir.Value) -> None:
         seen = [
@@ -238,26 +246,33 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
             fixed = [(row, c) for c in range(tile.cols)]
             store(tile, values, [(0, 0)] * tile.cols, fixed)
 
-    def emit_special(row: Tile) -> None:
-        """Of a row of tiles those that see what is not finite."""
+    def emit_special(item: Index) -> None:
+        """Of an item's tiles those that see what is not finite."""
         assert spec.source is not None
         tables = spec.source.tables
-        with f.loop(tiling.across) as t:
-            col = f.imul(t.index, tiling.tile)
-            tile = dataclasses.replace(row, col=col, cols=min(tiling.tile, tiling.cols))
-            image = tables.image(f, tile.batch, tile.block, blocks)
+        batch, block, depth, chunk = place(f, item, blocks, 1, walk.chunks, walk.blocks_outer)
+        first = f.imul(chunk, walk.chunk)
+        last = f.b.icmp_signed("==", f.i64(chunk), f.i64(walk.chunks - 1))
+        stop = f.b.select(last, f.i64(tiling.down), f.i64(f.iadd(first, walk.chunk)))
+        with f.loop(stop, start=first) as r, f.loop(tiling.across) as c:
+            row, col = f.imul(r.index, tiling.tile), f.imul(c.index, tiling.tile)
+            tile = Tile(batch, block, depth, row, col, tiling.tile, tiling.tile)
+            image = tables.image(f, batch, block, blocks)
             with f.when(is_not_finite(f, tables.scale_at(f, f.args[own - 2], image, tile))):
                 sums = place_of(f, tiling, matrices, f.args[0], tile, kind)
                 bias = bias_of(tile)
                 assert bias is not None
                 emit_special_output(
-                    f, spec.source, spec.filters, tile, sums, matrices.batch, bias,
+                    f, spec.source, spec.filters, tile, sums, known(matrices.batch), bias,
                     f.args[own - 4], f.args[own - 3], f.args[own - 1],
                     lambda r, c, value: store(tile, [value], [(r, c)], [(0, 0)]),
                 )  # fmt: skip
 
     walk = _walk(tiling, blocks, tiling.rows, tiling.cols)
-    walk.emit(f, emit, None if whole else emit_special)
+    walk.emit(f, emit)
+    if not whole:
+        with f.items() as item:
+            emit_special(item.index)
     moved = spec.filters * tiling.tiles * (tiling.tile**2 + tiling.positions)
     return f.finish(walk.items, 0, 4 * moved)
 

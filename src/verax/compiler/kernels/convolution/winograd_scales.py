@@ -66,13 +66,15 @@ def emit_scales(module: ModuleBuilder, spec: WinogradScales) -> Kernel:
                 f.at(seen, (r.index, source.x.row), dtype=BITS),
                 f.at(rows, (r.index, tables.reach), dtype=BITS),
             )
-        with f.loop(trips) as t, f.loop(tables.width // LANES) as c:
+        lanes = f.module.target.vector_bits // 32
+        with f.loop(trips) as t, f.loop(tables.width // lanes) as c:
             down = f.iadd(f.imul(image, tiling.down), f.iadd(first, t.index))
-            col = f.imul(c.index, LANES)
+            col = f.imul(c.index, lanes)
             above = f.imul(t.index, tiling.tile * tables.reach)
             _emit_scales(
                 f,
                 tables,
+                lanes,
                 f.at(rows, above, col, dtype=BITS),
                 f.at(scales, (down, tables.width // tiling.tile), f.idiv(col, tiling.tile)),
                 f.at(factors, (f.imul(down, tiling.tile), tables.width), col),
@@ -166,10 +168,15 @@ def _lanes(numbers: list[int]) -> ir.Constant:
 
 
 def _emit_scales(
-    f: FunctionBuilder, tables: Tables, rows: ir.Value, scales: ir.Value, factors: ir.Value
+    f: FunctionBuilder,
+    tables: Tables,
+    lanes: int,
+    rows: ir.Value,
+    scales: ir.Value,
+    factors: ir.Value,
 ) -> None:
-    """Of 16 columns of outputs of a row of tiles."""
-    m, tile = LlvmArith(f), tables.tiling.tile
+    """Of so many columns of outputs of a row of tiles."""
+    m, tile = LlvmArith(f, lanes), tables.tiling.tile
     none = m.const(0, BITS)
 
     def across(row: Index, finite: bool = False) -> Typed:
@@ -177,7 +184,7 @@ def _emit_scales(
         found = []
         for i in range(3):
             place = f.at(rows, (row, tables.reach), i, dtype=BITS)
-            value = m.bind(f.load(place, BITS), BITS)
+            value = m.bind(f.load(place, BITS, lanes), BITS)
             found.append(m.select(m.lt(value, limit), value, none) if finite else value)
         return m.max(m.max(found[0], found[1]), found[2])
 
@@ -185,7 +192,7 @@ def _emit_scales(
         """The largest of the tile's lanes, in each of them."""
         step = 1
         while step < tile:
-            other = f.shuffle(value.value, [i ^ step for i in range(LANES)])
+            other = f.shuffle(value.value, [i ^ step for i in range(lanes)])
             value, step = m.max(value, Typed(other, BITS)), 2 * step
         return value
 
@@ -207,4 +214,4 @@ def _emit_scales(
     for i, field in enumerate(fields):
         f.store(winograd.factor(m, field, inverse).value, f.at(factors, i * tables.width))
     marked = m.select(odd, m.neg(scale), scale)
-    f.store(f.shuffle(marked.value, list(range(0, LANES, tile))), scales)
+    f.store(f.shuffle(marked.value, list(range(0, lanes, tile))), scales)

@@ -15,7 +15,6 @@ from verax.compiler.kernels.convolution.winograd_tiles import WinogradInput
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I1, I32, FunctionBuilder, Index
-from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
 from verax.numerics import winograd
 
@@ -39,23 +38,26 @@ def is_not_finite(f: FunctionBuilder, scale: ir.Value) -> ir.Value:
 def transform_in_loops(
     f: FunctionBuilder,
     along: Callable[[Sequence[Typed]], list[Typed]],
-    place: Callable[[Index, Index], ir.Value],
+    grid: ir.Value,
     size: int,
-) -> int:
-    """`winograd.both_ways` of float32 that lie at place(row, column), which get the results."""
+    made: int,
+    stride: int,
+) -> None:
+    """`winograd.both_ways` of size x size vectors of float32 at `grid`, row by row with `stride`
+    elements between them, in place: `made` x `made` results, with the rows where they were."""
     m = LlvmArith(f)
-
-    def line(at: Callable[[Index], ir.Value]) -> int:
-        made = along([m.bind(f.load(at(i)), "float32") for i in range(size)])
-        for i, value in enumerate(made):
-            f.store(m.unbind(value), at(i))
-        return len(made)
-
-    with f.loop(size) as column:
-        count = line(lambda i: place(i, column.index))
-    with f.loop(count) as row:
-        line(lambda i: place(row.index, i))
-    return count
+    with f.loop(2) as way:  # down the columns, then along the rows
+        first = f.b.icmp_signed("==", f.i64(way.index), f.i64(0))
+        between, along_line, lines = (
+            f.b.select(first, f.i64(down), f.i64(across))
+            for down, across in ((stride, size * stride), (size * stride, stride), (size, made))
+        )
+        with f.loop(lines) as line:
+            start = f.at(grid, (line.index, between))
+            places = [f.at(start, (i, along_line)) for i in range(size)]
+            results = along([m.bind(f.load(p), "float32") for p in places])
+            for result, target in zip(results, places):
+                f.store(m.unbind(result), target)
 
 
 def emit_special_input(
@@ -65,7 +67,7 @@ def emit_special_input(
     magnitudes: ir.Value,
     scale: ir.Value,
     target: ir.Value,
-    stride: Size,
+    stride: int,
 ) -> None:
     """The input transform of a tile: of scaled numbers, and of zeros where a pixel is not finite.
     stride: between matrices."""
@@ -73,16 +75,18 @@ def emit_special_input(
     factor = m.abs(m.bind(f.broadcast(scale), "float32"))
     limit, zero = ir.Constant(I32, winograd.NOT_FINITE), m.const(0.0, "float32")
 
-    def place(row: Index, col: Index) -> ir.Value:
-        return f.at(target, (f.iadd(f.imul(row, size), col), stride))
-
     with f.loop(size) as row, f.loop(size) as col:
         there = f.at(source, (row.index, spec.x.row), (col.index, spec.x.pixel))
         magnitude = f.at(magnitudes, (row.index, spec.tables.reach), col.index, dtype="int32")
         finite = f.b.icmp_signed("<", f.load(magnitude, "int32", 0), limit)
         value = m.mul(m.bind(f.load(there), "float32"), factor)
-        f.store(f.b.select(finite, value.value, zero.value), place(row.index, col.index))
-    transform_in_loops(f, lambda d: winograd.input_transform(m, spec.tiling.tile, d), place, size)
+        place = f.at(target, (row.index, size * stride), (col.index, stride))
+        f.store(f.b.select(finite, value.value, zero.value), place)
+
+    def along(d: Sequence[Typed]) -> list[Typed]:
+        return winograd.input_transform(m, spec.tiling.tile, d)
+
+    transform_in_loops(f, along, target, size, size, stride)
 
 
 def emit_special_output(
@@ -91,7 +95,7 @@ def emit_special_output(
     filters: int,
     tile: Tile,
     sums: ir.Value,
-    stride: Size,
+    stride: int,
     bias: ir.Value,
     x: ir.Value,
     signs: ir.Value,
@@ -101,25 +105,25 @@ def emit_special_output(
     """The outputs of a tile of 16 filters, of which some may see what is not finite: `finish` is
     given the row and the column in the tile, and the value, of each.
 
-    tile: its first output; its rows; and its columns, fewer of which exist at the right end. sums:
-    where they lie in the first matrix; they are overwritten. stride: between matrices. bias: a
-    vector.
+    tile: a whole one, which may hang over the end of the image. sums: where they lie in the first
+    matrix; they are overwritten. stride: between matrices. bias: a vector.
     """
     m, tiling = LlvmArith(f), source.tiling
     tables, blocks = source.tables, -(-filters // LANES)
     image = tables.image(f, tile.batch, tile.block, blocks)
 
-    def place(row: Index, col: Index) -> ir.Value:
-        return f.at(sums, (f.iadd(f.imul(row, tiling.size), col), stride))
+    def along(s: Sequence[Typed]) -> list[Typed]:
+        return winograd.output_transform(m, tiling.tile, s)
 
-    transform_in_loops(
-        f, lambda s: winograd.output_transform(m, tiling.tile, s), place, tiling.size
+    transform_in_loops(f, along, sums, tiling.size, tiling.tile, stride)
+    rows, cols = (
+        f.clamp(f.iadd(n, f.imul(first, -1)), 0, tiling.tile)
+        for n, first in ((tiling.rows, tile.row), (tiling.cols, tile.col))
     )
-    cols = f.clamp(f.iadd(tiling.cols, f.imul(tile.col, -1)), 0, tile.cols)
-    with f.loop(tile.rows) as r, f.loop(cols) as c:
+    with f.loop(rows) as r, f.loop(cols) as c:
         row, col = f.iadd(tile.row, r.index), f.iadd(tile.col, c.index)
         factor = f.load(tables.factor_at(f, factors, image, row, col), lanes=0)
-        value = place(r.index, c.index)
+        value = f.at(sums, (r.index, tiling.size * stride), (c.index, stride))
         f.store(f.fma(f.load(value), f.splat(factor), bias), value)
         with f.when(f.b.unordered(factor, factor)):
             f.store(ir.Constant(f.vector_type(), None), value)
@@ -145,30 +149,28 @@ def _add_not_finite(
     blocks, filter_blocks = -(-channels // LANES), -(-filters // LANES)
     group = f.idiv(tile.block, filter_blocks // source.groups) if source.groups > 1 else 0
     first = f.at(source.x.at(f, x, tile.batch, f.imul(group, blocks), [0, row, col]), source.first)
-    with f.loop(TAPS) as tap, f.loop(blocks) as block:
+    with f.loop(TAPS) as tap:
         down, right = f.split(tap.index, winograd.KERNEL)
-        space = (down, source.x.row), (right, source.x.pixel)
-        pixel = f.at(first, *space, (block.index, source.x.block))
-        few = f.clamp(f.iadd(channels, f.imul(block.index, -LANES)), 0, LANES)
-        odd = f.b.and_(_not_finite(f, f.load(pixel)), f.first(few))
+        pixel = f.at(first, (down, source.x.row), (right, source.x.pixel))
         before = f.load(total)
-        undecided = f.b.fcmp_ordered("==", before, before)
-        with f.when(f.b.and_(_any(f, odd), _any(f, undecided))), f.loop(few) as lane:
-            value = f.load(f.at(pixel, lane.index), lanes=0)
+        undecided = f.b.bitcast(f.b.fcmp_ordered("==", before, before), ir.IntType(LANES))
+        some = f.b.icmp_unsigned("!=", undecided, undecided.type(0))
+        with f.when(some), f.loop(channels) as channel:
+            block, lane = f.split(channel.index, LANES)
+            value = f.load(f.at(pixel, (block, source.x.block), lane), lanes=0)
             with f.when(_not_finite(f, value)):
-                number = f.iadd(f.imul(block.index, LANES), lane.index)
                 masks = f.at(
                     signs,
                     (tile.block, TAPS * channels * MASKS),
                     (tap.index, channels * MASKS),
-                    (number, MASKS),
+                    (channel.index, MASKS),
                     dtype="int16",
                 )
+                kind = ir.VectorType(I1, LANES)
                 below, zero = (
-                    f.b.bitcast(f.load(f.at(masks, i, dtype="int16"), "int16", 0),
-                                ir.VectorType(I1, LANES))
+                    f.b.bitcast(f.load(f.at(masks, i, dtype="int16"), "int16", 0), kind)
                     for i in range(MASKS)
-                )  # fmt: skip
+                )
                 each = f.splat(value)
                 term = f.b.select(below, f.b.fneg(each), each)
                 term = f.b.select(zero, f.constant(float("nan")), term)
@@ -180,16 +182,9 @@ def _add_not_finite(
 
 
 def _not_finite(f: FunctionBuilder, value: ir.Value) -> ir.Value:
-    """Of a vector or of a scalar."""
-    m = LlvmArith(f, value.type.count if isinstance(value.type, ir.VectorType) else 0)
-    bits = m.bitcast(m.bind(value, "float32"), "int32")
-    magnitude = m.and_(bits, m.const(winograd.MAGNITUDE_MASK, "int32"))
-    return m.ge(magnitude, m.const(winograd.NOT_FINITE, "int32")).value
-
-
-def _any(f: FunctionBuilder, mask: ir.Value) -> ir.Value:
-    bits = f.b.bitcast(mask, ir.IntType(LANES))
-    return f.b.icmp_unsigned("!=", bits, bits.type(0))
+    """Of one number."""
+    bits = f.b.and_(f.b.bitcast(value, I32), ir.Constant(I32, winograd.MAGNITUDE_MASK))
+    return f.b.icmp_signed(">=", bits, ir.Constant(I32, winograd.NOT_FINITE))
 
 
 def signs_bytes(w: np.ndarray) -> int:

@@ -18,7 +18,7 @@ from verax.numerics import winograd
 F32 = "float32"
 APART = LANES
 """Elements between two matrices: at a power of two their lines would evict one another."""
-CHUNKS = 8
+CHUNKS = 4
 """Parts of an image whose magnitudes several threads take."""
 
 
