@@ -22,8 +22,6 @@ PER_WEIGHT = 10.0
 """What fetching a weight costs, in multiply-adds."""
 PER_NUMBER = 12.0
 """What transforming, writing and reading one number of a tile costs, in multiply-adds."""
-PER_INPUT = 6.0
-"""What looking at one number of the input costs ahead of the transform, in multiply-adds."""
 WORTH = 1.15
 """The least gain for which accuracy is given away; also of F(4x4) over F(2x2), which errs less."""
 
@@ -101,4 +99,4 @@ def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> float:
     tiles = y[0] * -(-y[2] // tile) * -(-y[3] // tile)
     positions = (tile + winograd.KERNEL - 1) ** 2
     moved = positions * tiles * PER_NUMBER * (1 / filters + 1 / channels)
-    return positions * (tiles + PER_WEIGHT) + moved + tiles * tile**2 * PER_INPUT / filters
+    return positions * (tiles + PER_WEIGHT) + moved
