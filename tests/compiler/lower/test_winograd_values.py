@@ -12,7 +12,7 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels.convolution import winograd_special
+from verax.compiler.kernels.convolution import winograd_scales, winograd_special
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.convolution import winograd as lowering
 from verax.ir.graph import Builder, Graph
@@ -246,6 +246,16 @@ def test_bands_keep_them(monkeypatch: pytest.MonkeyPatch, most: int, count: int)
     assert sum("scales of F(4x4" in line for line in lines) == count
     hold_zeros(dataclasses.replace(layer, behind=False))
     hold_masks(layer)
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_registers_of_any_width_find_the_same(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other targets are given runs here as well."""
+    monkeypatch.setattr(winograd_scales, "lanes_of", lambda target: lanes)
+    for layer in (Layer(2, (2, 19, 12, 15)), Layer(4, (2, 35, 7, 23), 17)):
+        x = with_zeros(layer)
+        x[0, 2, 6, 2], x[1, -1, 3, 9] = np.inf, 1e38
+        by_tiles(layer, x)
 
 
 def _no_zeros(m: Any, field: Any, inverse: Any) -> Any:

@@ -15,7 +15,7 @@ from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.sizes import known
-from verax.compiler.kernels.target import LANES
+from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import winograd
 
 BITS = "int32"
@@ -38,6 +38,11 @@ class WinogradScales:
     @property
     def dtypes(self) -> tuple[str, ...]:
         return self.source.dtypes
+
+
+def lanes_of(target: Target) -> int:
+    """Magnitudes in a register."""
+    return target.vector_bits // 32
 
 
 @emits(WinogradScales, dtypes=("float32",))
@@ -66,7 +71,7 @@ def emit_scales(module: ModuleBuilder, spec: WinogradScales) -> Kernel:
                 f.at(seen, (r.index, source.x.row), dtype=BITS),
                 f.at(rows, (r.index, tables.reach), dtype=BITS),
             )
-        lanes = f.module.target.vector_bits // 32
+        lanes = lanes_of(f.module.target)
         with f.loop(trips) as t, f.loop(tables.width // lanes) as c:
             down = f.iadd(f.imul(image, tiling.down), f.iadd(first, t.index))
             col = f.imul(c.index, lanes)
@@ -87,7 +92,7 @@ def _emit_magnitudes(
     f: FunctionBuilder, source: WinogradInput, row: ir.Value, target: ir.Value
 ) -> None:
     """Of a row of pixels, as many at a time as a register has lanes."""
-    lanes = f.module.target.vector_bits // 32
+    lanes = lanes_of(f.module.target)
     width = source.tiling.across * source.tiling.tile + 2
     count = min(lanes, width)
     with f.loop(-(-width // count)) as piece:
