@@ -26,7 +26,9 @@ from verax.compiler.kernels.convolution.planar_pooling import PlanarMaxSpec
 from verax.compiler.kernels.convolution.pooling import PoolSpec
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.kernels.convolution.winograd import WinogradInput, WinogradOutput
+from verax.compiler.kernels.convolution.winograd import WinogradOutput
+from verax.compiler.kernels.convolution.winograd_scales import WinogradScales
+from verax.compiler.kernels.convolution.winograd_tiles import WinogradInput
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.attention import AttentionSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
@@ -57,7 +59,7 @@ TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here
 USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "AveragePool",
         PlanarMaxSpec: "MaxPool", StrassenSpec: "StrassenMatMul",
         ReduceSpec: "Softmax", LoopSpec: "Relu", WinogradInput: "WinogradConv",
-        WinogradOutput: "WinogradConv", ScatterSpec: "ScatterND",
+        WinogradOutput: "WinogradConv", WinogradScales: "WinogradConv", ScatterSpec: "ScatterND",
         RunningSpec: "CumSum", TopSpec: "TopK", AttentionSpec: "Attention",
         SuppressSpec: "BoxNMS", TakenSpec: "NonMaxSuppression", AlignSpec: "RoiAlign",
         RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", DetectSpec: "MultiBoxDetection",

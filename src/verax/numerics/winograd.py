@@ -5,6 +5,11 @@ inputs d under it and the kernel g. It takes (m + 2)^2 products instead of 9 m^2
 those of Lavin and Gray (2015), interpolation at 0, 1, -1 (and 2, -2) and infinity; the order of
 additions below is what the promised bits are made of. Transforms run down the columns first, then
 along the rows.
+
+A tile of float32 shares its rounding, so what direct summation does to zeros, to what is not finite
+and to large numbers is kept by rules of its own: `scales` and `factor`. They go by magnitudes: the
+bits of |x| as int32, the largest of a pixel's channels. Those order as the numbers do, from 0 to
+`NOT_FINITE`, above which lies what is not a number.
 """
 
 from __future__ import annotations
@@ -53,6 +58,38 @@ OUTPUT = {
     4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
 }
 """A^T by tile."""
+
+MAGNITUDE_MASK = 0x7FFFFFFF
+"""What is left of the bits of a float32 without its sign."""
+NOT_FINITE = 0x7F800000
+"""The least magnitude of what is not finite."""
+EXPONENT = 80
+"""Of the power of two that tiles are scaled by whose largest number is out of the ordinary."""
+LARGE, SMALL = (127 + 40) << 23, (127 - 40) << 23
+"""Magnitudes of 2^40 and 2^-40: a tile is scaled whose largest is not below, or below the other."""
+LARGEST_WEIGHT = 2.0**48
+"""Weights are below it. Then nothing overflows between the transforms: numbers below 2^48 grow by
+10 * 10 in the first, and by 19 * 19 in the second, which leaves 2^16 for the channels."""
+
+
+def scales(m: Arith[V], largest: V) -> tuple[V, V]:
+    """(factor of a tile's inputs, its inverse), powers of two in float32, by the largest finite
+    magnitude under the tile."""
+    down, one, up = (m.const(2.0**e, "float32") for e in (-EXPONENT, 0, EXPONENT))
+    large, small = m.ge(largest, m.like(LARGE, largest)), m.lt(largest, m.like(SMALL, largest))
+    return (
+        m.select(large, down, m.select(small, up, one)),
+        m.select(large, up, m.select(small, down, one)),
+    )
+
+
+def factor(m: Arith[V], field: V, inverse: V) -> V:
+    """What one output's transformed sum is multiplied by, in float32: the inverse of its tile's
+    scale; 0 where the 3 x 3 inputs that it sees are all zero, so that no other's rounding is left
+    there; NaN where one of them is not finite. field: the largest magnitude among them."""
+    zero, nan = m.const(0.0, "float32"), m.const(float("nan"), "float32")
+    found = m.select(m.eq(field, m.like(0, field)), zero, inverse)
+    return m.select(m.ge(field, m.like(NOT_FINITE, field)), nan, found)
 
 
 def input_transform(m: Arith[V], tile: int, d: Sequence[V]) -> list[V]:

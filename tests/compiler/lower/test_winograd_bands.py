@@ -13,7 +13,7 @@ from tests.compiler.test_integer_winograd import network as integer_network
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.kernels.convolution.winograd import Tiling
+from verax.compiler.kernels.convolution.winograd_tiles import Tiling
 from verax.compiler.lower.convolution import winograd
 from verax.compiler.lower.convolution.winograd import bands
 from verax.ir.graph import Builder

@@ -88,10 +88,11 @@ def test_other_convolutions_are_left_alone(changed: dict[str, Any]) -> None:
     assert tile_of(network((2, 32, 29, 30), 48, seed=2, **changed)) == 0
 
 
-def test_weights_that_are_not_finite_are_left_alone() -> None:
+@pytest.mark.parametrize("weight", [np.inf, np.nan, -(2.0**48)])
+def test_weights_that_are_not_finite_or_overflow_are_left_alone(weight: float) -> None:
     graph = network((1, 32, 29, 30), 48, seed=3)
     weights = graph.constants["w"].copy()
-    weights[5, 7, 1, 2] = np.inf
+    weights[5, 7, 1, 2] = weight
     graph = dataclasses.replace(graph, constants={**graph.constants, "w": weights})
     assert tile_of(graph) == 0
 

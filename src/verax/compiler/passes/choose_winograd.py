@@ -40,8 +40,10 @@ def choose_winograd(
 
     Numeric effect: the same convolution over the reals; in float32 an error that a tile shares, for
     F(2x2) about as large as that of direct summation, for F(4x4) ten times that. A certificate
-    holds it against the bound of direct summation, layer by layer. An infinity in a tile makes NaN
-    of the whole tile.
+    holds it against the bound of direct summation, layer by layer. An output all of whose inputs
+    are zero is exactly the bias. What is not finite stays where direct summation has it, with its
+    kind, and inputs of any size that float32 has are transformed without overflow: only an output
+    that is itself too large becomes infinite. Layers with weights of 2^48 and more are left alone.
     """
     rewriter = Rewriter(graph, limit)
     for node in graph.nodes:
@@ -88,7 +90,7 @@ def best_tile(graph: Graph, node: Node) -> int:
     if costs[tile] * WORTH > direct:
         return 0
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    return tile if np.isfinite(weights).all() else 0
+    return tile if (np.abs(weights) < winograd.LARGEST_WEIGHT).all() else 0
 
 
 def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> float:

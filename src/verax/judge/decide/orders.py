@@ -115,17 +115,23 @@ def winograd_applies(node: Node, inputs: Arrays) -> bool:
 
 
 def winograd_runs(node: Node, inputs: Arrays) -> dict[int, np.ndarray]:
-    """Own runs by tile, F(2x2, 3x3) to F(6x6, 3x3), where `winograd_applies`."""
+    """Own runs by tile, F(2x2, 3x3) to F(6x6, 3x3), where `winograd_applies`.
+
+    Of inputs near the largest float32, or the smallest, the transforms are those of numbers near 1,
+    and what is not finite is taken as 0: the errors that they make are asked for, not an overflow.
+    """
     op = node.op
     assert isinstance(op, Conv)
     x, w, b = (*_as(inputs, np.float32), None)[:3]
     windows = op.geometry(w.shape[2:]).windows(x.shape[2:])
-    padded = windows.pad(x)
+    padded = np.nan_to_num(windows.pad(x), nan=0.0, posinf=0.0, neginf=0.0)
+    exponent = np.frexp(np.abs(padded).max(initial=0))[1]
+    padded = np.ldexp(padded, -exponent)
     runs = {}
     with np.errstate(all="ignore"):
         for tile in WINOGRAD_MATRICES:
             y = _winograd(padded, w, tile, op.groups)
-            y = y[:, :, : windows.output[0], : windows.output[1]]
+            y = np.ldexp(y[:, :, : windows.output[0], : windows.output[1]], exponent)
             runs[tile] = y if b is None else y + b.reshape(1, -1, 1, 1)
     return runs
 

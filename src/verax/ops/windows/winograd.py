@@ -7,7 +7,7 @@ No file format has it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -64,29 +64,40 @@ class WinogradConv(Operator):
 
     def canonical(self, ev: Evaluation, x: Any, w: Any, b: Any = None) -> Any:
         """Input transform; for each of the (tile + 2)^2 positions a sum over the input channels
-        of the group, ascending, from +0, one FMA per product; output transform; then the bias
-        is added.
+        of the group, ascending, from +0, one FMA per product; output transform; then, by one FMA,
+        times the output's factor plus the bias (or +0).
+
+        By tile and group the inputs are scaled by `winograd.scales` before the transform, and the
+        factor, `winograd.factor`, takes it back. It is 0 where all that an output sees is zero. A
+        pixel with a channel that is not finite enters as 0 in all channels of the group. An output
+        that sees one is not finite in direct summation either: it is what the terms that are not
+        finite sum to, plus the bias. Weights are finite, and below `winograd.LARGEST_WEIGHT`.
         """
         m, size, tile = NumpyArith(), self.tile + 2, self.tile
         if tile not in winograd.TILES:
             raise GraphError(f"there is no tile of {tile}")
         windows = self.plain.geometry(w.shape[2:]).windows(x.shape[2:])
         tiles = [-(-n // tile) for n in windows.output]
-        seen = _tiles(x, windows, tile, tiles)
-        grid = winograd.both_ways(lambda d: winograd.input_transform(m, tile, d), seen)
-        filters = winograd.transformed_filters(w, tile)
-        sums = [
-            [self._sum(grid[i][j], filters[i, j], self.groups) for j in range(size)]
-            for i in range(size)
-        ]
-        found = winograd.both_ways(lambda s: winograd.output_transform(m, tile, s), sums)
-        y = np.empty((x.shape[0], w.shape[0], *(n * tile for n in tiles)), np.float32)
-        for i, row in enumerate(found):
-            for j, part in enumerate(row):
-                y[:, :, i::tile, j::tile] = part
-        y = y[:, :, : windows.output[0], : windows.output[1]]
         with np.errstate(all="ignore"):
-            return y if b is None else y + per_channel(b, 4)
+            guard = _guard(x, windows, tile, tiles, self.groups)
+            finite = guard.magnitudes < winograd.NOT_FINITE
+            ordinary = np.where(_by_channel(finite, x.shape[1]), x, np.float32(0))
+            scale = _by_channel(guard.scale, x.shape[1])
+            seen = [[d * scale for d in row] for row in _tiles(ordinary, windows, tile, tiles)]
+            grid = winograd.both_ways(lambda d: winograd.input_transform(m, tile, d), seen)
+            filters = winograd.transformed_filters(w, tile)
+            sums = [
+                [self._sum(grid[i][j], filters[i, j], self.groups) for j in range(size)]
+                for i in range(size)
+            ]
+            found = winograd.both_ways(lambda s: winograd.output_transform(m, tile, s), sums)
+            y = _joined(np.array(found), windows)
+            bias = np.float32(0) if b is None else per_channel(b, 4)
+            y = fma32(y, _by_channel(guard.factor, w.shape[0]), np.broadcast_to(bias, y.shape))
+            if not finite.all():
+                nowhere = np.isnan(_by_channel(guard.factor, w.shape[0]))
+                y = np.where(nowhere, _not_finite(x, w, windows, self.groups) + bias, y)
+        return y
 
     @staticmethod
     def _sum(v: np.ndarray, u: np.ndarray, groups: int) -> np.ndarray:
@@ -116,7 +127,11 @@ class WinogradConv(Operator):
 
         windows = self.plain.geometry(w.shape[2:]).windows(x.shape[2:])
         tiles = [-(-n // tile) for n in windows.output]
-        seen = np.array(_tiles(x, windows, tile, tiles))
+        guard = _guard(x.astype(np.float32), windows, tile, tiles, self.groups)
+        felt = _by_channel(guard.factor != 0, w.shape[0])
+        undone = _by_channel(np.abs(guard.factor), w.shape[0])
+        finite = _by_channel(guard.magnitudes < winograd.NOT_FINITE, x.shape[1])
+        seen = np.array(_tiles(np.where(finite, x, 0), windows, tile, tiles))
         into, kernel = np.array(winograd.INPUT[tile], float), np.array(winograd.FILTER[tile], float)
         out = np.array(winograd.OUTPUT[tile], float)
         v, u = _both(into, seen), _kernels(kernel, w)
@@ -128,12 +143,14 @@ class WinogradConv(Operator):
         inner = inner + steps * product(_both(into**2, seen**2), u * u)
         variance = _both(out**2, inner) + steps * _both(out**2, sums**2)
         size = _both(abs(out), product(v_abs, u_abs))
-        wide, bound = _joined(variance, windows), _joined(size, windows)
+        # where all that an output sees is zero, it is the bias
+        wide, bound = felt * _joined(variance, windows), felt * _joined(size, windows)
         y = np.abs(outputs[0])
         count = channels + 4 * steps + 4
         bias = np.zeros(()) if b is None else np.abs(per_channel(b, 4))
         sigma = KAPPA * U * np.sqrt(wide + y * y)
-        return [Rounding(sigma, 1.01 * U * (count * bound + y + bias) + 64 * count * TINY)]
+        tiny = 64 * count * TINY * np.maximum(undone, 1)
+        return [Rounding(sigma, 1.01 * U * (count * bound + y + bias) + tiny)]
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -155,6 +172,63 @@ class WinogradConv(Operator):
                        groups=3)  # fmt: skip
             yield case(f"F({tile}), groups of blocks", (2, 32, 5, 7), 64, True, tile=tile, groups=2,
                        pads=((1, 0), (2, 1)))  # fmt: skip
+
+
+class _Guard(NamedTuple):
+    """What keeps zeros, infinities and large numbers of [n, c, h, w] as direct summation has them.
+
+    magnitudes: int32 [n, groups, h, w], of pixels. scale: float32 [n, groups, ty, tx], of tiles.
+    factor: float32 [n, groups, output h, output w], of outputs.
+    """
+
+    magnitudes: np.ndarray
+    scale: np.ndarray
+    factor: np.ndarray
+
+
+def _guard(x: np.ndarray, windows: Windows, tile: int, tiles: Sequence[int], groups: int) -> _Guard:
+    m = NumpyArith()
+    bits = np.ascontiguousarray(x).view(np.int32) & np.int32(winograd.MAGNITUDE_MASK)
+    magnitudes = bits.reshape(x.shape[0], groups, -1, *x.shape[2:]).max(axis=2)
+    seen = np.array(_tiles(magnitudes, windows, tile, tiles))
+    largest = np.where(seen < winograd.NOT_FINITE, seen, 0).max(axis=(0, 1))
+    scale, inverse = winograd.scales(m, largest)
+    fields = [
+        [seen[i : i + 3, j : j + 3].max(axis=(0, 1)) for j in range(tile)] for i in range(tile)
+    ]
+    factor = winograd.factor(m, np.array(fields), inverse)
+    return _Guard(magnitudes, scale, _joined(factor, windows))
+
+
+def _by_channel(by_group: np.ndarray, channels: int) -> np.ndarray:
+    """[n, groups, ...] -> [n, channels, ...]."""
+    return np.repeat(by_group, channels // by_group.shape[1], axis=1)
+
+
+def _not_finite(x: np.ndarray, w: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
+    """The sums over the terms that are not finite: [n, o, output h, output w] of +-infinity and
+    NaN; NaN as well where there is no such term. Signs of the weights are all that matters."""
+    n, (rows, cols) = x.shape[0], windows.output
+    padded = np.pad(x, [(0, 0), (0, 0), *windows.pads])
+    kinds = padded == np.inf, padded == -np.inf, np.isnan(padded)
+    signs = w > 0, w < 0, w == 0
+
+    def count(kind: np.ndarray, sign: np.ndarray) -> np.ndarray:
+        """How many products of a kind of input with a sign of weight each output has."""
+        total = np.zeros((n, groups, w.shape[0] // groups, rows * cols), np.float32)
+        weights = sign.reshape(groups, -1, *sign.shape[1:]).astype(np.float32)
+        for i, j in np.ndindex(*sign.shape[2:]):
+            part = kind[:, :, i : i + rows, j : j + cols].astype(np.float32)
+            total += weights[..., i, j] @ part.reshape(n, groups, -1, rows * cols)
+        return total.reshape(n, w.shape[0], rows, cols)
+
+    plus, minus, nan = kinds
+    positive, negative, zero = signs
+    up = count(plus, positive) + count(minus, negative) > 0
+    down = count(plus, negative) + count(minus, positive) > 0
+    neither = count(nan, np.ones_like(zero)) + count(plus | minus, zero) > 0
+    found = np.where(up, np.float32(np.inf), np.float32(-np.inf))
+    return np.where(neither | (up == down), np.float32(np.nan), found)
 
 
 def _tiles(x: np.ndarray, windows: Windows, tile: int, tiles: Sequence[int]) -> list[list[Any]]:

@@ -11,13 +11,27 @@ does, its pixels being the tiles of all images in order.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
 from verax.compiler.kernels.convolution.pack import direct_elements, pack_direct_weights
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.kernels.convolution.tiles import Tile, Walk, choose_chunk, splits_channels
+from verax.compiler.kernels.convolution.tiles import (
+    Tile,
+    Walk,
+    choose_chunk,
+    place,
+    splits_channels,
+)
+from verax.compiler.kernels.convolution.winograd_special import (
+    emit_special_input,
+    emit_special_output,
+    is_not_finite,
+    is_ordinary,
+)
+from verax.compiler.kernels.convolution.winograd_tiles import Tiling, WinogradInput, place_of
 from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.layout import (
     Epilogue,
@@ -28,7 +42,7 @@ from verax.compiler.kernels.layout import (
 )
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
-from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.builder import Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
@@ -37,81 +51,16 @@ from verax.numerics import winograd, winograd_integers
 F32, I16, I32 = "float32", "int16", "int32"
 STORED = (F32, "float16", "bfloat16", "int8", "uint8", I16, "uint16", I32, "int64")
 """Element types that an epilogue may read and make."""
-APART = LANES
-"""Elements between two matrices: at a power of two their lines would evict one another."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Tiling:
-    """How an output of `rows` x `cols` of `batch` images is cut into tiles."""
-
-    tile: int
-    batch: int
-    rows: int
-    cols: int
-
-    def __str__(self) -> str:
-        return f"F({self.tile}x{self.tile}, 3x3), {self.batch} x {self.down}x{self.across} tiles"
-
-    @property
-    def size(self) -> int:
-        """Inputs under a tile, along an axis."""
-        return self.tile + winograd.KERNEL - 1
-
-    @property
-    def positions(self) -> int:
-        return self.size * self.size
-
-    @property
-    def down(self) -> int:
-        return -(-self.rows // self.tile)
-
-    @property
-    def across(self) -> int:
-        return -(-self.cols // self.tile)
-
-    @property
-    def tiles(self) -> int:
-        return self.batch * self.down * self.across
-
-    def matrices(self, channels: int) -> Strides:
-        """Strides of the matrices: batch is the position, a pixel is a tile."""
-        block = self.tiles * LANES
-        return Strides(-(-channels // LANES) * block + APART, block, block, block)
-
-    def elements(self, channels: int) -> int:
-        """Elements that all matrices of `channels` take."""
-        return self.positions * known(self.matrices(channels).batch)
-
-
-@dataclasses.dataclass(frozen=True)
-class WinogradInput:
-    """B^T d B of every tile. x: strides of the input, whose border holds the zeros around it;
-    pads: zeros before, per axis. dtype: float32 or int16, of the data and of the matrices.
-
-    Arguments of the kernel: x, the matrices.
-    """
-
-    tiling: Tiling
-    channels: int
-    x: Strides
-    pads: tuple[int, int]
-    dtype: str = F32
-
-    def __str__(self) -> str:
-        return f"{self.dtype} input transform {self.tiling} of {self.channels} channels"
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        return (self.dtype,)
 
 
 @dataclasses.dataclass(frozen=True)
 class WinogradOutput:
     """A^T m A of every tile, plus the bias if there is one, and the epilogue. sums: float32 or
-    int32, which are those of `numerics.winograd_integers`. stored: element type of y.
+    int32, which are those of `numerics.winograd_integers`. stored: element type of y. source: of
+    sums of float32, the transform that they come from.
 
-    Arguments of the kernel: the matrices, packed bias if `bias`, epilogue operands, y.
+    Arguments of the kernel: the matrices; packed bias if `bias`; of float32 also x, the packed
+    signs of the weights, scales and factors (`winograd_tiles.Tables`); epilogue operands; y.
     """
 
     tiling: Tiling
@@ -121,6 +70,7 @@ class WinogradOutput:
     epilogue: Epilogue | None = None
     sums: str = F32
     stored: str = F32
+    source: WinogradInput | None = None
 
     def __str__(self) -> str:
         to = "" if self.stored == self.sums else f" to {self.stored}"
@@ -181,20 +131,36 @@ _whole_filters = winograd_integers.transformed_filters
 @emits(WinogradInput, dtypes=(F32, I16))
 def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
     """The kernel that transforms tiles of the input. Items: rows of tiles of a channel block."""
-    f = module.kernel(("winograd_input", spec), 2)
+    whole = spec.dtype != F32
+    f = module.kernel(("winograd_input", spec), 2 if whole else 4)
     if f.kernel is not None:
         return f.kernel
     tiling, blocks = spec.tiling, -(-spec.channels // LANES)
     matrices, m, kind = tiling.matrices(spec.channels), LlvmArith(f), spec.dtype
-    transform = (winograd if kind == F32 else winograd_integers).input_transform
-    first = -sum(p * s for p, s in zip(spec.pads, spec.x.space[1:], strict=True))
+    transform = (winograd_integers if whole else winograd).input_transform
 
     def emit(tile: Tile) -> None:
         source = f.at(
             spec.x.at(f, f.args[0], tile.batch, tile.block, [0, tile.row, tile.col], dtype=kind),
-            first,
+            spec.first,
             dtype=kind,
         )
+        target = place_of(f, tiling, matrices, f.args[-1], tile, kind)
+        if whole:
+            emit_ordinary(source, target)
+            return
+        image = spec.tables.image(f, tile.batch, tile.block, blocks)
+        scale = spec.tables.scale_at(f, f.args[2], image, tile)
+        with f.b.if_else(is_ordinary(f, scale)) as (yes, no):
+            with yes:
+                emit_ordinary(source, target)
+            with no:
+                magnitudes = spec.tables.magnitude_at(f, f.args[1], image, tile)
+                emit_special_input(
+                    f, spec, source, magnitudes, scale, target, known(matrices.batch)
+                )
+
+    def emit_ordinary(source: ir.Value, target: ir.Value) -> None:
         seen = [
             [
                 m.bind(
@@ -205,30 +171,56 @@ def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
             for i in range(tiling.size)
         ]
         made = winograd.both_ways(lambda d: transform(m, tiling.tile, d), seen)
-        target = _place(f, tiling, matrices, f.args[1], tile, kind)
         for i, value in enumerate(v for row in made for v in row):
             f.store(m.unbind(value), f.at(target, i * matrices.batch, dtype=kind))
 
     walk = _walk(tiling, blocks, tiling.down * tiling.tile, tiling.across * tiling.tile)
     walk.emit(f, emit)
     moved = spec.channels * tiling.tiles * (tiling.tile**2 + tiling.positions)
-    return f.finish(walk.items, 0, (4 if kind == F32 else 2) * moved)
+    return f.finish(walk.items, 0, (2 if whole else 4) * moved)
 
 
 @emits(WinogradOutput, dtypes=STORED)
 def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
     """The kernel that makes outputs of sums. Items: rows of tiles of a channel block."""
     operands = spec.epilogue.operands if spec.epilogue else ()
-    f = module.kernel(("winograd_output", spec), 2 + spec.bias + len(operands))
+    own = 1 + spec.bias + (4 if spec.source else 0)
+    f = module.kernel(("winograd_output", spec), own + len(operands) + 1)
     if f.kernel is not None:
         return f.kernel
     tiling, blocks = spec.tiling, -(-spec.filters // LANES)
     matrices, m, kind = tiling.matrices(spec.filters), LlvmArith(f), spec.sums
-    whole = kind != F32
+    whole = spec.source is None
     transform = (winograd_integers if whole else winograd).output_transform
 
+    def bias_of(tile: Tile) -> ir.Value | None:
+        if spec.bias:
+            return f.load(f.at(f.args[1], (tile.block, LANES)))
+        return None if whole else f.constant(0.0)
+
+    def store(tile: Tile, values: Sequence[ir.Value], offsets: Sequence[tuple[Index, Index]],
+              fixed: Sequence[tuple[int, int]]) -> None:  # fmt: skip
+        places = [
+            (tile.batch, tile.block, [0, f.iadd(tile.row, r), f.iadd(tile.col, c)], (0, *more))
+            for (r, c), more in zip(offsets, fixed, strict=True)
+        ]
+        results = finished(f, spec.epilogue, f.args[own:-1], values, places)
+        for where, value in zip(places, results, strict=True):
+            f.store(value, spec.y.at(f, f.args[-1], *where, dtype=spec.stored))
+
     def emit(tile: Tile) -> None:
-        source = _place(f, tiling, matrices, f.args[0], tile, kind)
+        if spec.source is None:
+            emit_ordinary(tile, None)
+            return
+        tables = spec.source.tables
+        image = tables.image(f, tile.batch, tile.block, blocks)
+        odd = is_not_finite(f, tables.scale_at(f, f.args[own - 2], image, tile))
+        with f.when(f.b.not_(odd)):
+            factors = tables.factor_at(f, f.args[own - 1], image, tile.row, tile.col)
+            emit_ordinary(tile, factors)
+
+    def emit_ordinary(tile: Tile, factors: ir.Value | None) -> None:
+        source = place_of(f, tiling, matrices, f.args[0], tile, kind)
         sums: list[list[Typed]] = [
             [
                 m.bind(
@@ -240,27 +232,47 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
             for i in range(tiling.size)
         ]
         made = winograd.both_ways(lambda s: transform(m, tiling.tile, s), sums)
-        bias = f.load(f.at(f.args[1], (tile.block, LANES))) if spec.bias else None
+        bias = bias_of(tile)
 
         def value_at(r: int, c: int) -> ir.Value:
             result = made[r][c]
-            value: ir.Value = m.unbind(
-                winograd_integers.unscaled(m, tiling.tile, result) if whole else result
-            )
-            return value if bias is None else f.b.fadd(value, bias)
+            if spec.source is not None and factors is not None and bias is not None:
+                factor = f.broadcast(f.at(factors, r * spec.source.tables.width + c))
+                return f.fma(m.unbind(result), factor, bias)
+            return m.unbind(winograd_integers.unscaled(m, tiling.tile, result))
 
         for row in range(tile.rows):
             values = [value_at(row, c) for c in range(tile.cols)]
-            places = [
-                (tile.batch, tile.block, [0, tile.row, tile.col], (0, row, c))
-                for c in range(tile.cols)
-            ]
-            results = finished(f, spec.epilogue, f.args[1 + spec.bias : -1], values, places)
-            for where, value in zip(places, results, strict=True):
-                f.store(value, spec.y.at(f, f.args[-1], *where, dtype=spec.stored))
+            fixed = [(row, c) for c in range(tile.cols)]
+            store(tile, values, [(0, 0)] * tile.cols, fixed)
+
+    def emit_special(item: Index) -> None:
+        """Of an item's tiles those that see what is not finite."""
+        assert spec.source is not None
+        tables = spec.source.tables
+        batch, block, depth, chunk = place(f, item, blocks, 1, walk.chunks, walk.blocks_outer)
+        first = f.imul(chunk, walk.chunk)
+        last = f.b.icmp_signed("==", f.i64(chunk), f.i64(walk.chunks - 1))
+        stop = f.b.select(last, f.i64(tiling.down), f.i64(f.iadd(first, walk.chunk)))
+        with f.loop(stop, start=first) as r, f.loop(tiling.across) as c:
+            row, col = f.imul(r.index, tiling.tile), f.imul(c.index, tiling.tile)
+            tile = Tile(batch, block, depth, row, col, tiling.tile, tiling.tile)
+            image = tables.image(f, batch, block, blocks)
+            with f.when(is_not_finite(f, tables.scale_at(f, f.args[own - 2], image, tile))):
+                sums = place_of(f, tiling, matrices, f.args[0], tile, kind)
+                bias = bias_of(tile)
+                assert bias is not None
+                emit_special_output(
+                    f, spec.source, spec.filters, tile, sums, known(matrices.batch), bias,
+                    f.args[own - 4], f.args[own - 3], f.args[own - 1],
+                    lambda r, c, value: store(tile, [value], [(r, c)], [(0, 0)]),
+                )  # fmt: skip
 
     walk = _walk(tiling, blocks, tiling.rows, tiling.cols)
     walk.emit(f, emit)
+    if not whole:
+        with f.items() as item:
+            emit_special(item.index)
     moved = spec.filters * tiling.tiles * (tiling.tile**2 + tiling.positions)
     return f.finish(walk.items, 0, 4 * moved)
 
@@ -270,17 +282,3 @@ def _walk(tiling: Tiling, blocks: int, rows: int, cols: int) -> Walk:
     outer = splits_channels(rows, cols)
     chunk = choose_chunk(tiling.batch * blocks, max(1, rows // tiling.tile), outer)
     return Walk(tiling.batch, blocks, (1, rows, cols), tiling.tile, tiling.tile, chunk, outer)
-
-
-def _place(
-    f: FunctionBuilder,
-    tiling: Tiling,
-    matrices: Strides,
-    pointer: ir.Value,
-    tile: Tile,
-    dtype: str,
-) -> ir.Value:
-    """Where a tile's 16 channels lie in the first matrix."""
-    row: Index = f.iadd(f.imul(tile.batch, tiling.down), f.idiv(tile.row, tiling.tile))
-    pixel = f.iadd(f.imul(row, tiling.across), f.idiv(tile.col, tiling.tile))
-    return f.at(pointer, (tile.block, matrices.block), (pixel, LANES), dtype=dtype)

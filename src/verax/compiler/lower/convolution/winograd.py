@@ -16,12 +16,13 @@ from verax.compiler.kernels.convolution.pack import direct_elements, direct_orde
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.winograd import (
     STORED,
-    Tiling,
-    WinogradInput,
     WinogradOutput,
     pack_filters,
     product,
 )
+from verax.compiler.kernels.convolution.winograd_scales import WinogradScales
+from verax.compiler.kernels.convolution.winograd_special import pack_signs, signs_bytes
+from verax.compiler.kernels.convolution.winograd_tiles import Tiling, WinogradInput
 from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.sizes import known
@@ -91,8 +92,8 @@ def fits(graph: Graph, value: str, node: Node) -> bool:
 
 @lowers(WinogradConv, epilogue=is_compiled, layouts=layouts, fits=fits)
 def lower_winograd(lowering: Lowering, group: Group) -> None:
-    """Three calls, band by band: x to matrices; matrices times weights; sums, bias and operands to
-    y."""
+    """Four calls, band by band: magnitudes of x; x to matrices; matrices times weights; sums, bias
+    and operands to y."""
     graph, node = lowering.graph, group.root
     wanted = layouts(lowering.decided, node)
     if wanted is None:
@@ -171,9 +172,14 @@ def lower_in_bands(
     tile_bytes = tiling.positions * (width * channels + ELEMENT_SIZES[types.sum] * filters)
     weight_bytes = tiling.positions * weights[..., 0, 0].size * ELEMENT_SIZES[types.weights]
     parts = bands(tiling, tile_bytes, weight_bytes)
+    begin = windows.pads[0][0], windows.pads[1][0]
     for number, band in enumerate(parts):
         label = f"{group.label}, band {number + 1} of {len(parts)}" if number else group.label
-        sums = _sums_of_tiles(lowering, label, x, windows, weights, groups, band, types)
+        source = WinogradInput(
+            band.tiling, channels, kernel_strides(x.physical), begin, types.x, groups
+        )
+        tables = _scales_of_tiles(lowering, label, band.part(x), source)
+        sums = _sums_of_tiles(lowering, label, band.part(x), source, tables, weights, types)
         back = WinogradOutput(
             band.tiling,
             filters,
@@ -182,30 +188,47 @@ def lower_in_bands(
             fused,
             types.sum,
             stored,
+            source if tables else None,
         )
-        read = [sums, *([] if bias is None else [bias]), *map(band.part, operands)]
-        lowering.call(back, [*read, band.part(y)], label)
+        read = [sums, *([] if bias is None else [bias])]
+        if tables:
+            _, scales, factors = tables
+            read += [band.part(x), _signs(lowering, weights), scales, factors]
+        lowering.call(back, [*read, *map(band.part, operands), band.part(y)], label)
+
+
+def _scales_of_tiles(
+    lowering: Lowering, label: str, x: Pointer, source: WinogradInput
+) -> list[Pointer]:
+    """The first call of a band: magnitudes, scales and factors (`Tables`). Integers need none."""
+    if source.dtype != FLOAT32.x:
+        return []
+    tables = [lowering.scratch(4 * count) for count in source.tables.elements]
+    lowering.call(WinogradScales(source), [x, *tables], f"{label}: scales")
+    return tables
+
+
+def _signs(lowering: Lowering, weights: np.ndarray) -> Pointer:
+    """The signs of the weights, packed."""
+    return lowering.packed_later(
+        weights, "signs", signs_bytes(weights), lambda: pack_signs(weights)
+    )
 
 
 def _sums_of_tiles(
     lowering: Lowering,
     label: str,
-    x: Placed,
-    windows: Windows,
+    x: Pointer,
+    source: WinogradInput,
+    tables: list[Pointer],
     weights: np.ndarray,
-    groups: int,
-    band: Band,
     types: ContractionTypes,
 ) -> Pointer:
-    """The first two calls of a band. The result is what the output transform reads."""
-    tiling = band.tiling
-    filters, channels = weights.shape[0], weights.shape[1] * groups
-    begin = windows.pads[0][0], windows.pads[1][0]
-    width = ELEMENT_SIZES[types.x]
-    seen = lowering.scratch(width * tiling.elements(channels))
-    into = WinogradInput(tiling, channels, kernel_strides(x.physical), begin, types.x)
-    lowering.call(into, [band.part(x), seen], f"{label}: input transform")
-    spec = product(tiling, channels, filters, groups, types)
+    """The two calls of a band that make what the output transform reads."""
+    tiling, channels, filters = source.tiling, source.channels, weights.shape[0]
+    seen = lowering.scratch(ELEMENT_SIZES[types.x] * tiling.elements(channels))
+    lowering.call(source, [x, *tables[:2], seen], f"{label}: input transform")
+    spec = product(tiling, channels, filters, source.groups, types)
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     size = tiling.positions * direct_elements(spec, schedule)
