@@ -29,6 +29,7 @@ class Rewriter:
         self.new = Builder(graph.name)
         self.values: dict[str, str] = {}
         self.notes: list[str] = []
+        self.refused: list[str] = []
         self._numbered = 0
         for value in graph.inputs:
             self.values[value] = self.new.input(value, graph.types[value])
@@ -117,6 +118,11 @@ class Rewriter:
         """The node's outputs are not needed any more; counts as one rewrite."""
         self.notes.append(f"{note}: {node.place}")
 
+    def refuse(self, node: Node, note: str) -> None:
+        """Keep a node that would be rewritten if accuracy allowed it; `note` says what forbids."""
+        self.keep(node)
+        self.refused.append(f"{note}: {node.place}")
+
     def names(self, node: Node) -> list[str]:
         """Names for what is made in the node's place: its outputs' own where they are free."""
         return [v if v not in self.new.types else self.new.fresh(v) for v in node.outputs]
@@ -133,4 +139,6 @@ class Rewriter:
             {self.values[v]: self.values[new] for v, new in old.updates.items()},
             {self.values[v]: array for v, array in old.initial.items()},
         )
-        return graph, Trace(dict(self.values), len(self.notes), tuple(self.notes))
+        return graph, Trace(
+            dict(self.values), len(self.notes), tuple(self.notes), tuple(self.refused)
+        )

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from verax.ir.amplification import amplifiers
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType, TensorType
@@ -50,8 +51,9 @@ def choose_strassen(
     A 1x1 convolution of stride 1 becomes a StrassenConv, its bias an Add behind it. Seven products
     of halves take the place of eight, for each item of a batch by itself. Whether that saves time
     is decided by counting work, sums and weights from the shapes alone, so that it is the same on
-    every machine. Nodes named in `keep` stay as they are, and products of factors
-    in bfloat16.
+    every machine. Nodes named in `keep` stay as they are, and products of factors in bfloat16. So
+    does one whose result reaches an operator that amplifies errors without bound, before it is
+    added to something of its own size (`ir.amplification`).
 
     Numeric effect: the same product over the reals; in float32 an error that is measured by the
     sizes of all four quarters of the factors and not of one row and one column, on even data one to
@@ -59,10 +61,19 @@ def choose_strassen(
     summation, layer by layer. An infinity makes NaN in other rows and columns, too.
     """
     rewriter = Rewriter(graph, limit)
+    worth = {
+        node.outputs[0]: ()
+        for node in graph.nodes
+        if node.name not in keep and node.outputs[0] not in keep and is_worth(graph, node)
+    }
+    amplified = amplifiers(graph, worth)
     for node in graph.nodes:
-        named = node.name in keep or node.outputs[0] in keep
-        if rewriter.spent or named or not is_worth(graph, node):
+        if rewriter.spent or node.outputs[0] not in worth:
             rewriter.keep(node)
+            continue
+        if node.outputs[0] in amplified:
+            reached = amplified[node.outputs[0]].place
+            rewriter.refuse(node, f"choose_strassen: {reached} would amplify errors")
             continue
         inputs = [rewriter.map(v) for v in node.inputs]
         names = rewriter.names(node)
