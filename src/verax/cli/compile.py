@@ -180,6 +180,11 @@ def command(
             f"({', '.join(sorted(set(made.algorithms.values())))}); --certify judges them against "
             "float64"
         )
+    if found.refused:
+        output.print(
+            f"{len(found.refused)} layers stay exact, for an operator behind them would amplify "
+            "errors (--plan lists them)"
+        )
     if found.on_reference:
         output.print(
             Text(f"no kernel yet, run on the reference: {', '.join(found.on_reference)}"),
@@ -194,6 +199,7 @@ def command(
         "arena_bytes": found.arena_bytes,
         "weight_bytes": found.weight_bytes,
         "on_reference": list(found.on_reference),
+        "refused": list(found.refused),
         "signed_by": signed_by,
         "plan": list(found.lines),
         "recipe": to_plain(made),

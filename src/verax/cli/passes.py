@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections import Counter
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,19 +13,33 @@ from rich.table import Table
 from rich.text import Text
 
 from verax.base.errors import UsageError
-from verax.cli.console import Json, can_write, output, write_json
+from verax.base.settings import Settings
+from verax.cli.console import Json, Shape, can_write, output, parse_shapes, write_json
 from verax.cli.pass_options import Inject
 from verax.compiler.decide.steps import STEPS, Step
 from verax.compiler.example import Example, example_of
 from verax.compiler.injected import with_injected
-from verax.compiler.levels import CLASSES, PIPELINE
+from verax.compiler.levels import CLASSES, PIPELINE, run_passes
 from verax.compiler.passes.base import Pass
+from verax.compiler.saved import SavedExecutable
+from verax.loading import load
+from verax.records.trace import Trace
 
 
 def command(
     name: Annotated[
         str | None, typer.Argument(help="A pass or a decision; without, all are listed.")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Run them on this model at O3, and say how often each rewrote something and how "
+            "often it refused to: where an operator would amplify the errors of an approximation.",
+        ),
+    ] = None,
+    shape: Shape = None,
     inject: Inject = None,
     json: Json = None,
 ) -> None:
@@ -33,13 +49,21 @@ def command(
     --passes and --disable.
     """
     can_write(json)
-    pipeline = with_injected(PIPELINE, [str(file) for file in inject or ()])
+    files = tuple(str(file) for file in inject or ())
+    pipeline = with_injected(PIPELINE, files)
     steps: dict[str, Pass | Step] = {p.name: p for p in pipeline}
     steps |= {s.name: s for s in STEPS}
+    if shape and model is None:
+        raise UsageError("sizes are for a model", next_step="name it: --model MODEL")
+    done = None if model is None else _run_on(model, parse_shapes(shape), files)
     if name is not None:
-        _show(_named(name, steps), json)
+        _show(_named(name, steps), done, json)
         return
-    facts = [_facts(step) for step in steps.values()]
+    facts = [_facts(step) | _counts(step.name, done) for step in steps.values()]
+    if done is not None:
+        _print_counts(facts)
+        write_json(json, "verax.passes/1", {"model": str(model), "passes": facts})
+        return
     table = Table("pass", "class", "levels", "what it does")
     for fact in facts:
         levels = _levels(fact)
@@ -60,6 +84,38 @@ def _facts(step: Pass | Step) -> dict[str, Any]:
     }
 
 
+def _run_on(model: Path, shapes: dict[str, Any], inject: tuple[str, ...]) -> Trace:
+    """What all passes do to a model at O3."""
+    loaded = load(model, shapes=shapes or None)
+    if isinstance(loaded, SavedExecutable):
+        raise UsageError("this is a compiled program already", place=str(model))
+    return run_passes(loaded.graph, Settings(opt_level=3, inject=inject))[1]
+
+
+def _counts(name: str, done: Trace | None) -> dict[str, Any]:
+    """How often a pass rewrote something in a model, and what it refused to rewrite."""
+    if done is None:
+        return {}
+    rewrites = Counter(note.partition(": ")[0] for note in done.notes)
+    refused = [note for note in done.refused if note.partition(": ")[0] == name]
+    return {"rewrites": rewrites[name], "refused": refused}
+
+
+def _print_counts(facts: list[dict[str, Any]]) -> None:
+    table = Table("pass", "class", "rewrites", "refused")
+    for fact in facts:
+        if fact["rewrites"] or fact["refused"]:
+            counts = str(fact["rewrites"]), str(len(fact["refused"]))
+            table.add_row(str(fact["name"]), str(fact["class"]), *counts)
+    output.print(table)
+    _print_refused([note for fact in facts for note in fact["refused"]])
+
+
+def _print_refused(notes: list[str]) -> None:
+    for note in notes:
+        output.print(Text(f"refused, {note}"), soft_wrap=True)
+
+
 def _levels(facts: dict[str, Any]) -> str:
     """The levels that run it, and what for it must be allowed."""
     found = ", ".join(f"O{n}" for n in facts["levels"])
@@ -78,8 +134,8 @@ def _named(name: str, steps: dict[str, Pass | Step]) -> Pass | Step:
     )
 
 
-def _show(step: Pass | Step, json: Any) -> None:
-    facts, example = _facts(step), example_of(step)
+def _show(step: Pass | Step, done: Trace | None, json: Any) -> None:
+    facts, example = _facts(step) | _counts(step.name, done), example_of(step)
     output.print(Text.assemble((step.name, "bold"), f": {facts['class']}, at {_levels(facts)}"))
     if facts["after"]:
         output.print(Text(f"after: {', '.join(facts['after'])}"))
@@ -88,6 +144,10 @@ def _show(step: Pass | Step, json: Any) -> None:
         _print_example(example)
         facts |= {"example": {"before": example.before, "after": example.after,
                               "notes": list(example.notes)}}  # fmt: skip
+    if done is not None:
+        counts = f"{facts['rewrites']} rewrites, {len(facts['refused'])} refused"
+        output.print(Text(f"\nin the model: {counts}", style="bold"))
+        _print_refused(facts["refused"])
     write_json(json, "verax.pass/1", facts)
 
 

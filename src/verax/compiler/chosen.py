@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from verax.base.errors import UsageError
 from verax.compiler.passes.base import Pass
+from verax.ir.gains import InputGain
 from verax.ir.graph import Graph
 from verax.ir.operator import Evaluation, Inference, Operator
 from verax.ir.types import TensorType
@@ -37,6 +38,14 @@ class Hidden(Operator):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         return self.op.infer(ctx)
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return self.op.gain(ctx, index)
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int] | None:
+        return self.op.moved_axes(ctx, index, axes, output)
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
         return self.op.reference(ev, *inputs)

@@ -55,6 +55,7 @@ class Plan:
     """What one specialised program does: a line per kernel call or reference step.
 
     tuning: what the history of measured schedules said of its kernels; "" where there is none.
+    refused: which layers approximating passes left exact, and why.
     """
 
     lines: tuple[str, ...]
@@ -62,6 +63,7 @@ class Plan:
     weight_bytes: int
     on_reference: tuple[str, ...]
     tuning: str = ""
+    refused: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         head = f"arena {self.arena_bytes / 1e6:.2f} MB, weights {self.weight_bytes / 1e6:.2f} MB"
@@ -69,7 +71,7 @@ class Plan:
             head += f"; {len(self.on_reference)} nodes run on the reference (no kernel)"
         if self.tuning:
             head += f"\nschedules: {self.tuning}"
-        return "\n".join([head, *self.lines])
+        return "\n".join([head, *self.lines, *(f"kept exact, {note}" for note in self.refused)])
 
     def _repr_html_(self) -> str:
         return of_text(f"plan of {len(self.lines)} steps", str(self))
@@ -348,7 +350,7 @@ class Executable(Remembers):
         program = Program(image, self.settings.thread_count, calls_of(image, notes, "the cache"))
         plan = Plan(
             tuple(notes["plan"]), image.arena_bytes, image.weights.nbytes,
-            tuple(notes["on_reference"]), notes.get("tuning", ""),
+            tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
         )  # fmt: skip
         return Specialised(
             graph, image, program, plan, lambda: self._translated(graph), network, notes
@@ -363,7 +365,7 @@ class Executable(Remembers):
         program = Program(image, settings.thread_count, reference_call(made.lowered.graph))
         plan = Plan(
             made.lowered.lines, image.arena_bytes, image.weights.nbytes, made.lowered.on_reference,
-            made.tuning,
+            made.tuning, made.trace.refused,
         )  # fmt: skip
         return Specialised(graph, image, program, plan, lambda: made, network)
 

@@ -22,6 +22,9 @@ class Planned(Protocol):
     @property
     def tuning(self) -> str: ...
 
+    @property
+    def refused(self) -> tuple[str, ...]: ...
+
 
 class Described(Protocol):
     """What notes need to know of a program (`compiler.driver.Specialised`)."""
@@ -41,13 +44,16 @@ class Described(Protocol):
 
 def notes_of(found: Described, opt_level: int, recipe: Recipe) -> dict[str, Any]:
     """The notes of a program, for JSON."""
-    tuning = {"tuning": found.plan.tuning} if found.plan.tuning else {}
+    plan = found.plan
+    tuning = {"tuning": plan.tuning} if plan.tuning else {}
+    refused = {"refused": list(plan.refused)} if plan.refused else {}
     return {
         "verax": importlib.metadata.version("verax"),
         "graph": str(found.graph),
-        "plan": list(found.plan.lines),
-        "on_reference": list(found.plan.on_reference),
+        "plan": list(plan.lines),
+        "on_reference": list(plan.on_reference),
         **tuning,
+        **refused,
         "opt_level": opt_level,
         "nodes": _node_records(found),
         "recipe": recipe.to_json(),

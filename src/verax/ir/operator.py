@@ -16,6 +16,7 @@ import numpy as np
 
 from verax.base.errors import GraphError
 from verax.ir.dim import DimLike, symbol
+from verax.ir.gains import Gain, InputGain
 from verax.ir.types import HALVES, DType, TensorType
 from verax.numerics.arith_meaning import MeaningArith
 from verax.numerics.arith_numpy import NumpyArith
@@ -125,6 +126,7 @@ class Operator:
     unsupported: ClassVar[str] = ""  # why a duty (reference, error model) is not met
     through_float32: ClassVar[bool] = True  # float16, bfloat16: as float32 promises, rounded once
     no_kernel: ClassVar[str] = ""  # why it never runs natively, but by its meaning, in Python
+    gains: ClassVar[tuple[Gain, ...]] = ()  # of each input; the last one is that of all behind it
 
     @property
     def kind(self) -> str:
@@ -191,6 +193,25 @@ class Operator:
         if self.exact:
             return (None,) * len(outputs)
         raise NotImplementedError
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        """What becomes of an error of input `index`, whose elements are floats.
+
+        By default `gains` says it; operators whose attributes, axes or constants matter override
+        this. One that states nothing counts as unbounded.
+        """
+        if not self.gains:
+            return InputGain(Gain.unbounded)
+        return InputGain(self.gains[min(index, len(self.gains) - 1)])
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int] | None:
+        """The axes of `output` along which it varies as input `index` does along its `axes`.
+
+        None: not known. By default the same axes, where there are as many.
+        """
+        return axes if output.rank == ctx.type(index).rank else None
 
     def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
         """The real numbers that it rounds to integers, per output; none for most operators.

@@ -32,6 +32,7 @@ class Rewriter:
         self.new = Builder(graph.name, reserved=graph.types)
         self.values: dict[str, str] = {}
         self.notes: list[str] = []
+        self.refused: list[str] = []
         for value in graph.inputs:
             self.values[value] = self.new.input(value, graph.types[value])
         for value, array in graph.constants.items():
@@ -112,6 +113,11 @@ class Rewriter:
         """The node's outputs are not needed any more; counts as one rewrite."""
         self.notes.append(f"{note}: {node.place}")
 
+    def refuse(self, node: Node, note: str) -> None:
+        """Keep a node that would be rewritten if accuracy allowed it; `note` says what forbids."""
+        self.keep(node)
+        self.refused.append(f"{note}: {node.place}")
+
     def names(self, node: Node) -> list[str]:
         """Names for what is made in the node's place: its outputs' own where they are free."""
         return [v if v not in self.new.types else self.new.fresh(v) for v in node.outputs]
@@ -128,4 +134,6 @@ class Rewriter:
             {self.values[v]: self.values[new] for v, new in old.updates.items()},
             {self.values[v]: array for v, array in old.initial.items()},
         )
-        return graph, Trace(dict(self.values), len(self.notes), tuple(self.notes))
+        return graph, Trace(
+            dict(self.values), len(self.notes), tuple(self.notes), tuple(self.refused)
+        )

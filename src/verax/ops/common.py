@@ -68,6 +68,11 @@ def broadcast_dims(ctx: Inference, shapes: Sequence[tuple[DimLike, ...]]) -> tup
     return tuple(result)
 
 
+def aligned_axes(axes: frozenset[int], given: TensorType, output: TensorType) -> frozenset[int]:
+    """Where axes of an operand that is broadcast lie in the result."""
+    return frozenset(a + output.rank - given.rank for a in axes)
+
+
 def same_dtype(ctx: Inference, indices: Iterable[int], allowed: Sequence[DType]) -> DType:
     """The one dtype of the given inputs; fails when they differ or it is not `allowed`."""
     types = [(i, ctx.type(i)) for i in indices]

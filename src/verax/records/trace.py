@@ -11,14 +11,21 @@ class Trace:
     """Maps a value of the old graph to the value of the new graph that holds the same tensor.
 
     A value missing from `values` no longer exists (it was fused away or was dead). `rewrites`
-    counts the single rewrites done, `notes` says what they were, in order.
+    counts the single rewrites done, `notes` says what they were, in order. `refused` says which
+    rewrites would have saved time but were left out for accuracy, and why.
     """
 
     values: Mapping[str, str]
     rewrites: int = 0
     notes: tuple[str, ...] = field(default=())
+    refused: tuple[str, ...] = field(default=())
 
     def then(self, later: Trace) -> Trace:
         """This trace followed by `later`."""
         values = {a: later.values[b] for a, b in self.values.items() if b in later.values}
-        return Trace(values, self.rewrites + later.rewrites, self.notes + later.notes)
+        return Trace(
+            values,
+            self.rewrites + later.rewrites,
+            self.notes + later.notes,
+            self.refused + later.refused,
+        )

@@ -275,7 +275,7 @@ def _image(value: object) -> dict[str, Any]:
 
 _NOTES = {
     *("verax", "graph", "plan", "on_reference", "tuning", "opt_level", "nodes", "recipe"),
-    "certificate",
+    *("refused", "certificate"),
 }
 _NODE = {"op", "name", "inputs", "outputs", "input_types", "output_types"}
 
@@ -305,6 +305,7 @@ def _notes(value: object) -> dict[str, Any]:
         "plan": lambda v, p: items(v, p, text),
         "on_reference": lambda v, p: items(v, p, text),
         "tuning": text,
+        "refused": lambda v, p: items(v, p, text),
         "opt_level": lambda v, p: integer(v, p, most=9),
         "nodes": _nodes,
         "recipe": lambda v, p: text(v, p, MAX_TEXT),

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from verax.ir.amplification import amplifiers
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -29,9 +30,11 @@ def choose_bfloat16(
     Result: %y = MatMul()(Bfloat16Factor()(%x), %v) with %v = %w in bfloat16
 
     It runs only where bf16 is allowed. Convolutions that are computed by Winograd's algorithm stay
-    so, and so do nodes named in `keep`, and sums of fewer than 16 products of a channel. Weights
-    take half of the memory where they are read to be multiplied once; on processors with
-    AVX512_BF16 both factors do, and kernels add two products at a time (`lower.products.pairs`).
+    so, and so do nodes named in `keep`, and sums of fewer than 16 products of a channel. A node
+    whose result reaches an operator that amplifies errors without bound, before it is added to
+    something of its own size, stays in float32 (`ir.amplification`). Weights take half of the
+    memory where they are read to be multiplied once; on processors with AVX512_BF16 both factors
+    do, and kernels add two products at a time (`lower.products.pairs`).
 
     Numeric effect: every factor errs by up to 2^-8 of its size, and counts as 0 below 2^-56; a sum
     by up to 2^-7 of the sum of its products' sizes. The sums are those of float32, one FMA per
@@ -40,10 +43,19 @@ def choose_bfloat16(
     """
     rewriter = Rewriter(graph, limit)
     rounded: dict[str, str] = {}
+    taken = {
+        node.outputs[0]: ()
+        for node in graph.nodes
+        if node.name not in keep and node.outputs[0] not in keep and is_taken(graph, node)
+    }
+    amplified = amplifiers(graph, taken)
     for node in graph.nodes:
-        named = node.name in keep or node.outputs[0] in keep
-        if rewriter.spent or named or not is_taken(graph, node):
+        if rewriter.spent or node.outputs[0] not in taken:
             rewriter.keep(node)
+            continue
+        if node.outputs[0] in amplified:
+            reached = amplified[node.outputs[0]].place
+            rewriter.refuse(node, f"choose_bfloat16: {reached} would amplify errors")
             continue
         x, w, *rest = node.inputs
         assert x is not None and w is not None

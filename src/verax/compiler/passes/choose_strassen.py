@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from verax.ir.amplification import amplifiers
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType, TensorType
@@ -52,8 +53,9 @@ def choose_strassen(
     A 1x1 convolution of stride 1 becomes a StrassenConv, its bias an Add behind it. Seven products
     of halves take the place of eight, for each item of a batch by itself. Whether that saves time
     is decided by counting work, sums and weights from the shapes alone, so that it is the same on
-    every machine. Nodes named in `keep` stay as they are, and products of factors
-    in bfloat16.
+    every machine. Nodes named in `keep` stay as they are, and products of factors in bfloat16. So
+    does one whose result reaches an operator that amplifies errors without bound, before it is
+    added to something of its own size (`ir.amplification`).
 
     Numeric effect: the same product over the reals. Rows and columns are brought to one size
     before, so that in float32 an element errs as its own row and column are large, a few times as
@@ -61,10 +63,19 @@ def choose_strassen(
     their rows. A certificate holds it against the bound of direct summation, layer by layer.
     """
     rewriter = Rewriter(graph, limit)
+    worth = {
+        node.outputs[0]: ()
+        for node in graph.nodes
+        if node.name not in keep and node.outputs[0] not in keep and is_worth(graph, node)
+    }
+    amplified = amplifiers(graph, worth)
     for node in graph.nodes:
-        named = node.name in keep or node.outputs[0] in keep
-        if rewriter.spent or named or not is_worth(graph, node):
+        if rewriter.spent or node.outputs[0] not in worth:
             rewriter.keep(node)
+            continue
+        if node.outputs[0] in amplified:
+            reached = amplified[node.outputs[0]].place
+            rewriter.refuse(node, f"choose_strassen: {reached} would amplify errors")
             continue
         inputs = [rewriter.map(v) for v in node.inputs]
         names = rewriter.names(node)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from verax.ir.amplification import amplifiers
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType, TensorType
@@ -22,6 +23,8 @@ PER_WEIGHT = 10.0
 """What fetching a weight costs, in multiply-adds."""
 PER_NUMBER = 12.0
 """What transforming, writing and reading one number of a tile costs, in multiply-adds."""
+TILE_AXES = (2, 3)
+"""Along which numbers share an error: those of a tile."""
 WORTH = 1.15
 """The least gain for which accuracy is given away; also of F(4x4) over F(2x2), which errs less."""
 
@@ -36,7 +39,10 @@ def choose_winograd(
 
     F(2x2, 3x3) and F(4x4, 3x3) take 2.25 and 4 times fewer products. Which of them, or neither, is
     decided by counting work and weights from the shapes alone, so that it is the same on every
-    machine. Nodes named in `keep` stay as they are.
+    machine. Nodes named in `keep` stay as they are. So does one whose result reaches an operator
+    that amplifies errors without bound, before it is added to something of its own size
+    (`ir.amplification`): a pixel errs relative to the largest one of its tile, so that normalizing
+    each pixel by its own norm counts as such.
 
     Numeric effect: the same convolution over the reals; in float32 an error that a tile shares, for
     F(2x2) about as large as that of direct summation, for F(4x4) ten times that. A certificate
@@ -46,10 +52,19 @@ def choose_winograd(
     that is itself too large becomes infinite. Layers with weights of 2^48 and more are left alone.
     """
     rewriter = Rewriter(graph, limit)
+    tiles = {
+        node.outputs[0]: tile
+        for node in graph.nodes
+        if node.name not in keep and node.outputs[0] not in keep
+        if (tile := best_tile(graph, node))
+    }
+    amplified = amplifiers(graph, dict.fromkeys(tiles, TILE_AXES))
     for node in graph.nodes:
-        named = node.name in keep or node.outputs[0] in keep
-        tile = 0 if rewriter.spent or named else best_tile(graph, node)
-        if tile:
+        tile = 0 if rewriter.spent else tiles.get(node.outputs[0], 0)
+        if tile and node.outputs[0] in amplified:
+            reached = amplified[node.outputs[0]].place
+            rewriter.refuse(node, f"choose_winograd: {reached} would amplify errors")
+        elif tile:
             assert isinstance(node.op, Conv)
             op = WinogradConv(tile=tile, pads=node.op.pads, groups=node.op.groups)
             inputs = [rewriter.map(v) for v in node.inputs]

@@ -15,7 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError, OpenChoiceError
+from verax.ir.amplification import amplifiers
 from verax.ir.dim import DimLike, maximum
+from verax.ir.gains import Gain, InputGain
+from verax.ir.graph import Graph
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding
@@ -56,6 +59,28 @@ class Control(Operator):
     def formal(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """Types of what a body takes before that, by those of the operator's inputs."""
         raise NotImplementedError
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        """Unbounded where what one of the bodies makes of this input reaches such an operator."""
+        given = list(zip(ctx.types, ctx.known))[self.own_inputs :]
+        count = len(self.formal(ctx.types))
+        place = index - self.own_inputs + count
+        for body in (body_of(text) for field in self.fields if (text := getattr(self, field))):
+            value = body.inputs[place]
+            outside = dict(zip(body.inputs[count:], (known for _, known in given)))
+            constants = {v: a for v, a in outside.items() if a is not None}
+            inputs = tuple(v for v in body.inputs if v not in constants)
+            inner = dataclasses.replace(
+                body, inputs=inputs, constants=constants, updates=self.repeated(body)
+            )
+            axes = frozenset(range(body.types[value].rank))
+            if value not in constants and amplifiers(inner, {value: axes}):
+                return InputGain(Gain.unbounded)
+        return InputGain(Gain.bounded)
+
+    def repeated(self, body: Graph) -> dict[str, str]:
+        """Inputs of a body that its outputs become when it is run again."""
+        return {}
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
         return self.run_bodies(Runner(ev.work), inputs)
@@ -219,6 +244,10 @@ class Loop(Control):
         """The number of the run, the carried values."""
         carried = (t for t in inputs[2 : self.own_inputs] if t is not None)
         return (TensorType(DType.int64, ()), *carried)
+
+    def repeated(self, body: Graph) -> dict[str, str]:
+        carried = slice(1, 1 + self.carried)
+        return dict(zip(body.inputs[carried], body.outputs[carried]))
 
     @property
     def output_count(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U
@@ -33,6 +34,7 @@ class NonMaxSuppression(Operator):
     about the centre if `center_point_box`. Areas are compared in the arithmetic of the evaluation.
     """
 
+    gains = (Gain.unbounded,)
     center_point_box: bool = False
     exact: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 2
@@ -162,6 +164,7 @@ class RoiAlign(Operator):
     least one pixel wide. Mode max takes the largest weighted corner of the samples, as ONNX does.
     """
 
+    gains = (Gain.bounded, Gain.unbounded)
     coordinate_transformation_mode: str = "half_pixel"
     mode: str = "avg"
     output_height: int = 1
@@ -296,6 +299,7 @@ class MaxRoiPool(Operator):
     divided into bins floor(i * size / count) to ceil((i + 1) * size / count); an empty bin is 0.
     """
 
+    gains = (Gain.bounded, Gain.unbounded)
     pooled_shape: tuple[int, int]
     spatial_scale: float = 1.0
     exact: ClassVar[bool] = True

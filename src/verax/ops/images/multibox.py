@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.arith import Arith
@@ -37,6 +38,7 @@ class MultiBoxDetection(Operator):
     Source: src/operator/contrib/multibox_detection.cc of apache/mxnet 1.9.
     """
 
+    gains = (Gain.unbounded,)
     clip: bool = True
     threshold: float = 0.01
     nms_threshold: float = 0.5
@@ -201,6 +203,7 @@ class BoxNMS(Operator):
     Source: src/operator/contrib/bounding_box-inl.h of apache/mxnet 1.9.
     """
 
+    gains = (Gain.unbounded,)
     overlap_thresh: float = 0.5
     valid_thresh: float = 0.0
     topk: int = -1

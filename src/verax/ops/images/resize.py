@@ -17,6 +17,7 @@ import numpy as np
 
 from verax.base.errors import InputError
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U
@@ -56,6 +57,7 @@ class Resize(Operator):
     Integers are computed in float64, rounded to nearest even and saturated.
     """
 
+    gains = (Gain.bounded, Gain.unbounded)
     mode: str = "nearest"
     coordinate_transformation_mode: str = "half_pixel"
     nearest_mode: str = "round_prefer_floor"

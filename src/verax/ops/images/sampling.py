@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U
@@ -49,6 +50,15 @@ class GridSample(Operator):
         for d in x.dims[2:]:
             ctx.require(d != 0, f"X {x} has an empty spatial axis")
         return (x.with_dims([batch, x.dims[1], *grid.dims[1:-1]]),)
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        jumps = index == 1 and self.mode == "nearest"
+        return InputGain(Gain.unbounded if jumps else Gain.bounded)
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int] | None:
+        return axes if index == 0 else None
 
     def reference(self, ev: Evaluation, x: Array, grid: Array) -> Array:
         if x.shape[0] != grid.shape[0]:
@@ -233,6 +243,7 @@ class AffineGrid(Operator):
     size 1 lies at 0, as in PyTorch; ONNX's formula divides by zero there.
     """
 
+    gains = (Gain.bounded,)
     align_corners: bool = False
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, operator
 from verax.ir.types import DType, TensorType
 from verax.ops.common import draw, normalize_axis
@@ -191,6 +192,7 @@ class Compress(Movement):
 class NonZero(Movement):
     """int64 [rank, count]: positions of elements other than 0, row-major (NaN is not 0)."""
 
+    gains = (Gain.unbounded,)
     symbolic: ClassVar[bool] = False
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
@@ -259,6 +261,7 @@ class Unique(Movement):
     element went, and counts; in ascending order if `sorted`, else of first appearance.
     """
 
+    gains = (Gain.unbounded,)
     axis: int | None = None
     sorted: bool = True
     symbolic: ClassVar[bool] = False

@@ -14,6 +14,7 @@ import numpy as np
 
 from verax.base.errors import InputError
 from verax.ir.dim import Dim, DimLike, ceildiv, maximum
+from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding
@@ -85,6 +86,7 @@ class ConstantOfShape(Operator):
 class Range(Operator):
     """start + i * delta for i < max(0, ceil((limit - start) / delta)); inputs are scalars."""
 
+    gains = (Gain.unbounded,)
     symbolic: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
@@ -172,6 +174,7 @@ def _plain(value: Any) -> Any:
 class EyeLike(Operator):
     """Ones on diagonal `k` (0: main, positive: above) of a matrix shaped like the input."""
 
+    gains = (Gain.none,)
     dtype: DType | None = None
     k: int = 0
     exact: ClassVar[bool] = True
@@ -207,6 +210,7 @@ class OneHot(Movement):
     An index outside [-depth, depth) gives `off` everywhere.
     """
 
+    gains = (Gain.unbounded, Gain.unbounded, Gain.bounded)
     axis: int = -1
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 3

@@ -13,6 +13,7 @@ import numpy as np
 
 from verax.base.errors import InputError
 from verax.ir.dim import Dim, DimLike, Division, Maximum, maximum
+from verax.ir.gains import Gain
 from verax.ir.operator import Array, Evaluation, Inference, Operator
 from verax.ir.types import DType
 from verax.numerics.error_model import Rounding, U
@@ -28,6 +29,7 @@ SMALL_INTEGERS = (DType.int8, DType.int16, *INDEX_TYPES, DType.uint8, DType.uint
 class Movement(Operator):
     """An operator that only moves elements: exact in every dtype, and usable on shapes."""
 
+    gains: ClassVar[tuple[Gain, ...]] = (Gain.bounded,)
     exact: ClassVar[bool] = True
     symbolic: ClassVar[bool] = True
 

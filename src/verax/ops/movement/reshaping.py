@@ -14,8 +14,36 @@ from verax.base.errors import InputError
 from verax.ir.dim import DimLike, product
 from verax.ir.operator import Array, Case, Evaluation, Inference, operator
 from verax.ir.types import TensorType
-from verax.ops.common import broadcast_dims, draw, normalize_axes
+from verax.ops.common import aligned_axes, broadcast_dims, draw, normalize_axes
 from verax.ops.movement.movement import Movement, axis_of, ints, known_axes, known_ints, list_length
+
+
+def axes_of_same_elements(
+    op: Movement, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+) -> frozenset[int] | None:
+    """`Operator.moved_axes` of those that keep all elements in order: each run of axes of the input
+    is a run of axes of the output with as many elements."""
+    before, after = ctx.type(index).dims, output.dims
+    found: set[int] = set()
+    i = j = 0
+    while i < len(before) or j < len(after):
+        first, second = i, j
+        left, right = before[i : i + 1], after[j : j + 1]
+        i, j = i + len(left), j + len(right)
+        while product(left) != product(right):
+            if i == len(before) and j == len(after):
+                return None  # of unknown sizes
+            if j == len(after) or (i < len(before) and _is_less(product(left), product(right))):
+                left, i = (*left, before[i]), i + 1
+            else:
+                right, j = (*right, after[j]), j + 1
+        if any(a in axes for a in range(first, i)):
+            found.update(range(second, j))
+    return frozenset(found)
+
+
+def _is_less(left: DimLike, right: DimLike) -> bool:
+    return isinstance(left, int) and (not isinstance(right, int) or left < right)
 
 
 @operator
@@ -51,6 +79,8 @@ class Reshape(Movement):
         elif isinstance(rest, int) and isinstance(given, int) and product(dims) != data.size:
             ctx.fail(f"{data} has {data.size} elements, shape {shape} has {product(dims)}")
         return (data.with_dims(dims),)
+
+    moved_axes = axes_of_same_elements
 
     def reference(self, ev: Evaluation, data: Array, shape: Array) -> Array:
         wanted = ints(shape)
@@ -95,6 +125,8 @@ class Flatten(Movement):
             ctx.fail(f"axis is {self.axis}, the tensor has rank {data.rank}")
         return (data.with_dims([product(data.dims[:axis]), product(data.dims[axis:])]),)
 
+    moved_axes = axes_of_same_elements
+
     def reference(self, ev: Evaluation, data: Array) -> Array:
         axis = self._axis(data.ndim) or 0
         return data.reshape(prod(data.shape[:axis]), prod(data.shape[axis:]))
@@ -120,6 +152,12 @@ class Transpose(Movement):
 
     def _perm(self, rank: int) -> tuple[int, ...]:
         return tuple(reversed(range(rank))) if self.perm is None else self.perm
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int]:
+        perm = self._perm(output.rank)
+        return frozenset(i for i, a in enumerate(perm) if a % output.rank in axes)
 
     def reference(self, ev: Evaluation, data: Array) -> Array:
         return np.transpose(data, self.perm)
@@ -156,6 +194,8 @@ class Squeeze(Movement):
             ctx.require(not isinstance(d, int) or d == 1, f"axis {a} of {data} is not of size 1")
         return (data.with_dims([d for i, d in enumerate(data.dims) if i not in axes]),)
 
+    moved_axes = axes_of_same_elements
+
     def reference(self, ev: Evaluation, data: Array, axes: Array | None = None) -> Array:
         if axes is None:
             return data.reshape([d for d in data.shape if d != 1])
@@ -188,6 +228,8 @@ class Unsqueeze(Movement):
         inserted = normalize_axes(ctx, axes, rank)
         old = iter(data.dims)
         return (data.with_dims([1 if i in inserted else next(old) for i in range(rank)]),)
+
+    moved_axes = axes_of_same_elements
 
     def reference(self, ev: Evaluation, data: Array, axes: Array) -> Array:
         listed = ints(axes)
@@ -227,6 +269,11 @@ class Expand(Movement):
             ),
         )
 
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int]:
+        return aligned_axes(axes, ctx.type(index), output)
+
     def reference(self, ev: Evaluation, data: Array, shape: Array) -> Array:
         try:
             return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(ints(shape))))
@@ -260,6 +307,11 @@ class Tile(Movement):
             all(not isinstance(r, int) or r >= 0 for r in repeats), f"negative repeats {repeats}"
         )
         return (data.with_dims([d * r for d, r in zip(data.dims, repeats)]),)
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int]:
+        return aligned_axes(axes, ctx.type(index), output)
 
     def reference(self, ev: Evaluation, data: Array, repeats: Array) -> Array:
         counts = ints(repeats)

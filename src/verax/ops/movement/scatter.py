@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U, sum_of_products
@@ -39,6 +40,7 @@ REDUCTIONS: dict[str, Callable[[Array, Any, Array], Any]] = {
 class _Scatter(Operator):
     """What both share, once the positions of updates are known."""
 
+    gains = (Gain.bounded,)
     reduction: str = "none"
     symbolic: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 3

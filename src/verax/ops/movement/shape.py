@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, operator
 from verax.ir.types import DType, TensorType
 from verax.ops.common import draw
@@ -25,6 +26,7 @@ def shape_array(dims: Sequence[DimLike]) -> Array:
 class Shape(Movement):
     """Sizes of axes start to end (counted as in a Python slice) as int64."""
 
+    gains = (Gain.none,)
     start: int = 0
     end: int | None = None
 
@@ -49,6 +51,8 @@ class Shape(Movement):
 @operator
 class Size(Movement):
     """Number of elements, an int64 scalar."""
+
+    gains = (Gain.none,)
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         ctx.type(0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics import functions
@@ -24,6 +25,7 @@ from verax.ops.pointwise.elementwise import NUMERIC, Elementwise
 class Relu(Elementwise):
     """max(X, 0); NaN stays NaN."""
 
+    gains = (Gain.bounded,)
     exact = True
     dtypes = FLOATS + SIGNED
     case_dtypes = ("float32", "float16", "int8")
@@ -42,6 +44,7 @@ class Clip(Elementwise):
     Where low > high, the result is high.
     """
 
+    gains = (Gain.bounded,)
     min_inputs = 1
     max_inputs = 3
     exact = True
@@ -77,6 +80,7 @@ class Clip(Elementwise):
 class LeakyRelu(Elementwise):
     """X where X >= 0, alpha X elsewhere."""
 
+    gains = (Gain.bounded,)
     alpha: float = 0.01
     dtypes = FLOATS
     case_dtypes = ("float32", "float16")
@@ -100,6 +104,7 @@ class LeakyRelu(Elementwise):
 class PRelu(Elementwise):
     """X where X >= 0, slope X elsewhere; slope broadcasts to the shape of X."""
 
+    gains = (Gain.bounded,)
     min_inputs = 2
     max_inputs = 2
     case_dtypes = ("float32", "int32")
@@ -139,6 +144,9 @@ class ThresholdedRelu(Elementwise):
     exact = True
     dtypes = FLOATS
 
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return InputGain(Gain.unbounded if self.alpha else Gain.bounded)  # else it jumps at alpha
+
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return np.where(x > constant(ev, self.alpha), x, constant(ev, 0.0))
 
@@ -166,6 +174,7 @@ def _hard_sigmoid_magnitude(x: Any, alpha: float, beta: float, dtype: DType) -> 
 class HardSigmoid(Elementwise):
     """max(0, min(1, alpha X + beta)); the product is rounded, then the sum."""
 
+    gains = (Gain.bounded,)
     alpha: float = 0.2
     beta: float = 0.5
     dtypes = FLOATS
@@ -195,6 +204,7 @@ class HardSigmoid(Elementwise):
 class HardSwish(Elementwise):
     """X max(0, min(1, X / 6 + 1/2))."""
 
+    gains = (Gain.bounded,)
     dtypes = FLOATS
     case_dtypes = ("float32", "float16")
 
@@ -220,6 +230,7 @@ class HardSwish(Elementwise):
 class Softsign(Elementwise):
     """X / (1 + |X|)."""
 
+    gains = (Gain.bounded,)
     dtypes = FLOATS
     sigma_units = 2 * KAPPA
     bound_units = 3.01
@@ -243,6 +254,10 @@ class Shrink(Elementwise):
     lambd: float = 0.5
     dtypes = NUMERIC
     case_dtypes = ("float32", "int32", "uint8")
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        steady = self.bias == self.lambd  # else it jumps at lambd
+        return InputGain(Gain.bounded if steady else Gain.unbounded)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         bias, lambd = constant(ev, self.bias), constant(ev, self.lambd)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import GraphError
+from verax.ir.gains import Gain
 from verax.ir.operator import Evaluation, Operator, operator
 from verax.numerics.arith import Arith
 from verax.ops.common import FLOATS, constant
@@ -21,6 +22,7 @@ from verax.ops.pointwise.elementwise import Elementwise
 class Smooth(Elementwise):
     """One float input; a function of exp(x)."""
 
+    gains = (Gain.bounded,)
     dtypes = FLOATS
     case_dtypes = ("float32", "float16")
     case_range = (-6.0, 6.0)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from verax.ir.dim import Dim, floordiv, less, maximum
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
@@ -35,6 +36,7 @@ class Binary(Elementwise):
 class Add(Binary):
     """A + B."""
 
+    gains = (Gain.added,)
     symbolic = True
     case_dtypes = EXACT_OR_ROUNDED
 
@@ -49,6 +51,7 @@ class Add(Binary):
 class Sub(Binary):
     """A - B."""
 
+    gains = (Gain.added,)
     symbolic = True
     case_dtypes = EXACT_OR_ROUNDED
 
@@ -63,6 +66,7 @@ class Sub(Binary):
 class Mul(Binary):
     """A B."""
 
+    gains = (Gain.bounded,)
     symbolic = True
     case_dtypes = EXACT_OR_ROUNDED
 
@@ -96,6 +100,7 @@ class Div(Binary):
     Libraries that multiply by the reciprocal round twice.
     """
 
+    gains = (Gain.bounded, Gain.unbounded)
     symbolic = True
     bound_units = 2.01
     case_dtypes = EXACT_OR_ROUNDED
@@ -123,6 +128,7 @@ class Mod(Binary):
     round in units of A.
     """
 
+    gains = (Gain.unbounded,)
     fmod: bool = False
     bound_units = 3.01
     case_dtypes = ("float32", "int32", "int8", "uint8")
@@ -193,6 +199,15 @@ class Pow(Elementwise):
         same = Inference((x, y.with_dtype(x.dtype)), (), ctx.place)
         return super().infer(same)
 
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        base, exponent = ctx.value(0), ctx.value(1)
+        if index:
+            return InputGain(
+                Gain.bounded if base is not None and np.all(base > 0) else Gain.unbounded
+            )
+        whole = exponent is not None and np.all(exponent >= 0) and np.all(exponent % 1 == 0)
+        return InputGain(Gain.bounded if whole else Gain.unbounded)
+
     def reference(self, ev: Evaluation, x: Any, y: Any) -> Any:
         types = ev.inputs
         assert types[0] is not None and types[1] is not None
@@ -250,6 +265,7 @@ class Unary(Elementwise):
 class Neg(Unary):
     """-X."""
 
+    gains = (Gain.bounded,)
     exact = True
     symbolic = True
     dtypes = FLOATS + SIGNED
@@ -266,6 +282,7 @@ class Neg(Unary):
 class Abs(Unary):
     """|X|; the most negative integer stays as it is."""
 
+    gains = (Gain.bounded,)
     exact = True
     case_dtypes = ("float32", "int16", "uint8")
 
@@ -280,6 +297,7 @@ class Abs(Unary):
 class Sqrt(Unary):
     """The square root; NaN for negative X."""
 
+    gains = (Gain.unbounded,)
     dtypes = FLOATS
     bound_units = 2.01  # vectorised roots are not always rounded correctly
     case_dtypes = ("float32", "float64", "float16")
@@ -296,6 +314,7 @@ class Sqrt(Unary):
 class Reciprocal(Unary):
     """1 / X."""
 
+    gains = (Gain.unbounded,)
     dtypes = FLOATS
     case_range = (0.25, 4.0)
 
@@ -337,6 +356,7 @@ def _narrower(a: Any, b: Any) -> Any:
 class Max(Variadic):
     """The largest input; NaN wins."""
 
+    gains = (Gain.bounded,)
     exact = True
     symbolic = True
     case_dtypes = ("float32", "int64", "uint8")
@@ -354,6 +374,7 @@ class Max(Variadic):
 class Min(Variadic):
     """The smallest input; NaN wins."""
 
+    gains = (Gain.bounded,)
     exact = True
     symbolic = True
     case_dtypes = ("float32", "int64", "uint8")
@@ -378,6 +399,7 @@ def _sum_error(dtype: DType, y: Any, xs: Sequence[Any], scale: float) -> Roundin
 class Sum(Variadic):
     """The sum of all inputs, added from left to right."""
 
+    gains = (Gain.added,)
     dtypes = FLOATS
 
     def reference(self, ev: Evaluation, *xs: Any) -> Any:
@@ -398,6 +420,7 @@ class Sum(Variadic):
 class Mean(Variadic):
     """The mean of all inputs: their sum from left to right, divided once."""
 
+    gains = (Gain.added,)
     dtypes = FLOATS
 
     def reference(self, ev: Evaluation, *xs: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from verax.ir.dim import equal
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
@@ -53,6 +54,9 @@ class Cast(Elementwise):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         return (ctx.type(0).with_dtype(self.to),)
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return InputGain(Gain.bounded if self.to.is_float else Gain.unbounded)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         declared = ev.inputs[0]

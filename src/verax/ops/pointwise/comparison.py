@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.dim import equal, less
+from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Operator, operator
 from verax.ir.types import DType
 from verax.numerics.arith import Arith
@@ -22,6 +23,7 @@ from verax.ops.pointwise.elementwise import ANY, NUMERIC, Elementwise
 class Comparison(Elementwise):
     """Two inputs of one dtype, a bool output."""
 
+    gains = (Gain.unbounded,)
     min_inputs = 2
     max_inputs = 2
     exact = True
@@ -108,6 +110,7 @@ class GreaterOrEqual(Comparison):
 class Kind(Elementwise):
     """One float input, a bool output that tells what kind of number it is."""
 
+    gains = (Gain.none,)
     exact = True
     result = DType.bool_
     dtypes = FLOATS

@@ -19,7 +19,15 @@ from verax.numerics.arith import PRIMITIVES, Arith
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import KAPPA, Rounding
 from verax.numerics.expr import Apply, Expr, Input, TracingArith, evaluate, nodes
-from verax.ops.common import FLOATS, INTEGERS, broadcast_dims, draw, rounding, same_dtype
+from verax.ops.common import (
+    FLOATS,
+    INTEGERS,
+    aligned_axes,
+    broadcast_dims,
+    draw,
+    rounding,
+    same_dtype,
+)
 
 NUMERIC = FLOATS + INTEGERS
 ANY = (*NUMERIC, DType.bool_)
@@ -47,6 +55,11 @@ class Elementwise(Operator):
         dtype = same_dtype(ctx, present, self.dtypes)
         dims = broadcast_dims(ctx, [ctx.type(i).dims for i in present])
         return (TensorType(self.result or dtype, dims),)
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int]:
+        return aligned_axes(axes, ctx.type(index), output)
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         """The canonical bits over `m`; omitted optional inputs are None.

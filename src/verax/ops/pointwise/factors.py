@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, operator
 from verax.ir.types import DType
 from verax.numerics.arith import Arith
@@ -33,6 +34,7 @@ class Bfloat16Factor(Elementwise):
     """X (float32) rounded to nearest even among the numbers of 8 significant bits; 0 where that is
     smaller than 2^-56. The result is float32. Exact: the rounding is the operator's meaning."""
 
+    gains = (Gain.bounded,)
     exact = True
     dtypes = (DType.float32,)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
@@ -18,6 +19,7 @@ from verax.ops.pointwise.elementwise import ANY, Elementwise
 class Passing(Elementwise):
     """One input of any type, handed on."""
 
+    gains = (Gain.bounded,)
     exact = True
     symbolic = True
     dtypes = ANY

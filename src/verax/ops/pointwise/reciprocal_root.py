@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.gains import Gain
 from verax.ir.operator import Evaluation, operator
 from verax.numerics.arith import Arith
 from verax.ops.common import FLOATS
@@ -21,6 +22,7 @@ from verax.ops.pointwise.elementwise import Elementwise
 class Rsqrt(Elementwise):
     """1 / sqrt(X); infinite at 0, NaN below."""
 
+    gains = (Gain.unbounded,)
     dtypes = FLOATS
     sigma_units = 1.0
     bound_units = 5.0

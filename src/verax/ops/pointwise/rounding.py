@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.ir.gains import Gain
 from verax.ir.operator import Evaluation, operator
 from verax.numerics.arith import Arith
 from verax.ops.common import FLOATS
@@ -15,6 +16,7 @@ from verax.ops.pointwise.elementwise import Elementwise
 class RoundingTo(Elementwise):
     """One float input, rounded to an integer that stays a float."""
 
+    gains = (Gain.unbounded,)
     exact = True
     dtypes = FLOATS
     case_dtypes = ("float32", "float16", "float64")
@@ -56,6 +58,7 @@ class Round(RoundingTo):
 class Sign(Elementwise):
     """-1, 0 or 1; NaN for NaN."""
 
+    gains = (Gain.unbounded,)
     exact = True
     case_dtypes = ("float32", "int8", "uint8", "float16")
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.ir.gains import Gain
 from verax.ir.operator import Evaluation, operator
 from verax.numerics.arith import Arith
 from verax.ops.common import FLOATS
@@ -45,6 +46,7 @@ class ByExponentials(Function):
 class Exp(Function):
     """e ** X."""
 
+    gains = (Gain.bounded,)
     function = "exp"
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
@@ -57,6 +59,7 @@ class Exp(Function):
 class Log(Function):
     """The natural logarithm; -inf at 0, NaN below."""
 
+    gains = (Gain.unbounded,)
     function = "log"
     case_range = (0.125, 9.0)
 
@@ -65,6 +68,7 @@ class Log(Function):
 class Sin(Function):
     """The sine of X radians."""
 
+    gains = (Gain.bounded,)
     function = "sin"
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
@@ -76,6 +80,7 @@ class Sin(Function):
 class Cos(Function):
     """The cosine of X radians."""
 
+    gains = (Gain.bounded,)
     function = "cos"
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
@@ -87,6 +92,7 @@ class Cos(Function):
 class Tan(Function):
     """The tangent of X radians."""
 
+    gains = (Gain.unbounded,)
     function = "tan"
     case_range = (-1.5, 1.5)
 
@@ -95,6 +101,7 @@ class Tan(Function):
 class Asin(Function):
     """The angle in [-pi/2, pi/2] with the sine X; NaN outside [-1, 1]."""
 
+    gains = (Gain.unbounded,)
     function = "asin"
     bound_units = 12.0
     case_range = (-1.0, 1.0)
@@ -104,6 +111,7 @@ class Asin(Function):
 class Acos(Function):
     """The angle in [0, pi] with the cosine X; NaN outside [-1, 1]."""
 
+    gains = (Gain.unbounded,)
     function = "acos"
     bound_units = 12.0
     case_range = (-1.0, 1.0)
@@ -113,6 +121,7 @@ class Acos(Function):
 class Atan(Function):
     """The angle in (-pi/2, pi/2) with the tangent X."""
 
+    gains = (Gain.bounded,)
     function = "atan"
 
 
@@ -120,6 +129,7 @@ class Atan(Function):
 class Sinh(ByExponentials):
     """The hyperbolic sine."""
 
+    gains = (Gain.bounded,)
     function = "sinh"
 
 
@@ -127,6 +137,7 @@ class Sinh(ByExponentials):
 class Cosh(Function):
     """The hyperbolic cosine."""
 
+    gains = (Gain.bounded,)
     function = "cosh"
 
 
@@ -134,6 +145,7 @@ class Cosh(Function):
 class Tanh(ByExponentials):
     """The hyperbolic tangent."""
 
+    gains = (Gain.bounded,)
     function = "tanh"
 
 
@@ -141,6 +153,7 @@ class Tanh(ByExponentials):
 class Asinh(ByExponentials):
     """The inverse hyperbolic sine."""
 
+    gains = (Gain.bounded,)
     function = "asinh"
 
 
@@ -148,6 +161,7 @@ class Asinh(ByExponentials):
 class Acosh(Function):
     """The inverse hyperbolic cosine; NaN below 1."""
 
+    gains = (Gain.unbounded,)
     function = "acosh"
     case_range = (1.0, 9.0)
 
@@ -156,6 +170,7 @@ class Acosh(Function):
 class Atanh(ByExponentials):
     """The inverse hyperbolic tangent; NaN outside [-1, 1]."""
 
+    gains = (Gain.unbounded,)
     function = "atanh"
     case_range = (-0.875, 0.875)
 
@@ -167,6 +182,7 @@ class Erf(Function):
     Some libraries approximate it with an absolute error, near 0 too.
     """
 
+    gains = (Gain.bounded,)
     function = "erf"
     sigma_units = 3.0
     bound_units = 20.0
@@ -179,6 +195,7 @@ class Erf(Function):
 class Sigmoid(Function):
     """1 / (1 + exp(-X))."""
 
+    gains = (Gain.bounded,)
     function = "sigmoid"
 
     def magnitude(self, y: Any, *xs: Any) -> Any:

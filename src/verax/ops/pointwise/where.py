@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
@@ -18,6 +19,7 @@ from verax.ops.pointwise.elementwise import ANY, Elementwise
 class Where(Elementwise):
     """X where condition, Y elsewhere; the three broadcast together."""
 
+    gains = (Gain.bounded,)
     min_inputs = 3
     max_inputs = 3
     exact = True

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType
 from verax.numerics.fixed_point import nearest
@@ -44,6 +45,9 @@ class DynamicQuantizeGroups(Operator):
         ctx.require(0 <= self.axis <= x.rank, f"axis is {self.axis}, the tensor has rank {x.rank}")
         dims = (*x.dims[: self.axis], *(1,) * (x.rank - self.axis))
         return (x.with_dtype(DType.int16), x.with_dims(dims))
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return InputGain(Gain.normalized, tuple(range(self.axis, ctx.type(0).rank)))
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         groups = np.asarray(x, np.float32)

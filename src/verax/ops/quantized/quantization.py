@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from verax.ir.dim import DimLike, ceildiv
+from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
@@ -114,6 +115,7 @@ class QuantizeLinear(Parametrised):
     between two integers goes.
     """
 
+    gains = (Gain.none, Gain.unbounded)
     axis: int = 1
     block_size: int = 0
     output_dtype: DType | None = None
@@ -218,6 +220,7 @@ class QuantizeLinear(Parametrised):
 class DequantizeLinear(Parametrised):
     """(x - x_zero_point) x_scale. Attributes as in `QuantizeLinear`."""
 
+    gains = (Gain.none, Gain.bounded)
     axis: int = 1
     block_size: int = 0
     output_dtype: DType | None = None
@@ -296,6 +299,8 @@ class DynamicQuantizeLinear(Operator):
 
     The scale is computed in float32, each step rounded; it is 1 when x is all zero.
     """
+
+    gains = (Gain.none,)
 
     @property
     def output_count(self) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 
 from verax.base.errors import GraphError, InputError
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding
@@ -120,6 +121,9 @@ class Recurrent(Operator):
             numbers.append(given or (None,) * len(names))
         made = [curve(*each) for each in zip(names, *numbers)]
         return tuple(tuple(made[i : i + count]) for i in range(0, len(made), count))
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return InputGain(Gain.summed, (2,)) if index == 0 else InputGain(Gain.bounded)
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         given = [i for i in (X, HIDDEN, CELL, *WEIGHTS) if ctx.has(i)]

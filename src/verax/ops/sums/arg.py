@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.ops.common import draw, normalize_axis, same_dtype
@@ -18,6 +19,7 @@ from verax.ops.pointwise.elementwise import NUMERIC
 class ArgExtremum(Operator):
     """The index of an extreme element along an axis, the first or the last of equals."""
 
+    gains = (Gain.unbounded,)
     axis: int
     keepdims: bool
     select_last_index: bool
@@ -83,6 +85,7 @@ class TopK(Operator):
     With `sorted` false any order would do; this one is given all the same.
     """
 
+    gains = (Gain.unbounded,)
     axis: int = -1
     largest: bool = True
     sorted: bool = True

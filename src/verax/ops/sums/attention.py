@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding, U, sum_of_products
@@ -95,6 +96,18 @@ class Attention(Operator):
             return dims
         *batch, rows, heads, features = dims
         return (*batch, heads, rows, features)
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index > 2:
+            return InputGain(Gain.bounded)
+        rank = ctx.type(index).rank
+        keys = rank - (3 if "v" in self.heads_inside else 2)
+        return InputGain(Gain.summed, (keys if index == 2 else rank - 1,))
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int] | None:
+        return axes if index == 0 and not self.heads_inside else None
 
     def operands(self, *tensors: Any) -> tuple[Any, Any, Any]:
         """Q, K and V with heads before rows; K and V with a head for each of the queries', or one

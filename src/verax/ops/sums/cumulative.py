@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding
@@ -22,6 +23,7 @@ class Cumulative(Operator):
     """Inputs x and axis (one integer). `exclusive` leaves out the element itself; `reverse` goes
     from the end."""
 
+    gains = (Gain.bounded,)
     exclusive: bool
     reverse: bool
     min_inputs = 2

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
@@ -86,6 +87,18 @@ class Einsum(Operator):
             ctx.fail(f"{self.equation!r} sums over '...': name the axes instead")
         parts = [shared if label == DOTS else (sizes[label],) for label in output]
         return [TensorType(dtype, sum(parts, ()))]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        terms, kept = self.axis_labels([ctx.type(i).rank for i in range(len(ctx.types))])
+        summed = tuple(a for a, label in enumerate(terms[index]) if label not in kept)
+        return InputGain(Gain.summed if summed else Gain.bounded, summed)
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int]:
+        terms, kept = self.axis_labels([ctx.type(i).rank for i in range(len(ctx.types))])
+        labels = {terms[index][a] for a in axes}
+        return frozenset(a for a, label in enumerate(kept) if label in labels)
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
         return self._sum(inputs)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain, InputGain, normalization
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding, U
@@ -94,6 +95,11 @@ class LayerNormalization(Operator):
         statistics = TensorType(self.stash_type, tuple(kept))
         return [x, statistics, statistics][: self.output_count]
 
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index:
+            return InputGain(Gain.bounded)
+        return normalization(trailing_axes(ctx, self.axis), self.epsilon)
+
     def reference(self, ev: Evaluation, x: Any, scale: Any, b: Any = None) -> Any:
         axes = self._axes(x)
         d, inverse = standardised(x, axes, constant(ev, self.epsilon))
@@ -162,6 +168,11 @@ class RMSNormalization(Operator):
         expect_broadcast(ctx, 1, ctx.type(0).dims, "scale")
         return [ctx.type(0).with_dtype(ctx.type(1).dtype)]
 
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index:
+            return InputGain(Gain.bounded)
+        return InputGain(Gain.normalized, trailing_axes(ctx, self.axis))
+
     def reference(self, ev: Evaluation, x: Any, scale: Any) -> Any:
         second = np.mean(x * x, axis=self._axes(x), keepdims=True)
         return x / root_of(second + constant(ev, self.epsilon)) * scale
@@ -207,6 +218,9 @@ class MeanVarianceNormalization(Operator):
         same_floats(ctx, 0)
         normalize_axes(ctx, self.axes, ctx.type(0).rank)
         return [ctx.type(0)]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return normalization(normalize_axes(ctx, self.axes, ctx.type(0).rank), MVN_EPSILON**2)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         axes = self._axes(x)

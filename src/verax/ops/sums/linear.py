@@ -8,11 +8,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding, narrowed, sum_of_products
 from verax.numerics.fma import ORDERED, fma
-from verax.ops.common import FLOATS, broadcast_dims, constant, declared_units, draw, same_dtype
+from verax.ops.common import (
+    FLOATS,
+    aligned_axes,
+    broadcast_dims,
+    constant,
+    declared_units,
+    draw,
+    same_dtype,
+)
 
 ALLOWED = (*FLOATS, DType.int32, DType.int64, DType.uint32, DType.uint64)
 
@@ -36,6 +45,10 @@ class MatMul(Operator):
         rows = a.dims[-2:-1] if a.rank > 1 else ()
         columns = b.dims[-1:] if b.rank > 1 else ()
         return [TensorType(dtype, (*batch, *rows, *columns))]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        rank = ctx.type(index).rank
+        return InputGain(Gain.summed, (max(rank - 2, 0) if index else rank - 1,))
 
     def reference(self, ev: Evaluation, a: Any, b: Any) -> Any:
         return np.matmul(a, b)
@@ -101,6 +114,18 @@ class Gemm(Operator):
             )
             ctx.require(fits, f"c is {c} and does not broadcast to [{rows}, {columns}]")
         return [TensorType(dtype, (rows, columns))]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index == 2:
+            return InputGain(Gain.added)
+        transposed = self.trans_b if index else self.trans_a
+        return InputGain(Gain.summed, (int(transposed == bool(index)),))
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int] | None:
+        transposed = (self.trans_a, self.trans_b, False)[index]
+        return None if transposed else aligned_axes(axes, ctx.type(index), output)
 
     def reference(self, ev: Evaluation, a: Any, b: Any, c: Any = None) -> Any:
         y = np.matmul(*self._factors(a, b))

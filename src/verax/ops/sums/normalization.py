@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.ir.gains import Gain, InputGain, normalization
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.arith import Arith
@@ -53,6 +54,7 @@ class BatchNormalization(Operator):
     outputs, the running ones: mean * momentum + (batch's) * (1 - momentum).
     """
 
+    gains = (Gain.bounded, Gain.bounded, Gain.bounded, Gain.bounded, Gain.unbounded)
     epsilon: float = EPSILON
     momentum: float = 0.9
     training_mode: bool = False
@@ -78,6 +80,11 @@ class BatchNormalization(Operator):
         """The promised bits of one element: fma(x - mean, scale / sqrt(var + eps), b)."""
         deviation = m.sqrt(m.add(var, m.like(self.epsilon, var)))
         return m.fma(m.sub(x, mean), m.div(scale, deviation), b)
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index == 0 and self.training_mode:
+            return normalization((0, *range(2, ctx.type(0).rank)), self.epsilon)
+        return super().gain(ctx, index)
 
     def reference(self, ev: Evaluation, x: Any, scale: Any, b: Any, mean: Any, var: Any) -> Any:
         batch_mean, batch_var = mean, var
@@ -155,6 +162,11 @@ class InstanceNormalization(Operator):
         expect_dims(ctx, 2, x.dims[1:2], "bias")
         return [x]
 
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index:
+            return InputGain(Gain.bounded)
+        return normalization(tuple(range(2, ctx.type(0).rank)), self.epsilon)
+
     def reference(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
         d, inverse = standardised(x, tuple(range(2, x.ndim)), constant(ev, self.epsilon))
         return d * inverse * along_channels(x, scale) + along_channels(x, b)
@@ -210,6 +222,11 @@ class GroupNormalization(Operator):
         expect_dims(ctx, 1, (length,), "scale")
         expect_dims(ctx, 2, (length,), "bias")
         return [x]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index:
+            return InputGain(Gain.bounded)
+        return normalization(tuple(range(1, ctx.type(0).rank)), self.epsilon)
 
     def reference(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
         grouped, axes = self._grouped(x)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics import reductions
@@ -81,6 +82,18 @@ class Reduction(Operator):
         if not given:
             return () if self.noop_with_empty_axes else tuple(range(rank))
         return tuple(sorted(given))
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        (gain,), known = self.gains, not ctx.has(1) or ctx.value(1) is not None
+        return InputGain(gain, self.reduced_axes(ctx.type(0).rank, ctx.value(1)) if known else ())
+
+    def moved_axes(
+        self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
+    ) -> frozenset[int] | None:
+        reduced = self.gain(ctx, index).axes
+        if self.keepdims or not reduced:
+            return super().moved_axes(ctx, index, axes, output)
+        return frozenset(a - sum(b < a for b in reduced) for a in axes if a not in reduced)
 
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         """The meaning: x reduced over `axis`, axes kept."""
@@ -172,6 +185,7 @@ def _sum(x: Any, axis: Axes) -> Any:
 class ReduceSum(Reduction):
     """The sum; 0 over an empty set."""
 
+    gains = (Gain.bounded,)
     keepdims: bool = True
     noop_with_empty_axes: bool = False
     added_as_numpy = True
@@ -192,6 +206,7 @@ class ReduceSum(Reduction):
 class ReduceMean(Reduction):
     """The sum divided by the number of elements; for integers truncated toward zero."""
 
+    gains = (Gain.bounded,)
     keepdims: bool = True
     noop_with_empty_axes: bool = False
     added_as_numpy = True
@@ -219,6 +234,7 @@ def _count(x: np.ndarray, axis: Axes) -> int:
 class Extremum(Reduction):
     """Max or Min: exact; also on bool, where false < true."""
 
+    gains = (Gain.bounded,)
     exact = True
     dtypes = ANY
     case_dtypes = ("float32", "float16", "int32", "bool")
@@ -264,6 +280,7 @@ class ReduceMin(Extremum):
 class ReduceProd(Reduction):
     """The product; 1 over an empty set. Also of sizes."""
 
+    gains = (Gain.bounded,)
     keepdims: bool = True
     noop_with_empty_axes: bool = False
     combine = "prod"
@@ -287,6 +304,7 @@ class ReduceProd(Reduction):
 class ReduceSumSquare(Reduction):
     """The sum of squares."""
 
+    gains = (Gain.summed,)
     keepdims: bool = True
     noop_with_empty_axes: bool = False
     added_as_numpy = True
@@ -310,6 +328,7 @@ class ReduceSumSquare(Reduction):
 class ReduceL1(Reduction):
     """The sum of absolute values."""
 
+    gains = (Gain.summed,)
     keepdims: bool = True
     noop_with_empty_axes: bool = False
     added_as_numpy = True
@@ -333,6 +352,7 @@ class ReduceL1(Reduction):
 class ReduceL2(Reduction):
     """The square root of the sum of squares."""
 
+    gains = (Gain.summed,)
     keepdims: bool = True
     noop_with_empty_axes: bool = False
     added_as_numpy = True
@@ -361,6 +381,7 @@ class ReduceL2(Reduction):
 class ReduceLogSum(Reduction):
     """The logarithm of the sum; -inf over an empty set."""
 
+    gains = (Gain.unbounded,)
     keepdims: bool = True
     noop_with_empty_axes: bool = False
     case_range = (0.25, 4.0)
@@ -385,6 +406,7 @@ class ReduceLogSum(Reduction):
 class ReduceLogSumExp(Reduction):
     """log(sum(exp(X))), computed from the differences to the largest element."""
 
+    gains = (Gain.bounded,)
     keepdims: bool = True
     noop_with_empty_axes: bool = False
     case_range = (-8.0, 8.0)

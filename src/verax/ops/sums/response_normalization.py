@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.arith_numpy import NumpyArith
@@ -43,6 +44,9 @@ class LRN(Operator):
         ctx.require(x.rank >= 2, f"the input needs batch and channels, and is {x}")
         ctx.require(self.size > 0, f"size must be positive, not {self.size}")
         return [x]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return InputGain(Gain.bounded if self.bias > 0 else Gain.unbounded)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         base = self._base(ev, neighbour_sums(x * x, *self.reach))
@@ -128,6 +132,9 @@ class LpNormalization(Operator):
         check_epsilon(ctx, self.epsilon)
         ctx.require(self.floor >= 0, f"floor must not be negative, and is {self.floor}")
         return [ctx.type(0)]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return InputGain(Gain.normalized, (self.axis % ctx.type(0).rank,))
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         powers = np.abs(x) if self.p == 1 else x * x

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.ir.gains import Gain
 from verax.ir.operator import MEANING, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics import reductions
@@ -112,6 +113,7 @@ def _below_maximum(rows: np.ndarray) -> np.ndarray:
 class Softmax(AlongAxis):
     """exp(X - max) / sum(exp(X - max))."""
 
+    gains = (Gain.bounded,)
     axis: int = -1
     flatten: bool = False
 
@@ -132,6 +134,7 @@ class Softmax(AlongAxis):
 class LogSoftmax(AlongAxis):
     """(X - max) - log(sum(exp(X - max)))."""
 
+    gains = (Gain.bounded,)
     axis: int = -1
     flatten: bool = False
 
@@ -154,6 +157,7 @@ class LogSoftmax(AlongAxis):
 class Hardmax(AlongAxis):
     """1 at the first largest element of each line, 0 elsewhere."""
 
+    gains = (Gain.unbounded,)
     axis: int = -1
     flatten: bool = False
     exact = True

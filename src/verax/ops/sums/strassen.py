@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.ir.gains import InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics import strassen
@@ -47,6 +48,9 @@ class StrassenMatMul(Operator):
         even = w.rank == 2 and all(isinstance(d, int) and d % 2 == 0 and d for d in w.dims)
         ctx.require(even, f"the right factor is {w}; it needs an even number of rows and columns")
         return self.plain.infer(ctx)
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return self.plain.gain(ctx, index)
 
     def reference(self, ev: Evaluation, a: Any, w: Any) -> Any:
         return self.plain.reference(ev, a, w)

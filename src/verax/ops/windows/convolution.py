@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, narrowed, sum_of_products
@@ -75,6 +76,13 @@ class Conv(Operator):
         expect_dims(ctx, 2, (out,), "bias")
         sizes = self.geometry(w.dims[2:], ctx.fail).output_dims(x.dims[2:], ctx.fail)
         return [x.with_dims((x.dims[0], out, *sizes))]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index == 2:
+            return InputGain(Gain.added)
+        w = ctx.type(1)
+        axes = tuple(a for a in range(1, w.rank) if w.dims[a] != 1)
+        return InputGain(Gain.summed if axes else Gain.bounded, axes)
 
     def reference(self, ev: Evaluation, x: Any, w: Any, b: Any = None) -> Any:
         y = self._correlate(x, w)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
@@ -106,6 +107,13 @@ class ConvTranspose(Operator):
         expect_dims(ctx, 2, (out,), "bias")
         sizes = self.output_dims(x.dims[2:], self.geometry(w.dims[2:], ctx.fail), ctx.fail)
         return [x.with_dims((x.dims[0], out, *sizes))]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index == 2:
+            return InputGain(Gain.added)
+        w, strides = ctx.type(1), self.strides or (1,) * (ctx.type(1).rank - 2)
+        overlapping = (a for a, s in enumerate(strides, 2) if w.dims[a] != 1 and w.dims[a] != s)
+        return InputGain(Gain.summed, (int(index == 0), *overlapping))
 
     def reference(self, ev: Evaluation, x: Any, w: Any, b: Any = None) -> Any:
         y = self._scatter(x, w)

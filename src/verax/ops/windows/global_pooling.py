@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.error_model import Rounding, sum_of_products
@@ -23,11 +24,15 @@ SHAPES = ((2, 3, 5, 7), (2, 3, 19), (1, 2, 3, 4, 5), (2, 1, 1, 1))
 class GlobalPool(Operator):
     """What global pools share: spatial axes become 1."""
 
+    gains = (Gain.bounded,)
     integers: ClassVar[bool] = False
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x = spatial_input(ctx, integers=self.integers)
         return [x.with_dims((*x.dims[:2], *(1,) * (x.rank - 2)))]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return InputGain(self.gains[0], tuple(range(2, ctx.type(0).rank)))
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -78,6 +83,7 @@ class GlobalAveragePool(GlobalPool):
 class GlobalLpPool(GlobalPool):
     """The p-norm of each channel, (sum |x|^p)^(1/p)."""
 
+    gains = (Gain.summed,)
     p: int = 2
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import MEANING, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith_numpy import NumpyArith
@@ -35,6 +36,7 @@ class Pool(Operator):
     the end padding, if it begins inside the input or its begin padding.
     """
 
+    gains = (Gain.bounded,)
     kernel_shape: Ints
     strides: Ints = ()
     pads: Pads | str = ()
@@ -89,6 +91,9 @@ class MaxPool(Pool):
             ctx.fail(f"storage_order must be 0 or 1, not {self.storage_order}")
         (y,) = super().infer(ctx)
         return [y, y.with_dtype(DType.int64)][: self.output_count]
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return InputGain(Gain.unbounded if self.output_count > 1 else Gain.bounded)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return self._largest(x, np.maximum)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.ir.gains import InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding
@@ -40,6 +41,9 @@ class StrassenConv(Operator):
         even = all(isinstance(d, int) and d % 2 == 0 and d for d in w.dims[:2])
         ctx.require(even, f"the weights are {w}; they need even numbers of filters and channels")
         return self.plain.infer(ctx)
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return self.plain.gain(ctx, index)
 
     def reference(self, ev: Evaluation, x: Any, w: Any) -> Any:
         return self.plain.reference(ev, x, w)

@@ -9,6 +9,7 @@ import numpy as np
 
 from verax.base.errors import InputError
 from verax.ir.dim import DimLike
+from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.ops.windows.windows import (
@@ -31,6 +32,7 @@ class MaxUnpool(Operator):
     its beginning. Of equal indices the last one wins.
     """
 
+    gains = (Gain.bounded,)
     kernel_shape: Ints
     strides: Ints = ()
     pads: Pads = ()

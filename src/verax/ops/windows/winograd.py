@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from verax.base.errors import GraphError
+from verax.ir.gains import InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics import winograd
@@ -58,6 +59,9 @@ class WinogradConv(Operator):
         ctx.require(ctx.type(0).rank == 4, f"the input is {ctx.type(0)}; it needs two spatial axes")
         ctx.require(ctx.type(0).dtype is DType.float32, "only float32 has this algorithm")
         return self.plain.infer(ctx)
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        return self.plain.gain(ctx, index)
 
     def reference(self, ev: Evaluation, x: Any, w: Any, b: Any = None) -> Any:
         return self.plain.reference(ev, x, w, b)
