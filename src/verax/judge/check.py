@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -32,8 +32,9 @@ from verax.judge.regions.coverage import (
     settle,
     worst,
 )
+from verax.judge.regions.end_to_end import losses, require_known
 from verax.judge.regions.network import Progress, Survey, survey
-from verax.judge.wording import reasons_of
+from verax.judge.wording import reasons_of, with_losses
 from verax.numerics.statistics import root_mean_square
 from verax.ops.pointwise.identity import Identity
 from verax.records.environment import array_hash, environment
@@ -44,6 +45,7 @@ from verax.records.verdict import (
     Finding,
     Input,
     Kind,
+    Loss,
     Repeat,
     Verdict,
 )
@@ -71,6 +73,7 @@ def check(
     explain: bool = True,
     twice: bool = True,
     require_power: float | None = None,
+    allow: Collection[str] = (),
     steps: int | None = None,
     progress: Progress | None = None,
     memory: int | str | None = None,
@@ -84,7 +87,9 @@ def check(
     winograd: whether the subject may use Winograd's algorithm; False makes the check sharper.
     explain: whether to find out what the guilty nodes did, or what is wrong around the network.
     twice: whether to run the subject again, in poisoned memory where it allows that. require_power:
-    relative error that must have shown in every node; a check that misses it is `undecided`. steps:
+    relative error that must have shown in every node; a check that misses it is `undecided`. allow:
+    arithmetics ("bf16", "TF32", "Strassen", ...) whose errors the network may make large without
+    the verdict being *precision lost*. steps:
     how many consecutive runs of a network that remembers are judged, by default two; `inputs` may
     then be a list of those of every run. memory: bytes, or "8G", that judging may take, half of
     what is free when not given; what does not fit is unchecked, with the reason in the record.
@@ -93,6 +98,7 @@ def check(
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
     """
+    allow = require_known(allow)
     notes = written_notes(graph)
     if other is not None:
         other = in_steps(graph, other, inputs, steps)[1]
@@ -154,6 +160,11 @@ def check(
     weak = "" if require_power is None else lacking(fixed, found, require_power)
     if weak and kind in ACCEPTED:
         kind = Kind.undecided
+    lost: tuple[Loss, ...] = ()
+    if kind is Kind.precision:
+        lost, open_ = losses(fixed, arrays, outputs, known, found.findings, seed=seed, allow=allow)
+        notes += [open_] if open_ else []
+        kind = Kind.precision_lost if any(not x.allowed for x in lost) else kind
     causes: tuple[Explanation, ...] = ()
     blame = found.blame(fixed)
     if explain and blame:
@@ -166,7 +177,7 @@ def check(
         reasons=(),
         subject={"name": subject.name, **subject.describe()},
         method=_method(fixed, known, found),
-        outputs=_outputs(fixed, found, settled, outputs, meaning),
+        outputs=with_losses(_outputs(fixed, found, settled, outputs, meaning), lost),
         nodes=tuple(found.findings),
         blame=blame,
         power=tuple(found.power),
@@ -180,6 +191,7 @@ def check(
         notes=tuple(notes),
         causes=causes,
         precisions=tuple(f.precision for f in found.findings if f.precision is not None),
+        losses=lost,
         repeat=repeated,
         coverage=coverage(fixed, found),
     )

@@ -99,6 +99,14 @@ PROBE = 2.0**-12
 """Relative disturbance by which the power of a check is measured."""
 NORMAL_MEDIAN = 0.6745
 """Median of |z| for a normal z: turns a median error into a standard deviation."""
+LOST = 16.0
+"""Most that an output may err from start to end, in units of what float32 rounding may do there (of
+large groups, the root mean square of error / sigma; of a single element 8 times that; honest
+rounding reaches 2), for a fast algorithm in float32 to be *precision* and for a certificate to
+hold. Sound Winograd and Strassen in ordinary networks stay within 4."""
+AMPLIFIES = 16.0
+"""Gain of a node, in relative error, from which on it counts as what makes an error large; ordinary
+layers have gains of about 1, a residual sum or a normalization with an offset up to 5."""
 COARSE_UNIT = 2.0**-17
 """Errors that look like a unit roundoff above this are worth explaining by a coarser arithmetic:
 the finest, TF32, has 2**-11; float32 has 2**-24."""
@@ -154,6 +162,12 @@ class GroupTest:
 def group_limit(size: int) -> float:
     """Largest honest rms(z) of a group of `size` elements."""
     return math.sqrt(GROUP_MEAN + GROUP_SINGLE / max(1, size))
+
+
+def ratio(z: np.ndarray) -> float:
+    """The worst group's root mean square of z; for small groups less, as `group_limit` is more
+    generous to them. Compare with LOST. z: errors over what they may be, as for `group_test`."""
+    return math.sqrt(GROUP_MEAN) * group_test(z).statistic
 
 
 def standardised(error: np.ndarray, sigma: np.ndarray) -> np.ndarray:

@@ -148,7 +148,9 @@ class Sampler:
         still = fixed and not found.problem
         for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
             if rounding is not None and array.dtype.kind == "f":
-                sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0) + TINY
+                sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0)
+                # a sum of zeros is zero to everybody, and a norm makes much of very little
+                sigma = np.where((sigma > 0) | (array != 0), sigma + TINY, 0.0)
                 if fixed:  # a size, a count: sqrt(16) is 4 to everybody
                     sigma = np.where(array == np.rint(array), 0.0, sigma)
                 self.sigma[value] = np.broadcast_to(sigma, array.shape)
