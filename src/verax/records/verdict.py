@@ -261,8 +261,9 @@ class Verdict:
     not be judged, each with the reason; notes: what the reader should know besides; causes:
     faults of the harness, not of the network (layout, channel order, scaling), that explain the
     difference; coverage: how much of the network the check could see; precisions: arithmetics
-    found; losses: outputs where the network makes their errors too large; repeat: whether the subject repeats itself; replay:
-    what is needed to judge the same again (paths, hashes and options as text).
+    found; losses: outputs where the network makes their errors too large; repeat: whether the
+    subject repeats itself; replay: what is needed to judge the same again (paths, hashes and
+    options as text).
     """
 
     kind: Kind
