@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
 from verax.ir.pixels import Pixels
 from verax.judge.check import EXPLAINED, check
+from verax.judge.decide.possible import knowing_the_subject
 from verax.judge.explain.causes import diagnose
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.consecutive import Inputs, in_steps
@@ -46,6 +47,7 @@ class Bisected:
 
 @keeping()
 @held_to_memory
+@knowing_the_subject
 def bisect(
     graph: Graph,
     subject: Runner,
@@ -55,6 +57,8 @@ def bisect(
     seed: int = 0,
     watch: bool = True,
     winograd: bool = True,
+    allow: Collection[str] = (),
+    timeout: float | None = None,
     steps: int | None = None,
     progress: Progress | None = None,
     memory: int | str | None = None,
@@ -68,7 +72,15 @@ def bisect(
     graph, subject, inputs = in_steps(graph, subject, inputs, steps)
     arrays, origins = _actual(graph, subject, inputs, seed, sizes, pixels)
     verdict = check(
-        graph, subject, arrays, seed=seed, watch=watch, winograd=winograd, progress=progress
+        graph,
+        subject,
+        arrays,
+        seed=seed,
+        watch=watch,
+        winograd=winograd,
+        allow=allow,
+        timeout=timeout,
+        progress=progress,
     )
     if arrays is None:
         stored = subject.stored_inputs or {}
@@ -260,7 +272,7 @@ def _optimisations(
     Steps are judged by their outputs. verdict: on the whole subject, which may rest on values
     inside: where it knows better than to call the whole's outputs a mistake, so do the steps.
     """
-    better = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
+    better = verdict.kind not in (Kind.mistake, Kind.undecided)
     if better and getattr(subject, "slow_steps", False):
         return None
 

@@ -14,6 +14,7 @@ from verax.base.kept import keeping
 from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.ir.pixels import Pixels
 from verax.judge.decide.local import places, plain
+from verax.judge.decide.possible import knowing_the_subject
 from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import names, without_misnomers
@@ -60,6 +61,7 @@ EXPLAINED = 8
 
 @keeping()
 @held_to_memory
+@knowing_the_subject
 def check(
     graph: Graph,
     subject: Runner,

@@ -176,10 +176,12 @@ def standardised(error: np.ndarray, sigma: np.ndarray) -> np.ndarray:
         return np.where(error == 0, 0.0, error / sigma)
 
 
-def group_test(z: np.ndarray) -> GroupTest:
+def group_test(z: np.ndarray, same: np.ndarray | None = None) -> GroupTest:
     """Test z over all elements, slices along each axis, pixels, channel x row, single elements.
 
-    Axis 0 is the batch, axis 1 the channel, the rest spatial (or time and features).
+    Axis 0 is the batch, axis 1 the channel, the rest spatial (or time and features). same: labels
+    of the elements, of z's shape; those of one label are one number that was computed several
+    times, and a group has only as many as it effectively has of different ones (Kish 1965).
     """
     if z.size == 0:
         return GroupTest(0.0, "all")
@@ -189,11 +191,47 @@ def group_test(z: np.ndarray) -> GroupTest:
         for name, axes in _groups(z.ndim):
             means = squares.mean(axis=axes) if axes else squares
             size = math.prod(z.shape[a] for a in axes)
-            statistic = math.sqrt(float(means.max())) / group_limit(size)
+            over = means / group_limit(size) ** 2
+            if same is not None and axes:
+                over = means / (GROUP_MEAN + GROUP_SINGLE / _different(same, axes))
+            statistic = math.sqrt(float(over.max()))
             if statistic > best.statistic:
-                where = np.unravel_index(int(means.argmax()), means.shape)
+                where = np.unravel_index(int(over.argmax()), over.shape)
                 best = GroupTest(statistic, _label(name, [int(i) for i in where]))
     return best
+
+
+def equal_rows_test(z: np.ndarray, expected: np.ndarray, error: np.ndarray) -> GroupTest:
+    """`group_test` where elements with the same expected value and the same error, as in equal rows
+    (padding), are one number. As without where the whole is hardly more than one number: constant
+    data is no evidence, and real orders of summation have to tell."""
+    same = _labels(expected, error)
+    whole = float(_different(same, tuple(range(same.ndim)))) if same.size else 0.0
+    return group_test(z, same if whole >= GROUP_SINGLE / GROUP_MEAN else None)
+
+
+def _labels(expected: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Where there is no error each element is its own: it is evidence."""
+    pairs = expected.ravel() + 1j * error.ravel()
+    labels = np.unique(pairs, return_inverse=True)[1].reshape(-1)
+    right = error.ravel() == 0
+    labels[right] = labels.max(initial=0) + 1 + np.arange(np.count_nonzero(right))
+    return labels.reshape(expected.shape)
+
+
+def _different(same: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Effective number of different elements of each group: m^2 / sum of squares of how often each
+    occurs, of the shape that is left without `axes`."""
+    kept = [a for a in range(same.ndim) if a not in axes]
+    rows = np.sort(same.transpose([*kept, *axes]).reshape(*(same.shape[a] for a in kept), -1))
+    count = rows.shape[-1]
+    flat = rows.reshape(-1, count)
+    first = np.ones(flat.shape, bool)
+    first[:, 1:] = flat[:, 1:] != flat[:, :-1]
+    begin = np.flatnonzero(first)
+    lengths = np.diff(np.append(begin, flat.size)).astype(np.float64)
+    squares = np.bincount(begin // count, lengths**2, len(flat))
+    return (count**2 / squares).reshape(rows.shape[:-1])
 
 
 def largest_groups(values: np.ndarray) -> dict[str, float]:

@@ -74,7 +74,9 @@ class Finding:
     test: the deciding test; statistic: the worst group's root mean square of error / sigma, over
     the limit of that test: at most 1 when it accepts; group: that group; bound_ratio: largest error
     over its hard bound, None where no bound holds; sigma: root mean square of sigma; error: root
-    mean square of the difference; precision: the coarser arithmetic that explains the difference.
+    mean square of the difference; precision: the coarser arithmetic that explains the difference;
+    ratio: of nodes judged together, the worst group's error over what float32 rounding may do
+    there, whatever test decided (`statistics.ratio`; honest rounding reaches 2).
     """
 
     value: str
@@ -93,6 +95,7 @@ class Finding:
     worst: tuple[WorstElement, ...] = ()
     region: tuple[str, ...] = ()
     precision: Precision | None = None
+    ratio: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import check_node, conform, finding, meaning, undecided
+from verax.judge.decide.possible import used, using
 from verax.judge.decide.ties import rounds_freely
 from verax.judge.regions.budget import Budget, current, keeping_to, needs, why_too_large
 from verax.judge.regions.region import Region, check_region, drawn_ahead
@@ -129,7 +130,13 @@ def survey(
         )
         return named_integers(graph, region, shown, found, seed), power, True
 
-    kept = keeping_to(budget or current(), graph, shown, result.unchecked, judge, winograd=winograd)
+    algorithms = used()
+    held = keeping_to(budget or current(), graph, shown, result.unchecked, judge, winograd=winograd)
+
+    def kept(region: Region) -> tuple[list[Finding], list[Power], bool]:
+        with using(algorithms):  # in a thread of the pool
+            return held(region)
+
     judged = 0
     # Regions know nothing of each other, and NumPy computes outside of the interpreter's lock.
     with one_blas_thread(), ThreadPoolExecutor(min(WORKERS, deciding().threads)) as pool:

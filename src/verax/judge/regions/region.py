@@ -306,7 +306,9 @@ class _Judgement:
         if self.steps is not None and (stepped or sigma is None):
             return self.steps.decide(value, given)
         assert sigma is not None
-        return self._decide_spread(value, given, expected, samples, sigma)
+        decision = self._decide_spread(value, given, expected, samples, sigma)
+        z = st.standardised(given.astype(np.float64) - expected, sigma + TINY)
+        return dataclasses.replace(decision, ratio=st.ratio(z))
 
     def _decide_stray(self, value: str, given: np.ndarray) -> Decision:
         """NaN or infinite where the meaning is an ordinary number."""
@@ -347,6 +349,10 @@ class _Judgement:
             if open_ is not None:
                 kind, reason = open_
                 return Decision(kind, reason, test, *numbers)
+        if found.statistic > st.ROUNDING_T:
+            z = st.standardised(error, sigma + TINY)
+            alike = st.equal_rows_test(z, expected, error)
+            found = alike if alike.statistic <= st.ROUNDING_T else found
         if found.statistic <= st.ROUNDING_T:
             return Decision(
                 Kind.rounding,

@@ -290,10 +290,16 @@ class Sampler:
     def disturbed(self, target: str, size: float) -> Values:
         """Shown values when `target` alone carries relative errors of this size."""
         y = self.inner[target]
-        moved = {target: y * (1 + size * self.random.standard_normal(y.shape))}
-        produced: Values = {}
+        return self.propagated({target: y * (1 + size * self.random.standard_normal(y.shape))})
+
+    def propagated(self, changed: Values) -> Values:
+        """Shown values that hidden ones in `changed` lead to; none that they do not reach."""
+        moved = dict(changed)
+        produced = {v: a for v, a in changed.items() if v in self.region.shown}
         for node in self.region.nodes:
-            if target in node.outputs or not any(v in moved for v in node.inputs):
+            if not changed.keys().isdisjoint(node.outputs):
+                continue
+            if not any(v in moved for v in node.inputs):
                 continue
             arrays = [
                 None
