@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from verax.base.deadline import OutOfTime, clock, limited_in_time, require_time
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.base.kept import keeping
 from verax.ir.graph import Graph, Node, same_bits, specialise
@@ -53,6 +54,8 @@ from verax.records.verdict import (
 from verax.reference.evaluate import bind_symbols, evaluate
 
 Arrays = Mapping[str, np.ndarray]
+JUDGING = 600.0
+"""Seconds that judging may take when nobody says otherwise."""
 BY_CHANCE = {UNINITIALISED: Kind.mistake, CHANCE: Kind.undecided}
 """What an answer is worth that comes out otherwise the next time."""
 EXPLAINED = 8
@@ -62,6 +65,7 @@ EXPLAINED = 8
 @keeping()
 @held_to_memory
 @knowing_the_subject
+@limited_in_time(JUDGING)
 def check(
     graph: Graph,
     subject: Runner,
@@ -76,6 +80,7 @@ def check(
     twice: bool = True,
     require_power: float | None = None,
     allow: Collection[str] = (),
+    timeout: float | None = None,
     steps: int | None = None,
     progress: Progress | None = None,
     memory: int | str | None = None,
@@ -91,7 +96,9 @@ def check(
     twice: whether to run the subject again, in poisoned memory where it allows that. require_power:
     relative error that must have shown in every node; a check that misses it is `undecided`. allow:
     arithmetics ("bf16", "TF32", "Strassen", ...) whose errors the network may make large without
-    the verdict being *precision lost*. steps:
+    the verdict being *precision lost*. timeout: seconds that judging may take, beside the
+    subject's first runs, JUDGING when not given; what it does not get to is unchecked or undecided,
+    and the record says so. steps:
     how many consecutive runs of a network that remembers are judged, by default two; `inputs` may
     then be a list of those of every run. memory: bytes, or "8G", that judging may take, half of
     what is free when not given; what does not fit is unchecked, with the reason in the record.
@@ -127,6 +134,7 @@ def check(
     missing = [v for v in graph.outputs if v not in outputs and v not in graph.inputs]
     if missing:
         notes.append(f"the subject gave no {', '.join(missing)}")
+    clock().start()
     # What does not need each other goes side by side; the subject itself runs once at a time.
     with ThreadPoolExecutor(2) as pool:
         again = pool.submit(in_context(repeat), subject, graph, arrays, first) if twice else None
@@ -170,10 +178,15 @@ def check(
     causes: tuple[Explanation, ...] = ()
     blame = found.blame(fixed)
     if explain and blame:
-        causes = state_causes(fixed, subject, arrays, known, seed=seed)
-        causes = causes or _harness(fixed, subject, arrays, known, seed)
-        if not causes:
-            blame = _explained(blame, fixed, {**arrays, **known}, subject, seed, notes, progress)
+        try:
+            require_time()
+            causes = state_causes(fixed, subject, arrays, known, seed=seed)
+            causes = causes or _harness(fixed, subject, arrays, known, seed)
+            if not causes:
+                values = {**arrays, **known}
+                blame = _explained(blame, fixed, values, subject, seed, notes, progress)
+        except OutOfTime as error:
+            notes.append(f"the causes were not sought to the end: {error}")
     verdict = Verdict(
         kind=kind,
         reasons=(),
@@ -264,6 +277,10 @@ def _explained(
     for i, one in enumerate(first):
         if progress is not None:
             progress(i, len(first), f"explaining {one.node}")
+        if clock().is_up:
+            notes.append(f"the causes of {one.node} were not sought: {clock().reason}")
+            found.append(one)
+            continue
         found.append(diagnose(one, graph, values, subject, seed=seed))
     return (*found, *rest)
 
@@ -361,6 +378,9 @@ def _note_strangers(graph: Graph, shown: Arrays, notes: list[str]) -> None:
 
 def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, np.ndarray]:
     """Float64 outputs of the whole network; empty, with a note, when that cannot be evaluated."""
+    if clock().is_up:
+        notes.append(f"the whole network's float64 meaning was not evaluated: {clock().reason}")
+        return {}
     try:
         require_room_for_meaning(graph)
         return evaluate(graph, inputs)

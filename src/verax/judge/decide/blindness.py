@@ -65,8 +65,8 @@ def unless_blind(
     return Decision(
         Kind.undecided,
         f"the check is blind{size}: a relative error of {asked[blind[0]]:.2g} in {blind[0]!r} "
-        f"would not show here, nor in {len(blind) - 1} more of {len(power)} values inside, so agreement "
-        f"proves nothing{told}",
+        f"would not show here, nor in {len(blind) - 1} more of {len(power)} values inside, so "
+        f"agreement proves nothing{told}",
         "power",
         decision.statistic,
         decision.group,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verax.base.deadline import require_time
 from verax.judge.decide.possible import UNCLAIMED
 from verax.numerics import statistics as st
 from verax.numerics import strassen
@@ -282,6 +283,7 @@ def _decide_rounding(
         """Rounding where sums in one of these orders err as much."""
         nonlocal spread
         for run in runs:
+            require_time()
             own = st.standardised(run.astype(np.float64) - expected, sigma)
             spread = np.maximum(spread, channel_rms(own))
             # More orders could only widen the spread: the first that suffices is enough.
@@ -388,6 +390,7 @@ def _strassen(
     """tried: what was, before."""
     if tiers.strassen is None:
         return _Fast(tried)
+    require_time()
     for run, wide in tiers.strassen(np.broadcast_to(sigma, error.shape)):
         wide = strassen_sigma(run.astype(np.float64) - expected, wide)
         found = st.group_test(st.standardised(error, wide))

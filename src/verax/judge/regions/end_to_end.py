@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.deadline import OutOfTime
 from verax.base.errors import UsageError, VeraxError
 from verax.ir.graph import Graph, Node
 from verax.judge.decide.orders import fft_applies, fft_run, winograd_applies, winograd_runs
@@ -95,6 +96,8 @@ def losses(
             return (), ""
         search = _Search(sampler, shown, formats, {f.node for f in findings if _is_coarse(f)})
         found = [search.loss(v, r, given[v]) for v, r in large.items()]
+    except OutOfTime as error:
+        return (), f"the outputs were not judged from start to end: {error}"
     except VeraxError as error:
         return (), f"the outputs could not be judged from start to end: {error.cause}"
     accepted = all(any(f.casefold().startswith(a.casefold()) for a in allow) for f in formats)
@@ -301,7 +304,7 @@ class _Search:
             with np.errstate(all="ignore"):
                 results = sampler.evaluate(node, arrays).outputs
             self._note(node, results)
-            own = results
+            own: Sequence[np.ndarray] = results
             if not self.shown:
                 own = self._in_its_arithmetic(node, arrays, results, formats)
             for v, y in zip(node.outputs, own):

@@ -9,6 +9,7 @@ another node look guilty.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,6 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import check_node, conform, finding, meaning, undecided
-from verax.judge.decide.possible import used, using
 from verax.judge.decide.ties import rounds_freely
 from verax.judge.regions.budget import Budget, current, keeping_to, needs, why_too_large
 from verax.judge.regions.region import Region, check_region, drawn_ahead
@@ -130,17 +130,15 @@ def survey(
         )
         return named_integers(graph, region, shown, found, seed), power, True
 
-    algorithms = used()
-    held = keeping_to(budget or current(), graph, shown, result.unchecked, judge, winograd=winograd)
-
-    def kept(region: Region) -> tuple[list[Finding], list[Power], bool]:
-        with using(algorithms):  # in a thread of the pool
-            return held(region)
-
+    kept = keeping_to(budget or current(), graph, shown, result.unchecked, judge, winograd=winograd)
+    # A thread of the pool knows the time that is left and the subject's algorithms.
+    contexts = [contextvars.copy_context() for _ in cut]
     judged = 0
     # Regions know nothing of each other, and NumPy computes outside of the interpreter's lock.
     with one_blas_thread(), ThreadPoolExecutor(min(WORKERS, deciding().threads)) as pool:
-        for region, (found, power, together) in zip(cut, pool.map(kept, cut), strict=True):
+        for region, (found, power, together) in zip(
+            cut, pool.map(lambda region, own: own.run(kept, region), cut, contexts), strict=True
+        ):
             result.findings += found
             result.power += power
             result.regions += together

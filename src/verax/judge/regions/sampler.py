@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.deadline import require_time
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import Meaning, meaning, stored
@@ -94,6 +95,7 @@ class Sampler:
         inner: Values = {}
         produced: Values = {}
         for node in self.region.nodes:
+            require_time()
             arrays = [
                 None if v is None else inner[v] if v in inner else self.shown[v]
                 for v in node.inputs
