@@ -82,7 +82,7 @@ class Trial:
         for v, y in self.expected.items():
             extra = self.unit * st.root_mean_square(np.nan_to_num(y, posinf=0.0, neginf=0.0))
             sigma = np.maximum(
-                st.sampled_sigma(np.square(self.own.get(v, np.zeros(y.shape)))), extra
+                st.rounding_sigma(np.square(self.own.get(v, np.zeros(y.shape)))), extra
             )
             found[v] = ratio(wide[v], y, sigma)
         if all(r <= st.LOST for r in found.values()):
@@ -277,7 +277,7 @@ def _harms(trial: Trial, subject: Runner, layers: frozenset[str]) -> dict[str, f
 def _ratios_by_own(trial: Trial, given: Arrays) -> dict[str, float]:
     """Ratios to the measured rounding alone: for an order of layers that is enough."""
     return {
-        v: ratio(given[v], y, st.sampled_sigma(np.square(trial.own.get(v, np.zeros(y.shape)))))
+        v: ratio(given[v], y, st.rounding_sigma(np.square(trial.own.get(v, np.zeros(y.shape)))))
         for v, y in trial.expected.items()
     }
 

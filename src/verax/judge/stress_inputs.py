@@ -61,8 +61,8 @@ def _bordered(name: str, array: np.ndarray) -> tuple[np.ndarray, str] | None:
         return (made, "a zero border below and to the right") if axes else None
     if _is_float(array):
         rows = array.ndim - 2
-        if array.ndim == 2 or array.shape[rows] < 2:
-            made[:, _length(array.shape[-1]) :] = 0
+        if array.shape[rows] < 2:
+            made[..., _length(array.shape[-1]) :] = 0
             return made, "zeros at the end of each row"
         np.moveaxis(made, rows, 0)[_length(array.shape[rows]) :] = 0
         return made, "padded: zero rows at the end"

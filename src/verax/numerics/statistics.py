@@ -300,6 +300,13 @@ def sampled_sigma(squares: np.ndarray) -> np.ndarray:
     return np.sqrt(0.5 * squares + 0.5 * squares.mean()) if squares.size else squares
 
 
+def rounding_sigma(squares: np.ndarray) -> np.ndarray:
+    """`sampled_sigma`, whose shared half is that of the elements that round at all: where most of
+    an image is exactly 0, rounding is what it is where numbers are. squares: as there."""
+    moving = squares[squares > 0]
+    return np.sqrt(0.5 * squares + 0.5 * (moving.mean() if moving.size else 0.0))
+
+
 def least_likeness(elements: int) -> float:
     """Least correlation between a subject's errors and those of a run in a coarser arithmetic for
     that arithmetic to be looked at closely.

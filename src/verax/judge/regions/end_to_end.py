@@ -156,7 +156,7 @@ def ratios_to_rounding(
         extra = unit * st.root_mean_square(np.nan_to_num(expected, posinf=0.0, neginf=0.0))
         least = np.maximum(sigma[v], extra)
         if own is not None and v in own:
-            least = np.maximum(least, st.sampled_sigma(np.square(own[v])))
+            least = np.maximum(least, st.rounding_sigma(np.square(own[v])))
         found[v] = ratio(given[v], expected, least)
     jumping = [v for v in floats if found[v] > st.LOST and sampler.jump]
     if jumping:
@@ -198,7 +198,7 @@ def _sigma(sampler: Sampler, floats: Sequence[str], scale: float) -> Values:
                 with np.errstate(all="ignore"):
                     squares[v].append(np.nan_to_num(sample[v] - sampler.expected[v]) ** 2)
     return {
-        v: st.sampled_sigma(np.mean(s, axis=0)) if s else np.zeros(sampler.expected[v].shape)
+        v: st.rounding_sigma(np.mean(s, axis=0)) if s else np.zeros(sampler.expected[v].shape)
         for v, s in squares.items()
     }
 

@@ -20,7 +20,7 @@ from verax.judge.decide.ties import quantities, rounded_otherwise
 from verax.judge.regions.adjoint import Tape
 from verax.judge.regions.vjp import FLAT
 from verax.numerics import statistics as st
-from verax.numerics.error_model import KAPPA, TINY, Rounding, U
+from verax.numerics.error_model import FLUSHED, KAPPA, TINY, Rounding, U
 from verax.ops.pointwise.arithmetic import Div, Mul
 from verax.ops.pointwise.cast import Cast, holds
 from verax.ops.quantized.quantization import DequantizeLinear
@@ -152,7 +152,7 @@ class Sampler:
             if rounding is not None and array.dtype.kind == "f":
                 sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0)
                 # a sum of zeros is zero to everybody, and a norm makes much of very little
-                sigma = np.where((sigma > 0) | (array != 0), sigma + TINY, 0.0)
+                sigma = np.where((array == 0) & (sigma < FLUSHED), 0.0, sigma + TINY)
                 if fixed:  # a size, a count: sqrt(16) is 4 to everybody
                     sigma = np.where(array == np.rint(array), 0.0, sigma)
                 self.sigma[value] = np.broadcast_to(sigma, array.shape)
