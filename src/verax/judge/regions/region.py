@@ -147,7 +147,9 @@ class _Judgement:
             if value in scale:  # choices (integers) are what they are: nothing inside shows there
                 decision = unless_blind(decision, power, limit)
                 if late and decision.kind in AGREEING:
-                    decision = dataclasses.replace(decision, kind=Kind.undecided, reason=late)
+                    decision = Decision(
+                        Kind.undecided, late, "power", decision.statistic, decision.group
+                    )
             found_here = finding(node, value, decision, given[value], expected, self.region.names)
             findings.append(recorded(found_here))
         if not find_precision:
