@@ -29,6 +29,7 @@ from verax.judge.locate.truncate import Guilty, Located, locate, truncates
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import held_to_memory
 from verax.judge.regions.network import Progress, fits, survey
+from verax.numerics import statistics as st
 from verax.records.bisection import Bisection, Optimisations
 from verax.records.verdict import Blame, Kind, Verdict
 from verax.reference.evaluate import bind_symbols
@@ -67,7 +68,8 @@ def bisect(
     """Judge `subject` as `check` does, then find what each mistake is and what brought it.
 
     A fault of what surrounds the network (the layout of its input, ...) ends the search: no node
-    is to blame for it. Arguments and errors are those of `check`.
+    is to blame for it. Arguments and errors are those of `check`; its `timeout` is for the verdict,
+    the searches after that take what they take.
     """
     graph, subject, inputs = in_steps(graph, subject, inputs, steps)
     arrays, origins = _actual(graph, subject, inputs, seed, sizes, pixels)
@@ -270,8 +272,10 @@ def _optimisations(
     """The optimisation that brings the mistake, when the subject can stop between them.
 
     Steps are judged by their outputs. verdict: on the whole subject, which may rest on values
-    inside: where it knows better than to call the whole's outputs a mistake, so do the steps.
+    inside: where it knows better than to call the whole's outputs a mistake, so do the steps. Where
+    precision is lost, a step is wrong whose outputs err by more than may be lost.
     """
+    lost = verdict.kind is Kind.precision_lost
     better = verdict.kind not in (Kind.mistake, Kind.undecided)
     if better and getattr(subject, "slow_steps", False):
         return None
@@ -286,6 +290,8 @@ def _optimisations(
             measure_power=False,
             find_precision=bool(verdict.precisions),
         ).findings
+        if lost and any(f.ratio > st.LOST for f in found):
+            return {Kind.mistake}
         return {f.kind for f in found}
 
     @functools.cache
@@ -296,7 +302,7 @@ def _optimisations(
 
     def kind(outputs: Arrays) -> Kind:
         kinds = judged(outputs)
-        if better and Kind.mistake in kinds and is_known_better():
+        if better and not lost and Kind.mistake in kinds and is_known_better():
             kinds = kinds - {Kind.mistake} | {verdict.kind}
         worst = (Kind.mistake, Kind.undecided, Kind.precision, Kind.rounding)
         return next((k for k in worst if k in kinds), Kind.identical)
