@@ -19,7 +19,10 @@ PLANTED_COLUMNS = (
     *("subject", "planted", "detected", "located", "blamed, perhaps with others", "explained"),
     *("reach the outputs", "seen there"),
 )
-KINDS = (Kind.identical, Kind.rounding, Kind.precision, Kind.undecided, Kind.mistake)
+KINDS = (
+    *(Kind.identical, Kind.rounding, Kind.precision, Kind.precision_lost),
+    *(Kind.undecided, Kind.mistake),
+)
 COLUMNS = ("judged", *map(str, KINDS), "no verdict")
 WORDS = """*identical*: every bit is what the meaning gives, rounded once. *rounding*: the
 difference is what honest arithmetic in the declared types makes. *precision*: it is what a coarser

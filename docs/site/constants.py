@@ -17,6 +17,7 @@ MODULES = {
     "statistics": "verax.numerics.statistics",
     "error_model": "verax.numerics.error_model",
     "widen": "verax.judge.locate.widen",
+    "check": "verax.judge.check",
     "explain": "verax.judge.explain.node",
     "vx": "verax.runtime.vx",
     "image": "verax.runtime.image",

@@ -1,8 +1,10 @@
 """Certified compilation: a program is judged before it is handed over.
 
-The float64 meaning of the network is the judge. A layer whose approximation does not stand goes
-back to direct summation, and the program is compiled and judged again. What decides that are
-promised bits and float64 numbers, so it is decided alike on every machine.
+The float64 meaning of the network is the judge. First the outputs are held against what O1's
+rounding does there, on ordinary inputs and on stressed ones; where they err more, the layers that
+do most harm go back to direct summation. Then every node is judged by itself. A layer whose
+approximation does not stand goes back, and the program is compiled and judged again. What decides
+that are promised bits and float64 numbers, so it is decided alike on every machine.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -28,11 +31,13 @@ from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
 from verax.judge.certify import Examined, examine, outputs_ahead
 from verax.judge.inputs import draw_inputs
+from verax.judge.output_errors import Trials
 from verax.judge.regions.budget import Budget, in_context
 from verax.judge.regions.network import Ahead, Progress
-from verax.records.certificate import Certificate
+from verax.records.certificate import Certificate, Draw
 from verax.records.environment import array_hash, environment
-from verax.runners.own import VeraxRunner
+from verax.records.recipe import BFLOAT16_PRODUCTS
+from verax.runners.own import SAME_BITS, VeraxRunner
 
 Arrays = Mapping[str, np.ndarray]
 E = TypeVar("E", bound=Executable)
@@ -74,12 +79,29 @@ def compile_certified(
             return exe, certificate
     fallbacks: dict[str, str] = {}
     budget = Budget.of(None)
+    trials: Trials | None = None
     ahead = _Ahead(graph, given[0][0], seed, budget)
     while True:
         asked = dataclasses.replace(settings, keep_exact=(*settings.keep_exact, *fallbacks))
         exe = make(asked)
         runner = VeraxRunner(asked, exe)
         recipe = exe.recipe
+        if trials is None and recipe.algorithms:
+            halves = BFLOAT16_PRODUCTS in recipe.algorithms.values()
+            trials = Trials(
+                graph,
+                given,
+                partial(_without_approximations, make, settings),
+                seed=seed,
+                halves=halves,
+            )
+        if trials is not None:
+            own = [n for n, how in recipe.algorithms.items() if how != BFLOAT16_PRODUCTS]
+            with budget.held():
+                harmful = trials.failing(runner, own)
+            if harmful:
+                fallbacks |= harmful
+                continue
         found: list[Examined] = []
         for i, (arrays, origins) in enumerate(given):
             with budget.held():
@@ -104,17 +126,55 @@ def compile_certified(
         recipe=recipe.sha256,
         network=recipe.network,
         opt_level=asked.opt_level,
-        draws=tuple(one.draw for one in found),
+        draws=_with_ratios([one.draw for one in found], trials),
+        stressed=trials.stressed if trials else (),
         fallbacks=fallbacks,
         power=max(one.power for one in found),
-        problems=tuple(dict.fromkeys(p for one in found for p in one.problems)),
-        notes=tuple(dict.fromkeys(n for one in found for n in one.notes)),
+        problems=tuple(
+            dict.fromkeys(
+                [*(p for one in found for p in one.problems), *(trials.problems if trials else ())]
+            )
+        ),
+        notes=tuple(
+            dict.fromkeys(
+                [*(n for one in found for n in one.notes), *(trials.notes if trials else ())]
+            )
+        ),
         seconds=time.perf_counter() - begin,
         environment=environment(),
     )
     if cache and key:
         cache.keep_text(key, certificate.to_json())
     return exe, certificate
+
+
+def _without_approximations(make: Callable[[Settings], E], settings: Settings) -> VeraxRunner:
+    """The same network at the level that changes no bit."""
+    plain = dataclasses.replace(
+        settings,
+        opt_level=SAME_BITS,
+        disable=(),
+        require=(),
+        allow=(),
+        keep_exact=(),
+        quick=True,
+    )
+    return VeraxRunner(plain, make(plain))
+
+
+def _with_ratios(draws: Sequence[Draw], trials: Trials | None) -> tuple[Draw, ...]:
+    """The draws, whose outputs say how far they err beside O1."""
+    if trials is None or len(trials.ratios) < len(draws):
+        return tuple(draws)
+    return tuple(
+        dataclasses.replace(
+            draw,
+            outputs=tuple(
+                dataclasses.replace(o, ratio=ratios.get(o.value, o.ratio)) for o in draw.outputs
+            ),
+        )
+        for draw, ratios in zip(draws, trials.ratios)
+    )
 
 
 class _Ahead:
@@ -147,7 +207,7 @@ def _key(
         for arrays, origins in given
     ]
     program = cache.key(network_hash(graph), {}, Target.named(settings.target), settings)
-    return hashlib.sha256(json.dumps(["certificate", program, inputs, seed]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(["certificate/2", program, inputs, seed]).encode()).hexdigest()
 
 
 def _samples(

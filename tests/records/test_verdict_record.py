@@ -86,6 +86,7 @@ def test_exit_codes() -> None:
         Kind.identical: 0,
         Kind.rounding: 0,
         Kind.precision: 0,
+        Kind.precision_lost: 1,
         Kind.mistake: 1,
         Kind.undecided: 3,
     }

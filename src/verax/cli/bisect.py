@@ -12,6 +12,7 @@ from verax.api import bisect, subject_of
 from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import (
+    Allow,
     Json,
     Memory,
     Model,
@@ -96,6 +97,7 @@ def command(
     winograd: Annotated[
         bool, typer.Option(help="The subject may use Winograd's algorithm; without, sharper.")
     ] = True,
+    allow: Allow = None,
     steps: Steps = None,
     passes: Passes = None,
     disable: Disable = None,
@@ -115,7 +117,8 @@ def command(
     Of the optimisations the level, the pass, the number of the rewrite and its nodes before and
     after are said. When it is wrong only together with earlier ones, those are named, too.
 
-    Exit codes: 0 identical, rounding or an allowed precision; 1 mistake; 3 undecided.
+    Exit codes: 0 identical, rounding or precision; 1 mistake, or precision lost unless --allow
+    names it; 3 undecided.
     """
     can_write(json)
     limit = checked_timeout(timeout)
@@ -146,6 +149,8 @@ def command(
             seed=seed,
             watch=watch,
             winograd=winograd,
+            allow=tuple(allow or ()),
+            timeout=limit,
             steps=steps,
             **chosen,
             images=images,

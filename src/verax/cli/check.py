@@ -10,6 +10,7 @@ import typer
 from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import (
+    Allow,
     Json,
     Memory,
     Params,
@@ -95,6 +96,7 @@ def command(
             help="Undecided unless a relative error of R would have shown in every node.",
         ),
     ] = None,
+    allow: Allow = None,
     steps: Steps = None,
     passes: Passes = None,
     disable: Disable = None,
@@ -124,11 +126,13 @@ def command(
 
     A subject in a process of its own (a runtime, cmd:PROGRAM) is ended with all that it started,
     in time or not; only what another service started for it (a container, a cron job) is not.
-    --timeout makes an error of a run that takes longer; for two model files, of the comparison.
+    --timeout makes an error of a run that takes longer, and for two model files of the comparison;
+    judging beside it stops after as long, and says what it did not get to.
 
-    Exit codes: 0 identical, rounding, an allowed precision or the same function; 1 mistake or
-    different functions; 2 unreadable, or a replay's file changed; 3 undecided, or a replay gives
-    another answer.
+    Exit codes: 0 identical, rounding, precision or the same function; 1 mistake, precision lost
+    (the network makes the errors of a coarser arithmetic too large) unless --allow names that
+    arithmetic, or different functions; 2 unreadable, or a replay's file changed; 3 undecided, or a
+    replay gives another answer.
     """
     can_write(json)
     if replay is not None:
@@ -166,6 +170,7 @@ def command(
             chosen.passes,
             chosen.disable,
             chosen.inject,
+            tuple(allow or ()),
         )
         with progress("judging") as show, Budget.of(request.memory).held():
             record = perform(request, show)

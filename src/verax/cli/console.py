@@ -89,13 +89,23 @@ Threads = Annotated[
         min=0,
     ),
 ]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="NAME",
+        help="An arithmetic (bf16, TF32, fp16, int8, Winograd, Strassen, FFT) whose errors the "
+        "network may make large: precision, where it would be precision lost.",
+    ),
+]
 Timeout = Annotated[
     float | None,
     typer.Option(
         "--timeout",
         metavar="SECONDS",
-        help="The longest that one run of the subject may take. Without: 300 for a subject in a "
-        "process of its own, no limit for one in this process.",
+        help="The longest that one run of the subject may take, and judging beside it. "
+        "Without: 300 for a subject in a process of its own, no limit for one in this process; 600 "
+        "for judging, which then answers with what it knows.",
     ),
 ]
 Memory = Annotated[

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
 from verax.ir.pixels import Pixels
 from verax.judge.check import EXPLAINED, check
+from verax.judge.decide.possible import knowing_the_subject
 from verax.judge.explain.causes import diagnose
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.consecutive import Inputs, in_steps
@@ -28,6 +29,7 @@ from verax.judge.locate.truncate import Guilty, Located, locate, truncates
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import held_to_memory
 from verax.judge.regions.network import Progress, fits, survey
+from verax.numerics import statistics as st
 from verax.records.bisection import Bisection, Optimisations
 from verax.records.verdict import Blame, Kind, Verdict
 from verax.reference.evaluate import bind_symbols
@@ -46,6 +48,7 @@ class Bisected:
 
 @keeping()
 @held_to_memory
+@knowing_the_subject
 def bisect(
     graph: Graph,
     subject: Runner,
@@ -55,6 +58,8 @@ def bisect(
     seed: int = 0,
     watch: bool = True,
     winograd: bool = True,
+    allow: Collection[str] = (),
+    timeout: float | None = None,
     steps: int | None = None,
     progress: Progress | None = None,
     memory: int | str | None = None,
@@ -63,12 +68,21 @@ def bisect(
     """Judge `subject` as `check` does, then find what each mistake is and what brought it.
 
     A fault of what surrounds the network (the layout of its input, ...) ends the search: no node
-    is to blame for it. Arguments and errors are those of `check`.
+    is to blame for it. Arguments and errors are those of `check`; its `timeout` is for the verdict,
+    the searches after that take what they take.
     """
     graph, subject, inputs = in_steps(graph, subject, inputs, steps)
     arrays, origins = _actual(graph, subject, inputs, seed, sizes, pixels)
     verdict = check(
-        graph, subject, arrays, seed=seed, watch=watch, winograd=winograd, progress=progress
+        graph,
+        subject,
+        arrays,
+        seed=seed,
+        watch=watch,
+        winograd=winograd,
+        allow=allow,
+        timeout=timeout,
+        progress=progress,
     )
     if arrays is None:
         stored = subject.stored_inputs or {}
@@ -258,9 +272,11 @@ def _optimisations(
     """The optimisation that brings the mistake, when the subject can stop between them.
 
     Steps are judged by their outputs. verdict: on the whole subject, which may rest on values
-    inside: where it knows better than to call the whole's outputs a mistake, so do the steps.
+    inside: where it knows better than to call the whole's outputs a mistake, so do the steps. Where
+    precision is lost, a step is wrong whose outputs err by more than may be lost.
     """
-    better = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
+    lost = verdict.kind is Kind.precision_lost
+    better = verdict.kind not in (Kind.mistake, Kind.undecided)
     if better and getattr(subject, "slow_steps", False):
         return None
 
@@ -274,6 +290,8 @@ def _optimisations(
             measure_power=False,
             find_precision=bool(verdict.precisions),
         ).findings
+        if lost and any(f.ratio > st.LOST for f in found):
+            return {Kind.mistake}
         return {f.kind for f in found}
 
     @functools.cache
@@ -284,7 +302,7 @@ def _optimisations(
 
     def kind(outputs: Arrays) -> Kind:
         kinds = judged(outputs)
-        if better and Kind.mistake in kinds and is_known_better():
+        if better and not lost and Kind.mistake in kinds and is_known_better():
             kinds = kinds - {Kind.mistake} | {verdict.kind}
         worst = (Kind.mistake, Kind.undecided, Kind.precision, Kind.rounding)
         return next((k for k in worst if k in kinds), Kind.identical)

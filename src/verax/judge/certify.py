@@ -252,7 +252,7 @@ def _outputs(
         kind, reason = f.kind, f.reason
         found = Output(
             f.value, str(graph.types[f.value]), kind, reason, f.plain.max_abs, size, f.sigma,
-            units, f.statistic,
+            units, f.statistic, f.ratio,
         )  # fmt: skip
         outputs.append(found)
         if kind in ACCEPTED:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 
+from verax.base.deadline import OutOfTime, clock, limited_in_time, require_time
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.base.kept import keeping
 from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.ir.pixels import Pixels
 from verax.judge.decide.local import places, plain
+from verax.judge.decide.possible import knowing_the_subject
 from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import names, without_misnomers
@@ -32,8 +34,9 @@ from verax.judge.regions.coverage import (
     settle,
     worst,
 )
+from verax.judge.regions.end_to_end import losses, require_known
 from verax.judge.regions.network import Progress, Survey, survey
-from verax.judge.wording import reasons_of
+from verax.judge.wording import reasons_of, with_losses
 from verax.numerics.statistics import root_mean_square
 from verax.ops.pointwise.identity import Identity
 from verax.records.environment import array_hash, environment
@@ -44,12 +47,15 @@ from verax.records.verdict import (
     Finding,
     Input,
     Kind,
+    Loss,
     Repeat,
     Verdict,
 )
 from verax.reference.evaluate import bind_symbols, evaluate
 
 Arrays = Mapping[str, np.ndarray]
+JUDGING = 600.0
+"""Seconds that judging may take when nobody says otherwise."""
 BY_CHANCE = {UNINITIALISED: Kind.mistake, CHANCE: Kind.undecided}
 """What an answer is worth that comes out otherwise the next time."""
 EXPLAINED = 8
@@ -58,6 +64,8 @@ EXPLAINED = 8
 
 @keeping()
 @held_to_memory
+@knowing_the_subject
+@limited_in_time(JUDGING)
 def check(
     graph: Graph,
     subject: Runner,
@@ -71,6 +79,8 @@ def check(
     explain: bool = True,
     twice: bool = True,
     require_power: float | None = None,
+    allow: Collection[str] = (),
+    timeout: float | None = None,
     steps: int | None = None,
     progress: Progress | None = None,
     memory: int | str | None = None,
@@ -84,7 +94,11 @@ def check(
     winograd: whether the subject may use Winograd's algorithm; False makes the check sharper.
     explain: whether to find out what the guilty nodes did, or what is wrong around the network.
     twice: whether to run the subject again, in poisoned memory where it allows that. require_power:
-    relative error that must have shown in every node; a check that misses it is `undecided`. steps:
+    relative error that must have shown in every node; a check that misses it is `undecided`. allow:
+    arithmetics ("bf16", "TF32", "Strassen", ...) whose errors the network may make large without
+    the verdict being *precision lost*. timeout: seconds that judging may take, beside the
+    subject's first runs, JUDGING when not given; what it does not get to is unchecked or undecided,
+    and the record says so. steps:
     how many consecutive runs of a network that remembers are judged, by default two; `inputs` may
     then be a list of those of every run. memory: bytes, or "8G", that judging may take, half of
     what is free when not given; what does not fit is unchecked, with the reason in the record.
@@ -93,6 +107,7 @@ def check(
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
     """
+    allow = require_known(allow)
     notes = written_notes(graph)
     if other is not None:
         other = in_steps(graph, other, inputs, steps)[1]
@@ -119,6 +134,7 @@ def check(
     missing = [v for v in graph.outputs if v not in outputs and v not in graph.inputs]
     if missing:
         notes.append(f"the subject gave no {', '.join(missing)}")
+    clock().start()
     # What does not need each other goes side by side; the subject itself runs once at a time.
     with ThreadPoolExecutor(2) as pool:
         again = pool.submit(in_context(repeat), subject, graph, arrays, first) if twice else None
@@ -154,19 +170,29 @@ def check(
     weak = "" if require_power is None else lacking(fixed, found, require_power)
     if weak and kind in ACCEPTED:
         kind = Kind.undecided
+    lost: tuple[Loss, ...] = ()
+    if kind is Kind.precision:
+        lost, open_ = losses(fixed, arrays, outputs, known, found.findings, seed=seed, allow=allow)
+        notes += [open_] if open_ else []
+        kind = Kind.precision_lost if any(not x.allowed for x in lost) else kind
     causes: tuple[Explanation, ...] = ()
     blame = found.blame(fixed)
     if explain and blame:
-        causes = state_causes(fixed, subject, arrays, known, seed=seed)
-        causes = causes or _harness(fixed, subject, arrays, known, seed)
-        if not causes:
-            blame = _explained(blame, fixed, {**arrays, **known}, subject, seed, notes, progress)
+        try:
+            require_time()
+            causes = state_causes(fixed, subject, arrays, known, seed=seed)
+            causes = causes or _harness(fixed, subject, arrays, known, seed)
+            if not causes:
+                values = {**arrays, **known}
+                blame = _explained(blame, fixed, values, subject, seed, notes, progress)
+        except OutOfTime as error:
+            notes.append(f"the causes were not sought to the end: {error}")
     verdict = Verdict(
         kind=kind,
         reasons=(),
         subject={"name": subject.name, **subject.describe()},
         method=_method(fixed, known, found),
-        outputs=_outputs(fixed, found, settled, outputs, meaning),
+        outputs=with_losses(_outputs(fixed, found, settled, outputs, meaning), lost),
         nodes=tuple(found.findings),
         blame=blame,
         power=tuple(found.power),
@@ -180,6 +206,7 @@ def check(
         notes=tuple(notes),
         causes=causes,
         precisions=tuple(f.precision for f in found.findings if f.precision is not None),
+        losses=lost,
         repeat=repeated,
         coverage=coverage(fixed, found),
     )
@@ -250,6 +277,10 @@ def _explained(
     for i, one in enumerate(first):
         if progress is not None:
             progress(i, len(first), f"explaining {one.node}")
+        if clock().is_up:
+            notes.append(f"the causes of {one.node} were not sought: {clock().reason}")
+            found.append(one)
+            continue
         found.append(diagnose(one, graph, values, subject, seed=seed))
     return (*found, *rest)
 
@@ -347,6 +378,9 @@ def _note_strangers(graph: Graph, shown: Arrays, notes: list[str]) -> None:
 
 def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, np.ndarray]:
     """Float64 outputs of the whole network; empty, with a note, when that cannot be evaluated."""
+    if clock().is_up:
+        notes.append(f"the whole network's float64 meaning was not evaluated: {clock().reason}")
+        return {}
     try:
         require_room_for_meaning(graph)
         return evaluate(graph, inputs)

@@ -49,7 +49,8 @@ class Runner(Protocol):
     name: how reports call it ("onnxruntime", "verax:O1"). watches: whether `keep` can make it
     show values inside the network; a subject without it shows what it has, whatever is asked.
     stored_inputs: for recorded answers, the inputs that they belong to, as far as they were
-    recorded too; None when the subject can run on any inputs.
+    recorded too; None when the subject can run on any inputs. A runner may also have
+    `fast_algorithms`, names of those that it uses: see `judge.decide.possible`.
     """
 
     name: str

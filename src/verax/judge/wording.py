@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import numpy as np
 
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED
-from verax.records.verdict import Blame, Coverage, Kind, Verdict
+from verax.judge.regions.end_to_end import unit_of
+from verax.numerics.statistics import LOST
+from verax.records.verdict import Blame, Coverage, Finding, Kind, Loss, Verdict
 
 LISTED = 6
 """Blind nodes that are named."""
@@ -32,6 +37,9 @@ def _reasons(verdict: Verdict) -> list[str]:
     name = verdict.subject["name"]
     if verdict.kind is Kind.mistake:
         return [_accusation(name, b) for b in verdict.blame]
+    lost = [f"{name}, output {x.value!r}: {loss_in_words(x)}" for x in verdict.losses]
+    if verdict.kind is Kind.precision_lost:
+        return lost
     worst = max((f.statistic for f in verdict.nodes), default=0.0)
     count = len(verdict.nodes)
     judged = f"{count} value{'s' * (count != 1)} judged against the float64 meaning"
@@ -48,6 +56,7 @@ def _reasons(verdict: Verdict) -> list[str]:
             for f in verdict.nodes
             if f.kind is verdict.kind
         ] or [f"{judged}, none of them wrong" if verdict.nodes else "no value could be judged"]
+    reasons += [f"allowed: {text}" for text in lost]
     if verdict.power and all(p.smallest_visible == np.inf for p in verdict.power):
         reasons.append(
             "only choices were shown (integers): a mistake inside that tips none of them is unseen"
@@ -55,6 +64,43 @@ def _reasons(verdict: Verdict) -> list[str]:
     elif verdict.coverage is not None and verdict.coverage.tried:
         reasons.append(_seen(verdict.coverage))
     return reasons
+
+
+def with_losses(outputs: Sequence[Finding], losses: Sequence[Loss]) -> tuple[Finding, ...]:
+    """The findings on outputs, *precision lost* where that is not allowed."""
+    lost = {x.value: x for x in losses if not x.allowed}
+    return tuple(
+        dataclasses.replace(f, kind=Kind.precision_lost, reason=loss_in_words(lost[f.value]))
+        if f.value in lost and f.kind is not Kind.mistake
+        else f
+        for f in outputs
+    )
+
+
+def loss_in_words(loss: Loss) -> str:
+    """What is lost, and where."""
+    formats = " and ".join(loss.formats)
+    far = f"{loss.error:.2g} of its size" if loss.error < np.inf else "where it has to be 0"
+    coarse = any(unit_of(f) for f in loss.formats)
+    yardstick = f"one rounding to {formats}" if coarse else "float32 rounding"
+    size = (
+        f"from the inputs on it errs by {far}, {_count(loss.ratio)} times what {yardstick} does "
+        f"there (up to {LOST:g} is {Kind.precision})"
+    )
+    if not loss.amplifier:
+        return f"{size}; no single node does it: the errors of {formats} add up"
+    origin = f" of {loss.source} ({loss.source_operator})" if loss.source else ""
+    return (
+        f"{size}: {loss.amplifier} ({loss.operator}) makes the relative error{origin} by "
+        f"{formats} {_count(loss.gain)} times larger"
+    )
+
+
+def _count(ratio: float) -> str:
+    """A factor of any size in few digits."""
+    return (
+        f"{ratio:.3g}" if ratio < 1e4 else f"{ratio:.1g}" if ratio < np.inf else "infinitely many"
+    )
 
 
 def _seen(coverage: Coverage) -> str:

@@ -99,6 +99,14 @@ PROBE = 2.0**-12
 """Relative disturbance by which the power of a check is measured."""
 NORMAL_MEDIAN = 0.6745
 """Median of |z| for a normal z: turns a median error into a standard deviation."""
+LOST = 16.0
+"""Most that an output may err from start to end, in units of what float32 rounding may do there (of
+large groups, the root mean square of error / sigma; of a single element 8 times that; honest
+rounding reaches 2), for a fast algorithm in float32 to be *precision* and for a certificate to
+hold. Sound Winograd and Strassen in ordinary networks stay within 4."""
+AMPLIFIES = 16.0
+"""Gain of a node, in relative error, from which on it counts as what makes an error large;
+no node of 20 ordinary networks reached it, in four coarser formats."""
 COARSE_UNIT = 2.0**-17
 """Errors that look like a unit roundoff above this are worth explaining by a coarser arithmetic:
 the finest, TF32, has 2**-11; float32 has 2**-24."""
@@ -156,16 +164,24 @@ def group_limit(size: int) -> float:
     return math.sqrt(GROUP_MEAN + GROUP_SINGLE / max(1, size))
 
 
+def ratio(z: np.ndarray) -> float:
+    """The worst group's root mean square of z; for small groups less, as `group_limit` is more
+    generous to them. Compare with LOST. z: errors over what they may be, as for `group_test`."""
+    return math.sqrt(GROUP_MEAN) * group_test(z).statistic
+
+
 def standardised(error: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """z = error / sigma; 0 where the error is 0, infinite where only sigma is 0."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(error == 0, 0.0, error / sigma)
 
 
-def group_test(z: np.ndarray) -> GroupTest:
+def group_test(z: np.ndarray, same: np.ndarray | None = None) -> GroupTest:
     """Test z over all elements, slices along each axis, pixels, channel x row, single elements.
 
-    Axis 0 is the batch, axis 1 the channel, the rest spatial (or time and features).
+    Axis 0 is the batch, axis 1 the channel, the rest spatial (or time and features). same: labels
+    of the elements, of z's shape; those of one label are one number that was computed several
+    times, and a group has only as many as it effectively has of different ones (Kish 1965).
     """
     if z.size == 0:
         return GroupTest(0.0, "all")
@@ -175,11 +191,47 @@ def group_test(z: np.ndarray) -> GroupTest:
         for name, axes in _groups(z.ndim):
             means = squares.mean(axis=axes) if axes else squares
             size = math.prod(z.shape[a] for a in axes)
-            statistic = math.sqrt(float(means.max())) / group_limit(size)
+            over = means / group_limit(size) ** 2
+            if same is not None and axes:
+                over = means / (GROUP_MEAN + GROUP_SINGLE / _different(same, axes))
+            statistic = math.sqrt(float(over.max()))
             if statistic > best.statistic:
-                where = np.unravel_index(int(means.argmax()), means.shape)
+                where = np.unravel_index(int(over.argmax()), over.shape)
                 best = GroupTest(statistic, _label(name, [int(i) for i in where]))
     return best
+
+
+def equal_rows_test(z: np.ndarray, expected: np.ndarray, error: np.ndarray) -> GroupTest:
+    """`group_test` where elements with the same expected value and the same error, as in equal rows
+    (padding), are one number. As without where the whole is hardly more than one number: constant
+    data is no evidence, and real orders of summation have to tell."""
+    same = _labels(expected, error)
+    whole = float(_different(same, tuple(range(same.ndim)))) if same.size else 0.0
+    return group_test(z, same if whole >= GROUP_SINGLE / GROUP_MEAN else None)
+
+
+def _labels(expected: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Where there is no error each element is its own: it is evidence."""
+    pairs = expected.ravel() + 1j * error.ravel()
+    labels = np.unique(pairs, return_inverse=True)[1].reshape(-1)
+    right = error.ravel() == 0
+    labels[right] = labels.max(initial=0) + 1 + np.arange(np.count_nonzero(right))
+    return labels.reshape(expected.shape)
+
+
+def _different(same: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Effective number of different elements of each group: m^2 / sum of squares of how often each
+    occurs, of the shape that is left without `axes`."""
+    kept = [a for a in range(same.ndim) if a not in axes]
+    rows = np.sort(same.transpose([*kept, *axes]).reshape(*(same.shape[a] for a in kept), -1))
+    count = rows.shape[-1]
+    flat = rows.reshape(-1, count)
+    first = np.ones(flat.shape, bool)
+    first[:, 1:] = flat[:, 1:] != flat[:, :-1]
+    begin = np.flatnonzero(first)
+    lengths = np.diff(np.append(begin, flat.size)).astype(np.float64)
+    squares = np.bincount(begin // count, lengths**2, len(flat))
+    return (count**2 / squares).reshape(rows.shape[:-1])
 
 
 def largest_groups(values: np.ndarray) -> dict[str, float]:
@@ -246,6 +298,13 @@ def sampled_sigma(squares: np.ndarray) -> np.ndarray:
     squares: mean over samples of (sample - expected)^2, per element.
     """
     return np.sqrt(0.5 * squares + 0.5 * squares.mean()) if squares.size else squares
+
+
+def rounding_sigma(squares: np.ndarray) -> np.ndarray:
+    """`sampled_sigma`, whose shared half is that of the elements that round at all: where most of
+    an image is exactly 0, rounding is what it is where numbers are. squares: as there."""
+    moving = squares[squares > 0]
+    return np.sqrt(0.5 * squares + 0.5 * (moving.mean() if moving.size else 0.0))
 
 
 def least_likeness(elements: int) -> float:

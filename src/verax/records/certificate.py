@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from verax.records.codec import read_json, write_json
 from verax.records.verdict import Input, Kind
 
-SCHEMA = "verax.certificate/1"
+SCHEMA = "verax.certificate/2"
 UNIT = 2.0**-24
 """Unit roundoff of float32."""
 ILL_CONDITIONED = 1e-3
 """An output that float32 rounding alone may move by this part of its size, or more."""
+UNCHANGED = "as in the first input"
+"""The origin of an input that a stressed draw leaves as it was."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Output:
 
     largest: the largest error; size: root mean square of the output; rounding: that of what float32
     arithmetic may do anyway (Monte Carlo); units: the largest error over `rounding` there; share:
-    the judge's statistic over its limit, at most 1 for rounding.
+    the judge's statistic over its limit, at most 1 for rounding; ratio: the worst group's error
+    from the inputs on, over what O1's rounding does there (see `statistics.LOST`).
     """
 
     value: str
@@ -50,6 +53,7 @@ class Output:
     rounding: float
     units: float
     share: float
+    ratio: float = 0.0
 
     @property
     def condition(self) -> float:
@@ -72,6 +76,8 @@ class Draw:
 class Certificate:
     """Whether a compiled network computes what it means, on the inputs that were tried.
 
+    draws: sets of inputs on which every node was judged; stressed: those on which the outputs were
+    (borders and padding of zeros, constants, one-hot, saturated), where layers are approximated.
     recipe: SHA-256 of its recipe; network: of the network. fallbacks: nodes put back to direct
     summation, with the reason. power: the smallest relative error, spread over a whole value, that
     would have been called a mistake in every node. problems: why it does not hold, or nothing.
@@ -81,6 +87,7 @@ class Certificate:
     network: str
     opt_level: int
     draws: tuple[Draw, ...]
+    stressed: tuple[Draw, ...] = ()
     fallbacks: Mapping[str, str] = field(default_factory=dict)
     power: float = 0.0
     problems: tuple[str, ...] = ()
@@ -114,7 +121,8 @@ class Certificate:
             lines.append(f"  nodes: {counted}")
             lines += [
                 f"  {out.value}: {out.kind}; largest error {out.largest:.2g} = {out.units:.2f} of "
-                f"what float32 rounding may do there; {out.share:.2f} of the limit"
+                f"what float32 rounding may do there; {out.share:.2f} of the limit; "
+                f"{out.ratio:.2g} times O1's rounding"
                 for out in draw.outputs
             ]
             lines += [
@@ -123,6 +131,7 @@ class Certificate:
                 for out in draw.outputs
                 if out.condition * UNIT > ILL_CONDITIONED
             ]
+        lines += [line for draw in self.stressed for line in _stressed_lines(draw)]
         layers = [layer for draw in self.draws for layer in draw.layers]
         if layers:
             worst = max(layers, key=lambda layer: layer.share)
@@ -147,6 +156,12 @@ class Certificate:
             for i, draw in enumerate(self.draws, 1)
             for o in draw.outputs
         ]
+        rows += [
+            f"| {_title(draw)} | `{o.value}` | {o.kind} | {o.largest:.2g} | {o.units:.2f} "
+            f"| {o.share:.2f} | {o.condition:.0f} |"
+            for draw in self.stressed
+            for o in draw.outputs
+        ]
         head = (
             "| draw | output | verdict | largest error | of float32 rounding | of the limit | "
             "condition (units) |\n|---|---|---|---|---|---|---|"
@@ -163,3 +178,17 @@ class Certificate:
     def from_json(text: str) -> Certificate:
         """Read `to_json`'s text. Raises `UsageError` when it is something else."""
         return read_json(Certificate, text, SCHEMA)
+
+
+def _title(draw: Draw) -> str:
+    """What the inputs of a draw are made of."""
+    words = dict.fromkeys(given.origin for given in draw.inputs)
+    return "; ".join(w for w in words if w != UNCHANGED) or UNCHANGED
+
+
+def _stressed_lines(draw: Draw) -> list[str]:
+    """The outputs of a draw of which only these were judged."""
+    return [
+        f"  {out.value} on {_title(draw)}: {out.ratio:.2g} times O1's rounding"
+        for out in draw.outputs
+    ]

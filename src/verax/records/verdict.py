@@ -1,6 +1,6 @@
 """`Verdict`: what the judge found, with every number that it used.
 
-A verdict says one of five things in words, never a boolean. The figures beside it are enough to
+A verdict says one of six things in words, never a boolean. The figures beside it are enough to
 follow the decision by hand; the environment and the hashes of the inputs are enough to repeat it.
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from verax.base.notebooks import of_verdict
 from verax.records.codec import read_json, write_json
 
-SCHEMA = "verax.verdict/3"
+SCHEMA = "verax.verdict/4"
 
 
 class Kind(enum.StrEnum):
-    """The five answers of the judge."""
+    """The six answers of the judge."""
 
     identical = "identical"
     """Every bit of every output is the meaning's value, rounded once."""
@@ -25,6 +25,8 @@ class Kind(enum.StrEnum):
     """Every difference is what honest float32 arithmetic gives."""
     precision = "precision"
     """Every difference is explained by a coarser arithmetic, which is named."""
+    precision_lost = "precision lost"
+    """So it is, but the network makes those errors much larger than that arithmetic's own."""
     mistake = "mistake"
     """Rounding cannot explain the difference."""
     undecided = "undecided"
@@ -72,7 +74,9 @@ class Finding:
     test: the deciding test; statistic: the worst group's root mean square of error / sigma, over
     the limit of that test: at most 1 when it accepts; group: that group; bound_ratio: largest error
     over its hard bound, None where no bound holds; sigma: root mean square of sigma; error: root
-    mean square of the difference; precision: the coarser arithmetic that explains the difference.
+    mean square of the difference; precision: the coarser arithmetic that explains the difference;
+    ratio: of nodes judged together, the worst group's error over what float32 rounding may do
+    there, whatever test decided (`statistics.ratio`; honest rounding reaches 2).
     """
 
     value: str
@@ -91,6 +95,7 @@ class Finding:
     worst: tuple[WorstElement, ...] = ()
     region: tuple[str, ...] = ()
     precision: Precision | None = None
+    ratio: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,31 @@ class Precision:
     format: str
     unit_roundoff: float
     confirmed: bool
+
+
+@dataclass(frozen=True)
+class Loss:
+    """An output whose error from start to end is too large for the arithmetics that were found.
+
+    formats: their names; ratio: the worst group's error over what float32 rounding may do there
+    (or, if that is more, one roundoff of the coarsest format of the output's own size), at most
+    `statistics.LOST` for *precision*; error: root mean square of the error over that of the output.
+    amplifier, operator: the node with the largest gain on the way, gain: how many times larger the
+    relative error of its result is than that of what it reads; "" and 0 where no single node does
+    it. source, source_operator: the first node before it whose arithmetic it amplifies. allowed:
+    the formats that were allowed cover it.
+    """
+
+    value: str
+    formats: tuple[str, ...]
+    ratio: float
+    error: float
+    amplifier: str = ""
+    operator: str = ""
+    gain: float = 0.0
+    source: str = ""
+    source_operator: str = ""
+    allowed: bool = False
 
 
 @dataclass(frozen=True)
@@ -234,8 +264,9 @@ class Verdict:
     not be judged, each with the reason; notes: what the reader should know besides; causes:
     faults of the harness, not of the network (layout, channel order, scaling), that explain the
     difference; coverage: how much of the network the check could see; precisions: arithmetics
-    found; repeat: whether the subject repeats itself; replay:
-    what is needed to judge the same again (paths, hashes and options as text).
+    found; losses: outputs where the network makes their errors too large; repeat: whether the
+    subject repeats itself; replay: what is needed to judge the same again (paths, hashes and
+    options as text).
     """
 
     kind: Kind
@@ -254,6 +285,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     causes: tuple[Explanation, ...] = ()
     precisions: tuple[Precision, ...] = ()
+    losses: tuple[Loss, ...] = ()
     repeat: Repeat | None = None
     replay: Mapping[str, str] = field(default_factory=dict)
     coverage: Coverage | None = None
@@ -263,8 +295,8 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 identical, rounding or precision; 1 mistake; 3 undecided."""
-        return {Kind.mistake: 1, Kind.undecided: 3}.get(self.kind, 0)
+        """0 identical, rounding or precision; 1 mistake or precision lost; 3 undecided."""
+        return {Kind.mistake: 1, Kind.precision_lost: 1, Kind.undecided: 3}.get(self.kind, 0)
 
     def to_json(self) -> str:
         """The whole record as JSON text; `from_json` gives an equal record."""

@@ -27,6 +27,11 @@ HEADLINES = {
         "yellow",
         "The numbers differ because a coarser arithmetic was used; it is named below.",
     ),
+    Kind.precision_lost: (
+        "PRECISION LOST",
+        "red",
+        "A coarser arithmetic was used, and the network makes its errors too large.",
+    ),
     Kind.mistake: ("MISTAKE", "red", "Rounding cannot explain the difference: something is wrong."),
     Kind.undecided: ("UNDECIDED", "yellow", "This check cannot tell; the reason is below."),
 }

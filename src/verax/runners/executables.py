@@ -21,6 +21,7 @@ class ExecutableRunner(FunctionRunner):
     def __init__(self, executable: Remembers, name: str) -> None:
         super().__init__(executable, name)
         self.executable = executable
+        self.fast_algorithms = ("Winograd", "Strassen")  # as the highest level, which it may be of
 
     def describe(self) -> dict[str, str]:
         return {"kind": "a compiled program"}

@@ -31,6 +31,7 @@ class NetworkRunner:
     def __init__(self, subject: Graph, name: str = "", settings: Settings | None = None) -> None:
         self.subject = subject
         self.runner = VeraxRunner(settings or Settings())
+        self.fast_algorithms = self.runner.fast_algorithms
         self.name = name or f"network {subject.name!r}"
         self._said: dict[str, str] = {}
 

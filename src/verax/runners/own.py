@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from verax.base.settings import Settings
+from verax.base.settings import LEVELS, Settings
 from verax.compiler.driver import Executable
 from verax.compiler.driver import compile as compile_graph
 from verax.compiler.levels import decisions_only, passes_for, run_passes
@@ -19,6 +19,8 @@ from verax.runners.passes import PassOptions
 
 SAME_BITS = 1
 """The highest level that changes no number."""
+FAST = ("Winograd", "Strassen")
+"""What the highest level may compute by."""
 KEPT = 2
 """Programs that a runner keeps: of the network as it is, and with its inner values shown."""
 
@@ -54,6 +56,7 @@ class VeraxRunner:
         """made: a program of these settings, if there is one already."""
         self.settings = settings
         self.name = f"verax:O{settings.opt_level}"
+        self.fast_algorithms = FAST if settings.opt_level == max(LEVELS) else ()
         self._made: list[tuple[Graph, tuple[str, ...], Executable]] = []
         if made is not None:
             self._made.append((made.graph, made.graph.outputs, made))
@@ -187,6 +190,8 @@ class VeraxRunner:
 
 class ReferenceRunner:
     """The operators' meaning in float32 NumPy; with `bits`, the bits that O0 and O1 promise."""
+
+    fast_algorithms: tuple[str, ...] = ()
 
     watches = True
     truncates = True

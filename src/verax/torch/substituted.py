@@ -12,7 +12,14 @@ from verax.base.notebooks import of_text
 from verax.records.verdict import Kind, Verdict
 from verax.torch.gradients import GradientFinding
 
-WORST = (Kind.identical, Kind.rounding, Kind.precision, Kind.undecided, Kind.mistake)
+WORST = (
+    Kind.identical,
+    Kind.rounding,
+    Kind.precision,
+    Kind.undecided,
+    Kind.precision_lost,
+    Kind.mistake,
+)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ from verax.judge.decide.criterion import Decision
 from verax.numerics import statistics as st
 from verax.records.verdict import Kind, Power
 
+AGREEING = (Kind.rounding, Kind.identical, Kind.precision)
+"""What agreement is called. *precision* here is of fast algorithms, which are told by the size of
+their errors; an arithmetic that predicts the errors themselves is looked for afterwards."""
+
 
 def limits(
     nodes: Sequence[Node],
@@ -51,15 +55,18 @@ def unless_blind(
     asked = {p.value: max(limit[p.value], p.step) for p in power}
     blind = [p.value for p in power if not p.smallest_visible <= asked[p.value]]
     seen = len(power) - len(blind)
-    if decision.kind not in (Kind.rounding, Kind.identical) or not st.is_blind(seen, len(power)):
+    if decision.kind not in AGREEING or not st.is_blind(seen, len(power)):
         return decision
     half = sorted(p.smallest_visible for p in power)[(len(power) - 1) // 2]
     told = f" of errors below {half:.2g}, which half of them would show" if half < 1 else ""
+    size = ""
+    if decision.kind is Kind.precision:
+        size = f", and errors of the size of {decision.test}'s are no agreement"
     return Decision(
         Kind.undecided,
-        f"the check is blind: a relative error of {asked[blind[0]]:.2g} in {blind[0]!r} would not "
-        f"show here, nor in {len(blind) - 1} more of {len(power)} values inside, so agreement "
-        f"proves nothing{told}",
+        f"the check is blind{size}: a relative error of {asked[blind[0]]:.2g} in {blind[0]!r} "
+        f"would not show here, nor in {len(blind) - 1} more of {len(power)} values inside, so "
+        f"agreement proves nothing{told}",
         "power",
         decision.statistic,
         decision.group,

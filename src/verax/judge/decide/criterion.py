@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verax.base.deadline import require_time
+from verax.judge.decide.possible import UNCLAIMED
 from verax.numerics import statistics as st
 from verax.numerics import strassen
 from verax.numerics.compare import same_value
@@ -34,7 +36,8 @@ class Tiers:
     F(m x m, 3 x 3) by m. strassen: given sigma, own runs by Strassen's algorithm, each with
     the sigma that it spreads. fft: an own run by Fourier transforms, and its bound. precisions: the
     value under coarser arithmetics, as `given` suggests them. ruled_out: fast algorithms that could
-    compute the node and that the caller excludes, in words.
+    compute the node and that the caller excludes, in words. claimed: whether the subject says that
+    it uses Strassen's algorithm; without, errors of its size leave the answer open.
     """
 
     orders: Callable[[], Iterable[np.ndarray]] | None = None
@@ -44,6 +47,7 @@ class Tiers:
     fft: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
     precisions: Callable[[np.ndarray], Iterable[Coarse]] | None = None
     ruled_out: str = ""
+    claimed: bool = True
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Decision:
     bound_ratio: float | None = None
     sigma: float = 0.0
     error: float = 0.0
+    ratio: float = 0.0
 
 
 def decide(
@@ -256,6 +261,15 @@ def _decide_rounding(
         return answer(
             Kind.rounding, "the errors are no larger than honest rounding makes them", "sigma"
         )
+    alike = st.equal_rows_test(z, expected, error)
+    if alike.statistic <= st.ROUNDING_T:
+        return answer(
+            Kind.rounding,
+            "the errors are no larger than honest rounding makes them, counting once what was "
+            "computed from the same numbers",
+            "sigma, equal rows",
+            alike,
+        )
     rest = np.where(np.abs(error) <= FLUSHED * st.FLUSHED_TERMS, 0.0, z)
     if st.group_test(rest).statistic <= st.ROUNDING_T:
         return answer(
@@ -269,6 +283,7 @@ def _decide_rounding(
         """Rounding where sums in one of these orders err as much."""
         nonlocal spread
         for run in runs:
+            require_time()
             own = st.standardised(run.astype(np.float64) - expected, sigma)
             spread = np.maximum(spread, channel_rms(own))
             # More orders could only widen the spread: the first that suffices is enough.
@@ -290,8 +305,11 @@ def _decide_rounding(
     if decided is not None:
         return decided
     fast = _winograd(error, expected, sigma, tiers)
+    doubt: _Fast | None = None
     if not fast.name:
-        fast = _strassen(error, expected, sigma, tiers, fast.tried)
+        before, fast = fast, _strassen(error, expected, sigma, tiers, fast.tried)
+        if fast.name and not tiers.claimed:
+            doubt, fast = fast, before
     if fast.name:
         return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
     last = (run() for run in [tiers.promised] if bounded and run is not None)
@@ -304,6 +322,9 @@ def _decide_rounding(
     fast = _fourier(error, expected, sigma, tiers, fast.tried)
     if fast.name:
         return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
+    if doubt is not None:
+        reason = UNCLAIMED.format("Strassen's algorithm")
+        return answer(Kind.undecided, reason, doubt.name, doubt.test, doubt.limit)
     if ratio > st.BOUND_RATIO and not fast.tried:
         return answer(
             Kind.mistake,
@@ -369,6 +390,7 @@ def _strassen(
     """tried: what was, before."""
     if tiers.strassen is None:
         return _Fast(tried)
+    require_time()
     for run, wide in tiers.strassen(np.broadcast_to(sigma, error.shape)):
         wide = strassen_sigma(run.astype(np.float64) - expected, wide)
         found = st.group_test(st.standardised(error, wide))

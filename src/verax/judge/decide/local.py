@@ -25,9 +25,11 @@ from verax.judge.decide.orders import (
     winograd_applies,
     winograd_runs,
 )
+from verax.judge.decide.possible import FFT, WINOGRAD, is_claimed, is_possible
 from verax.judge.decide.precision import candidates, to_float64, unit_roundoff
 from verax.judge.decide.strassen import strassen_applies, strassen_runs
 from verax.judge.decide.ties import behind_nan, near_tie
+from verax.numerics import strassen
 from verax.numerics.compare import plain_figures, worst_places
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import FORMATS
@@ -181,17 +183,22 @@ def exactly_equal(given: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool) -> Tiers:
-    winograd, fft = winograd_applies(node, inputs), fft_applies(node, inputs)
-    divided = strassen_applies(node, inputs)
-    names = " and ".join([*["Winograd"] * winograd, *["Strassen"] * divided, *["FFT"] * fft])
+    applies = {
+        WINOGRAD: winograd_applies(node, inputs),
+        strassen.NAME: strassen_applies(node, inputs),
+        FFT: fft_applies(node, inputs),
+    }
+    may = {name: fast and applies[name] and is_possible(name) for name in applies}
+    names = " and ".join(name for name in applies if applies[name] and not may[name])
     return Tiers(
         orders=lambda: float32_runs(node, ev, inputs, i, promised=False),
         promised=lambda: promised_run(node, ev, inputs, i),
-        winograd=(lambda: winograd_runs(node, inputs)) if winograd and fast else None,
-        strassen=(lambda s: strassen_runs(node, inputs, s)) if divided and fast else None,
-        fft=(lambda: fft_run(node, inputs)) if fft and fast else None,
+        winograd=(lambda: winograd_runs(node, inputs)) if may[WINOGRAD] else None,
+        strassen=(lambda s: strassen_runs(node, inputs, s)) if may[strassen.NAME] else None,
+        fft=(lambda: fft_run(node, inputs)) if may[FFT] else None,
         precisions=lambda given: candidates(node, ev, inputs, i, given),
-        ruled_out=f"; {names} was ruled out" if names and not fast else "",
+        ruled_out=f"; {names} was ruled out" if names else "",
+        claimed=is_claimed(strassen.NAME),
     )
 
 
@@ -243,6 +250,7 @@ def finding(
         bound_ratio=decision.bound_ratio,
         sigma=decision.sigma,
         error=decision.error,
+        ratio=decision.ratio,
         plain=plain(given, expected),
         worst=places(given, expected),
         region=region,

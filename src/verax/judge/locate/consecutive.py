@@ -56,6 +56,9 @@ class StepRunner:
         self.stored_inputs = runner.stored_inputs
         self.truncates, self.naming = truncates(runner), naming_of(runner)
         self.stepwise = isinstance(runner, Stepwise) and runner.stepwise
+        said = getattr(runner, "fast_algorithms", None)
+        if said is not None:
+            self.fast_algorithms = said
         self._said: dict[str, str] = {}
         self._ran = False
 

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from verax.base.deadline import OutOfTime
 from verax.base.errors import VeraxError
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, Node, reinfer, same_bits
@@ -91,7 +92,12 @@ def widen(
         if finding.value in proven:
             guilty.add(finding.value)
             continue
-        wider = _accepted(graph, finding, known, guilty, seed, NEAR if len(guilty) > FULLY else 0)
+        try:
+            most = NEAR if len(guilty) > FULLY else 0
+            wider = _accepted(graph, finding, known, guilty, seed, most)
+        except OutOfTime as error:
+            reason = f"{finding.reason}; wider views of it were not looked at: {error}"
+            wider = dataclasses.replace(finding, kind=Kind.undecided, reason=reason)
         if wider is None:
             guilty.add(finding.value)
             continue

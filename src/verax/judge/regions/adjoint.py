@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.deadline import require_time
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.judge.regions.vjp import FLAT, JUMPS, rule_of
@@ -92,6 +93,7 @@ class Tape:
         """
         gradients = dict(seeds)
         for record in reversed(self.records):
+            require_time()
             node = record.node
             if not any(v in gradients for v in node.outputs):
                 continue

@@ -21,6 +21,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from verax.base import memory
+from verax.base.deadline import OutOfTime, require_time
 from verax.base.errors import InputError, UsageError
 from verax.ir.graph import Graph, Node
 from verax.judge.decide.local import undecided
@@ -203,6 +204,7 @@ def keeping_to(
     def kept(region: Region) -> Judged:
         need = needs(graph, region, shown)
         try:
+            require_time()
             if need <= budget.size:
                 with budget.taking(need), budget.held():
                     return judge(region)
@@ -213,6 +215,8 @@ def keeping_to(
                 reason = f"not judged: {why_too_large(need)}"
         except MemoryError:
             reason = "not judged: there was not enough memory"
+        except OutOfTime as error:
+            reason = f"not judged: {error}"
         unchecked.update(dict.fromkeys(region.names, reason))
         return (
             [

@@ -22,6 +22,7 @@ from verax.judge.decide.criterion import (
     strassen_sigma,
 )
 from verax.judge.decide.orders import WINOGRAD_MATRICES, winograd_applies, winograd_runs
+from verax.judge.decide.possible import UNCLAIMED, WINOGRAD, is_claimed, is_possible
 from verax.judge.decide.strassen import strassen_applies, strassen_run, variants
 from verax.judge.regions.sampler import Sampler, Values
 from verax.numerics import statistics as st
@@ -65,9 +66,11 @@ def fast_decision(
         return None
     name = min(fitting, key=lambda n: abs(np.log(max(found[n].statistic, 1e-9))))
     test = found[name]
+    claimed = name != strassen.NAME or is_claimed(name)
+    fits = f"the errors fit {name} inside these {len(sampler.region.nodes)} nodes"
     return Decision(
-        Kind.precision,
-        f"the errors fit {name} inside these {len(sampler.region.nodes)} nodes",
+        Kind.precision if claimed else Kind.undecided,
+        fits if claimed else UNCLAIMED.format("Strassen's algorithm"),
         name,
         test.statistic,
         test.group,
@@ -79,13 +82,13 @@ def fast_decision(
 
 def _ways(sampler: Sampler) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Algorithms by name, with the sigma that results inside have by them."""
-    products = _noise_of_products(sampler)
+    products = _noise_of_products(sampler) if is_possible(strassen.NAME) else {}
     if products:
         yield strassen.NAME, products
-    for tile in WINOGRAD_MATRICES:
+    for tile in WINOGRAD_MATRICES if is_possible(WINOGRAD) else ():
         noise = _noise(sampler, tile)
         if noise:
-            yield NAMES[tile], {**products, **noise}
+            yield NAMES[tile], {**(products if is_claimed(strassen.NAME) else {}), **noise}
 
 
 def _noise(sampler: Sampler, tile: int) -> dict[str, np.ndarray]:

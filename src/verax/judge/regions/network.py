@@ -9,6 +9,7 @@ another node look guilty.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -130,10 +131,14 @@ def survey(
         return named_integers(graph, region, shown, found, seed), power, True
 
     kept = keeping_to(budget or current(), graph, shown, result.unchecked, judge, winograd=winograd)
+    # A thread of the pool knows the time that is left and the subject's algorithms.
+    contexts = [contextvars.copy_context() for _ in cut]
     judged = 0
     # Regions know nothing of each other, and NumPy computes outside of the interpreter's lock.
     with one_blas_thread(), ThreadPoolExecutor(min(WORKERS, deciding().threads)) as pool:
-        for region, (found, power, together) in zip(cut, pool.map(kept, cut), strict=True):
+        for region, (found, power, together) in zip(
+            cut, pool.map(lambda region, own: own.run(kept, region), cut, contexts), strict=True
+        ):
             result.findings += found
             result.power += power
             result.regions += together

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from verax.base.deadline import OutOfTime
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph
-from verax.judge.decide.blindness import limits, unless_blind
+from verax.judge.decide.blindness import AGREEING, limits, unless_blind
 from verax.judge.decide.criterion import Decision, times
 from verax.judge.decide.local import conform, finding, undecided
 from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
@@ -134,13 +135,21 @@ class _Judgement:
         decisions = {
             v: self._decide(v, a, self.expected[v], samples, scale.get(v)) for v, a in given.items()
         }
-        power = self._power(self._calm(scale, decisions), found) if measure_power else []
+        late = ""
+        try:
+            power = self._power(self._calm(scale, decisions), found) if measure_power else []
+        except OutOfTime as error:
+            power, late = [], f"whether the check is blind was not found out: {error}"
         limit = limits(self.region.nodes, self.region.shown, self.graph.types, st.blind_from)
         findings = []
         for value, decision in decisions.items():
             node, expected = self.graph.producers[value], self.expected[value]
             if value in scale:  # choices (integers) are what they are: nothing inside shows there
                 decision = unless_blind(decision, power, limit)
+                if late and decision.kind in AGREEING:
+                    decision = Decision(
+                        Kind.undecided, late, "power", decision.statistic, decision.group
+                    )
             found_here = finding(node, value, decision, given[value], expected, self.region.names)
             findings.append(recorded(found_here))
         if not find_precision:
@@ -172,7 +181,16 @@ class _Judgement:
         if not large or any(not np.isfinite(f.statistic) for f in large):
             return findings
         given = {v: self.shown[v].astype(np.float64) for v in scale}
-        match = best_match(self.sampler, given, names)
+        try:
+            match = best_match(self.sampler, given, names)
+        except OutOfTime as error:
+            late = f"; coarser arithmetics were not tried: {error}"
+            return [
+                dataclasses.replace(f, kind=Kind.undecided, reason=f.reason + late)
+                if f in large and f.kind is Kind.mistake
+                else f
+                for f in findings
+            ]
         if match is None:
             return findings
         return [match.explain(f) if f in large else f for f in findings]
@@ -306,7 +324,9 @@ class _Judgement:
         if self.steps is not None and (stepped or sigma is None):
             return self.steps.decide(value, given)
         assert sigma is not None
-        return self._decide_spread(value, given, expected, samples, sigma)
+        decision = self._decide_spread(value, given, expected, samples, sigma)
+        z = st.standardised(given.astype(np.float64) - expected, sigma + TINY)
+        return dataclasses.replace(decision, ratio=st.ratio(z))
 
     def _decide_stray(self, value: str, given: np.ndarray) -> Decision:
         """NaN or infinite where the meaning is an ordinary number."""
@@ -347,6 +367,10 @@ class _Judgement:
             if open_ is not None:
                 kind, reason = open_
                 return Decision(kind, reason, test, *numbers)
+        if found.statistic > st.ROUNDING_T:
+            z = st.standardised(error, sigma + TINY)
+            alike = st.equal_rows_test(z, expected, error)
+            found = alike if alike.statistic <= st.ROUNDING_T else found
         if found.statistic <= st.ROUNDING_T:
             return Decision(
                 Kind.rounding,
@@ -355,20 +379,24 @@ class _Judgement:
                 test,
                 *numbers,
             )
-        ordered = order_decision(self.sampler, value, error, sigma)
-        if ordered is not None:
-            return ordered
-        fast = fast_decision(self.sampler, value, error, sigma) if self.winograd else None
-        if fast is not None:
-            return fast
+        late = ""
+        try:
+            ordered = order_decision(self.sampler, value, error, sigma)
+            if ordered is not None:
+                return ordered
+            fast = fast_decision(self.sampler, value, error, sigma) if self.winograd else None
+            if fast is not None:
+                return fast
+        except OutOfTime as exception:
+            late = f"; what else may explain it was not tried: {exception}"
         reason = (
             f"the difference is {times(found.statistic)} times the most that honest rounding "
             f"inside these {len(self.region.nodes)} nodes shows (worst in {found.group})"
         )
         suspicious = found.statistic <= st.SUSPICIOUS_T
         return Decision(
-            Kind.undecided if suspicious else Kind.mistake,
-            reason + ("; too near to call" if suspicious else ""),
+            Kind.undecided if suspicious or late else Kind.mistake,
+            reason + ("; too near to call" if suspicious else "") + late,
             test,
             *numbers,
         )

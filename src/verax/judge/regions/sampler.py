@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.deadline import require_time
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import Meaning, meaning, stored
@@ -19,7 +20,7 @@ from verax.judge.decide.ties import quantities, rounded_otherwise
 from verax.judge.regions.adjoint import Tape
 from verax.judge.regions.vjp import FLAT
 from verax.numerics import statistics as st
-from verax.numerics.error_model import KAPPA, TINY, Rounding, U
+from verax.numerics.error_model import FLUSHED, KAPPA, TINY, Rounding, U
 from verax.ops.pointwise.arithmetic import Div, Mul
 from verax.ops.pointwise.cast import Cast, holds
 from verax.ops.quantized.quantization import DequantizeLinear
@@ -94,6 +95,7 @@ class Sampler:
         inner: Values = {}
         produced: Values = {}
         for node in self.region.nodes:
+            require_time()
             arrays = [
                 None if v is None else inner[v] if v in inner else self.shown[v]
                 for v in node.inputs
@@ -148,7 +150,9 @@ class Sampler:
         still = fixed and not found.problem
         for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
             if rounding is not None and array.dtype.kind == "f":
-                sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0) + TINY
+                sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0)
+                # a sum of zeros is zero to everybody, and a norm makes much of very little
+                sigma = np.where((array == 0) & (sigma < FLUSHED), 0.0, sigma + TINY)
                 if fixed:  # a size, a count: sqrt(16) is 4 to everybody
                     sigma = np.where(array == np.rint(array), 0.0, sigma)
                 self.sigma[value] = np.broadcast_to(sigma, array.shape)
@@ -288,10 +292,16 @@ class Sampler:
     def disturbed(self, target: str, size: float) -> Values:
         """Shown values when `target` alone carries relative errors of this size."""
         y = self.inner[target]
-        moved = {target: y * (1 + size * self.random.standard_normal(y.shape))}
-        produced: Values = {}
+        return self.propagated({target: y * (1 + size * self.random.standard_normal(y.shape))})
+
+    def propagated(self, changed: Values) -> Values:
+        """Shown values that hidden ones in `changed` lead to; none that they do not reach."""
+        moved = dict(changed)
+        produced = {v: a for v, a in changed.items() if v in self.region.shown}
         for node in self.region.nodes:
-            if target in node.outputs or not any(v in moved for v in node.inputs):
+            if not changed.keys().isdisjoint(node.outputs):
+                continue
+            if not any(v in moved for v in node.inputs):
                 continue
             arrays = [
                 None
