@@ -143,6 +143,9 @@ def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:
         if not _is_private(graph, inner, node):
             continue
         match = _operands(graph, node, scores, inner, claimed, filled)
+        if match is not None and shares.op.masked_to_zero:
+            safe = dataclasses.replace(match.op, masked_to_zero=True)  # type: ignore[call-arg]
+            match.op = safe
         if match is not None and _is_valid(graph, match):
             return match
     return None
