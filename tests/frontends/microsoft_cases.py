@@ -196,6 +196,7 @@ def attention() -> Iterator[Case]:
     yield Case("Attention", "ends and starts", [x, w, b, np.int32([4, 5, 1, 2])], n)
     added = _drawn(batch, heads, new, new)
     yield Case("Attention", "added", [x, w, b, None, None, added], n)
+    yield from hidden(x, w, b)
     caches = _drawn(2, batch, heads, past, own)
     yield Case("Attention", "past", [x, w, b, None, caches], n, 2)
     yield Case("Attention", "past, causal", [x, w, b, None, caches], n | {"unidirectional": 1}, 2)
@@ -210,6 +211,19 @@ def attention() -> Iterator[Case]:
     lanes = [grid[0], columns, np.int32([3, 5]), zeros[0], np.zeros(36, np.int8)]
     yield Case("QAttention", "columns", [*inputs, b, *lanes], n | {"unidirectional": 1})
     yield from multi_head(batch, new, heads, own)
+
+
+def hidden(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> Iterator[Case]:
+    """Queries that see nothing: padding in front of a causal mask, and whole samples of it."""
+    batch, new, _ = x.shape
+    left, none = np.ones((2, batch, new), np.int32)
+    left[1, :2] = none[1] = 0
+    for name, mask in (("left", left), ("whole", none)):
+        for low in (-10000.0, -np.inf) if name == "left" else (-500.0,):
+            fields = {"num_heads": 3, "unidirectional": 1, "mask_filter_value": low}
+            yield Case("Attention", f"padded {name}, {low:g}, causal", [x, w, b, mask], fields)
+        fields = {"num_heads": 3, "mask_filter_value": -500.0}
+        yield Case("Attention", f"padded {name}", [x, w, b, mask], fields)
 
 
 def multi_head(batch: int, new: int, heads: int, own: int) -> Iterator[Case]:
@@ -228,6 +242,8 @@ def multi_head(batch: int, new: int, heads: int, own: int) -> Iterator[Case]:
     yield Case(kind, "both", [q, k, v, _drawn(3 * wide), mask[:, 0].copy(), added], n)
     yield Case(kind, "other values", [q, k, _drawn(batch, keys, heads * 6)], n)
     yield Case(kind, "causal", [q, q[::-1].copy(), q * 2], n | {"unidirectional": 1})
+    more = [_drawn(batch, 9, wide), k[:, :new].copy(), v[:, :new].copy()]
+    yield Case(kind, "causal, more queries", more, n | {"unidirectional": 1})
     caches = [
         _drawn(batch, heads, past, own),
         _drawn(heads, batch, past, own).swapaxes(0, 1).copy(),
@@ -280,6 +296,13 @@ def grouped() -> Iterator[Case]:
     yield run("window", 5, empty, [4, 4], 5, local_window_size=2)
     yield run("token, window", 1, old, [3, 4], 5, local_window_size=3, scale=0.5)
     yield run("bounded", 5, empty, [4, 4], 5, softcap=0.75)
+    yield run("prompt, padded", 5, empty, [4, 2], 5)
+    yield run("prompt, padded, all see all", 5, empty, [4, 2], 5, causal=0)
+    yield run("prompt, padded, window", 5, empty, [4, 2], 5, local_window_size=2)
+    yield run("prompt, padded, bounded", 5, empty, [4, 1], 5, softcap=0.75)
+    hides = np.zeros((2, 1, 5, 5), np.float32)
+    hides[1, 0, 2:] = -np.inf
+    yield run("some see nothing", 5, empty, [4, 4], 5, (None, None, None, hides))
     yield run("smooth", 1, old, [4, 4], 5, smooth_softmax=1)
     sink = (None, None, None, None, _drawn(4))
     yield run("sink", 5, empty, [4, 4], 5, sink)

@@ -81,6 +81,12 @@ def test_a_query_that_sees_nothing_takes_nan_or_nothing() -> None:
     assert np.isnan(found[1]).all() and np.isfinite(found[[0, 2]]).all()
     filled = canonical(Attention(nan_to_zero=True), q, k, v, mask)
     np.testing.assert_array_equal(filled, np.where([[0], [1], [0]], np.float32(0), found))
+    safe = canonical(Attention(masked_to_zero=True), q, k, v, mask)
+    np.testing.assert_array_equal(safe, filled)
+    q[2, 1] = np.nan  # that of a NaN stays NaN, unless all of them are to be zeros
+    assert np.isnan(canonical(Attention(masked_to_zero=True), q, k, v, mask)[2]).all()
+    assert not canonical(Attention(nan_to_zero=True), q, k, v, mask)[2].any()
+    q[2, 1] = 0.5
     even = canonical(Attention(hidden=-1e9), q, k, v, mask)
     np.testing.assert_allclose(even[1], v.mean(axis=0), rtol=8 * U, atol=8 * U)
 

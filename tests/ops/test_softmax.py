@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from witness import DOUBLE, agree, evaluation, meaning, onnxruntime_says
+from witness import DOUBLE, agree, errors, evaluation, meaning, onnxruntime_says
 
 from verax.base.errors import GraphError
 from verax.ir.operator import REGISTRY, Case, Inference
@@ -40,7 +40,9 @@ def test_the_meaning_is_that_of_pytorch_in_double(name: str) -> None:
             continue
         shaped = flattened(op, x) if op.flatten else x
         axis = 1 if op.flatten else op.axis
-        found = TORCH[name](torch.from_numpy(shaped.astype(np.float64)), axis).numpy()
+        safe = getattr(op, "masked_to_zero", False)
+        witness = torch.ops.aten._safe_softmax if safe else TORCH[name]
+        found = witness(torch.from_numpy(shaped.astype(np.float64)), axis).numpy()
         agree(op, case.inputs, [found.reshape(x.shape)], DOUBLE)
 
 
@@ -50,7 +52,7 @@ def test_onnx_runtime_agrees_within_the_error_model(name: str) -> None:
     for case in cases(name):
         (x,) = case.inputs
         op: Any = case.op
-        if op.flatten or x is None or x.dtype != np.float32:
+        if op.flatten or x is None or x.dtype != np.float32 or not np.isfinite(x).all():
             continue
         agree(op, case.inputs, onnxruntime_says(name, case.inputs, {"axis": op.axis}))
         compared += 1
@@ -81,6 +83,24 @@ def test_large_values_do_not_overflow() -> None:
     op = Softmax()
     expected = np.array([[0.5, 0.5, 0], [1 / 3] * 3], np.float32)
     np.testing.assert_array_equal(op.canonical(evaluation(op, (x,)), x), expected)
+
+
+def test_a_masked_line_is_nan_or_zero_and_a_nan_stays_one() -> None:
+    inf, nan = np.inf, np.nan
+    x = np.array([[-inf] * 3, [-inf, 2, -inf], [-inf, nan, -inf], [inf] * 3], np.float32)
+    for run in (lambda op: meaning(op, x)[0], lambda op: op.canonical(evaluation(op, (x,)), x)):
+        plain, safe = (run(Softmax(masked_to_zero=zero)) for zero in (False, True))
+        np.testing.assert_array_equal(plain, [[nan] * 3, [0, 1, 0], [nan] * 3, [nan] * 3])
+        np.testing.assert_array_equal(safe, [[0] * 3, [0, 1, 0], [nan] * 3, [nan] * 3])
+        wanted = torch.ops.aten._safe_softmax(torch.from_numpy(x), 1).numpy()
+        np.testing.assert_array_equal(safe, wanted)
+
+
+@pytest.mark.parametrize("op", [Softmax(), LogSoftmax()])
+def test_what_is_hidden_leaves_the_error_model_of_its_line_finite(op: Any) -> None:
+    x = np.array([[-np.inf, 1.5, 0.25, -np.inf]], np.float32)
+    (rounding,) = errors(op, x)
+    assert np.isfinite(rounding.sigma[:, 1:3]).all() and (rounding.sigma[:, 1:3] > 0).all()
 
 
 def test_hardmax_marks_the_first_of_equals() -> None:

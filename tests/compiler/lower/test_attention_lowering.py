@@ -143,11 +143,11 @@ def special(seed: int, shape: tuple[int, ...], share: float) -> np.ndarray:
     return np.where(rng.random(shape) < share, rng.choice(odd, shape), x).astype(np.float32)
 
 
-@pytest.mark.parametrize("fills", [False, True])
+@pytest.mark.parametrize("zeros", ["", "nan_to_zero", "masked_to_zero"])
 @pytest.mark.parametrize("seed", range(4))
-def test_numbers_that_are_none(seed: int, fills: bool) -> None:
+def test_numbers_that_are_none(seed: int, zeros: str) -> None:
     shapes = (2, 3, 9, 5), (2, 3, 37, 5), (2, 3, 37, 6), (2, 3, 9, 37)
-    op = Attention(scale=0.5, nan_to_zero=fills)
+    op = Attention(scale=0.5, **dict.fromkeys([zeros] if zeros else [], True))
     for share in (0.002, 0.05):
         check(op, [special(seed, s, share) for s in shapes])
     q, k, v = drawn(seed, *shapes[:3])
@@ -156,6 +156,7 @@ def test_numbers_that_are_none(seed: int, fills: bool) -> None:
     mask = special(seed, shapes[3], 0.3)
     mask[:, :, 2] = -np.inf
     mask[0, 1, 4, 1:] = -np.inf
+    mask[1, :, ::4] = -np.inf  # queries that see nothing, first, last and between
     check(op, [*drawn(seed, *shapes[:3]), mask])
 
 

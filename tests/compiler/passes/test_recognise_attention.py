@@ -152,6 +152,29 @@ def filled(zero: float = 0.0, tested: str = "shares") -> Make:
     return make
 
 
+def safe(low: float = -math.inf, kind: str = "ReduceMax", axis: int = 3, own: bool = True) -> Make:
+    """Zeros for a row that is masked whole, as files of ours write it."""
+
+    def make() -> Graph:
+        p = Parts()
+        unmasked = p.scaled()
+        scores = p.add("Add", unmasked, p.input("mask", "2, 1, 7, 19"))
+        axes = p.b.constant(np.array([axis]))
+        top = p.add(kind, scores if own else unmasked, axes, keepdims=True)
+        test = p.add("Equal", p.number(low), top)
+        shares = p.add("Where", test, p.number(0.0), p.add("Softmax", scores, axis=3))
+        return p.graph(p.add("MatMul", shares, p.v))
+
+    return make
+
+
+def safely(masked_to_zero: bool = True) -> Graph:
+    """As PyTorch's attention is read."""
+    p = Parts()
+    scores = p.add("Add", p.scaled(), p.input("mask", "2, 1, 7, 19"))
+    return p.graph(p.end(scores, masked_to_zero=masked_to_zero))
+
+
 def known(truth: bool) -> Make:
     """As ONNX's Attention is expanded: no row is masked whole, and the mask is 0."""
 
@@ -231,6 +254,8 @@ FOUND: dict[str, tuple[Make, Attention, str]] = {
     "some heads inside": (inside("ky"), Attention(heads_inside="ky"), ""),
     "queries' heads inside": (inside("qv"), Attention(heads_inside="qv"), ""),
     "0 for NaN": (filled(), Attention(scale=S, nan_to_zero=True), ""),
+    "0 for masked rows": (safely, Attention(scale=S, masked_to_zero=True), ""),
+    "0 for masked rows, written out": (safe(), Attention(scale=S, masked_to_zero=True), ""),
     "no row masked whole": (known(False), Attention(scale=S), ""),
     "gathered heads": (shared(lambda p, x: gathered(p, x, SIDE_BY_SIDE)), Attention(), ""),
     "expanded heads": (shared(expanded), Attention(), ""),
@@ -264,6 +289,8 @@ def test_it_is_found_and_no_bit_changes(name: str) -> None:
         for v in graph.inputs:
             if graph.types[v].dtype == "bool" and graph.types[v].rank > 1:
                 feeds[v][..., :3, :] = False  # queries that see nothing
+            elif v == "mask" and graph.types[v].rank > 1 and graph.types[v].dims[-2] == ROWS:
+                feeds[v][..., 1::3, :] = -np.inf
         wanted = promised(graph, feeds)[graph.outputs[0]]
         assert bits(promised(new, feeds)[new.outputs[0]]) == bits(wanted)
         exe = compile(graph, Settings(opt_level=1, threads=1))
@@ -353,6 +380,10 @@ MISSED: dict[str, Make] = {
     "-0 for NaN": filled(-0.0),
     "1 for NaN": filled(1.0),
     "a row masked whole": known(True),
+    "0 where the maximum is 0": safe(low=0.0),
+    "0 where the minimum is -inf": safe(kind="ReduceMin"),
+    "0 where a key is hidden from all": safe(axis=2),
+    "0 where scores are -inf without the mask": safe(own=False),
     "0 where the score is NaN": filled(tested="scores"),
 }
 

@@ -39,9 +39,9 @@ def recognise_attention(graph: Graph, limit: int | None = None) -> tuple[Graph, 
     Result: %y = Attention(scale=0.125, heads_inside='k')(%q, %k, %v, %mask)
 
     The mask is added, or chooses between scores and one number; where it is the triangle of what is
-    not later, attention is causal. PyTorch's 0 for shares that are NaN belongs to it. Scales of
-    queries or keys alone stay where they are. Heads that several queries share are read where they
-    lie, not repeated (Gather, or Expand and Reshape).
+    not later, attention is causal. 0 for shares that are NaN, or of rows that are masked whole,
+    belongs to it. Scales of queries or keys alone stay where they are. Heads that several queries
+    share are read where they lie, not repeated (Gather, or Expand and Reshape).
 
     Numeric effect: none. The operator is these parts, each in its order; scores and shares are only
     kept from memory.
@@ -131,7 +131,7 @@ def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:
     """The attention whose last product is `node`; None where it is none."""
     if node.op.kind != "MatMul":
         return None
-    value, between, filled = _filled(graph, node.inputs[0])
+    value, between, zeros = _filled(graph, node.inputs[0])
     shares = _made(graph, value, "Softmax")
     if shares is None or not isinstance(shares.op, Softmax):
         return None
@@ -142,7 +142,8 @@ def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:
         inner = {shares.outputs[0], *scores.inner, scores.product.outputs[0], *between}
         if not _is_private(graph, inner, node):
             continue
-        match = _operands(graph, node, scores, inner, claimed, filled)
+        safe = {"masked_to_zero": True} if shares.op.masked_to_zero else {}
+        match = _operands(graph, node, scores, inner, claimed, {**zeros, **safe})
         if match is not None and _is_valid(graph, match):
             return match
     return None
@@ -168,23 +169,42 @@ def _read_once(graph: Graph, value: str) -> bool:
     return value not in graph.outputs and len(graph.consumers.get(value, ())) == 1
 
 
-def _filled(graph: Graph, value: str | None) -> tuple[str | None, frozenset[str], bool]:
-    """(shares, values from there to `value`, whether 0 stands for NaN): as PyTorch writes it, by
-    IsNaN; ONNX's Attention has a Where whose truths may all be known to be false."""
+def _filled(graph: Graph, value: str | None) -> tuple[str | None, frozenset[str], dict[str, bool]]:
+    """(shares, values from there to `value`, which fields of Attention say what 0 stands for): of
+    NaN, as PyTorch writes it, by IsNaN; of masked rows, as we write it, by their maximum; ONNX's
+    Attention has a Where whose truths may all be known to be false."""
     where = _made(graph, value, "Where")
     if where is None or value is None:
-        return value, frozenset(), False
+        return value, frozenset(), {}
     truths, number, shares = where.inputs
     zero, test = _number(graph, number), graph.producers.get(truths or "")
     known = graph.constants.get(truths or "")
     if graph.types[shares or ""] != graph.types[value]:
-        return value, frozenset(), False
+        return value, frozenset(), {}
     if known is not None and not known.any():
-        return shares, frozenset({value}), False
+        return shares, frozenset({value}), {}
     is_zero = zero == 0 and math.copysign(1, zero) > 0
-    if test is None or test.op.kind != "IsNaN" or test.inputs[0] != shares or not is_zero:
-        return value, frozenset(), False
-    return shares, frozenset({value, test.outputs[0]}), True
+    if test is None or not is_zero:
+        return value, frozenset(), {}
+    if test.op.kind == "IsNaN" and test.inputs[0] == shares:
+        return shares, frozenset({value, test.outputs[0]}), {"nan_to_zero": True}
+    top = _tested_maximum(graph, test, shares)
+    if top is not None:
+        return shares, frozenset({value, test.outputs[0], top}), {"masked_to_zero": True}
+    return value, frozenset(), {}
+
+
+def _tested_maximum(graph: Graph, test: Node, shares: str | None) -> str | None:
+    """The maximum of each row of scores, where `test` asks whether it is -inf; else None."""
+    softmax, numbers = _made(graph, shares, "Softmax"), [_number(graph, v) for v in test.inputs]
+    if test.op.kind != "Equal" or softmax is None or -math.inf not in numbers:
+        return None
+    top = _made(graph, test.inputs[1 - numbers.index(-math.inf)], "ReduceMax")
+    if top is None or top.inputs[0] != softmax.inputs[0]:
+        return None
+    rank, axes = graph.types[softmax.outputs[0]].rank, graph.constants.get(top.inputs[1] or "")
+    last = axes is not None and [int(a) % rank for a in axes.reshape(-1)] == [rank - 1]
+    return top.outputs[0] if last and top.op.attributes()["keepdims"] else None
 
 
 def _number(graph: Graph, value: str | None) -> float | None:
@@ -252,9 +272,14 @@ def _factors(scale: float, divisor: float) -> tuple[float, float]:
 
 
 def _operands(
-    graph: Graph, node: Node, scores: _Scores, inner: set[str], claimed: set[str], filled: bool
+    graph: Graph,
+    node: Node,
+    scores: _Scores,
+    inner: set[str],
+    claimed: set[str],
+    zeros: dict[str, bool],
 ) -> _Match | None:
-    """Where queries, keys, values and the result lie (C2)."""
+    """Where queries, keys, values and the result lie (C2). zeros: the fields of `_filled`."""
     parts = [
         ("q", scores.product.inputs[0]),
         ("k", scores.product.inputs[1]),
@@ -289,8 +314,8 @@ def _operands(
         scale=scores.scale,
         divisor=scores.divisor,
         hidden=scores.hidden,
-        nan_to_zero=filled,
         heads_inside=inside,
+        **zeros,
     )
     added = graph.types[scores.mask].dtype is DType.float32 if scores.mask else False
     if added and not np.any(graph.constants.get(scores.mask or "", 1)):

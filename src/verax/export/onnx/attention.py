@@ -1,10 +1,13 @@
-"""Attention in its parts: ONNX has it as one operator since operator set 23, with other axes."""
+"""Attention in its parts: ONNX has it as one operator since operator set 23, with other axes.
+
+And the Softmax that gives zeros for a line of -inf ("safe softmax"), which ONNX has as no operator.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission
+from verax.export.onnx.emission import Group, OnnxEmission, reduced
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.sums.attention import PARTS, Attention
@@ -47,8 +50,19 @@ def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
         if not isinstance(n, int) or not isinstance(m, int):
             return g.refuse("is causal, and its lengths are not known")
         scores = g.add("Where", g.constant(np.tri(n, m), bool), scores, hidden)
-    shares = g.add("Softmax", scores, axis=-1)
+    shares = safe_softmax(g, scores, -1, dtype, version) if op.masked_to_zero else (
+        g.add("Softmax", scores, axis=-1)
+    )  # fmt: skip
     if op.nan_to_zero:
         shares = g.add("Where", g.add("IsNaN", shares), g.constant(0, dtype.numpy), shares)
     y = g.add("MatMul", shares, v)
     return g.finish(g.add("Transpose", y, perm=swapped) if "y" in op.heads_inside else y)
+
+
+def safe_softmax(g: Group, scores: str, axis: int, dtype: DType, version: int) -> str:
+    """Softmax along an axis, and zeros for a line that is -inf throughout: Softmax with a Where
+    that asks the line's maximum. IsNaN would be shorter, and would make zeros of other NaN, too."""
+    top = reduced(g, "ReduceMax", scores, [axis], version)
+    masked = g.add("Equal", top, g.constant(-np.inf, dtype.numpy))
+    shares = g.add("Softmax", scores, axis=axis)
+    return g.add("Where", masked, g.constant(0, dtype.numpy), shares)

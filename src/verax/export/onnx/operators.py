@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import numpy_helper
 
-from verax.export.onnx.attention import attention
+from verax.export.onnx.attention import attention, safe_softmax
 from verax.export.onnx.control import branches, loops
 from verax.export.onnx.detection import box_nms, multibox_detection
 from verax.export.onnx.emission import (
@@ -91,8 +91,10 @@ def _split(node: Node, graph: Graph, version: int) -> OnnxEmission:
 def _flattening(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Softmax over all axes from `axis` on: flattened, and shaped back."""
     op = node.op.attributes()
+    if op.get("masked_to_zero"):
+        return _safe_softmax(node, graph, version)
     if not op["flatten"]:
-        return plain(node, graph, version, flatten=None)
+        return plain(node, graph, version, flatten=None, masked_to_zero=None)
     x, y = node.inputs[0], node.outputs[0]
     flat, done, shape = (f"{y}/{part}" for part in ("flat", "done", "shape"))
     rank = graph.types[str(x)].rank
@@ -105,6 +107,17 @@ def _flattening(node: Node, graph: Graph, version: int) -> OnnxEmission:
             made_node(node, "Reshape", [done, shape], [y]),
         ]
     )
+
+
+def _safe_softmax(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """Softmax that gives zeros for a masked line."""
+    op, g = node.op.attributes(), Group(node, graph)
+    x, dtype, rank = g.input(0), g.type(0).dtype, g.type(0).rank
+    if not op["flatten"]:
+        return g.finish(safe_softmax(g, x, op["axis"], dtype, version))
+    flat = g.add("Flatten", x, axis=op["axis"] % rank if rank else 0)
+    shares = safe_softmax(g, flat, -1, dtype, version)
+    return g.finish(g.add("Reshape", shares, g.add("Shape", x)))
 
 
 def _group_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission:

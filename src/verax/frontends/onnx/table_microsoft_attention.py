@@ -3,7 +3,9 @@ of one node.
 
 Each is read as projections and the operator Attention, on heads [batch, length, heads, features];
 what has a bounded or a sunk Softmax as the products and the Softmax themselves. What hides a key is
-added to its score, `mask_filter_value` for padding, as ONNX Runtime does.
+added to its score, `mask_filter_value` for padding; a later key has the lowest number for its score,
+as ONNX Runtime does. So a query that sees nothing takes from all keys, or, where minus infinity was
+added, is NaN; only GroupQueryAttention gives zeros.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from verax.frontends.common.context import Applied, Conversion, Result
@@ -21,12 +24,13 @@ from verax.frontends.onnx.table_microsoft import with_more
 @dataclass
 class Heads:
     """Queries, keys and values [batch, length, heads, features]; causal: a query sees no later key,
-    where the last query stands at the last key."""
+    where the first query stands at the first key behind those of earlier runs (`past`)."""
 
     q: str
     k: str
     v: str
     causal: bool = False
+    past: bool = False
 
 
 def size(c: Conversion, value: str, axis: int) -> str:
@@ -64,27 +68,39 @@ def scale(c: Conversion, q: str) -> float:
     return given or 1 / math.sqrt(c.known_size(q, -1, "the scale"))
 
 
-def attended(c: Conversion, heads: Heads, mask: str | None) -> str:
+def attended(c: Conversion, heads: Heads, mask: str | None, masked_to_zero: bool = False) -> str:
     """softmax(Q K^T scale + mask) V, [batch, length, heads, features]."""
-    later = heads.causal and c.type(heads.q).dims[1] != c.type(heads.k).dims[1]
-    if later:
-        mask = _sum(c, mask, _later(c, heads))
-    inputs = [heads.q, heads.k, heads.v, mask]
-    fields = {"scale": scale(c, heads.q), "causal": heads.causal and not later}
-    return c.add("Attention", inputs, **fields, heads_inside="qkvy")
+    queries, keys = (c.type(v).dims[1] for v in (heads.q, heads.k))
+    if heads.causal and heads.past:
+        seen = _not_later(c, heads)
+        known = c.like(0, heads.q) if mask is None else mask
+        mask = c.add("Where", [seen, known, c.like(_lowest(c, heads.q), heads.q)])
+    elif heads.causal and isinstance(queries, int) and isinstance(keys, int) and queries < keys:
+        c.refuse(f"unidirectional with {queries} queries and {keys} keys: which key a query stands "
+                 "at is not said, and the last one sees all of them in ONNX Runtime")  # fmt: skip
+    fields = {"causal": True, "hidden": _lowest(c, heads.q)}
+    return c.add(
+        *("Attention", [heads.q, heads.k, heads.v, mask]),
+        **(fields if heads.causal and not heads.past else {}),
+        **{"scale": scale(c, heads.q), "masked_to_zero": masked_to_zero, "heads_inside": "qkvy"},
+    )
+
+
+def _lowest(c: Conversion, value: str) -> float:
+    """The lowest finite number of an element type."""
+    return float(ml_dtypes.finfo(c.type(value).dtype.numpy).min)
 
 
 def _sum(c: Conversion, mask: str | None, more: str) -> str:
     return more if mask is None else c.add("Add", [mask, more])
 
 
-def _later(c: Conversion, heads: Heads) -> str:
-    """-inf where a key comes later than a query, 0 elsewhere, [queries, keys]."""
+def _not_later(c: Conversion, heads: Heads) -> str:
+    """Whether a key comes no later than a query, [queries, keys]."""
     keys, queries = (places(c, size(c, v, 1)) for v in (heads.k, heads.q))
     past = c.add("Sub", [size(c, heads.k, 1), size(c, heads.q, 1)])
     last = c.add("Unsqueeze", [c.add("Add", [queries, past]), c.ints([1])])
-    shown = c.add("LessOrEqual", [c.add("Unsqueeze", [keys, c.ints([0])]), last])
-    return added(c, shown, heads.q, -math.inf)
+    return c.add("LessOrEqual", [c.add("Unsqueeze", [keys, c.ints([0])]), last])
 
 
 def added(c: Conversion, shown: str, like: str, otherwise: float) -> str:
@@ -150,7 +166,8 @@ def _merged(c: Conversion, qkv: str, sizes: tuple[int, ...], past: int, mask: in
         both = c.split(c.required(past), 2, 0)
         cached = [c.add("Squeeze", [p, c.ints([0])]) for p in both]
     caches = [_after(c, p, own) for p, own in zip(cached, (heads.k, heads.v))]
-    if c.input(past) is not None:
+    heads.past = c.input(past) is not None
+    if heads.past:
         heads.k, heads.v = (swapped(c, x) for x in caches)
     hidden = _padding(c, mask, heads)
     if c.node.op_type == "Attention" and c.input(5) is not None:
@@ -211,10 +228,10 @@ def multi_head_attention(c: Conversion) -> Result:
     q, k, v = _given_heads(c, count)
     if c.input(3) is not None:
         q, k, v = _biased(c, [q, k, v])
-    heads = Heads(q, k, v, a.flag("unidirectional"))
     pasts = [c.input(6), c.input(7)]
+    heads = Heads(q, k, v, a.flag("unidirectional"), pasts[0] is not None)
     caches = [_after(c, past, own) for past, own in zip(pasts, (k, v))]
-    if pasts[0] is not None:
+    if heads.past:
         heads.k, heads.v = (swapped(c, x) for x in caches)
     hidden = _padding(c, 4, heads)
     if c.input(5) is not None:

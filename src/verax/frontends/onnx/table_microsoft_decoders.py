@@ -151,12 +151,14 @@ def _grouped_heads(c: Conversion, count: int, shared: int) -> list[str]:
 
 @dataclass
 class _Cache:
-    """Where the tokens of a run belong. before: how many there were, int64 [batch, 1]; new: how
-    many there are now, room: what present caches hold, both int64[1]."""
+    """Where the tokens of a run belong. before: how many there were, last: where the last one
+    stands (those behind it are padding), int64 [batch, 1]; new: how many there are now, room: what
+    present caches hold, both int64[1]."""
 
     before: str
     new: str
     room: str
+    last: str
 
     @staticmethod
     def of(c: Conversion, q: str) -> _Cache:
@@ -168,7 +170,7 @@ class _Cache:
         before = c.add("Where", [first, c.ints([0]), before])
         past = c.input(3)
         room = total if past is None else c.add("Max", [size(c, past, 2), total])
-        return _Cache(before, new, room)
+        return _Cache(before, new, room, last)
 
     def of_new(self, c: Conversion) -> str:
         """Where each new token stands, [batch, new]: as input 9 says, if there is one. At the
@@ -211,6 +213,10 @@ class _Cache:
             last = c.add("Sub", [c.add("Add", [self.before, self.new]), c.ints([1])])
         last = c.add("Unsqueeze", [last, c.ints([1, 3])])
         shown = c.add("LessOrEqual", [key, last])
+        count = c.builder.known.get(self.new)
+        if count is None or count.dtype == object or count[0] != 1:  # one is never padding
+            held = c.add("LessOrEqual", [key, c.add("Unsqueeze", [self.last, c.ints([1, 2])])])
+            shown = c.add("And", [shown, held])
         if window < 0:
             return shown
         near = c.add("Greater", [key, c.add("Sub", [last, c.ints([window])])])
@@ -218,12 +224,13 @@ class _Cache:
 
 
 def _sunk(c: Conversion, heads: Heads, mask: str) -> str:
-    """Attention whose scores are bounded by `softcap`, and whose shares leave room for a sink."""
+    """Attention whose scores are bounded by `softcap`, and whose shares leave room for a sink. A
+    query that sees nothing gives zeros, but NaN where scores are bounded."""
     a = c.attributes
     cap = a.number("softcap", 0.0)
     smooth, sink = a.integer("smooth_softmax", -1) == 1, c.input(11)
     if not cap and not smooth and sink is None:
-        return attended(c, heads, mask)
+        return attended(c, heads, mask, masked_to_zero=True)
     q, k, v = (swapped(c, x) for x in (heads.q, heads.k, heads.v))
     count, shared = c.known_size(q, 1, "its heads"), c.known_size(k, 1, "its heads")
     if count != shared:

@@ -17,6 +17,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import DType, TensorType
 from verax.judge.decide.criterion import Decision, Tiers, decide
+from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, overflowed
 from verax.judge.decide.orders import (
     fft_applies,
     fft_run,
@@ -167,6 +168,8 @@ def check_node(
             continue
         tiers = _tiers(node, found.ev, inputs, i, winograd)
         decision = decide(g, expected, rounding, tiers)
+        if decision.kind is Kind.undecided and decision.test == "non-finite":
+            decision = _made_nan(node, found, inputs, i, g) or decision
         if decision.kind is Kind.mistake and g.dtype.kind in "iu":
             decision = _open_choice(node, found, inputs, i, g, expected) or decision
         judged = finding(node, value, decision, g, expected, region)
@@ -200,6 +203,35 @@ def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool
         ruled_out=f"; {names} was ruled out" if names else "",
         claimed=is_claimed(strassen.NAME),
     )
+
+
+def _made_nan(
+    node: Node, found: Meaning, inputs: Sequence[Any], i: int, given: np.ndarray
+) -> Decision | None:
+    """What to say of numbers where the node makes NaN by its meaning; None where it makes none, or
+    where what it reads is not as the node read it."""
+    if overflowed((t.dtype, a) for t, a in zip(found.ev.inputs, inputs) if t is not None):
+        return None
+    trail = Trail()
+    trail.add(node, inputs, found.outputs)
+    origin = trail.found.get(node.outputs[i])
+
+    def alternative() -> bool:
+        other = masked_as_zeros(node)
+        if other.op == node.op:
+            return False
+        declared = [None if x is None else TensorType.of(x) for x in inputs]
+        safe = meaning(other, inputs, declared, found.ev.outputs)
+        judged = decide(given, safe.outputs[i], safe.roundings[i])
+        return judged.kind in (Kind.identical, Kind.rounding)
+
+    return None if origin is None else nan_decision(
+        given,
+        found.outputs[i],
+        origin,
+        lambda: float32_runs(node, found.ev, inputs, i, promised=True),
+        alternative,
+    )  # fmt: skip
 
 
 def _open_choice(

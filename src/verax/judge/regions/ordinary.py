@@ -7,7 +7,7 @@ types, from the promised bits and with the noise of rounding, tell such places f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import conform
-from verax.judge.regions.sampler import Sampler
+from verax.judge.regions.sampler import Sampler, Values
 from verax.numerics import statistics as st
 from verax.reference.evaluate import evaluate_node
 
@@ -40,6 +40,15 @@ def left_by_rounding(sampler: Sampler, value: str, stray: np.ndarray) -> str:
     return runs.first if beside.sum() <= now_and_then.sum() and counts.any() else ""
 
 
+def honest_values(sampler: Sampler, value: str) -> Iterator[np.ndarray]:
+    """A shown value in honest runs of its shape: the promised bits, and with noise of rounding."""
+    runs = _Runs(sampler)
+    for scale in (0.0, *[1.0] * st.SAMPLES_FEW):
+        found = runs.values(scale)[value]
+        if found.shape == sampler.expected[value].shape:
+            yield found
+
+
 class _Runs:
     """Honest runs of a region in the declared types.
 
@@ -50,6 +59,10 @@ class _Runs:
 
     def non_finite(self, value: str, scale: float) -> np.ndarray:
         """Where a shown value is NaN or infinite, with `scale` times the noise of rounding."""
+        return ~np.isfinite(self.values(scale)[value].astype(np.float64))
+
+    def values(self, scale: float) -> Values:
+        """The shown values, with `scale` times the noise of rounding."""
         sampler, graph = self.sampler, self.sampler.graph
 
         def stored(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
@@ -72,7 +85,7 @@ class _Runs:
                 self.first = node.name or node.outputs[0]
             return noisy
 
-        return ~np.isfinite(sampler.run(stored)[value].astype(np.float64))
+        return sampler.run(stored)
 
     def _with_noise(self, node: Node, value: str, array: np.ndarray, scale: float) -> np.ndarray:
         if not scale or not self.sampler.graph.types[value].dtype.is_float:

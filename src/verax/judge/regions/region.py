@@ -14,19 +14,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from verax.base.deadline import OutOfTime
 from verax.base.errors import VeraxError
-from verax.ir.graph import Graph
+from verax.ir.graph import Graph, Node
 from verax.judge.decide.blindness import AGREEING, limits, unless_blind
 from verax.judge.decide.criterion import Decision, times
 from verax.judge.decide.local import conform, finding, undecided
+from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, overflowed
 from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
 from verax.judge.regions.fast import fast_decision
 from verax.judge.regions.orders import order_decision
-from verax.judge.regions.ordinary import left_by_rounding
+from verax.judge.regions.ordinary import honest_values, left_by_rounding
 from verax.judge.regions.precision_network import best_match
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.judge.regions.steps import Steps, quantises_inside, recorded
@@ -311,7 +313,7 @@ class _Judgement:
         if not finite.all() or not np.isfinite(given.astype(np.float64)).all():
             agree = bool((np.isfinite(given.astype(np.float64)) == finite).all())
             if agree or not finite.all():
-                return Decision(
+                return self._decide_made_nan(value, given) or Decision(
                     Kind.undecided, "NaN or infinite numbers: a NaN proves nothing", "non-finite"
                 )
             return self._decide_stray(value, given)
@@ -327,6 +329,41 @@ class _Judgement:
         decision = self._decide_spread(value, given, expected, samples, sigma)
         z = st.standardised(given.astype(np.float64) - expected, sigma + TINY)
         return dataclasses.replace(decision, ratio=st.ratio(z))
+
+    def _decide_made_nan(self, value: str, given: np.ndarray) -> Decision | None:
+        """Ordinary numbers where a node inside makes NaN by its meaning; None where none does."""
+        sampler, trail = self.sampler, Trail()
+        reads = {v for node in self.region.nodes for v in node.inputs if v in self.shown}
+        if overflowed((self.graph.types[v].dtype, self.shown[v]) for v in reads if v):
+            return None
+
+        def follow(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+            outputs = sampler.evaluate(node, arrays).outputs
+            trail.add(node, arrays, outputs)
+            return outputs
+
+        sampler.run(follow)
+        origin = trail.found.get(value)
+        return None if origin is None else nan_decision(
+            given,
+            self.expected[value],
+            origin,
+            lambda: honest_values(sampler, value),
+            lambda: self._is_masked_as_zeros(value),
+        )  # fmt: skip
+
+    def _is_masked_as_zeros(self, value: str) -> bool:
+        """Whether a shown value is right where what is masked whole gives zeros."""
+        nodes = tuple(map(masked_as_zeros, self.region.nodes))
+        if nodes == self.region.nodes:
+            return False
+        region = dataclasses.replace(self.region, nodes=nodes)
+        sampler = Sampler(self.graph, region, self.shown, seed=0)
+        if np.isnan(sampler.expected[value]).any():
+            return False
+        findings, _ = _Judgement(sampler, self.winograd).judge(False, False)
+        good = (Kind.identical, Kind.rounding)
+        return any(f.value == value and f.kind in good for f in findings)
 
     def _decide_stray(self, value: str, given: np.ndarray) -> Decision:
         """NaN or infinite where the meaning is an ordinary number."""

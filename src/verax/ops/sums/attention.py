@@ -37,7 +37,8 @@ class Attention(Operator):
 
     mask: optional, broadcasts to [..., heads, n, m]; a float is added to the score, a bool keeps it
     where it is true and makes it `hidden` elsewhere. causal: query i is hidden from keys after i.
-    nan_to_zero: shares that are NaN, as those of a query that sees nothing, are 0.
+    masked_to_zero: a query all of whose scores are -inf, that sees nothing, gives zeros, not NaN
+    (as in `Softmax`). nan_to_zero: every share that is NaN is 0, whatever it comes from.
     heads_inside: letters of "qkvy" whose tensors have the axes [..., n, heads, features] instead.
     """
 
@@ -45,6 +46,7 @@ class Attention(Operator):
     divisor: float = 1.0
     causal: bool = False
     hidden: float = -math.inf
+    masked_to_zero: bool = False
     nan_to_zero: bool = False
     heads_inside: str = ""
 
@@ -145,8 +147,13 @@ class Attention(Operator):
         scores = self.masked(scores, mask, self.hidden)
         if not scores.size:
             return scores
-        e = ev.arith.exp(scores - np.max(scores, axis=-1, keepdims=True))
-        return self.filled(e / np.sum(e, axis=-1, keepdims=True))
+        rows = self.softmax.along(scores.reshape(-1, scores.shape[-1]), ev.arith)
+        return self.filled(rows.reshape(scores.shape))
+
+    @property
+    def softmax(self) -> Softmax:
+        """What makes shares of scores."""
+        return Softmax(masked_to_zero=self.masked_to_zero)
 
     def filled(self, shares: Any) -> Any:
         """Shares with 0 for NaN, where that is asked for."""
@@ -170,11 +177,10 @@ class Attention(Operator):
             number = scores.dtype.type
             scores = scores * number(self.scale) / number(self.divisor)
             scores = self.masked(scores, _mask(inputs), number(self.hidden))
-            shares = Softmax().promised(scores.reshape(-1, scores.shape[-1])) if scores.size else (
-                scores
-            )  # fmt: skip
-            shares = self.filled(shares.reshape(scores.shape))
-            return self.result(multiply_in_order(shares, v))
+            if scores.size:
+                shares = self.softmax.promised(scores.reshape(-1, scores.shape[-1]))
+                scores = self.filled(shares.reshape(scores.shape))
+            return self.result(multiply_in_order(scores, v))
 
     @declared_units
     def error(
@@ -194,7 +200,7 @@ class Attention(Operator):
             scores = self._score_rounding(ev, q, k, mask)
             sigma, bound = (np.where(p > 0, part, 0.0) for part in (scores.sigma, scores.bound))
             below = np.where(p > 0, np.log(np.max(p, axis=-1, keepdims=True) / p), 0.0)
-            size, units, most = Softmax().sizes(
+            size, units, most = self.softmax.sizes(
                 below.reshape(-1, p.shape[-1]), p.reshape(-1, p.shape[-1])
             )
             own, tiny = U * size.reshape(p.shape), 2.0**-124
@@ -257,6 +263,12 @@ class Attention(Operator):
         yield case((2, 4, 7, 5), (2, 9, 4, 5), (2, 4, 9, 3), heads_inside="ky", causal=True)
         yield case(*plain, dtype="float16", scale=0.5, divisor=3.0)
         yield case(*plain, (7, 19), dtype="float64", scale=0.3)
+        masked = case(*plain, (2, 1, 7, 19), kind="bool", masked_to_zero=True, scale=0.5)
+        masked.inputs[3][0, :, ::3] = False  # type: ignore[index]
+        yield masked
+        masked = case(*plain, (2, 1, 7, 19), masked_to_zero=True, scale=0.5)
+        masked.inputs[3][1, :, 1::3] = -np.inf  # type: ignore[index]
+        yield masked
 
 
 def _mask(inputs: Sequence[Any]) -> Any:

@@ -82,6 +82,7 @@ class AlongAxis(Operator):
         rows = self.lines(x)
         with np.errstate(all="ignore"):
             below = np.max(rows, axis=1, keepdims=True) - rows
+            below = np.where(np.isfinite(below), below, 0.0)  # -inf has no share, without rounding
             size, sigma, bound = self.sizes(below, self.lines(y))
             found = rounding(ev.outputs[0].dtype, size, sigma, bound, floor=2.0**-124)
         return (Rounding(self.unlines(found.sigma, x.shape), self.unlines(found.bound, x.shape)),)
@@ -111,20 +112,50 @@ def _below_maximum(rows: np.ndarray) -> np.ndarray:
 
 @operator
 class Softmax(AlongAxis):
-    """exp(X - max) / sum(exp(X - max))."""
+    """exp(X - max) / sum(exp(X - max)).
+
+    masked_to_zero: a line that is -inf throughout, as the scores of a query that may attend to
+    nothing, gives zeros ("safe softmax"); without it, NaN. A NaN stays one.
+    """
 
     gains = (Gain.bounded,)
     axis: int = -1
     flatten: bool = False
+    masked_to_zero: bool = False
 
     def along(self, rows: Any, m: NumpyArith = MEANING) -> Any:
-        e = m.exp(rows - np.max(rows, axis=1, keepdims=True))
-        return e / np.sum(e, axis=1, keepdims=True)
+        e = m.exp(rows - self.shift(m, np.max(rows, axis=1, keepdims=True)))
+        return e / self.divisor(m, np.sum(e, axis=1, keepdims=True))
 
     def promised(self, rows: np.ndarray) -> np.ndarray:
         """exp of the differences to the maximum, divided by their sum in canonical order."""
-        e = _NUMPY.exp(_below_maximum(rows))
-        return _NUMPY.div(e, reductions.reduce(e, (1,), "sum", keepdims=True))
+        top = reductions.reduce(rows, (1,), "max", keepdims=True)
+        e = _NUMPY.exp(_NUMPY.sub(rows, self.shift(_NUMPY, top)))
+        total = reductions.reduce(e, (1,), "sum", keepdims=True)
+        return _NUMPY.div(e, self.divisor(_NUMPY, total))
+
+    def shift(self, m: Any, top: Any) -> Any:
+        """What is subtracted from a line whose maximum is `top`, in the arithmetic `m`: `top`; of a
+        masked line 0, where that gives zeros."""
+        if not self.masked_to_zero:
+            return top
+        return m.select(m.eq(top, m.like(-np.inf, top)), m.like(0.0, top), top)
+
+    def divisor(self, m: Any, total: Any) -> Any:
+        """What the exponentials of a line are divided by: their sum `total`; of a masked line,
+        whose sum is 0, 1. Other lines have at least one exponential of 1."""
+        if not self.masked_to_zero:
+            return total
+        return m.select(m.eq(total, m.like(0.0, total)), m.like(1.0, total), total)
+
+    @classmethod
+    def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
+        yield from super().cases(rng)
+        for shape, axis in (((3, 4, 37), -1), ((2, 5, 3), 1)):
+            x = draw(rng, shape, "float32", *cls.case_range)
+            x[rng.random(shape) < 0.3] = -np.inf
+            np.moveaxis(x, axis, -1)[1, ::2] = -np.inf
+            yield Case(cls(axis=axis, masked_to_zero=True), (x,), label="float32 masked lines")
 
     def sizes(self, below: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, float]:
         return y * (2 + below + np.sqrt(y.shape[1]) / 8), 1.0, 8.0

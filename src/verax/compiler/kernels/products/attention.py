@@ -91,6 +91,7 @@ class AttentionSpec:
     mask: Mask | None = None
     hidden: float = -math.inf
     causal: bool = False
+    masked_to_zero: bool = False
     nan_to_zero: bool = False
     dtype: str = F32
 
@@ -393,11 +394,26 @@ class _Group:
         with f.loop(self.count, carry=[spare, self._constant(1.0)]) as loop:
             row = self._at(self.scratch, (loop.index, self.spec.row))
             before, sum_before = loop.values
-            total = self._exponentials(row, self._top(row), before, sum_before)
-            loop.next([row, total])
+            total = self._exponentials(row, self._shift(row), before, sum_before)
+            loop.next([row, self._divisor(total)])
         last, total = loop.results
         with f.loop(-(-self.spec.m // LANES)) as part:
             self._divide(self._at(last, (part.index, LANES)), total)
+
+    def _shift(self, row: ir.Value) -> ir.Value:
+        """What is subtracted from every score of a row (`Softmax.shift`)."""
+        top = self._top(row)
+        if not self.spec.masked_to_zero:
+            return top
+        masked = self.f.b.fcmp_ordered("==", top, self._constant(-math.inf))
+        return self.f.b.select(masked, self._constant(0.0), top)
+
+    def _divisor(self, total: ir.Value) -> ir.Value:
+        """What the exponentials of a row are divided by (`Softmax.divisor`)."""
+        if not self.spec.masked_to_zero:
+            return total
+        masked = self.f.b.fcmp_ordered("==", total, self._constant(0.0))
+        return self.f.b.select(masked, self._constant(1.0), total)
 
     def _top(self, row: ir.Value) -> ir.Value:
         """The largest score, in every lane; perhaps no NaN where there is one, for whose sake all

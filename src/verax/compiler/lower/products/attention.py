@@ -69,7 +69,8 @@ def lower_attention(lowering: Lowering, group: Group) -> None:
         outer=y.outer, inner=y.heads, n=q.rows, m=k.rows, d=q.columns, e=v.columns,
         q=q.at, y=y.at, keys=_shared(k, y), values=_shared(v, y),
         scale=float(number(op.scale)), divisor=float(number(op.divisor)), mask=mask,
-        hidden=op.hidden, causal=op.causal, nan_to_zero=op.nan_to_zero, dtype=dtype,
+        hidden=op.hidden, causal=op.causal, masked_to_zero=op.masked_to_zero,
+        nan_to_zero=op.nan_to_zero, dtype=dtype,
     )  # fmt: skip
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, AttentionSchedule)

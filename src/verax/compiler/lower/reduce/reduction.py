@@ -33,7 +33,7 @@ from verax.ops.sums.layer_normalization import (
 from verax.ops.sums.normalization import InstanceNormalization
 from verax.ops.sums.reduction import ReduceLogSumExp, Reduction
 from verax.ops.sums.response_normalization import LpNormalization
-from verax.ops.sums.softmax import AlongAxis
+from verax.ops.sums.softmax import AlongAxis, Softmax
 from verax.ops.windows.global_pooling import GlobalLpPool
 
 F32, F64 = "float32", "float64"
@@ -273,9 +273,12 @@ def lower_softmax(lowering: Lowering, group: Group) -> None:
     if not dtype or not axes or 0 in shape:
         raise NoKernel("softmax takes float32 or float64")
     x, top, total = (Input(i, dtype) for i in range(3))
-    below = M.sub(x, top)
+    shift, divisor = (op.shift(M, top), op.divisor(M, total)) if isinstance(op, Softmax) else (
+        (top, total)
+    )  # fmt: skip
+    below = M.sub(x, shift)
     e = M.exp(below)
-    result = M.div(e, total) if op.kind == "Softmax" else M.sub(below, M.log(total))
+    result = M.div(e, divisor) if isinstance(op, Softmax) else M.sub(below, M.log(divisor))
     _emit_lines(lowering, group, axes, (Stage("max", x), Stage("sum", e)), result)
 
 

@@ -74,7 +74,7 @@ def _for_each_head(t: Aten, x: str, q: str) -> str:
 )
 def attention(t: Aten) -> Result:
     """softmax(q k^T scale + mask) v, scale 1/sqrt(features) unless given; a boolean mask keeps
-    where it is true."""
+    where it is true. A query that may attend to nothing gives zeros."""
     if t.output_used(1):
         t.refuse("its sums of exponentials are used")
     q, k, v = (t.tensor(n) for n in ("query", "key", "value"))
@@ -101,8 +101,19 @@ def attention(t: Aten) -> Result:
         scores = t.add("Where", [mask, scores, lowest])
     elif mask is not None:
         scores = t.add("Add", [scores, t.cast(mask, dtype)])
-    weights = t.add("Softmax", [scores], axis=t.rank(scores) - 1)
+    safe = mask is not None and _may_hide_all(t, mask)
+    weights = t.add("Softmax", [scores], axis=t.rank(scores) - 1, masked_to_zero=safe)
     return t.result("MatMul", [weights, v])
+
+
+def _may_hide_all(t: Aten, mask: str) -> bool:
+    """Whether a mask may leave a query nothing to attend to: not if it is known and shows
+    something in every row."""
+    known = t.builder.constants.get(mask, t.builder.known.get(mask))
+    if known is None or known.dtype == object:
+        return True
+    shown = known if known.dtype == np.bool_ else known != -np.inf
+    return not bool(shown.any(axis=-1).all())
 
 
 @row("_grouped_mm.default")

@@ -141,12 +141,7 @@ def norm(t: Aten) -> Result:
 def safe_softmax(t: Aten) -> Result:
     """Softmax, and zeros where everything is minus infinity."""
     x = _typed(t, t.tensor("self"))
-    axis, dtype = t.axis("dim", x), t.type(x).dtype.numpy
-    largest = t.add("ReduceMax", [x, t.ints([axis])], keepdims=True)
-    nothing = t.add("Equal", [largest, t.constant(-np.inf, dtype)])
-    zero = t.constant(0, dtype)
-    share = t.add("Softmax", [t.add("Where", [nothing, zero, x])], axis=axis)
-    return t.result("Where", [nothing, zero, share])
+    return t.result("Softmax", [x], axis=t.axis("dim", x), masked_to_zero=True)
 
 
 @row("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default")
