@@ -1,5 +1,5 @@
-"""Elementary functions, element by element: Exp Log, trigonometric and hyperbolic functions and
-their inverses, Erf, Sigmoid, Tanh.
+"""Elementary functions, element by element: Exp Expm1 Log Log1p, trigonometric and
+hyperbolic functions and their inverses, Erf, Sigmoid, Tanh.
 
 The meaning is NumPy's float64 function; the promised bits are those of `numerics.functions`.
 """
@@ -59,6 +59,25 @@ class Log(Function):
 
     function = "log"
     case_range = (0.125, 9.0)
+
+
+@operator
+class Expm1(ByExponentials):
+    """e ** X - 1, accurate near 0."""
+
+    function = "expm1"
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        """As for `Exp`."""
+        return super().magnitude(y, *xs) + np.abs(y) * np.abs(xs[0]) / 4
+
+
+@operator
+class Log1p(ByExponentials):
+    """log(1 + X), accurate near 0; -inf at -1, NaN below."""
+
+    function = "log1p"
+    case_range = (-0.875, 9.0)
 
 
 @operator
