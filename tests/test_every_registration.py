@@ -47,7 +47,8 @@ BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compre
 ConstantOfShape Cos Cosh CumProd
 Dropout DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal Expand Expm1 EyeLike Floor FloorDiv
 GatherElements GatherND Greater GreaterOrEqual GridSample Hypot IsInf IsNaN L2NormalizeInteger Less
-LessOrEqual Log1p MaxRoiPool MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection NonMaxSuppression NonZero Not
+LessOrEqual Log1p MaxRoiPool MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection
+NonMaxSuppression NonZero Not
 OneHot Or Range Reciprocal Requantize ResizeInteger ReverseSequence RoiAlign Round Rsqrt
 ScatterElements ScatterND Shape Sign Sin Sinh Size SoftmaxInteger StrassenConv StrassenMatMul Tan
 Tile TopK Trilu Unique WeightedSumInteger Where

@@ -77,9 +77,11 @@ def nan_to_num(t: Aten) -> Result:
 
 @row("hardshrink.default", "softshrink.default")
 def shrink(t: Aten) -> Result:
-    """0 within lambda of 0; outside, softshrink moves towards 0 by it."""
+    """0 within lambda of 0; outside, softshrink moves towards 0 by it. NaN passes, as Shrink's does
+    not."""
     x, width = t.tensor("self"), float(t.number("lambd", 0.5))
-    return t.result("Shrink", [x], lambd=width, bias=width if t.kind == "softshrink" else 0.0)
+    y = t.add("Shrink", [x], lambd=width, bias=width if t.kind == "softshrink" else 0.0)
+    return t.result("Where", [t.add("IsNaN", [x]), x, y])
 
 
 @row("rrelu.default", "rrelu_with_noise.default", "rrelu_with_noise_functional.default")
