@@ -10,6 +10,16 @@ import numpy as np
 from verax.export.onnx.emission import Group, OnnxEmission
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
+from verax.numerics.inverse_error import (
+    FAR,
+    FAR_FROM,
+    FAR_START,
+    MIDDLE,
+    MIDDLE_START,
+    TAIL,
+    TAIL_FROM,
+    TAIL_START,
+)
 
 
 def _number(g: Group, value: float) -> str:
@@ -100,3 +110,31 @@ def expm1(node: Node, graph: Graph, version: int) -> OnnxEmission:
     near = g.add("Div", g.add("Add", t, t), g.add("Sub", one, t))
     far = g.add("Sub", g.add("Exp", x), one)
     return g.finish(g.add("Where", g.add("Less", g.add("Abs", x), one), near, far))
+
+
+def erfinv(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """The polynomials of `numerics.inverse_error`, which have too few digits for float64."""
+    g = Group(node, graph)
+    if g.type(0).dtype is DType.float64:
+        return g.refuse("of float64 needs more digits than its polynomials have")
+    x, one = g.input(0), _number(g, 1)
+    product = g.add("Mul", g.add("Sub", one, x), g.add("Add", one, x))
+    w = g.add("Neg", g.add("Log", product))
+    root = g.add("Sqrt", w)
+    factor = _series(g, g.add("Sub", root, _number(g, FAR_START)), FAR)
+    for limit, start, variable, coefficients in (
+        (FAR_FROM, TAIL_START, root, TAIL),
+        (TAIL_FROM, MIDDLE_START, w, MIDDLE),
+    ):
+        near = _series(g, g.add("Sub", variable, _number(g, start)), coefficients)
+        factor = g.add("Where", g.add("Less", w, _number(g, limit)), near, factor)
+    ends = g.add("Mul", x, _number(g, np.inf))
+    at_end = g.add("Equal", g.add("Abs", x), one)
+    return g.finish(g.add("Where", at_end, ends, g.add("Mul", x, factor)))
+
+
+def _series(g: Group, x: str, coefficients: tuple[float, ...]) -> str:
+    found = _number(g, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        found = g.add("Add", g.add("Mul", found, x), _number(g, c))
+    return found

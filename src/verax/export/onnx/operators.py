@@ -34,7 +34,7 @@ from verax.export.onnx.integers import (
     conv_integer,
     conv_transpose_integer,
 )
-from verax.export.onnx.numbers import atan2, expm1, floor_div, hypot, log1p
+from verax.export.onnx.numbers import atan2, erfinv, expm1, floor_div, hypot, log1p
 from verax.export.onnx.recurrent import recurrent
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
@@ -330,6 +330,7 @@ SPECIAL: dict[str, Maker] = {
     "Atan2": atan2,
     "Hypot": hypot,
     "Expm1": expm1,
+    "ErfInv": erfinv,
     "Log1p": log1p,
     "Rsqrt": _rsqrt,
     "Where": _where,

@@ -195,6 +195,17 @@ class Erf(Function):
 
 
 @operator
+class ErfInv(Function):
+    """The number whose error function is X; infinite at 1 and -1, NaN outside [-1, 1].
+
+    Libraries approximate it to a few ulps by 1 - |X|, which rounding moves by 2^-24 of 1.
+    """
+
+    function = "erfinv"
+    case_range = (-0.99, 0.99)
+
+
+@operator
 class Sigmoid(Function):
     """1 / (1 + exp(-X))."""
 

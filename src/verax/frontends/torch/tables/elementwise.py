@@ -257,6 +257,7 @@ FUNCTIONS = {
     **{"sigmoid": "Sigmoid", "reciprocal": "Reciprocal", "mish": "Mish"},
     **{
         "log1p": "Log1p",
+        "erfinv": "ErfInv",
         "expm1": "Expm1",
         "selu": "Selu",
         "hardswish": "HardSwish",
