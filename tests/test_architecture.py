@@ -35,7 +35,14 @@ ALLOWED: dict[str, set[str]] = {
     "reference": {"ops", "ir", "numerics", "base"},
     "onnx_format": {"ir", "base"},
     "frontends": {"onnx_format", "ops", "ir", "numerics.fixed_point", "base"},
-    "export": {"onnx_format", "ops", "ir", "numerics.fixed_point", "base"},
+    "export": {
+        "onnx_format",
+        "ops",
+        "ir",
+        "numerics.fixed_point",
+        "numerics.inverse_error",
+        "base",
+    },
     "compiler.passes": {"reference", "ops", "ir", "records", "numerics", "base"},
     "compiler.kernels": {"numerics", "base"},
     "compiler.decide": {

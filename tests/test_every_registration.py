@@ -29,7 +29,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples" / "digits"
 NO_DERIVATIVE = """
 AffineGrid And ArgMax ArgMin AveragePoolInteger BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
 BoxNMS Ceil ConstantOfShape ConvInteger ConvTransposeInteger CumProd CumSum DequantizeLinear
-DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal EyeLike Floor GlobalLpPool Greater
+DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal EyeLike Floor FloorDiv GlobalLpPool Greater
 GreaterOrEqual GridSample Hardmax If IsInf IsNaN L2NormalizeInteger Less LessOrEqual Loop LpPool
 MaxRoiPool Mod MultiBoxDetection NonMaxSuppression NonZero Not OneHot Or QuantizeLinear Range
 ReduceProd Requantize ResizeInteger RoiAlign Round ScatterElements ScatterND Shape Shrink Sign Size
@@ -42,12 +42,14 @@ OWN_RULES = (
 )
 """Elementwise operators with a rule of their own, sharper than differences."""
 BY_ATTRIBUTES = """
-Acos Acosh AffineGrid And Asin Asinh Atan Atanh AveragePoolInteger Bfloat16Factor BitShift
+Acos Acosh AffineGrid And Asin Asinh Atan Atan2 Atanh AveragePoolInteger Bfloat16Factor BitShift
 BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compress
 ConstantOfShape Cos Cosh CumProd
-Dropout DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal Expand EyeLike Floor GatherElements
-GatherND Greater GreaterOrEqual GridSample IsInf IsNaN L2NormalizeInteger Less LessOrEqual
-MaxRoiPool MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection NonMaxSuppression NonZero Not
+Dropout DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal ErfInv Expand Expm1 EyeLike Floor
+FloorDiv
+GatherElements GatherND Greater GreaterOrEqual GridSample Hypot IsInf IsNaN L2NormalizeInteger Less
+LessOrEqual Log1p MaxRoiPool MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection
+NonMaxSuppression NonZero Not
 OneHot Or Range Reciprocal Requantize ResizeInteger ReverseSequence RoiAlign Round Rsqrt
 ScatterElements ScatterND Shape Sign Sin Sinh Size SoftmaxInteger StrassenConv StrassenMatMul Tan
 Tile TopK Trilu Unique WeightedSumInteger Where

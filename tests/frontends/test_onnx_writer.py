@@ -25,7 +25,7 @@ WRITTEN_OTHERWISE = {
     *("EyeLike", "Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"),
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
     *("QuantizeLinear", "DynamicQuantizeGroups", "L2NormalizeInteger", "ResizeInteger"),
-    "WeightedSumInteger",
+    *("WeightedSumInteger", "FloorDiv", "Atan2", "Hypot", "Expm1", "Log1p", "ErfInv"),
     *("MultiBoxDetection", "BoxNMS", "RNN", "GRU", "LSTM"),
     *(
         "Clip",

@@ -19,6 +19,7 @@ NOT_IN_ONNX = {
     ("MeanVarianceNormalization", DType.float64): "ONNX defines it with float32 constants",
     ("LayerNormalization", DType.float64): "ONNX has float32 and bfloat16 statistics only",
     ("MultiBoxDetection", DType.float64): "ONNX's NonMaxSuppression is for float32",
+    ("ErfInv", DType.float64): "its polynomials have the digits of float32",
 }
 """Refused by the writer: an operator, and the first type of its inputs."""
 CONSTANT = {"Requantize": (1, 2)}

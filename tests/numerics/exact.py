@@ -7,6 +7,8 @@ from collections.abc import Callable
 import mpmath as mp
 import numpy as np
 
+from verax.numerics.functions_meaning import erfinv
+
 SMALLEST_NORMAL = mp.mpf(2) ** -1022
 
 
@@ -21,6 +23,18 @@ def _power_of_argument(f: Callable[[mp.mpf], mp.mpf]) -> Callable[[mp.mpf], mp.m
     return careful
 
 
+def _inverse_error(x: mp.mpf) -> mp.mpf:
+    """By Newton's method, several times as fast as `mp.erfinv`."""
+    if abs(x) < mp.mpf("1e-25"):
+        return x * mp.sqrt(mp.pi) / 2
+    if abs(x) == 1:
+        return x * mp.inf
+    y = mp.mpf(float(erfinv(float(x))))
+    for _ in range(3):
+        y -= (mp.erf(y) - x) * mp.exp(y * y) * mp.sqrt(mp.pi) / 2
+    return y
+
+
 EXACT: dict[str, Callable[[mp.mpf], mp.mpf]] = {
     "exp": mp.exp,
     "expm1": mp.expm1,
@@ -30,6 +44,7 @@ EXACT: dict[str, Callable[[mp.mpf], mp.mpf]] = {
     "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
     "tanh": _power_of_argument(mp.tanh),
     "erf": mp.erf,
+    "erfinv": _inverse_error,
     "softplus": _power_of_argument(lambda x: mp.log1p(mp.exp(x))),
     "sin": _power_of_argument(mp.sin),
     "cos": _power_of_argument(mp.cos),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from statistics import NormalDist
 
 import mpmath as mp
 from tests.numerics.remez import remez
@@ -62,6 +63,19 @@ def from_turned(t: mp.mpf) -> mp.mpf:
     return 3 * (1 + t) / (1 - t)
 
 
+def inverse_error(w: mp.mpf) -> mp.mpf:
+    """erfinv(x) / x for w = -log(1 - x^2), by Newton's method on what is left to 1."""
+    if w < mp.mpf("1e-20"):
+        return mp.sqrt(mp.pi) / 2
+    with mp.extradps(20):
+        x = mp.sqrt(-mp.expm1(-w))
+        rest = mp.exp(-w) / (1 + x)  # 1 - x
+        y = -mp.mpf(NormalDist().inv_cdf(float(rest) / 2)) / mp.sqrt(2)
+        for _ in range(3 if w > 1 else 5):
+            y += (mp.erfc(y) - rest) * mp.exp(y * y) * mp.sqrt(mp.pi) / 2
+        return y / x
+
+
 def fits() -> dict[str, tuple[Function, Function, int, mp.mpf, mp.mpf]]:
     """name: function, weight, number of coefficients, and the interval."""
     half, quarter = mp.log(2) / 2, mp.pi / 4
@@ -97,6 +111,15 @@ def fits() -> dict[str, tuple[Function, Function, int, mp.mpf, mp.mpf]]:
         "ERF_AT_ONE": (_slope_at_one, lambda s: abs(s) + floor, 15, mp.mpf(-1) / 4, mp.mpf(3) / 8),
         "ERFCX": (lambda t: erfcx(from_turned(t)), lambda t: mp.exp(-from_turned(t) ** 2), 11,
                   mp.mpf(-13.01) / 35, mp.mpf(1) / 3),
+        "ERFCX_RELATIVE": (lambda t: erfcx(from_turned(t)), lambda t: 1 / erfcx(from_turned(t)), 15,
+                           mp.mpf(-13.01) / 35, mp.mpf(1) / 3),
+        # erfinv(x) / x by w = -log(1 - x^2): in w - 3, in sqrt(w) - 13/4, in sqrt(w) - 5
+        "MIDDLE": (lambda u: inverse_error(u + 3), lambda u: mp.mpf(1), 18, mp.mpf(-3),
+                   mp.mpf("3.001")),
+        "TAIL": (lambda s: inverse_error((s + 3.25) ** 2), lambda s: mp.mpf(1), 14,
+                 mp.sqrt(mp.mpf("5.999")) - 3.25, mp.sqrt(mp.mpf("16.76")) - 3.25),
+        "FAR": (lambda s: inverse_error((s + 5) ** 2), lambda s: mp.mpf(1), 12,
+                mp.sqrt(mp.mpf("16.74")) - 5, mp.sqrt(37) - 5),
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.numerics import remez_float64
 from tests.numerics.exact import EXACT, ulp_of, worst
 
+from verax.numerics import inverse_error
 from verax.numerics.arith_meaning import MeaningArith
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.float64 import (
@@ -38,7 +39,7 @@ SPECIAL = np.array([
 ])  # fmt: skip
 SPECIAL = np.concatenate([SPECIAL, -SPECIAL, [NAN]])
 POSITIVE = ("log", "log2", "rsqrt")
-WITHIN_ONE = ("asin", "acos", "atanh")
+WITHIN_ONE = ("asin", "acos", "atanh", "erfinv")
 PERIODIC = ("sin", "cos", "tan")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -57,6 +58,8 @@ def samples(name: str, n: int, seed: int = 3) -> np.ndarray:
     parts += [rng.uniform(a, b, n) for a, b in ((-1, 1), (-6.5, 6.5), (-40, 40), (-745, 710))]
     if name == "erf":  # where its ways meet
         parts.append(rng.uniform(0.6, 1.5, 8 * n))
+    if name == "erfinv":
+        parts += [rng.uniform(0.4, 1, 4 * n), 1 - np.exp2(rng.uniform(-53, -9, 4 * n))]
     if name in PERIODIC:
         quarters = [
             *rng.integers(1, 40, n),
@@ -204,9 +207,9 @@ def test_long_arrays_are_computed_block_by_block(name: str) -> None:
     ("module", "name"),
     [
         (module, name)
-        for module in (error_function, exponential, logarithm, trigonometric)
+        for module in (error_function, exponential, inverse_error, logarithm, trigonometric)
         for name in vars(module)
-        if isinstance(vars(module)[name], tuple) and name.startswith("_")
+        if isinstance(vars(module)[name], tuple) and name.lstrip("_").isupper()
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )

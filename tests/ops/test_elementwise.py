@@ -153,7 +153,8 @@ def has_foreign_semantics(case: Case) -> bool:
     return case.label in ("wraps", "int64 ** float32")
 
 
-WITHOUT_ORT = ("BitShift", "Swish", "Dropout", "Rsqrt", "Bfloat16Factor", "WeightedSumInteger")
+WITHOUT_ORT = ("BitShift", "Swish", "Dropout", "Rsqrt", "Bfloat16Factor", "WeightedSumInteger",
+               "FloorDiv", "Atan2", "Hypot", "Expm1", "Log1p", "ErfInv")  # fmt: skip
 WITH_ORT = [n for n in NAMES if n not in WITHOUT_ORT]
 
 

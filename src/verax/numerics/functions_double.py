@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from verax.numerics.arith import Arith
+from verax.numerics.inverse_error import estimate
 
 V = TypeVar("V")
 
@@ -273,10 +274,15 @@ def atanh_d(m: Arith[V], x: V) -> V:
     return m.select(inside, m.copysign(m.mul(value, _d(m, 0.5)), x), _d(m, math.nan))
 
 
+def erfinv_d(m: Arith[V], x: V) -> V:
+    """The inverse error function; NaN outside [-1, 1]."""
+    return estimate(m, x, log_d, far=False)
+
+
 _ROUTINES: dict[str, Callable[..., Any]] = {
     "log1p": log1p_d, "log2": log2_d, "pow": pow_d, "sin": sin_d, "cos": cos_d, "tan": tan_d,
     "asin": asin_d, "acos": acos_d, "atan": atan_d, "sinh": sinh_d, "cosh": cosh_d,
-    "asinh": asinh_d, "acosh": acosh_d, "atanh": atanh_d,
+    "asinh": asinh_d, "acosh": acosh_d, "atanh": atanh_d, "erfinv": erfinv_d,
 }  # fmt: skip
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {n: _via_double(f) for n, f in _ROUTINES.items()}

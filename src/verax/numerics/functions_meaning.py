@@ -10,12 +10,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 erf: Callable[..., Any] = np.vectorize(math.erf, otypes=[np.float64])
 erfc: Callable[..., Any] = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def _erfinv(x: float) -> float:
+    """By the quantiles of the normal distribution; below 1/2 by Newton's method, which keeps the
+    digits of a small x."""
+    size = abs(x)
+    if not size < 1.0:
+        return math.copysign(math.inf, x) if size == 1.0 else math.nan
+    if size >= 0.5:
+        return math.copysign(NormalDist().inv_cdf((1.0 - size) / 2.0) / math.sqrt(2.0), x)
+    y = size * math.sqrt(math.pi) / 2.0
+    for _ in range(6):
+        y -= (math.erf(y) - size) * math.exp(y * y) * math.sqrt(math.pi) / 2.0
+    return math.copysign(y, x)
+
+
+erfinv: Callable[..., Any] = np.vectorize(_erfinv, otypes=[np.float64])
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -50,5 +68,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reciprocal": lambda x: 1.0 / x, "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
     "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh,
-    "acosh": np.arccosh, "atanh": np.arctanh,
+    "acosh": np.arccosh, "atanh": np.arctanh, "erfinv": erfinv,
 }  # fmt: skip

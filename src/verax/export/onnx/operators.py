@@ -34,6 +34,7 @@ from verax.export.onnx.integers import (
     conv_integer,
     conv_transpose_integer,
 )
+from verax.export.onnx.numbers import atan2, erfinv, expm1, floor_div, hypot, log1p
 from verax.export.onnx.recurrent import recurrent
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
@@ -338,6 +339,12 @@ SPECIAL: dict[str, Maker] = {
     **dict.fromkeys(("Clip", "Max", "Min", "ReduceMax", "ReduceMin"), widened),
     "OneHot": _one_hot,
     "Mod": _mod,
+    "FloorDiv": floor_div,
+    "Atan2": atan2,
+    "Hypot": hypot,
+    "Expm1": expm1,
+    "ErfInv": erfinv,
+    "Log1p": log1p,
     "Rsqrt": _rsqrt,
     "Where": _where,
     "Conv": _conv,

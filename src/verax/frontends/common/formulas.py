@@ -26,11 +26,6 @@ def squared_difference(c: Conversion, x: str, y: str) -> Applied:
     return square(c, c.add("Sub", [x, y]))
 
 
-def hypotenuse(c: Conversion, x: str, y: str) -> Applied:
-    """sqrt(x^2 + y^2)."""
-    return c.apply("Sqrt", [c.add("Add", [c.append(square(c, v)) for v in (x, y)])])
-
-
 def not_equal(c: Conversion, x: str, y: str) -> Applied:
     return c.apply("Not", [c.add("Equal", [x, y])])
 
@@ -55,14 +50,6 @@ def exp2(c: Conversion, x: str) -> Applied:
     return c.apply("Pow", [c.like(2, x), x])
 
 
-def expm1(c: Conversion, x: str) -> Applied:
-    return c.apply("Sub", [c.add("Exp", [x]), c.like(1, x)])
-
-
-def log1p(c: Conversion, x: str) -> Applied:
-    return c.apply("Log", [c.add("Add", [x, c.like(1, x)])])
-
-
 def logarithm(c: Conversion, x: str, base: int) -> Applied:
     return c.apply("Div", [c.add("Log", [x]), c.like(math.log(base), x)])
 
@@ -73,20 +60,6 @@ def erfc(c: Conversion, x: str) -> Applied:
 
 def is_finite(c: Conversion, x: str) -> Applied:
     return c.apply("Not", [c.add("Or", [c.add("IsNaN", [x]), c.add("IsInf", [x])])])
-
-
-def floor_division(c: Conversion, x: str, y: str) -> Applied:
-    """The quotient rounded down; of whole numbers by way of the remainder, which is exact."""
-    if c.type(x).dtype.is_float:
-        return c.apply("Floor", [c.add("Div", [x, y])])
-    return c.apply("Div", [c.add("Sub", [x, c.add("Mod", [x, y])]), y])
-
-
-def floor_remainder(c: Conversion, x: str, y: str) -> Applied:
-    """x - floor(x / y) y; of whole numbers exactly."""
-    if not c.type(x).dtype.is_float:
-        return c.apply("Mod", [x, y])
-    return c.apply("Sub", [x, c.add("Mul", [c.append(floor_division(c, x, y)), y])])
 
 
 def truncated(c: Conversion, x: str) -> Applied:

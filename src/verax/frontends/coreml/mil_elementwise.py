@@ -17,7 +17,14 @@ CURVES = {
 """Functions of one element that layers of neural networks have under the same names."""
 BINARY = {
     **{"add": "Add", "sub": "Sub", "mul": "Mul", "real_div": "Div", "maximum": "Max"},
-    **{"minimum": "Min", "pow": "Pow", "mod": "Mod", "equal": "Equal", "less": "Less"},
+    **{
+        "minimum": "Min",
+        "pow": "Pow",
+        "mod": "Mod",
+        "floor_div": "FloorDiv",
+        "equal": "Equal",
+        "less": "Less",
+    },
     **{"less_equal": "LessOrEqual", "greater": "Greater", "greater_equal": "GreaterOrEqual"},
     **{"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"},
 }
@@ -38,7 +45,6 @@ OPERATIONS.operator("HardSigmoid", "sigmoid_hard", alpha=number(), beta=number()
 OPERATIONS.operator("Softmax", "softmax", axis=integer(-1))
 OPERATIONS.operator("Where", "select", inputs=("cond", "a", "b"))
 OPERATIONS.formula(formulas.not_equal, "not_equal", inputs=("x", "y"))
-OPERATIONS.formula(formulas.floor_division, "floor_div", inputs=("x", "y"))
 OPERATIONS.formula(formulas.square, "square")
 OPERATIONS.formula(formulas.exp2, "exp2")
 OPERATIONS.formula(formulas.relu6, "relu6")

@@ -48,7 +48,7 @@ for _kind, _names in {
 
 TABLE.formula(formulas.square, "square")
 TABLE.formula(formulas.rsqrt, "rsqrt")
-TABLE.formula(formulas.hypotenuse, "broadcast_hypot", "_hypot")
+TABLE.operator("Hypot", "broadcast_hypot", "_hypot")
 
 
 def number_beside(c: Conversion) -> str:

@@ -14,7 +14,15 @@ SAME = {
     **{n: n for n in ("Abs", "Neg", "Floor", "Ceil", "Sign", "Reciprocal", "Erf", "Sin", "Cos")},
     **{n: n for n in ("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")},
     **{n: n for n in ("Add", "Sub", "Mul", "Pow", "Less", "Greater", "Equal")},
-    **{"AddV2": "Add", "RealDiv": "Div", "Maximum": "Max", "Minimum": "Min", "Inv": "Reciprocal"},
+    **{n: n for n in ("Expm1", "Log1p", "Atan2")},
+    **{
+        "AddV2": "Add",
+        "FloorMod": "Mod",
+        "RealDiv": "Div",
+        "Maximum": "Max",
+        "Minimum": "Min",
+        "Inv": "Reciprocal",
+    },
     **{"LessEqual": "LessOrEqual", "GreaterEqual": "GreaterOrEqual", "LogicalAnd": "And"},
     **{
         "LogicalOr": "Or",
@@ -125,14 +133,20 @@ def no_nan(c: Conversion) -> Result:
 TABLE.operator("LeakyRelu", alpha=number(0.2))
 TABLE.operator("Elu", alpha=1.0)
 TABLE.operator("Div")  # of integers it truncates as C does; the others round down
-TABLE.formula(formulas.floor_division, "FloorDiv")
-TABLE.formula(formulas.floor_remainder, "FloorMod")
+
+
+@row("FloorDiv")
+def floor_div(c: Conversion) -> Result:
+    """Of floats the rounded quotient rounded down, so that 3 // 0.3 is 10 here."""
+    if not c.type(0).dtype.is_float:
+        return c.operator("FloorDiv")
+    return c.apply("Floor", [c.add("Div", [c.required(0), c.required(1)])])
+
+
 TABLE.formula(formulas.relu6, "Relu6")
 TABLE.formula(formulas.erfc, "Erfc")
 TABLE.formula(formulas.square, "Square")
 TABLE.formula(formulas.squared_difference, "SquaredDifference")
-TABLE.formula(formulas.expm1, "Expm1")
-TABLE.formula(formulas.log1p, "Log1p")
 TABLE.formula(formulas.is_finite, "IsFinite")
 TABLE.formula(formulas.filled_like, "ZerosLike", value=0)
 TABLE.formula(formulas.filled_like, "OnesLike", value=1)

@@ -24,7 +24,7 @@ FLOATS.operator("Sum", "ADD_N")
 
 FLOATS.operator("Mod", "FLOOR_MOD")
 FLOATS.operator("Range", "RANGE")
-FLOATS.formula(formulas.floor_division, "FLOOR_DIV")
+FLOATS.operator("FloorDiv", "FLOOR_DIV")
 FLOATS.formula(formulas.filled_like, "ZEROS_LIKE", value=0)
 FLOATS.formula(shapes.positions, "WHERE")
 

@@ -33,6 +33,7 @@ from verax.frontends.torch.decomposing import (
 )
 from verax.frontends.torch.examples import arguments_of
 from verax.frontends.torch.lines import with_line
+from verax.frontends.torch.named_tuples import as_dictionaries
 from verax.frontends.torch.reader import read_program
 from verax.frontends.torch.rows import COMPOSITE
 from verax.frontends.torch.table import TABLE
@@ -190,7 +191,8 @@ def _saved(program: Any) -> bytes:
     torch = optional("torch", "to read torch's own objects")
     buffer = io.BytesIO()
     try:
-        torch.export.save(program, buffer)
+        with as_dictionaries(program):
+            torch.export.save(program, buffer)
     except Exception as error:
         raise ModelError(f"torch cannot save the program: {str(error)[:300]}") from error
     return buffer.getvalue()

@@ -168,7 +168,17 @@ RULES: dict[str, Rule] = {
 }
 JUMPS = frozenset(
     (
-        *("Ceil", "Floor", "Round", "Sign", "Mod", "Equal", "Greater", "GreaterOrEqual"),
+        *(
+            "Ceil",
+            "Floor",
+            "FloorDiv",
+            "Round",
+            "Sign",
+            "Mod",
+            "Equal",
+            "Greater",
+            "GreaterOrEqual",
+        ),
         *("Less", "LessOrEqual", "IsInf", "IsNaN", "And", "Or", "Xor", "Not", "BitShift"),
         *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "Shrink", "ThresholdedRelu"),
         "WeightedSumInteger",

@@ -24,7 +24,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     for f in (
         *(exponential.exp, exponential.expm1, exponential.sigmoid, exponential.tanh),
         *(exponential.sinh, exponential.cosh, exponential.silu, exponential.mish),
-        *(exponential.gelu_tanh, error_function.erf, error_function.gelu),
+        *(error_function.erf, error_function.erfinv),
+        *(exponential.gelu_tanh, error_function.gelu),
         *(logarithm.log, logarithm.log1p, logarithm.log2, logarithm.pow, logarithm.softplus),
         *(logarithm.asinh, logarithm.acosh, logarithm.atanh),
         *(trigonometric.sin, trigonometric.cos, trigonometric.tan),
@@ -40,7 +41,7 @@ ULPS: dict[str, float] = {
     "exp": 0.65, "expm1": 0.65, "log": 0.65, "log1p": 0.7, "log2": 0.65, "pow": 0.85,
     "sigmoid": 0.75, "tanh": 0.65, "erf": 0.85, "softplus": 0.75, "sin": 0.8, "cos": 0.8,
     "tan": 0.95, "asin": 0.7, "acos": 0.7, "atan": 0.7, "sinh": 0.85, "cosh": 0.85, "asinh": 0.7,
-    "acosh": 0.7, "atanh": 0.7, "reciprocal": 0.5, "rsqrt": 1.5,
+    "acosh": 0.7, "atanh": 0.7, "erfinv": 2.5, "reciprocal": 0.5, "rsqrt": 1.5,
 }  # fmt: skip
 
 #: Largest error in units of 2**-53 |x| for functions of the form x g(x) with |g| about <= 1.

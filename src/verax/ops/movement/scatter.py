@@ -80,7 +80,10 @@ class _Scatter(Operator):
         np.add.at(count, at, np.ones(updates.shape))
         if self.reduction == "mul":
             size = np.abs(outputs[0]) * np.sqrt(count)
-            model = Rounding(KAPPA * U * size, 1.001 * U * np.abs(outputs[0]) * count + TINY)
+            grown = np.full(data.shape, TINY)  # what a subnormal product loses, times what follows
+            np.multiply.at(grown, at, np.maximum(np.abs(updates), 1))
+            bound = 1.001 * U * np.abs(outputs[0]) * count + grown * np.maximum(count, 1)
+            model = Rounding(KAPPA * U * size, bound)
             return (_untouched_exact(model, count, declared.dtype),)
         absolute, squares = np.abs(data), data * data
         np.add.at(absolute, at, np.abs(updates))

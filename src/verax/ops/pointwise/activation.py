@@ -245,7 +245,7 @@ class Softsign(Elementwise):
 
 @operator
 class Shrink(Elementwise):
-    """X + bias where X < -lambd, X - bias where X > lambd, 0 elsewhere.
+    """X + bias where X < -lambd, X - bias where X > lambd, 0 elsewhere, of NaN too.
 
     On integers X +- bias is taken over the reals and truncated toward zero.
     """
@@ -264,7 +264,8 @@ class Shrink(Elementwise):
         if not ev.outputs[0].dtype.is_float:
             low, high = x + float(bias), x - float(bias)
             return np.where(x < -lambd, low, np.where(x > lambd, high, 0)).astype(x.dtype)
-        return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, x * 0))
+        inside = constant(ev, 0.0)
+        return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, inside))
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         x = xs[0]

@@ -1,5 +1,5 @@
-"""Elementary functions, element by element: Exp Log, trigonometric and hyperbolic functions and
-their inverses, Erf, Sigmoid, Tanh.
+"""Elementary functions, element by element: Exp Expm1 Log Log1p, trigonometric and
+hyperbolic functions and their inverses, Erf, Sigmoid, Tanh.
 
 The meaning is NumPy's float64 function; the promised bits are those of `numerics.functions`.
 """
@@ -62,6 +62,25 @@ class Log(Function):
     gains = (Gain.unbounded,)
     function = "log"
     case_range = (0.125, 9.0)
+
+
+@operator
+class Expm1(ByExponentials):
+    """e ** X - 1, accurate near 0."""
+
+    function = "expm1"
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        """As for `Exp`."""
+        return super().magnitude(y, *xs) + np.abs(y) * np.abs(xs[0]) / 4
+
+
+@operator
+class Log1p(ByExponentials):
+    """log(1 + X), accurate near 0; -inf at -1, NaN below."""
+
+    function = "log1p"
+    case_range = (-0.875, 9.0)
 
 
 @operator
@@ -189,6 +208,17 @@ class Erf(Function):
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
         return np.abs(y) + 0.5
+
+
+@operator
+class ErfInv(Function):
+    """The number whose error function is X; infinite at 1 and -1, NaN outside [-1, 1].
+
+    Libraries approximate it to a few ulps by 1 - |X|, which rounding moves by 2^-24 of 1.
+    """
+
+    function = "erfinv"
+    case_range = (-0.99, 0.99)
 
 
 @operator

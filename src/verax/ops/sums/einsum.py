@@ -154,7 +154,9 @@ class Einsum(Operator):
     def _sum(self, inputs: Sequence[Any]) -> Any:
         terms, output = self.terms()
         equation = ",".join(map("".join, terms)) + "->" + "".join(output)
-        return np.einsum(equation, *inputs, optimize=len(inputs) > 1)
+        # A product of sums is not the sum of products where one is infinite.
+        finite = all(np.isfinite(np.asarray(x, np.float64)).all() for x in inputs)
+        return np.einsum(equation, *inputs, optimize=len(inputs) > 1 and finite)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

@@ -16,7 +16,6 @@ from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.rows import Aten
 from verax.frontends.torch.rows import row as enter
-from verax.frontends.torch.tables.order import angle_of
 from verax.ir.types import DType
 
 DOMAIN = "complex"
@@ -108,16 +107,13 @@ def polar(t: Aten) -> Result:
 
 @row("abs.default")
 def magnitude(t: Aten) -> Result:
-    """The root of the sum of squares."""
-    x = t.tensor("self")
-    total = t.add("ReduceSum", [t.add("Mul", [x, x]), t.ints([-1])], keepdims=False)
-    return t.result("Sqrt", [total])
+    return t.result("Hypot", [*parts_of(t, t.tensor("self"))])
 
 
 @row("angle.default")
 def angle(t: Aten) -> Result:
     real, imaginary = parts_of(t, t.tensor("self"))
-    return angle_of(t, imaginary, real)
+    return t.result("Atan2", [imaginary, real])
 
 
 @row("_conj.default", "conj.default", "_conj_physical.default", "conj_physical.default")

@@ -117,7 +117,7 @@ def div(t: Aten) -> Result:
         return t.result("Div", [in_type(t, a, dtype), in_type(t, b, dtype)])
     x, y = in_type(t, a, dtype), in_type(t, b, dtype)
     if mode == "floor":
-        return formulas.floor_division(t, x, y)
+        return t.result("FloorDiv", [x, y])
     if mode != "trunc":
         t.a.refuse("rounding_mode", "supported: floor, trunc")
     quotient = t.apply("Div", [x, y])
@@ -139,9 +139,7 @@ def remainder(t: Aten) -> Result:
     a, b = operand(t, "self"), operand(t, "other")
     dtype = promoted(t, [a, b])
     x, y = in_type(t, a, dtype), in_type(t, b, dtype)
-    if t.kind == "fmod" or not dtype.is_float:
-        return t.result("Mod", [x, y], fmod=t.kind == "fmod")
-    return formulas.floor_remainder(t, x, y)
+    return t.result("Mod", [x, y], fmod=t.kind == "fmod")
 
 
 @row("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
@@ -151,6 +149,10 @@ def power(t: Aten) -> Result:
     x = in_type(t, a, dtype)
     if b == 2:
         return formulas.square(t, x)
+    if dtype.is_float and b == 0.5:  # a root, which is NaN of -inf, where a power is +inf
+        return t.result("Sqrt", [x])
+    if dtype.is_float and b == -0.5:
+        return formulas.rsqrt(t, x)
     return t.apply("Pow", [x, in_type(t, b, dtype)])
 
 
@@ -253,12 +255,19 @@ FUNCTIONS = {
     **{"asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh"},
     **{"asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "tanh": "Tanh"},
     **{"sigmoid": "Sigmoid", "reciprocal": "Reciprocal", "mish": "Mish"},
-    **{"selu": "Selu", "hardswish": "HardSwish", "silu": "Swish"},
+    **{
+        "log1p": "Log1p",
+        "erfinv": "ErfInv",
+        "expm1": "Expm1",
+        "selu": "Selu",
+        "hardswish": "HardSwish",
+        "silu": "Swish",
+    },
 }
 """Functions that give floats of integers too."""
 SAME = {
     **{"relu": "Relu", "abs": "Abs", "neg": "Neg", "floor": "Floor", "ceil": "Ceil"},
-    **{"sign": "Sign", "isnan": "IsNaN", "isinf": "IsInf", "clone": "Identity"},
+    **{"isnan": "IsNaN", "isinf": "IsInf", "clone": "Identity"},
 }
 
 
@@ -277,6 +286,15 @@ def same(t: Aten) -> Result:
     return t.result("Identity" if whole else SAME[t.kind], [x])
 
 
+@row("sign.default")
+def sign(t: Aten) -> Result:
+    """PyTorch's is 0 of NaN, where the operator's is NaN."""
+    x = t.tensor("self")
+    if not t.type(x).dtype.is_float:
+        return t.result("Identity" if t.type(x).dtype is DType.bool_ else "Sign", [x])
+    return t.result("Where", [t.add("IsNaN", [x]), t.like(0, x), t.add("Sign", [x])])
+
+
 @row("round.default")
 def round_(t: Aten) -> Result:
     x = t.tensor("self")
@@ -285,8 +303,6 @@ def round_(t: Aten) -> Result:
 
 TABLE.formula(formulas.rsqrt, "rsqrt.default")
 TABLE.formula(formulas.exp2, "exp2.default")
-TABLE.formula(formulas.log1p, "log1p.default")
-TABLE.formula(formulas.expm1, "expm1.default")
 TABLE.formula(formulas.logarithm, "log2.default", base=2)
 TABLE.formula(formulas.logarithm, "log10.default", base=10)
 TABLE.formula(formulas.square, "square.default")
@@ -373,6 +389,7 @@ def softplus(t: Aten) -> Result:
 
 @row("threshold.default")
 def threshold(t: Aten) -> Result:
+    """`value` up to the threshold; NaN passes."""
     x = t.tensor("self")
-    above = t.add("Greater", [x, t.like(t.number("threshold"), x)])
-    return t.apply("Where", [above, x, t.like(t.number("value"), x)])
+    below = t.add("LessOrEqual", [x, t.like(t.number("threshold"), x)])
+    return t.apply("Where", [below, t.like(t.number("value"), x), x])

@@ -29,11 +29,17 @@ def add_product(t: Aten) -> Result:
 
 @row("lerp.Scalar", "lerp.Tensor")
 def lerp(t: Aten) -> Result:
-    """self + weight * (end - self)."""
+    """self + weight * (end - self), from the other end where the weight is 1/2 or more."""
     x, end, weight = t.tensor("self"), t.tensor("end"), operand(t, "weight")
-    dtype = t.type(x).dtype
     apart = t.add("Sub", [end, x])
-    return t.result("Add", [x, t.add("Mul", [in_type(t, weight, dtype), apart])])
+    w = in_type(t, weight, t.type(x).dtype)
+    rest = t.add("Sub", [t.like(1, x), w])
+    ends = [t.add("Add", [x, t.add("Mul", [w, apart])])]
+    ends.append(t.add("Sub", [end, t.add("Mul", [apart, rest])]))
+    if not isinstance(weight, str):
+        return t.result("Identity", [ends[abs(weight) >= 0.5]])
+    near = t.add("Less", [t.add("Abs", [w]), t.like(0.5, x)])
+    return t.result("Where", [near, *ends])
 
 
 @row("outer.default", "dot.default", "mv.default")
@@ -71,9 +77,11 @@ def nan_to_num(t: Aten) -> Result:
 
 @row("hardshrink.default", "softshrink.default")
 def shrink(t: Aten) -> Result:
-    """0 within lambda of 0; outside, softshrink moves towards 0 by it."""
+    """0 within lambda of 0; outside, softshrink moves towards 0 by it. NaN passes, as Shrink's does
+    not."""
     x, width = t.tensor("self"), float(t.number("lambd", 0.5))
-    return t.result("Shrink", [x], lambd=width, bias=width if t.kind == "softshrink" else 0.0)
+    y = t.add("Shrink", [x], lambd=width, bias=width if t.kind == "softshrink" else 0.0)
+    return t.result("Where", [t.add("IsNaN", [x]), x, y])
 
 
 @row("rrelu.default", "rrelu_with_noise.default", "rrelu_with_noise_functional.default")

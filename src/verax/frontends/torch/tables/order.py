@@ -24,33 +24,10 @@ def _pair(t: Aten, first: str, second: str) -> tuple[str, str]:
     return t.cast(x, dtype), t.cast(y, dtype)
 
 
-@row("atan2.default")
-def atan2(t: Aten) -> Result:
-    """The angle of (other, self): atan of their quotient, half a turn further where other < 0."""
-    return angle_of(t, *_pair(t, "self", "other"))
-
-
-def angle_of(t: Aten, y: str, x: str) -> Result:
-    """The angle of (x, y), as the node's result."""
-    zero = t.like(0, x)
-    flat = t.add("Equal", [x, zero])
-    angle = t.add("Atan", [t.add("Div", [y, t.add("Where", [flat, t.like(1, x), x])])])
-    below = t.add("Less", [y, zero])
-    half = t.add("Where", [below, t.like(-math.pi, x), t.like(math.pi, x)])
-    turned = t.add("Where", [t.add("Less", [x, zero]), t.add("Add", [angle, half]), angle])
-    upright = t.add("Mul", [t.add("Sign", [y]), t.like(math.pi / 2, x)])
-    return t.result("Where", [flat, upright, turned])
-
-
-@row("hypot.default")
-def hypot(t: Aten) -> Result:
-    """sqrt(a^2 + b^2) of the larger's multiples, so that no square overflows."""
-    a, b = (t.add("Abs", [v]) for v in _pair(t, "self", "other"))
-    large, small = t.add("Max", [a, b]), t.add("Min", [a, b])
-    none = t.add("Equal", [large, t.like(0, large)])
-    ratio = t.add("Div", [small, t.add("Where", [none, t.like(1, large), large])])
-    one = t.add("Add", [t.add("Mul", [ratio, ratio]), t.like(1, large)])
-    return t.result("Mul", [large, t.add("Sqrt", [one])])
+@row("atan2.default", "hypot.default")
+def polar(t: Aten) -> Result:
+    """The angle of (other, self), or the distance of that point from the origin."""
+    return t.result("Atan2" if t.kind == "atan2" else "Hypot", [*_pair(t, "self", "other")])
 
 
 def distances(t: Aten, apart: str, p: float) -> Result:
@@ -147,6 +124,9 @@ def order_statistic(t: Aten) -> Result:
     if t.output_used(1) and size > 1:
         t.refuse("which of equal elements is meant is torch's choice; its indices are used")
     last = [t.add("Gather", [v, t.ints([k - 1])], axis=axis) for v in found]
+    if t.kind == "median" and t.type(x).dtype.is_float:  # NaN wins, which TopK counts as largest
+        largest = t.add("ReduceMax", [x, t.ints([axis])], keepdims=True)
+        last[0] = t.add("Where", [t.add("IsNaN", [largest]), largest, last[0]])
     if t.flag("keepdim"):
         return t.named(last)
     return t.each("Squeeze", [[v, t.ints([axis])] for v in last])
@@ -169,7 +149,9 @@ def search(t: Aten) -> Result:
     each = t.add("Unsqueeze", [t.cast(values, dtype), t.ints([-1])])
     if lines:  # each line of values has sorted numbers of its own
         numbers = t.add("Unsqueeze", [numbers, t.ints([-2])])
-    kind = "LessOrEqual" if behind else "Less"
-    before = t.cast(t.add(kind, [t.cast(numbers, dtype), each]), "int64")
+    # Not the opposite comparison: what is not at or behind NaN is before it, and that is all.
+    kind = "Greater" if behind else "GreaterOrEqual"
+    after = t.add(kind, [t.cast(numbers, dtype), each])
+    before = t.cast(t.add("Not", [after]), "int64")
     count = t.add("ReduceSum", [before, t.ints([-1])], keepdims=False)
     return t.result("Cast", [count], to=DType.int32 if t.flag("out_int32") else DType.int64)
