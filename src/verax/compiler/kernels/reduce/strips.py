@@ -157,16 +157,7 @@ class Strip:
             else:
                 assert k is not None
                 inputs[number] = self.load(number, self.spec.inputs[number], k, count)
-        if k is None and not self.rows and not any(map(calls, exprs)):
-            return self._of_row(exprs, inputs)
         return evaluate_all(exprs, self.arith, inputs)
-
-    def _of_row(self, exprs: Sequence[Expr], inputs: Sequence[ir.Value | None]) -> list[ir.Value]:
-        """The expressions over what is the same in every lane, in scalars: a division of one number
-        takes as long as one of a few."""
-        first = ir.Constant(I32, 0)
-        scalars = [None if v is None else self.fb.b.extract_element(v, first) for v in inputs]
-        return [self.fb.splat(v) for v in evaluate_all(exprs, LlvmArith(self.fb, 0), scalars)]
 
     def elements(self, stages: Sequence[Stage], k: Index, count: int) -> list[ir.Value]:
         """What `stages` reduce, at element k; that of the last of all is also left in the output if
