@@ -1,23 +1,33 @@
 """The canonical order of reductions, and reductions in NumPy that keep it.
 
-The reduced axes are flattened in row-major order (of the logical tensor) to a length n. Sixteen
-partial results start from the identity; lane j takes the elements j, j + 16, j + 32, ... in
-turn; then a fixed tree joins the lanes: (0, 8), (1, 9), ... (7, 15), then distance 4, 2, 1:
+The reduced axes are flattened in row-major order (of the logical tensor) to a length n. w partial
+results start from the identity; each takes every w-th element in turn; then a fixed tree joins
+them, those at distance w / 2 first:
 
-    for k in range(n): lane[k % 16] = lane[k % 16] op x[k]
-    for d in (8, 4, 2, 1): for j in range(d): lane[j] = lane[j] op lane[j + d]
+    for k in range(n): part[k % w] = part[k % w] op x[k]
+    for d in (w / 2, ..., 2, 1): for j in range(d): part[j] = part[j] op part[j + d]
 
-A compiler can follow this at full speed when the reduced axis is contiguous (one vector) and
-when it is not (sixteen vectors), whatever the width of the machine's registers. The order
-decides the bits of float sums and products; maxima and minima (NaN wins, -0 < +0) and integers
-come out the same in any order. float16 and bfloat16 are reduced in float32 and rounded once.
+w is 32 for sums of floats (SUMS), otherwise 16 (LANES). "squares" is a sum whose first line is
+part[k % w] = fma(x[k], x[k], part[k % w]).
+
+Sums of floats are taken so in blocks of BLOCK elements, the last of which may be shorter. What
+the blocks come to is added in ascending order to a total that begins as +0, and what the rounding
+of each addition lost (Knuth's two-sum) is added up beside it and to the total in the end: however
+long a row is, its error is that of its blocks and two roundings. A row of one block has the bits
+of that block.
+
+A compiler can follow this at full speed when the reduced axis is contiguous (two vectors, which
+need not wait for one another) and when it is not (a vector for each partial result), whatever the
+width of the machine's registers. The order decides the bits of float sums and products; maxima and
+minima (NaN wins, -0 < +0) and integers come out the same in any order. float16 and bfloat16 are
+reduced in float32 and rounded once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,17 +35,23 @@ from verax.numerics.arith import Arith
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.formats import FLOATS, dtype_name, numpy_dtype
 
+V = TypeVar("V")
+
 LANES = 16
 """Interleaved partial results of a row; lanes of a logical vector, on every machine."""
 CHANNEL_BLOCK = LANES
 """Input channels that a contraction takes together before it moves to the next kernel position;
 also what a blocked tensor keeps side by side."""
-KINDS = ("sum", "prod", "max", "min")
+SUMS = 2 * LANES
+"""Interleaved partial results of a sum of floats."""
+BLOCK = 1024
+"""Elements that floats are summed of before the two-sums: 32 additions in each partial result."""
+KINDS = ("sum", "squares", "prod", "max", "min")
 
 
 def identity(kind: str, dtype: str) -> float | int:
     """The value that lanes start from: it changes no result."""
-    if kind == "sum":
+    if kind in ("sum", "squares"):
         return 0
     if kind == "prod":
         return 1
@@ -47,12 +63,37 @@ def identity(kind: str, dtype: str) -> float | int:
     return int(info.min if kind == "max" else info.max)
 
 
-def combine(m: Arith[Any], kind: str, a: Any, b: Any) -> Any:
-    """One step of a reduction: a op b."""
+def combine(m: Arith[Any], kind: str, a: Any, x: Any) -> Any:
+    """One step of a reduction: a op x, where a is a partial result and x an element."""
+    return m.fma(x, x, a) if kind == "squares" else join(m, kind, a, x)
+
+
+def join(m: Arith[Any], kind: str, a: Any, b: Any) -> Any:
+    """Two partial results made one."""
     step: Callable[[Any, Any], Any] = {
-        "sum": m.add, "prod": m.mul, "max": m.max, "min": m.min,
+        "sum": m.add, "squares": m.add, "prod": m.mul, "max": m.max, "min": m.min,
     }[kind]  # fmt: skip
     return step(a, b)
+
+
+def in_blocks(kind: str, dtype: str) -> bool:
+    """Whether it is a sum of floats, which is taken in blocks of BLOCK elements."""
+    return kind in ("sum", "squares") and dtype in FLOATS
+
+
+def add_block(m: Arith[V], total: V, lost: V, block: V) -> tuple[V, V]:
+    """(total + block, lost + what that addition's rounding lost), the latter exact before it is
+    added; `lost` is no number from where the total overflows on."""
+    found = m.add(total, block)
+    added = m.sub(found, total)
+    missing = m.add(m.sub(total, m.sub(found, added)), m.sub(block, added))
+    return found, m.add(lost, missing)
+
+
+def sum_of_blocks(m: Arith[V], total: V, lost: V) -> V:
+    """The sum, from what `add_block` gave last."""
+    exact = m.lt(m.abs(lost), m.like(math.inf, lost))
+    return m.select(exact, m.add(total, lost), total)
 
 
 def reduce(
@@ -60,7 +101,8 @@ def reduce(
 ) -> np.ndarray:
     """`x` reduced over `axes` (None: all) in the canonical order; kind: one of KINDS.
 
-    No elements give the identity. The dtype is kept; ValueError for an unknown kind.
+    No elements give the identity. The dtype is kept; "squares" are of floats. ValueError for an
+    unknown kind.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown reduction {kind!r}; known: {', '.join(KINDS)}")
@@ -80,17 +122,33 @@ def reduce(
 
 def _reduce_rows(rows: np.ndarray, kind: str, dtype: str) -> np.ndarray:
     """(outer, n) -> (outer,)."""
-    m = NumpyArith()
     count, n = rows.shape
-    lanes = np.full((count, LANES), identity(kind, dtype), rows.dtype)
-    for start in range(0, n, LANES):
-        part = rows[:, start : start + LANES]
-        width = part.shape[1]
-        lanes[:, :width] = combine(m, kind, lanes[:, :width], part)
-    distance = LANES // 2
-    while distance:
-        lanes[:, :distance] = combine(
-            m, kind, lanes[:, :distance], lanes[:, distance : 2 * distance]
-        )
+    if not in_blocks(kind, dtype) or n <= BLOCK:
+        return _reduce_block(rows, kind, dtype)
+    m = NumpyArith()
+    full = n // BLOCK
+    sums = _reduce_block(rows[:, : full * BLOCK].reshape(count, full, BLOCK), kind, dtype)
+    blocks = [
+        *sums.T,
+        *([_reduce_block(rows[:, full * BLOCK :], kind, dtype)] if n % BLOCK else []),
+    ]
+    total = lost = np.zeros(count, rows.dtype)
+    for block in blocks:
+        total, lost = add_block(m, total, lost, block)
+    return sum_of_blocks(m, total, lost)
+
+
+def _reduce_block(rows: np.ndarray, kind: str, dtype: str) -> np.ndarray:
+    """(..., n) -> (...,): the partial results, then their tree."""
+    m = NumpyArith()
+    *outer, n = rows.shape
+    distance = SUMS if in_blocks(kind, dtype) else LANES
+    parts = np.full((*outer, distance), identity(kind, dtype), rows.dtype)
+    for start in range(0, n, distance):
+        some = rows[..., start : start + distance]
+        width = some.shape[-1]
+        parts[..., :width] = combine(m, kind, parts[..., :width], some)
+    while distance > 1:
         distance //= 2
-    return lanes[:, 0]
+        parts = join(m, kind, parts[..., :distance], parts[..., distance:])
+    return np.asarray(parts[..., 0])

@@ -136,6 +136,69 @@ def test_every_kind_and_dtype(kind: str, dtype: str, shape: str) -> None:
     check(spec, [x, np.zeros(2 * rows + 1, numpy_dtype(dtype))], TARGETS[:1])
 
 
+@pytest.mark.parametrize("n", [1024, 1025, 2091])
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("dtype", [F32, "float64"])
+def test_long_sums_are_taken_in_blocks(n: int, across: bool, dtype: str) -> None:
+    """The mean, what it lacks, squares about it, and beside them a maximum and a product, which
+    know no blocks."""
+    rows = 19
+    strides = (1, rows) if across else (n, 1)
+    x = Input(0, dtype)
+    mean = trace(lambda m, x, s: m.div(s, m.const(n, dtype)), [dtype] * 2)
+    apart = trace(lambda m, x, mean: m.sub(x, mean), [dtype] * 2)
+    ratio = trace(lambda m, x, mean: m.div(x, mean), [dtype] * 2)
+    stages = (
+        Stage("sum", x, mean),
+        Stage("sum", apart),
+        Stage("squares", apart),
+        Stage("max", apart),
+        Stage("prod", ratio),
+    )
+    results = tuple((Access(dtype, (1,)), Input(1 + i, dtype)) for i in range(5))
+    spec = ReduceSpec((rows,), (n,), (Access(dtype, strides),), stages, results)
+    values = 40 + data(rows * n, dtype) / 50
+    check(spec, [values.astype(dtype), *(np.zeros(rows, dtype) for _ in results)])
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_long_sums_over_several_dims(together: bool) -> None:
+    """Blocks that end within a line of the last dim, at any place of it."""
+    dims = (3, 37, 5, 17)
+    order = (0, 1, 2, 3) if together else (2, 0, 1, 3)
+    strides = tuple(dense(*dims)[d] for d in order)
+    outer, reduced = (dims[order[0]],), tuple(dims[d] for d in order[1:])
+    reads = Access(F32, strides)
+    spec = ReduceSpec(
+        outer, reduced, (reads,), (mean(int(np.prod(reduced))), Stage("squares", X)),
+        tuple((Access(F32, (2,), 1), Input(1 + i, F32)) for i in range(2)), ((reads, X),),
+    )  # fmt: skip
+    size = int(np.prod(dims))
+    results = (np.zeros(n, np.float32) for n in (2 * outer[0], 2 * outer[0], size))
+    check(spec, [data(size), *results])
+
+
+def test_squares_are_of_float32_or_float64() -> None:
+    x = Input(0, "int32")
+    with pytest.raises(ValueError, match="squares of int32"):
+        ReduceSpec(
+            (2,), (3,), (Access("int32", (3, 1)),), (Stage("squares", x),),
+            ((Access("int32", (1,)), Input(1, "int32")),),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_long_sums_of_numbers_that_are_none(across: bool) -> None:
+    n, rows = 2060, 5
+    x = np.ones((rows, n), np.float32)
+    x[0, 5], x[1, 1030], x[2, 2059], x[3] = np.inf, np.nan, -np.inf, 1e36
+    spec = ReduceSpec(
+        (rows,), (n,), (Access(F32, (1, rows) if across else (n, 1)),), (Stage("sum", X),),
+        ((Access(F32, (1,)), Input(1, F32)),),
+    )  # fmt: skip
+    check(spec, [np.ascontiguousarray(x.T if across else x).ravel(), np.zeros(rows, np.float32)])
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 15, 16, 17, 64, 65, 200])
 @pytest.mark.parametrize("across", [False, True])
 def test_rows_of_any_length(n: int, across: bool) -> None:

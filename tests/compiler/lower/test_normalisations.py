@@ -13,7 +13,11 @@ from verax.compiler.driver import compile
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import TensorType
-from verax.ops.sums.layer_normalization import LayerNormalization, MeanVarianceNormalization
+from verax.ops.sums.layer_normalization import (
+    LayerNormalization,
+    MeanVarianceNormalization,
+    RMSNormalization,
+)
 from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
 from verax.reference import promised
 
@@ -99,3 +103,17 @@ def test_channels_alone(
         got = compile(graph, Settings(opt_level=1, threads=3, require_native=True)).run({"x": x})
         for value, array in promised(graph, {"x": x}).items():
             assert bits(got[value]) == bits(np.asarray(array))
+
+
+@FEW
+@given(st.integers(1000, 1100), st.integers(1, 3), st.booleans(), seeds)
+def test_rows_of_more_than_a_block(n: int, rows: int, wide: bool, seed: int) -> None:
+    """Around and behind the end of the first block of a sum, a mean far from zero among them."""
+    n += 1024 * wide
+    x = values(seed, (rows, 3, n)) * np.float32(0.25) + np.float32(40)
+    scale, bias = values(seed + 1, (n,)), values(seed + 3, (n,))
+    agree(LayerNormalization(with_statistics=True), x, scale, bias)
+    agree(RMSNormalization(), x, scale)
+    agree(InstanceNormalization(), x, values(seed + 1, (3,)), values(seed + 3, (3,)))
+    turned = np.ascontiguousarray(x.transpose(0, 2, 1))
+    agree(MeanVarianceNormalization(axes=(1,)), turned)

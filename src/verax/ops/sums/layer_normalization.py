@@ -28,7 +28,6 @@ from verax.ops.sums.moments import (
     moments,
     normalised_error,
     promised_inverse,
-    promised_mean,
     promised_moments,
     root_of,
     second_error,
@@ -108,12 +107,12 @@ class LayerNormalization(Operator):
         return (y, np.mean(x, axis=axes, keepdims=True), inverse) if self.with_statistics else y
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any = None) -> Any:
-        """`promised_moments`, then fma((x - mean) * inverse, scale, bias)."""
+        """`promised_moments`, normalised."""
         if x.dtype not in ORDERED or not self.keeps_type(str(x.dtype)):
             return super().canonical(ev, x, scale, b)
-        found = promised_moments(x, self._axes(x), self.epsilon)
-        y = found.normalised(scale, b)
-        return (y, found.mean, found.inverse) if self.with_statistics else y
+        found = promised_moments(x, self._axes(x))
+        y = found.normalised(self.epsilon, scale, b)
+        return (y, found.mean, found.inverse(self.epsilon)) if self.with_statistics else y
 
     @declared_units
     def error(
@@ -229,12 +228,12 @@ class MeanVarianceNormalization(Operator):
         return d / (root_of(variance) + constant(ev, MVN_EPSILON))
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
-        """`promised_moments` without epsilon, up to the variance; then one division."""
+        """`promised_moments`; then (deviation - rest) / (sqrt(variance) + 1e-9)."""
         if x.dtype not in ORDERED:
             return super().canonical(ev, x)
-        axes = self._axes(x)
-        d = x - promised_mean(x, axes)
-        return d / (np.sqrt(promised_mean(d * d, axes)) + x.dtype.type(MVN_EPSILON))
+        found = promised_moments(x, self._axes(x))
+        d = found.deviation - found.rest
+        return d / (np.sqrt(found.variance) + x.dtype.type(MVN_EPSILON))
 
     @declared_units
     def error(

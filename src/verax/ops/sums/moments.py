@@ -34,37 +34,58 @@ class Moments:
 
 @dataclass(frozen=True)
 class PromisedMoments:
-    """Deviation from the mean, mean and 1 / sqrt(variance + epsilon), in one type."""
+    """Of x in its own type, reduced axes kept as 1. `near` is the mean as one number holds it,
+    `deviation` = x - near, `rest` the mean of the deviation: what near lacks; and the variance.
+    """
 
     deviation: np.ndarray
-    mean: np.ndarray
-    inverse: np.ndarray
+    near: np.ndarray
+    rest: np.ndarray
+    variance: np.ndarray
 
-    def normalised(self, scale: Any, bias: Any = None) -> np.ndarray:
-        """fma(deviation * inverse, scale, bias); without a bias a plain product."""
-        unit = self.deviation * self.inverse
+    @property
+    def mean(self) -> np.ndarray:
+        """near + rest, rounded once."""
+        return self.near + self.rest
+
+    def inverse(self, epsilon: float) -> np.ndarray:
+        """1 / sqrt(variance + epsilon), each operation rounded once."""
+        number = self.variance.dtype.type
+        return number(1) / np.sqrt(self.variance + number(epsilon))
+
+    def normalised(self, epsilon: float, scale: Any, bias: Any = None) -> np.ndarray:
+        """fma(unit, scale, bias), without a bias a plain product, where unit is (x - mean) *
+        inverse: fma(deviation, inverse, -(rest * inverse))."""
+        inverse = self.inverse(epsilon)
+        unit = fma(self.deviation, inverse, -(self.rest * inverse))
         return unit * scale if bias is None else fma(unit, scale, bias)
 
 
-def promised_mean(x: np.ndarray, axes: Axes) -> np.ndarray:
-    """Mean of float32 or float64 x: the canonical sum, divided once; reduced axes kept as 1."""
+def promised_mean(x: np.ndarray, axes: Axes, kind: str = "sum") -> np.ndarray:
+    """Mean of float32 or float64 x, or of its "squares": the canonical sum, divided once; reduced
+    axes kept as 1."""
     n = int(np.prod([x.shape[a] for a in axes]))
-    return reduce(x, axes, "sum", keepdims=True) / x.dtype.type(n)
+    return reduce(x, axes, kind, keepdims=True) / x.dtype.type(n)
 
 
-def promised_moments(x: np.ndarray, axes: Axes, epsilon: float) -> PromisedMoments:
-    """The canonical moments, each operation rounded once: the mean, the deviation from it,
-    the mean of the deviation's squares, plus epsilon, square root, reciprocal.
+def promised_moments(x: np.ndarray, axes: Axes) -> PromisedMoments:
+    """The canonical moments, each operation rounded once: the mean, the deviation from it, the
+    mean of that, and the variance, as fma(-rest, rest, mean of the deviation's squares), not
+    negative. Near the mean a difference to it is exact, so that `rest` has what the rounding of
+    the mean lost, which may be much of a deviation.
     """
-    mean = promised_mean(x, axes)
-    deviation = x - mean
-    return PromisedMoments(deviation, mean, promised_inverse(deviation, axes, epsilon))
+    near = promised_mean(x, axes)
+    deviation = x - near
+    rest = promised_mean(deviation, axes)
+    second = promised_mean(deviation, axes, "squares")
+    variance = np.maximum(fma(-rest, rest, second), x.dtype.type(0))
+    return PromisedMoments(deviation, near, rest, variance)
 
 
 def promised_inverse(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
     """1 / sqrt(mean(x * x) + epsilon), each operation rounded once."""
     number = x.dtype.type
-    return number(1) / np.sqrt(promised_mean(x * x, axes) + number(epsilon))
+    return number(1) / np.sqrt(promised_mean(x, axes, "squares") + number(epsilon))
 
 
 def root_of(x: Any) -> Any:

@@ -172,11 +172,11 @@ class InstanceNormalization(Operator):
         return d * inverse * along_channels(x, scale) + along_channels(x, b)
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
-        """`promised_moments`, then fma((x - mean) * inverse, scale, bias)."""
+        """`promised_moments`, normalised."""
         if x.dtype not in ORDERED:
             return super().canonical(ev, x, scale, b)
-        found = promised_moments(x, tuple(range(2, x.ndim)), self.epsilon)
-        return found.normalised(along_channels(x, scale), along_channels(x, b))
+        found = promised_moments(x, tuple(range(2, x.ndim)))
+        return found.normalised(self.epsilon, along_channels(x, scale), along_channels(x, b))
 
     @declared_units
     def error(
@@ -235,16 +235,16 @@ class GroupNormalization(Operator):
         return (d * inverse).reshape(x.shape) * s + c
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
-        """`promised_moments` of each group, then fma((x - mean) * inverse, scale, bias)."""
+        """`promised_moments` of each group, normalised."""
         if x.dtype not in ORDERED:
             return super().canonical(ev, x, scale, b)
         grouped, axes = self._grouped(x)
-        found = promised_moments(grouped, axes, self.epsilon)
+        found = promised_moments(grouped, axes)
         s, c = (
             np.broadcast_to(self._per_channel(x, v), x.shape).reshape(grouped.shape)
             for v in (scale, b)
         )
-        return found.normalised(s, c).reshape(x.shape)
+        return found.normalised(self.epsilon, s, c).reshape(x.shape)
 
     @declared_units
     def error(

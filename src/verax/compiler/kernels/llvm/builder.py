@@ -252,13 +252,19 @@ class FunctionBuilder:
     def size(self, dim: Dim) -> ir.Value:
         """A size of the table of dims. It is read and computed once, where the kernel begins."""
         if dim not in self._sizes:
-            before, entry = self.b.block, self.fn.entry_basic_block
-            others = len(entry.instructions) - self._begun
-            self.b.position_at(entry, self._begun)
-            self._sizes[dim] = self._read(dim)
-            self._begun = len(entry.instructions) - others
-            self.b.position_at_end(before)
+            with self.beginning():
+                self._sizes[dim] = self._read(dim)
         return self._sizes[dim]
+
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """Code that runs once, where the kernel begins: memory on the stack, sizes."""
+        before, entry = self.b.block, self.fn.entry_basic_block
+        others = len(entry.instructions) - self._begun
+        self.b.position_at(entry, self._begun)
+        yield
+        self._begun = len(entry.instructions) - others
+        self.b.position_at_end(before)
 
     def _read(self, dim: Dim) -> ir.Value:
         """Code for the polynomial, where the builder stands."""

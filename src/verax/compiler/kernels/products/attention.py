@@ -30,7 +30,7 @@ from verax.compiler.kernels.llvm.builder import (
     ModuleBuilder,
     Term,
 )
-from verax.compiler.kernels.llvm.lanes import joined_lanes
+from verax.compiler.kernels.llvm.lanes import joined_lanes, sum_of_floats
 from verax.compiler.kernels.products.gemm import Matrix
 from verax.compiler.kernels.registry import Space, Stage, emits
 from verax.compiler.kernels.sizes import Size
@@ -446,7 +446,7 @@ class _Group:
         self, row: ir.Value, top: ir.Value, before: ir.Value, sum_before: ir.Value
     ) -> ir.Value:
         """exp(score - top) in place of the scores; their sum, in every lane."""
-        f, (full, rest) = self.f, divmod(self.spec.m, LANES)
+        f = self.f
 
         def step(at: Index) -> ir.Value:
             self._divide(self._at(before, at), sum_before)
@@ -455,16 +455,7 @@ class _Group:
             f.store(e, place)
             return e
 
-        total = self._constant(0.0)
-        if full:
-            with f.loop(full, carry=[total]) as loop:
-                e = step(f.imul(loop.index, LANES))
-                loop.next([f.b.fadd(loop.values[0], e)])
-            (total,) = loop.results
-        if rest:
-            e = f.b.select(f.first(rest), step(full * LANES), self._constant(0.0))
-            total = f.b.fadd(total, e)
-        return joined_lanes(f, total, f.b.fadd)
+        return sum_of_floats(f, self.dtype, self.spec.m, step)
 
     def _exp(self, x: ir.Value) -> ir.Value:
         """exp of what is not positive, or NaN: the short way where no result can be subnormal."""

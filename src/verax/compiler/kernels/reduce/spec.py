@@ -16,7 +16,8 @@ from verax.numerics.reductions import KINDS
 class Stage:
     """One pass over the row: finish(reduce(element)).
 
-    kind: "sum", "prod", "max" or "min", in the order of `numerics.reductions`.
+    kind: "sum", "squares" (of float32 or float64), "prod", "max" or "min", in the order of
+    `numerics.reductions`.
     element: over the inputs and the results of earlier stages; its dtype is reduced in.
     finish: over the same numbering, this stage's own number being the reduced value; None: that.
     """
@@ -58,6 +59,8 @@ class ReduceSpec:
         for number, stage in enumerate(self.stages):
             if stage.kind not in KINDS:
                 raise ValueError(f"unknown reduction {stage.kind!r}")
+            if stage.kind == "squares" and stage.element.dtype not in ("float32", "float64"):
+                raise ValueError(f"squares of {stage.element.dtype} are not added up by FMA")
             self._check(stage.element, number, per_row=False)
             if stage.finish is not None:
                 self._check(stage.finish, number + 1, per_row=True)

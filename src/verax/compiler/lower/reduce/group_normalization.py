@@ -1,5 +1,6 @@
 """GroupNormalization and InstanceNormalization, whose groups are channels: a reduction gives mean
-and inverse deviation of every group, a loop applies them, and whatever elementwise is fused behind.
+(two numbers) and inverse deviation of every group, a loop applies them, and whatever elementwise is
+fused behind.
 
 The sums of a group run over row-major elements, so a blocked input is copied for them once; those
 of a channel are taken where it lies. The loop reads and writes blocks where its neighbours do.
@@ -13,10 +14,16 @@ from verax.compiler.decide.expressions import chain_expr
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
+from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.reduce.reduction import lower_normalisation, one_float
+from verax.compiler.lower.reduce.reduction import (
+    inverse_root,
+    lower_normalisation,
+    moments,
+    one_float,
+    standardised,
+)
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.numerics.expr import Expr, Input, TracingArith, compose
@@ -52,7 +59,7 @@ def lower_instance_normalization(lowering: Lowering, group: Group) -> None:
 
 @lowers(GroupNormalization, epilogue=is_compiled, layouts=layouts)
 def lower_group_normalization(lowering: Lowering, group: Group) -> None:
-    """Reduction: x, mean, inverse. Loop: x, mean, inverse, scale, bias, operands, y."""
+    """Reduction: x, near, rest, inverse. Loop: x, those three, scale, bias, operands, y."""
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
         raise NoKernel("normalisations take float32 or float64, throughout")
@@ -64,13 +71,13 @@ def lower_group_normalization(lowering: Lowering, group: Group) -> None:
     assert isinstance(op, GroupNormalization)
     per = shape[1] // op.num_groups
     blocked = group.output in lowering.blocked
-    mean, inverse = _statistics(lowering, group, op, per, blocked and per == 1)
+    statistics = _statistics(lowering, group, op, per, blocked and per == 1)
     layout = Layout.blocked if blocked else Layout.plain
     x = lowering.read(node.inputs[0] or "", layout)
     scale, bias = (lowering.read(v or "") for v in node.inputs[1:])
     steps = per if op.per_group else 1  # channels that share a scale
-    arguments = [x, mean, inverse, scale, bias]
-    shared = [(op.num_groups, 0, per), (op.num_groups, 0, per), (0, steps), (0, steps)]
+    arguments = [x, *statistics, scale, bias]
+    shared = [*[(op.num_groups, 0, per)] * 3, (0, steps), (0, steps)]
     if blocked:
         arguments[1:] = [
             _per_channel(lowering, a, shape[1], s[-1], group.label)
@@ -97,7 +104,7 @@ def lower_group_normalization(lowering: Lowering, group: Group) -> None:
 
         own = (0, 1, 0, *rest) if op.per_group else (0, per, 1, *rest)
         inputs = [Access(dtype, split(x.physical.strides))]
-        inputs += [Access(dtype, (op.num_groups, 1, 0, *rest))] * 2 + [Access(dtype, own)] * 2
+        inputs += [Access(dtype, (op.num_groups, 1, 0, *rest))] * 3 + [Access(dtype, own)] * 2
         inputs += [Access(dtype, split(strides)) for _, strides in operands]
         written = Access(dtype, split(y.physical.strides))
     spec = LoopSpec(dims, tuple(inputs), (written,), (result,))
@@ -106,27 +113,17 @@ def lower_group_normalization(lowering: Lowering, group: Group) -> None:
 
 def _statistics(
     lowering: Lowering, group: Group, op: GroupNormalization, per: int, blocked: bool
-) -> tuple[Placed, Placed]:
-    """Mean and 1 / sqrt(variance + epsilon), each [n, groups]. blocked: x is read so."""
+) -> list[Placed]:
+    """The mean as one number, what that lacks, and 1 / sqrt(variance + epsilon), each [n, groups].
+    blocked: x is read so."""
     value = group.root.inputs[0] or ""
     x = lowering.read(value, Layout.blocked) if blocked else lowering.read_contiguous(value)
     n, _, *space = x.physical.shape
     length = per * math.prod(space)
-    mean, inverse = (
-        lowering.allocate(Physical(x.physical.type.with_dims((n, op.num_groups)))) for _ in "ab"
-    )
+    type_ = x.physical.type.with_dims((n, op.num_groups))
+    results = [lowering.allocate(Physical(type_)) for _ in range(3)]
     dtype = str(x.physical.type.dtype)
-    one, given, first, second = (M.const(1.0, dtype), *(Input(i, dtype) for i in range(3)))
-
-    def mean_of(total: Expr) -> Expr:
-        return M.div(total, M.like(float(length), total))
-
-    deviation = M.sub(given, first)
-    finish = M.div(one, M.sqrt(M.add(mean_of(second), M.like(op.epsilon, second))))
-    stages = (
-        Stage("sum", given, mean_of(first)),
-        Stage("sum", M.mul(deviation, deviation), finish),
-    )
+    stages = moments(dtype, length, lambda variance: inverse_root(variance, op.epsilon))
     outer: tuple[int, ...]
     read: tuple[int, ...]
     written: tuple[int, ...]
@@ -142,10 +139,10 @@ def _statistics(
         reduced,
         (Access(dtype, read),),
         stages,
-        tuple((Access(dtype, written), e) for e in (first, second)),
+        tuple((Access(dtype, written), Input(1 + i, dtype)) for i in range(3)),
     )
-    lowering.call(spec, [x, mean, inverse], f"{group.label}: statistics")
-    return mean, inverse
+    lowering.call(spec, [x, *results], f"{group.label}: statistics")
+    return results
 
 
 def _per_channel(
@@ -167,11 +164,11 @@ def _per_channel(
 def _result(
     lowering: Lowering, group: Group, layout: Layout
 ) -> tuple[Expr, list[tuple[Placed, tuple[int, ...]]]]:
-    """The expression over x, mean, inverse, scale, bias and the fused nodes' operands; those with
-    their strides per axis of y as it lies."""
+    """The expression over x, near, rest, inverse, scale, bias and the fused nodes' operands; those
+    with their strides per axis of y as it lies."""
     dtype = str(lowering.graph.types[group.root.inputs[0] or ""].dtype)
-    x, mean, inverse, scale, bias = (Input(i, dtype) for i in range(5))
-    result = M.fma(M.mul(M.sub(x, mean), inverse), scale, bias)
+    x, near, rest, inverse, scale, bias = (Input(i, dtype) for i in range(6))
+    result = M.fma(standardised(x, near, rest, inverse), scale, bias)
     if not group.fused:
         return result, []
     output = group.root.outputs[0]
@@ -189,5 +186,5 @@ def _result(
             placed = lowering.constant(operand)
             strides = broadcast_strides(placed.physical.shape, placed.physical.strides, shape)
             operands.append((placed, strides))
-    renumbered = {i: Input(4 + i, dtype) for i in range(1, len(chain.operands))}
+    renumbered = {i: Input(5 + i, dtype) for i in range(1, len(chain.operands))}
     return compose(chain.expr, {0: result, **renumbered}), operands

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -307,28 +307,46 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
     epsilon = float(op.attributes()["epsilon"])
     inputs = 1 + len(extra)
     x, scale = Input(0, dtype), Input(1, dtype)
-    one = M.const(1.0, dtype)
 
-    def mean_of(total: Expr) -> Expr:
-        return M.div(total, M.like(count, total))
-
-    def inverse_of(total: Expr) -> Expr:
-        return M.div(one, M.sqrt(M.add(mean_of(total), M.like(epsilon, total))))
-
-    first, second = Input(inputs, dtype), Input(inputs + 1, dtype)
     if op.kind == "RMSNormalization":
-        stages = [Stage("sum", M.mul(x, x), inverse_of(first))]
-        result = M.mul(M.mul(x, first), scale)
+        inverse = Input(inputs, dtype)
+        mean_square = M.div(inverse, M.like(count, inverse))
+        stages: tuple[Stage, ...] = (Stage("squares", x, inverse_root(mean_square, epsilon)),)
+        statistics: tuple[Expr, ...] = ()
+        result = M.mul(M.mul(x, inverse), scale)
     else:
-        deviation = M.sub(x, first)
-        stages = [
-            Stage("sum", x, mean_of(first)),
-            Stage("sum", M.mul(deviation, deviation), inverse_of(second)),
-        ]
-        unit = M.mul(deviation, second)
+        stages = moments(dtype, count, lambda variance: inverse_root(variance, epsilon), inputs)
+        near, rest, inverse = (Input(inputs + i, dtype) for i in range(3))
+        unit = standardised(x, near, rest, inverse)
         result = M.fma(unit, scale, Input(2, dtype)) if len(extra) > 1 else M.mul(unit, scale)
-    statistics = (first, second) if len(node.outputs) > 1 else ()
+        statistics = (M.add(near, rest), inverse) if len(node.outputs) > 1 else ()
     _emit_lines(lowering, group, axes, stages, result, extra, statistics)
+
+
+def moments(
+    dtype: str, count: int, finish: Callable[[Expr], Expr], inputs: int = 1
+) -> tuple[Stage, Stage, Stage]:
+    """Stages as `ops.sums.moments.promised_moments` has them, over input 0 of `inputs`: the mean
+    as one number, what that lacks, and what `finish` makes of the variance."""
+    x, near, rest, second = (Input(i, dtype) for i in (0, inputs, inputs + 1, inputs + 2))
+    deviation, number = M.sub(x, near), M.const(count, dtype)
+    variance = M.fma(M.neg(rest), rest, M.div(second, number))
+    return (
+        Stage("sum", x, M.div(near, number)),
+        Stage("sum", deviation, M.div(rest, number)),
+        Stage("squares", deviation, finish(M.max(variance, M.const(0.0, dtype)))),
+    )
+
+
+def standardised(x: Expr, near: Expr, rest: Expr, inverse: Expr) -> Expr:
+    """(x - mean) * inverse, from what `moments` gives."""
+    return M.fma(M.sub(x, near), inverse, M.neg(M.mul(rest, inverse)))
+
+
+def inverse_root(variance: Expr, epsilon: float) -> Expr:
+    """1 / sqrt(variance + epsilon)."""
+    shifted = M.add(variance, M.like(epsilon, variance))
+    return M.div(M.like(1.0, variance), M.sqrt(shifted))
 
 
 @lowers("MeanVarianceNormalization")
@@ -341,16 +359,14 @@ def lower_mean_variance(lowering: Lowering, group: Group) -> None:
     dtype = _line_float(graph, node)
     if not dtype or 0 in shape or not axes:
         raise NoKernel("normalisations take float32 or float64, and an axis at least")
-    x, first, second = (Input(i, dtype) for i in range(3))
     count = math.prod(shape[a] for a in axes)
-    deviation = M.sub(x, first)
-    variance = M.div(second, M.like(count, second))
-    finish = M.add(M.sqrt(variance), M.like(MVN_EPSILON, second))
-    stages = (
-        Stage("sum", x, M.div(first, M.like(count, first))),
-        Stage("sum", M.mul(deviation, deviation), finish),
-    )
-    _emit_lines(lowering, group, axes, stages, M.div(deviation, second))
+
+    def divisor_of(variance: Expr) -> Expr:
+        return M.add(M.sqrt(variance), M.like(MVN_EPSILON, variance))
+
+    x, near, rest, divisor = (Input(i, dtype) for i in range(4))
+    result = M.div(M.sub(M.sub(x, near), rest), divisor)
+    _emit_lines(lowering, group, axes, moments(dtype, count, divisor_of), result)
 
 
 @lowers("LpNormalization")

@@ -1,0 +1,246 @@
+"""Rows of a reduction being emitted: reading their elements, the expressions over them, writing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.arith import LlvmArith
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES, I32, FunctionBuilder, Index
+from verax.compiler.kernels.loops.emit import (
+    from_register,
+    load_strided,
+    store_count,
+    to_register,
+)
+from verax.compiler.kernels.loops.spec import Access
+from verax.compiler.kernels.reduce.plan import is_slow, row_constants
+from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
+from verax.compiler.kernels.target import LANES
+from verax.numerics.arith import PRIMITIVES
+from verax.numerics.expr import Apply, Expr, Input, evaluate_all, input_dtypes, nodes, substitute
+from verax.numerics.formats import FLOATS
+from verax.numerics.reductions import SUMS, combine, identity, in_blocks, join
+
+
+class Strip:
+    """One row (along), or up to 16 neighbouring rows (across), being emitted.
+
+    coordinates: indices of the outer dims; rows: lanes in use when across, 0 when along.
+    """
+
+    def __init__(
+        self, fb: FunctionBuilder, spec: ReduceSpec, coordinates: Sequence[Index], rows: int
+    ) -> None:
+        self.fb, self.spec, self.rows = fb, spec, rows
+        self.arith = LlvmArith(fb)
+        self.n, self.outer = len(spec.inputs), len(spec.outer)
+        self.first_element = self.n + len(spec.row_outputs)
+        row_accesses = [a for a, _ in spec.row_outputs]
+        element_accesses = [a for a, _ in spec.element_outputs]
+        self.base = [
+            self._at_outer(a, p, coordinates)
+            for a, p in zip((*spec.inputs, *row_accesses, *element_accesses), fb.args, strict=True)
+        ]
+        self.kept = _kept(spec)
+        self.results: list[ir.Value] = []
+        self.fixed: dict[int, ir.Value] = {}
+        self.hoisted: list[ir.Value] = []
+        for number, access in enumerate(spec.inputs):
+            if not any(access.strides[self.outer :]):
+                stride = access.strides[self.outer - 1] if rows else 0
+                value = load_strided(fb, self.base[number], stride, access.dtype, rows or LANES)
+                self.fixed[number] = to_register(fb, value, access.dtype)
+
+    def _at_outer(
+        self, access: Access, pointer: ir.Value, coordinates: Sequence[Index]
+    ) -> ir.Value:
+        terms = [(c, s) for c, s in zip(coordinates, access.strides[: self.outer], strict=True)]
+        return self.fb.at(pointer, access.offset, *terms, dtype=access.dtype)
+
+    # --- elements of the row
+
+    def _pointer(self, number: int, access: Access, k: Index) -> ir.Value:
+        """Element k of the row, of the argument `number`."""
+        strides = access.strides[self.outer :]
+        coordinates = self.fb.split(k, *self.spec.reduced[1:]) if len(strides) > 1 else [k]
+        terms = list(zip(coordinates, strides, strict=False))
+        return self.fb.at(self.base[number], *terms, dtype=access.dtype)
+
+    def _contiguous(self) -> bool:
+        """Whether 16 elements from a multiple of 16 on lie in one stride."""
+        return len(self.spec.reduced) <= 1 or self.spec.reduced[-1] % LANES == 0
+
+    def _crosses(self, access: Access) -> bool:
+        """Whether 16 elements lie in two lines of the last dim, each a run or one element."""
+        line = self.spec.reduced[-1] if len(self.spec.reduced) > 1 else 0
+        whole = ELEMENT_SIZES[access.dtype] >= 4  # narrower ones have no masked instructions
+        return not self._contiguous() and line >= LANES and access.strides[-1] in (0, 1) and whole
+
+    def _lines(
+        self, number: int, access: Access, k: Index, count: int
+    ) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """(mask, pointer to lane 0) of the elements in the line of element k, and in the next."""
+        fb, b = self.fb, self.fb.b
+        *lines, size = self.spec.reduced
+        line, column = fb.split(k, size)
+        left = fb.iadd(size, fb.imul(column, -1))
+        here = fb.first(fb.clamp(left, 0, count))
+        strides = access.strides[self.outer :]
+        for step, start, mask in (
+            (0, column, here),
+            (1, fb.imul(left, -1), b.and_(b.not_(here), fb.first(count))),
+        ):
+            which = fb.clamp(fb.iadd(line, step), 0, math.prod(lines) - 1)
+            places = fb.split(which, *lines[1:])
+            terms = [*zip(places, strides[:-1], strict=True), (start, strides[-1])]
+            yield mask, fb.at(self.base[number], *terms, dtype=access.dtype)
+
+    def load(self, number: int, access: Access, k: Index, count: int) -> ir.Value:
+        fb = self.fb
+        if self.rows:
+            stride = access.strides[self.outer - 1]
+            pointer = self._pointer(number, access, k)
+            value = load_strided(fb, pointer, stride, access.dtype, self.rows)
+        elif self._contiguous():
+            pointer = self._pointer(number, access, k)
+            value = load_strided(fb, pointer, access.strides[-1], access.dtype, count)
+        elif self._crosses(access):
+            value = ir.Constant(fb.vector_type(access.dtype), None)
+            for mask, pointer in self._lines(number, access, k, count):
+                if access.strides[-1]:
+                    value = fb.load_masked(pointer, mask, value, access.dtype)
+                else:
+                    value = fb.b.select(mask, fb.broadcast(pointer, access.dtype), value)
+        else:
+            value = ir.Constant(fb.vector_type(access.dtype), None)
+            for lane in range(count):
+                pointer = self._pointer(number, access, fb.iadd(k, lane))
+                one = fb.load(pointer, access.dtype, lanes=0)
+                value = fb.b.insert_element(value, one, ir.Constant(I32, lane))
+        return to_register(fb, value, access.dtype)
+
+    def store(self, number: int, access: Access, k: Index, value: ir.Value, count: int) -> None:
+        fb = self.fb
+        value = from_register(fb, value, access.dtype)
+        stride = access.strides[self.outer - 1] if self.rows else access.strides[-1]
+        if (self.rows or self._contiguous()) and stride == 1:
+            store_count(fb, value, self._pointer(number, access, k), count, access.dtype)
+            return
+        if not self.rows and stride == 1 and self._crosses(access):
+            for mask, pointer in self._lines(number, access, k, count):
+                fb.store_masked(value, pointer, mask)
+            return
+        for lane in range(count):
+            if self.rows:
+                pointer = fb.at(self._pointer(number, access, k), lane * stride, dtype=access.dtype)
+            else:
+                pointer = self._pointer(number, access, fb.iadd(k, lane))
+            fb.store(fb.b.extract_element(value, ir.Constant(I32, lane)), pointer)
+
+    def values(self, exprs: Sequence[Expr], k: Index | None, count: int) -> list[ir.Value]:
+        """The expressions at element k (a vector from k on when along); None: per row."""
+        kept = self.n + len(self.spec.stages)
+        inputs: list[ir.Value | None] = [*[None] * (kept + 1), *self.hoisted]
+        for number in {i for e in exprs for i in input_dtypes(e)}:
+            if number > kept:
+                continue
+            if number == kept:
+                assert k is not None
+                access = self.spec.element_outputs[0][0]
+                inputs[number] = self.load(self.first_element, access, k, count)
+            elif number >= self.n:
+                inputs[number] = self.results[number - self.n]
+            elif number in self.fixed:
+                inputs[number] = self.fixed[number]
+            else:
+                assert k is not None
+                inputs[number] = self.load(number, self.spec.inputs[number], k, count)
+        return evaluate_all(exprs, self.arith, inputs)
+
+    def elements(self, stages: Sequence[Stage], k: Index, count: int) -> list[ir.Value]:
+        """What `stages` reduce, at element k; that of the last of all is also left in the output if
+        it is to be reused."""
+        values = self.values([s.element for s in stages], k, count)
+        if self.kept is not None and len(self.results) + len(stages) == len(self.spec.stages):
+            self.store(self.first_element, self.spec.element_outputs[0][0], k, values[-1], count)
+        return values
+
+    # --- stages
+
+    def combine(self, stage: Stage, partial: ir.Value, element: ir.Value) -> ir.Value:
+        """An element taken into a partial result."""
+        m, dtype = self.arith, stage.element.dtype
+        return m.unbind(combine(m, stage.kind, m.bind(partial, dtype), m.bind(element, dtype)))
+
+    def join(self, stage: Stage, a: ir.Value, b: ir.Value) -> ir.Value:
+        """Two partial results made one: vectors of any number of lanes, or scalars."""
+        m, dtype = self.arith_of(a), stage.element.dtype
+        return m.unbind(join(m, stage.kind, m.bind(a, dtype), m.bind(b, dtype)))
+
+    def arith_of(self, value: ir.Value) -> LlvmArith:
+        """The arithmetic of its number of lanes."""
+        kind = value.type
+        return LlvmArith(self.fb, kind.count if isinstance(kind, ir.VectorType) else 0)
+
+    def start(self, stage: Stage) -> tuple[ir.Value, int]:
+        """The identity, and how many partial results the order asks for; 0: any number."""
+        kind, dtype = stage.kind, stage.element.dtype
+        start = self.arith.const(identity(kind, dtype), dtype).value
+        ordered = LANES if dtype in FLOATS and kind == "prod" else 0
+        return start, SUMS if in_blocks(kind, dtype) else ordered
+
+    # --- writing
+
+    def write_rows(self) -> None:
+        fb = self.fb
+        if not self.spec.row_outputs:
+            return
+        values = self.values([e for _, e in self.spec.row_outputs], None, 0)
+        for number, ((access, _), value) in enumerate(
+            zip(self.spec.row_outputs, values, strict=True), self.n
+        ):
+            value = from_register(fb, value, access.dtype)
+            stride = access.strides[-1] if self.rows else 0
+            if stride == 1:
+                store_count(fb, value, self.base[number], self.rows, access.dtype)
+                continue
+            for lane in range(self.rows or 1):
+                pointer = fb.at(self.base[number], lane * stride, dtype=access.dtype)
+                fb.store(fb.b.extract_element(value, ir.Constant(I32, lane)), pointer)
+
+    def hoist(self, exprs: Sequence[Expr]) -> list[Expr]:
+        """`exprs` with what is the same for all of a row, and takes long, computed once before."""
+        still = {*self.fixed, *range(self.n, self.n + len(self.results))}
+        first = self.n + len(self.spec.stages) + 1
+        once = [e for e in row_constants(exprs, still) if is_slow(e)]
+        self.hoisted = self.values(once, None, 0)
+        places = {e: Input(i, e.dtype) for i, e in enumerate(once, first)}
+        return [substitute(e, places) for e in exprs]
+
+
+def _kept(spec: ReduceSpec) -> Expr | None:
+    """What is written in the end, over the last stage's elements left in the output, if cheaper.
+
+    Softmax sums e = exp(x - max) and then writes the same e / sum: the last stage leaves e in
+    the output, and the final pass reads it back, as Input(inputs + stages). The output may be
+    the memory of an input, so the final pass may then read nothing else that moves.
+    """
+    n, stages = len(spec.inputs), len(spec.stages)
+    if not stages or len(spec.element_outputs) != 1:
+        return None
+    element = spec.stages[-1].element
+    access, expr = spec.element_outputs[0]
+    if not isinstance(element, Apply) or element.function in PRIMITIVES:
+        return None
+    if element.dtype != access.dtype:
+        return None
+    kept = substitute(expr, {element: Input(n + stages, element.dtype)})
+    moving = {i for i, a in enumerate(spec.inputs) if any(a.strides[len(spec.outer) :])}
+    return None if moving & set(input_dtypes(kept)) else kept
+
+
+def calls(expr: Expr) -> bool:
+    """Whether `expr` takes a function of many operations."""
+    return any(isinstance(n, Apply) and n.function not in PRIMITIVES for n in nodes(expr))
