@@ -17,6 +17,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import DType, TensorType
 from verax.judge.decide.criterion import Decision, Tiers, decide
+from verax.judge.decide.difference_of_squares import applies, recognize
 from verax.judge.decide.orders import (
     fft_applies,
     fft_run,
@@ -169,7 +170,7 @@ def check_node(
             decision = _open_choice(node, found, inputs, i, g, expected) or decision
         judged = finding(node, value, decision, g, expected, region)
         if decision.kind is Kind.precision:
-            how = _precision(node, found, inputs, i, g, decision.test)
+            how = _precision(node, found, inputs, i, g, decision)
             judged = dataclasses.replace(judged, precision=how)
         findings.append(judged)
     return findings
@@ -190,6 +191,9 @@ def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool
         winograd=(lambda: winograd_runs(node, inputs)) if winograd and fast else None,
         strassen=(lambda s: strassen_runs(node, inputs, s)) if divided and fast else None,
         fft=(lambda: fft_run(node, inputs)) if fft and fast else None,
+        unstable=(lambda given, t: recognize(node.op, inputs, given, t))
+        if applies(node.op, i)
+        else None,
         precisions=lambda given: candidates(node, ev, inputs, i, given),
         ruled_out=f"; {names} was ruled out" if names and not fast else "",
     )
@@ -213,12 +217,21 @@ def _open_choice(
 
 
 def _precision(
-    node: Node, found: Meaning, inputs: Sequence[Any], i: int, given: np.ndarray, name: str
+    node: Node,
+    found: Meaning,
+    inputs: Sequence[Any],
+    i: int,
+    given: np.ndarray,
+    decision: Decision,
 ) -> Precision:
     """The record of an arithmetic that was confirmed by recomputing."""
     wide = [to_float64(x) for x in inputs]
     unit = unit_roundoff(node, found.ev, wide, found.outputs[i], given)
-    return Precision(node.outputs[i], node.name or node.outputs[0], name, unit, True)
+    record = Precision(node.outputs[i], node.name or node.outputs[0], decision.test, unit, True)
+    if decision.unstable is None:
+        return record
+    lost, needs_leave = decision.unstable.lost, not decision.unstable.is_allowed
+    return dataclasses.replace(record, lost_digits=lost, needs_leave=needs_leave)
 
 
 def finding(
