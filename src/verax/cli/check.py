@@ -95,6 +95,15 @@ def command(
             help="Undecided unless a relative error of R would have shown in every node.",
         ),
     ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="NAME",
+            help="Accept the digits that this unstable algorithm lost, by the verdict's name of it "
+            '("variance by difference of squares").',
+        ),
+    ] = None,
     steps: Steps = None,
     passes: Passes = None,
     disable: Disable = None,
@@ -126,9 +135,9 @@ def command(
     in time or not; only what another service started for it (a container, a cron job) is not.
     --timeout makes an error of a run that takes longer; for two model files, of the comparison.
 
-    Exit codes: 0 identical, rounding, an allowed precision or the same function; 1 mistake or
-    different functions; 2 unreadable, or a replay's file changed; 3 undecided, or a replay gives
-    another answer.
+    Exit codes: 0 identical, rounding, an allowed precision or the same function; 1 mistake, digits
+    lost by an unstable algorithm, or different functions; 2 unreadable, or a replay's file changed;
+    3 undecided, or a replay gives another answer.
     """
     can_write(json)
     if replay is not None:
@@ -166,6 +175,7 @@ def command(
             chosen.passes,
             chosen.disable,
             chosen.inject,
+            tuple(allow or ()),
         )
         with progress("judging") as show, Budget.of(request.memory).held():
             record = perform(request, show)

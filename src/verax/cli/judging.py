@@ -72,6 +72,7 @@ class Request:
     passes: tuple[str, ...] | None = None
     disable: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
 
     @property
     def photo(self) -> ImageOptions:
@@ -192,6 +193,7 @@ def _check(request: Request, loaded: Model, models: Models, show: Show) -> Recor
         watch=request.watch,
         winograd=request.winograd,
         require_power=request.require_power,
+        allow=request.allow,
         pixels=loaded.pixels,
         steps=request.steps,
         progress=lambda done, total, what: show(what, done / max(total, 1)),

@@ -75,6 +75,7 @@ def check(
     progress: Progress | None = None,
     memory: int | str | None = None,
     pixels: Mapping[str, Pixels] | None = None,
+    allow: Sequence[str] = (),
 ) -> Verdict:
     """Judge what `subject` makes of `graph` on `inputs`.
 
@@ -88,7 +89,8 @@ def check(
     how many consecutive runs of a network that remembers are judged, by default two; `inputs` may
     then be a list of those of every run. memory: bytes, or "8G", that judging may take, half of
     what is free when not given; what does not fit is unchecked, with the reason in the record.
-    pixels: what is known of image inputs, for drawn ones.
+    pixels: what is known of image inputs, for drawn ones. allow: names of unstable algorithms
+    whose loss of digits is accepted (`Verdict.exit_code`).
 
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
@@ -182,6 +184,7 @@ def check(
         precisions=tuple(f.precision for f in found.findings if f.precision is not None),
         repeat=repeated,
         coverage=coverage(fixed, found),
+        allowed=tuple(allow),
     )
     return dataclasses.replace(verdict, reasons=tuple(reasons_of(verdict, weak)))
 

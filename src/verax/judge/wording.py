@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED
-from verax.records.verdict import Blame, Coverage, Kind, Verdict
+from verax.records.verdict import Blame, Coverage, Kind, Verdict, disallowed
 
 LISTED = 6
 """Blind nodes that are named."""
@@ -47,7 +47,14 @@ def _reasons(verdict: Verdict) -> list[str]:
             f"{f.node} ({f.operator}), value {f.value!r}: {f.reason}"
             for f in verdict.nodes
             if f.kind is verdict.kind
-        ] or [f"{judged}, none of them wrong" if verdict.nodes else "no value could be judged"]
+        ]
+        names = disallowed(verdict.precisions, verdict.allowed)
+        reasons += [
+            f"more digits are lost than may pass unasked; --allow {n!r} accepts it" for n in names
+        ]
+        reasons = reasons or [
+            f"{judged}, none of them wrong" if verdict.nodes else "no value could be judged"
+        ]
     if verdict.power and all(p.smallest_visible == np.inf for p in verdict.power):
         reasons.append(
             "only choices were shown (integers): a mistake inside that tips none of them is unseen"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from verax.base.notebooks import of_verdict
 from verax.records.codec import read_json, write_json
 
-SCHEMA = "verax.verdict/3"
+SCHEMA = "verax.verdict/4"
 
 
 class Kind(enum.StrEnum):
@@ -72,7 +72,9 @@ class Finding:
     test: the deciding test; statistic: the worst group's root mean square of error / sigma, over
     the limit of that test: at most 1 when it accepts; group: that group; bound_ratio: largest error
     over its hard bound, None where no bound holds; sigma: root mean square of sigma; error: root
-    mean square of the difference; precision: the coarser arithmetic that explains the difference.
+    mean square of the difference; precision: the coarser arithmetic that explains the difference;
+    visible: smallest relative error, spread over the whole value, that would have shown in it where
+    its node was judged alone; 0 where any would have.
     """
 
     value: str
@@ -91,6 +93,7 @@ class Finding:
     worst: tuple[WorstElement, ...] = ()
     region: tuple[str, ...] = ()
     precision: Precision | None = None
+    visible: float = 0.0
 
 
 @dataclass(frozen=True)

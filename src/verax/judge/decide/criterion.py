@@ -90,7 +90,10 @@ class Unstable:
 
 @dataclass(frozen=True)
 class Decision:
-    """A kind, the reason in words, the deciding test and its numbers (see `records.Finding`)."""
+    """A kind, the reason in words, the deciding test and its numbers (see `records.Finding`).
+
+    visible: see `smallest_visible`.
+    """
 
     kind: Kind
     reason: str
@@ -101,6 +104,7 @@ class Decision:
     sigma: float = 0.0
     error: float = 0.0
     unstable: Unstable | None = None
+    visible: float = 0.0
 
 
 def decide(
@@ -128,8 +132,26 @@ def decide(
     if stray is not None:
         return stray
     if bool(same_value(given, _round_once(expected, given.dtype)).all()):
-        return Decision(Kind.identical, "every bit is the meaning's value rounded once", "equality")
-    return _decide_rounding(given, expected, rounding, tiers)
+        same = Decision(Kind.identical, "every bit is the meaning's value rounded once", "equality")
+    else:
+        same = _decide_rounding(given, expected, rounding, tiers)
+    hiding = same.statistic if same.kind is Kind.rounding else 0.0
+    return dataclasses.replace(same, visible=smallest_visible(expected, rounding, hiding))
+
+
+def smallest_visible(expected: np.ndarray, rounding: Rounding, statistic: float) -> float:
+    """Smallest relative error, spread over all of a value, that the sigma test and that of other
+    orders of summation would not let pass; 0 for a value of zeros, infinite where none shows.
+
+    statistic: T of the rounding errors that the value has, which might hide as much.
+    """
+    size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
+    # What may be an error by flushing is not looked at.
+    size = np.where(size * st.VISIBLE > FLUSHED * st.FLUSHED_TERMS, size, 0.0)
+    if not size.any():
+        return 0.0
+    shown = st.root_mean_square(st.standardised(size, rounding.sigma + TINY))
+    return (st.ORDER_T + statistic) * st.group_limit(size.size) / shown if shown > 0 else math.inf
 
 
 def _round_once(expected: np.ndarray, dtype: np.dtype) -> np.ndarray:

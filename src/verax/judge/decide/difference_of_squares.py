@@ -10,7 +10,6 @@ which there are few (`_grids`). A wrong epsilon or factor is no such number.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -187,10 +186,10 @@ def _grids(m: Moments, variance: np.ndarray, fit: _Fit) -> Iterator[_Grid]:
     square = m.mean * m.mean
     # E[x^2] and mean^2, of which the latter is the smaller one.
     yield _Grid(variance, _spacing(square))
-    # The same with an exact product: E[x^2] = variance + mean^2 with a float32 mean. It is known up
-    # to one step more where it went into a bias.
+    # The same with an exact product: E[x^2] = variance + mean^2 with a float32 mean. Where it went
+    # into a bias, it was multiplied and subtracted first.
     step = _spacing(m.mean)
-    reach = min(int(np.ceil(4 * np.max(fit.offset_noise / step, initial=0.0))) + 1, MOST_STEPS)
+    reach = min(int(np.ceil(4 * np.max(fit.offset_noise / step, initial=0.0))) + 2, MOST_STEPS)
     near = np.rint((m.mean + fit.offset) / step) * step + np.arange(-reach, reach + 1) * step
     yield _Grid(variance + near * near, _spacing(m.second))
     # (sum x^2 - (sum x)^2 / n) / n
@@ -222,27 +221,37 @@ def _own_spread(x: np.ndarray, m: Moments) -> np.ndarray:
 
 def _rows(op: Operator, inputs: Sequence[Any], given: np.ndarray) -> _Rows:
     """The operator's first input and output, and its parameters, as rows."""
-    x, *parameters = (None if a is None else a.astype(np.float64) for a in inputs)
-    scale, bias = (*parameters, None, None)[:2]
-    scale = np.ones(()) if scale is None else scale
-    bias = np.zeros(()) if bias is None else bias
-    rank = x.ndim
+    x = inputs[0].astype(np.float64)
+    scale, bias = (
+        np.full((), neutral) if a is None else a.astype(np.float64)
+        for a, neutral in zip((*inputs[1:], None, None)[:2], (1.0, 0.0))
+    )
+    rank, epsilon, root_epsilon = x.ndim, float(getattr(op, "epsilon", 0.0)), 0.0
+    axes: tuple[int, ...] = tuple(range(2, rank))
     if isinstance(op, LayerNormalization):
-        axes: tuple[int, ...] = tuple(range(op.axis % rank, rank))
+        axes = tuple(range(op.axis % rank, rank))
     elif isinstance(op, MeanVarianceNormalization):
-        axes = tuple(sorted(a % rank for a in op.axes))
+        axes, root_epsilon = tuple(sorted(a % rank for a in op.axes)), MVN_EPSILON
     else:
         channels = (1, -1, *(1,) * (rank - 2))
         scale, bias = (v.repeat(x.shape[1] // v.size).reshape(channels) for v in (scale, bias))
-        axes = (0, *range(2, rank)) if isinstance(op, BatchNormalization) else tuple(range(2, rank))
+        axes = (0, *axes) if isinstance(op, BatchNormalization) else axes
     kept = tuple(a for a in range(rank) if a not in axes)
-    groups = op.num_groups if isinstance(op, GroupNormalization) else None
-    count = x.shape[0] * groups if groups else math.prod(x.shape[a] for a in kept)
+    # Channels of one group lie side by side and share a mean.
+    means = (
+        x.shape[0] * op.num_groups
+        if isinstance(op, GroupNormalization)
+        else math.prod(x.shape[a] for a in kept)
+    )
 
     def as_rows(v: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(v, x.shape).transpose(*kept, *axes).reshape(count, -1)
+        return np.broadcast_to(v, x.shape).transpose(*kept, *axes).reshape(means, -1)
 
-    found = _Rows(*map(as_rows, (x, given.astype(np.float64), scale, bias)), epsilon=0.0)
-    if isinstance(op, MeanVarianceNormalization):
-        return dataclasses.replace(found, root_epsilon=MVN_EPSILON)
-    return dataclasses.replace(found, epsilon=float(getattr(op, "epsilon", 0.0)))
+    return _Rows(
+        as_rows(x),
+        as_rows(given.astype(np.float64)),
+        as_rows(scale),
+        as_rows(bias),
+        epsilon,
+        root_epsilon,
+    )

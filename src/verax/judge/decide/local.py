@@ -259,6 +259,7 @@ def finding(
         plain=plain(given, expected),
         worst=places(given, expected),
         region=region,
+        visible=decision.visible,
     )
 
 
