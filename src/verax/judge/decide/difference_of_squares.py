@@ -51,7 +51,10 @@ MOST_ELEMENTS = 2**22
 
 @dataclass(frozen=True)
 class _Rows:
-    """A normalization as rows [means, elements of each]: float64, one epsilon."""
+    """A normalization as rows [means, elements of each]: float64, one epsilon.
+
+    channels: number of scales and biases that a mean's elements have, one after the other.
+    """
 
     x: np.ndarray
     y: np.ndarray
@@ -59,6 +62,7 @@ class _Rows:
     bias: np.ndarray
     epsilon: float
     root_epsilon: float = 0.0
+    channels: int = 1
 
     def variance_of(self, factor: np.ndarray) -> np.ndarray:
         """The variance that a factor 1 / (sqrt(variance + epsilon) + root_epsilon) stands for."""
@@ -145,9 +149,17 @@ class _Fit:
             center - height / factor - m.mean,
             left,
             sigma,
-            np.sqrt((weight * (apart * sigma) ** 2).sum(axis=1, keepdims=True)) / squares / factor,
+            _shared_noise(rows.scale * apart * sigma, rows.channels) / squares / factor,
             noise / total / factor,
         )
+
+
+def _shared_noise(terms: np.ndarray, channels: int) -> np.ndarray:
+    """Standard deviation of each row's sum, [means, 1], where every term is off by a part of its
+    own, and all of one channel by one that they share (a bias that the mean went into)."""
+    shared = terms.reshape(len(terms), channels, -1).sum(axis=2)
+    total = np.square(terms).sum(axis=1) + np.square(shared).sum(axis=1)
+    return np.sqrt(total).reshape(-1, 1)
 
 
 @dataclass(frozen=True)
@@ -254,4 +266,5 @@ def _rows(op: Operator, inputs: Sequence[Any], given: np.ndarray) -> _Rows:
         as_rows(bias),
         epsilon,
         root_epsilon,
+        x.shape[1] // op.num_groups if isinstance(op, GroupNormalization) else 1,
     )
