@@ -85,6 +85,10 @@ BLIND = 5e-3
 """A check that cannot see a relative error of this size in some float32 value is blind to it."""
 VISIBLE = 1e-3
 """Relative error of a float32 value that counts as seen when the coverage of a check is stated."""
+USUAL_SPREAD = 2.0
+"""How far own runs in other orders of summation err beyond sigma on ordinary data, at most."""
+SPREAD_MARGIN = 30.0
+"""Where sigma shows errors this many times smaller than VISIBLE, that spread is not measured."""
 LEAST_SEEN = 0.5
 """Share of the values inside below which a check that sees no more of them is blind as a whole."""
 BLIND_UNITS = 32.0

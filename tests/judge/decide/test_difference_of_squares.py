@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from verax.runners.arrays import ArraysRunner
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
@@ -23,6 +22,7 @@ from verax.ops.sums.normalization import (
 )
 from verax.records.verdict import Kind, Verdict
 from verax.reference.evaluate import promised
+from verax.runners.arrays import ArraysRunner
 
 FLOAT = np.float32
 SHAPE = (3, 6, 11, 14)
