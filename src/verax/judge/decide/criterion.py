@@ -90,10 +90,7 @@ class Unstable:
 
 @dataclass(frozen=True)
 class Decision:
-    """A kind, the reason in words, the deciding test and its numbers (see `records.Finding`).
-
-    visible: see `smallest_visible`.
-    """
+    """A kind, the reason in words, the deciding test and its numbers (see `records.Finding`)."""
 
     kind: Kind
     reason: str
@@ -104,7 +101,6 @@ class Decision:
     sigma: float = 0.0
     error: float = 0.0
     unstable: Unstable | None = None
-    visible: float = 0.0
 
 
 def decide(
@@ -132,40 +128,8 @@ def decide(
     if stray is not None:
         return stray
     if bool(same_value(given, _round_once(expected, given.dtype)).all()):
-        same = Decision(Kind.identical, "every bit is the meaning's value rounded once", "equality")
-    else:
-        same = _decide_rounding(given, expected, rounding, tiers)
-    return dataclasses.replace(same, visible=_visible(same, expected, rounding, tiers))
-
-
-def _visible(found: Decision, expected: np.ndarray, rounding: Rounding, tiers: Tiers) -> float:
-    """`smallest_visible` with what the tests after sigma's let pass: other orders of summation."""
-    by_orders = found.test == ORDERS
-    hiding = found.statistic * (st.ORDER_T if by_orders else 1)
-    visible = smallest_visible(expected, rounding, hiding if found.kind is Kind.rounding else 0.0)
-    if not by_orders and not st.VISIBLE < st.SPREAD_MARGIN * visible < math.inf:
-        return visible * st.USUAL_SPREAD
-    spread = [1.0]
-    last = [tiers.promised()] if by_orders and tiers.promised is not None else []
-    for run in (*(tiers.orders() if tiers.orders is not None else ()), *last):
-        own = st.standardised(run.astype(np.float64) - expected, rounding.sigma + TINY)
-        spread.append(float(np.max(channel_rms(own))))
-    return visible * max(spread)
-
-
-def smallest_visible(expected: np.ndarray, rounding: Rounding, statistic: float) -> float:
-    """Smallest relative error, spread over all of a value, that the sigma test and that of other
-    orders of summation would not let pass; 0 for a value of zeros, infinite where none shows.
-
-    statistic: T of the rounding errors that the value has, which might hide as much.
-    """
-    size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
-    # What may be an error by flushing is not looked at.
-    size = np.where(size * st.VISIBLE > FLUSHED * st.FLUSHED_TERMS, size, 0.0)
-    if not size.any():
-        return 0.0
-    shown = st.root_mean_square(st.standardised(size, rounding.sigma + TINY))
-    return (st.ORDER_T + statistic) * st.group_limit(size.size) / shown if shown > 0 else math.inf
+        return Decision(Kind.identical, "every bit is the meaning's value rounded once", "equality")
+    return _decide_rounding(given, expected, rounding, tiers)
 
 
 def _round_once(expected: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -29,6 +29,7 @@ from verax.judge.decide.orders import (
 from verax.judge.decide.precision import candidates, to_float64, unit_roundoff
 from verax.judge.decide.strassen import strassen_applies, strassen_runs
 from verax.judge.decide.ties import behind_nan, near_tie
+from verax.judge.decide.visibility import visible_error
 from verax.numerics.compare import plain_figures, worst_places
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import FORMATS
@@ -169,6 +170,9 @@ def check_node(
         if decision.kind is Kind.mistake and g.dtype.kind in "iu":
             decision = _open_choice(node, found, inputs, i, g, expected) or decision
         judged = finding(node, value, decision, g, expected, region)
+        if g.dtype.kind in "fV" and g.shape == expected.shape:
+            visible = visible_error(decision, expected, rounding, tiers)
+            judged = dataclasses.replace(judged, visible=visible)
         if decision.kind is Kind.precision:
             how = _precision(node, found, inputs, i, g, decision)
             judged = dataclasses.replace(judged, precision=how)
@@ -259,7 +263,6 @@ def finding(
         plain=plain(given, expected),
         worst=places(given, expected),
         region=region,
-        visible=decision.visible,
     )
 
 
