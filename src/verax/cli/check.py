@@ -129,10 +129,10 @@ def command(
     --timeout makes an error of a run that takes longer, and for two model files of the comparison;
     judging beside it stops after as long, and says what it did not get to.
 
-    Exit codes: 0 identical, rounding, precision or the same function; 1 mistake, precision lost
-    (the network makes the errors of a coarser arithmetic too large) unless --allow names that
-    arithmetic, or different functions; 2 unreadable, or a replay's file changed; 3 undecided, or a
-    replay gives another answer.
+    Exit codes: 0 identical, rounding, precision or the same function; 1 mistake, or digits lost
+    that --allow does not name (by an unstable algorithm, or because the network makes the errors of
+    a coarser arithmetic too large), or different functions; 2 unreadable, or a replay's file
+    changed; 3 undecided, or a replay gives another answer.
     """
     can_write(json)
     if replay is not None:

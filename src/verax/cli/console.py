@@ -95,7 +95,8 @@ Allow = Annotated[
         "--allow",
         metavar="NAME",
         help="An arithmetic (bf16, TF32, fp16, int8, Winograd, Strassen, FFT) whose errors the "
-        "network may make large: precision, where it would be precision lost.",
+        "network may make large: precision, where it would be precision lost; or an unstable "
+        'algorithm ("variance by difference of squares") that may lose digits.',
     ),
 ]
 Timeout = Annotated[

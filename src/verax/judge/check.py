@@ -96,8 +96,8 @@ def check(
     twice: whether to run the subject again, in poisoned memory where it allows that. require_power:
     relative error that must have shown in every node; a check that misses it is `undecided`. allow:
     arithmetics ("bf16", "TF32", "Strassen", ...) whose errors the network may make large without
-    the verdict being *precision lost*. timeout: seconds that judging may take, beside the
-    subject's first runs, JUDGING when not given; what it does not get to is unchecked or undecided,
+    the verdict being *precision lost*, and unstable algorithms that may lose digits. timeout:
+    seconds that judging may take, beside the subject's first runs, JUDGING when not given; what it does not get to is unchecked or undecided,
     and the record says so. steps:
     how many consecutive runs of a network that remembers are judged, by default two; `inputs` may
     then be a list of those of every run. memory: bytes, or "8G", that judging may take, half of
@@ -209,6 +209,7 @@ def check(
         losses=lost,
         repeat=repeated,
         coverage=coverage(fixed, found),
+        allowed=allow,
     )
     return dataclasses.replace(verdict, reasons=tuple(reasons_of(verdict, weak)))
 

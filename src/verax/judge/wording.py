@@ -10,7 +10,7 @@ import numpy as np
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED
 from verax.judge.regions.end_to_end import unit_of
 from verax.numerics.statistics import LOST
-from verax.records.verdict import Blame, Coverage, Finding, Kind, Loss, Verdict
+from verax.records.verdict import Blame, Coverage, Finding, Kind, Loss, Verdict, disallowed
 
 LISTED = 6
 """Blind nodes that are named."""
@@ -55,7 +55,14 @@ def _reasons(verdict: Verdict) -> list[str]:
             f"{f.node} ({f.operator}), value {f.value!r}: {f.reason}"
             for f in verdict.nodes
             if f.kind is verdict.kind
-        ] or [f"{judged}, none of them wrong" if verdict.nodes else "no value could be judged"]
+        ]
+        names = disallowed(verdict.precisions, verdict.allowed)
+        reasons += [
+            f"more digits are lost than may pass unasked; --allow {n!r} accepts it" for n in names
+        ]
+        reasons = reasons or [
+            f"{judged}, none of them wrong" if verdict.nodes else "no value could be judged"
+        ]
     reasons += [f"allowed: {text}" for text in lost]
     if verdict.power and all(p.smallest_visible == np.inf for p in verdict.power):
         reasons.append(

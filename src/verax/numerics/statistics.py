@@ -31,6 +31,17 @@ WINOGRAD_POOL = {2: 7, 4: 11, 6: 15}
 STRASSEN_T = 2.0
 """Limit of T under the largest sigma among the places that share products, times the spread of an
 own run by Strassen's algorithm, also in regions; honest ones of one level and of two reached 1."""
+UNSTABLE_ALLOWED = 2.0
+"""T up to which a result of an unstable algorithm needs no one's leave: stable ones reach 0.1 where
+it matters (0.4 on plain data), so it lost at most some 20 times what they do."""
+UNSTABLE_DIGITS = 2.0
+"""Decimal digits that an unstable algorithm may lose of float32's 7.2 without anybody's leave."""
+UNRESOLVED_T = 16.0
+"""T up to which a result is put down to an unstable algorithm by the size of its errors alone,
+where float32 is too fine for its numbers to give the algorithm away."""
+ONE_PASS_CHANCE = 0.1
+"""Chance that variances of another origin are differences of two float32 squares, all of them, up
+to which such variances are put down to that formula."""
 FFT_T = 2.0
 """Limit of T under the errors of an own convolution by Fourier transforms."""
 FFT_BOUND = 2.0
@@ -74,6 +85,10 @@ BLIND = 5e-3
 """A check that cannot see a relative error of this size in some float32 value is blind to it."""
 VISIBLE = 1e-3
 """Relative error of a float32 value that counts as seen when the coverage of a check is stated."""
+USUAL_SPREAD = 2.0
+"""How far own runs in other orders of summation err beyond sigma on ordinary data, at most."""
+SPREAD_MARGIN = 30.0
+"""Where sigma shows errors this many times smaller than VISIBLE, that spread is not measured."""
 LEAST_SEEN = 0.5
 """Share of the values inside below which a check that sees no more of them is blind as a whole."""
 BLIND_UNITS = 32.0

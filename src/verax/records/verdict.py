@@ -7,7 +7,7 @@ follow the decision by hand; the environment and the hashes of the inputs are en
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from verax.base.notebooks import of_verdict
@@ -76,7 +76,9 @@ class Finding:
     over its hard bound, None where no bound holds; sigma: root mean square of sigma; error: root
     mean square of the difference; precision: the coarser arithmetic that explains the difference;
     ratio: of nodes judged together, the worst group's error over what float32 rounding may do
-    there, whatever test decided (`statistics.ratio`; honest rounding reaches 2).
+    there, whatever test decided (`statistics.ratio`; honest rounding reaches 2). visible: smallest
+    relative error, spread over the whole value, that would have shown in it where its node was
+    judged alone; 0 where any would have.
     """
 
     value: str
@@ -96,6 +98,7 @@ class Finding:
     region: tuple[str, ...] = ()
     precision: Precision | None = None
     ratio: float = 0.0
+    visible: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,9 @@ class Precision:
 
     format: its name ("bf16 inputs", "Winograd F(4x4, 3x3)"); unit_roundoff: the estimate from the
     size of the errors, in units of 1 (float32: 2**-24); confirmed: recomputing in that format gave
-    the subject's numbers within rounding.
+    the subject's numbers within rounding; lost_digits: decimal digits, of float32's 7.2, that an
+    unstable algorithm lost in the worst place; needs_leave: it lost more than may pass unless
+    somebody allows it by name.
     """
 
     value: str
@@ -153,6 +158,8 @@ class Precision:
     format: str
     unit_roundoff: float
     confirmed: bool
+    lost_digits: float = 0.0
+    needs_leave: bool = False
 
 
 @dataclass(frozen=True)
@@ -266,7 +273,7 @@ class Verdict:
     difference; coverage: how much of the network the check could see; precisions: arithmetics
     found; losses: outputs where the network makes their errors too large; repeat: whether the
     subject repeats itself; replay: what is needed to judge the same again (paths, hashes and
-    options as text).
+    options as text); allowed: arithmetics that the caller allows by name though they lose digits.
     """
 
     kind: Kind
@@ -289,13 +296,17 @@ class Verdict:
     repeat: Repeat | None = None
     replay: Mapping[str, str] = field(default_factory=dict)
     coverage: Coverage | None = None
+    allowed: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         return of_verdict(self)
 
     @property
     def exit_code(self) -> int:
-        """0 identical, rounding or precision; 1 mistake or precision lost; 3 undecided."""
+        """0 identical, rounding or an allowed precision; 1 mistake, precision lost, or digits lost
+        by an unstable algorithm that nobody allowed; 3 undecided."""
+        if self.kind is Kind.precision and disallowed(self.precisions, self.allowed):
+            return 1
         return {Kind.mistake: 1, Kind.precision_lost: 1, Kind.undecided: 3}.get(self.kind, 0)
 
     def to_json(self) -> str:
@@ -306,3 +317,9 @@ class Verdict:
     def from_json(text: str) -> Verdict:
         """Read `to_json`'s text. Raises `UsageError` when it is something else."""
         return read_json(Verdict, text, SCHEMA)
+
+
+def disallowed(found: Iterable[Precision], allowed: Collection[str]) -> tuple[str, ...]:
+    """Names of the arithmetics among those found that need leave and are not allowed, each once."""
+    needed = dict.fromkeys(p.format for p in found if p.needs_leave)
+    return tuple(name for name in needed if name not in allowed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
@@ -99,8 +99,14 @@ def _precisions(found: tuple[Precision, ...]) -> Iterator[Text]:
         yield Text.assemble(
             ("arithmetic: ", "bold yellow"),
             f"{name} in {count} value{'s' * (count > 1)} ({some(p.node for p in own)}), one "
-            f"rounding is about 2^{unit:.1f}; {sure}",
+            f"rounding is about 2^{unit:.1f}; {sure}{_lost(own)}",
         )
+
+
+def _lost(found: Sequence[Precision]) -> str:
+    """What an unstable algorithm cost; "" for a stable one."""
+    lost = max(p.lost_digits for p in found)
+    return f"; up to {lost:.1f} decimal digits are lost" if lost > 0 else ""
 
 
 def _repeated(repeat: Repeat, verbose: bool) -> Iterator[Text]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from verax.judge.decide.criterion import Decision, Tiers, decide
+from verax.judge.decide.criterion import Coarse, Decision, Tiers, decide
 from verax.numerics import statistics as st
 from verax.numerics.error_model import FLUSHED, Rounding, U, relative, sum_of_products
 from verax.records.verdict import Kind
@@ -157,3 +157,44 @@ def test_every_grouping_sees_what_lies_along_it() -> None:
     z = np.zeros(shape)
     z[1, 2, 3, 4] = 40
     assert st.group_test(z) == st.GroupTest(40 / st.group_limit(1), "element 1, 2, 3, 4")
+
+
+def dead_channels(n: int = 27) -> tuple[np.ndarray, np.ndarray, Rounding, np.ndarray]:
+    """Sums in order of repeated terms, whose errors all point one way, [4, 6, 31]; the channels 1,
+    2 and 5 are subnormal. With their meaning, error model, and an own run in that order."""
+    random = np.random.default_rng(8)
+    terms = random.uniform(0.1, 1, (4, 6, 31, 1)).repeat(n, axis=3).astype(np.float32)
+    terms[:, [1, 2, 5]] *= np.float32(2.0**-130)
+    wide = terms.astype(float)
+    rounding = sum_of_products(wide.sum(3), np.abs(wide).sum(3), (wide**2).sum(3), n)
+    run = np.add.accumulate(terms, axis=3)[..., -1]
+    return run, wide.sum(3), Rounding(rounding.sigma / 8, rounding.bound), run
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.00002], ids=["honest", "wrong"])
+def test_flushed_channels_do_not_count_against_the_rest(scale: float) -> None:
+    """The others need the tests that follow sigma's: orders here."""
+    given, y, rounding, run = dead_channels()
+    assert decide(given, y, rounding).kind is Kind.mistake
+    tiers = Tiers(orders=lambda: [run])
+    given[:, [0, 3, 4]] *= np.float32(scale)
+    expected = Kind.rounding if scale == 1 else Kind.mistake
+    assert decide(given, y, rounding, tiers).kind is expected
+    flushed = given.copy()
+    flushed[:, [1, 2, 5]] = 0
+    assert (flushed != given).sum() == 4 * 3 * 31
+    found = decide(flushed, y, rounding, tiers)
+    assert found.kind is expected
+    assert scale > 1 or found.test == "orders of summation"
+
+
+def test_flushed_channels_do_not_hide_a_coarser_arithmetic() -> None:
+    given, y, rounding, _ = dead_channels()
+    other = y * (1 + 1e-3 * np.cos(np.arange(31)))
+    tiers = Tiers(precisions=lambda _: [Coarse("another", other, relative(other))])
+    coarse = other.astype(np.float32)
+    coarse[:, [1, 2, 5]] = 0
+    found = decide(coarse, y, rounding, tiers)
+    assert (found.kind, found.test) == (Kind.precision, "another")
+    coarse[2, 3, 7] *= np.float32(1.001)
+    assert decide(coarse, y, rounding, tiers).kind is Kind.mistake

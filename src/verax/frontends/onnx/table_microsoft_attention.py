@@ -3,9 +3,9 @@ of one node.
 
 Each is read as projections and the operator Attention, on heads [batch, length, heads, features];
 what has a bounded or a sunk Softmax as the products and the Softmax themselves. What hides a key is
-added to its score, `mask_filter_value` for padding; a later key has the lowest number for its score,
-as ONNX Runtime does. So a query that sees nothing takes from all keys, or, where minus infinity was
-added, is NaN; only GroupQueryAttention gives zeros.
+added to its score, `mask_filter_value` for padding; a later key has the lowest number for its
+score, as ONNX Runtime does. So a query that sees nothing takes from all keys, or, where minus
+infinity was added, is NaN; only GroupQueryAttention gives zeros.
 """
 
 from __future__ import annotations

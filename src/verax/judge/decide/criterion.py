@@ -7,6 +7,7 @@ bound, real orders of summation, Winograd, coarser formats. Every limit is in
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,7 @@ from verax.judge.decide.possible import UNCLAIMED
 from verax.numerics import statistics as st
 from verax.numerics import strassen
 from verax.numerics.compare import same_value
-from verax.numerics.error_model import FLUSHED, TINY, Rounding
+from verax.numerics.error_model import FLUSHED, TINY, Rounding, U
 from verax.numerics.formats import FloatFormat, round_to
 from verax.numerics.winograd import NAMES
 from verax.records.verdict import Kind
@@ -34,10 +35,11 @@ class Tiers:
     orders: the node in float32 in several honest orders of summation; promised: in the order that
     it promises, one FMA per product, which NumPy takes seconds for. winograd: own runs of
     F(m x m, 3 x 3) by m. strassen: given sigma, own runs by Strassen's algorithm, each with
-    the sigma that it spreads. fft: an own run by Fourier transforms, and its bound. precisions: the
-    value under coarser arithmetics, as `given` suggests them. ruled_out: fast algorithms that could
-    compute the node and that the caller excludes, in words. claimed: whether the subject says that
-    it uses Strassen's algorithm; without, errors of its size leave the answer open.
+    the sigma that it spreads. fft: an own run by Fourier transforms, and its bound. unstable: given
+    T, the unstable algorithm that explains the numbers. precisions: the value under coarser
+    arithmetics, as `given` suggests them. ruled_out: fast algorithms that could compute the node
+    and that the caller excludes, in words. claimed: whether the subject says that it uses
+    Strassen's algorithm; without, errors of its size leave the answer open.
     """
 
     orders: Callable[[], Iterable[np.ndarray]] | None = None
@@ -45,6 +47,7 @@ class Tiers:
     winograd: Callable[[], Mapping[int, np.ndarray]] | None = None
     strassen: Callable[[np.ndarray], Iterable[tuple[np.ndarray, np.ndarray]]] | None = None
     fft: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
+    unstable: Callable[[np.ndarray, float], Unstable | None] | None = None
     precisions: Callable[[np.ndarray], Iterable[Coarse]] | None = None
     ruled_out: str = ""
     claimed: bool = True
@@ -60,9 +63,11 @@ class Coarse:
     rounding: Rounding
     grid: FloatFormat | None = None
 
-    def test(self, given: np.ndarray) -> st.GroupTest:
-        """At most 1 when `given` is this value within rounding."""
+    def test(self, given: np.ndarray, flushed: np.ndarray | None = None) -> st.GroupTest:
+        """At most 1 when `given` is this value within rounding; `flushed` elements do not count."""
         wide = given.astype(np.float64)
+        if flushed is not None:
+            wide = np.where(flushed, self.expected, wide)
         if self.grid is None:
             z = st.standardised(wide - self.expected, self.rounding.sigma + TINY)
             return st.group_test(z)
@@ -70,6 +75,21 @@ class Coarse:
         low, high = (round_to(self.expected + s * reach, self.grid) for s in (-1, 1))
         inside = bool(((low <= wide) & (wide <= high)).all())
         return st.GroupTest(0.0 if inside else math.inf, "all")
+
+
+@dataclass(frozen=True)
+class Unstable:
+    """A result of an unstable algorithm, by name.
+
+    lost: decimal digits that it cost, of the 7.2 of float32, in the worst place; test: of the
+    differences that the algorithm does not account for, at most 1; is_allowed: it lost so little
+    that no one's leave is needed (UNSTABLE_ALLOWED).
+    """
+
+    name: str
+    lost: float
+    test: st.GroupTest
+    is_allowed: bool
 
 
 @dataclass(frozen=True)
@@ -85,6 +105,7 @@ class Decision:
     sigma: float = 0.0
     error: float = 0.0
     ratio: float = 0.0
+    unstable: Unstable | None = None
 
 
 def decide(
@@ -253,8 +274,9 @@ def _decide_rounding(
     sizes = (ratio, st.root_mean_square(rounding.sigma[ordinary]), st.root_mean_square(error))
 
     def answer(
-        kind: Kind, reason: str, test: str, result: st.GroupTest = found, limit: float = 1.0
+        kind: Kind, reason: str, test: str, result: st.GroupTest | None = None, limit: float = 1.0
     ) -> Decision:
+        result = result or found
         return Decision(kind, reason, test, result.statistic / limit, result.group, *sizes)
 
     if found.statistic <= st.ROUNDING_T:
@@ -270,13 +292,18 @@ def _decide_rounding(
             "sigma, equal rows",
             alike,
         )
-    rest = np.where(np.abs(error) <= FLUSHED * st.FLUSHED_TERMS, 0.0, z)
-    if st.group_test(rest).statistic <= st.ROUNDING_T:
+    # What may have been flushed to zero proves nothing: from here on the rest alone is judged.
+    flushed = np.abs(error) <= FLUSHED * st.FLUSHED_TERMS
+    error, z = np.where(flushed, 0.0, error), np.where(flushed, 0.0, z)
+    found = st.group_test(z)
+    if found.statistic <= st.ROUNDING_T:
         return answer(
             Kind.rounding,
             "only numbers below the smallest normal float32 differ: the subject flushes them to 0",
             "sigma, subnormals flushed",
         )
+    ratio = float((np.abs(error) / bound).max())
+    sizes = (ratio, *sizes[1:])
     spread = np.ones((1,) * z.ndim)
 
     def in_order(runs: Iterable[np.ndarray]) -> Decision | None:
@@ -285,6 +312,7 @@ def _decide_rounding(
         for run in runs:
             require_time()
             own = st.standardised(run.astype(np.float64) - expected, sigma)
+            own = np.where(flushed, 0.0, own)
             spread = np.maximum(spread, channel_rms(own))
             # More orders could only widen the spread: the first that suffices is enough.
             ordered = st.group_test(z / spread)
@@ -293,7 +321,7 @@ def _decide_rounding(
                     Kind.rounding,
                     "on this data all rounding errors point the same way, and plain float32 sums "
                     "in other orders err as much",
-                    "orders of summation",
+                    ORDERS,
                     ordered,
                     st.ORDER_T,
                 )
@@ -316,7 +344,12 @@ def _decide_rounding(
     decided = in_order(itertools.chain(orders, last))
     if decided is not None:
         return decided
-    coarse = _coarse(given, tiers)
+    unstable = None if tiers.unstable is None else tiers.unstable(given, found.statistic)
+    if unstable is not None:
+        words = UNSTABLE.format(unstable.name, unstable.lost, -math.log10(U))
+        named = answer(Kind.precision, words, unstable.name, unstable.test)
+        return dataclasses.replace(named, unstable=unstable)
+    coarse = _coarse(given, tiers, flushed)
     if coarse is not None:
         return answer(Kind.precision, PRECISION.format(coarse[0]), *coarse)
     fast = _fourier(error, expected, sigma, tiers, fast.tried)
@@ -341,13 +374,17 @@ def _decide_rounding(
     )
 
 
+ORDERS = "orders of summation"
+UNSTABLE = "unstable algorithm: {}, which lost {:.1f} of float32's {:.1f} digits"
 PRECISION = "the numbers are exactly what {} gives, which is coarser than float32"
 
 
-def _coarse(given: np.ndarray, tiers: Tiers) -> tuple[str, st.GroupTest] | None:
-    """The first coarser arithmetic that gives these numbers."""
+def _coarse(
+    given: np.ndarray, tiers: Tiers, flushed: np.ndarray | None = None
+) -> tuple[str, st.GroupTest] | None:
+    """The first coarser arithmetic that gives these numbers; `flushed` ones do not count."""
     for candidate in tiers.precisions(given) if tiers.precisions is not None else ():
-        result = candidate.test(given)
+        result = candidate.test(given, flushed)
         if result.statistic <= st.ROUNDING_T:
             return candidate.name, result
     return None

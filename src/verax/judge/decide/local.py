@@ -16,6 +16,7 @@ from verax.base.errors import OpenChoiceError, VeraxError
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import DType, TensorType
+from verax.judge.decide import difference_of_squares
 from verax.judge.decide.criterion import Decision, Tiers, decide
 from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, overflowed
 from verax.judge.decide.orders import (
@@ -30,6 +31,7 @@ from verax.judge.decide.possible import FFT, WINOGRAD, is_claimed, is_possible
 from verax.judge.decide.precision import candidates, to_float64, unit_roundoff
 from verax.judge.decide.strassen import strassen_applies, strassen_runs
 from verax.judge.decide.ties import behind_nan, near_tie
+from verax.judge.decide.visibility import visible_error
 from verax.numerics import strassen
 from verax.numerics.compare import plain_figures, worst_places
 from verax.numerics.error_model import KAPPA, Rounding, U
@@ -173,8 +175,11 @@ def check_node(
         if decision.kind is Kind.mistake and g.dtype.kind in "iu":
             decision = _open_choice(node, found, inputs, i, g, expected) or decision
         judged = finding(node, value, decision, g, expected, region)
+        if g.dtype.kind in "fV" and g.shape == expected.shape:
+            visible = visible_error(decision, expected, rounding, tiers)
+            judged = dataclasses.replace(judged, visible=visible)
         if decision.kind is Kind.precision:
-            how = _precision(node, found, inputs, i, g, decision.test)
+            how = _precision(node, found, inputs, i, g, decision)
             judged = dataclasses.replace(judged, precision=how)
         findings.append(judged)
     return findings
@@ -199,6 +204,9 @@ def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool
         winograd=(lambda: winograd_runs(node, inputs)) if may[WINOGRAD] else None,
         strassen=(lambda s: strassen_runs(node, inputs, s)) if may[strassen.NAME] else None,
         fft=(lambda: fft_run(node, inputs)) if may[FFT] else None,
+        unstable=(lambda given, t: difference_of_squares.recognize(node.op, inputs, given, t))
+        if difference_of_squares.applies(node.op, i)
+        else None,
         precisions=lambda given: candidates(node, ev, inputs, i, given),
         ruled_out=f"; {names} was ruled out" if names else "",
         claimed=is_claimed(strassen.NAME),
@@ -252,12 +260,21 @@ def _open_choice(
 
 
 def _precision(
-    node: Node, found: Meaning, inputs: Sequence[Any], i: int, given: np.ndarray, name: str
+    node: Node,
+    found: Meaning,
+    inputs: Sequence[Any],
+    i: int,
+    given: np.ndarray,
+    decision: Decision,
 ) -> Precision:
     """The record of an arithmetic that was confirmed by recomputing."""
     wide = [to_float64(x) for x in inputs]
     unit = unit_roundoff(node, found.ev, wide, found.outputs[i], given)
-    return Precision(node.outputs[i], node.name or node.outputs[0], name, unit, True)
+    record = Precision(node.outputs[i], node.name or node.outputs[0], decision.test, unit, True)
+    if decision.unstable is None:
+        return record
+    lost, needs_leave = decision.unstable.lost, not decision.unstable.is_allowed
+    return dataclasses.replace(record, lost_digits=lost, needs_leave=needs_leave)
 
 
 def finding(

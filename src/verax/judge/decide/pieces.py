@@ -115,6 +115,7 @@ def check_in_pieces(
         elements=total,
         sigma=_together([(f.sigma, f.elements) for f in findings]),
         error=_together([(f.error, f.elements) for f in findings]),
+        visible=min(f.visible for f in findings),
         worst=tuple(
             dataclasses.replace(
                 p, index=tuple(i + first * (a == cut.axis) for a, i in enumerate(p.index))

@@ -30,15 +30,10 @@ def coverage(graph: Graph, found: Survey) -> Coverage:
     """In how many nodes a relative error of `visible_from` their type, or of a coarser one that
     they are rounded to before anything is shown, would have shown.
 
-    A node judged on its own inputs is seen; one judged among others is seen when its power says
-    so, in the best of the views that it was judged in.
+    A node judged on its own inputs is seen when its own rounding lets it; one judged among others
+    when its power says so, in the best of the views that it was judged in.
     """
-    best: dict[str, float] = {}
-    for power in found.power:
-        best[power.value] = min(power.smallest_visible, best.get(power.value, np.inf))
-    for finding in found.findings:
-        if finding.kind is not Kind.undecided:
-            best.setdefault(finding.value, 0.0)
+    best = _smallest_visible(found)
     shown = {f.value for f in found.findings}
     limit = limits(graph.nodes, shown, graph.types, st.visible_from)
     steps = {p.value: p.step for p in found.power}
@@ -55,11 +50,20 @@ def coverage(graph: Graph, found: Survey) -> Coverage:
     )
 
 
-def lacking(graph: Graph, found: Survey, required: float) -> str:
-    """Why the check has less power than `required` (a relative error in every node); "" if not."""
+def _smallest_visible(found: Survey) -> dict[str, float]:
+    """By value, the smallest relative error that would have shown, in the best of its views."""
     best: dict[str, float] = {}
     for power in found.power:
         best[power.value] = min(power.smallest_visible, best.get(power.value, np.inf))
+    for finding in found.findings:
+        if finding.kind is not Kind.undecided:
+            best.setdefault(finding.value, finding.visible)
+    return best
+
+
+def lacking(graph: Graph, found: Survey, required: float) -> str:
+    """Why the check has less power than `required` (a relative error in every node); "" if not."""
+    best = _smallest_visible(found)
     weak = [v for v, visible in best.items() if not visible <= required]
     unseen = [graph.producers[v].name or v for v in weak] + list(found.unchecked)
     if not unseen:

@@ -40,7 +40,7 @@ FAST = (strassen.NAME, *NAMES.values(), FFT)
 OWN = "arithmetic in {} itself"
 """What a declared 16-bit type computed in itself is called, by the type's name."""
 EITHER = "TF32 or fp16 inputs"
-WORDS = ("TF32", "bf16", "fp16", "int8", "Winograd", "Strassen", FFT)
+WORDS = ("TF32", "bf16", "fp16", "int8", "Winograd", "Strassen", FFT, difference_of_squares.NAME)
 """What `allow` may name: the beginnings of arithmetics."""
 
 Arrays = Mapping[str, np.ndarray]

@@ -1,0 +1,52 @@
+"""What the check of one node could have seen: the smallest mistake that its rounding does not hide.
+
+A node that is judged on its own inputs is seen through its own sigma. Where its inputs are
+ill-conditioned (a norm of numbers far off zero, a sum that cancels) that is wide, and agreement
+says little; the coverage of a check counts it so (`regions.coverage`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.judge.decide.criterion import ORDERS, Decision, Tiers, channel_rms
+from verax.numerics import statistics as st
+from verax.numerics.error_model import FLUSHED, TINY, Rounding
+from verax.records.verdict import Kind
+
+
+def visible_error(
+    found: Decision, expected: np.ndarray, rounding: Rounding | None, tiers: Tiers
+) -> float:
+    """Smallest relative error, spread over all of a float value, that would have been more than
+    rounding: by sigma, and by own runs in other orders of summation. 0 where any shows (an exact
+    operation, a value of zeros), infinite where none does.
+
+    found: what was decided on the value, whose own errors may hide as much again.
+    """
+    if rounding is None or not np.isfinite(rounding.sigma).any():
+        return 0.0
+    by_orders = found.test == ORDERS
+    hiding = found.statistic * (st.ORDER_T if by_orders else 1)
+    visible = _by_sigma(expected, rounding, hiding if found.kind is Kind.rounding else 0.0)
+    if not by_orders and not st.VISIBLE < st.SPREAD_MARGIN * visible < math.inf:
+        return visible * st.USUAL_SPREAD
+    spread = [1.0]
+    last = [tiers.promised()] if by_orders and tiers.promised is not None else []
+    for run in (*(tiers.orders() if tiers.orders is not None else ()), *last):
+        own = st.standardised(run.astype(np.float64) - expected, rounding.sigma + TINY)
+        spread.append(float(np.max(channel_rms(own))))
+    return visible * max(spread)
+
+
+def _by_sigma(expected: np.ndarray, rounding: Rounding, statistic: float) -> float:
+    """The same by sigma alone, beside rounding errors of T `statistic`."""
+    size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
+    # What may be an error by flushing is not looked at.
+    size = np.where(size * st.VISIBLE > FLUSHED * st.FLUSHED_TERMS, size, 0.0)
+    if not size.any():
+        return 0.0
+    shown = st.root_mean_square(st.standardised(size, rounding.sigma + TINY))
+    return (st.ORDER_T + statistic) * st.group_limit(size.size) / shown if shown > 0 else math.inf
