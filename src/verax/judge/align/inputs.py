@@ -187,9 +187,11 @@ def layouts(shape: Sequence[int], wanted: TensorType) -> list[Arrangement]:
         return [Arrangement(shape)] if bind(wanted, shape) is not None else []
     if wanted.is_static:
         found = list(arrangements(shape, wanted.shape))
-        # Reading NCHW as NHWC without moving a number is possible and never meant.
-        moved = len(found) > 1 and len(shape) == wanted.rank and shape != wanted.shape
-        return found[1:] if moved else found
+        # Reading NCHW as NHWC without moving a number is hardly ever meant, unless the axes that
+        # change places have size 1: then it is the transposition.
+        dense = [[n for n in s if n != 1] for s in (shape, wanted.shape)]
+        unlikely = len(shape) == wanted.rank and dense[0] != dense[1]
+        return [*found[1:], *found[:1]] if unlikely else found
     targets = dict.fromkeys(
         tuple(shape[a] for a in axes) for axes in itertools.permutations(range(len(shape)))
     )
