@@ -19,6 +19,8 @@ from verax.ir.graph import Graph, Node
 
 LARGEST = float(np.finfo(np.float32).max)
 """A bound from half of this on is none: no float32 number goes far beyond it."""
+
+
 @dataclass(frozen=True)
 class Margin:
     """One corner. numbers: positive on one side of it and negative on the other; place: the number
@@ -213,7 +215,9 @@ class Sides:
             key = node.outputs[0], margin.words
             known = self.seen.get(key)
             if known is None or known.low.shape != low.shape:
-                self.seen[key] = _Seen(high > 0, low < 0, low, high, _reachable(graph, node, margin))
+                self.seen[key] = _Seen(
+                    high > 0, low < 0, low, high, _reachable(graph, node, margin)
+                )
                 continue
             known.above |= high > 0
             known.below |= low < 0

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from verax.ir.graph import Node
+from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.judge.align.bodies import Change, changes
 from verax.numerics.statistics import FLOAT32_UNIT
 from verax.ops.control.bodies import body_of
+from verax.records.alignment import AttributeDifference
 
 MOVEMENT = frozenset(
     ("Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
@@ -37,6 +39,10 @@ SILENT: Mapping[str, Callable[[Operator], bool]] = {
     "mask": lambda op: True,
 }
 """Attributes that the numbers of the first output do not depend on, and when."""
+BOUNDED = frozenset(("Clip", "Max", "Min"))
+"""Operators whose constant operands are attributes in all but form."""
+RESIZED = frozenset(("Resize", "ResizeInteger"))
+"""Operators all of whose attributes are about positions: at one size they make weights of a sum."""
 COMMUTATIVE = frozenset(("Add", "Mul", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum"))
 """Operators whose operands may change places."""
 
@@ -63,39 +69,70 @@ def open_changes(a: Operator, b: Operator, sizes_open: bool) -> list[Change]:
             continue
         if name in SHAPED and not sizes_open:
             continue
+        if a.kind in RESIZED and not sizes_open:
+            continue
         if a.kind == b.kind == "Pad" and name == "mode" and not sizes_open:
             continue
         found.append(change)
     return found
 
 
-def unequal(first: Iterable[Node], second: Iterable[Node], sizes_open: bool) -> list[Change]:
-    """Attributes in which the nodes of two pieces of network differ, kind by kind: of kinds that
-    both use equally often. Other kinds are written otherwise, and only numbers can tell."""
-    sides: list[dict[str, list[Operator]]] = []
-    for nodes in (first, second):
-        kinds: dict[str, list[Operator]] = collections.defaultdict(list)
+@dataclass(frozen=True)
+class Unequal:
+    """An attribute, or a bound that is a constant, in which two nodes of one kind differ."""
+
+    first: Node
+    second: Node
+    difference: AttributeDifference
+
+
+def unequal(
+    first: tuple[Iterable[Node], Graph], second: tuple[Iterable[Node], Graph], sizes_open: bool
+) -> list[Unequal]:
+    """Attributes in which nodes of two networks differ, kind by kind: of kinds that both use
+    equally often. Other kinds are written otherwise, and only numbers can tell."""
+    graphs = first[1], second[1]
+    sides: list[dict[str, list[Node]]] = []
+    for nodes, _ in (first, second):
+        kinds: dict[str, list[Node]] = collections.defaultdict(list)
         for node in unfolded(nodes):
             if node.op.kind not in MOVEMENT and node.op.kind != "If":
-                kinds[node.op.kind].append(node.op)
+                kinds[node.op.kind].append(node)
         sides.append(kinds)
-    found: list[Change] = []
+    found: list[Unequal] = []
     for kind, own in sides[0].items():
-        others = list(sides[1].get(kind, ()))
-        if len(own) != len(others):
+        left = list(sides[1].get(kind, ()))
+        if len(own) != len(left):
             continue
-        left = []
-        for op in own:
-            if op in others:
-                others.remove(op)
-            else:
-                left.append(op)
-        for op in left:
-            rests = [open_changes(op, other, sizes_open) for other in others]
-            best = min(range(len(rests)), key=lambda i: len(rests[i]))
-            found += rests[best]
-            others.pop(best)
+        for node in own:
+            rest: list[Unequal] = []
+            best = -1
+            for i, other in enumerate(left):
+                differing = _differing(node, other, graphs, sizes_open)
+                if best < 0 or len(differing) < len(rest):
+                    best, rest = i, differing
+                if not differing:
+                    break
+            left.pop(best)
+            found += rest
     return found
+
+
+def _differing(a: Node, b: Node, graphs: tuple[Graph, Graph], sizes_open: bool) -> list[Unequal]:
+    found = []
+    if a.op != b.op:
+        found = [Unequal(a, b, c.difference) for c in open_changes(a.op, b.op, sizes_open)]
+    if a.op.kind in BOUNDED:
+        own, other = (_bounds(n, g) for n, g in zip((a, b), graphs))
+        if len(own) == len(other) and not all(map(is_rounded, own, other)):
+            texts = (", ".join(f"{x:g}" for x in held) or "nothing" for held in (own, other))
+            found.append(Unequal(a, b, AttributeDifference(a.op.kind, "its bounds", *texts)))
+    return found
+
+
+def _bounds(node: Node, graph: Graph) -> list[float]:
+    arrays = [graph.constants.get(v or "") for v in node.inputs]
+    return [float(x.reshape(())) for x in arrays if x is not None and x.size == 1]
 
 
 def unfolded(nodes: Iterable[Node]) -> Iterator[Node]:

@@ -304,6 +304,33 @@ def match_inputs(first: Side, second: Graph, pairs: Mapping[str, str]) -> Ways:
     return ways
 
 
+def untelling(first: Side, second: Graph, ways: Ways) -> list[str]:
+    """Sentences on inputs that cannot tell one reading from another: one number everywhere, or the
+    same array in two layouts or orders of colours."""
+    notes = []
+    for name, (own, way) in ways.items():
+        array = first.values[own]
+        if array.size < 2:
+            continue
+        if (array == array.flat[0]).all():
+            notes.append(
+                f"input {own!r} is one number everywhere: it cannot tell layouts, paddings and "
+                "orders of channels apart"
+            )
+            continue
+        chosen = way.arrangement.apply(array)
+        for other in candidates(array, second.types[name], ()):
+            a = other.arrangement
+            if a != way.arrangement and np.array_equal(a.apply(array), chosen):
+                told = (w.record(own, name).words for w in (Way(way.arrangement), other))
+                notes.append(
+                    f"input {own!r} is the same array {' and '.join(told)}: it cannot tell which "
+                    "of the two the second network means"
+                )
+                break
+    return notes
+
+
 def colours_reversed(first: Graph, second: Graph) -> bool:
     """Whether the weights of the first convolutions are equal but for the order of colours."""
     a, b = (_first_weights(g) for g in (first, second))

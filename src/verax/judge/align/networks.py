@@ -20,10 +20,11 @@ from verax.judge.align.inputs import (
     match_inputs,
     pair_names,
     second_inputs,
+    untelling,
 )
 from verax.judge.align.permutations import Arrangement, arrange, likeliest
-from verax.judge.align.reasons import MOVES
 from verax.judge.align.proof import graph_open
+from verax.judge.align.reasons import MOVES
 from verax.judge.align.twins import unseen
 from verax.judge.align.values import (
     Side,
@@ -34,7 +35,7 @@ from verax.judge.align.values import (
     spreads,
     unit_of,
 )
-from verax.judge.align.verdict import Judged, judge_operators
+from verax.judge.align.verdict import Judged, judge_operators, told_by_operators
 from verax.judge.align.weights import CAUSES_SAID
 from verax.judge.inputs import draw_inputs
 from verax.numerics import statistics as st
@@ -98,13 +99,14 @@ def align(
     agree = all(not o.reason for o in outputs)
     divergences = Divergences(match_all(a, b)) if agree else find_divergences(a, b)
     outputs = _restated(outputs, divergences)
-    notes: list[str] = []
+    notes = untelling(sides_first, second, ways)
     if agree:
         say("confirming on other inputs", 0.9)
         outputs = _confirmed(a, b, ways, outputs, seed + 2)
     relation = _relation(a, b, outputs, notes)
     how: list[str] = []
-    if relation is Relation.same and not written_alike(a.graph, b.graph):
+    blind = relation is Relation.undecided and all(not o.reason for o in outputs)
+    if (relation is Relation.same or blind) and not written_alike(a.graph, b.graph):
         say("comparing operators", 0.95)
         judged = judge_operators(
             a,
@@ -116,7 +118,9 @@ def align(
             sizes_open=sizes_open,
             seed=seed + 4,
         )
-        relation, how = _by_operators(judged, divergences)
+        if judged.same or judged.search.sides is not None or not blind:
+            relation, how = _by_operators(judged, divergences)
+        notes += [] if relation is Relation.undecided else told_by_operators(judged)
     return Alignment(
         relation,
         (*how, *_reasons(names, relation, outputs, divergences, a, b)),
@@ -414,8 +418,9 @@ def _say_place(place: Divergence) -> str:
 
 
 def _say_open(place: Divergence) -> str:
-    nodes = [", ".join(_short(x.node) for x in side) or "nothing" for side in
-             (place.first, place.second)]
+    nodes = [
+        ", ".join(_short(x.node) for x in side) or "nothing" for side in (place.first, place.second)
+    ]
     return f"at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}"
 
 

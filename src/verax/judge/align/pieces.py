@@ -91,7 +91,9 @@ class Piece:
         where there are none."""
         named = [v for n in self.nodes for v in n.inputs if v is not None]
         constants = self.graph.constants
-        held = [v for v in dict.fromkeys(named) if v in constants and constants[v].dtype.kind == "f"]
+        held = [
+            v for v in dict.fromkeys(named) if v in constants and constants[v].dtype.kind == "f"
+        ]
         if not held:
             return None
         at = self.run(fed)

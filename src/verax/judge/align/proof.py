@@ -15,25 +15,22 @@ Pieces for which none holds are open: the networks may be the same, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from verax.base.errors import VeraxError
 from verax.ir.dim import symbols
 from verax.ir.graph import Graph, Node
-from verax.judge.align.bodies import Change, changes
-from verax.judge.align.corners import RULES, Missing, Sides, interval
-from verax.judge.align.drives import Drive, farther, of_sizes
-from verax.judge.align.identities import COMMUTATIVE, MOVEMENT, open_changes, unequal, unfolded
+from verax.judge.align.drives import Drive
+from verax.judge.align.identities import COMMUTATIVE, MOVEMENT, open_changes, unequal
 from verax.judge.align.inputs import Ways
 from verax.judge.align.permutations import Arrangement, arrange
-from verax.judge.align.pieces import Piece, movable, positions
+from verax.judge.align.pieces import Piece, positions
+from verax.judge.align.trials import Feed, Trial, Trials
 from verax.judge.align.values import Side, ancestors, comparable, compare, dependent, reach
 from verax.numerics import statistics as st
-from verax.ops.control.control import Control
 from verax.ops.pointwise.elementwise import Elementwise
 
 LEVELS = 3
@@ -43,40 +40,6 @@ LONGEST = 48
 """Nodes of a piece at most."""
 MOST_CANDIDATES = 6
 """Values of the second network that are tried for one of the first."""
-FURTHER = 4
-"""Larger and larger numbers that are tried while a corner has a side to which none came."""
-LEAST_FINITE = 0.1
-"""Share of finite results from which on a trial counts."""
-PERTURBED = 2.0**-50
-"""Relative disturbance by which float64's own noise in a piece is measured."""
-AFFINE = MOVEMENT | frozenset(
-    (
-        *("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Sub", "Mul", "Sum", "Neg", "Pad"),
-        *("BatchNormalization", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"),
-        *("Concat", "Slice", "Split", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),
-    )
-)
-"""Operators whose results are polynomials of what they read: one trial is enough."""
-Feed = tuple[str, Callable[[np.ndarray], np.ndarray]]
-"""A value of the first network, and how the array of another is made from it."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What trying two pieces showed. differs: words of the numbers on which they part, "" for none;
-    changes: attributes that differ; missing: corners with a side that no number came to."""
-
-    nodes: tuple[tuple[Node, ...], tuple[Node, ...]]
-    differs: str = ""
-    drive: Drive | None = None
-    changes: tuple[Change, ...] = ()
-    missing: tuple[Missing, ...] = ()
-    other: str = ""
-
-    @property
-    def same(self) -> bool:
-        """Whether the pieces are the same."""
-        return not (self.differs or self.changes or self.missing or self.other)
 
 
 @dataclass(frozen=True)
@@ -116,16 +79,15 @@ def prove(
 
 
 class _Proof:
-    def __init__(
-        self, first: Side, second: Side, ways: Ways, sizes_open: bool, seed: int
-    ) -> None:
+    def __init__(self, first: Side, second: Side, ways: Ways, sizes_open: bool, seed: int) -> None:
         self.first, self.second = first, second
         self.varying = dependent(first.graph), dependent(second.graph)
         self.order = positions(second.graph)
-        self.sizes_open, self.seed = sizes_open, seed
+        self.sizes_open = sizes_open
         self.found = Evidence()
         self.pairs: dict[str, dict[str, Arrangement]] = {}
         self.feeds: tuple[dict[str, Feed], dict[str, Feed]] = ({}, {})
+        self.trials = Trials(first, second, self.feeds, sizes_open, seed)
         self.failed: dict[str, Place] = {}
         self.assumed: dict[str, Place] = {}
         self.by_size: dict[int, list[str]] = {}
@@ -154,9 +116,27 @@ class _Proof:
                     self._extend(value)
         for v, w in outputs:
             self._output(v, w)
-        places = {**self.assumed}
-        self.found.places = [p for v, p in places.items() if v in needed]
+        self.found.places = [p for v, p in self.assumed.items() if v in needed]
+        if not self.found.places:
+            self.found.places = self._unequal(needed)
         return self.found
+
+    def _unequal(self, needed: set[str]) -> list[Place]:
+        """Nodes that differ in an attribute although every piece is the same: nothing that comes to
+        them feels it."""
+        sides = [
+            ([n for n in side.graph.nodes if not within.isdisjoint(n.outputs)], side.graph)
+            for side, within in ((self.first, needed), (self.second, self.needed_second))
+        ]
+        return [
+            Place(
+                u.first.outputs[0],
+                u.second.outputs[0],
+                Arrangement(()),
+                Trial(((u.first,), (u.second,)), changes=(u.difference,)),
+            )
+            for u in unequal(sides[0], sides[1], self.sizes_open)
+        ]
 
     # Structure
 
@@ -179,13 +159,13 @@ class _Proof:
                 for a, b in zip(node.outputs, other.outputs):
                     if a in self.varying[0]:
                         self.found.structure += 1
-                        shape = self.first.values[a].shape
-                        self._pair(a, b, arrangement or Arrangement(shape))
+                        plain = Arrangement(self.first.values[a].shape)
+                        self._pair(a, b, plain if arrangement.plain else arrangement)
         return done
 
-    def _same_node(self, a: Node, b: Node) -> Arrangement | bool | None:
-        """How the second's results are read as the first's (False: as they are); None if the two
-        are not one operator on the same operands."""
+    def _same_node(self, a: Node, b: Node) -> Arrangement | None:
+        """How the second's results are read as the first's; None if the two are not one operator on
+        the same operands."""
         if a.op != b.op and open_changes(a.op, b.op, True):
             return None
         inputs = [_trimmed(n.inputs) for n in (a, b)]
@@ -205,7 +185,7 @@ class _Proof:
 
     def _same_operands(
         self, node: Node, own: Sequence[str | None], others: Sequence[str | None]
-    ) -> Arrangement | bool | None:
+    ) -> Arrangement | None:
         moved: set[Arrangement] = set()
         whole = True
         for v, w in zip(own, others):
@@ -230,7 +210,7 @@ class _Proof:
             else:
                 moved.add(how)
         if not moved:
-            return False
+            return Arrangement(self.first.values[node.outputs[0]].shape)
         if whole and len(moved) == 1 and isinstance(node.op, Elementwise):
             return next(iter(moved))
         return None
@@ -240,18 +220,19 @@ class _Proof:
     def _by_numbers(self, value: str) -> None:
         """Pair the value with those of the second that hold the same numbers, as far as a piece
         shows that they always do."""
-        done = False
-        failed: Place | None = None
+        waiting = []
         for w, arrangement in self._candidates(value):
-            if w in self.pairs.get(value, {}):
-                continue
-            place = self._verify(value, w, arrangement)
-            if place is None:
-                done = True
-            elif failed is None or _rank(place) < _rank(failed):
-                failed = place
-        if not done and failed is not None and value not in self.pairs:
-            self.failed[value] = failed
+            if w not in self.pairs.get(value, {}):
+                place = self._tried(value, w, arrangement)
+                if place is not None:
+                    waiting.append(place)
+        if value in self.pairs or not waiting:
+            return
+        place = min(waiting, key=_rank)
+        if self._assume(value):
+            place = self._tried(value, place.second, place.arrangement) or place
+        if value not in self.pairs:
+            self.failed[value] = place
 
     def _extend(self, value: str) -> None:
         """Pair the value also with what the second network makes by moving its numbers."""
@@ -291,26 +272,18 @@ class _Proof:
         found.sort(key=lambda f: (self.second.operator(f[0]) != kind, self.order.get(f[0], -1)))
         yield from found[:MOST_CANDIDATES]
 
-    def _verify(self, v: str, w: str, arrangement: Arrangement) -> Place | None:
-        """None when the pair is shown to be the same, and noted; else what is open about it."""
-        place = self._tried(v, w, arrangement)
-        if place is None:
-            return None
-        inside = [n for n in self._within(v) if n in self.failed and n != v]
-        if not inside:
-            return place
-        # What failed before makes this fail, too: taken for granted there, it is looked at here.
-        for name in inside:
-            open_place = self.failed.pop(name)
-            self.assumed[name] = open_place
-            self._pair(name, open_place.second, open_place.arrangement)
-        return self._tried(v, w, arrangement)
-
-    def _within(self, v: str) -> list[str]:
-        piece = Piece(
+    def _assume(self, v: str) -> bool:
+        """Take what failed before within the piece of `v` for the same: it makes this fail, too,
+        and is looked at where it is. Whether there was anything."""
+        reach_of = Piece(
             self.first.graph, self.first.values, self.varying[0], v, self.feeds[0], 4 * LONGEST
         )
-        return [o for n in piece.nodes for o in n.outputs]
+        values = [o for n in reach_of.nodes for o in n.outputs]
+        inside = [n for n in values if n in self.failed and n != v]
+        for name in inside:
+            self.assumed[name] = self.failed.pop(name)
+            self._pair(name, self.assumed[name].second, self.assumed[name].arrangement)
+        return bool(inside)
 
     def _tried(self, v: str, w: str, arrangement: Arrangement) -> Place | None:
         skipped: tuple[set[str], set[str]] = set(), set()
@@ -327,7 +300,7 @@ class _Proof:
                 long = Trial((tuple(a.nodes), tuple(b.nodes)), other="too many operators at once")
                 first = first or long
                 break
-            trial, how = self._trial(a, b, arrangement)
+            trial, how = self.trials.compare(a, b, arrangement, self._hinted(a))
             if trial.same:
                 setattr(self.found, how, getattr(self.found, how) + 1)
                 self._pair(v, w, arrangement)
@@ -344,113 +317,11 @@ class _Proof:
         assert first is not None
         return Place(v, w, arrangement, first)
 
-    def _trial(self, a: Piece, b: Piece, arrangement: Arrangement) -> tuple[Trial, str]:
-        nodes = tuple(a.nodes), tuple(b.nodes)
-        kinds = {n.op.kind for part in nodes for n in part}
-        random = np.random.default_rng(self.seed)
-        sides = Sides()
-        held = [*a.scalars(), *b.scalars()]
-        drives = of_sizes(held)
-        if kinds <= AFFINE:
-            drives = drives[:1]
-        drives = self._hinted(a) + drives
-        told = 0
-        for drive in drives:
-            outcome = self._outcome(a, b, arrangement, drive, random, sides)
-            if outcome == "differ":
-                return Trial(nodes, drive.words, drive), ""
-            told += outcome == "agree"
-        size = max([1e3, *(abs(c) for c in held if abs(c) < 1e12)])
-        for _ in range(FURTHER):
-            if not sides.missing():
-                break
-            size *= 32
-            drive = farther(size)
-            if self._outcome(a, b, arrangement, drive, random, sides) == "differ":
-                return Trial(nodes, drive.words, drive), ""
-        unlike = tuple(unequal(*nodes, self.sizes_open))
-        other = "" if told else "no numbers of ours gave finite results"
-        if _has_bodies(nodes):
-            other = "loops, choices of boxes and corners within branches are not tried"
-        trial = Trial(nodes, changes=unlike, missing=tuple(sides.missing()), other=other)
-        return trial, "trial" if kinds - MOVEMENT else "movement"
-
     def _hinted(self, a: Piece) -> list[Drive]:
         """Drives that showed a difference within this piece before."""
         values = [o for n in a.nodes for o in n.outputs]
         found = [self.failed[v].trial.drive for v in values if v in self.failed]
         return [d for d in found if d is not None][:1]
-
-    def _outcome(
-        self,
-        a: Piece,
-        b: Piece,
-        arrangement: Arrangement,
-        drive: Drive,
-        random: np.random.Generator,
-        sides: Sides,
-    ) -> str:
-        """ "agree", "differ", or "" when the numbers say nothing."""
-        made: dict[str, np.ndarray] = {}
-        fed: list[dict[str, np.ndarray]] = [{}, {}]
-        for piece, feed, leaves in zip((a, b), self.feeds, fed):
-            for name in piece.leaves:
-                master, make = feed[name]
-                if master not in made:
-                    made[master] = self._drawn(master, drive, random)
-                leaves[name] = make(made[master])
-        try:
-            x, y = a.run(fed[0], sides), b.run(fed[1], sides)
-        except (VeraxError, ValueError, IndexError, ZeroDivisionError):
-            return ""
-        if y.size != x.size or x.dtype.kind != y.dtype.kind:
-            return "differ"
-        y = arrangement.apply(y)
-        if x.dtype.kind != "f":
-            return "agree" if np.array_equal(x, y) else "differ"
-        finite = np.isfinite(x) & np.isfinite(y)
-        if not np.array_equal(np.nan_to_num(x[~finite]), np.nan_to_num(y[~finite])):
-            return "differ"
-        if finite.mean() < LEAST_FINITE:
-            return ""
-        x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
-        size = st.root_mean_square(x)
-        floor = st.FLOAT64_NOISE * size
-        if st.root_mean_square(x - y) <= st.group_limit(x.size) * floor:
-            return "agree"
-        total = np.full(x.shape, floor**2)
-        for measure in (self._rounded, self._noise):
-            for piece, leaves, moved in ((a, fed[0], False), (b, fed[1], True)):
-                sigma = measure(piece, leaves, random)
-                if sigma is not None:
-                    sigma = np.nan_to_num(sigma, posinf=0.0)
-                    total += np.square(arrangement.apply(sigma) if moved else sigma)
-            statistic = st.group_test(st.standardised(y - x, np.sqrt(total))).statistic
-            if statistic <= st.SUSPICIOUS_T:
-                return "agree"
-        return "differ"
-
-    def _rounded(
-        self, piece: Piece, leaves: Mapping[str, Any], random: np.random.Generator
-    ) -> np.ndarray | None:
-        """What rounding of weights does to a piece."""
-        return piece.spread(leaves, self.seed)
-
-    def _noise(
-        self, piece: Piece, leaves: Mapping[str, Any], random: np.random.Generator
-    ) -> np.ndarray:
-        """What roundings of float64 in its leaves do to a piece."""
-        moved = {
-            k: x * (1 + PERTURBED * random.standard_normal(x.shape)) if x.dtype.kind == "f" else x
-            for k, x in leaves.items()
-        }
-        return np.abs(piece.run(moved) - piece.run(leaves))
-
-    def _drawn(self, master: str, drive: Drive, random: np.random.Generator) -> np.ndarray:
-        """Numbers for a value, between those that the operator which makes it can give."""
-        drawn = drive.draw(self.first.values[master], random)
-        low, high = interval(self.first.graph, master)
-        return drawn if drawn.dtype.kind != "f" else np.clip(drawn, low, high)
 
     def _pair(self, v: str, w: str, arrangement: Arrangement) -> None:
         self.pairs.setdefault(v, {})[w] = arrangement
@@ -473,13 +344,16 @@ class _Proof:
         arrangement = None
         if v in self.failed and self.failed[v].second == w:
             arrangement = self.failed[v].arrangement
-        x, y = (np.nan_to_num(np.asarray(s, np.float64)) for s in (
-            self.first.values[v], self.second.values[w]
-        ))
+        x, y = (
+            np.nan_to_num(np.asarray(s, np.float64))
+            for s in (self.first.values[v], self.second.values[w])
+        )
         arrangement = arrangement or arrange(y, x, _limit(self.first, self.second, v, w))
         if arrangement is None or arrangement.shuffled:
             arrangement = Arrangement(x.shape)
-        place = self._verify(v, w, arrangement)
+        place = self._tried(v, w, arrangement)
+        if place is not None and self._assume(v):
+            place = self._tried(v, w, arrangement)
         if place is not None:
             self.assumed[v] = place
 
@@ -488,17 +362,6 @@ def _limit(first: Side, second: Side, v: str, w: str) -> float:
     known = first.values[v].dtype.kind == "f" and second.values[w].dtype.kind == "f"
     finite = known and np.isfinite(first.values[v]).all() and np.isfinite(second.values[w]).all()
     return reach(first, v) + reach(second, w) if finite else 0.0
-
-
-def _has_bodies(nodes: Sequence[Sequence[Node]]) -> bool:
-    """Whether the pieces hold loops and branches that are not alike and that numbers fed to them
-    cannot be followed into."""
-    ops = [[n.op for n in part if isinstance(n.op, Control) or not movable(n)] for part in nodes]
-    if len(ops[0]) == len(ops[1]) and all(not changes(a, b) for a, b in zip(*ops)):
-        return False
-    inner = [n for part in nodes for n in unfolded(part) if n not in part]
-    followed = all(n.op.kind == "If" for part in nodes for n in part if n.op in (*ops[0], *ops[1]))
-    return not followed or any(n.op.kind in RULES for n in inner)
 
 
 def _rank(place: Place) -> tuple[int, int]:
@@ -538,7 +401,6 @@ def _inverse(arrangement: Arrangement, array: np.ndarray, shape: tuple[int, ...]
 
 def graph_open(first: Graph, second: Graph) -> bool:
     """Whether both networks take images or sequences of other sizes, besides batches."""
-    from verax.ir.dim import symbols
 
     return all(
         any(symbols(d) for v in g.inputs for d in g.types[v].dims[1:]) for g in (first, second)

@@ -71,8 +71,8 @@ def _tells(
         for node in watched:
             for side in (a, b):
                 if side.graph.producers.get(node.outputs[0]) is node:
-                    arrays = [None if v is None else side.values[v] for v in node.inputs]
-                    found.seen.add(side.graph, node, arrays)
+                    read = [None if v is None else side.values[v] for v in node.inputs]
+                    found.seen.add(side.graph, node, read)
         if not parts(a, b):
             return False
     except (VeraxError, ValueError, IndexError):

@@ -75,6 +75,17 @@ def judge_operators(
     return Judged(evidence, hidden, found, places)
 
 
+def told_by_operators(judged: Judged) -> list[str]:
+    """On what the word SAME rests."""
+    if not judged.same:
+        return []
+    e = judged.evidence
+    return [
+        f"by their operators: {e.structure} values are the same by structure, {e.movement} by "
+        f"movement of numbers, {e.trial} by trial on both sides of every corner"
+    ]
+
+
 def _parts(first: Side, second: Side, output: OutputMatch, run: Run, seed: int) -> bool:
     """Whether a pair of outputs differs by more than rounding of weights and of float64."""
     a, b = first.values[output.first], second.values[output.second]
@@ -123,7 +134,7 @@ def _record(first: Side, second: Side, place: Place, found: Search) -> Divergenc
     chains = [_chain([x.operator for x in side]) for side in sides]
     words = []
     if trial.changes:
-        words += [say_attribute(c.difference) for c in trial.changes[:CAUSES_SAID]]
+        words += [say_attribute(c) for c in trial.changes[:CAUSES_SAID]]
     elif chains[0] != chains[1]:
         words.append(f"the first computes {chains[0]}, the second {chains[1]}")
     if trial.differs:
@@ -138,9 +149,10 @@ def _record(first: Side, second: Side, place: Place, found: Search) -> Divergenc
         reached = [m for m in found.seen.missing() if m.value in own]
         words += [_say_missing(m, "inputs") for m in reached[:CAUSES_SAID]]
     return Divergence(
-        *sides,
+        sides[0],
+        sides[1],
         "; ".join(dict.fromkeys(words)),
-        tuple(c.difference for c in trial.changes),
+        trial.changes,
         bridged=True,
     )
 
