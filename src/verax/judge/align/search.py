@@ -134,10 +134,11 @@ def _slopes(side: Side, target: str, sign: float) -> dict[str, np.ndarray]:
         return {}
     within = ancestors(graph, target)
     floats = [v for v in graph.inputs if v in within and values[v].dtype.kind == "f"]
-    tape = Tape(frozenset(within - set(graph.constants)))
+    before = {v: v + "'" for v in floats}  # inputs as nodes: the tape gives slopes of results only
+    tape = Tape(frozenset((within - set(graph.constants)) | set(before.values())))
     for name in floats:
         type_ = TensorType.of(values[name]).with_dtype(graph.types[name].dtype)
-        identity = Node(Identity(), (name + "'",), (name,))
+        identity = Node(Identity(), (before[name],), (name,))
         tape.add(identity, Evaluation((type_,), (type_,)), [values[name]], [values[name]])
     for node in graph.nodes:
         if within.isdisjoint(node.outputs):
